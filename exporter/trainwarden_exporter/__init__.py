@@ -1,0 +1,1 @@
+"""The node agent: what runs on this machine, as Prometheus metrics."""

@@ -1,0 +1,1 @@
+"""The remediator: takes alerts, applies restart policies, verifies what came of it."""
