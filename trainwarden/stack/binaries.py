@@ -1,0 +1,208 @@
+"""Prometheus and Alertmanager: found where the machine has them, else brought into a folder of the project."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainwarden.stack.debian import PackagesUnavailable, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+MINIMUM = {"prometheus": (2, 42), "alertmanager": (0, 25)}
+
+# What a program is called: by its own project, and by Debian.
+_NAMES = {
+    "prometheus": ("prometheus",),
+    "promtool": ("promtool",),
+    "alertmanager": ("alertmanager", "prometheus-alertmanager"),
+    "amtool": ("amtool",),
+}
+# Images of the same versions that docker-compose.yml runs.
+_IMAGES = {
+    "prom/prometheus:v3.5.0": ("prometheus", "promtool"),
+    "prom/alertmanager:v0.28.1": ("alertmanager", "amtool"),
+}
+
+
+class ToolsMissing(Exception):
+    """Prometheus or Alertmanager cannot be had; the message says what was tried."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Paths of the four programs, and where they came from."""
+
+    prometheus: Path
+    promtool: Path
+    alertmanager: Path
+    amtool: Path
+    source: str
+
+    def versions(self) -> str:
+        """One line for people, e.g. `Prometheus 2.42.0, Alertmanager 0.25.0`."""
+        numbers = [".".join(map(str, _version(path) or ("?",))) for path in (self.prometheus, self.alertmanager)]
+        return f"Prometheus {numbers[0]}, Alertmanager {numbers[1]}"
+
+
+def find_tools(into: Path | None = None, *, report: Callable[[str], None] | None = None) -> Tools:
+    """The four programs: from $TRAINWARDEN_TOOLS_DIR, from PATH, from packages unpacked into `into`, or from Docker.
+
+    `into` is only written when nothing is found before; without it, a checkout's own `.tools` serves. `report` is told
+    in one line what takes time. Raises ToolsMissing.
+    """
+    named = os.environ.get("TRAINWARDEN_TOOLS_DIR")
+    if named:
+        tools = _in_folder(Path(named), f"TRAINWARDEN_TOOLS_DIR={named}")
+        if tools is None and into is None:
+            into = Path(named)
+    else:
+        tools = _on_path()
+    if tools is not None:
+        return tools
+    folder = into or default_folder()
+    tools = _in_folder(folder, str(folder))
+    if tools is not None:
+        return tools
+    tried: list[str] = []
+    for way, fetch in (("packages", _from_packages), ("Docker", _from_docker)):
+        if report:
+            report(f"getting Prometheus and Alertmanager from {way} into {folder}")
+        try:
+            fetch(folder)
+        except (PackagesUnavailable, OSError, subprocess.SubprocessError) as error:
+            tried.append(f"{way}: {error}")
+            continue
+        tools = _in_folder(folder, way)
+        if tools is not None:
+            return tools
+        tried.append(f"{way}: programs missing or older than {_minimum_text()}")
+    message = (
+        f"Prometheus (from {'.'.join(map(str, MINIMUM['prometheus']))}) and Alertmanager are neither on PATH nor to be had: "
+        + "; ".join(tried)
+    )
+    raise ToolsMissing(message)
+
+
+def default_folder() -> Path:
+    """`.tools` of a checkout, else a folder of the user's cache."""
+    checkout = Path(__file__).resolve().parents[2]
+    if (checkout / "pyproject.toml").is_file():
+        return checkout / ".tools"
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(cache) / "trainwarden" / "tools"
+
+
+def fetch_suite(suite: str, into: Path) -> Tools:
+    """The programs of another Debian suite, for compatibility tests. Raises PackagesUnavailable or ToolsMissing."""
+    names = ["prometheus", "prometheus-alertmanager"]
+    try:
+        unpack([*names, "promtool"], into, suite=suite)
+    except PackagesUnavailable:  # older suites ship promtool inside the package of Prometheus
+        unpack(names, into, suite=suite)
+    tools = _in_folder(into, f"Debian {suite}")
+    if tools is None:
+        message = f"the packages of Debian {suite} hold no Prometheus from {_minimum_text()}"
+        raise ToolsMissing(message)
+    return tools
+
+
+def _from_packages(folder: Path) -> None:
+    unpack(["prometheus", "prometheus-alertmanager"], folder, dependencies=False)
+
+
+def _from_docker(folder: Path) -> None:
+    """The images' programs are static: they are copied out and run like any other."""
+    docker = shutil.which("docker")
+    if docker is None:
+        message = "docker is not on PATH"
+        raise PackagesUnavailable(message)
+    target = folder / "docker"
+    target.mkdir(parents=True, exist_ok=True)
+    for image, programs in _IMAGES.items():
+        container = _docker(docker, "create", image)
+        try:
+            for program in programs:
+                _docker(docker, "cp", f"{container}:/bin/{program}", str(target / program))
+        finally:
+            _docker(docker, "rm", container)
+
+
+def _docker(docker: str, *arguments: str) -> str:
+    done = subprocess.run([docker, *arguments], capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode != 0:
+        message = f"docker {arguments[0]}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'failed'}"
+        raise PackagesUnavailable(message)
+    return done.stdout.strip()
+
+
+def _on_path() -> Tools | None:
+    found = {
+        tool: next((path for name in names if (path := shutil.which(name))), None) for tool, names in _NAMES.items()
+    }
+    return _checked({tool: Path(path) for tool, path in found.items() if path}, "PATH")
+
+
+def _in_folder(folder: Path, source: str) -> Tools | None:
+    places = [folder, folder / "docker", folder / "root/usr/bin"]
+    found = {
+        tool: path
+        for tool, names in _NAMES.items()
+        for place in reversed(places)
+        for name in names
+        if os.access(path := (place / name).absolute(), os.X_OK)
+    }
+    return _checked(found, source)
+
+
+def _checked(found: dict[str, Path], source: str) -> Tools | None:
+    if found.keys() != _NAMES.keys():
+        return None
+    for tool, minimum in MINIMUM.items():
+        version = _version(found[tool])
+        if version is None or version < minimum:
+            return None
+    return Tools(found["prometheus"], found["promtool"], found["alertmanager"], found["amtool"], source)
+
+
+def _version(program: Path) -> tuple[int, ...] | None:
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r"version (\d+)\.(\d+)\.(\d+)", done.stdout + done.stderr)
+    return tuple(map(int, match.groups())) if match else None
+
+
+def _minimum_text() -> str:
+    return " and ".join(f"{tool} {'.'.join(map(str, number))}" for tool, number in MINIMUM.items())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print where the programs are; bring them first where needed."""
+    parser = argparse.ArgumentParser(prog="python -m trainwarden.stack.binaries", description=main.__doc__)
+    parser.add_argument("--into", type=Path, help="folder to unpack into where the machine has none")
+    parser.add_argument("--suite", help="take them from this Debian suite, whatever the machine has")
+    options = parser.parse_args(arguments)
+    try:
+        if options.suite:
+            tools = fetch_suite(options.suite, options.into or default_folder() / options.suite)
+        else:
+            tools = find_tools(options.into, report=lambda line: print(line, file=sys.stderr))
+    except (ToolsMissing, PackagesUnavailable) as error:
+        print(f"trainwarden: {error}", file=sys.stderr)
+        return 2
+    print(f"{tools.versions()} ({tools.source})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

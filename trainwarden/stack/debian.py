@@ -1,0 +1,129 @@
+"""Programs out of Debian or Ubuntu packages, unpacked into a folder: no root, nothing installed, no service started."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_APT_SECONDS = 600
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
+
+
+class PackagesUnavailable(Exception):
+    """The packages could not be had; the message says which, and what apt answered."""
+
+
+@dataclass(frozen=True)
+class _Apt:
+    """apt with lists, cache and, for another suite, sources of its own: the machine's own state is only read."""
+
+    folder: Path
+    suite: str | None
+
+    def command(self, *arguments: str) -> list[str]:
+        options = {
+            "Dir::State::Lists": str(self.folder / "lists"),
+            "Dir::Cache": str(self.folder / "cache"),
+            "APT::Sandbox::User": "",
+            "Acquire::Languages": "none",
+            "Acquire::Retries": "3",
+        }
+        if self.suite is not None:
+            options["Dir::Etc::SourceList"] = str(self.folder / "sources.list")
+            options["Dir::Etc::SourceParts"] = "-"
+        return ["apt-get", "-q", *(f"-o{key}={value}" for key, value in options.items()), *arguments]
+
+    def run(self, *arguments: str, cwd: Path | None = None) -> str:
+        try:
+            done = subprocess.run(
+                self.command(*arguments),
+                cwd=cwd,
+                env={**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_APT_SECONDS,
+                check=False,
+            )
+        except FileNotFoundError:
+            message = "apt-get is not on PATH: this is no Debian or Ubuntu system"
+            raise PackagesUnavailable(message) from None
+        except subprocess.TimeoutExpired:
+            message = f"apt-get {arguments[0]} gave no answer within {_APT_SECONDS} s"
+            raise PackagesUnavailable(message) from None
+        if done.returncode != 0:
+            last = " ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+            message = f"apt-get {' '.join(arguments)} failed: {last}"
+            raise PackagesUnavailable(message)
+        return done.stdout
+
+    def prepare(self) -> None:
+        for part in ("lists/partial", "cache/archives/partial", "archives"):
+            (self.folder / part).mkdir(parents=True, exist_ok=True)
+        if self.suite is not None:
+            line = f"deb {_debian_mirror()} {self.suite} main\n"
+            (self.folder / "sources.list").write_text(line, encoding="utf-8")
+        self.run("update")
+
+    def missing(self, packages: Sequence[str]) -> list[str]:
+        """What installing `packages` would bring onto this machine, dependencies included."""
+        plan = self.run("--simulate", "--no-install-recommends", "install", *packages)
+        return [line.split()[1] for line in plan.splitlines() if line.startswith("Inst ")]
+
+
+def unpack(packages: Sequence[str], into: Path, *, suite: str | None = None, dependencies: bool = True) -> Path:
+    """Unpack `packages`, with the dependencies this machine lacks, below `into`, and return the unpacked root.
+
+    Already unpacked packages are not fetched again. `suite` names another Debian suite than the machine's own; its
+    packages are then taken without dependencies. Raises PackagesUnavailable.
+    """
+    for package in packages:
+        if not _PACKAGE.fullmatch(package):
+            message = f"{package!r} is no package name"
+            raise PackagesUnavailable(message)
+    into = into.absolute()
+    root = into / "root"
+    marker = into / f"unpacked-{'+'.join(sorted(packages))}"
+    if marker.exists():
+        return root
+    if shutil.which("dpkg") is None:
+        message = "dpkg is not on PATH: this is no Debian or Ubuntu system"
+        raise PackagesUnavailable(message)
+    into.mkdir(parents=True, exist_ok=True)
+    apt = _Apt(into / "apt", suite)
+    apt.prepare()
+    wanted = list(packages)
+    if dependencies and suite is None:
+        wanted = sorted({*packages, *apt.missing(packages)})
+    archives = apt.folder / "archives"
+    apt.run("download", *wanted, cwd=archives)
+    for archive in sorted(archives.glob("*.deb")):
+        subprocess.run(["dpkg", "-x", str(archive), str(root)], check=True, capture_output=True)
+    shutil.rmtree(apt.folder, ignore_errors=True)
+    marker.touch()
+    return root
+
+
+def _debian_mirror() -> str:
+    """The address of the Debian archive this machine is set up to use."""
+    listing = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(COMPONENT)"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    ).stdout
+    for line in listing.splitlines():
+        address, _, component = line.partition(" ")
+        if component == "main" and re.search(r"/debian/?$", address):
+            return address
+    message = "this machine's apt sources name no Debian archive"
+    raise PackagesUnavailable(message)
