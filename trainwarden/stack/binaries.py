@@ -85,9 +85,8 @@ def find_tools(into: Path | None = None, *, report: Callable[[str], None] | None
         if tools is not None:
             return tools
         tried.append(f"{way}: programs missing or older than {_minimum_text()}")
-    message = (
-        f"Prometheus (from {'.'.join(map(str, MINIMUM['prometheus']))}) and Alertmanager are neither on PATH nor to be had: "
-        + "; ".join(tried)
+    message = f"Prometheus and Alertmanager (from {_minimum_text()}) are neither on PATH nor to be had: " + "; ".join(
+        tried
     )
     raise ToolsMissing(message)
 

@@ -1,0 +1,246 @@
+"""The local launcher: what a scheduler is to a cluster, for one command on this machine.
+
+It starts the command, keeps its output in the run record, and restarts it when it is asked to: at most once per token,
+only from the generation that the caller has seen, and never before the last process of that generation is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from trainwarden.stack import processes
+from trainwarden.stack.service import tethered
+
+RUNNING, STOPPING, FAILED, COMPLETED, CANCELLED = "running", "stopping", "failed", "completed", "cancelled"
+_TICK_SECONDS = 0.2
+# A command that ends on one of these was told to stop by a person.
+_CANCELLING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+
+
+class WrongGeneration(Exception):
+    """The caller has seen another generation than the present one: nothing was done."""
+
+
+class JobOver(Exception):
+    """The job was cancelled or has completed: it is not started again."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the launcher says of its job. Times are Unix seconds; `exit_code` is negative for a signal."""
+
+    job_id: str
+    run_id: str
+    generation: int = 0
+    state: str = RUNNING
+    exit_code: int | None = None
+    started: float = 0.0
+    ended: float | None = None
+    tokens: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def attempt_key(self) -> str:
+        """The key its processes carry."""
+        return f"local:{self.job_id}:{self.generation}"
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it runs."""
+        return self.state in (FAILED, COMPLETED, CANCELLED)
+
+
+class Recorder(Protocol):
+    """What the launcher tells the run record."""
+
+    def started(self, job: Job) -> None:
+        """A generation is about to start."""
+
+    def alive(self, job: Job, *, moving: bool) -> None:
+        """Called every tick while it runs; `moving` is false when every process of it is stopped."""
+
+    def restarting(self, job: Job, reason: str, intent: str) -> None:
+        """The generation is about to be ended for a restart."""
+
+    def completed(self, job: Job) -> bool:
+        """Whether the record says that this generation finished its work."""
+
+    def ended(self, job: Job) -> None:
+        """The generation has ended, its state says how."""
+
+
+@dataclass(frozen=True)
+class _Restart:
+    token: str
+    reason: str
+    intent: str
+    environment: Mapping[str, str]
+
+
+class Launcher:
+    """One job. `run()` drives it in the thread that calls it; the other methods may be called from any thread."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        run_id: str,
+        *,
+        environment: Mapping[str, str],
+        log: Path,
+        recorder: Recorder,
+        grace_seconds: float = 5.0,
+        notify: Callable[[Job], None] = lambda _job: None,
+    ) -> None:
+        pid = os.getpid()
+        self._command = list(command)
+        self._environment = dict(environment)
+        self._log = log
+        self._recorder = recorder
+        self._grace_seconds = grace_seconds
+        self._notify = notify
+        self._job = Job(f"{pid}-{processes.start_ticks(pid)}", run_id)
+        self._lock = threading.Condition()
+        self._pending: _Restart | None = None
+        self._cancelled = False
+        self._closed = False
+
+    @property
+    def job(self) -> Job:
+        """The job as it is now."""
+        with self._lock:
+            return self._job
+
+    def restart(
+        self, token: str, expected_generation: int, *, reason: str, intent: str, environment: Mapping[str, str]
+    ) -> Job:
+        """Ask for the next generation. Raises WrongGeneration or JobOver; a token seen before changes nothing."""
+        with self._lock:
+            job = self._job
+            if token in job.tokens:
+                return job
+            if self._cancelled or self._closed or job.state in (COMPLETED, CANCELLED):
+                raise JobOver(job.state)
+            if job.generation != expected_generation or self._pending is not None:
+                raise WrongGeneration(str(job.generation))
+            self._job = replace(job, tokens={**job.tokens, token: job.generation + 1})
+            self._pending = _Restart(token, reason, intent, dict(environment))
+            self._lock.notify_all()
+            return self._job
+
+    def cancel(self) -> None:
+        """End the job for good, as a person would."""
+        with self._lock:
+            self._cancelled = True
+            self._pending = None
+            self._lock.notify_all()
+
+    def close(self) -> None:
+        """Let `run()` return once nothing runs; a job that still runs is cancelled."""
+        with self._lock:
+            self._closed = True
+            self._cancelled = self._cancelled or not self._job.over
+            self._pending = None
+            self._lock.notify_all()
+
+    def run(self) -> None:
+        """Start the job and serve it until `close()`. Call it in a thread that lives as long as the job."""
+        environment: Mapping[str, str] = {}
+        while True:
+            self._run_generation(environment)
+            with self._lock:
+                self._lock.wait_for(lambda: self._pending is not None or self._closed)
+                if self._pending is None:
+                    return
+                environment = self._pending.environment
+                self._pending = None
+                self._job = replace(
+                    self._job, generation=self._job.generation + 1, state=RUNNING, exit_code=None, ended=None
+                )
+
+    def _run_generation(self, extra: Mapping[str, str]) -> None:
+        self._change(state=RUNNING, started=time.time(), exit_code=None, ended=None)
+        self._recorder.started(self.job)
+        try:
+            child = self._spawn(extra)
+        except OSError as error:
+            with self._log.open("a", encoding="utf-8") as log:
+                log.write(f"trainwarden: cannot run {self._command[0]!r}: {error.strerror}\n")
+            code = 126 if isinstance(error, PermissionError) else 127
+            self._end(code, asked=None)
+            return
+        asked = self._watch(child)
+        processes.end_all(self._find, self._grace_seconds)
+        self._end(child.wait(), asked)
+
+    def _spawn(self, extra: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        environment = {
+            "PYTHONUNBUFFERED": "1",
+            **self._environment,
+            **extra,
+            "TRAINWARDEN_ATTEMPT_KEY": self.job.attempt_key,
+        }
+        with self._log.open("ab") as output:
+            return subprocess.Popen(
+                tethered(self._command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def _watch(self, child: subprocess.Popen[bytes]) -> str | None:
+        """Wait until the command ends, or is to be ended; returns why it was ended: restart, cancel or None."""
+        while child.poll() is None:
+            with self._lock:
+                self._lock.wait_for(lambda: self._pending is not None or self._cancelled, _TICK_SECONDS)
+                pending, cancelled = self._pending, self._cancelled
+            if cancelled:
+                self._change(state=STOPPING)
+                return "cancel"
+            if pending:
+                self._recorder.restarting(self.job, pending.reason, pending.intent)
+                self._change(state=STOPPING)
+                return "restart"
+            self._recorder.alive(self.job, moving=any(process.moving for process in self._find()))
+        return None
+
+    def _find(self) -> list[processes.Process]:
+        return processes.of_attempt(self.job.attempt_key)
+
+    def _end(self, code: int, asked: str | None) -> None:
+        told = -code in _CANCELLING or code - 128 in _CANCELLING
+        if self._recorder.completed(self.job):
+            state = COMPLETED
+        elif asked == "restart":
+            state = FAILED
+        elif asked == "cancel" or told:
+            state = CANCELLED
+        else:
+            state = COMPLETED if code == 0 else FAILED
+        self._change(state=state, exit_code=code, ended=time.time(), quiet=True)
+        self._recorder.ended(self.job)
+        if state != FAILED:
+            self._forget_restart()
+        self._notify(self.job)
+
+    def _forget_restart(self) -> None:
+        """A restart that was asked for while the job completed or was cancelled does not happen."""
+        with self._lock:
+            self._pending = None
+            done = {token: number for token, number in self._job.tokens.items() if number <= self._job.generation}
+            self._job = replace(self._job, tokens=done)
+
+    def _change(self, *, quiet: bool = False, **changes: object) -> None:
+        with self._lock:
+            self._job = replace(self._job, **changes)  # type: ignore[arg-type]  # the callers above name fields of Job
+            job = self._job
+        if not quiet:
+            self._notify(job)

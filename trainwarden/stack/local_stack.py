@@ -1,0 +1,189 @@
+"""Exporter, Prometheus, Alertmanager and remediator on free loopback ports, with all their state in one folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainwarden.stack import service
+from trainwarden.stack.binaries import Tools
+from trainwarden.stack.bundle import bundle
+from trainwarden.stack.service import Service
+
+# The address that the shipped alertmanager.yml gives to the remediator.
+_REMEDIATOR_ADDRESS = "http://remediator:9746"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the stack is told: where its state lives, what it watches, and how it acts.
+
+    `driver` holds the remediator's options that name its scheduler. A port of 0 means any free one.
+    """
+
+    state_dir: Path
+    runs_dir: Path
+    slack_url: str
+    policy: str = "megatron_transient"
+    driver: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    prometheus_port: int = 0
+    alertmanager_port: int = 0
+    exporter_port: int = 0
+    remediator_port: int = 0
+
+
+class LocalStack:
+    """The four services. `start()` returns when all of them are ready; `stop()` leaves no process and no port."""
+
+    def __init__(self, settings: Settings, tools: Tools) -> None:
+        self._settings = settings
+        self._tools = tools
+        self._services: list[Service] = []
+        self._ports = {
+            name: service.port(f"--{name}-port", wanted)
+            for name, wanted in (
+                ("prometheus", settings.prometheus_port),
+                ("alertmanager", settings.alertmanager_port),
+                ("exporter", settings.exporter_port),
+                ("remediator", settings.remediator_port),
+            )
+        }
+        self.prometheus_url = self._url("prometheus")
+        self.alertmanager_url = self._url("alertmanager")
+        self.exporter_url = self._url("exporter")
+        self.remediator_url = self._url("remediator")
+        self.remediator_token = secrets.token_urlsafe(24)
+
+    def start(self) -> None:
+        """Write the configuration, start all, wait until all are ready. Raises ServiceFailed; stops what it started."""
+        try:
+            self._write_configuration()
+            self._start_exporter()
+            self._start_alertmanager()
+            self._start_prometheus()
+            self._start_remediator()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End all services, those that speak to others first."""
+        while self._services:
+            self._services.pop().stop()
+
+    def pids(self) -> dict[str, int]:
+        """The process of each service."""
+        return {each.name: each.process.pid for each in self._services}
+
+    @property
+    def token_file(self) -> Path:
+        """The bearer token of the remediator's webhook and API."""
+        return self._folder("alertmanager") / "secrets" / "remediator_token"
+
+    def _url(self, name: str) -> str:
+        return f"http://127.0.0.1:{self._ports[name]}"
+
+    def _address(self, name: str) -> str:
+        return f"127.0.0.1:{self._ports[name]}"
+
+    def _folder(self, name: str) -> Path:
+        return self._settings.state_dir / name
+
+    def _write_configuration(self) -> None:
+        prometheus, alertmanager = self._folder("prometheus"), self._folder("alertmanager")
+        for folder in (prometheus, alertmanager):
+            folder.mkdir(parents=True, exist_ok=True)
+        _copy(bundle("prometheus"), prometheus)
+        _copy(bundle("rules"), prometheus / "rules")
+        _copy(bundle("alertmanager"), alertmanager)
+        targets = prometheus / "targets"
+        targets.mkdir(exist_ok=True)
+        for name in ("exporter", "remediator", "alertmanager"):
+            text = json.dumps([{"targets": [self._address(name)]}])
+            (targets / f"{name}.json").write_text(text, encoding="utf-8")
+        main = alertmanager / "alertmanager.yml"
+        text = main.read_text(encoding="utf-8").replace(_REMEDIATOR_ADDRESS, self.remediator_url)
+        main.write_text(text, encoding="utf-8")
+        secret_files = {"remediator_token": self.remediator_token, "slack_url": self._settings.slack_url}
+        for name, secret in secret_files.items():
+            write_secret(alertmanager / "secrets" / name, secret)
+
+    def _start_exporter(self) -> None:
+        command = [
+            *_module("trainwarden_exporter"),
+            f"--web.listen-address={self._address('exporter')}",
+            f"--collector.runs.path={self._settings.runs_dir}",
+            "--collector.runs.scope=all",
+        ]
+        self._start("exporter", command).wait_for(f"{self.exporter_url}/-/ready")
+
+    def _start_prometheus(self) -> None:
+        folder = self._folder("prometheus")
+        command = [
+            str(self._tools.prometheus),
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address={self._address('prometheus')}",
+        ]
+        self._start("prometheus", command).wait_for(f"{self.prometheus_url}/-/ready")
+
+    def _start_alertmanager(self) -> None:
+        folder = self._folder("alertmanager")
+        command = [
+            str(self._tools.alertmanager),
+            f"--config.file={folder / 'alertmanager.yml'}",
+            f"--storage.path={folder / 'data'}",
+            f"--web.listen-address={self._address('alertmanager')}",
+            f"--web.external-url={self.alertmanager_url}",
+            "--cluster.listen-address=",
+        ]
+        self._start("alertmanager", command).wait_for(f"{self.alertmanager_url}/-/ready")
+
+    def _start_remediator(self) -> None:
+        command = [
+            *_module("trainwarden_remediator"),
+            f"--web.listen-address={self._address('remediator')}",
+            f"--state-dir={self._folder('remediator')}",
+            f"--webhook-token-file={self.token_file}",
+            f"--alertmanager-url={self.alertmanager_url}",
+            f"--prometheus-url={self.prometheus_url}",
+            f"--policy={self._settings.policy}",
+            f"--runs-dir={self._settings.runs_dir}",
+            *self._settings.driver,
+        ]
+        self._start("remediator", command).wait_for(f"{self.remediator_url}/-/ready")
+
+    def _start(self, name: str, command: Sequence[str]) -> Service:
+        log = self._settings.state_dir / "logs" / f"{name}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        started = service.start(name, command, log, self._settings.environment)
+        self._services.append(started)
+        return started
+
+
+def write_secret(path: Path, secret: str) -> None:
+    """A file that only its owner reads, in a folder that only its owner enters."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(secret)
+
+
+def _module(name: str) -> list[str]:
+    # -P keeps the folder we happen to stand in out of the import path (Python 3.11 on).
+    safe_path = ["-P"] if sys.version_info >= (3, 11) else []
+    return [sys.executable, *safe_path, "-m", name]
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.md", "__pycache__"))

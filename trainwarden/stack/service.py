@@ -1,0 +1,117 @@
+"""One service of the local stack: a child process with a log of its own, that ends when we end."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_POLL_SECONDS = 0.05
+
+
+class ServiceFailed(Exception):
+    """A service did not come up; the message names it and holds the end of its log."""
+
+
+class PortBusy(Exception):
+    """A port that was asked for is taken; the message names the option and the port."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running child process."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait_for(self, url: str, seconds: float = 60) -> None:
+        """Return when `url` answers 200. Raises ServiceFailed when the process ends or the time is over."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                message = f"{self.name} ended with status {self.process.returncode}: {self.log_end()}"
+                raise ServiceFailed(message)
+            if _answers(url):
+                return
+            time.sleep(_POLL_SECONDS)
+        message = f"{self.name} gave no answer at {url} within {seconds:.0f} s: {self.log_end()}"
+        raise ServiceFailed(message)
+
+    def wait_for_file(self, path: Path, seconds: float = 60) -> str:
+        """The text of a file that the service writes once it listens. Raises ServiceFailed."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if path.is_file() and (text := path.read_text(encoding="utf-8").strip()):
+                return text
+            if self.process.poll() is not None:
+                message = f"{self.name} ended with status {self.process.returncode}: {self.log_end()}"
+                raise ServiceFailed(message)
+            time.sleep(_POLL_SECONDS)
+        message = f"{self.name} did not listen within {seconds:.0f} s: {self.log_end()}"
+        raise ServiceFailed(message)
+
+    def log_end(self) -> str:
+        """The last lines of the log, on one line."""
+        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        return " | ".join(text.strip().splitlines()[-3:])
+
+    def stop(self, seconds: float = 10) -> None:
+        """Ask it to end; after `seconds`, end it."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait()
+
+
+def start(name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> Service:
+    """Start a service with its output in `log`. Raises ServiceFailed when the program cannot be run."""
+    try:
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                tethered(command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+    except OSError as error:
+        message = f"{name} cannot be started: {error}"
+        raise ServiceFailed(message) from None
+    return Service(name, process, log)
+
+
+def tethered(command: Sequence[str], signal_name: str = "TERM") -> list[str]:
+    """`command`, sent a signal by the kernel should we die without having stopped it (where setpriv is there)."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", signal_name, "--", *command] if setpriv else list(command)
+
+
+def port(option: str, wanted: int) -> int:
+    """`wanted`, checked to be free on loopback, or any free one for 0. Raises PortBusy."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError as error:
+            message = f"{option} {wanted}: {error.strerror}; name a free port, or 0 for any"
+            raise PortBusy(message) from None
+        return int(probe.getsockname()[1])
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310  # our own loopback addresses
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
