@@ -1,3 +1,24 @@
-"""Trainwarden: a training process tells the truth about itself."""
+"""Trainwarden: a training process tells the truth about itself.
+
+Standard library only. Names load what they need when first used, so that `import trainwarden` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainwarden.ownership import RunRefused
+    from trainwarden.training_run import Run, checkpoint_saved, phase, resume_checkpoint, run, step
 
 __version__ = "0.1.0"
+
+__all__ = ["Run", "RunRefused", "__version__", "checkpoint_saved", "phase", "resume_checkpoint", "run", "step"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module("trainwarden.ownership" if name == "RunRefused" else "trainwarden.training_run")
+    # Kept as a global: the next look-up, in the training loop, is a plain one.
+    value = globals()[name] = getattr(module, name)
+    return value

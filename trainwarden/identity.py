@@ -1,0 +1,128 @@
+"""Who a process is: the run it works for, the attempt, its rank and its host."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_SCHEDULER = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+
+
+class InvalidRunId(ValueError):
+    """The text cannot name a run."""
+
+
+class InvalidAttemptKey(ValueError):
+    """The text is no `<scheduler>:<job_id>:<generation>`."""
+
+
+def check_run_id(run_id: object) -> str:
+    """Return `run_id` unchanged if it can name a run, and therefore a folder.
+
+    Raises:
+        InvalidRunId: it is no string of the form that ARCHITECTURE.md gives.
+    """
+    if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) and ".." not in run_id:
+        return run_id
+    shown = repr(run_id)
+    shown = shown if len(shown) <= 80 else f"{shown[:80]}… ({len(shown)} characters)"
+    raise InvalidRunId(
+        f"run id {shown} is not usable: expected 1 to 128 letters, digits, '.', '_' or '-', "
+        "beginning with a letter or digit and without '..'"
+    )
+
+
+@dataclass(frozen=True)
+class AttemptKey:
+    """One start of one job: what evidence about an attempt is tied to."""
+
+    scheduler: str
+    job_id: str
+    generation: int
+
+    def __post_init__(self) -> None:
+        usable = _SCHEDULER.fullmatch(self.scheduler) and _JOB_ID.fullmatch(self.job_id)
+        if not usable or not 0 <= self.generation < 2**31:
+            raise InvalidAttemptKey(
+                f"{str(self)[:120]!r} is no attempt key: expected <scheduler>:<job_id>:<generation>"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.scheduler}:{self.job_id}:{self.generation}"
+
+    @classmethod
+    def parse(cls, text: str) -> "AttemptKey":
+        """The key that `text` spells.
+
+        Raises:
+            InvalidAttemptKey: it spells none.
+        """
+        scheduler, _, rest = text.partition(":")
+        job_id, _, generation = rest.rpartition(":")
+        if not (generation.isascii() and generation.isdigit() and len(generation) <= 10):
+            raise InvalidAttemptKey(f"{text[:120]!r} is no attempt key: expected <scheduler>:<job_id>:<generation>")
+        return cls(scheduler, job_id, int(generation))
+
+    def same_job(self, other: "AttemptKey") -> bool:
+        """Whether both are starts of one job: its scheduler sees to it that they do not overlap."""
+        return (self.scheduler, self.job_id) == (other.scheduler, other.job_id)
+
+
+def current_attempt_key(environ: Mapping[str, str] = os.environ) -> AttemptKey:
+    """The key of the attempt that this process is part of; every rank of an attempt gets the same.
+
+    Raises:
+        InvalidAttemptKey: a variable that decides it holds something else; the message names it.
+    """
+    if given := environ.get("TRAINWARDEN_ATTEMPT_KEY"):
+        try:
+            return AttemptKey.parse(given)
+        except InvalidAttemptKey as error:
+            raise InvalidAttemptKey(f"TRAINWARDEN_ATTEMPT_KEY: {error}") from error
+    if job_id := environ.get("SLURM_JOB_ID"):
+        restarts = environ.get("SLURM_RESTART_COUNT") or "0"
+        try:
+            return AttemptKey.parse(f"slurm:{job_id}:{restarts}")
+        except InvalidAttemptKey as error:
+            raise InvalidAttemptKey(f"SLURM_JOB_ID and SLURM_RESTART_COUNT: {error}") from error
+    # Ranks that one launcher started share their parent, and nothing else that names the start.
+    pid = os.getppid() if (world_size(environ) or 1) > 1 else os.getpid()
+    return AttemptKey("local", f"{pid}-{process_start_ticks(pid) or 0}", 0)
+
+
+def rank(environ: Mapping[str, str] = os.environ) -> int:
+    """This process's rank; 0 where no launcher says."""
+    return _first_number(environ, "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK") or 0
+
+
+def world_size(environ: Mapping[str, str] = os.environ) -> int | None:
+    """How many ranks the attempt has; None where no launcher says."""
+    return _first_number(environ, "WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+
+
+def host_name() -> str:
+    """The name by which records and the exporter know this machine."""
+    return os.uname().nodename
+
+
+def process_start_ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None if there is no such process.
+
+    With the pid it names one process for good: pids are used again, start times with them are not.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # pathlib is not needed here, and slow to import
+            # The second field is the program's name and may itself hold spaces and brackets.
+            return int(stat.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _first_number(environ: Mapping[str, str], *names: str) -> int | None:
+    for name in names:
+        value = environ.get(name, "")
+        if value.isascii() and value.isdigit() and len(value) < 10:
+            return int(value)
+    return None
