@@ -1,0 +1,64 @@
+# Everything sets itself up: a virtual environment in .venv, Prometheus and Alertmanager in .tools where PATH has none.
+
+PYTHON ?= python3
+SCENARIO ?= hang
+STALL_SECONDS ?= 15
+KEEP ?=
+PYTEST_ARGS ?=
+COMPAT_SUITE ?= sid
+
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+
+.PHONY: help setup demo test test-fast test-compat lint format docs lock clean
+
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make demo SCENARIO=hang|crash|kill9|oom|nan|none STALL_SECONDS=15 KEEP=1"
+
+demo: .venv/ready ## Break a real training and watch it being noticed, reported and brought back
+	@SCENARIO='$(SCENARIO)' STALL_SECONDS='$(STALL_SECONDS)' KEEP='$(KEEP)' $(BIN)/python examples/demo/demo.py
+
+test: .venv/ready ## Run all tests, with real Prometheus, Alertmanager and SLURM
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-fast: .venv/ready ## Run the tests that take no cluster and no whole stack
+	$(BIN)/python -m pytest -m "not e2e and not slurm" $(PYTEST_ARGS)
+
+test-compat: .venv/ready ## Repeat rule, route and end-to-end tests with the newest Prometheus and Alertmanager
+	$(BIN)/python -m trainwarden.stack.binaries --suite $(COMPAT_SUITE)
+	TRAINWARDEN_TOOLS_DIR=.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest -m "tools and not slurm" -k "not slow_twin" $(PYTEST_ARGS)
+
+lint: .venv/ready ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/ready ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: .venv/ready ## Make the generated pages again
+	$(BIN)/python -m trainwarden_exporter.catalog > docs/metrics.md
+
+lock: .venv/ready ## Resolve the development dependencies again
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --universal --python-version 3.10 --extra stack --group dev --upgrade --quiet \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements/dev.txt
+
+setup: .venv/ready ## Make the environment
+
+.venv/ready: pyproject.toml requirements/dev.txt
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing: install Python 3.10 or newer" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "make: $(PYTHON) is older than 3.10; name another: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "make: $(PYTHON) has no venv: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 2; }
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+clean: ## Remove everything that was made here
+	rm -rf .venv .tools .state .mypy_cache .ruff_cache .pytest_cache dist build

@@ -1,0 +1,235 @@
+"""One command, watched from its start to its end: what `trainwarden up` does, and the demo shows."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from trainwarden.document import Document, read_document
+from trainwarden.folder import LOG, METADATA
+from trainwarden.stack import launcher
+from trainwarden.stack.binaries import Tools
+from trainwarden.stack.launcher import Job, Launcher
+from trainwarden.stack.launcher_server import LauncherServer
+from trainwarden.stack.local_stack import LocalStack, Settings, write_secret
+from trainwarden.stack.output import Output
+from trainwarden.stack.prometheus import Prometheus
+from trainwarden.stack.run_recorder import RunRecorder
+from trainwarden.stack.slack_sink import Message, SlackSink
+from trainwarden.stack.terminal import Terminal
+from trainwarden.stack.timeline import Timeline, timeline
+from trainwarden.stack.watch import Watcher
+
+_TICK_SECONDS = 0.3
+# How long to wait, after the command's end, for what is still under way: an alert, a decision, a message.
+_DECISION_SECONDS = 90.0
+_DELIVERY_SECONDS = 45.0
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be run and watched. `environment` is the command's; `slack_url` None shows messages in the terminal."""
+
+    command: Sequence[str]
+    run_id: str
+    state_dir: Path
+    runs_dir: Path
+    environment: Mapping[str, str]
+    policy: str = "megatron_transient"
+    slack_url: str | None = None
+    grace_seconds: float = 5.0
+    ports: Mapping[str, int] = field(default_factory=dict)
+    show_output: bool = True
+    keep: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it went: the job at its end, who said what, and when."""
+
+    job: Job
+    interrupted: bool
+    fired: frozenset[str]
+    incidents: Sequence[Mapping[str, Any]]
+    messages: Sequence[Message]
+    timelines: Sequence[Timeline]
+
+
+class Session:
+    """Starts everything, runs the command until nothing more will come of it, stops everything."""
+
+    def __init__(self, request: Request, tools: Tools, terminal: Terminal) -> None:
+        self._request = request
+        self._tools = tools
+        self._terminal = terminal
+        self._interrupted = threading.Event()
+        self._folder = request.runs_dir / request.run_id
+
+    def run(self) -> Outcome:
+        """Returns when the command has ended for good. Raises ServiceFailed, PortBusy or OSError before it starts."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._catching_signals())
+            sink = SlackSink(self._terminal.box)
+            stack.callback(sink.close)
+            job_launcher = self._launcher()
+            token_file = self._request.state_dir / "launcher" / "token"
+            token = secrets.token_urlsafe(24)
+            write_secret(token_file, token)
+            server = LauncherServer(job_launcher, token)
+            stack.callback(server.close)
+            services = self._services(sink, server, token_file)
+            stack.callback(services.stop)
+            services.start()
+            self._say_where(services)
+            return self._follow(services, job_launcher, sink)
+
+    def interrupt(self) -> None:
+        """End early, as Ctrl-C does."""
+        self._interrupted.set()
+
+    def _follow(self, services: LocalStack, job_launcher: Launcher, sink: SlackSink) -> Outcome:
+        prometheus = Prometheus(services.prometheus_url)
+        watcher = Watcher(
+            self._request.run_id,
+            self._folder,
+            prometheus,
+            services.remediator_url,
+            services.remediator_token,
+            self._terminal,
+        )
+        output = Output(self._folder / LOG, self._terminal if self._request.show_output else None)
+        thread = threading.Thread(target=job_launcher.run, name="launcher", daemon=True)
+        thread.start()
+        try:
+            while not self._finished(job_launcher, watcher, sink):
+                watcher.poll()
+                output.poll()
+                self._interrupted.wait(_TICK_SECONDS)
+        finally:
+            job_launcher.close()
+            thread.join()
+            output.poll()
+        job = job_launcher.job
+        watcher.poll()
+        timelines = [timeline(each, self._record(), prometheus) for each in watcher.incidents]
+        outcome = Outcome(
+            job, self._interrupted.is_set(), frozenset(watcher.fired), watcher.incidents, sink.messages, timelines
+        )
+        self._say_end(outcome)
+        if self._request.keep and not self._interrupted.is_set():
+            self._terminal.say("kept", "the stack stays up; Ctrl-C ends it")
+            self._say_where(services)
+            self._interrupted.wait()
+        return outcome
+
+    def _finished(self, job_launcher: Launcher, watcher: Watcher, sink: SlackSink) -> bool:
+        """Whether the command has ended and nothing more will come of it."""
+        if self._interrupted.is_set():
+            return True
+        job = job_launcher.job
+        if not job.over or job.ended is None:
+            return False
+        since = time.time() - job.ended
+        if job.state == launcher.CANCELLED:
+            return True
+        if job.state == launcher.COMPLETED:
+            return self._told(sink, job.ended) or since > _DELIVERY_SECONDS
+        incident = watcher.incident_of(job.attempt_key)
+        decided = incident is not None and incident["action"] != "restart"
+        if decided:
+            return self._told(sink, job.ended) or since > _DELIVERY_SECONDS
+        return since > _DECISION_SECONDS and incident is None
+
+    def _told(self, sink: SlackSink, since: float) -> bool:
+        """Whether a message about the end came; a Slack of the user's own is not asked."""
+        if self._request.slack_url is not None:
+            return time.time() - since > _DELIVERY_SECONDS / 3
+        return any(message.time >= since for message in sink.messages)
+
+    def _launcher(self) -> Launcher:
+        log = self._folder / LOG
+        log.parent.mkdir(parents=True, exist_ok=True)
+        environment = {
+            **self._request.environment,
+            "TRAINWARDEN_RUN_ID": self._request.run_id,
+            "TRAINWARDEN_RUNS_DIR": str(self._request.runs_dir),
+        }
+        return Launcher(
+            self._request.command,
+            self._request.run_id,
+            environment=environment,
+            log=log,
+            recorder=RunRecorder(self._folder),
+            grace_seconds=self._request.grace_seconds,
+            notify=self._say_job,
+        )
+
+    def _services(self, sink: SlackSink, server: LauncherServer, token_file: Path) -> LocalStack:
+        ports = self._request.ports
+        settings = Settings(
+            state_dir=self._request.state_dir,
+            runs_dir=self._request.runs_dir,
+            slack_url=self._request.slack_url or sink.url,
+            policy=self._request.policy,
+            driver=(
+                "--driver=local",
+                f"--local-launcher-url={server.url}",
+                f"--local-launcher-token-file={token_file}",
+            ),
+            **{f"{name}_port": ports.get(name, 0) for name in ("prometheus", "alertmanager", "exporter", "remediator")},
+        )
+        return LocalStack(settings, self._tools)
+
+    def _record(self) -> Mapping[str, Any]:
+        document = read_document(self._folder / METADATA)
+        return document.values if isinstance(document, Document) else {}
+
+    def _say_where(self, services: LocalStack) -> None:
+        for name, url in (
+            ("Prometheus", f"{services.prometheus_url}/alerts"),
+            ("Alertmanager", f"{services.alertmanager_url}/#/alerts"),
+            ("exporter", f"{services.exporter_url}/metrics"),
+            ("remediator", f"{services.remediator_url}/metrics"),
+            ("run record", str(self._folder)),
+        ):
+            self._terminal.say("look at", f"{name:<13} {url}")
+
+    def _say_job(self, job: Job) -> None:
+        if job.state == launcher.RUNNING:
+            kind, text = ("restart", "started again") if job.generation else ("run", "started")
+        elif job.state == launcher.STOPPING:
+            kind, text = "restart", "is being ended: SIGTERM, then SIGKILL"
+        else:
+            how = f"signal {-job.exit_code}" if (job.exit_code or 0) < 0 else f"status {job.exit_code}"
+            kind, text = ("good" if job.state == launcher.COMPLETED else "run"), f"{job.state}, {how}"
+        self._terminal.say(kind, f"{job.attempt_key} {text}")
+
+    def _say_end(self, outcome: Outcome) -> None:
+        for each in outcome.timelines:
+            self._terminal.write("\n" + "\n".join(each.lines()) + "\n")
+        self._terminal.write("\n")
+
+    @contextlib.contextmanager
+    def _catching_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def on_signal(_number: int, _frame: FrameType | None) -> None:
+            self.interrupt()
+
+        before = {number: signal.signal(number, on_signal) for number in _INTERRUPTS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,117 @@
+"""What happened when, per incident: from Prometheus, the remediator's decisions and the run record, from nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from trainwarden.stack.prometheus import NoAnswer, Prometheus
+
+_LOOK_BACK_SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One incident. Times are Unix seconds, None where nothing tells; `steps_lost` counts steps trained again."""
+
+    alert: str
+    attempt: int
+    fault: float | None = None
+    detected: float | None = None
+    alerted: float | None = None
+    decided: float | None = None
+    restarted: float | None = None
+    recovered: float | None = None
+    steps_lost: int | None = None
+
+    def lines(self) -> list[str]:
+        """A small table: each moment in seconds after the fault, and since the moment before."""
+        moments = {
+            field.name: value
+            for field in fields(self)
+            if field.name in _MEANING and (value := getattr(self, field.name)) is not None
+        }
+        if not moments:
+            return [f"{self.alert}, attempt {self.attempt}: no times are known"]
+        origin = before = moments.get("fault", min(moments.values()))
+        lines = [f"{self.alert}, attempt {self.attempt}:"]
+        for name, moment in moments.items():
+            lines.append(f"  {name:<10} {moment - origin:7.1f} s   (+{moment - before:5.1f} s)  {_MEANING[name]}")
+            before = moment
+        if self.steps_lost is not None:
+            lines.append(f"  work lost  {self.steps_lost} steps, trained again from the checkpoint")
+        return lines
+
+
+_MEANING = {
+    "fault": "the last sign of progress, or the recorded failure",
+    "detected": "the alert's condition first held in Prometheus",
+    "alerted": "the alert reached the remediator",
+    "decided": "the remediator decided",
+    "restarted": "the new attempt began",
+    "recovered": "its step passed the highest one of before",
+}
+
+
+def timeline(incident: Mapping[str, Any], record: Mapping[str, Any], prometheus: Prometheus) -> Timeline:
+    """The timeline of one incident of the remediator, with the run's metadata.json as `record`."""
+    run_id, attempt, alert = incident["run_id"], int(incident["attempt"]), incident["alert"]
+    created = float(incident["created"])
+    detected = _first_seen(prometheus, f'ALERTS{{run_id="{run_id}",alertname="{alert}",attempt="{attempt}"}}', created)
+    following = _attempt(record, attempt + 1) if incident["action"] == "restart" else None
+    restarted = following["started"] if following else None
+    before = incident.get("step_before")
+    recovered = _first_above(prometheus, f'training_step{{run_id="{run_id}"}}', before, restarted)
+    lost = None
+    if following and before is not None and following["resume_step"] is not None:
+        lost = max(0, int(before) - int(following["resume_step"]) + 1)
+    return Timeline(
+        alert=alert,
+        attempt=attempt,
+        fault=_fault(prometheus, run_id, detected or created, incident["failure_mode"]),
+        detected=detected,
+        alerted=created,
+        decided=_decided(incident),
+        restarted=restarted,
+        recovered=recovered,
+        steps_lost=lost,
+    )
+
+
+def _fault(prometheus: Prometheus, run_id: str, when: float, mode: str) -> float | None:
+    metric = "training_failure_timestamp_seconds" if mode == "crash" else "training_step_timestamp_seconds"
+    with contextlib.suppress(NoAnswer):
+        for sample in prometheus.query(f'max({metric}{{run_id="{run_id}"}})', when):
+            return sample.value
+    return None
+
+
+def _first_seen(prometheus: Prometheus, expression: str, until: float) -> float | None:
+    with contextlib.suppress(NoAnswer):
+        series = prometheus.query_range(expression, until - _LOOK_BACK_SECONDS, until)
+        return min((each.points[0][0] for each in series if each.points), default=None)
+    return None
+
+
+def _first_above(prometheus: Prometheus, expression: str, value: float | None, start: float | None) -> float | None:
+    if value is None or start is None:
+        return None
+    with contextlib.suppress(NoAnswer):
+        series = prometheus.query_range(expression, start, start + _LOOK_BACK_SECONDS)
+        return min((time for each in series for time, step in each.points if step > value), default=None)
+    return None
+
+
+def _decided(incident: Mapping[str, Any]) -> float | None:
+    """When the decision was written down: the first event of the incident that is more than its arrival."""
+    times = [float(event["time"]) for event in incident.get("events", []) if event["state"] != "RECEIVED"]
+    return min(times, default=None)
+
+
+def _attempt(record: Mapping[str, Any], number: int) -> dict[str, Any] | None:
+    for entry in record.get("attempts", []):
+        if entry["attempt"] == number:
+            return {"started": entry["start_time"], "resume_step": entry.get("resume_step")}
+    return None

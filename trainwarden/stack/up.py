@@ -1,0 +1,231 @@
+"""`trainwarden up -- COMMAND`: the whole of Trainwarden around one command on this machine, until it ends."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from trainwarden.folder import run_folder, runs_dir
+from trainwarden.identity import InvalidRunId, check_run_id
+from trainwarden.ownership import owner_of
+from trainwarden.stack.binaries import ToolsMissing, find_tools
+from trainwarden.stack.bundle import BundleMissing
+from trainwarden.stack.service import PortBusy, ServiceFailed
+from trainwarden.stack.session import Outcome, Request, Session
+from trainwarden.stack.terminal import Terminal
+
+MISUSE = 2
+INTERRUPTED = 130
+_PORTS = ("prometheus", "alertmanager", "exporter", "remediator")
+
+
+class Misuse(Exception):
+    """Something that was asked for cannot be; the message names the option, the value and what was expected."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = argparse.ArgumentParser(
+        prog="trainwarden up",
+        usage="trainwarden up [options] -- COMMAND [ARGUMENT ...]",
+        description="Runs COMMAND, watches it, and restarts it from its last verified checkpoint when that helps. "
+        "Exporter, Prometheus, Alertmanager and remediator run beside it on loopback and end with it.",
+    )
+    parser.add_argument(
+        "--run-id", help="name of the run (default: $TRAINWARDEN_RUN_ID, else made from command and time)"
+    )
+    parser.add_argument(
+        "--policy",
+        default="megatron_transient",
+        help="restart policy: a shipped name or a YAML file (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--state-dir", type=Path, help="everything is kept here (default: $XDG_STATE_HOME/trainwarden/up/RUN_ID)"
+    )
+    parser.add_argument(
+        "--runs-dir", type=Path, help="folder of run records (default: $TRAINWARDEN_RUNS_DIR, else STATE_DIR/runs)"
+    )
+    parser.add_argument(
+        "--stall-seconds",
+        type=_seconds,
+        help="how long the training may make no step (default: the run's own, else 600)",
+    )
+    parser.add_argument(
+        "--stale-seconds",
+        type=_seconds,
+        help="how long a run may give no sign of life (default: the run's own, else 600)",
+    )
+    parser.add_argument(
+        "--grace-seconds", type=_seconds, default=5.0, help="between SIGTERM and SIGKILL (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--slack-url-file",
+        type=Path,
+        help="file with a Slack incoming webhook (default: $SLACK_WEBHOOK_URL, else the terminal)",
+    )
+    for name in _PORTS:
+        parser.add_argument(
+            f"--{name}-port", type=int, default=0, help="loopback port, 0 for any free one (default: 0)"
+        )
+    parser.add_argument(
+        "--tools-dir", type=Path, help="where Prometheus and Alertmanager are, or are unpacked to, where PATH has none"
+    )
+    parser.add_argument("--quiet", action="store_true", help="do not show the command's output")
+    parser.add_argument("--keep", action="store_true", help="leave the stack up after the end, until Ctrl-C")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its own status, 2 when it could not be started as asked, 130 when interrupted."""
+    options = parser().parse_args(arguments)
+    terminal = Terminal()
+    try:
+        request = to_request(options, os.environ)
+        tools = find_tools(options.tools_dir, report=lambda line: terminal.say("tools", line))
+        terminal.say("tools", f"{tools.versions()} ({tools.source})")
+        outcome = Session(request, tools, terminal).run()
+    except (Misuse, ToolsMissing, BundleMissing, PortBusy, ServiceFailed) as error:
+        print(f"trainwarden up: {error}", file=sys.stderr)
+        return MISUSE
+    except OSError as error:
+        print(f"trainwarden up: {error.filename or 'state'}: {error.strerror}", file=sys.stderr)
+        return MISUSE
+    return status(outcome)
+
+
+def status(outcome: Outcome) -> int:
+    """The command's own status; 128 and more for a signal, as a shell says it."""
+    if outcome.interrupted:
+        return INTERRUPTED
+    code = outcome.job.exit_code
+    if code is None:
+        return 1
+    return 128 - code if code < 0 else code
+
+
+def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> Request:
+    """What the options ask for, checked. Creates the state folder. Raises Misuse."""
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        message = "no command was given; expected: trainwarden up [options] -- COMMAND [ARGUMENT ...]"
+        raise Misuse(message)
+    if shutil.which(command[0]) is None:
+        message = f"the command {command[0]!r} is neither on PATH nor an executable file"
+        raise Misuse(message)
+    run_id = _run_id(options.run_id or environ.get("TRAINWARDEN_RUN_ID"), command)
+    state_dir = _writable(options.state_dir or _default_state_dir(environ) / run_id, "--state-dir")
+    runs = _writable(options.runs_dir or _given_runs_dir(environ) or state_dir / "runs", "--runs-dir")
+    _refuse_owned(run_id, runs)
+    _check_policy(options.policy)
+    return Request(
+        command=command,
+        run_id=run_id,
+        state_dir=state_dir,
+        runs_dir=runs,
+        environment={**environ, **_thresholds(options)},
+        policy=options.policy,
+        slack_url=_slack_url(options.slack_url_file, environ),
+        grace_seconds=options.grace_seconds,
+        ports={name: _port(name, getattr(options, f"{name}_port")) for name in _PORTS},
+        show_output=not options.quiet,
+        keep=options.keep,
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        message = f"{text!r} is not a positive number of seconds"
+        raise argparse.ArgumentTypeError(message)
+    return value
+
+
+def _port(name: str, value: int) -> int:
+    if not 0 <= value <= 65535:
+        message = f"--{name}-port {value}: a port from 1 to 65535 was expected, or 0 for any"
+        raise Misuse(message)
+    return value
+
+
+def _run_id(given: str | None, command: Sequence[str]) -> str:
+    made = f"{Path(command[0]).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    try:
+        return check_run_id(given or "".join(c if c.isalnum() or c in "._-" else "-" for c in made).lstrip("._-"))
+    except InvalidRunId as error:
+        message = f"--run-id: {error}"
+        raise Misuse(message) from None
+
+
+def _default_state_dir(environ: Mapping[str, str]) -> Path:
+    state = environ.get("XDG_STATE_HOME") or str(Path(environ.get("HOME") or "~").expanduser() / ".local/state")
+    return Path(state) / "trainwarden" / "up"
+
+
+def _given_runs_dir(environ: Mapping[str, str]) -> Path | None:
+    return runs_dir(environ) if environ.get("TRAINWARDEN_RUNS_DIR") else None
+
+
+def _writable(folder: Path, option: str) -> Path:
+    folder = folder.expanduser().absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        message = f"{option} {folder}: {error.strerror}; a folder that can be written was expected"
+        raise Misuse(message) from None
+    return folder
+
+
+def _refuse_owned(run_id: str, runs: Path) -> None:
+    owner = owner_of(run_folder(run_id, runs))
+    if owner is not None:
+        message = f"--run-id {run_id}: {owner}"
+        raise Misuse(message)
+
+
+def _check_policy(policy: str) -> None:
+    """Ask the remediator itself, before anything is started."""
+    command = [sys.executable, "-m", "trainwarden_remediator", "check-policy", policy]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        message = f"--policy {policy}: {(done.stderr or done.stdout).strip()}"
+        raise Misuse(message)
+
+
+def _thresholds(options: argparse.Namespace) -> dict[str, str]:
+    variables = {}
+    if options.stall_seconds is not None:
+        variables["TRAINWARDEN_STALL_SECONDS"] = f"{options.stall_seconds:g}"
+    if options.stale_seconds is not None:
+        variables["STALE_MINUTES"] = f"{options.stale_seconds / 60:.6g}"
+    return variables
+
+
+def _slack_url(file: Path | None, environ: Mapping[str, str]) -> str | None:
+    if file is None:
+        return environ.get("SLACK_WEBHOOK_URL") or None
+    try:
+        url = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"--slack-url-file {file}: {error}"
+        raise Misuse(message) from None
+    if not url.startswith(("http://", "https://")):
+        message = f"--slack-url-file {file}: an http(s) address was expected in it"
+        raise Misuse(message)
+    return url
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Follows a run and says what the system finds out by itself: alerts, decisions, steps. It asks; it is told nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from trainwarden.record import read_progress
+from trainwarden.stack.prometheus import NoAnswer, Prometheus
+from trainwarden.stack.terminal import Terminal
+
+_PROGRESS_SECONDS = 5.0
+_SECONDS = 5
+
+
+class Watcher:
+    """Keeps what it has seen, so that each thing is said once. `poll()` is to be called a few times a second."""
+
+    def __init__(
+        self, run_id: str, folder: Path, prometheus: Prometheus, remediator_url: str, token: str, terminal: Terminal
+    ) -> None:
+        self._run_id = run_id
+        self._folder = folder
+        self._prometheus = prometheus
+        self._incidents_url = f"{remediator_url}/api/v1/incidents"
+        self._token = token
+        self._terminal = terminal
+        self._alerts: dict[tuple[str, str], str] = {}
+        self._events_seen: dict[str, int] = {}
+        self._said_progress = 0.0
+        self._to_pass: int | None = None
+        self.incidents: list[dict[str, Any]] = []
+        self.fired: set[str] = set()
+
+    def poll(self) -> None:
+        """Ask everybody once and say what is new."""
+        self._poll_alerts()
+        self._poll_incidents()
+        self._poll_progress()
+
+    def incident_of(self, attempt_key: str) -> Mapping[str, Any] | None:
+        """The newest incident about an attempt."""
+        return next((each for each in reversed(self.incidents) if each["attempt_key"] == attempt_key), None)
+
+    def _poll_alerts(self) -> None:
+        try:
+            samples = self._prometheus.query(f'ALERTS{{run_id="{self._run_id}"}}')
+        except NoAnswer:
+            return
+        now: dict[tuple[str, str], str] = {}
+        for sample in samples:
+            identity = (sample.labels["alertname"], sample.labels.get("attempt", "?"))
+            if now.get(identity) != "firing":
+                now[identity] = sample.labels["alertstate"]
+        for (name, attempt), state in now.items():
+            if self._alerts.get((name, attempt)) != state:
+                self._terminal.say("alert", f"{name} is {state} (attempt {attempt})")
+        for name, attempt in self._alerts.keys() - now.keys():
+            self._terminal.say("alert", f"{name} is over (attempt {attempt})")
+        self._alerts = now
+        self.fired |= {name for (name, _), state in now.items() if state == "firing"}
+
+    def _poll_incidents(self) -> None:
+        try:
+            answer = requests.get(
+                self._incidents_url,
+                params={"run_id": self._run_id},
+                headers={"Authorization": f"Bearer {self._token}"},
+                timeout=_SECONDS,
+            )
+            incidents = answer.json()
+        except (requests.RequestException, ValueError):
+            return
+        if not isinstance(incidents, list):
+            return
+        self.incidents = sorted(incidents, key=lambda each: str(each["created"]))
+        for incident in self.incidents:
+            self._say_events(incident)
+
+    def _say_events(self, incident: Mapping[str, Any]) -> None:
+        identity = str(incident["id"])
+        seen = self._events_seen.get(identity, 0)
+        if seen == 0:
+            self._say_decision(incident)
+        for event in incident["events"][seen:]:
+            detail = f": {event['detail']}" if event.get("detail") else ""
+            self._terminal.say("remediate", f"{event['state']}{detail}")
+        self._events_seen[identity] = len(incident["events"])
+
+    def _say_decision(self, incident: Mapping[str, Any]) -> None:
+        budget = incident.get("budget") or {}
+        left = f" [{budget['used']} of {budget['limit']} used]" if budget.get("limit") is not None else ""
+        self._terminal.say(
+            "decision",
+            f"{incident['action']} after {incident['alert']} of attempt {incident['attempt']}: {incident['reason']}{left}",
+        )
+        if incident["action"] == "restart" and incident.get("step_before") is not None:
+            self._to_pass = int(incident["step_before"])
+
+    def _poll_progress(self) -> None:
+        progress = read_progress(self._folder)
+        if progress is None or progress.step is None:
+            return
+        step = int(progress.step)
+        if self._to_pass is not None and step > self._to_pass:
+            self._terminal.say("good", f"step {step} has passed {self._to_pass}, where the run broke")
+            self._to_pass = None
+        if time.monotonic() - self._said_progress >= _PROGRESS_SECONDS:
+            self._said_progress = time.monotonic()
+            total = f"/{progress.total_steps}" if progress.total_steps else ""
+            loss = f", loss {progress.loss:.4f}" if progress.loss is not None else ""
+            self._terminal.say("run", f"step {step}{total}{loss} (attempt {progress.attempt})")
