@@ -17,6 +17,7 @@ from trainwarden.stack.binaries import Tools
 from trainwarden.stack.bundle import bundle
 from trainwarden.stack.service import Service
 
+SERVICES = ("prometheus", "alertmanager", "exporter", "remediator")
 # The address that the shipped alertmanager.yml gives to the remediator.
 _REMEDIATOR_ADDRESS = "http://remediator:9746"
 
@@ -25,7 +26,7 @@ _REMEDIATOR_ADDRESS = "http://remediator:9746"
 class Settings:
     """What the stack is told: where its state lives, what it watches, and how it acts.
 
-    `driver` holds the remediator's options that name its scheduler. A port of 0 means any free one.
+    `driver` holds the remediator's options that name its scheduler. `ports` are by service; 0 or none is any free one.
     """
 
     state_dir: Path
@@ -34,10 +35,7 @@ class Settings:
     policy: str = "megatron_transient"
     driver: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    prometheus_port: int = 0
-    alertmanager_port: int = 0
-    exporter_port: int = 0
-    remediator_port: int = 0
+    ports: Mapping[str, int] = field(default_factory=dict)
 
 
 class LocalStack:
@@ -47,15 +45,7 @@ class LocalStack:
         self._settings = settings
         self._tools = tools
         self._services: list[Service] = []
-        self._ports = {
-            name: service.port(f"--{name}-port", wanted)
-            for name, wanted in (
-                ("prometheus", settings.prometheus_port),
-                ("alertmanager", settings.alertmanager_port),
-                ("exporter", settings.exporter_port),
-                ("remediator", settings.remediator_port),
-            )
-        }
+        self._ports = {name: service.port(f"--{name}-port", settings.ports.get(name, 0)) for name in SERVICES}
         self.prometheus_url = self._url("prometheus")
         self.alertmanager_url = self._url("alertmanager")
         self.exporter_url = self._url("exporter")

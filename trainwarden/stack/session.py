@@ -32,12 +32,14 @@ _TICK_SECONDS = 0.3
 # How long to wait, after the command's end, for what is still under way: an alert, a decision, a message.
 _DECISION_SECONDS = 90.0
 _DELIVERY_SECONDS = 45.0
+# Incidents that lead to no start any more.
+_GIVEN_UP = ("SUPPRESSED", "ESCALATED", "ADOPTED", "FAILED")
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be run and watched. `environment` is the command's; `slack_url` None shows messages in the terminal."""
+    """What is to be run and watched. `environment` is the command's; without `slack_url` the terminal shows messages."""
 
     command: Sequence[str]
     run_id: str
@@ -98,14 +100,7 @@ class Session:
 
     def _follow(self, services: LocalStack, job_launcher: Launcher, sink: SlackSink) -> Outcome:
         prometheus = Prometheus(services.prometheus_url)
-        watcher = Watcher(
-            self._request.run_id,
-            self._folder,
-            prometheus,
-            services.remediator_url,
-            services.remediator_token,
-            self._terminal,
-        )
+        watcher = Watcher(self._folder, services, self._terminal)
         output = Output(self._folder / LOG, self._terminal if self._request.show_output else None)
         thread = threading.Thread(target=job_launcher.run, name="launcher", daemon=True)
         thread.start()
@@ -144,10 +139,11 @@ class Session:
         if job.state == launcher.COMPLETED:
             return self._told(sink, job.ended) or since > _DELIVERY_SECONDS
         incident = watcher.incident_of(job.attempt_key)
-        decided = incident is not None and incident["action"] != "restart"
-        if decided:
-            return self._told(sink, job.ended) or since > _DELIVERY_SECONDS
-        return since > _DECISION_SECONDS and incident is None
+        if incident is None:
+            return since > _DECISION_SECONDS
+        if incident["state"] not in _GIVEN_UP:
+            return False
+        return self._told(sink, job.ended) or since > _DELIVERY_SECONDS
 
     def _told(self, sink: SlackSink, since: float) -> bool:
         """Whether a message about the end came; a Slack of the user's own is not asked."""
@@ -174,7 +170,6 @@ class Session:
         )
 
     def _services(self, sink: SlackSink, server: LauncherServer, token_file: Path) -> LocalStack:
-        ports = self._request.ports
         settings = Settings(
             state_dir=self._request.state_dir,
             runs_dir=self._request.runs_dir,
@@ -185,7 +180,7 @@ class Session:
                 f"--local-launcher-url={server.url}",
                 f"--local-launcher-token-file={token_file}",
             ),
-            **{f"{name}_port": ports.get(name, 0) for name in ("prometheus", "alertmanager", "exporter", "remediator")},
+            ports=self._request.ports,
         )
         return LocalStack(settings, self._tools)
 
@@ -209,7 +204,8 @@ class Session:
         elif job.state == launcher.STOPPING:
             kind, text = "restart", "is being ended: SIGTERM, then SIGKILL"
         else:
-            how = f"signal {-job.exit_code}" if (job.exit_code or 0) < 0 else f"status {job.exit_code}"
+            code = job.exit_code or 0
+            how = f"signal {-code}" if code < 0 else f"status {code}"
             kind, text = ("good" if job.state == launcher.COMPLETED else "run"), f"{job.state}, {how}"
         self._terminal.say(kind, f"{job.attempt_key} {text}")
 

@@ -1,4 +1,4 @@
-"""What happened when, per incident: from Prometheus, the remediator's decisions and the run record, from nothing else."""
+"""What happened when, per incident: from Prometheus, the remediator's decisions and the run record alone."""
 
 from __future__ import annotations
 

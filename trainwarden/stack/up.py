@@ -16,13 +16,13 @@ from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.ownership import owner_of
 from trainwarden.stack.binaries import ToolsMissing, find_tools
 from trainwarden.stack.bundle import BundleMissing
+from trainwarden.stack.local_stack import SERVICES
 from trainwarden.stack.service import PortBusy, ServiceFailed
 from trainwarden.stack.session import Outcome, Request, Session
 from trainwarden.stack.terminal import Terminal
 
 MISUSE = 2
 INTERRUPTED = 130
-_PORTS = ("prometheus", "alertmanager", "exporter", "remediator")
 
 
 class Misuse(Exception):
@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         help="file with a Slack incoming webhook (default: $SLACK_WEBHOOK_URL, else the terminal)",
     )
-    for name in _PORTS:
+    for name in SERVICES:
         parser.add_argument(
             f"--{name}-port", type=int, default=0, help="loopback port, 0 for any free one (default: 0)"
         )
@@ -133,7 +133,7 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> Reque
         policy=options.policy,
         slack_url=_slack_url(options.slack_url_file, environ),
         grace_seconds=options.grace_seconds,
-        ports={name: _port(name, getattr(options, f"{name}_port")) for name in _PORTS},
+        ports={name: _port(name, getattr(options, f"{name}_port")) for name in SERVICES},
         show_output=not options.quiet,
         keep=options.keep,
     )

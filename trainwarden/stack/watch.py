@@ -9,7 +9,8 @@ from typing import Any
 
 import requests
 
-from trainwarden.record import read_progress
+from trainwarden.record import Progress, read_progress
+from trainwarden.stack.local_stack import LocalStack
 from trainwarden.stack.prometheus import NoAnswer, Prometheus
 from trainwarden.stack.terminal import Terminal
 
@@ -20,14 +21,12 @@ _SECONDS = 5
 class Watcher:
     """Keeps what it has seen, so that each thing is said once. `poll()` is to be called a few times a second."""
 
-    def __init__(
-        self, run_id: str, folder: Path, prometheus: Prometheus, remediator_url: str, token: str, terminal: Terminal
-    ) -> None:
-        self._run_id = run_id
+    def __init__(self, folder: Path, services: LocalStack, terminal: Terminal) -> None:
+        self._run_id = folder.name
         self._folder = folder
-        self._prometheus = prometheus
-        self._incidents_url = f"{remediator_url}/api/v1/incidents"
-        self._token = token
+        self._prometheus = Prometheus(services.prometheus_url)
+        self._incidents_url = f"{services.remediator_url}/api/v1/incidents"
+        self._token = services.remediator_token
         self._terminal = terminal
         self._alerts: dict[tuple[str, str], str] = {}
         self._events_seen: dict[str, int] = {}
@@ -94,16 +93,14 @@ class Watcher:
     def _say_decision(self, incident: Mapping[str, Any]) -> None:
         budget = incident.get("budget") or {}
         left = f" [{budget['used']} of {budget['limit']} used]" if budget.get("limit") is not None else ""
-        self._terminal.say(
-            "decision",
-            f"{incident['action']} after {incident['alert']} of attempt {incident['attempt']}: {incident['reason']}{left}",
-        )
+        about = f"{incident['action']} after {incident['alert']} of attempt {incident['attempt']}"
+        self._terminal.say("decision", f"{about}: {incident['reason']}{left}")
         if incident["action"] == "restart" and incident.get("step_before") is not None:
             self._to_pass = int(incident["step_before"])
 
     def _poll_progress(self) -> None:
         progress = read_progress(self._folder)
-        if progress is None or progress.step is None:
+        if not isinstance(progress, Progress) or progress.step is None:
             return
         step = int(progress.step)
         if self._to_pass is not None and step > self._to_pass:
