@@ -1,0 +1,138 @@
+"""The command `trainwarden-exporter`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from trainwarden.folder import replace_file, runs_dir
+from trainwarden.thresholds import InvalidThreshold
+from trainwarden.thresholds import choose as choose_thresholds
+from trainwarden_exporter.collection import Collection, Schedule
+from trainwarden_exporter.collectors.runs import RunsCollector
+from trainwarden_exporter.flags import build_parser
+from trainwarden_exporter.server import ExporterServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+FINE, BAD, MISUSE, INTERRUPTED = 0, 1, 2, 130
+
+
+class UsageError(Exception):
+    """What the user asked for cannot be done; one line that names flag, value and what was expected."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the exporter until SIGTERM or SIGINT; returns the exit status."""
+    flags = vars(build_parser().parse_args(argv))
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=flags["log.level"].upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        collection = Collection(schedules(flags))
+        return collect_once(collection) if flags["once"] else serve(collection, flags)
+    except UsageError as error:
+        print(f"trainwarden-exporter: {error}", file=sys.stderr)
+        return MISUSE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def schedules(flags: dict[str, Any]) -> list[Schedule]:
+    """Return the collectors that the flags ask for; raises `UsageError`."""
+    wanted = []
+    if flags["collector.runs"]:
+        wanted.append(
+            Schedule(runs_collector(flags), flags["collector.runs.interval"], flags["collector.runs.timeout"])
+        )
+    if not wanted:
+        raise UsageError("--no-collector.runs: no collector is left, expected at least one")
+    return wanted
+
+
+def collect_once(collection: Collection) -> int:
+    """Print one page; status 1 if a collector failed."""
+    collection.sample_once()
+    sys.stdout.buffer.write(collection.page())
+    sys.stdout.flush()
+    return FINE if all(status.success for status in collection.statuses()) else BAD
+
+
+def serve(collection: Collection, flags: dict[str, Any]) -> int:
+    """Serve until a signal comes."""
+    done = threading.Event()
+    received: list[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        received.append(number)
+        done.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    with open_server(collection, flags) as server, port_file(flags["web.port_file"], server.bound):
+        collection.start()
+        threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+        log.info("serving %s on %s", flags["web.telemetry_path"], server.bound)
+        done.wait()
+        collection.stop()
+        server.shutdown()
+    log.info("ended by %s", signal.Signals(received[0]).name)
+    return INTERRUPTED if received[0] == signal.SIGINT else FINE
+
+
+def runs_collector(flags: dict[str, Any]) -> RunsCollector:
+    """Return the collector of run records; raises `UsageError` if its folder is none or cannot be read."""
+    path = flags["collector.runs.path"] or runs_dir()
+    if not path.exists():
+        log.warning("--collector.runs.path %s does not exist yet; its runs are exported once it does", path)
+    elif not path.is_dir() or not os.access(path, os.R_OK | os.X_OK):
+        raise UsageError(f"--collector.runs.path {path}: expected a folder that this user can read")
+    try:
+        defaults = choose_thresholds(None)
+    except InvalidThreshold as error:
+        raise UsageError(str(error)) from error
+    return RunsCollector(
+        path,
+        host=flags["instance_host"],
+        all_hosts=flags["collector.runs.scope"] == "all",
+        limit=flags["collector.runs.max"],
+        defaults=defaults,
+    )
+
+
+def open_server(collection: Collection, flags: dict[str, Any]) -> ExporterServer:
+    """Return a server that listens; raises `UsageError` if the address cannot be had."""
+    address = flags["web.listen_address"]
+    try:
+        return ExporterServer(address, collection, flags["web.telemetry_path"], flags["web.max_requests"])
+    except OSError as error:
+        shown = f"{address[0]}:{address[1]}"
+        raise UsageError(f"--web.listen-address {shown}: {error.strerror}; expected an address that is free") from error
+
+
+@contextlib.contextmanager
+def port_file(path: Path | None, bound: str) -> Iterator[None]:
+    """Keep `bound` in a file for as long as it is true."""
+    if path is None:
+        yield
+        return
+    try:
+        replace_file(path, bound.encode() + b"\n")
+    except OSError as error:
+        raise UsageError(f"--web.port-file {path}: {error.strerror}; expected a file in a writable folder") from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()

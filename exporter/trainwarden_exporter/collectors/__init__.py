@@ -1,0 +1,1 @@
+"""One module per collector; each yields prometheus_client metric families."""

@@ -1,0 +1,174 @@
+"""The collector of run records: every run of one folder that is this exporter's to tell of."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from trainwarden.identity import InvalidRunId, check_run_id
+from trainwarden_exporter.catalog import Families
+from trainwarden_exporter.redaction import plain
+from trainwarden_exporter.run_folder import UNEXPECTED, UNREADABLE, RunFolder
+from trainwarden_exporter.run_series import add_last_words, add_rank, add_run, add_verdict
+from trainwarden_exporter.run_view import KEPT_SECONDS, is_quiet, last_sign
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from prometheus_client.core import Metric
+
+    from trainwarden.thresholds import Thresholds
+    from trainwarden_exporter.run_view import RunRecord
+
+log = logging.getLogger(__name__)
+
+INVALID_NAME, INTERNAL = "invalid_run_id", "internal"
+REASONS = (INVALID_NAME, UNREADABLE, UNEXPECTED, INTERNAL)
+EXPORTED, OTHER_HOST, EXPIRED, DROPPED = "exported", "other_host", "expired", "dropped"
+OUTCOMES = (EXPORTED, OTHER_HOST, EXPIRED, DROPPED)
+# An expired record may come to life again, but thousands of them need not be looked at each time.
+ASLEEP_SECONDS = 15.0
+LOGGED_AT_ONCE = 20
+
+
+class RunsCollector:
+    """Exports the runs below `path`.
+
+    Args:
+        path: the runs folder; need not exist yet.
+        host: this host's name in records.
+        all_hosts: export every run and rank, not only those of `host`; records that name no host always are.
+        limit: how many runs at most, those with the latest sign of life.
+        defaults: thresholds of records that state none.
+        now: the clock, Unix seconds.
+    """
+
+    name = "runs"
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        host: str,
+        all_hosts: bool,
+        limit: int,
+        defaults: Thresholds,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._path = path
+        self._host = host
+        self._all_hosts = all_hosts
+        self._limit = limit
+        self._defaults = defaults
+        self._now = now
+        self._folders: dict[str, RunFolder] = {}
+        self._problems: list[tuple[str, str]] = []
+        self._logged: frozenset[tuple[str, str]] = frozenset()
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the families of all runs; raises `OSError` if the runs folder is there and cannot be read."""
+        now = self._now()
+        self._problems.clear()
+        families, outcomes = Families(), Counter(dict.fromkeys(OUTCOMES, 0))
+        names = self._names()
+        self._folders = {
+            name: self._folders.get(name) or RunFolder(self._path / name, self._defaults) for name in names
+        }
+        mine: list[tuple[RunFolder, RunRecord]] = []
+        for folder in self._folders.values():
+            record = self._look(folder, now)
+            if record is None:
+                outcomes[EXPIRED] += folder.asleep_until > now
+            elif self._owns_run(record) or any(self._owns(beat.host) for beat in record.current_ranks):
+                mine.append((folder, record))
+            else:
+                outcomes[OTHER_HOST] += 1
+        mine.sort(key=lambda found: last_sign(found[1], now), reverse=True)
+        outcomes[DROPPED] = len(mine[self._limit :])
+        for folder, record in sorted(mine[: self._limit], key=lambda found: found[0].run_id):
+            with self._isolated(folder):
+                self._add(families, folder, record, now)
+                outcomes[EXPORTED] += 1
+        self._add_own(families, outcomes)
+        self._log_new_problems()
+        return families.collected()
+
+    def _names(self) -> list[str]:
+        try:
+            with os.scandir(self._path) as entries:
+                found = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+        except FileNotFoundError:
+            return []
+        names = []
+        for name in found:
+            try:
+                names.append(check_run_id(name))
+            except InvalidRunId as error:  # noqa: PERF203  # rare
+                self._problems.append((INVALID_NAME, str(error)))
+        return names
+
+    def _look(self, folder: RunFolder, now: float) -> RunRecord | None:
+        """Read one run; None if it has expired or cannot be read."""
+        if now < folder.asleep_until:
+            return None
+        record = None
+        with self._isolated(folder):
+            found = folder.read(now)
+            if now - last_sign(found, now) > KEPT_SECONDS:
+                folder.asleep_until = now + ASLEEP_SECONDS
+            else:
+                self._problems += folder.problems
+                record = found
+        return record
+
+    @contextlib.contextmanager
+    def _isolated(self, folder: RunFolder) -> Iterator[None]:
+        """Let no record, however odd, cost the others theirs."""
+        try:
+            yield
+        except FileNotFoundError:
+            log.debug("run %s was removed while it was read", folder.run_id)
+        except OSError as error:
+            self._problems.append((UNREADABLE, str(error)))
+        except Exception as error:
+            log.debug("run %s", folder.run_id, exc_info=True)
+            self._problems.append((INTERNAL, f"{folder.run_id}: {type(error).__name__}: {error}"))
+
+    def _add(self, families: Families, folder: RunFolder, record: RunRecord, now: float) -> None:
+        for beat in record.current_ranks:
+            if self._owns(beat.host):
+                add_rank(families, record.run_id, beat, now)
+        if not self._owns_run(record):
+            return
+        step_time = folder.step_time(record, now)
+        add_run(families, record, step_time, now)
+        if found := folder.verdict(record):
+            add_verdict(families, record.run_id, found, now)
+            add_last_words(families, record.run_id, found.message, folder.last_line(), found.hint)
+        elif is_quiet(record, step_time, now):
+            add_last_words(families, record.run_id, "", folder.last_line(), "")
+
+    def _owns_run(self, record: RunRecord) -> bool:
+        return not record.node_only and self._owns(record.metadata.host if record.metadata else None)
+
+    def _owns(self, host: str | None) -> bool:
+        return self._all_hosts or host is None or host == self._host
+
+    def _add_own(self, families: Families, outcomes: Counter[str]) -> None:
+        for outcome in OUTCOMES:
+            families.add("trainwarden_runs", outcomes[outcome], outcome=outcome)
+        reasons = Counter(reason for reason, _ in self._problems)
+        for reason in REASONS:
+            families.add("trainwarden_runs_unreadable", reasons[reason], reason=reason)
+
+    def _log_new_problems(self) -> None:
+        """Name each problem once, when it appears."""
+        found = frozenset(self._problems)
+        for reason, text in sorted(found - self._logged)[:LOGGED_AT_ONCE]:
+            log.warning("%s: %s", reason, plain(text)[:500])
+        self._logged = found

@@ -1,0 +1,80 @@
+"""Reading the files of a record over and over: again only when they changed, and a log only at its end."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
+
+from trainwarden.document import Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# What could not be read may be readable later though the file did not change: a mount came back.
+RETRY_SECONDS = 30.0
+
+
+class CachedFile(Generic[P, T]):
+    """What `read` made of a file, or of a folder of replaced files, the last time that it or the arguments differed."""
+
+    def __init__(self, path: Path, read: Callable[P, T | Unreadable | None]) -> None:
+        self._path = path
+        self._read = read
+        self._seen: tuple[object, ...] | None = None
+        self._value: T | Unreadable | None = None
+        self._read_at = 0.0
+
+    def get(self, now: float, *arguments: P.args, **named: P.kwargs) -> T | Unreadable | None:
+        """Return what `read` makes of the file with these arguments, None if there is none; `now` is any clock."""
+        try:
+            status = os.lstat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            self._seen, self._value = None, None
+            return None
+        except OSError as error:
+            self._seen, self._value = None, None
+            return Unreadable(self._path, error.strerror or str(error))
+        # The time of change is part of it, for a change of permissions is one too.
+        seen = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, arguments)
+        retry = isinstance(self._value, Unreadable) and now - self._read_at >= RETRY_SECONDS
+        if seen != self._seen or retry:
+            # Looked at before it is read: a file replaced in between is read once more, never missed.
+            self._value, self._seen, self._read_at = self._read(*arguments, **named), seen, now
+        return self._value
+
+
+def last_line(path: Path, limit: int = 16384) -> str | None:
+    """Return the last line of a log that is not empty, as far as its last `limit` bytes hold it.
+
+    What a progress bar wrote after a carriage return is a line of its own. None if there is no such line. A link is
+    followed if whoever made it owns what it leads to: the exporter may be allowed to read what its maker is not.
+    """
+    tail = _read_tail(path, limit + 1)
+    lines = tail.replace(b"\r", b"\n").split(b"\n")
+    if len(tail) > limit:
+        # Begins somewhere within a line: what is left of its first word may be half a secret.
+        lines[0] = lines[0].partition(b" ")[2]
+    return next((line.decode("utf-8", "replace") for line in reversed(lines) if line.strip()), None)
+
+
+def _read_tail(path: Path, size: int) -> bytes:
+    try:
+        link = os.lstat(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        status = os.fstat(descriptor)
+        foreign = stat.S_ISLNK(link.st_mode) and link.st_uid != status.st_uid
+        if foreign or not stat.S_ISREG(status.st_mode):
+            return b""
+        return os.pread(descriptor, size, max(0, status.st_size - size))
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,128 @@
+"""One run's folder, read again and again: what its files say now, and what was seen of them before."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from trainwarden.document import Unreadable
+from trainwarden.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS, RANKS
+from trainwarden.record import read_metadata, read_progress, read_ranks
+from trainwarden.sentinels import current_completion, current_error
+from trainwarden.thresholds import Thresholds
+from trainwarden_exporter.files import CachedFile, last_line
+from trainwarden_exporter.run_view import Advance, RunRecord, Verdict, advance, believed, verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trainwarden.record import Metadata, RankBeat
+
+T = TypeVar("T")
+
+MAX_RANKS = 16384
+UNREADABLE, UNEXPECTED = "unreadable", "unexpected_value"
+
+
+class RunFolder:
+    """What is known of one run. `problems` are those of the last look, as (reason, text for the log)."""
+
+    def __init__(self, path: Path, defaults: Thresholds) -> None:
+        self.run_id = path.name
+        self.problems: list[tuple[str, str]] = []
+        self.asleep_until = 0.0
+        self._path = path
+        self._defaults = defaults
+        self._metadata = CachedFile(path / METADATA, lambda: read_metadata(path))
+        self._progress = CachedFile(path / PROGRESS, lambda: read_progress(path))
+        self._error = CachedFile(path / ERROR, partial(current_error, path))
+        self._completion = CachedFile(path / COMPLETE, partial(current_completion, path))
+        self._ranks = CachedFile(path / RANKS, lambda: _read_ranks(path))
+        self._advance: Advance | None = None
+        self._verdict: tuple[str | None, Verdict] | None = None
+
+    def read(self, now: float) -> RunRecord:
+        """Return the record as its files are now; raises `OSError` if the folder is gone or cannot be looked into."""
+        modified = self._path.stat().st_mtime
+        self.problems = []
+        metadata_file, progress_file, ranks_file = (
+            self._metadata.get(now),
+            self._progress.get(now),
+            self._ranks.get(now),
+        )
+        metadata, progress = self._usable(metadata_file), self._usable(progress_file)
+        error, completion = None, None
+        # Of which attempt a sentinel speaks cannot be told while it is not known which one owns the record.
+        if not isinstance(metadata_file, Unreadable):
+            key = metadata.attempt_key if metadata else None
+            start = (metadata.attempt_start_time or metadata.start_time) if metadata else None
+            error = self._usable(self._error.get(now, key, start))
+            completion = self._usable(self._completion.get(now, key, start))
+        for stated in (metadata, progress):
+            if stated:
+                self.problems += [(UNEXPECTED, f"{self._path}: {problem}") for problem in stated.problems]
+        record = RunRecord(
+            run_id=self.run_id,
+            modified=modified,
+            thresholds=_thresholds(metadata, self._defaults),
+            has_metadata=metadata_file is not None,
+            has_progress=progress_file is not None,
+            node_only=metadata_file is None and progress_file is None and ranks_file is not None,
+            metadata=metadata,
+            progress=progress,
+            error=error,
+            completion=completion,
+            ranks=self._usable_ranks(ranks_file),
+        )
+        self._advance = advance(self._advance, record, now)
+        return record
+
+    def step_time(self, record: RunRecord, now: float) -> float | None:
+        """Return when the attempt's step last advanced: as the record says, else as it was seen."""
+        progress = record.current_progress
+        stated = believed(progress.step_time, now) if progress else None
+        return self._advance.time if stated is None and progress and self._advance else stated
+
+    def verdict(self, record: RunRecord) -> Verdict | None:
+        """Return the verdict on a failed attempt; the first one stays, whatever is written later."""
+        found = verdict(record)
+        if found is None:
+            return None
+        if self._verdict is None or self._verdict[0] is None or self._verdict[0] != record.attempt_key:
+            self._verdict = (record.attempt_key, found)
+        return self._verdict[1]
+
+    def last_line(self) -> str | None:
+        """Return the last line of the run's log, if it has one."""
+        return last_line(self._path / LOG)
+
+    def _usable(self, value: T | Unreadable | None) -> T | None:
+        if isinstance(value, Unreadable):
+            self.problems.append((UNREADABLE, str(value)))
+            return None
+        return value
+
+    def _usable_ranks(self, found: list[RankBeat | Unreadable] | Unreadable | None) -> tuple[RankBeat, ...]:
+        beats = [self._usable(beat) for beat in self._usable(found) or ()]
+        ranks = tuple(beat for beat in beats if beat is not None)
+        self.problems += [
+            (UNEXPECTED, f"{self._path}: rank {beat.rank}: {text}") for beat in ranks for text in beat.problems
+        ]
+        return ranks
+
+
+def _read_ranks(path: Path) -> list[RankBeat | Unreadable] | Unreadable | None:
+    with os.scandir(path / RANKS) as entries:
+        count = sum(1 for _ in itertools.islice(entries, MAX_RANKS + 1))
+    if count > MAX_RANKS:
+        return Unreadable(path / RANKS, f"holds more than {MAX_RANKS} files")
+    return read_ranks(path)
+
+
+def _thresholds(metadata: Metadata | None, defaults: Thresholds) -> Thresholds:
+    """What the record states; other tools' records state nothing and get the exporter's own defaults."""
+    if metadata is None or (metadata.version is None and metadata.thresholds == Thresholds()):
+        return defaults
+    return metadata.thresholds

@@ -1,0 +1,125 @@
+"""The series of one run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainwarden.record import STATUSES
+from trainwarden.thresholds import PHASES
+from trainwarden_exporter.redaction import label_text
+from trainwarden_exporter.run_view import believed
+
+if TYPE_CHECKING:
+    from trainwarden.record import Checkpoint, Metadata, Progress, RankBeat
+    from trainwarden_exporter.catalog import Families
+    from trainwarden_exporter.run_view import RunRecord, Verdict
+
+HINT_BYTES = 300
+
+
+def add_run(families: Families, record: RunRecord, step_time: float | None, now: float) -> None:
+    """Add what the run itself is: identity, state, phase, heartbeats, progress, thresholds."""
+    run_id, metadata = record.run_id, record.metadata
+    _add_identity(families, run_id, metadata)
+    if metadata:
+        families.add("training_run_attempt", metadata.attempt, run_id=run_id)
+        _add_phase(families, run_id, metadata, now)
+        _add_heartbeat(families, run_id, "metadata", metadata.last_update, now)
+    families.add("training_attempt_start_timestamp_seconds", believed(record.attempt_start, now), run_id=run_id)
+    if record.state is not None:
+        for state in STATUSES:
+            families.add("training_run_state", state == record.state, run_id=run_id, state=state)
+    families.add("training_run_end_timestamp_seconds", believed(record.end, now), run_id=run_id)
+    if record.current_progress:
+        _add_heartbeat(families, run_id, "progress", record.current_progress.last_updated, now)
+        _add_progress(families, run_id, record.current_progress)
+        families.add("training_step_timestamp_seconds", believed(step_time, now), run_id=run_id)
+    if record.progress:
+        _add_totals(families, run_id, record.progress, now)
+    families.add("training_stale_threshold_seconds", record.thresholds.stale_seconds, run_id=run_id)
+    for phase, seconds in record.thresholds.stall_seconds.items():
+        families.add("training_stall_threshold_seconds", seconds, run_id=run_id, phase=phase)
+
+
+def add_rank(families: Families, run_id: str, beat: RankBeat, now: float) -> None:
+    """Add one rank."""
+    rank = str(beat.rank)
+    families.add("training_rank_heartbeat_timestamp_seconds", believed(beat.time, now), run_id=run_id, rank=rank)
+    families.add("training_rank_step", beat.step, run_id=run_id, rank=rank)
+
+
+def add_verdict(families: Families, run_id: str, verdict: Verdict, now: float) -> None:
+    """Add which failure ended the attempt."""
+    families.add(
+        "training_failure_info",
+        1,
+        run_id=run_id,
+        attempt=verdict.attempt,
+        error_type=label_text(verdict.error_type),
+        failure=label_text(verdict.failure),
+        subsystem=label_text(verdict.subsystem),
+        severity=label_text(verdict.severity),
+    )
+    families.add("training_failure_timestamp_seconds", believed(verdict.time, now), run_id=run_id)
+
+
+def add_last_words(families: Families, run_id: str, message: str, last_line: str | None, hint: str) -> None:
+    """Add what the attempt said last; nothing if it said nothing."""
+    if message or last_line or hint:
+        families.add(
+            "training_failure_message_info",
+            1,
+            run_id=run_id,
+            message=label_text(message),
+            last_line=label_text(last_line or ""),
+            hint=label_text(hint, HINT_BYTES),
+        )
+
+
+def _add_identity(families: Families, run_id: str, metadata: Metadata | None) -> None:
+    labels = ("attempt_key", "job_id", "scheduler", "framework", "model", "method", "instance_id", "host")
+    # A label that is empty is a label that is absent.
+    known = {label: label_text(getattr(metadata, label, None) or "") for label in labels}
+    families.add("training_run_info", 1, run_id=run_id, **known)
+
+
+def _add_phase(families: Families, run_id: str, metadata: Metadata, now: float) -> None:
+    current = metadata.phase or "train"
+    for phase in PHASES:
+        families.add("training_phase", phase == current, run_id=run_id, phase=phase)
+    families.add("training_phase_start_timestamp_seconds", believed(metadata.phase_time, now), run_id=run_id)
+
+
+def _add_heartbeat(families: Families, run_id: str, source: str, time: float | None, now: float) -> None:
+    beat = believed(time, now)
+    families.add("training_heartbeat_timestamp_seconds", beat, run_id=run_id, source=source)
+    age = None if beat is None else now - beat
+    families.add("training_heartbeat_age_seconds", age, run_id=run_id, source=source)
+
+
+def _add_progress(families: Families, run_id: str, progress: Progress) -> None:
+    """What an older attempt's progress would tell wrongly of this one."""
+    families.add("training_step", progress.step, run_id=run_id)
+    families.add("training_epoch", progress.epoch, run_id=run_id)
+    families.add("training_loss", progress.loss, run_id=run_id)
+    families.add("training_learning_rate", progress.learning_rate, run_id=run_id)
+    families.add("training_grad_norm", progress.grad_norm, run_id=run_id)
+    families.add("training_tokens_per_second", progress.tokens_per_second, run_id=run_id)
+    families.add("training_samples_per_second", progress.samples_per_second, run_id=run_id)
+
+
+def _add_totals(families: Families, run_id: str, progress: Progress, now: float) -> None:
+    """What holds across attempts."""
+    families.add("training_steps_target", progress.total_steps, run_id=run_id)
+    families.add("training_steps_completed_total", progress.steps_completed, run_id=run_id)
+    families.add("training_step_high_water", progress.high_water, run_id=run_id)
+    families.add("training_nonfinite_total", progress.nonfinite, run_id=run_id)
+    families.add("training_checkpoints_total", progress.checkpoints_saved, run_id=run_id)
+    if progress.checkpoint:
+        _add_checkpoint(families, run_id, progress.checkpoint, now)
+
+
+def _add_checkpoint(families: Families, run_id: str, checkpoint: Checkpoint, now: float) -> None:
+    families.add("training_checkpoint_step", checkpoint.step, run_id=run_id)
+    families.add("training_checkpoint_timestamp_seconds", believed(checkpoint.time, now), run_id=run_id)
+    families.add("training_checkpoint_size_bytes", checkpoint.size_bytes, run_id=run_id)
