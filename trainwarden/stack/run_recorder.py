@@ -102,6 +102,8 @@ class RunRecorder:
                 if alone:
                     record_completion(self._folder, key=job.attempt_key, step=None)
                     self._finish("succeeded", None)
+                elif self._open():
+                    self._fail(job)
             elif announced_restart(self._folder, job.attempt_key):
                 self._finish("cancelled", "restart")
             else:
@@ -119,9 +121,13 @@ class RunRecorder:
         )
         self._finish("failed", f"the command {how}")
 
-    def _finish(self, status: str, reason: str | None) -> None:
+    def _open(self) -> bool:
+        """Whether the record does not know yet how the attempt ended."""
         metadata = read_metadata(self._folder)
-        if isinstance(metadata, Metadata) and metadata.status in ("running", "pending"):
+        return isinstance(metadata, Metadata) and metadata.status in ("running", "pending")
+
+    def _finish(self, status: str, reason: str | None) -> None:
+        if self._open():
             changes: dict[str, Any] = {"status": status, "end_time": to_iso(time.time())}
             if reason:
                 changes["reason"] = reason

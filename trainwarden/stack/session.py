@@ -39,7 +39,7 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be run and watched. `environment` is the command's; without `slack_url` the terminal shows messages."""
+    """What is to be run and watched. `environment` is the command's; without `slack_url` messages are shown."""
 
     command: Sequence[str]
     run_id: str

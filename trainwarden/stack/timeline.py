@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from trainwarden.clock import from_iso
 from trainwarden.stack.prometheus import NoAnswer, Prometheus
 
 _LOOK_BACK_SECONDS = 900.0
@@ -48,8 +49,8 @@ class Timeline:
 _MEANING = {
     "fault": "the last sign of progress, or the recorded failure",
     "detected": "the alert's condition first held in Prometheus",
-    "alerted": "the alert reached the remediator",
-    "decided": "the remediator decided",
+    "alerted": "the alert fired",
+    "decided": "it had reached the remediator, which decided",
     "restarted": "the new attempt began",
     "recovered": "its step passed the highest one of before",
 }
@@ -59,7 +60,9 @@ def timeline(incident: Mapping[str, Any], record: Mapping[str, Any], prometheus:
     """The timeline of one incident of the remediator, with the run's metadata.json as `record`."""
     run_id, attempt, alert = incident["run_id"], int(incident["attempt"]), incident["alert"]
     created = float(incident["created"])
-    detected = _first_seen(prometheus, f'ALERTS{{run_id="{run_id}",alertname="{alert}",attempt="{attempt}"}}', created)
+    selector = f'run_id="{run_id}",alertname="{alert}",attempt="{attempt}"'
+    detected = _first_seen(prometheus, f"ALERTS{{{selector}}}", created)
+    alerted = _first_seen(prometheus, f'ALERTS{{{selector},alertstate="firing"}}', created)
     following = _attempt(record, attempt + 1) if incident["action"] == "restart" else None
     restarted = following["started"] if following else None
     before = incident.get("step_before")
@@ -72,7 +75,7 @@ def timeline(incident: Mapping[str, Any], record: Mapping[str, Any], prometheus:
         attempt=attempt,
         fault=_fault(prometheus, run_id, detected or created, incident["failure_mode"]),
         detected=detected,
-        alerted=created,
+        alerted=alerted,
         decided=_decided(incident),
         restarted=restarted,
         recovered=recovered,
@@ -105,13 +108,12 @@ def _first_above(prometheus: Prometheus, expression: str, value: float | None, s
 
 
 def _decided(incident: Mapping[str, Any]) -> float | None:
-    """When the decision was written down: the first event of the incident that is more than its arrival."""
-    times = [float(event["time"]) for event in incident.get("events", []) if event["state"] != "RECEIVED"]
-    return min(times, default=None)
+    """When the decision was written down: the incident's first event."""
+    return min((float(event["time"]) for event in incident.get("events", [])), default=None)
 
 
 def _attempt(record: Mapping[str, Any], number: int) -> dict[str, Any] | None:
     for entry in record.get("attempts", []):
         if entry["attempt"] == number:
-            return {"started": entry["start_time"], "resume_step": entry.get("resume_step")}
+            return {"started": from_iso(entry["start_time"]), "resume_step": entry.get("resume_step")}
     return None

@@ -1,0 +1,42 @@
+"""What all tests share: the real tools, and the rule that CI skips nothing but what the README lists."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from trainwarden.stack.binaries import Tools, ToolsMissing, find_tools
+
+ROOT = Path(__file__).resolve().parents[1]
+IN_CI = os.environ.get("CI") == "true"
+
+
+@pytest.fixture(scope="session")
+def tools() -> Tools:
+    """Prometheus, promtool, Alertmanager and amtool, the real ones."""
+    try:
+        return find_tools()
+    except ToolsMissing as error:
+        pytest.skip(str(error))
+
+
+def allowed_skips(readme: str) -> list[str]:
+    """The beginnings of the skip reasons that the README lists under "Skipped tests"."""
+    section = readme.partition("### Skipped tests")[2].partition("\n#")[0]
+    return re.findall(r"^- `([^`]+)`", section, re.MULTILINE)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        allowed = allowed_skips((ROOT / "README.md").read_text(encoding="utf-8"))
+        if not any(beginning in reason for beginning in allowed):
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid}: {reason}; the README does not list it among the tests that CI may skip"
+    return report

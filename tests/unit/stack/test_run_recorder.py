@@ -1,0 +1,136 @@
+"""What the launcher writes into a run record, as readers of the record see it."""
+
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trainwarden.clock import to_iso
+from trainwarden.folder import LOG, METADATA, write_json
+from trainwarden.record import Metadata, read_metadata
+from trainwarden.sentinels import announced_restart
+from trainwarden.snapshot import read_snapshot
+from trainwarden.stack import launcher
+from trainwarden.stack.launcher import Job
+from trainwarden.stack.run_recorder import RunRecorder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    run = tmp_path / "r1"
+    (run / "logs").mkdir(parents=True)
+    return run
+
+
+def _job() -> Job:
+    return Job("7-1", "r1", started=time.time())
+
+
+def _ended(job: Job, state: str, code: int) -> Job:
+    return replace(job, state=state, exit_code=code, ended=time.time())
+
+
+def _library_takes_over(folder: Path, job: Job) -> None:
+    values = {
+        "run_id": "r1",
+        "status": "running",
+        "phase": "train",
+        "attempt": 0,
+        "attempt_key": job.attempt_key,
+        "pid": os.getpid() + 1,
+        "last_update": to_iso(time.time() - 60),
+    }
+    write_json(folder / METADATA, values)
+
+
+def _metadata(folder: Path) -> Metadata:
+    metadata = read_metadata(folder)
+    assert isinstance(metadata, Metadata)
+    return metadata
+
+
+def test_each_generation_is_a_new_pending_attempt_and_the_old_log_is_kept(folder: Path) -> None:
+    recorder, job = RunRecorder(folder), _job()
+    recorder.started(job)
+    (folder / LOG).write_text("first\n")
+    recorder.started(replace(job, generation=1))
+    metadata = _metadata(folder)
+    assert (metadata.status, metadata.attempt, metadata.attempt_key) == ("pending", 1, "local:7-1:1")
+    assert [each.key for each in metadata.attempts] == ["local:7-1:0", "local:7-1:1"]
+    assert [path.read_text() for path in (folder / "logs").iterdir()] == ["first\n"]
+
+
+def test_a_command_without_the_library_lives_while_it_can_move(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, job = RunRecorder(folder), _job()
+    recorder.started(job)
+    clock = time.monotonic() + 100
+    monkeypatch.setattr(time, "monotonic", lambda: clock)
+    recorder.alive(job, moving=False)
+    assert _metadata(folder).status == "pending"
+    recorder.alive(job, moving=True)
+    assert (_metadata(folder).status, _metadata(folder).phase) == ("running", "idle")
+
+
+def test_a_record_that_the_training_writes_is_left_to_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, job = RunRecorder(folder), _job()
+    recorder.started(job)
+    _library_takes_over(folder, job)
+    before = (folder / METADATA).read_bytes()
+    clock = time.monotonic() + 100
+    monkeypatch.setattr(time, "monotonic", lambda: clock)
+    recorder.alive(job, moving=True)
+    assert (folder / METADATA).read_bytes() == before
+
+
+def test_a_silent_death_is_recorded_as_a_failure_with_its_signal(folder: Path) -> None:
+    recorder, job = RunRecorder(folder), _job()
+    recorder.started(job)
+    _library_takes_over(folder, job)
+    recorder.ended(_ended(job, launcher.FAILED, -signal.SIGKILL))
+    snapshot = read_snapshot(folder)
+    assert snapshot.state == "failed"
+    assert snapshot.error is not None
+    assert (snapshot.error.failure, snapshot.error.exit_code) == ("killed", 137)
+    assert "signal 9" in snapshot.error.message
+
+
+def test_an_attempt_that_was_ended_for_a_restart_did_not_fail(folder: Path) -> None:
+    recorder, job = RunRecorder(folder), _job()
+    recorder.started(job)
+    _library_takes_over(folder, job)
+    recorder.restarting(job, "stalled", "i1")
+    assert announced_restart(folder, job.attempt_key) is not None
+    recorder.ended(_ended(job, launcher.FAILED, -signal.SIGKILL))
+    snapshot = read_snapshot(folder)
+    assert (snapshot.state, snapshot.error) == ("cancelled", None)
+    assert snapshot.metadata is not None
+    assert snapshot.metadata.reason == "restart"
+
+
+def test_a_command_without_the_library_that_ends_well_has_succeeded(folder: Path) -> None:
+    recorder, job = RunRecorder(folder), _job()
+    recorder.started(job)
+    recorder.ended(_ended(job, launcher.COMPLETED, 0))
+    assert read_snapshot(folder).state == "succeeded"
+
+
+def test_a_training_that_left_no_completion_is_never_called_a_success(folder: Path) -> None:
+    recorder, job = RunRecorder(folder), _job()
+    recorder.started(job)
+    _library_takes_over(folder, job)
+    recorder.ended(_ended(job, launcher.COMPLETED, 0))
+    assert read_snapshot(folder).state == "failed"
+
+
+def test_what_the_training_said_of_its_failure_stays(folder: Path) -> None:
+    recorder, job = RunRecorder(folder), _job()
+    recorder.started(job)
+    error = {"attempt_key": job.attempt_key, "message": "CUDA out of memory", "time": to_iso(time.time())}
+    write_json(folder / "_error", error)
+    recorder.ended(_ended(job, launcher.FAILED, 1))
+    snapshot = read_snapshot(folder)
+    assert snapshot.error is not None
+    assert snapshot.error.message == "CUDA out of memory"

@@ -1,0 +1,77 @@
+"""When what happened, out of answers of Prometheus, the remediator's incident and the record."""
+
+from typing import Any
+
+from trainwarden.stack.prometheus import NoAnswer, Prometheus, Sample, Series
+from trainwarden.stack.timeline import Timeline, timeline
+
+_INCIDENT = {
+    "run_id": "r1",
+    "attempt": 0,
+    "alert": "TrainRunStalled",
+    "failure_mode": "stall",
+    "action": "restart",
+    "created": 120.0,
+    "step_before": 50,
+    "events": [{"time": 121.0, "state": "PROPOSED", "detail": ""}, {"time": 122.0, "state": "PREPARING", "detail": ""}],
+}
+_RECORD: dict[str, Any] = {
+    "attempts": [
+        {"attempt": 0, "start_time": "1970-01-01T00:00:00Z"},
+        {"attempt": 1, "start_time": "1970-01-01T00:02:10Z", "resume_step": 41},
+    ]
+}
+
+
+class FakePrometheus(Prometheus):
+    """Answers from what a test gives it."""
+
+    def query(self, expression: str, time: float | None = None) -> list[Sample]:
+        assert time == 115.0, "the last step is looked up at the time the alert's condition first held"
+        return [Sample({}, 100.0)] if "training_step_timestamp_seconds" in expression else []
+
+    def query_range(self, expression: str, start: float, end: float, step: float = 1.0) -> list[Series]:
+        if expression.startswith("ALERTS"):
+            assert 'alertname="TrainRunStalled"' in expression
+            assert 'attempt="0"' in expression
+            firing = [Series({}, [(118.0, 1), (119.0, 1)])]
+            return firing if 'alertstate="firing"' in expression else [*firing, Series({}, [(115.0, 1), (117.0, 1)])]
+        assert start == 130.0, "steps of the old attempt do not count"
+        return [Series({}, [(131.0, 44), (133.0, 50), (134.0, 51), (135.0, 52)])]
+
+
+class Unreachable(Prometheus):
+    """Never answers."""
+
+    def query(self, expression: str, time: float | None = None) -> list[Sample]:
+        raise NoAnswer(expression)
+
+    def query_range(self, expression: str, start: float, end: float, step: float = 1.0) -> list[Series]:
+        raise NoAnswer(expression)
+
+
+def test_every_moment_of_a_recovery_is_found() -> None:
+    assert timeline(_INCIDENT, _RECORD, FakePrometheus("x")) == Timeline(
+        alert="TrainRunStalled",
+        attempt=0,
+        fault=100.0,
+        detected=115.0,
+        alerted=118.0,
+        decided=121.0,
+        restarted=130.0,
+        recovered=134.0,
+        steps_lost=10,
+    )
+
+
+def test_an_incident_without_a_restart_has_no_recovery() -> None:
+    found = timeline({**_INCIDENT, "action": "none"}, _RECORD, FakePrometheus("x"))
+    assert (found.restarted, found.recovered, found.steps_lost) == (None, None, None)
+
+
+def test_what_prometheus_does_not_tell_is_left_out_of_the_table() -> None:
+    text = "\n".join(timeline(_INCIDENT, _RECORD, Unreachable("x")).lines())
+    assert "decided" in text
+    assert "restarted" in text
+    assert "fault" not in text
+    assert "recovered" not in text
