@@ -1,0 +1,257 @@
+"""A real SLURM cluster of three nodes on this machine, in one folder, run by whoever runs the tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import secrets
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.slurm.programs import CLIENTS, Programs
+
+NODES = ("n1", "n2", "n3")
+_LONGEST_FOLDER = 60  # a UNIX socket's path has at most 107 bytes, and slurmstepd's sockets lie below the folder
+
+_T = TypeVar("_T")
+
+# cred_expire is how long a requeued job waits before it may start again: 120 s by default, and any value below 5 is
+# read as that default. The CPUs are made up (config_overrides), so that several two-node jobs fit on a small machine.
+_CONFIGURATION = """\
+ClusterName=trainwarden
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock,cred_expire=5
+PluginDir={plugins}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
+SlurmdParameters=config_overrides
+MpiDefault=none
+ReturnToService=2
+KillWait=2
+MinJobAge=300
+MessageTimeout=5
+JobRequeue=1
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What slurmctld says about a job. `restarts` counts requeues, when they are asked for."""
+
+    job_id: int
+    state: str
+    reason: str
+    restarts: int
+    nodes: str
+
+
+def wait_for(what: str, probe: Callable[[], _T | None], seconds: float = 30.0) -> _T:
+    """The first true answer of `probe`. Raises TimeoutError with `what` if there was none in `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (answer := probe()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(0.1)
+    return answer
+
+
+class Cluster:
+    """slurmctld, three slurmd and munged as children of this process; all that they write is under `folder`.
+
+    `bin` holds the client commands; nothing need be set to use them.
+    """
+
+    def __init__(self, programs: Programs, folder: Path) -> None:
+        self.folder = folder
+        self.bin = folder / "bin"
+        self._programs = programs
+        self._configuration = folder / "slurm.conf"
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def slurmctld(self) -> int:
+        """The controller's process id."""
+        return self._daemons["slurmctld"].pid
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """This process' environment, with the client commands first on PATH and no trace of another cluster."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH", "SRUN"))}
+        return kept | {"PATH": f"{self.bin}:{os.environ['PATH']}"}
+
+    def start(self) -> None:
+        """Start the daemons and wait until all nodes are idle. Raises TimeoutError or RuntimeError with their logs."""
+        self._write_files()
+        at, conf, stepd = self.folder, str(self._configuration), str(self._programs.path("slurmstepd"))
+        files = [f"--{option}-file={at}/munge.{option}" for option in ("key", "log", "pid", "seed")]
+        self._spawn("munged", "munged", "--foreground", "--force", f"--socket={at}/munge.sock", *files)
+        wait_for("munged listens", (at / "munge.sock").exists)
+        self._spawn("slurmctld", "slurmctld", "-D", "-c", "-f", conf)
+        for node in NODES:
+            self._spawn(node, "slurmd", "-D", "-f", conf, "-N", node, "-d", stepd)
+        try:
+            wait_for("three idle nodes", self._idle)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}\n{self.logs()}") from None
+
+    def run(self, *command: str) -> str:
+        """A client command's output. Raises RuntimeError with what it said where it fails."""
+        done = subprocess.run(
+            command, env=self.environment, cwd=self.folder, text=True, capture_output=True, timeout=60, check=False
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{shlex.join(command)}: status {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def submit(self, script: Path | str, *options: str) -> int:
+        """Submit a batch script; the id of its job."""
+        return int(self.run("sbatch", "--parsable", *options, str(script)).split(";")[0])
+
+    def job(self, job_id: int) -> Job | None:
+        """A job as slurmctld sees it now; None when it knows none of this id, or gives no answer."""
+        answer = json.loads(self.run("squeue", "--json"))
+        # Older versions ignore --jobs, so the list always holds all jobs.
+        found = [_job(values) for values in answer["jobs"] if values["job_id"] == job_id]
+        return found[0] if found else None
+
+    def in_state(self, job_id: int, *states: str) -> Callable[[], Job | None]:
+        """A probe for `wait_for`: the job, once it is in one of `states`."""
+
+        def probe() -> Job | None:
+            job = self.job(job_id)
+            return job if job and job.state in states else None
+
+        return probe
+
+    def logs(self, lines: int = 15) -> str:
+        """The ends of all logs of the cluster."""
+        parts = []
+        for file in sorted([*self.folder.glob("*.log"), *self.folder.glob("*.err")]):
+            tail = file.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+            parts.append("\n".join([f"--- {file.name}", *tail]))
+        return "\n".join(parts)
+
+    def stop(self) -> None:
+        """End every job and daemon; afterwards no process of this cluster is left."""
+        for process in self._daemons.values():
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        for process in self._daemons.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=5)
+        wait_for("the end of the cluster's last process", lambda: not self._kill_all(), 10)
+        for process in self._daemons.values():
+            process.wait()
+
+    @property
+    def _marks(self) -> dict[str, str]:
+        # No other cluster has this SLURM_CONF, and all that is ever started by this one inherits it.
+        return {"SLURM_CONF": str(self._configuration), "LD_LIBRARY_PATH": self._programs.libraries}
+
+    def _kill_all(self) -> bool:
+        """SIGKILL what is left (job steps outlive slurmd by design); whether there was anything."""
+        mark = f"SLURM_CONF={self._configuration}".encode()
+        found = False
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):  # it ended meanwhile, or is another user's
+                if mark in environ.read_bytes().split(b"\0"):
+                    found = True
+                    os.kill(int(environ.parent.name), signal.SIGKILL)
+        return found
+
+    def _idle(self) -> bool:
+        dead = [name for name, process in self._daemons.items() if process.poll() is not None]
+        if dead:
+            raise RuntimeError(f"{', '.join(dead)} ended at once\n{self.logs()}")
+        with suppress(RuntimeError):  # slurmctld does not listen yet
+            return self.run("sinfo", "--noheader", "--Node", "--format=%T").split() == ["idle"] * len(NODES)
+        return False
+
+    def _spawn(self, name: str, program: str, *arguments: str) -> None:
+        command: Sequence[str] = [str(self._programs.path(program)), *arguments]
+        with (self.folder / f"{name}.err").open("wb") as log:
+            self._daemons[name] = subprocess.Popen(
+                command,
+                env=self.environment | self._marks,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+            )
+
+    def _write_files(self) -> None:
+        for name in ("state", "bin", *NODES):
+            (self.folder / name).mkdir()
+        key = self.folder / "munge.key"
+        key.touch(0o600)
+        key.write_bytes(secrets.token_bytes(128))
+        host = socket.gethostname().split(".")[0]
+        port, *node_ports = _free_ports(1 + len(NODES))
+        at, user = self.folder, pwd.getpwuid(os.getuid()).pw_name
+        text = _CONFIGURATION.format(host=host, port=port, user=user, folder=at, plugins=self._programs.plugins)
+        for node, node_port in zip(NODES, node_ports, strict=True):
+            text += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=8\n"
+        text += f"PartitionName=main Nodes={','.join(NODES)} Default=YES State=UP MaxTime=60\n"
+        self._configuration.write_text(text, encoding="utf-8")
+        settings = " ".join(shlex.quote(f"{name}={value}") for name, value in self._marks.items())
+        for name in CLIENTS:
+            script = self.bin / name
+            program = shlex.quote(str(self._programs.path(name)))
+            script.write_text(f'#!/bin/sh\nexec env {settings} {program} "$@"\n', encoding="utf-8")
+            script.chmod(0o755)
+
+
+@contextmanager
+def running_cluster(programs: Programs) -> Iterator[Cluster]:
+    """A started cluster in a folder of its own; stopped, and its folder removed, however the block ends."""
+    parent = tempfile.gettempdir()
+    folder = Path(tempfile.mkdtemp(prefix="slurm-", dir=parent if len(parent) <= _LONGEST_FOLDER else "/tmp"))
+    cluster = Cluster(programs, folder)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _job(values: dict[str, Any]) -> Job:
+    state = values["job_state"]  # a text up to 23.02, a list of flags since
+    if not isinstance(state, str):
+        state = state[0]
+    return Job(values["job_id"], state, values["state_reason"], values["restart_cnt"], values["nodes"])
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that are free now; taken together, so that all differ."""
+    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [int(each.getsockname()[1]) for each in taken]
+    finally:
+        for each in taken:
+            each.close()
