@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden.stack.debian import PackagesUnavailable, unpack
+from trainwarden.stack.relocate import relocate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -104,9 +105,10 @@ def fetch_suite(suite: str, into: Path) -> Tools:
     """The programs of another Debian suite, for compatibility tests. Raises PackagesUnavailable or ToolsMissing."""
     names = ["prometheus", "prometheus-alertmanager"]
     try:
-        unpack([*names, "promtool"], into, suite=suite)
+        root = unpack([*names, "promtool"], into, suite=suite)
     except PackagesUnavailable:  # older suites ship promtool inside the package of Prometheus
-        unpack(names, into, suite=suite)
+        root = unpack(names, into, suite=suite)
+    _relocated(root)
     tools = _in_folder(into, f"Debian {suite}")
     if tools is None:
         message = f"the packages of Debian {suite} hold no Prometheus from {_minimum_text()}"
@@ -115,7 +117,14 @@ def fetch_suite(suite: str, into: Path) -> Tools:
 
 
 def _from_packages(folder: Path) -> None:
-    unpack(["prometheus", "prometheus-alertmanager"], folder, dependencies=False)
+    _relocated(unpack(["prometheus", "prometheus-alertmanager"], folder, dependencies=False))
+
+
+def _relocated(root: Path) -> None:
+    for name in (*_NAMES["alertmanager"], "amtool"):
+        program = root / "usr/bin" / name
+        if program.is_file():
+            relocate(program, root)
 
 
 def _from_docker(folder: Path) -> None:

@@ -154,7 +154,9 @@ class LocalStack:
     def _start(self, name: str, command: Sequence[str]) -> Service:
         log = self._settings.state_dir / "logs" / f"{name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        started = service.start(name, command, log, self._settings.environment)
+        folder = self._folder(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        started = service.start(name, command, log=log, environment=self._settings.environment, folder=folder)
         self._services.append(started)
         return started
 

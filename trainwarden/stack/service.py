@@ -73,8 +73,8 @@ class Service:
         self.process.wait()
 
 
-def start(name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> Service:
-    """Start a service with its output in `log`. Raises ServiceFailed when the program cannot be run."""
+def start(name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str], folder: Path) -> Service:
+    """Start a service in `folder`, with its output in `log`. Raises ServiceFailed when the program cannot be run."""
     try:
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -83,6 +83,7 @@ def start(name: str, command: Sequence[str], log: Path, environment: Mapping[str
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
+                cwd=folder,
                 start_new_session=True,
             )
     except OSError as error:
