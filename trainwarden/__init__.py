@@ -7,18 +7,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainwarden.current import checkpoint_saved, phase, resume_checkpoint, run, step
     from trainwarden.ownership import RunRefused
-    from trainwarden.training_run import Run, checkpoint_saved, phase, resume_checkpoint, run, step
+    from trainwarden.training_run import Run
 
 __version__ = "0.1.0"
 
 __all__ = ["Run", "RunRefused", "__version__", "checkpoint_saved", "phase", "resume_checkpoint", "run", "step"]
 
+_HOMES = {"Run": "trainwarden.training_run", "RunRefused": "trainwarden.ownership"}
+
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module("trainwarden.ownership" if name == "RunRefused" else "trainwarden.training_run")
+    module = import_module(_HOMES.get(name, "trainwarden.current"))
     # Kept as a global: the next look-up, in the training loop, is a plain one.
     value = globals()[name] = getattr(module, name)
     return value

@@ -20,6 +20,9 @@ OWNER = ".owner"
 LOG = "logs/training_log_latest.txt"
 CHECKPOINTS = "checkpoints"
 
+# What other monitors look up without asking whether it is there.
+NULLABLE = frozenset(("step", "total_steps", "loss", "learning_rate"))
+
 SHARED_RUNS = Path("/var/lib/trainwarden/runs")
 
 _serial = itertools.count()
@@ -99,12 +102,12 @@ def replace_file(path: Path, content: bytes, *, durable: bool = False) -> None:
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
-    """The document as the record's files hold it: strict JSON in ASCII, without the keys whose value is None.
+    """The document as the record's files hold it: strict JSON in ASCII; what is None is left out, or null in `NULLABLE`.
 
     Raises:
         ValueError, TypeError: a value has no JSON form.
     """
-    known = {key: value for key, value in document.items() if value is not None}
+    known = {key: value for key, value in document.items() if value is not None or key in NULLABLE}
     return json.dumps(known, allow_nan=False).encode("ascii") + b"\n"
 
 

@@ -10,7 +10,7 @@ from trainwarden.sentinels import Sentinel, current_completion, current_error, r
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a record said at one moment. `ranks` are those of the record's own attempt; `state` is None if nobody says."""
+    """What a record said at one moment: `ranks` are those of its own attempt, `state` is None if nobody says."""
 
     folder: Path
     metadata: Metadata | None

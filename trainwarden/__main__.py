@@ -1,0 +1,7 @@
+"""`python -m trainwarden`."""
+
+import sys
+
+from trainwarden.cli import main
+
+sys.exit(main())

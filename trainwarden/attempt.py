@@ -1,0 +1,80 @@
+"""Beginning an attempt in a run's record: its number, what it inherits, and what it sets aside."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trainwarden.identity import AttemptKey
+from trainwarden.loop import Carried
+from trainwarden.record import Attempt, Checkpoint, Metadata, Progress, read_metadata, read_progress
+from trainwarden.sentinels import set_aside
+
+# Enough to see a run's whole story; one that restarts for ever must not grow its record for ever.
+_MAX_ATTEMPTS = 1000
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """An attempt as it begins. `attempts` are those before it and itself, last; times are Unix seconds."""
+
+    this: Attempt
+    attempts: tuple[Attempt, ...]
+    start_time: float
+    carried: Carried
+    checkpoints: tuple[Checkpoint, ...]
+    checkpoints_saved: int
+
+
+def begin(folder: Path, key: AttemptKey, now: float, environ: Mapping[str, str] = os.environ) -> Beginning:
+    """Number the attempt `key` in the record of `folder`, and set aside the sentinels of those before it.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    metadata, progress = read_metadata(folder), read_progress(folder)
+    known = metadata.attempts if isinstance(metadata, Metadata) else ()
+    past = progress if isinstance(progress, Progress) else None
+    same = next((attempt for attempt in known if attempt.key == str(key)), None)
+    set_aside(folder, metadata, str(key), begun_before=same is not None)
+    this = same or Attempt(_next_number(metadata, past, environ), str(key), now)
+    if this.start_time is None:
+        this = replace(this, start_time=now)
+    others = tuple(attempt for attempt in known if attempt.key != str(key))
+    started = metadata.start_time if isinstance(metadata, Metadata) else None
+    return Beginning(
+        this=this,
+        attempts=(*others, this)[-_MAX_ATTEMPTS:],
+        start_time=now if started is None else started,
+        carried=_carried(past),
+        checkpoints=saved_checkpoints(past),
+        checkpoints_saved=(past and past.checkpoints_saved) or 0,
+    )
+
+
+def saved_checkpoints(progress: Progress | None) -> tuple[Checkpoint, ...]:
+    """The checkpoints that the record knows, newest first."""
+    if progress is None:
+        return ()
+    last = (progress.checkpoint,) if progress.checkpoint else ()
+    return last + tuple(one for one in progress.checkpoints if one not in last)
+
+
+def _next_number(metadata: object, progress: Progress | None, environ: Mapping[str, str]) -> int:
+    numbers = []
+    if isinstance(metadata, Metadata):
+        numbers = [attempt.attempt for attempt in metadata.attempts]
+        numbers += [] if metadata.attempt is None else [metadata.attempt]
+    if progress is not None and progress.attempt is not None:
+        numbers.append(progress.attempt)
+    if numbers:
+        return max(numbers) + 1
+    told = environ.get("TRAINWARDEN_ATTEMPT", "")
+    return int(told) if told.isascii() and told.isdigit() and len(told) < 10 else 0
+
+
+def _carried(progress: Progress | None) -> Carried:
+    if progress is None:
+        return Carried()
+    high_water = progress.high_water if progress.high_water is not None else progress.step
+    return Carried(high_water, progress.steps_completed or 0, progress.nonfinite or 0)

@@ -1,0 +1,143 @@
+"""`run()`, and the run in progress, for which the module's functions speak."""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trainwarden import identity
+from trainwarden.attempt import begin
+from trainwarden.folder import run_folder, runs_dir
+from trainwarden.identity import InvalidAttemptKey, InvalidRunId
+from trainwarden.loop import whole
+from trainwarden.ownership import RunRefused, claim
+from trainwarden.subject import Subject
+from trainwarden.thresholds import InvalidThreshold
+from trainwarden.thresholds import choose as choose_thresholds
+from trainwarden.training_run import PhaseScope, Run
+
+_MAX_TEXT = 200
+
+_current: Run | None = None
+
+
+def run(
+    run_id: str | None = None,
+    *,
+    total_steps: int | None = None,
+    model: str | None = None,
+    framework: str | None = None,
+    method: str | None = None,
+    dir: str | os.PathLike[str] | None = None,  # noqa: A002  # the name that users know
+    s3: str | None = None,
+    thresholds: Mapping[str, Any] | None = None,
+) -> Run:
+    """Begin the record of this process's part in a training run; best used in a `with` statement.
+
+    Args:
+        run_id: of the work, the same after a restart; `TRAINWARDEN_RUN_ID` if None, else made from the attempt's key.
+        total_steps: the step after which the run is finished.
+        model: what is trained.
+        framework: what it is trained with.
+        method: how it is trained.
+        dir: the folder that holds one folder per run; see ARCHITECTURE.md for the default.
+        s3: not supported yet.
+        thresholds: `{"stale_seconds": s, "stall_seconds": {phase: s}}`, each part optional.
+
+    Raises:
+        RunRefused: the run must not start: its folder belongs to a live run or cannot be written, or an argument or a
+            variable is unusable. Nothing raises after that.
+    """
+    global _current  # noqa: PLW0603  # the module's functions speak for the run in progress
+    if _current is not None:
+        raise RunRefused(f"a run is in progress in this process already: {_current.run_id}")
+    if s3 is not None:
+        raise RunRefused(f"s3={s3!r}: this version keeps records in folders only")
+    if total_steps is not None and whole(total_steps) is None:
+        raise RunRefused(f"total_steps={total_steps!r} is not a whole number, 0 or more")
+    try:
+        key = identity.current_attempt_key()
+        name = run_id or os.environ.get("TRAINWARDEN_RUN_ID") or f"{key.scheduler}-{key.job_id}".replace("+", "-")
+        folder = run_folder(name, runs_dir() if dir is None else Path(dir).absolute())
+        limits = choose_thresholds(thresholds)
+    except (InvalidRunId, InvalidAttemptKey, InvalidThreshold) as error:
+        raise RunRefused(str(error)) from error
+    made = _make(
+        Subject(
+            run_id=name,
+            folder=folder,
+            key=key,
+            rank=identity.rank(),
+            start=time.time(),
+            beginning=None,
+            world_size=identity.world_size(),
+            total_steps=whole(total_steps),
+            framework=_text(framework),
+            model=_text(model),
+            method=_text(method),
+            thresholds=limits,
+        )
+    )
+    _current = made
+    return made
+
+
+def step(step: int, **values: Any) -> None:
+    """`Run.step` of the run in progress; nothing where there is none."""
+    if _current is not None:
+        _current.step(step, **values)
+
+
+def phase(name: str) -> PhaseScope:
+    """`Run.phase` of the run in progress; nothing where there is none."""
+    return PhaseScope(None, None) if _current is None else _current.phase(name)
+
+
+def checkpoint_saved(path: str | os.PathLike[str], step: int | None = None) -> None:
+    """`Run.checkpoint_saved` of the run in progress; nothing where there is none."""
+    if _current is not None:
+        _current.checkpoint_saved(path, step)
+
+
+def resume_checkpoint() -> str | None:
+    """`Run.resume_checkpoint` of the run in progress; None where there is none."""
+    return None if _current is None else _current.resume_checkpoint()
+
+
+def _make(subject: Subject) -> Run:
+    ownership = None
+    try:
+        subject.folder.mkdir(parents=True, exist_ok=True)
+        if subject.rank == 0:
+            ownership = claim(subject.folder, subject.key)
+            beginning = begin(subject.folder, subject.key, subject.start)
+            subject = replace(subject, beginning=beginning, start=beginning.this.start_time or subject.start)
+        made = Run(subject, ownership, _forget)
+        made.open()
+    except (OSError, RuntimeError) as error:
+        if ownership:
+            ownership.release()
+        said = error.strerror if isinstance(error, OSError) else None
+        raise RunRefused(f"run folder {subject.folder} cannot be written: {said or error}") from error
+    return made
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)[:_MAX_TEXT]
+
+
+def _forget(ended: Run) -> None:
+    global _current  # noqa: PLW0603  # the module's functions speak for the run in progress
+    if _current is ended:
+        _current = None
+
+
+def _leave_to_the_parent() -> None:
+    if _current is not None:
+        _current.abandon()
+        _forget(_current)
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)

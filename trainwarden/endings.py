@@ -1,0 +1,172 @@
+"""How a process ends, and how its record learns of it."""
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Literal
+
+from trainwarden.classify import classify_exception, classify_exit
+from trainwarden.sentinels import Sentinel, announced_restart, current_error
+from trainwarden.taxonomy import Failure
+
+# A restart that was announced and never came must not hide a later failure of the run's own.
+ANNOUNCEMENT_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The end of this process's part in an attempt, as the process itself sees it."""
+
+    status: Literal["succeeded", "failed", "cancelled"]
+    reason: str | None = None
+    failure: Failure | None = None
+    exception_type: str | None = None
+    traceback: str | None = None
+    exit_code: int | None = None
+    signalled: bool = False
+
+
+SUCCEEDED = Ending("succeeded")
+
+
+def of_exception(exc: BaseException) -> Ending:
+    """The ending that an exception makes when nobody catches it."""
+    if isinstance(exc, KeyboardInterrupt):
+        return Ending("cancelled", "SIGINT", signalled=True)
+    if isinstance(exc, SystemExit):
+        return of_exit(exc.code)
+    name = type(exc).__name__
+    try:
+        text = str(exc)
+    except Exception:  # noqa: BLE001  # the __str__ of a stranger
+        text = ""
+    return Ending("failed", text or name, classify_exception(exc), name, _traceback(exc))
+
+
+def of_exit(code: Any) -> Ending:
+    """The ending that `sys.exit(code)` makes."""
+    if code is None or code == 0:
+        return SUCCEEDED
+    status = code if isinstance(code, int) else 1
+    failure = classify_exit(status)
+    if failure and failure.error_type == "cancelled":
+        return Ending("cancelled", f"exit status {status}", signalled=True)
+    reason = f"exit status {status}" if isinstance(code, int) else str(code)
+    return Ending("failed", reason, failure, "SystemExit", exit_code=status)
+
+
+def of_signal(number: int) -> Ending:
+    """The ending that a request to end makes."""
+    return Ending("cancelled", signal.Signals(number).name, signalled=True)
+
+
+def settle(ending: Ending, folder: Path, key: str, attempt_start: float) -> Ending:
+    """The ending that the attempt has, given what others wrote: another rank's `_error`, an announced restart."""
+    error = current_error(folder, key, attempt_start)
+    if isinstance(error, Sentinel):
+        return ending if ending.status == "failed" else Ending("failed", error.message)
+    if ending.status == "succeeded":
+        return ending
+    restart = announced_restart(folder, key)
+    if restart is None:
+        return ending
+    # Where one rank is ended, the others may see no more of it than a broken connection.
+    recent = restart.time is not None and abs(time.time() - restart.time) < ANNOUNCEMENT_SECONDS
+    return replace(ending, status="cancelled", reason="restart") if ending.signalled or recent else ending
+
+
+def _traceback(exc: BaseException) -> str | None:
+    import traceback  # noqa: PLC0415  # loaded before by the recorder
+
+    try:
+        return "".join(traceback.format_exception(type(exc), exc, exc.__traceback__))
+    except Exception:  # noqa: BLE001  # a trace that cannot be printed must not hide the failure itself
+        return None
+
+
+@dataclass(frozen=True)
+class Received:
+    """A signal that asked the process to end, and when, Unix seconds."""
+
+    number: int
+    time: float
+
+
+class EndHooks:
+    """Listens for every end that Python can see, and leaves all else as it was.
+
+    Args:
+        on_end: called with the ending, in the main thread, and maybe more than once.
+        moves: a number that changes when the training loop moves.
+    """
+
+    def __init__(self, on_end: Callable[[Ending], None], moves: Callable[[], int]) -> None:
+        self._on_end = on_end
+        self._moves = moves
+        self._previous_hook = sys.excepthook
+        self._previous_exit = sys.exit
+        self._previous_signal: Any = None
+        self._handles_signal = False
+        self._exit: tuple[Any, int] | None = None
+        self.received: Received | None = None
+
+    def install(self) -> None:
+        """Begin to listen."""
+        atexit.register(self._at_exit)
+        sys.excepthook = self._on_exception
+        sys.exit = self._on_sys_exit
+        if threading.current_thread() is threading.main_thread():
+            previous = signal.getsignal(signal.SIGTERM)
+            # An ignored signal ends nothing, and a handler from outside Python could not be called after ours.
+            if previous is signal.SIG_DFL or callable(previous):
+                self._previous_signal = previous
+                signal.signal(signal.SIGTERM, self._on_signal)
+                self._handles_signal = True
+
+    def remove(self) -> None:
+        """Stop listening; what others put over our hooks since stays."""
+        atexit.unregister(self._at_exit)
+        if sys.excepthook == self._on_exception:
+            sys.excepthook = self._previous_hook
+        if sys.exit == self._on_sys_exit:
+            sys.exit = self._previous_exit
+        self._restore_signal()
+
+    def _restore_signal(self) -> None:
+        # Only the main thread may, and only what is still ours is to be replaced.
+        with contextlib.suppress(ValueError):
+            if self._handles_signal and signal.getsignal(signal.SIGTERM) == self._on_signal:
+                signal.signal(signal.SIGTERM, self._previous_signal)
+                self._handles_signal = False
+
+    def _at_exit(self) -> None:
+        code, moves = self._exit or (None, 0)
+        # A loop that went on after sys.exit had somebody catch it.
+        self._on_end(of_exit(code) if moves == self._moves() else SUCCEEDED)
+
+    def _on_sys_exit(self, status: Any = None, /) -> Any:
+        # Nothing else tells an exit handler which status the process will have.
+        self._exit = (status, self._moves())
+        return self._previous_exit(status)
+
+    def _on_exception(self, kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:
+        self._on_end(of_exception(exc))
+        self._previous_hook(kind, exc, trace)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.received = Received(number, time.time())
+        if callable(self._previous_signal):
+            # It may save a checkpoint and leave in its own time; the end comes later, and remembers the signal.
+            self._previous_signal(number, frame)
+            return
+        self._on_end(of_signal(number))
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)

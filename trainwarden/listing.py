@@ -1,0 +1,56 @@
+"""`trainwarden runs`: what the records in a folder say, one line a run."""
+
+import argparse
+import time
+from pathlib import Path
+
+from trainwarden.folder import run_folders, runs_dir
+from trainwarden.snapshot import Snapshot, read_snapshot
+
+_COLUMNS = ("RUN", "STATE", "PHASE", "ATTEMPT", "STEP", "HEARD", "MESSAGE")
+
+
+def main(argv: list[str]) -> int:
+    """Print the table; status 2 if there is no such folder."""
+    parser = argparse.ArgumentParser(
+        prog="trainwarden runs", description="List the runs whose records are in a folder."
+    )
+    parser.add_argument("--runs-dir", type=Path, help="the folder that holds one folder per run")
+    folder: Path = parser.parse_args(argv).runs_dir or runs_dir()
+    if not folder.is_dir():
+        parser.error(f"{folder}: there is no such folder")
+    now = time.time()
+    rows = [_COLUMNS, *(_row(read_snapshot(run), now) for run in run_folders(folder))]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return 0
+
+
+def _row(snapshot: Snapshot, now: float) -> tuple[str, ...]:
+    metadata, progress = snapshot.metadata, snapshot.progress
+    step = "-" if progress is None or progress.step is None else str(progress.step)
+    if progress and progress.total_steps is not None:
+        step += f"/{progress.total_steps}"
+    message = snapshot.error.message if snapshot.error else (metadata and metadata.reason) or ""
+    if not message and snapshot.unreadable:
+        message = str(snapshot.unreadable[0])
+    return (
+        snapshot.run_id,
+        snapshot.state or "unknown",
+        (metadata and metadata.phase) or "-",
+        "-" if metadata is None or metadata.attempt is None else str(metadata.attempt),
+        step,
+        _age(metadata and metadata.last_update, now),
+        "".join(letter if letter.isprintable() else " " for letter in message)[:60],
+    )
+
+
+def _age(then: float | None, now: float) -> str:
+    if then is None:
+        return "-"
+    seconds = max(0, int(now - then))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"

@@ -1,0 +1,179 @@
+"""Which process a run folder belongs to: two live runs never share one.
+
+Rank 0 holds a POSIX record lock on `.owner` while it lives. The kernel drops it however the process ends, forked
+children do not inherit it, and it can be asked for without disturbing it. Where locks do not reach, between hosts that
+share a file system without them, a fresh heartbeat of another job stands for one.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwarden.clock import to_iso
+from trainwarden.document import Document, read_document
+from trainwarden.folder import OWNER
+from trainwarden.identity import AttemptKey, InvalidAttemptKey, host_name
+from trainwarden.record import Metadata, read_metadata
+
+# Liveness is written every 5 s; a shared file system may show it a minute late.
+FRESH_SECONDS = 60.0
+# How long the next start of the same job waits for the one before to be gone.
+HANDOVER_SECONDS = 10.0
+
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
+_UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+
+# Closing any descriptor of a file drops the process's own lock on it, so a file locked here must not be opened again.
+_held: dict[Path, "Ownership"] = {}
+
+
+class RunRefused(Exception):
+    """`run()` will not start: the message says why and names the folder, the variable or the argument."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A live process that a folder belongs to; what is not known of it is None. `evidence` says how it was noticed."""
+
+    host: str | None
+    pid: int | None
+    attempt_key: str | None
+    evidence: str
+
+    def __str__(self) -> str:
+        return (
+            f"process {self.pid or '?'} on host {self.host or '?'}, attempt {self.attempt_key or '?'} ({self.evidence})"
+        )
+
+
+def owner_of(folder: Path, key: AttemptKey | None = None, *, now: float | None = None) -> Owner | None:
+    """The live run that owns `folder`, if any; a launcher asks before it starts something.
+
+    Args:
+        folder: of the run.
+        key: of the attempt that wants to start. Other starts of its job do not count by heartbeat alone: its scheduler
+            sees to it that they are over.
+        now: Unix seconds; the clock's if None.
+    """
+    return _lock_holder(folder) or _fresh_stranger(folder, key, time.time() if now is None else now)
+
+
+class Ownership:
+    """The lock on a folder. It ends with `release()` or with the process."""
+
+    def __init__(self, folder: Path, descriptor: int) -> None:
+        self._path = (folder / OWNER).absolute()
+        self._descriptor: int | None = descriptor
+        self._pid = os.getpid()
+        _held[self._path] = self
+
+    def is_ours(self) -> bool:
+        """Whether this process holds it, and not the one that it was forked from."""
+        return os.getpid() == self._pid
+
+    def release(self) -> None:
+        """Let the folder go; again is fine."""
+        descriptor, self._descriptor = self._descriptor, None
+        _held.pop(self._path, None)
+        # In a forked child the number may meanwhile mean another file.
+        if descriptor is not None and self.is_ours():
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def claim(folder: Path, key: AttemptKey, *, wait_seconds: float = HANDOVER_SECONDS) -> Ownership | None:
+    """Take the folder for the attempt `key`; None where the file system has no locks, and no other run was noticed.
+
+    Raises:
+        RunRefused: another live run owns it, or the folder cannot be written.
+    """
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        owner = owner_of(folder, key)
+        if owner is None:
+            try:
+                return _lock(folder, key)
+            except BlockingIOError:
+                owner = _lock_holder(folder)
+        earlier = owner is not None and _is_earlier_start(owner.attempt_key, key)
+        if owner is not None and (not earlier or time.monotonic() > deadline):
+            if earlier and owner.host not in {None, host_name()}:
+                # Its scheduler has ended it; what a lost host still seems to hold is a lock that nobody returns.
+                return None
+            raise RunRefused(f"run folder {folder} belongs to a live run: {owner}; end that one, or use another run id")
+        time.sleep(0.1)
+
+
+def _lock(folder: Path, key: AttemptKey) -> Ownership | None:
+    path = folder / OWNER
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        raise RunRefused(f"run folder {folder} cannot be written: {error.strerror or error}") from error
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Written in place: a file that is replaced takes its lock along.
+        content = {"host": host_name(), "pid": os.getpid(), "attempt_key": str(key), "time": to_iso(time.time())}
+        line = json.dumps(content).encode("ascii") + b"\n"
+        os.pwrite(descriptor, line, 0)
+        os.ftruncate(descriptor, len(line))
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno in {errno.EAGAIN, errno.EACCES}:
+            raise BlockingIOError(error.errno, "another process holds the lock") from error
+        if error.errno in _UNSUPPORTED:
+            return None
+        raise RunRefused(f"run folder {folder} cannot be written: {error.strerror or error}") from error
+    return Ownership(folder, descriptor)
+
+
+def _lock_holder(folder: Path) -> Owner | None:
+    path = (folder / OWNER).absolute()
+    if path in _held and _held[path].is_ours():
+        return Owner(host_name(), os.getpid(), None, "a run in progress in this process")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    if kind == fcntl.F_UNLCK:
+        return None
+    said = read_document(path)
+    if not isinstance(said, Document):
+        return Owner(None, pid or None, None, "it holds the lock")
+    return Owner(said.text("host"), said.integer("pid") or pid or None, said.text("attempt_key"), "it holds the lock")
+
+
+def _fresh_stranger(folder: Path, key: AttemptKey | None, now: float) -> Owner | None:
+    metadata = read_metadata(folder)
+    if not isinstance(metadata, Metadata) or metadata.status != "running":
+        return None
+    # On this host the lock has already answered.
+    if metadata.host is None or metadata.host == host_name() or metadata.last_update is None:
+        return None
+    if abs(now - metadata.last_update) > FRESH_SECONDS or metadata.attempt_key is None:
+        return None
+    if key is not None and (metadata.attempt_key == str(key) or _is_earlier_start(metadata.attempt_key, key)):
+        return None
+    age = now - metadata.last_update
+    return Owner(metadata.host, metadata.pid, metadata.attempt_key, f"its last sign of life is {age:.0f} s old")
+
+
+def _is_earlier_start(text: str | None, key: AttemptKey) -> bool:
+    try:
+        other = AttemptKey.parse(text or "")
+    except InvalidAttemptKey:
+        return False
+    return other.same_job(key) and other.generation < key.generation

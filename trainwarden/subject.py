@@ -1,0 +1,132 @@
+"""Whose record a process writes, and what its documents look like."""
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trainwarden.attempt import Beginning
+from trainwarden.clock import to_iso
+from trainwarden.identity import AttemptKey, host_name
+from trainwarden.loop import LoopView, finite, plain_metrics
+from trainwarden.record import Attempt, Checkpoint
+from trainwarden.sentinels import MAX_MESSAGE, shorten
+from trainwarden.thresholds import Thresholds
+from trainwarden.throughput import Rates
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class State:
+    """What of an attempt changes now and then. Times are Unix seconds."""
+
+    phase: str
+    phase_time: float
+    status: str = "running"
+    reason: str | None = None
+    end_time: float | None = None
+    first_step: int | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A process's part in an attempt. `beginning` is None but for rank 0, which alone writes for the whole run."""
+
+    run_id: str
+    folder: Path
+    key: AttemptKey
+    rank: int
+    start: float
+    beginning: Beginning | None
+    world_size: int | None
+    total_steps: int | None
+    framework: str | None
+    model: str | None
+    method: str | None
+    thresholds: Thresholds
+
+    def metadata(self, beginning: Beginning, state: State, now: float, write_errors: int) -> dict[str, Any]:
+        """The document of `metadata.json`."""
+        this = beginning.this
+        if this.resume_step is None and state.first_step is not None:
+            this = replace(this, resume_step=state.first_step)
+        return {
+            "run_id": self.run_id,
+            "status": state.status,
+            "phase": state.phase,
+            "last_update": to_iso(now),
+            "instance_id": host_name(),
+            "version": VERSION,
+            "attempt": this.attempt,
+            "attempt_key": str(self.key),
+            "job_id": self.key.job_id,
+            "scheduler": self.key.scheduler,
+            "attempts": [_attempt(one) for one in (*beginning.attempts[:-1], this)],
+            "start_time": to_iso(beginning.start_time),
+            "attempt_start_time": to_iso(self.start),
+            "phase_time": to_iso(state.phase_time),
+            "end_time": None if state.end_time is None else to_iso(state.end_time),
+            "reason": state.reason and " ".join(shorten(state.reason, MAX_MESSAGE).split()),
+            "framework": self.framework,
+            "model": self.model,
+            "method": self.method,
+            "world_size": self.world_size,
+            "host": host_name(),
+            "pid": os.getpid(),
+            "write_errors": write_errors or None,
+            "thresholds": self.thresholds.as_json(),
+        }
+
+    def progress(
+        self, beginning: Beginning, view: LoopView, rates: Rates, checkpoints: tuple[Checkpoint, ...], saved: int
+    ) -> dict[str, Any]:
+        """The document of `progress.json`; `checkpoints` are newest first, `saved` how many there ever were."""
+        metrics = plain_metrics(view.metrics)
+        epoch = metrics.pop("epoch", None)
+        last = {**_checkpoint(checkpoints[0]), "count": saved} if checkpoints else None
+        return {
+            "step": view.step,
+            "total_steps": self.total_steps,
+            "loss": finite(view.loss),
+            "learning_rate": finite(view.learning_rate),
+            "last_updated": None if view.last_updated is None else to_iso(view.last_updated),
+            "version": VERSION,
+            "attempt": beginning.this.attempt,
+            "attempt_key": str(self.key),
+            "step_time": None if view.step_time is None else to_iso(view.step_time),
+            "high_water": view.high_water,
+            "steps_completed": view.steps_completed,
+            "nonfinite": view.nonfinite,
+            "epoch": epoch,
+            "grad_norm": finite(view.grad_norm),
+            "tokens_per_second": rates.tokens,
+            "samples_per_second": rates.samples,
+            "metrics": metrics or None,
+            "checkpoint": last,
+            "checkpoints": [_checkpoint(one) for one in checkpoints] or None,
+        }
+
+    def rank_beat(self, state: State, step: int | None, now: float) -> dict[str, Any]:
+        """The document of `ranks/<rank>.json`."""
+        return {
+            "rank": self.rank,
+            "step": step,
+            "phase": state.phase,
+            "time": to_iso(now),
+            "host": host_name(),
+            "pid": os.getpid(),
+            "attempt_key": str(self.key),
+        }
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    start = None if attempt.start_time is None else to_iso(attempt.start_time)
+    entry = {"attempt": attempt.attempt, "key": attempt.key, "start_time": start, "resume_step": attempt.resume_step}
+    return {name: value for name, value in entry.items() if value is not None}
+
+
+def _checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
+    saved = None if checkpoint.time is None else to_iso(checkpoint.time)
+    entry = {"path": checkpoint.path, "step": checkpoint.step, "time": saved, "size_bytes": checkpoint.size_bytes}
+    return {name: value for name, value in entry.items() if value is not None}

@@ -1,0 +1,222 @@
+"""What a training says of itself while it runs, and how that ends."""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from trainwarden import endings
+from trainwarden.attempt import saved_checkpoints
+from trainwarden.checkpoint import choose as choose_checkpoint
+from trainwarden.endings import EndHooks, Ending
+from trainwarden.loop import Carried, Loop, whole
+from trainwarden.ownership import Ownership
+from trainwarden.record import Checkpoint, Progress, read_progress
+from trainwarden.recorder import Recorder
+from trainwarden.subject import Subject
+from trainwarden.thresholds import known_phase
+
+_BEFORE_TRAINING = frozenset(("init", "compile", "load"))
+# How long an end waits for a file system that does not answer.
+_LAST_WORD_SECONDS = 10.0
+# A failure so soon after a request to end is its consequence.
+_SIGNAL_SECONDS = 120.0
+
+logger = logging.getLogger("trainwarden")
+
+
+class PhaseScope:
+    """What `phase()` returns: as a context manager it brings the phase before back."""
+
+    def __init__(self, recorder: Recorder | None, name: str | None) -> None:
+        self._recorder = recorder
+        self._name = name
+        self._before = recorder.phase if recorder else None
+        if recorder and name:
+            recorder.enter_phase(name)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        # A phase that was entered in between, by the first step for one, stays.
+        if self._recorder and self._before and self._recorder.phase == self._name:
+            self._recorder.enter_phase(self._before)
+
+
+class Run:
+    """A training run in progress, as `run()` returns it. None of its methods ever raises into the loop."""
+
+    def __init__(self, subject: Subject, ownership: Ownership | None, on_end: "Callable[[Run], None]") -> None:
+        self._subject = subject
+        self._ownership = ownership
+        self._on_end = on_end
+        self._loop = Loop(subject.beginning.carried if subject.beginning else Carried())
+        self._recorder = Recorder(subject, self._loop)
+        self._hooks = EndHooks(self._end, lambda: self._loop.reports)
+        self._active = True
+        self._abandoned = False
+
+    @property
+    def run_id(self) -> str:
+        """The run's name."""
+        return self._subject.run_id
+
+    @property
+    def folder(self) -> Path:
+        """Where the run's record is; the training may keep its own things there, in folders of its own."""
+        return self._subject.folder
+
+    @property
+    def attempt_key(self) -> str:
+        """The key of this attempt."""
+        return str(self._subject.key)
+
+    @property
+    def rank(self) -> int:
+        """This process's rank."""
+        return self._subject.rank
+
+    @property
+    def write_errors(self) -> int:
+        """How often the record could not be written."""
+        return self._recorder.write_errors
+
+    def step(
+        self,
+        step: int,
+        *,
+        loss: float | None = None,
+        learning_rate: float | None = None,
+        grad_norm: float | None = None,
+        tokens: float | None = None,
+        samples: float | None = None,
+        **metrics: Any,
+    ) -> None:
+        """Say that the loop has done step number `step`; a memory operation.
+
+        Args:
+            step: counts over the whole run, across restarts.
+            loss: of the step. A tensor on a device is waited for: pass a number where you have one.
+            learning_rate: of the step.
+            grad_norm: of the step, before clipping.
+            tokens: how many this report stands for, over all ranks.
+            samples: how many this report stands for, over all ranks.
+            metrics: whatever else is worth keeping: numbers and short texts; `epoch` has a place of its own.
+        """
+        if not self._active:
+            return
+        try:
+            if self._recorder.phase in _BEFORE_TRAINING:
+                self._recorder.enter_phase("train")
+            self._loop.report(
+                step,
+                loss=loss,
+                learning_rate=learning_rate,
+                grad_norm=grad_norm,
+                tokens=tokens,
+                samples=samples,
+                metrics=metrics,
+            )
+        except Exception:  # nothing ever raises into the loop
+            logger.debug("step %r could not be recorded", step, exc_info=True)
+
+    def phase(self, name: str) -> PhaseScope:
+        """Say what the run does now: init, compile, train, eval, checkpoint, load, idle or done.
+
+        It takes effect at once. Used as a context manager it brings the phase before back.
+        """
+        if not self._active or not isinstance(name, str):
+            return PhaseScope(None, None)
+        return PhaseScope(self._recorder, known_phase(name))
+
+    def checkpoint_saved(self, path: "str | os.PathLike[str]", step: int | None = None) -> None:
+        """Say that a checkpoint, a file or a folder, is on disk with all its parts.
+
+        Args:
+            path: of the checkpoint.
+            step: that it holds; the last reported one if None.
+        """
+        if not self._active or self._subject.beginning is None:
+            return
+        try:
+            number = self._loop.step if step is None else whole(step)
+            self._recorder.add_checkpoint(Checkpoint(os.path.abspath(os.fsdecode(path)), number, time.time()))  # noqa: PTH100  # what is no path must not raise
+        except Exception:  # nothing ever raises into the loop
+            logger.warning("checkpoint %r could not be recorded", path, exc_info=True)
+
+    def resume_checkpoint(self) -> str | None:
+        """The path of the checkpoint to resume from; None to start from the beginning.
+
+        What `TRAINWARDEN_RESUME_CHECKPOINT` names comes first, then the last ones of the record, newest first. A
+        complete one is preferred to one that cannot be verified; an incomplete one is never returned.
+        """
+        try:
+            return self._resume_checkpoint()
+        except Exception:  # nothing ever raises into the loop
+            logger.warning("no checkpoint could be looked for", exc_info=True)
+            return None
+
+    def _resume_checkpoint(self) -> str | None:
+        progress = read_progress(self.folder)
+        known = saved_checkpoints(progress if isinstance(progress, Progress) else None)
+        named = os.environ.get("TRAINWARDEN_RESUME_CHECKPOINT")
+        if named:
+            path = os.path.abspath(named)  # noqa: PTH100  # as it was recorded
+            first = next((one for one in known if one.path == path), Checkpoint(path))
+            chosen, passed_over = choose_checkpoint([first])
+            if chosen is None:
+                chosen, more = choose_checkpoint(known)
+                passed_over += more
+        else:
+            chosen, passed_over = choose_checkpoint(known)
+        for line in passed_over:
+            logger.warning("%s", line)
+        return chosen.path if chosen else None
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(endings.SUCCEEDED if exc is None else endings.of_exception(exc))
+
+    def open(self) -> None:
+        """Write the first word; `run()` has done it.
+
+        Raises:
+            OSError, RuntimeError: the folder cannot be written, or there can be no more threads.
+        """
+        self._recorder.open()
+        self._hooks.install()
+
+    def _end(self, ending: Ending) -> None:
+        """Have the last word written. The first ending counts; whoever comes later only waits for it."""
+        if self._abandoned:
+            return
+        self._active = False
+        if not self._recorder.finish(self._remembering_signal(ending), _LAST_WORD_SECONDS):
+            logger.warning("the end of the run could not be recorded in %s in time", self.folder)
+        self._hooks.remove()
+        if self._ownership:
+            self._ownership.release()
+        self._on_end(self)
+
+    def _remembering_signal(self, ending: Ending) -> Ending:
+        received = self._hooks.received
+        if received is None or ending.status == "cancelled":
+            return ending
+        total, step = self._subject.total_steps, self._loop.step
+        is_done = total is not None and step is not None and step >= total
+        if ending.status == "succeeded":
+            return ending if is_done else endings.of_signal(received.number)
+        return endings.of_signal(received.number) if time.time() - received.time < _SIGNAL_SECONDS else ending
+
+    def abandon(self) -> None:
+        """In a forked child: this is the parent's run, and the parent's alone to write about."""
+        self._abandoned, self._active = True, False
+        self._hooks.remove()
