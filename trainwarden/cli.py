@@ -18,24 +18,27 @@ _ENTRY_POINTS = "trainwarden.commands"
 
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit status; 2 for misuse."""
+    argv = sys.argv[1:] if argv is None else argv
     parser = _parser()
-    arguments = parser.parse_args(argv)
-    if arguments.command is None:
+    if not argv or argv[0].startswith("-"):
+        parser.parse_args(argv)
         parser.print_help(sys.stderr)
         return 2
+    # What follows the name is the command's own, options and `--` and all.
+    name, rest = argv[0], argv[1:]
     try:
-        command = _own(arguments.command) if arguments.command in _OWN else _added(arguments.command)
+        command = _own(name) if name in _OWN else _added(name)
     except ImportError as error:
         missing = error.name or str(error)
         print(
-            f"trainwarden {arguments.command}: {missing} is not installed; pip install 'trainwarden[stack]' brings it",
+            f"trainwarden {name}: {missing} is not installed; pip install 'trainwarden[stack]' brings it",
             file=sys.stderr,
         )
         return 2
     if command is None:
-        parser.error(f"there is no command {arguments.command!r}; `trainwarden --help` lists them")
+        parser.error(f"there is no command {name!r}; `trainwarden --help` lists them")
     try:
-        return command(arguments.arguments)
+        return command(rest)
     except KeyboardInterrupt:
         return 130
 
@@ -44,14 +47,12 @@ def _parser() -> argparse.ArgumentParser:
     commands = "\n".join(f"  {name:<10} {what}" for name, (_, what) in _OWN.items())
     parser = argparse.ArgumentParser(
         prog="trainwarden",
+        usage="%(prog)s [-h] [--version] COMMAND ...",
         description="Watch training runs, and bring them back when they break.",
         epilog=f"commands:\n{commands}\n\n`trainwarden COMMAND --help` says more.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"trainwarden {__version__}")
-    parser.add_argument("command", nargs="?", metavar="COMMAND")
-    # What follows the command is the command's own, options and all.
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
 

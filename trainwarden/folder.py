@@ -102,7 +102,7 @@ def replace_file(path: Path, content: bytes, *, durable: bool = False) -> None:
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
-    """The document as the record's files hold it: strict JSON in ASCII; what is None is left out, or null in `NULLABLE`.
+    """The document as the record's files hold it: strict JSON in ASCII. None is left out, or null if in `NULLABLE`.
 
     Raises:
         ValueError, TypeError: a value has no JSON form.

@@ -41,7 +41,7 @@ def _row(snapshot: Snapshot, now: float) -> tuple[str, ...]:
         (metadata and metadata.phase) or "-",
         "-" if metadata is None or metadata.attempt is None else str(metadata.attempt),
         step,
-        _age(metadata and metadata.last_update, now),
+        _age(metadata.last_update if metadata else None, now),
         "".join(letter if letter.isprintable() else " " for letter in message)[:60],
     )
 
