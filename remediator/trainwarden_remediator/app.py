@@ -1,0 +1,120 @@
+"""The service put together, from start to a clean end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from trainwarden_remediator.clock import SystemClock
+from trainwarden_remediator.config import Settings, allowed_users, read_token
+from trainwarden_remediator.database import Lock, open_database
+from trainwarden_remediator.drivers.driver import Driver
+from trainwarden_remediator.drivers.local import LocalDriver
+from trainwarden_remediator.drivers.slurm import SlurmDriver, find_programs
+from trainwarden_remediator.errors import ConfigError
+from trainwarden_remediator.evidence import PrometheusRuns
+from trainwarden_remediator.examine import Examiner
+from trainwarden_remediator.metrics import Metrics, RemediatorCollector
+from trainwarden_remediator.policy import load_policy
+from trainwarden_remediator.poll import AlertmanagerAlerts
+from trainwarden_remediator.records import Records
+from trainwarden_remediator.remediate import Remediator
+from trainwarden_remediator.server import Server, Service
+from trainwarden_remediator.store import Store
+from trainwarden_remediator.worker import Worker
+from trainwarden_remediator.world import World
+
+log = logging.getLogger(__name__)
+
+
+def serve(settings: Settings, stop: threading.Event) -> None:
+    """Serve until `stop` is set. Raises ConfigError or StoreError before anything was touched."""
+    token = read_token("--webhook-token-file", settings.webhook_token_file)
+    policy = load_policy(settings.policy)
+    drivers = build_drivers(settings)
+    clock, metrics = SystemClock(), Metrics()
+    lock = Lock(settings.state_dir)
+    engine = open_database(settings.state_dir)
+    store = Store(engine, clock)
+    world = World(
+        clock=clock,
+        alerts=AlertmanagerAlerts(settings.alertmanager_url, settings.http_timeout),
+        runs=PrometheusRuns(settings.prometheus_url, settings.http_timeout),
+        drivers=drivers,
+        records=Records(settings.runs_dir),
+    )
+    remediator = Remediator(
+        world,
+        store,
+        metrics,
+        doubt_window=settings.doubt_window,
+        repeat_after=settings.poll_interval,
+        verify_timeout=settings.verify_timeout,
+    )
+    examiner = Examiner(world, store, policy, metrics, remediator.failed_again)
+    worker = Worker(
+        world,
+        store,
+        examiner,
+        remediator,
+        metrics,
+        interval=settings.poll_interval,
+        busy_interval=settings.busy_interval,
+    )
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(RemediatorCollector(metrics, store))
+    service = Service(store, metrics, registry, clock, token, worker.wake, worker.alive)
+    for warning in policy.warnings():
+        log.warning("%s", warning)
+    try:
+        _run(settings, service, worker, stop)
+    finally:
+        engine.dispose()
+        lock.release()
+
+
+def build_drivers(settings: Settings) -> dict[str, Driver]:
+    """The drivers that were asked for. Raises ConfigError."""
+    drivers: dict[str, Driver] = {}
+    if "local" in settings.driver and settings.local_launcher_url and settings.local_launcher_token_file:
+        token = read_token("--local-launcher-token-file", settings.local_launcher_token_file)
+        drivers["local"] = LocalDriver(settings.local_launcher_url, token, settings.http_timeout)
+    if "slurm" in settings.driver:
+        users = allowed_users(settings.slurm_allow_user)
+        drivers["slurm"] = SlurmDriver(find_programs(settings.slurm_bin_dir), users, settings.slurm_timeout)
+    return drivers
+
+
+def _run(settings: Settings, service: Service, worker: Worker, stop: threading.Event) -> None:
+    host, port = settings.listen_address
+    try:
+        server = Server((host, int(port)), service)
+    except OSError as error:
+        raise ConfigError([f"--web.listen-address: {host}:{port}: {error.strerror or error}"]) from None
+    serving = threading.Thread(target=server.serve_forever, name="http", daemon=True)
+    try:
+        if settings.port_file is not None:
+            _write_port(settings.port_file, server.server_port)
+        log.info("listening on %s:%d with policy %s", host, server.server_port, settings.policy)
+        worker.start()
+        serving.start()
+        stop.wait()
+    finally:
+        log.info("stopping")
+        if serving.is_alive():
+            server.shutdown()
+        server.server_close()
+        worker.stop()
+
+
+def _write_port(path: Path, port: int) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(f"{port}\n", encoding="ascii")
+        draft.replace(path)
+    except OSError as error:
+        raise ConfigError([f"--web.port-file: {path}: {error.strerror}"]) from None

@@ -1,0 +1,192 @@
+"""The command `trainwarden-remediator`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import trainwarden
+from trainwarden_remediator import app
+from trainwarden_remediator.config import default_state_dir, settings_from
+from trainwarden_remediator.database import open_read_only
+from trainwarden_remediator.decisions import as_text
+from trainwarden_remediator.errors import ConfigError, RemediatorError
+from trainwarden_remediator.incident import as_json, clean
+from trainwarden_remediator.policy import DEFAULT_POLICY, load_policy, shipped
+from trainwarden_remediator.store import read_log
+
+PROGRAM = "trainwarden-remediator"
+_MISUSE = 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Takes alerts from Alertmanager, decides by a policy whether a restart helps, and restarts once.",
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"{PROGRAM} {trainwarden.__version__}")
+    _serving(top)
+    _drivers(top)
+    _timing(top)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands, instead of serving")
+    check = commands.add_parser("check-policy", help="check a policy file; status 0 if it is right, 2 if not")
+    check.add_argument("file", metavar="FILE", help="a policy file, or the name of a shipped one")
+    decisions = commands.add_parser("decisions", help="show what was decided and done, beside a running remediator")
+    decisions.add_argument("--state-dir", type=Path, required=True, metavar="DIR", help="the remediator's state folder")
+    decisions.add_argument("--run-id", metavar="RUN", help="only this run")
+    decisions.add_argument("--format", choices=("text", "json"), default="text", help="default %(default)s")
+    return top
+
+
+def _serving(top: argparse.ArgumentParser) -> None:
+    group = top.add_argument_group("serving")
+    group.add_argument(
+        "--web.listen-address",
+        dest="listen_address",
+        default="127.0.0.1:9746",
+        metavar="HOST:PORT",
+        help="where to listen, default %(default)s; port 0 takes a free one",
+    )
+    group.add_argument(
+        "--web.port-file",
+        dest="port_file",
+        type=Path,
+        metavar="FILE",
+        help="write the port that was bound into this file",
+    )
+    group.add_argument(
+        "--webhook-token-file",
+        type=Path,
+        metavar="FILE",
+        help="the bearer token that the webhook and the API ask for; required",
+    )
+    group.add_argument(
+        "--state-dir",
+        type=Path,
+        default=default_state_dir(dict(os.environ)),
+        metavar="DIR",
+        help="the database, on a local file system, default %(default)s",
+    )
+    group.add_argument("--alertmanager-url", default="http://127.0.0.1:9093", metavar="URL", help="default %(default)s")
+    group.add_argument("--prometheus-url", default="http://127.0.0.1:9090", metavar="URL", help="default %(default)s")
+    group.add_argument(
+        "--policy",
+        default=DEFAULT_POLICY,
+        metavar="NAME|FILE",
+        help=f"a policy file, or one of {', '.join(shipped())}; default %(default)s",
+    )
+    group.add_argument(
+        "--runs-dir",
+        type=Path,
+        metavar="DIR",
+        help="the run records, where the remediator sees them: completed attempts are left alone, restarts announced",
+    )
+    group.add_argument(
+        "--log-level", choices=("debug", "info", "warning", "error"), default="info", help="default %(default)s"
+    )
+
+
+def _drivers(top: argparse.ArgumentParser) -> None:
+    group = top.add_argument_group("schedulers")
+    group.add_argument(
+        "--driver",
+        action="append",
+        default=[],
+        choices=("local", "slurm"),
+        help="a scheduler to act on, repeatable; without any, every decision is only written down",
+    )
+    group.add_argument("--local-launcher-url", metavar="URL", help="where the local launcher listens")
+    group.add_argument("--local-launcher-token-file", type=Path, metavar="FILE", help="its bearer token")
+    group.add_argument("--slurm-bin-dir", type=Path, metavar="DIR", help="where squeue and scontrol are, default PATH")
+    group.add_argument(
+        "--slurm-allow-user",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="act on this user's jobs too, repeatable; by default only on the remediator's own user's",
+    )
+
+
+def _timing(top: argparse.ArgumentParser) -> None:
+    group = top.add_argument_group("timing, in seconds")
+    for flag, default, text in (
+        ("--poll-interval", 5.0, "between two looks at Alertmanager"),
+        ("--busy-interval", 1.0, "between two looks at the scheduler while a restart is under way"),
+        ("--http-timeout", 5.0, "for Prometheus, Alertmanager and the local launcher"),
+        ("--slurm-timeout", 20.0, "for one call of squeue or scontrol; after that its effect is in doubt"),
+        ("--doubt-window", 60.0, "during which a call that is in doubt is not repeated"),
+        ("--verify-timeout", 1800.0, "from the new start until its step must have passed the old one"),
+    ):
+        group.add_argument(flag, type=float, default=default, metavar="SECONDS", help=f"{text}, default %(default)g")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit status."""
+    arguments = parser().parse_args(argv)
+    try:
+        if arguments.command == "check-policy":
+            return _check_policy(arguments.file)
+        if arguments.command == "decisions":
+            return _decisions(arguments.state_dir, arguments.run_id, arguments.format)
+        return _serve(arguments)
+    except BrokenPipeError:
+        return 0
+    except RemediatorError as error:
+        print(f"{PROGRAM}: {clean(error, 4000)}", file=sys.stderr)
+        return _MISUSE
+
+
+def _check_policy(name: str) -> int:
+    try:
+        policy = load_policy(name)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"{PROGRAM}: {problem}", file=sys.stderr)
+        return _MISUSE
+    for warning in policy.warnings():
+        print(f"{PROGRAM}: warning: {warning}", file=sys.stderr)
+    for mode, rule in policy.rules.items():
+        limit = "" if rule.class_name == "NoRestartPolicy" else f", at most {rule.max_retries}"
+        print(f"{mode}: {rule.class_name}{limit}")
+    return 0
+
+
+def _decisions(state_dir: Path, run_id: str | None, form: str) -> int:
+    engine = open_read_only(state_dir)
+    with engine.connect() as connection:
+        found = read_log(connection, run_id)
+    engine.dispose()
+    if form == "json":
+        print(json.dumps([as_json(incident, events) for incident, events in found], indent=2))
+    else:
+        print(as_text(found), end="")
+    return 0
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    if arguments.webhook_token_file is None:
+        raise ConfigError(["--webhook-token-file: missing; there is no mode without a token"])
+    logging.basicConfig(
+        level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    stop = threading.Event()
+    status = 0
+
+    def end(number: int, _frame: object) -> None:
+        nonlocal status
+        status = 130 if number == signal.SIGINT else 0
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    app.serve(settings_from(arguments), stop)
+    return status

@@ -1,0 +1,124 @@
+"""What the command line says, checked: every problem at once, each with its flag."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from trainwarden_remediator.errors import ConfigError
+from trainwarden_remediator.problems import problems_of
+
+_MAX_TOKEN_BYTES = 4096
+
+
+def _http_url(text: str) -> str:
+    url = urlsplit(text)
+    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
+        message = f"{text!r}: expected http://HOST:PORT or https://HOST:PORT"
+        raise ValueError(message)
+    return text.rstrip("/")
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, separator, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not separator or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        message = f"{text!r}: expected HOST:PORT"
+        raise ValueError(message)
+    return host, int(port)
+
+
+Url = Annotated[str, AfterValidator(_http_url)]
+Address = Annotated[tuple[str, int], BeforeValidator(_address)]
+Seconds = Annotated[float, Field(gt=0, le=7 * 86400, allow_inf_nan=False)]
+
+
+class Settings(BaseModel):
+    """All of it. Durations are seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    listen_address: Address
+    port_file: Path | None
+    state_dir: Path
+    webhook_token_file: Path
+    alertmanager_url: Url
+    prometheus_url: Url
+    policy: str
+    driver: list[str]
+    runs_dir: Path | None
+    local_launcher_url: Url | None
+    local_launcher_token_file: Path | None
+    slurm_bin_dir: Path | None
+    slurm_allow_user: list[str]
+    slurm_timeout: Seconds
+    http_timeout: Seconds
+    poll_interval: Seconds
+    busy_interval: Seconds
+    doubt_window: Seconds
+    verify_timeout: Seconds
+
+
+def settings_from(arguments: argparse.Namespace) -> Settings:
+    """Check parsed arguments. Raises ConfigError."""
+    values = {name: getattr(arguments, name) for name in Settings.model_fields}
+    try:
+        settings = Settings.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError([_as_flag(problem) for problem in problems_of(error)]) from None
+    problems = []
+    if "local" in settings.driver and (not settings.local_launcher_url or not settings.local_launcher_token_file):
+        problems.append("--driver local: needs --local-launcher-url and --local-launcher-token-file")
+    if settings.runs_dir is not None and not settings.runs_dir.is_dir():
+        problems.append(f"--runs-dir: {settings.runs_dir}: expected a folder")
+    if problems:
+        raise ConfigError(problems)
+    return settings
+
+
+def read_token(flag: str, path: Path) -> str:
+    """The token in a file, without the white space around it. Raises ConfigError if it is missing, empty or odd."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_TOKEN_BYTES + 1)
+    except OSError as error:
+        raise ConfigError([f"{flag}: {path}: {error.strerror}"]) from None
+    token = content.strip()
+    if not token:
+        raise ConfigError([f"{flag}: {path}: empty; expected a token"])
+    if len(content) > _MAX_TOKEN_BYTES or not all(33 <= byte <= 126 for byte in token):
+        raise ConfigError([f"{flag}: {path}: expected one line of printable ASCII without spaces"])
+    return token.decode("ascii")
+
+
+def allowed_users(names: list[str]) -> set[int]:
+    """The uids whose SLURM jobs may be touched: our own, and those that were named. Raises ConfigError."""
+    return {os.getuid()} | {_uid(name) for name in names}
+
+
+def _uid(name: str) -> int:
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except (KeyError, ValueError):
+        raise ConfigError([f"--slurm-allow-user: {name!r}: no such user on this machine"]) from None
+
+
+def default_state_dir(environment: dict[str, str]) -> Path:
+    """`/var/lib/trainwarden/remediator` where that can be written, else below the user's own state folder."""
+    system = Path("/var/lib/trainwarden")
+    if system.is_dir() and os.access(system, os.W_OK):
+        return system / "remediator"
+    home = environment.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(home) / "trainwarden" / "remediator"
+
+
+def _as_flag(problem: str) -> str:
+    name, _, rest = problem.partition(":")
+    flag = "web.listen-address" if name == "listen_address" else name.split(".")[0].replace("_", "-")
+    return f"--{flag}:{rest}"

@@ -1,0 +1,114 @@
+"""Opening the SQLite file: durable commits, one writer, a check of its health; and reading it beside the writer."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.exc import SQLAlchemyError
+
+from trainwarden_remediator import schema
+from trainwarden_remediator.errors import StoreError
+
+FILE = "remediator.sqlite3"
+_BUSY_SECONDS = 5
+
+
+class Lock:
+    """Held for as long as the process lives: one remediator per state folder."""
+
+    def __init__(self, state_dir: Path) -> None:
+        """Raises StoreError if another process holds it, or the folder cannot be written."""
+        path = state_dir / "lock"
+        try:
+            state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            message = f"{path}: {error.strerror}"
+            raise StoreError(message) from None
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._fd)
+            message = f"{state_dir}: another remediator uses this folder"
+            raise StoreError(message) from None
+
+    def release(self) -> None:
+        """Let another process in."""
+        os.close(self._fd)
+
+
+def open_database(state_dir: Path) -> sa.Engine:
+    """Open for writing, creating what is missing. Raises StoreError."""
+    path = state_dir / FILE
+    engine = sa.create_engine(f"sqlite:///{path}", connect_args={"timeout": _BUSY_SECONDS}, pool_timeout=_BUSY_SECONDS)
+    event.listen(engine, "connect", _on_connect)
+    event.listen(engine, "begin", _on_begin)
+    try:
+        with engine.begin() as connection:
+            healthy = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+            if healthy != "ok":
+                message = f"{path}: damaged: {healthy}"
+                raise StoreError(message)
+            schema.metadata.create_all(connection)
+            _check_version(connection, path)
+    except SQLAlchemyError as error:
+        message = f"{path}: {getattr(error, 'orig', error)}"
+        raise StoreError(message) from None
+    return engine
+
+
+def open_read_only(state_dir: Path) -> sa.Engine:
+    """Open beside a running remediator, for reading. Raises StoreError where there is nothing to read."""
+    path = state_dir / FILE
+    if not path.is_file():
+        message = f"{path}: there is no decision log here"
+        raise StoreError(message)
+    engine = sa.create_engine(
+        f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true", connect_args={"timeout": _BUSY_SECONDS}
+    )
+    try:
+        with engine.connect() as connection:
+            _check_version(connection, path)
+    except SQLAlchemyError as error:
+        message = f"{path}: {getattr(error, 'orig', error)}"
+        raise StoreError(message) from None
+    return engine
+
+
+def _on_connect(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # BEGIN is ours, see _on_begin
+    cursor = connection.cursor()
+    try:
+        cursor.execute("PRAGMA journal_mode=WAL")
+        mode = cursor.fetchone()[0]
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute("PRAGMA synchronous")
+        synchronous = cursor.fetchone()[0]
+        cursor.execute("PRAGMA foreign_keys=ON")
+    finally:
+        cursor.close()
+    if mode != "wal" or synchronous != 2:
+        message = (
+            f"SQLite gives journal_mode={mode}, synchronous={synchronous}; wal and 2 are needed for durable commits"
+        )
+        raise StoreError(message)
+
+
+def _on_begin(connection: sa.Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _check_version(connection: sa.Connection, path: Path) -> None:
+    about = schema.about
+    version = connection.execute(sa.select(about.c.value).where(about.c.key == "schema")).scalar_one_or_none()
+    if version is None:
+        connection.execute(about.insert().values(key="schema", value=str(schema.VERSION)))
+    elif version != str(schema.VERSION):
+        message = f"{path}: has schema version {version}; this remediator reads {schema.VERSION}"
+        raise StoreError(message)

@@ -1,0 +1,147 @@
+"""The judgement, without clock, network or database: may this attempt be touched at all, and should it be restarted?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainwarden_remediator.drivers.driver import Absent, Job, Reading, Standing
+from trainwarden_remediator.evidence import Run
+from trainwarden_remediator.incident import Action, Alert, parse_key
+from trainwarden_remediator.policy import Implementation, Policy, covers
+from trainwarden_remediator.unknown import Unknown
+
+# An alert that began this long before the attempt started cannot be about it, whatever the clocks of two machines say.
+_SKEW_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Something is not known yet: ask again, do nothing."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """The facts speak against any action on this attempt."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What the policy looks at."""
+
+    mode: str
+    error_type: str | None = None
+    subsystem: str | None = None
+    signal: str | None = None
+
+
+@dataclass(frozen=True)
+class History:
+    """What was done for the run before: restarts already used, per failure mode."""
+
+    used: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do, and why. `not_before` is Unix time; `limit` is None where the policy has no budget."""
+
+    action: Action
+    reason: str
+    used: int
+    limit: int | None
+    not_before: float
+
+
+def misaddressed(alert: Alert) -> str | None:
+    """Why the alert's labels cannot name an attempt; None if they do."""
+    if alert.run_id is None:
+        return f"run_id {alert.label('run_id')!r} is no run id"
+    if alert.attempt is None:
+        return f"attempt {alert.label('attempt')!r} is no number: the alert cannot be tied to an attempt"
+    if alert.mode is None:
+        return f"failure_mode {alert.label('failure_mode')!r} is none of crash, stall, timeout, success"
+    return None
+
+
+def stale(alert: Alert, run: Run | Unknown | None) -> Wait | Refuse | None:
+    """What keeps the alert from being about the run's present attempt."""
+    if isinstance(run, Unknown):
+        return Wait(run.reason)
+    if run is None:
+        return Wait("Prometheus does not know the run")
+    key = parse_key(run.attempt_key)
+    if key is None:
+        return Refuse(f"the run reports an unreadable attempt key {run.attempt_key!r}")
+    assert alert.attempt is not None  # noqa: S101  # misaddressed() has refused it
+    if alert.attempt > run.attempt:
+        return Wait(f"Prometheus has attempt {run.attempt}, the alert is about attempt {alert.attempt}")
+    if alert.attempt < run.attempt:
+        return Refuse(f"stale: about attempt {alert.attempt}, the run is at attempt {run.attempt}")
+    for label, present in (("job_id", key.job_id), ("scheduler", key.scheduler)):
+        named = alert.label(label)
+        if named is not None and named != present:
+            return Refuse(f"stale: about {label} {named}, the run is at {label} {present}")
+    if alert.starts_at is not None and run.started is not None and alert.starts_at < run.started - _SKEW_SECONDS:
+        return Refuse("stale: it began before the present attempt did")
+    if run.state in ("succeeded", "cancelled"):
+        return Refuse(f"the run has {run.state}" if run.state == "succeeded" else "the run was cancelled")
+    return None
+
+
+def untouchable(run_id: str, generation: int, reading: Reading) -> Wait | Refuse | None:
+    """What the scheduler says against touching this start of the job."""
+    if isinstance(reading, Unknown):
+        return Wait(reading.reason)
+    if isinstance(reading, Absent):
+        return Refuse("the scheduler does not know the job any more")
+    if reading.run_id != run_id:
+        return Refuse(f"job {reading.job_id} is not marked as belonging to the run")
+    if reading.generation > generation:
+        return Refuse(f"job {reading.job_id} has been started again already, by somebody else")
+    if reading.generation < generation:
+        return Wait(f"the scheduler is at start {reading.generation} of the job, the run at {generation}")
+    return _over_or_busy(reading) or (Refuse(reading.refusal) if reading.refusal else None)
+
+
+def _over_or_busy(job: Job) -> Wait | Refuse | None:
+    if job.standing in (Standing.COMPLETED, Standing.CANCELLED):
+        return Refuse(f"the scheduler says that job {job.job_id} is {job.state}")
+    if job.standing not in (Standing.RUNNING, Standing.FAILED):
+        return Wait(f"the scheduler says that job {job.job_id} is {job.state}")
+    return None
+
+
+def decide(failure: Failure, history: History, policy: Policy, now: float) -> Decision:
+    """Budget, excluded types, included types, default; N retries mean N."""
+    rule = policy.rules.get(failure.mode)
+    used = history.used.get(failure.mode, 0)
+    if rule is None or rule.class_name == "NoRestartPolicy":
+        return Decision(Action.NONE, f"the policy never restarts after a {failure.mode}", used, None, now)
+    if used >= rule.max_retries:
+        reason = f"restart budget used up: {used} of {rule.max_retries} after a {failure.mode}"
+        return Decision(Action.ESCALATE, reason, used, rule.max_retries, now)
+    wanted, reason = _wanted(rule, failure)
+    if not wanted:
+        return Decision(Action.NONE, reason, used, rule.max_retries, now)
+    delay = rule.restart_delay_seconds.delay(used) if rule.restart_delay_seconds else 0.0
+    return Decision(Action.RESTART, reason, used, rule.max_retries, now + delay)
+
+
+def _wanted(rule: Implementation, failure: Failure) -> tuple[bool, str]:
+    if rule.class_name == "AlwaysRestartPolicy":
+        return True, f"restarts after every {failure.mode}"
+    if covers(rule.exclude_error_types, failure.error_type):
+        return False, f"{failure.error_type} is excluded: a restart would not help"
+    if covers(rule.restart_on_error_types, failure.error_type):
+        return True, f"{failure.error_type} is worth a restart"
+    if failure.subsystem in rule.restart_on_subsystems:
+        return True, f"failures of {failure.subsystem} are worth a restart"
+    if failure.signal in rule.restart_on_signals:
+        return True, f"{failure.signal} is worth a restart"
+    what = failure.error_type or "an unclassified failure"
+    return rule.default_action == "restart", f"{what} is not listed; the default is {rule.default_action}"

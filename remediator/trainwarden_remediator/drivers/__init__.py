@@ -1,0 +1,1 @@
+"""One module per scheduler, all behind the protocol in `driver`."""

@@ -1,0 +1,31 @@
+"""What can go wrong, as far as a caller must tell it apart.
+
+RemediatorError
+├── ConfigError     what the user wrote is wrong; carries every problem found
+├── StoreError      the database cannot be used
+└── Unreachable     a service did not give a usable answer; the truth stays unknown
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class RemediatorError(Exception):
+    """The root of all errors of this package."""
+
+
+class ConfigError(RemediatorError):
+    """Bad flags, files or policies. `problems` holds one line each: file, key, value, what was expected."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+class StoreError(RemediatorError):
+    """The database is locked by another remediator, damaged, or of another version."""
+
+
+class Unreachable(RemediatorError):
+    """No answer, or one that cannot be trusted."""

@@ -1,0 +1,130 @@
+"""What Prometheus says of a run: the attempt that is the present one, and how far it is."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from trainwarden_remediator.errors import Unreachable
+from trainwarden_remediator.fetch import Fetch
+from trainwarden_remediator.unknown import Unknown
+
+_SERIES = (
+    "training_run_info",
+    "training_run_attempt",
+    "training_attempt_start_timestamp_seconds",
+    "training_run_state",
+    "training_step",
+    "training_step_high_water",
+    "training_failure_info",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The newest attempt of a run. None is unknown; `started` is Unix time, `high_water` counts across attempts."""
+
+    run_id: str
+    attempt: int
+    attempt_key: str
+    state: str | None = None
+    step: float | None = None
+    high_water: float | None = None
+    started: float | None = None
+    error_type: str | None = None
+    subsystem: str | None = None
+    failure: str | None = None
+
+
+Evidence = Run | Unknown | None
+
+
+class RunSource(Protocol):
+    """Where the facts about runs come from."""
+
+    def run(self, run_id: str) -> Evidence:
+        """The run; None where the source answers and has none of that name."""
+
+
+class PrometheusRuns:
+    """Asks Prometheus, one query per run."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        self._fetch = Fetch(url, timeout)
+
+    def run(self, run_id: str) -> Evidence:
+        """`run_id` must be well formed: it becomes part of a query."""
+        query = f'{{__name__=~"{"|".join(_SERIES)}",run_id="{run_id}"}}'
+        try:
+            response = self._fetch.get("/api/v1/query", {"query": query})
+        except Unreachable as error:
+            return Unknown(f"Prometheus is unreachable: {error}")
+        if response.status != 200:
+            return Unknown(f"Prometheus answered {response.status}")
+        try:
+            return read_run(run_id, response.body["data"]["result"])
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+            return Unknown("Prometheus gave an unexpected answer")
+
+
+@dataclass
+class _Record:
+    """What one target says: two machines may both keep a record of the run, and only one of them is current."""
+
+    info: Mapping[str, str] | None = None
+    states: list[str] = field(default_factory=list)
+    failure: Mapping[str, str] | None = None
+    values: dict[str, float] = field(default_factory=dict)
+
+    def order(self) -> tuple[float, float]:
+        start = self.values.get("training_attempt_start_timestamp_seconds", 0.0)
+        return start, self.values["training_run_attempt"]
+
+
+def read_run(run_id: str, result: Iterable[Mapping[str, Any]]) -> Run | None:
+    """The newest attempt in an instant vector of the run's series; raises on a shape that is none."""
+    records: dict[tuple[str, str], _Record] = defaultdict(_Record)
+    for sample in result:
+        labels: Mapping[str, str] = sample["metric"]
+        value = float(sample["value"][1])
+        if labels.get("run_id") == run_id and math.isfinite(value):
+            _add(records[labels.get("job", ""), labels.get("instance", "")], labels, value)
+    complete = [each for each in records.values() if each.info and "training_run_attempt" in each.values]
+    if not complete:
+        return None
+    return _run(run_id, max(complete, key=_Record.order))
+
+
+def _add(record: _Record, labels: Mapping[str, str], value: float) -> None:
+    name = labels["__name__"]
+    if name == "training_run_info":
+        record.info = labels
+    elif name == "training_failure_info":
+        record.failure = labels
+    elif name == "training_run_state":
+        if value == 1:
+            record.states.append(labels["state"])
+    else:
+        record.values[name] = value
+
+
+def _run(run_id: str, record: _Record) -> Run:
+    attempt = int(record.values["training_run_attempt"])
+    failure = record.failure or {}
+    if failure.get("attempt") != str(attempt):
+        failure = {}
+    return Run(
+        run_id=run_id,
+        attempt=attempt,
+        attempt_key=(record.info or {}).get("attempt_key", ""),
+        state=record.states[0] if len(record.states) == 1 else None,
+        step=record.values.get("training_step"),
+        high_water=record.values.get("training_step_high_water"),
+        started=record.values.get("training_attempt_start_timestamp_seconds"),
+        error_type=failure.get("error_type"),
+        subsystem=failure.get("subsystem"),
+        failure=failure.get("failure"),
+    )

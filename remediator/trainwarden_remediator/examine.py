@@ -1,0 +1,176 @@
+"""From a pending alert to an incident: re-read the world, look for objections, let the policy decide."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from trainwarden_remediator.decide import (
+    Decision,
+    Failure,
+    History,
+    Refuse,
+    Wait,
+    decide,
+    misaddressed,
+    stale,
+    untouchable,
+)
+from trainwarden_remediator.evidence import Run
+from trainwarden_remediator.incident import OPEN_STATES, Action, Alert, Incident, State, parse_key
+from trainwarden_remediator.metrics import Metrics
+from trainwarden_remediator.policy import Policy
+from trainwarden_remediator.store import Pending, Store
+from trainwarden_remediator.unknown import Unknown
+from trainwarden_remediator.world import World
+
+INACTIVE = "Alertmanager does not list it as active: resolved, silenced or inhibited"
+
+
+@dataclass(frozen=True)
+class Objections:
+    """The checks that hold before a decision, and once more right before the first call."""
+
+    world: World
+
+    def against(self, alert: Alert) -> tuple[Run | None, Wait | Refuse | None]:
+        """The run as it is now, as far as it is known, and what keeps us from touching it."""
+        if reason := misaddressed(alert):
+            return None, Refuse(reason)
+        assert alert.run_id is not None  # noqa: S101  # misaddressed() has refused it
+        run = self.world.runs.run(alert.run_id)
+        if verdict := stale(alert, run):
+            return (run if isinstance(run, Run) else None), verdict
+        assert isinstance(run, Run)  # noqa: S101  # stale() has said so
+        return run, self._of_run(run)
+
+    def _of_run(self, run: Run) -> Wait | Refuse | None:
+        key = parse_key(run.attempt_key)
+        assert key is not None  # noqa: S101  # stale() has refused it
+        if self.world.records.complete(run):
+            return Refuse("the record says that the attempt is complete")
+        driver = self.world.drivers.get(key.scheduler)
+        if driver is None:
+            return Refuse(f"no driver for scheduler {key.scheduler!r}")
+        return untouchable(run.run_id, key.generation, driver.job(key.job_id))
+
+
+class Examiner:
+    """Answers pending alerts. `newer_attempt_alerts` is told when a restart that is being verified has failed again."""
+
+    def __init__(
+        self,
+        world: World,
+        store: Store,
+        policy: Policy,
+        metrics: Metrics,
+        newer_attempt_alerts: Callable[[Incident, str], None],
+    ) -> None:
+        self._world = world
+        self._store = store
+        self._policy = policy
+        self._metrics = metrics
+        self._newer_attempt_alerts = newer_attempt_alerts
+        self._objections = Objections(world)
+
+    def examine(self, pending: Pending, firing: Mapping[str, Alert]) -> bool:
+        """Answer one alert, given what fires by Alertmanager's own word. False if it has to wait."""
+        alert = pending.alert
+        if alert.key not in firing:
+            self._suppress(pending, None, INACTIVE, dropped=True)
+            return True
+        run, verdict = self._objections.against(alert)
+        if verdict is None and run is not None:
+            verdict = self._in_the_way(run, alert)
+        if isinstance(verdict, Wait):
+            if pending.waits_for != verdict.reason:
+                self._store.wait(alert, verdict.reason)
+            return False
+        if verdict is not None or run is None:
+            self._suppress(pending, run, verdict.reason if verdict else "")
+            return True
+        self._decide(pending, run)
+        return True
+
+    def _in_the_way(self, run: Run, alert: Alert) -> Wait | Refuse | None:
+        for earlier in self._store.of_run(run.run_id):
+            if earlier.action is not Action.RESTART:
+                continue
+            if earlier.attempt_key == run.attempt_key and earlier.state is not State.PROPOSED:
+                return Refuse(f"a restart of this attempt was decided already: incident {earlier.id}")
+            if earlier.state is State.VERIFYING:
+                name = alert.label("alertname")
+                self._newer_attempt_alerts(earlier, f"attempt {run.attempt} fails again: {name}")
+            elif earlier.state in OPEN_STATES:
+                return Wait(f"incident {earlier.id} of the same run is {earlier.state.value}")
+        return None
+
+    def _decide(self, pending: Pending, run: Run) -> None:
+        alert = pending.alert
+        failure = Failure(
+            mode=alert.mode or "",
+            error_type=alert.label("error_type") or run.error_type,
+            subsystem=alert.label("subsystem") or run.subsystem,
+            signal=run.failure,
+        )
+        history = History(self._store.used(run.run_id))
+        self._record(pending, run, decide(failure, history, self._policy, self._world.clock.now()), failure)
+
+    def _record(self, pending: Pending, run: Run, decision: Decision, failure: Failure) -> None:
+        state = {
+            Action.RESTART: State.PROPOSED,
+            Action.ESCALATE: State.ESCALATED,
+            Action.NONE: State.SUPPRESSED,
+        }[decision.action]
+        self._propose(pending, run, decision, failure, state)
+
+    def _suppress(self, pending: Pending, run: Run | None, reason: str, *, dropped: bool = False) -> None:
+        alert = pending.alert
+        failure = Failure(alert.mode or "unknown", alert.label("error_type"))
+        decision = Decision(Action.NONE, reason, 0, None, 0.0)
+        about = run if run is not None and alert.attempt == run.attempt else None
+        self._propose(pending, about, decision, failure, State.SUPPRESSED, dropped=dropped)
+
+    def _propose(
+        self,
+        pending: Pending,
+        run: Run | None,
+        decision: Decision,
+        failure: Failure,
+        state: State,
+        *,
+        dropped: bool = False,
+    ) -> None:
+        alert = pending.alert
+        key = parse_key(run.attempt_key) if run else None
+        incident = Incident(
+            id=uuid.uuid4().hex,
+            run_id=alert.run_id or alert.label("run_id") or "",
+            attempt=alert.attempt,
+            attempt_key=run.attempt_key if run and key else None,
+            job_id=key.job_id if key else alert.label("job_id"),
+            scheduler=key.scheduler if key else alert.label("scheduler"),
+            alert=alert.label("alertname") or "",
+            failure_mode=failure.mode,
+            error_type=failure.error_type,
+            state=state,
+            action=decision.action,
+            reason=decision.reason,
+            policy=self._policy.name,
+            budget_used=decision.used if decision.limit is not None else None,
+            budget_limit=decision.limit,
+            step_before=run.high_water if run else None,
+            created=pending.received,
+            updated=self._world.clock.now(),
+            not_before=decision.not_before,
+            paging=decision.action is Action.ESCALATE,
+        )
+        written = self._store.propose(pending, incident, dropped=dropped)
+        if written is not None:
+            self._metrics.decided(written)
+
+
+def firing_by_key(firing: list[Alert] | Unknown) -> dict[str, Alert] | None:
+    """What fires, by key; None where that is unknown."""
+    return None if isinstance(firing, Unknown) else {alert.key: alert for alert in firing}

@@ -1,0 +1,172 @@
+"""The nouns: an alert as received, and an incident, which is one decision about one attempt and what came of it."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainwarden.identity import AttemptKey, InvalidAttemptKey, InvalidRunId, check_run_id
+
+MODES = ("crash", "stall", "timeout", "success")
+
+
+class State(str, enum.Enum):
+    """Where an incident stands. The open ones are carried on after a restart of the remediator."""
+
+    PROPOSED = "PROPOSED"  # decided to restart; nothing done yet
+    PREPARING = "PREPARING"  # the call that ends the attempt goes out, or has been answered
+    IN_DOUBT = "IN_DOUBT"  # nobody knows whether that call took effect
+    PREPARED = "PREPARED"  # the attempt has ended, the next start is held
+    COMMITTED = "COMMITTED"  # the start is ours to give, and only ours
+    VERIFYING = "VERIFYING"  # started; waiting for the step to pass the old high-water mark
+    DONE = "DONE"  # recovered
+    FAILED = "FAILED"  # started, but it did not recover
+    ADOPTED = "ADOPTED"  # somebody else restarted, ended or finished the job; hands off
+    ESCALATED = "ESCALATED"  # a person must look
+    SUPPRESSED = "SUPPRESSED"  # decided to do nothing, with the reason
+
+
+OPEN_STATES = (
+    State.PROPOSED,
+    State.PREPARING,
+    State.IN_DOUBT,
+    State.PREPARED,
+    State.COMMITTED,
+    State.VERIFYING,
+)
+
+
+class Action(str, enum.Enum):
+    """What was decided."""
+
+    RESTART = "restart"
+    NONE = "none"
+    ESCALATE = "escalate"
+
+
+def parse_key(text: str) -> AttemptKey | None:
+    """An attempt key; None where the text is none."""
+    try:
+        return AttemptKey.parse(text)
+    except InvalidAttemptKey:
+        return None
+
+
+def clean(text: object, limit: int = 200) -> str:
+    """One printable line of at most `limit` characters: labels and programs' answers are foreign text."""
+    line = "".join(char if char.isprintable() else " " for char in str(text))
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+@dataclass(frozen=True)
+class Alert:
+    """A firing alert that asks for remediation. `starts_at` is Unix time, None where it was unreadable."""
+
+    labels: Mapping[str, str]
+    starts_at: float | None
+
+    @property
+    def key(self) -> str:
+        """Names the label set: the same alert by webhook and by poll, not the same incident."""
+        canonical = json.dumps(sorted(self.labels.items()))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def label(self, name: str) -> str | None:
+        """A label as one clean line; None where it is absent or empty, which Prometheus does not tell apart."""
+        value = self.labels.get(name)
+        return clean(value, 128) if value else None
+
+    @property
+    def remediable(self) -> bool:
+        """Whether its rule asks for action at all."""
+        return self.labels.get("remediate") == "true"
+
+    @property
+    def run_id(self) -> str | None:
+        """The run it is about; None unless it is a well-formed run id, and so safe in a query or a path."""
+        try:
+            return check_run_id(self.labels.get("run_id"))
+        except InvalidRunId:
+            return None
+
+    @property
+    def attempt(self) -> int | None:
+        """The attempt it is about."""
+        value = self.labels.get("attempt", "")
+        return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
+
+    @property
+    def mode(self) -> str | None:
+        """The failure mode; None where it is none of ours."""
+        value = self.labels.get("failure_mode")
+        return value if value in MODES else None
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One row: what was decided about one attempt. Times are Unix seconds; None is unknown or not applicable."""
+
+    id: str
+    run_id: str
+    attempt: int | None
+    attempt_key: str | None
+    job_id: str | None
+    scheduler: str | None
+    alert: str
+    failure_mode: str
+    error_type: str | None
+    state: State
+    action: Action
+    reason: str
+    policy: str
+    budget_used: int | None
+    budget_limit: int | None
+    step_before: float | None
+    created: float
+    updated: float
+    not_before: float = 0.0
+    calls: int = 0  # how often the call that ends the attempt was about to go out
+    committed: float | None = None
+    deadline: float | None = None  # of the verification
+    paging: bool = False
+
+    @property
+    def generation(self) -> int:
+        """The start of the job that it is about. Raises InvalidAttemptKey where that was never known."""
+        return AttemptKey.parse(self.attempt_key or "").generation
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened to an incident."""
+
+    time: float
+    state: str
+    detail: str
+
+
+def as_json(incident: Incident, events: list[Event]) -> dict[str, object]:
+    """The incident as the API and `decisions --format json` show it."""
+    return {
+        "id": incident.id,
+        "run_id": incident.run_id,
+        "attempt": incident.attempt,
+        "attempt_key": incident.attempt_key,
+        "job_id": incident.job_id,
+        "scheduler": incident.scheduler,
+        "alert": incident.alert,
+        "failure_mode": incident.failure_mode,
+        "error_type": incident.error_type,
+        "state": incident.state.value,
+        "action": incident.action.value,
+        "reason": incident.reason,
+        "policy": incident.policy,
+        "budget": {"used": incident.budget_used, "limit": incident.budget_limit},
+        "step_before": incident.step_before,
+        "created": incident.created,
+        "updated": incident.updated,
+        "events": [{"time": event.time, "state": event.state, "detail": event.detail} for event in events],
+    }

@@ -1,0 +1,166 @@
+"""Restart policies: the YAML that users write, checked strictly, and the rules that `decide` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from trainwarden_remediator.errors import ConfigError
+from trainwarden_remediator.problems import problems_of
+
+DEFAULT_POLICY = "megatron_transient"
+_SHIPPED = Path(__file__).with_name("policies")
+_MAX_BYTES = 1 << 20
+# Names that earlier tools gave to errors which the taxonomy knows under another one.
+_ALIASES = {"watchdog_timeout": "hang", "nccl_collective": "nccl", "torch": "exception"}
+
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class Backoff(BaseModel):
+    """Seconds to wait before a restart: `initial`, times `factor` for each earlier restart, at most `max`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    initial: float = Field(ge=0, le=86400)
+    factor: float = Field(default=2.0, ge=1, le=100)
+    max: float = Field(default=3600.0, ge=0, le=86400)
+
+    def delay(self, used: int) -> float:
+        """Seconds to wait after `used` earlier restarts."""
+        try:
+            return float(min(self.max, self.initial * self.factor**used))
+        except OverflowError:
+            return self.max
+
+
+class Implementation(BaseModel):
+    """How one failure mode is handled."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    class_name: Literal["AlwaysRestartPolicy", "SelectiveRestartPolicy", "NoRestartPolicy"]
+    max_retries: int = Field(default=3, ge=0, le=1000)
+    default_action: Literal["restart", "stop"] = "stop"
+    restart_on_error_types: list[Name] = []
+    restart_on_subsystems: list[Name] = []
+    restart_on_signals: list[Name] = []
+    exclude_error_types: list[Name] = []
+    restart_delay_seconds: Backoff | None = None
+
+    @model_validator(mode="after")
+    def _only_what_the_class_reads(self) -> Implementation:
+        selective = {name for name in type(self).model_fields if name.startswith(("restart_on", "exclude", "default"))}
+        unread = {
+            "AlwaysRestartPolicy": selective,
+            "SelectiveRestartPolicy": set[str](),
+            "NoRestartPolicy": selective | {"max_retries", "restart_delay_seconds"},
+        }[self.class_name]
+        if wrong := sorted(unread & self.model_fields_set):
+            message = f"{self.class_name} does not read {', '.join(wrong)}"
+            raise ValueError(message)
+        return self
+
+
+class ModePolicy(BaseModel):
+    """One entry of `policies`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    mode: Literal["crash", "stall", "timeout", "success"]
+    implementation: Implementation
+
+
+class PolicyFile(BaseModel):
+    """The whole file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    policies: list[ModePolicy] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _one_entry_per_mode(self) -> PolicyFile:
+        modes = [entry.mode for entry in self.policies]
+        if twice := sorted({mode for mode in modes if modes.count(mode) > 1}):
+            message = f"more than one entry for mode {', '.join(twice)}"
+            raise ValueError(message)
+        if any(e.mode == "success" and e.implementation.class_name != "NoRestartPolicy" for e in self.policies):
+            message = "mode success: a finished run is never restarted; NoRestartPolicy is the only choice"
+            raise ValueError(message)
+        return self
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A checked policy under the name it was asked for."""
+
+    name: str
+    rules: dict[str, Implementation]
+
+    def warnings(self) -> list[str]:
+        """What is allowed but may surprise its author."""
+        return [
+            f"{self.name}: mode {mode}: `cancelled` never covers a job that its user cancelled; such a job stays ended"
+            for mode, rule in self.rules.items()
+            if "cancelled" in rule.restart_on_error_types
+        ]
+
+
+def covers(names: Iterable[str], error_type: str | None) -> bool:
+    """Whether a policy's list names this error type, in the taxonomy's words or in those of earlier tools."""
+    if error_type is None:
+        return False
+    return _ALIASES.get(error_type, error_type) in {_ALIASES.get(name, name) for name in names}
+
+
+def shipped() -> list[str]:
+    """The names of the policies that come with the remediator."""
+    return sorted(path.stem for path in _SHIPPED.glob("*.yaml"))
+
+
+def load_policy(name_or_file: str) -> Policy:
+    """A shipped policy by name, else a file. Raises ConfigError with every problem found."""
+    if name_or_file in shipped():
+        return read_policy(_SHIPPED / f"{name_or_file}.yaml", name_or_file)
+    path = Path(name_or_file)
+    if not path.is_file() and "/" not in name_or_file and not name_or_file.endswith((".yaml", ".yml")):
+        expected = ", ".join(shipped())
+        raise ConfigError(
+            [f"--policy: {name_or_file!r}: no such policy or file; expected one of {expected}, or a file"]
+        )
+    return read_policy(path, path.stem)
+
+
+def read_policy(path: Path, name: str) -> Policy:
+    """Read one file. Raises ConfigError with every problem found."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}"]) from None
+    if len(text) > _MAX_BYTES:
+        raise ConfigError([f"{path}: larger than {_MAX_BYTES} bytes"])
+    try:
+        data = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506  # a SafeLoader, stricter about keys
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ConfigError([f"{path}: not readable as YAML: {' '.join(str(error).split())}"]) from None
+    try:
+        checked = PolicyFile.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError([f"{path}: {problem}" for problem in problems_of(error)]) from None
+    return Policy(name, {entry.mode: entry.implementation for entry in checked.policies})
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML lets a later key replace an earlier one without a word; here that is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        mapping = super().construct_mapping(node, deep)
+        if len(mapping) != len(node.value) and not any(key.tag.endswith(":merge") for key, _ in node.value):
+            raise yaml.constructor.ConstructorError(None, None, "a key is given twice", node.start_mark)
+        return mapping

@@ -1,0 +1,79 @@
+"""Alertmanager's webhook body, version 4: unknown fields are ignored, and only what is used is required."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from trainwarden.clock import from_iso
+from trainwarden_remediator.incident import Alert
+from trainwarden_remediator.problems import problems_of
+
+MAX_BODY_BYTES = 1 << 20
+MAX_ALERTS = 1000
+
+
+class BadBody(Exception):
+    """A body that cannot be accepted: HTTP `status` and the reason, for the sender's log."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class _Alert(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    status: Literal["firing", "resolved"]
+    labels: dict[str, str]
+    startsAt: str  # noqa: N815  # Alertmanager's name
+
+
+class _Payload(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    version: Literal["4"]
+    alerts: list[_Alert]
+    truncatedAlerts: int = Field(default=0, ge=0)  # noqa: N815  # Alertmanager's name
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One accepted body: its digest, the remediable alerts that fire, and how many of either kind were cut off."""
+
+    sha256: str
+    firing: tuple[Alert, ...]
+    truncated: int
+
+
+def read_delivery(body: bytes) -> Delivery:
+    """Check one body. Raises BadBody with 400 (no JSON), 413 (too much) or 422 (another shape)."""
+    if len(body) > MAX_BODY_BYTES:
+        raise BadBody(413, f"the body has more than {MAX_BODY_BYTES} bytes")
+    payload = _check(_load(body))
+    firing = [Alert(each.labels, from_iso(each.startsAt)) for each in payload.alerts if each.status == "firing"]
+    return Delivery(
+        sha256=hashlib.sha256(body).hexdigest(),
+        firing=tuple(alert for alert in firing if alert.remediable),
+        truncated=payload.truncatedAlerts,
+    )
+
+
+def _load(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadBody(400, f"the body is no JSON: {error}") from None
+
+
+def _check(data: Any) -> _Payload:
+    if isinstance(data, dict) and isinstance(data.get("alerts"), list) and len(data["alerts"]) > MAX_ALERTS:
+        raise BadBody(413, f"more than {MAX_ALERTS} alerts; set max_alerts lower or group by more labels")
+    try:
+        return _Payload.model_validate(data)
+    except ValidationError as error:
+        raise BadBody(422, "; ".join(problems_of(error)[:5])) from None

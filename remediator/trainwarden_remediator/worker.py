@@ -1,0 +1,135 @@
+"""The loop: poll, examine what is pending, carry on what is open. One thread, so no two steps ever race."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+
+from trainwarden_remediator.evidence import Run
+from trainwarden_remediator.examine import Examiner, firing_by_key
+from trainwarden_remediator.incident import Alert, Incident, State
+from trainwarden_remediator.metrics import Metrics
+from trainwarden_remediator.remediate import Remediator
+from trainwarden_remediator.store import Pending, Store
+from trainwarden_remediator.unknown import Unknown
+from trainwarden_remediator.world import World
+
+log = logging.getLogger(__name__)
+
+_MAX_STEPS = 20
+_UNDER_WAY = (State.PREPARING, State.IN_DOUBT, State.PREPARED, State.COMMITTED)
+
+
+class Worker:
+    """Ticks every `interval` seconds, every `busy_interval` while a restart is under way, and at once when woken."""
+
+    def __init__(
+        self,
+        world: World,
+        store: Store,
+        examiner: Examiner,
+        remediator: Remediator,
+        metrics: Metrics,
+        *,
+        interval: float,
+        busy_interval: float,
+    ) -> None:
+        self._world = world
+        self._store = store
+        self._examiner = examiner
+        self._remediator = remediator
+        self._metrics = metrics
+        self._interval = interval
+        self._busy_interval = min(busy_interval, interval)
+        self._wake = threading.Event()
+        self._stopping = False
+        self._last_tick: float | None = None
+        self._thread = threading.Thread(target=self._run, name="worker")
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Tick now."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Finish the step in hand, then end."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def alive(self) -> bool:
+        """Whether the loop has come round lately."""
+        last = self._last_tick
+        return self._thread.is_alive() and last is not None and self._world.clock.monotonic() - last < 120
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                busy = self.tick()
+            except Exception:  # the loop is all there is: it must outlive whatever one tick meets
+                log.exception("a tick failed; the next one carries on")
+                busy = False
+            self._last_tick = self._world.clock.monotonic()
+            if not self._stopping:
+                self._wake.wait(self._busy_interval if busy else self._interval)
+
+    def tick(self) -> bool:
+        """One round; whether something is under way that deserves a short wait."""
+        for driver in self._world.drivers.values():
+            driver.refresh()
+        firing = self._world.alerts.firing()
+        self._metrics.polled(self._world.clock.now(), success=not isinstance(firing, Unknown))
+        if isinstance(firing, Unknown):
+            log.warning("%s", firing.reason)
+        else:
+            self._store.observe(firing)
+        by_key = firing_by_key(firing)
+        waiting = self._examine(by_key) if by_key is not None else False
+        under_way = self._carry_on(by_key)
+        self._lower_flags()
+        return waiting or under_way
+
+    def _examine(self, firing: Mapping[str, Alert]) -> bool:
+        waiting = False
+        for pending in self._store.pending():
+            if self._stopping:
+                break
+            waiting = not self._examine_one(pending, firing) or waiting
+        return waiting
+
+    def _examine_one(self, pending: Pending, firing: Mapping[str, Alert]) -> bool:
+        try:
+            return self._examiner.examine(pending, firing)
+        except Exception:  # one alert that cannot be examined must not hide the others
+            alert = pending.alert
+            log.exception("alert %s of run %s could not be examined", alert.label("alertname"), alert.run_id)
+            return False
+
+    def _carry_on(self, firing: Mapping[str, Alert] | None) -> bool:
+        under_way = False
+        for incident in self._store.open_incidents():
+            under_way = self._advance(incident, firing) or under_way
+        return under_way
+
+    def _advance(self, incident: Incident, firing: Mapping[str, Alert] | None) -> bool:
+        try:
+            for _ in range(_MAX_STEPS):
+                if self._stopping or not self._remediator.advance(incident, firing):
+                    break
+                incident = self._store.incident(incident.id)
+        except Exception:  # one incident that cannot be carried on must not stop the others
+            log.exception("incident %s could not be carried on", incident.id)
+        return incident.state in _UNDER_WAY
+
+    def _lower_flags(self) -> None:
+        """Stop paging for attempts that a newer one has replaced."""
+        for incident in self._store.escalations():
+            run = self._world.runs.run(incident.run_id)
+            if isinstance(run, Run) and run.attempt_key != incident.attempt_key:
+                self._store.move(incident, incident.state, f"attempt {run.attempt} has taken over", paging=False)
