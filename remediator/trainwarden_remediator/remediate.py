@@ -8,14 +8,13 @@ from typing import Any
 from trainwarden_remediator.decide import Refuse, Wait, untouchable
 from trainwarden_remediator.drivers.driver import Answer, Driver, Outcome, Progress, Subject, progress
 from trainwarden_remediator.examine import INACTIVE, Objections
-from trainwarden_remediator.incident import Action, Alert, Incident, State
+from trainwarden_remediator.incident import OPEN_STATES, Action, Alert, Incident, State
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.store import Store
 from trainwarden_remediator.verify import Verifier
 from trainwarden_remediator.world import World
 
 _MAX_CALLS = 5
-_SETTLED = (State.DONE, State.FAILED, State.ADOPTED, State.ESCALATED, State.SUPPRESSED)
 
 
 class Remediator:
@@ -47,6 +46,8 @@ class Remediator:
 
     def advance(self, incident: Incident, firing: Mapping[str, Alert] | None) -> bool:
         """Do the next step, if there is one; whether anything changed. `firing` is None where that is unknown."""
+        if incident.state not in OPEN_STATES:
+            return False
         if incident.state is State.PROPOSED:
             return self._begin(incident, firing)
         driver = self._world.drivers.get(incident.scheduler or "")
@@ -196,7 +197,7 @@ class Remediator:
 
     def _move(self, incident: Incident, state: State, detail: str, **changes: Any) -> Incident:
         moved = self._store.move(incident, state, detail, **changes)
-        if moved.state in _SETTLED:
+        if moved.state not in OPEN_STATES:
             self._called.pop(moved.id, None)
             self._repeated.pop(moved.id, None)
             self._metrics.settled(moved)

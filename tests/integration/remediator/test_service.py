@@ -1,0 +1,237 @@
+"""The real process over real HTTP: what an operator, Alertmanager and the launcher see of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+
+import pytest
+import requests
+
+from tests.integration.remediator.conftest import Process, until
+from tests.integration.remediator.fake_services import World, as_webhook
+
+
+def test_a_webhook_leads_to_one_restart_and_the_recovery_is_verified(remediator: Process, world: World) -> None:
+    remediator.flags["--poll-interval"] = "2"
+    remediator.start()
+    entry = world.alert()
+    for _ in range(3):
+        assert remediator.send(as_webhook(entry)).status_code == 200
+    incident = remediator.incident("DONE")
+    assert world.starts == [incident["id"]]
+    assert incident["action"] == "restart"
+    assert incident["attempt_key"] == "local:77-1234:0"
+    assert incident["step_before"] == 41
+    assert incident["budget"] == {"used": 0, "limit": 2}
+    states = [event["state"] for event in incident["events"]]
+    assert states.count("DONE") == 1
+    walked = [state for index, state in enumerate(states) if index == 0 or states[index - 1] != state]
+    assert walked == ["RECEIVED", "PROPOSED", "PREPARING", "PREPARED", "COMMITTED", "VERIFYING", "DONE"]
+    assert remediator.metric("restarts_total", outcome="recovered") == 1
+    assert remediator.metric("decisions_total", action="restart", failure_mode="stall") == 1
+    assert remediator.metric("webhook_requests_total", code="200") == 3
+
+
+def test_an_alert_that_no_webhook_brought_is_found_by_polling(remediator: Process, world: World) -> None:
+    remediator.start()
+    world.alert()
+    assert remediator.incident("DONE")["events"][0]["detail"] == "TrainRunStalled by poll"
+    assert len(world.starts) == 1
+    assert remediator.metric("poll_success") == 1
+
+
+def test_an_acknowledged_alert_survives_kill_9_and_is_acted_on_once(remediator: Process, world: World) -> None:
+    world.down.add("prometheus")  # so that it cannot act before it is killed
+    remediator.flags["--poll-interval"] = "60"
+    remediator.start()
+    entry = world.alert()
+    assert remediator.send(as_webhook(entry)).status_code == 200
+    remediator.kill()
+    assert world.starts == []
+    world.down.clear()
+    remediator.flags["--poll-interval"] = "0.2"
+    remediator.start()
+    incident = remediator.incident("DONE")
+    assert world.starts == [incident["id"]]
+    assert incident["events"][0]["detail"] == "TrainRunStalled by webhook"
+    remediator.kill()
+    remediator.start()
+    late = world.alert("TrainRunTimedOut", attempt="0")
+    assert remediator.send(as_webhook(entry, late)).status_code == 200
+    until(lambda: len(remediator.incidents()) == 2, "the answer to the late alert")
+    assert remediator.incidents()[-1]["reason"].startswith("stale: about attempt 0")
+    assert world.starts == [incident["id"]]
+
+
+@pytest.mark.parametrize("service", ["prometheus", "alertmanager", "launcher"])
+def test_nothing_is_done_while_a_service_does_not_answer(remediator: Process, world: World, service: str) -> None:
+    world.down.add(service)
+    remediator.start()
+    entry = world.alert()
+    assert remediator.send(as_webhook(entry)).status_code == 200
+    before = world.asked.count("/api/v2/alerts")
+    until(lambda: world.asked.count("/api/v2/alerts") > before + 2, "three more rounds")
+    assert world.starts == []
+    assert remediator.incidents() == []
+    world.down.clear()
+    assert remediator.incident("DONE")["id"] in world.starts
+
+
+@pytest.mark.parametrize("how", ["silencedBy", "inhibitedBy"])
+def test_a_silenced_or_inhibited_alert_is_not_acted_on_until_that_ends(
+    remediator: Process, world: World, how: str
+) -> None:
+    entry = world.alert()
+    entry["status"] = {"state": "suppressed", "silencedBy": [], "inhibitedBy": [], how: ["an-id"]}
+    remediator.start()
+    assert remediator.send(as_webhook(entry)).status_code == 200
+    assert "silenced or inhibited" in remediator.incident("SUPPRESSED")["reason"]
+    assert world.starts == []
+    entry["status"] = {"state": "active", "silencedBy": [], "inhibitedBy": []}
+    remediator.incident("DONE")
+    assert len(world.starts) == 1
+
+
+def test_a_cancelled_or_completed_job_is_left_alone(remediator: Process, world: World) -> None:
+    world.job_state = "cancelled"
+    world.alert()
+    remediator.start()
+    assert remediator.incident("SUPPRESSED")["reason"] == "the scheduler says that job 77-1234 is cancelled"
+    assert world.starts == []
+
+
+def test_the_budget_holds_across_restarts_of_the_remediator_and_then_somebody_is_paged(
+    remediator: Process, world: World
+) -> None:
+    world.recovers = False
+    for number in range(2):
+        remediator.start()
+        world.alert()
+        until(lambda expected=number + 1: len(world.starts) == expected, f"restart {number + 1}")
+        remediator.kill()
+    remediator.start()
+    world.alert()
+    incident = remediator.incident("ESCALATED")
+    assert len(world.starts) == 2
+    assert incident["reason"] == "restart budget used up: 2 of 2 after a stall"
+    labels = {"run_id": "run-1", "job_id": "77-1234", "attempt": "2", "failure_mode": "stall"}
+    assert remediator.metric("escalation_info", **labels, reason=incident["reason"]) == 1
+    world.restart("by hand", 2)  # a person has started it again: the page is over
+    until(lambda: remediator.metric("escalation_info", **labels, reason=incident["reason"]) is None, "the page to end")
+
+
+def test_the_webhook_says_what_is_wrong_with_a_bad_request(remediator: Process, world: World) -> None:
+    remediator.flags["--poll-interval"] = "60"
+    remediator.start()
+    good = as_webhook(world.alert())
+    world.alerts.clear()
+    many = as_webhook(*[{**world.alert(), "n": n} for n in range(1001)])
+    world.alerts.clear()
+    for body, token, status, reason in (
+        (good, None, 401, "bearer"),
+        (good, "wrong", 401, "bearer"),
+        (b"{", "webhook-secret", 400, "no JSON"),
+        (b"[" * 100_000, "webhook-secret", 400, "no JSON"),
+        (b'"\xff"', "webhook-secret", 400, "no JSON"),
+        ({"alerts": []}, "webhook-secret", 422, "version: missing"),
+        ({**good, "alerts": [{"status": "firing"}]}, "webhook-secret", 422, "alerts[0].labels: missing"),
+        (many, "webhook-secret", 413, "more than 1000 alerts"),
+        (b" " * (1 << 20) + b"{}", "webhook-secret", 413, "1048576"),
+    ):
+        answer = remediator.send(body, token)
+        assert (answer.status_code, reason in answer.text) == (status, True), answer.text
+        assert remediator.metric("webhook_requests_total", code=str(status))
+    assert remediator.send(b"x", **{"Content-Encoding": "gzip"}).status_code == 415
+    assert remediator.incidents() == []
+
+
+def test_truncated_alerts_are_fetched_at_once(remediator: Process, world: World) -> None:
+    remediator.flags["--poll-interval"] = "3600"
+    remediator.start()
+    world.alert()
+    assert remediator.send(as_webhook(truncated=1)).status_code == 200
+    remediator.incident("VERIFYING", "DONE")
+    assert len(world.starts) == 1
+
+
+def test_alerts_are_refused_with_503_when_they_cannot_be_stored_and_taken_afterwards(
+    remediator: Process, world: World
+) -> None:
+    remediator.start()
+    entry = world.alert()
+    world.alerts.clear()
+    blocker = sqlite3.connect(remediator.state_dir / "remediator.sqlite3", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    assert remediator.send(as_webhook(entry)).status_code == 503
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    assert remediator.send(as_webhook(entry)).status_code == 200
+
+
+def test_labels_are_data_wherever_they_end_up(remediator: Process, world: World) -> None:
+    hostile = "$(touch /x)\n`id`\x00\ud800'; DROP TABLE alerts;--<!channel>"
+    world.alert(run_id="../../etc/passwd")
+    world.alert(run_id='x"} or vector(1) #', error_type=hostile)
+    world.alert(attempt=hostile, job_id=hostile, failure_mode=hostile, alertname=hostile)
+    entries = list(world.alerts)
+    remediator.start()
+    for entry in entries:
+        assert remediator.send(as_webhook(entry)).status_code == 200
+    until(lambda: len(remediator.incidents()) >= 3, "three answers")
+    assert {each["action"] for each in remediator.incidents()} == {"none"}
+    assert world.starts == []
+    text = remediator.command("decisions", f"--state-dir={remediator.state_dir}").stdout
+    assert "\x00" not in text
+    assert "`id`" not in {line.strip() for line in text.splitlines()}
+    assert "/jobs" not in world.asked
+
+
+def test_incidents_are_shown_to_the_bearer_of_the_token_only(remediator: Process, world: World) -> None:
+    remediator.start()
+    world.alert()
+    remediator.incident("DONE")
+    assert requests.get(f"{remediator.url}/api/v1/incidents", timeout=10).status_code == 401
+    assert len(remediator.incidents(run_id="run-1")) == 1
+    assert remediator.incidents(run_id="another") == []
+
+
+def test_the_decision_log_can_be_read_beside_the_running_remediator_and_after_it(
+    remediator: Process, world: World
+) -> None:
+    remediator.start()
+    world.alert()
+    remediator.incident("DONE")
+    words = ("decisions", f"--state-dir={remediator.state_dir}", "--format=json")
+    beside = json.loads(remediator.command(*words).stdout)
+    assert beside == remediator.incidents()
+    assert remediator.stop() == 0
+    assert json.loads(remediator.command(*words).stdout) == beside
+    assert "restart (megatron_transient" in remediator.command(*words[:2]).stdout
+
+
+def test_a_second_remediator_on_the_same_state_is_refused(remediator: Process) -> None:
+    remediator.start()
+    argv = [word for word in remediator.argv if not word.startswith("--web.port-file")]
+    second = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == 2
+    assert second.stderr.strip().splitlines()[-1].endswith("another remediator uses this folder")
+    assert requests.get(f"{remediator.url}/-/healthy", timeout=10).ok
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_ends_it_cleanly(remediator: Process, number: int, status: int) -> None:
+    remediator.start()
+    assert remediator.stop(number) == status
+    assert "Traceback" not in (remediator.folder / "log").read_text()
+
+
+def test_a_busy_port_ends_with_status_2_and_one_line(remediator: Process) -> None:
+    remediator.start()
+    argv = [word for word in remediator.argv if not word.startswith(("--web.", "--state-dir"))]
+    address = remediator.url.removeprefix("http://")
+    argv += [f"--web.listen-address={address}", f"--state-dir={remediator.folder / 'other'}"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, f"--web.listen-address: {address}: Address already in use" in done.stderr) == (2, True)

@@ -1,0 +1,108 @@
+"""The command line: every mistake is named, in one line, with status 2, before anything is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainwarden_remediator.cli import main
+
+
+@pytest.fixture
+def flags(tmp_path: Path) -> dict[str, str]:
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    return {
+        "--web.listen-address": "127.0.0.1:0",
+        "--state-dir": str(tmp_path / "state"),
+        "--webhook-token-file": str(token),
+        "--driver": "local",
+        "--local-launcher-url": "http://127.0.0.1:1",
+        "--local-launcher-token-file": str(token),
+    }
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [
+        ("--webhook-token-file", "/nonexistent", "--webhook-token-file: /nonexistent: No such file"),
+        ("--webhook-token-file", "/dev/null", "--webhook-token-file: /dev/null: empty"),
+        ("--local-launcher-token-file", "/dev/null", "--local-launcher-token-file: /dev/null: empty"),
+        ("--policy", "nonsense", "--policy: 'nonsense': no such policy"),
+        ("--policy", "/dev/null", "/dev/null: the file: None: expected"),
+        ("--poll-interval", "0", "--poll-interval: 0.0: expected greater than 0"),
+        ("--poll-interval", "nan", "--poll-interval: nan: expected a finite number"),
+        ("--alertmanager-url", "localhost:9093", "--alertmanager-url: 'localhost:9093': expected http://HOST:PORT"),
+        ("--prometheus-url", "http://", "--prometheus-url: 'http://': expected http://HOST:PORT"),
+        ("--web.listen-address", "9746", "--web.listen-address: '9746': expected HOST:PORT"),
+        ("--web.listen-address", "127.0.0.1:70000", "--web.listen-address: '127.0.0.1:70000': expected HOST:PORT"),
+        ("--runs-dir", "/nonexistent", "--runs-dir: /nonexistent: expected a folder"),
+        ("--state-dir", "/dev/null/x", "Not a directory"),
+        ("--local-launcher-url", "ftp://x", "--local-launcher-url: 'ftp://x': expected http://HOST:PORT"),
+        ("--local-launcher-url", None, "--driver local: needs --local-launcher-url"),
+        ("--webhook-token-file", None, "--webhook-token-file: missing"),
+    ],
+)
+def test_wrong_flags_end_with_status_2_and_one_line(
+    flags: dict[str, str], flag: str, value: str | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if value is None:
+        del flags[flag]
+    else:
+        flags[flag] = value
+    assert main([f"{name}={text}" for name, text in flags.items()]) == 2
+    error = capsys.readouterr().err
+    assert len(error.strip().splitlines()) == 1
+    assert said in error
+
+
+def test_all_wrong_flags_are_named_at_once(flags: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    flags |= {"--poll-interval": "-1", "--prometheus-url": "x", "--verify-timeout": "inf"}
+    assert main([f"{name}={text}" for name, text in flags.items()]) == 2
+    error = capsys.readouterr().err
+    assert all(flag in error for flag in ("--poll-interval", "--prometheus-url", "--verify-timeout"))
+
+
+def test_slurm_tools_that_are_absent_are_named(
+    flags: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags |= {"--driver": "slurm", "--slurm-bin-dir": str(tmp_path)}
+    assert main([f"{name}={text}" for name, text in flags.items()]) == 2
+    assert f"squeue and scontrol not found in {tmp_path}" in capsys.readouterr().err
+
+
+def test_a_slurm_user_that_does_not_exist_is_named(flags: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    flags |= {"--driver": "slurm", "--slurm-allow-user": "no-such-user"}
+    assert main([f"{name}={text}" for name, text in flags.items()]) == 2
+    assert "--slurm-allow-user: 'no-such-user': no such user" in capsys.readouterr().err
+
+
+def test_a_good_policy_is_summed_up_with_status_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check-policy", "megatron_transient"]) == 0
+    assert "crash: SelectiveRestartPolicy, at most 3" in capsys.readouterr().out
+
+
+def test_a_bad_policy_file_gets_status_2_and_a_line_per_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "policies:\n"
+        "  - mode: crsh\n"
+        "    implementation: {class_name: AlwaysRestartPolicy, max_retries: -1}\n"
+        "  - mode: stall\n"
+        "    implementation: {class_name: AlwaysRestartPolicy, max_retrys: 1}\n"
+    )
+    assert main(["check-policy", str(path)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert f"{path}: policies[0].mode: 'crsh': expected 'crash', 'stall', 'timeout' or 'success'" in lines[0]
+    assert f"{path}: policies[0].implementation.max_retries: -1: expected" in lines[1]
+    assert f"{path}: policies[1].implementation.max_retrys: unknown key" in lines[2]
+
+
+def test_a_decision_log_that_is_not_there_gets_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decisions", f"--state-dir={tmp_path}"]) == 2
+    assert "there is no decision log here" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
