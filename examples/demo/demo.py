@@ -125,7 +125,7 @@ def _run(options: argparse.Namespace) -> int:
     tools = find_tools(report=lambda line: terminal.say("tools", line))
     terminal.say("tools", f"{tools.versions()} ({tools.source})")
     run_id = f"demo-{options.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
-    rank0_port, switch_port = service.port("rank 0", 0), service.port("the network path", 0)
+    rank0_port, switch_port = service.ports({"rank 0": 0, "the network path": 0}).values()
     request = up.to_request(_up_options(options, run_id, rank0_port, switch_port), os.environ)
     injector = subprocess.Popen(
         service.tethered(

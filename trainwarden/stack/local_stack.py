@@ -45,7 +45,7 @@ class LocalStack:
         self._settings = settings
         self._tools = tools
         self._services: list[Service] = []
-        self._ports = {name: service.port(f"--{name}-port", settings.ports.get(name, 0)) for name in SERVICES}
+        self._ports = service.ports({f"--{name}-port": settings.ports.get(name, 0) for name in SERVICES})
         self.prometheus_url = self._url("prometheus")
         self.alertmanager_url = self._url("alertmanager")
         self.exporter_url = self._url("exporter")
@@ -79,10 +79,10 @@ class LocalStack:
         return self._folder("alertmanager") / "secrets" / "remediator_token"
 
     def _url(self, name: str) -> str:
-        return f"http://127.0.0.1:{self._ports[name]}"
+        return f"http://127.0.0.1:{self._ports[f'--{name}-port']}"
 
     def _address(self, name: str) -> str:
-        return f"127.0.0.1:{self._ports[name]}"
+        return f"127.0.0.1:{self._ports[f'--{name}-port']}"
 
     def _folder(self, name: str) -> Path:
         return self._settings.state_dir / name
@@ -122,6 +122,7 @@ class LocalStack:
             f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address={self._address('prometheus')}",
+            f"--web.external-url={self.prometheus_url}",
         ]
         self._start("prometheus", command).wait_for(f"{self.prometheus_url}/-/ready")
 

@@ -16,7 +16,7 @@ _ELSEWHERE = f"/proc/self/fd/{_DESCRIPTOR}".encode().ljust(len(_PLACE), b"/")
 
 
 def relocate(program: Path, root: Path) -> None:
-    """Make `program`, unpacked below `root`, read from `root` instead of /. Again, or one without that place: no change."""
+    """Make `program`, unpacked below `root`, read from `root` instead of /. Done again it changes nothing."""
     data = program.read_bytes()
     shared = root / _PLACE.decode().lstrip("/")
     if data.startswith(b"#!") or _PLACE not in data or not shared.is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import socket
 import subprocess
@@ -98,16 +99,20 @@ def tethered(command: Sequence[str], signal_name: str = "TERM") -> list[str]:
     return [setpriv, "--pdeathsig", signal_name, "--", *command] if setpriv else list(command)
 
 
-def port(option: str, wanted: int) -> int:
-    """`wanted`, checked to be free on loopback, or any free one for 0. Raises PortBusy."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", wanted))
-        except OSError as error:
-            message = f"{option} {wanted}: {error.strerror}; name a free port, or 0 for any"
-            raise PortBusy(message) from None
-        return int(probe.getsockname()[1])
+def ports(wanted: Mapping[str, int]) -> dict[str, int]:
+    """By option: the port wanted, checked to be free on loopback, or any free one for 0. Raises PortBusy."""
+    found = {}
+    with contextlib.ExitStack() as held:  # all at once, so that no two get the same
+        for option, number in wanted.items():
+            probe = held.enter_context(socket.socket())
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", number))
+            except OSError as error:
+                message = f"{option} {number}: {error.strerror}; name a free port, or 0 for any"
+                raise PortBusy(message) from None
+            found[option] = int(probe.getsockname()[1])
+    return found
 
 
 def _answers(url: str) -> bool:

@@ -30,7 +30,7 @@ class Message:
 
     def plain(self) -> str:
         """The text as a reader of Slack sees it: links by their name, entities decoded."""
-        return html.unescape(_LINK.sub(r"\2 (\1)", self.text))
+        return html.unescape(_LINK.sub(r"[\2]", self.text))
 
 
 class SlackSink:

@@ -49,8 +49,8 @@ class Timeline:
 _MEANING = {
     "fault": "the last sign of progress, or the recorded failure",
     "detected": "the alert's condition first held in Prometheus",
-    "alerted": "the alert fired",
-    "decided": "it had reached the remediator, which decided",
+    "alerted": "the alert reached the remediator",
+    "decided": "the remediator decided",
     "restarted": "the new attempt began",
     "recovered": "its step passed the highest one of before",
 }
@@ -62,7 +62,6 @@ def timeline(incident: Mapping[str, Any], record: Mapping[str, Any], prometheus:
     created = float(incident["created"])
     selector = f'run_id="{run_id}",alertname="{alert}",attempt="{attempt}"'
     detected = _first_seen(prometheus, f"ALERTS{{{selector}}}", created)
-    alerted = _first_seen(prometheus, f'ALERTS{{{selector},alertstate="firing"}}', created)
     following = _attempt(record, attempt + 1) if incident["action"] == "restart" else None
     restarted = following["started"] if following else None
     before = incident.get("step_before")
@@ -75,8 +74,8 @@ def timeline(incident: Mapping[str, Any], record: Mapping[str, Any], prometheus:
         attempt=attempt,
         fault=_fault(prometheus, run_id, detected or created, incident["failure_mode"]),
         detected=detected,
-        alerted=alerted,
-        decided=_decided(incident),
+        alerted=_event(incident, received=True),
+        decided=_event(incident, received=False),
         restarted=restarted,
         recovered=recovered,
         steps_lost=lost,
@@ -107,9 +106,10 @@ def _first_above(prometheus: Prometheus, expression: str, value: float | None, s
     return None
 
 
-def _decided(incident: Mapping[str, Any]) -> float | None:
-    """When the decision was written down: the incident's first event."""
-    return min((float(event["time"]) for event in incident.get("events", [])), default=None)
+def _event(incident: Mapping[str, Any], *, received: bool) -> float | None:
+    """When the alert was received, or else when the decision, the first event after that, was written down."""
+    events = [event for event in incident.get("events", []) if (event["state"] == "RECEIVED") == received]
+    return min((float(event["time"]) for event in events), default=None)
 
 
 def _attempt(record: Mapping[str, Any], number: int) -> dict[str, Any] | None:

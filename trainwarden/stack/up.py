@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -119,7 +120,8 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> Reque
     if shutil.which(command[0]) is None:
         message = f"the command {command[0]!r} is neither on PATH nor an executable file"
         raise Misuse(message)
-    run_id = _run_id(options.run_id or environ.get("TRAINWARDEN_RUN_ID"), command)
+    given = options.run_id if options.run_id is not None else environ.get("TRAINWARDEN_RUN_ID")
+    run_id = _run_id(given, command)
     state_dir = _writable(options.state_dir or _default_state_dir(environ) / run_id, "--state-dir")
     runs = _writable(options.runs_dir or _given_runs_dir(environ) or state_dir / "runs", "--runs-dir")
     _refuse_owned(run_id, runs)
@@ -160,7 +162,7 @@ def _port(name: str, value: int) -> int:
 def _run_id(given: str | None, command: Sequence[str]) -> str:
     made = f"{Path(command[0]).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     try:
-        return check_run_id(given or "".join(c if c.isalnum() or c in "._-" else "-" for c in made).lstrip("._-"))
+        return check_run_id(re.sub(r"[^A-Za-z0-9_-]", "-", made).lstrip("_-") if given is None else given)
     except InvalidRunId as error:
         message = f"--run-id: {error}"
         raise Misuse(message) from None

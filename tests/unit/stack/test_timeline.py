@@ -13,7 +13,11 @@ _INCIDENT = {
     "action": "restart",
     "created": 120.0,
     "step_before": 50,
-    "events": [{"time": 121.0, "state": "PROPOSED", "detail": ""}, {"time": 122.0, "state": "PREPARING", "detail": ""}],
+    "events": [
+        {"time": 118.0, "state": "RECEIVED", "detail": ""},
+        {"time": 121.0, "state": "PROPOSED", "detail": ""},
+        {"time": 122.0, "state": "PREPARING", "detail": ""},
+    ],
 }
 _RECORD: dict[str, Any] = {
     "attempts": [
@@ -34,8 +38,7 @@ class FakePrometheus(Prometheus):
         if expression.startswith("ALERTS"):
             assert 'alertname="TrainRunStalled"' in expression
             assert 'attempt="0"' in expression
-            firing = [Series({}, [(118.0, 1), (119.0, 1)])]
-            return firing if 'alertstate="firing"' in expression else [*firing, Series({}, [(115.0, 1), (117.0, 1)])]
+            return [Series({}, [(118.0, 1), (119.0, 1)]), Series({}, [(115.0, 1), (117.0, 1)])]
         assert start == 130.0, "steps of the old attempt do not count"
         return [Series({}, [(131.0, 44), (133.0, 50), (134.0, 51), (135.0, 52)])]
 

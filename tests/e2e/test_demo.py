@@ -1,0 +1,52 @@
+"""Every scenario of the demo keeps its promise, with the whole stack and a real training."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainwarden.stack.binaries import Tools
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.e2e, pytest.mark.tools, pytest.mark.timeout(300)]
+
+
+def _demo(scenario: str, state_dir: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "examples/demo/demo.py"), "--scenario", scenario, "--stall-seconds", "10"]
+    return subprocess.run(
+        [*command, "--state-dir", str(state_dir)], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+
+
+def _processes_that_name(folder: Path) -> list[str]:
+    found = []
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = cmdline.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in text:
+            found.append(text)
+    return found
+
+
+@pytest.mark.usefixtures("tools")
+@pytest.mark.parametrize("scenario", ["hang", "crash", "kill9", "oom", "nan", "none"])
+def test_the_outcome_is_the_promised_one_and_nothing_is_left_behind(scenario: str, tmp_path: Path) -> None:
+    done = _demo(scenario, tmp_path)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    assert "as promised" in done.stdout
+    assert _processes_that_name(tmp_path) == []
+    if scenario in ("hang", "crash", "kill9"):
+        moments = dict(re.findall(r"^  (\w+) +(-?[\d.]+) s ", done.stdout, re.MULTILINE))
+        assert {"fault", "detected", "alerted", "decided", "restarted", "recovered"} <= moments.keys()
+        assert "steps, trained again" in done.stdout
+
+
+def test_an_unknown_scenario_is_refused_with_the_known_ones(tmp_path: Path, tools: Tools) -> None:
+    done = _demo("earthquake", tmp_path)
+    assert done.returncode == 2
+    assert "SCENARIO=earthquake" in done.stderr
+    assert "hang" in done.stderr
