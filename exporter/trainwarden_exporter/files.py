@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 # What could not be read may be readable later though the file did not change: a mount came back.
 RETRY_SECONDS = 30.0
+FRESH_SECONDS = 2.0
 
 
 class CachedFile(Generic[P, T]):
@@ -30,7 +31,7 @@ class CachedFile(Generic[P, T]):
         self._read_at = 0.0
 
     def get(self, now: float, *arguments: P.args, **named: P.kwargs) -> T | Unreadable | None:
-        """Return what `read` makes of the file with these arguments, None if there is none; `now` is any clock."""
+        """Return what `read` makes of the file with these arguments, None if there is none; `now` is Unix seconds."""
         try:
             status = os.lstat(self._path)
         except (FileNotFoundError, NotADirectoryError):
@@ -42,7 +43,9 @@ class CachedFile(Generic[P, T]):
         # The time of change is part of it, for a change of permissions is one too.
         seen = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, arguments)
         retry = isinstance(self._value, Unreadable) and now - self._read_at >= RETRY_SECONDS
-        if seen != self._seen or retry:
+        # File systems note times in steps, so of what changed just now the next change may look the same.
+        fresh = abs(now - status.st_mtime) < FRESH_SECONDS
+        if seen != self._seen or retry or fresh:
             # Looked at before it is read: a file replaced in between is read once more, never missed.
             self._value, self._seen, self._read_at = self._read(*arguments, **named), seen, now
         return self._value

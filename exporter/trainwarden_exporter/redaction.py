@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 MAX_INPUT = 4096
+CACHED_INPUT = 256
 REDACTED = "[redacted]"
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_NAMES = (
-    r"[\w.-]*(?:password|passwd|pwd|secret|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|private[_-]?key|credentials?)"
-)
+_NAMES = r"(?:password|passwd|pwd|secret|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|private[_-]?key|credentials?)"
 # Each keeps what stands before the secret, so that a reader still sees what kind it was.
 _SECRETS = tuple(
     re.compile(f"(?P<kept>{kept}){secret}")
@@ -39,9 +39,16 @@ def redact(text: str) -> str:
 
 def label_text(text: str, limit: int = 200) -> str:
     """Return the text as one line of at most `limit` bytes of UTF-8, cut between characters, without secrets."""
+    if len(text) <= CACHED_INPUT:
+        return _cached(text, limit)
     if len(text) > MAX_INPUT:
         # A secret cut in two would not be known as one: cut between words.
         text = text[:MAX_INPUT].rpartition(" ")[0]
+    return truncate(redact(plain(text)), limit)
+
+
+@lru_cache(maxsize=4096)  # the same few texts come with every sample
+def _cached(text: str, limit: int) -> str:
     return truncate(redact(plain(text)), limit)
 
 

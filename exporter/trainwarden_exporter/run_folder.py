@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,12 +27,21 @@ MAX_RANKS = 16384
 UNREADABLE, UNEXPECTED = "unreadable", "unexpected_value"
 
 
+@dataclass(frozen=True)
+class Problem:
+    """Something of a record that cannot be used: a word for the label, the folder's name, the details for the log."""
+
+    reason: str
+    folder: str
+    text: str
+
+
 class RunFolder:
-    """What is known of one run. `problems` are those of the last look, as (reason, text for the log)."""
+    """What is known of one run. `problems` are those of the last look."""
 
     def __init__(self, path: Path, defaults: Thresholds) -> None:
         self.run_id = path.name
-        self.problems: list[tuple[str, str]] = []
+        self.problems: list[Problem] = []
         self.asleep_until = 0.0
         self._path = path
         self._defaults = defaults
@@ -62,7 +72,7 @@ class RunFolder:
             completion = self._usable(self._completion.get(now, key, start))
         for stated in (metadata, progress):
             if stated:
-                self.problems += [(UNEXPECTED, f"{self._path}: {problem}") for problem in stated.problems]
+                self.problems += [Problem(UNEXPECTED, self.run_id, problem) for problem in stated.problems]
         record = RunRecord(
             run_id=self.run_id,
             modified=modified,
@@ -87,11 +97,11 @@ class RunFolder:
 
     def verdict(self, record: RunRecord) -> Verdict | None:
         """Return the verdict on a failed attempt; the first one stays, whatever is written later."""
-        found = verdict(record)
-        if found is None:
+        if record.state != "failed":
             return None
+        # Without a key the next attempt looks like this one, so its verdict is made anew each time.
         if self._verdict is None or self._verdict[0] is None or self._verdict[0] != record.attempt_key:
-            self._verdict = (record.attempt_key, found)
+            self._verdict = (record.attempt_key, verdict(record))
         return self._verdict[1]
 
     def last_line(self) -> str | None:
@@ -100,7 +110,7 @@ class RunFolder:
 
     def _usable(self, value: T | Unreadable | None) -> T | None:
         if isinstance(value, Unreadable):
-            self.problems.append((UNREADABLE, str(value)))
+            self.problems.append(Problem(UNREADABLE, self.run_id, str(value)))
             return None
         return value
 
@@ -108,14 +118,17 @@ class RunFolder:
         beats = [self._usable(beat) for beat in self._usable(found) or ()]
         ranks = tuple(beat for beat in beats if beat is not None)
         self.problems += [
-            (UNEXPECTED, f"{self._path}: rank {beat.rank}: {text}") for beat in ranks for text in beat.problems
+            Problem(UNEXPECTED, self.run_id, f"rank {beat.rank}: {text}") for beat in ranks for text in beat.problems
         ]
         return ranks
 
 
 def _read_ranks(path: Path) -> list[RankBeat | Unreadable] | Unreadable | None:
-    with os.scandir(path / RANKS) as entries:
-        count = sum(1 for _ in itertools.islice(entries, MAX_RANKS + 1))
+    try:
+        with os.scandir(path / RANKS) as entries:
+            count = sum(1 for _ in itertools.islice(entries, MAX_RANKS + 1))
+    except OSError as error:
+        return Unreadable(path / RANKS, error.strerror or str(error))
     if count > MAX_RANKS:
         return Unreadable(path / RANKS, f"holds more than {MAX_RANKS} files")
     return read_ranks(path)

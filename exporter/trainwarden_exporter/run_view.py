@@ -126,10 +126,8 @@ class Verdict:
     time: float | None
 
 
-def verdict(record: RunRecord) -> Verdict | None:
-    """Return the verdict on a failed attempt: what its sentinel states, completed from the taxonomy; else None."""
-    if record.state != "failed":
-        return None
+def verdict(record: RunRecord) -> Verdict:
+    """Return the verdict on a failed attempt: what its sentinel states, completed from the taxonomy."""
     reason = (record.metadata.reason if record.metadata else None) or ""
     said = record.error or Sentinel(time=0.0, message=reason)
     known = FAILURES.get(said.failure or "") or classify_message(said.message)

@@ -144,6 +144,8 @@ class RequestHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a page."""
+        if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # a body that nobody reads must not pass for the next request
         if not self.server.requests.acquire(blocking=False):
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"too many requests at once\n")
             return
@@ -156,7 +158,7 @@ class RequestHandler(BaseHTTPRequestHandler):
         self.server.extend(self.connection)
 
     def refuse(self) -> None:
-        """Answer every other method; the connection ends, for what may follow as its body is not read."""
+        """Answer every other method; the connection ends, for a body is not read."""
         self.close_connection = True
         self._answer(HTTPStatus.METHOD_NOT_ALLOWED, TEXT, b"only GET\n")
 

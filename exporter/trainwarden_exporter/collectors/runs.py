@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden_exporter.catalog import Families
 from trainwarden_exporter.redaction import plain
-from trainwarden_exporter.run_folder import UNEXPECTED, UNREADABLE, RunFolder
+from trainwarden_exporter.run_folder import UNEXPECTED, UNREADABLE, Problem, RunFolder
 from trainwarden_exporter.run_series import add_last_words, add_rank, add_run, add_verdict
 from trainwarden_exporter.run_view import KEPT_SECONDS, is_quiet, last_sign
 
@@ -67,8 +67,8 @@ class RunsCollector:
         self._defaults = defaults
         self._now = now
         self._folders: dict[str, RunFolder] = {}
-        self._problems: list[tuple[str, str]] = []
-        self._logged: frozenset[tuple[str, str]] = frozenset()
+        self._problems: list[Problem] = []
+        self._logged: set[tuple[str, str]] = set()
 
     def collect(self) -> Iterable[Metric]:
         """Return the families of all runs; raises `OSError` if the runs folder is there and cannot be read."""
@@ -101,7 +101,7 @@ class RunsCollector:
     def _names(self) -> list[str]:
         try:
             with os.scandir(self._path) as entries:
-                found = sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+                found = sorted(entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry))
         except FileNotFoundError:
             return []
         names = []
@@ -109,7 +109,7 @@ class RunsCollector:
             try:
                 names.append(check_run_id(name))
             except InvalidRunId as error:  # noqa: PERF203  # rare
-                self._problems.append((INVALID_NAME, str(error)))
+                self._problems.append(Problem(INVALID_NAME, name, str(error)))
         return names
 
     def _look(self, folder: RunFolder, now: float) -> RunRecord | None:
@@ -134,10 +134,10 @@ class RunsCollector:
         except FileNotFoundError:
             log.debug("run %s was removed while it was read", folder.run_id)
         except OSError as error:
-            self._problems.append((UNREADABLE, str(error)))
+            self._problems.append(Problem(UNREADABLE, folder.run_id, str(error)))
         except Exception as error:
             log.debug("run %s", folder.run_id, exc_info=True)
-            self._problems.append((INTERNAL, f"{folder.run_id}: {type(error).__name__}: {error}"))
+            self._problems.append(Problem(INTERNAL, folder.run_id, f"{type(error).__name__}: {error}"))
 
     def _add(self, families: Families, folder: RunFolder, record: RunRecord, now: float) -> None:
         for beat in record.current_ranks:
@@ -162,13 +162,25 @@ class RunsCollector:
     def _add_own(self, families: Families, outcomes: Counter[str]) -> None:
         for outcome in OUTCOMES:
             families.add("trainwarden_runs", outcomes[outcome], outcome=outcome)
-        reasons = Counter(reason for reason, _ in self._problems)
+        reasons = Counter(problem.reason for problem in self._problems)
         for reason in REASONS:
             families.add("trainwarden_runs_unreadable", reasons[reason], reason=reason)
 
     def _log_new_problems(self) -> None:
-        """Name each problem once, when it appears."""
-        found = frozenset(self._problems)
-        for reason, text in sorted(found - self._logged)[:LOGGED_AT_ONCE]:
-            log.warning("%s: %s", reason, plain(text)[:500])
-        self._logged = found
+        """Name the first problem of each kind and folder, once: a value that changes with every step is one problem."""
+        first: dict[tuple[str, str], Problem] = {}
+        for problem in self._problems:
+            first.setdefault((problem.reason, problem.folder), problem)
+        new = [problem for key, problem in first.items() if key not in self._logged]
+        for problem in new[:LOGGED_AT_ONCE]:
+            log.warning("%s", plain(f"run {problem.folder}: {problem.reason}: {problem.text}")[:500])
+        if len(new) > LOGGED_AT_ONCE:
+            log.warning("and %d more runs with something that cannot be used", len(new) - LOGGED_AT_ONCE)
+        self._logged = set(first)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False

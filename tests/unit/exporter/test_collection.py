@@ -1,0 +1,198 @@
+"""Sampling: a collector that raises or hangs harms neither the others nor the page."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import CollectorRegistry
+
+from tests.unit.exporter.runs_tree import RunsTree
+from trainwarden_exporter.collection import Collection, Sampler, Schedule
+
+
+class Scripted:
+    """A collector that yields one sample of `metric`, unless told to raise or to hang."""
+
+    def __init__(self, name: str, metric: str = "") -> None:
+        self.name = name
+        self.metric = metric or f"{name}_value"
+        self.error: BaseException | None = None
+        self.release = threading.Event()
+        self.release.set()
+        self.entered = threading.Event()
+
+    def collect(self) -> Iterable[Metric]:
+        self.entered.set()
+        self.release.wait()
+        if self.error is not None:
+            raise self.error
+        family = GaugeMetricFamily(self.metric, "Help.")
+        family.add_metric([], 1)
+        yield family
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def values(page: bytes) -> dict[str, float]:
+    return {
+        sample.name + "".join(f"[{value}]" for value in sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(page.decode())
+        for sample in family.samples
+        if not sample.name.endswith("build_info")
+    }
+
+
+def eventually(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., Collection]]:
+    collections: list[Collection] = []
+    scripted: list[Scripted] = []
+
+    def start(*collectors: Scripted, timeout: float = 60.0) -> Collection:
+        scripted.extend(collectors)
+        collection = Collection([Schedule(collector, 0.01, timeout) for collector in collectors])
+        collections.append(collection)
+        collection.start()
+        return collection
+
+    yield start
+    for collection in collections:
+        collection.stop()
+    for collector in scripted:
+        collector.release.set()
+
+
+@pytest.mark.parametrize("error", [ValueError("no such thing"), SystemExit(1), MemoryError()])
+def test_a_collector_that_raises_loses_its_own_series_only(
+    started: Callable[..., Collection], error: BaseException
+) -> None:
+    good, bad = Scripted("good"), Scripted("bad")
+    bad.error = error
+    collection = started(good, bad)
+    eventually(lambda: all(status.attempted for status in collection.statuses()))
+    found = values(collection.page())
+    assert found["good_value"] == 1
+    assert "bad_value" not in found
+    assert found["trainwarden_collector_success[good]"] == 1
+    assert found["trainwarden_collector_success[bad]"] == 0
+    assert "trainwarden_collector_last_success_timestamp_seconds[bad]" not in found
+
+
+def test_series_vanish_on_failure_and_come_back(started: Callable[..., Collection]) -> None:
+    collector = Scripted("one")
+    collection = started(collector)
+    eventually(lambda: "one_value" in values(collection.page()))
+    collector.error = OSError("mount is gone")
+    eventually(lambda: values(collection.page())["trainwarden_collector_success[one]"] == 0)
+    found = values(collection.page())
+    assert "one_value" not in found
+    assert found["trainwarden_collector_last_success_timestamp_seconds[one]"] > 0
+    collector.error = None
+    eventually(lambda: "one_value" in values(collection.page()))
+
+
+def test_a_collector_that_hangs_loses_its_series_and_neither_page_nor_neighbour_waits(
+    started: Callable[..., Collection],
+) -> None:
+    good, stuck = Scripted("good"), Scripted("stuck")
+    collection = started(good, stuck, timeout=0.2)
+    eventually(lambda: "stuck_value" in values(collection.page()))
+    stuck.release.clear()
+    eventually(lambda: values(collection.page())["trainwarden_collector_success[stuck]"] == 0)
+    found = values(collection.page())
+    assert "stuck_value" not in found
+    assert found["good_value"] == 1
+    assert found["trainwarden_collector_duration_seconds[stuck]"] > 0.2
+    good.entered.clear()
+    eventually(good.entered.is_set)
+    stuck.release.set()
+    eventually(lambda: "stuck_value" in values(collection.page()))
+
+
+def test_a_collector_that_hangs_from_the_start_counts_as_attempted_after_its_timeout(
+    started: Callable[..., Collection],
+) -> None:
+    stuck = Scripted("stuck")
+    stuck.release.clear()
+    collection = started(stuck, timeout=0.2)
+    eventually(stuck.entered.is_set)
+    assert "trainwarden_collector_success[stuck]" not in values(Collection([]).page())
+    eventually(lambda: collection.statuses()[0].attempted)
+    assert values(collection.page())["trainwarden_collector_success[stuck]"] == 0
+
+
+def test_before_its_first_sample_nothing_is_said_of_a_collector() -> None:
+    collection = Collection([Schedule(Scripted("one"), 1, 1)])
+    assert values(collection.page()) == {}
+    assert not collection.statuses()[0].attempted
+
+
+def test_a_second_collector_of_the_same_family_fails_and_the_page_stays_valid() -> None:
+    collection = Collection([Schedule(Scripted(name, "same_value"), 1, 60) for name in ("first", "second")])
+    for sampler in collection.samplers:
+        sampler.sample()
+    page = collection.page()
+    assert page.count(b"# TYPE same_value ") == 1
+    assert values(page)["trainwarden_collector_success[second]"] == 0
+    assert "collector first" in str(collection.statuses()[1].error)
+
+
+def test_an_age_is_true_at_the_scrape_though_sampling_is_late() -> None:
+    class Beat:
+        name = "beat"
+
+        def collect(self) -> Iterable[Metric]:
+            family = GaugeMetricFamily("training_heartbeat_age_seconds", "Help.", labels=["run_id"])
+            family.add_metric(["r"], 4)
+            return [family]
+
+    clock = Clock()
+    sampler = Sampler(Schedule(Beat(), 2, 10), lambda name, names: None, wall=clock, monotonic=clock)
+    sampler.sample()
+    clock.seconds += 55
+    assert values(sampler.page()) == {"training_heartbeat_age_seconds[r]": 59}
+
+
+def test_sampling_once_leaves_a_hanging_collector_behind() -> None:
+    good, stuck = Scripted("good"), Scripted("stuck")
+    stuck.release.clear()
+    collection = Collection([Schedule(stuck, 1, 0.2), Schedule(good, 1, 60)])
+    collection.sample_once()
+    assert [status.success for status in collection.statuses()] == [False, True]
+    assert values(collection.page())["good_value"] == 1
+    stuck.release.set()
+
+
+def test_a_failure_is_logged_once_until_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    collector = Scripted("one")
+    collector.error = ValueError("first")
+    sampler = Sampler(Schedule(collector, 1, 60), lambda name, names: None)
+    sampler.sample()
+    sampler.sample()
+    collector.error = ValueError("second")
+    sampler.sample()
+    assert [message.rpartition(" ")[2] for message in caplog.messages] == ["first", "second"]
+
+
+def test_a_collector_of_ours_works_in_a_registry_of_the_users(runs: RunsTree) -> None:
+    runs.metadata("r")
+    registry = CollectorRegistry()
+    registry.register(runs.collector)
+    assert registry.get_sample_value("training_run_state", {"run_id": "r", "state": "running"}) == 1

@@ -1,0 +1,60 @@
+"""Encoding: once when sampled, and ages true when read."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.parser import text_string_to_metric_families
+
+from trainwarden_exporter.exposition import encode
+
+
+def parsed(page: bytes) -> dict[tuple[str, str], float]:
+    return {
+        (sample.name, sample.labels.get("run_id", "")): sample.value
+        for family in text_string_to_metric_families(page.decode())
+        for sample in family.samples
+    }
+
+
+def gauge(name: str, **values: float) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, "Help.", labels=["run_id"])
+    for run_id, value in values.items():
+        family.add_metric([run_id], value)
+    return family
+
+
+def test_an_age_grows_between_sample_and_scrape_and_nothing_else_does() -> None:
+    encoded = encode([gauge("training_heartbeat_age_seconds", a=1.5, b=-2), gauge("training_step", a=7)])
+    assert parsed(encoded.page(0)) == parsed(encoded.page(30)) | {
+        ("training_heartbeat_age_seconds", "a"): 1.5,
+        ("training_heartbeat_age_seconds", "b"): -2,
+    }
+    assert parsed(encoded.page(30)) == {
+        ("training_heartbeat_age_seconds", "a"): 31.5,
+        ("training_heartbeat_age_seconds", "b"): 28,
+        ("training_step", "a"): 7,
+    }
+
+
+def test_help_and_type_of_an_age_appear_once_and_first() -> None:
+    page = encode([gauge("training_heartbeat_age_seconds", a=1, b=2)]).page(1).decode().splitlines()
+    assert [line.split()[1] for line in page[:2]] == ["HELP", "TYPE"]
+    assert not any(line.startswith("#") for line in page[2:])
+
+
+def test_a_family_collected_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="training_step"):
+        encode([gauge("training_step", a=1), gauge("training_step", b=1)])
+
+
+def test_a_counter_has_its_suffix_once() -> None:
+    family = CounterMetricFamily("training_nonfinite_total", "Help.", labels=["run_id"])
+    family.add_metric(["r"], 3)
+    assert parsed(encode([family]).page(0)) == {("training_nonfinite_total", "r"): 3}
+
+
+def test_any_label_value_survives_the_parser() -> None:
+    value = 'quote " backslash \\ newline \n brace } comma ,'
+    assert parsed(encode([gauge("training_step", **{value: 1})]).page(0)) == {("training_step", value): 1}
+    assert parsed(encode([gauge("x_age_seconds", **{value: 1})]).page(1)) == {("x_age_seconds", value): 2}

@@ -1,0 +1,60 @@
+"""A wrong value is named together with its flag and what was expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainwarden_exporter.flags import build_parser
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(":9745", ("", 9745)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:80", ("::1", 80)), ("node.x:1", ("node.x", 1))],
+)
+def test_an_address_is_host_and_port(text: str, expected: Any) -> None:
+    assert vars(build_parser().parse_args([f"--web.listen-address={text}"]))["web.listen_address"] == expected
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("2", 2), ("2s", 2), ("500ms", 0.5), ("1m", 60), ("0.5s", 0.5)])
+def test_a_duration_may_have_a_unit(text: str, seconds: float) -> None:
+    assert vars(build_parser().parse_args([f"--collector.runs.interval={text}"]))["collector.runs.interval"] == seconds
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--web.listen-address", "9745"),
+        ("--web.listen-address", "::1:9745"),
+        ("--web.listen-address", ":70000"),
+        ("--web.listen-address", ":"),
+        ("--web.telemetry-path", "metrics"),
+        ("--web.telemetry-path", "/"),
+        ("--web.telemetry-path", "/-/ready"),
+        ("--web.telemetry-path", '/"><script>'),
+        ("--web.max-requests", "0"),
+        ("--collector.runs.interval", "0"),
+        ("--collector.runs.interval", "soon"),
+        ("--collector.runs.timeout", "-1s"),
+        ("--collector.runs.max", "many"),
+        ("--collector.runs.scope", "some"),
+        ("--log.level", "loud"),
+    ],
+)
+def test_a_wrong_value_ends_with_status_2_and_one_line(
+    flag: str, value: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args([f"{flag}={value}"])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert flag in line
+    assert repr(value) in line
+    assert "expected" in line or "choose from" in line
+
+
+def test_a_flag_is_not_guessed_from_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["--collector.runs.p", "/x"])
+    assert "--collector.runs.p" in capsys.readouterr().err
