@@ -36,7 +36,9 @@ def begin(folder: Path, key: AttemptKey, now: float, environ: Mapping[str, str] 
     known = metadata.attempts if isinstance(metadata, Metadata) else ()
     past = progress if isinstance(progress, Progress) else None
     same = next((attempt for attempt in known if attempt.key == str(key)), None)
-    set_aside(folder, metadata, str(key), begun_before=same is not None)
+    # A launcher may have announced this attempt before its first process was there.
+    announced = isinstance(metadata, Metadata) and metadata.attempt_key == str(key) and metadata.status == "pending"
+    set_aside(folder, metadata, str(key), begun_before=same is not None and not announced)
     this = same or Attempt(_next_number(metadata, past, environ), str(key), now)
     if this.start_time is None:
         this = replace(this, start_time=now)
