@@ -1,0 +1,205 @@
+"""The command as a supervisor runs it: a process, its signals, its status and what it prints."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from trainwarden import __version__
+from trainwarden.clock import to_iso
+from trainwarden.folder import write_json
+
+COMMAND = [sys.executable, "-m", "trainwarden_exporter"]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """A runs folder with one running run that any host's exporter tells of."""
+    folder = tmp_path / "runs" / "one"
+    folder.mkdir(parents=True)
+    now = to_iso(time.time())
+    write_json(
+        folder / "metadata.json", {"run_id": "one", "status": "running", "phase": "training", "last_update": now}
+    )
+    write_json(folder / "progress.json", {"step": 3, "last_updated": now})
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def start(tmp_path: Path, runs: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
+    """Starts an exporter on a free port; returns the process and its address."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def run(*flags: str) -> tuple[subprocess.Popen[str], str]:
+        port_file = tmp_path / f"port{len(processes)}"
+        flags = (*flags, "--web.listen-address=127.0.0.1:0", f"--web.port-file={port_file}")
+        arguments = [*COMMAND, f"--collector.runs.path={runs}", "--collector.runs.interval=100ms", *flags]
+        process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
+        processes.append(process)
+        eventually(lambda: port_file.exists() or process.poll() is not None)
+        assert process.poll() is None, process.communicate()[1]
+        return process, port_file.read_text().strip()
+
+    yield run
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.02)
+
+
+def page(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as response:
+        return str(response.read().decode())
+
+
+def command(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TRAINWARDEN", "STALE"))}
+    environment = {**inherited, **environment}
+    return subprocess.run([*COMMAND, *flags], check=False, capture_output=True, text=True, timeout=60, env=environment)
+
+
+def once(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return command("--once", *flags, **environment)
+
+
+def test_a_step_written_while_it_runs_is_on_a_later_page(
+    start: Callable[..., tuple[subprocess.Popen[str], str]], runs: Path
+) -> None:
+    _, address = start()
+    eventually(lambda: 'training_step{run_id="one"} 3.0' in page(address))
+    write_json(runs / "one" / "progress.json", {"step": 4, "last_updated": to_iso(time.time())})
+    eventually(lambda: 'training_step{run_id="one"} 4.0' in page(address))
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_ends_it_cleanly_and_the_port_file_goes(
+    start: Callable[..., tuple[subprocess.Popen[str], str]], tmp_path: Path, number: signal.Signals, status: int
+) -> None:
+    process, _ = start()
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == status
+    assert "Traceback" not in errors
+    assert not (tmp_path / "port0").exists()
+
+
+def test_it_ends_while_a_client_is_connected(start: Callable[..., tuple[subprocess.Popen[str], str]]) -> None:
+    process, address = start()
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def test_once_prints_one_page_and_ends_with_status_0(runs: Path) -> None:
+    ended = once(f"--collector.runs.path={runs}")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    found = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(ended.stdout)
+        for sample in family.samples
+    }
+    assert found["training_step"] == 3
+    assert found["trainwarden_collector_success"] == 1
+    assert found["trainwarden_build_info"] == 1
+
+
+def test_once_finds_the_runs_where_the_library_puts_them(runs: Path) -> None:
+    assert 'training_step{run_id="one"} 3.0' in once(TRAINWARDEN_RUNS_DIR=str(runs)).stdout
+
+
+def test_once_ends_with_status_1_if_a_collector_failed(tmp_path: Path) -> None:
+    # A folder that turns out to be none only when it is read: the check at the start sees a link to nothing.
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    ended = once(f"--collector.runs.path={loop}")
+    assert ended.returncode == 1
+    assert 'trainwarden_collector_success{collector="runs"} 0.0' in ended.stdout
+
+
+def test_a_runs_folder_that_is_not_there_yet_is_fine_and_said_once(
+    start: Callable[..., tuple[subprocess.Popen[str], str]], tmp_path: Path
+) -> None:
+    later = tmp_path / "later"
+    process, address = start(f"--collector.runs.path={later}")
+    eventually(lambda: 'trainwarden_collector_success{collector="runs"} 1.0' in page(address))
+    (later / "new").mkdir(parents=True)
+    eventually(lambda: 'training_run_state{run_id="new",state="pending"} 1.0' in page(address))
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=30)[1].count(str(later)) == 1
+
+
+def test_the_environments_thresholds_hold_for_records_that_state_none(runs: Path) -> None:
+    ended = once(f"--collector.runs.path={runs}", STALE_MINUTES="3")
+    assert 'training_stale_threshold_seconds{run_id="one"} 180.0' in ended.stdout
+
+
+def test_the_host_name_decides_whose_runs_are_exported(runs: Path) -> None:
+    document = {"run_id": "one", "status": "running", "last_update": to_iso(time.time()), "host": "alpha"}
+    write_json(runs / "one" / "metadata.json", document)
+    flag = f"--collector.runs.path={runs}"
+    assert "training_run_state" in once(flag, "--instance-host=alpha").stdout
+    assert "training_run_state" not in once(flag, "--instance-host=beta").stdout
+    assert "training_run_state" in once(flag, "--instance-host=beta", "--collector.runs.scope=all").stdout
+
+
+def assert_misuse(ended: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    for word in words:
+        assert word in line
+
+
+def test_a_busy_port_is_named(runs: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        ended = command(f"--collector.runs.path={runs}", f"--web.listen-address={address}")
+    assert_misuse(ended, "--web.listen-address", address, "in use", "expected")
+
+
+def test_an_address_of_another_machine_is_named(runs: Path) -> None:
+    ended = command(f"--collector.runs.path={runs}", "--web.listen-address=192.0.2.1:0")
+    assert_misuse(ended, "--web.listen-address", "192.0.2.1:0", "expected")
+
+
+def test_a_port_file_that_cannot_be_written_is_named(runs: Path, tmp_path: Path) -> None:
+    port_file = tmp_path / "missing" / "port"
+    flags = [f"--collector.runs.path={runs}", "--web.listen-address=127.0.0.1:0", f"--web.port-file={port_file}"]
+    assert_misuse(command(*flags), "--web.port-file", str(port_file), "expected")
+
+
+def test_a_runs_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert_misuse(
+        once(f"--collector.runs.path={tmp_path / 'file'}"), "--collector.runs.path", "file", "expected a folder"
+    )
+
+
+def test_a_wrong_threshold_in_the_environment_is_named(runs: Path) -> None:
+    assert_misuse(once(f"--collector.runs.path={runs}", STALE_MINUTES="soon"), "STALE_MINUTES", "soon", "positive")
+
+
+def test_without_any_collector_there_is_nothing_to_do() -> None:
+    assert_misuse(once("--no-collector.runs"), "--no-collector.runs", "expected")
+
+
+def test_the_version_is_the_packages() -> None:
+    ended = command("--version")
+    assert (ended.returncode, ended.stdout) == (0, f"trainwarden-exporter {__version__}\n")

@@ -1,0 +1,78 @@
+"""The whole page of a fixture tree, byte for byte. `UPDATE_GOLDEN=1 pytest …` writes it anew."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from tests.unit.exporter.runs_tree import NOW, RunsTree, samples_of
+from trainwarden.clock import to_iso
+from trainwarden.stack.binaries import Tools
+from trainwarden_exporter.catalog import METRICS
+
+GOLDEN = Path(__file__).parent / "golden.prom"
+
+
+def fixture_tree(runs: RunsTree) -> RunsTree:
+    """A healthy run, a failed, a finished, a foreign one, one that never started, one of another node, and rubbish."""
+    runs.metadata("healthy", framework="torch", model="tiny", method="pretrain", thresholds={"stale_seconds": 90})
+    runs.progress(
+        "healthy",
+        high_water=120,
+        steps_completed=120,
+        nonfinite=0,
+        epoch=0.5,
+        grad_norm=0.9,
+        tokens_per_second=5000.5,
+        samples_per_second=10,
+        checkpoint={"path": "/c/100", "step": 100, "time": to_iso(NOW - 60), "size_bytes": 4096, "count": 2},
+    )
+    for rank in (0, 1):
+        runs.rank("healthy", rank)
+    runs.metadata("failed", attempt=1, attempt_key="slurm:12:1", job_id="12", scheduler="slurm")
+    runs.write(
+        "failed",
+        "_error",
+        {
+            "attempt_key": "slurm:12:1",
+            "time": to_iso(NOW - 5),
+            "message": 'rank 1: "connection reset by peer"',
+            "error_type": "communication",
+            "failure": "peer_reset",
+            "subsystem": "distributed",
+            "severity": "error",
+            "hint": "Look at the peer.",
+        },
+    )
+    runs.write("failed", "logs/training_log_latest.txt", "step 7\nConnectionResetError: peer\\host\n")
+    runs.metadata("finished", status="succeeded", phase="done", end_time=to_iso(NOW - 20))
+    runs.write("finished", "_complete", {"attempt_key": "local:77-1:0", "time": to_iso(NOW - 20), "step": 9})
+    runs.foreign("foreign")
+    runs.folder("never", modified=NOW - 300)
+    runs.metadata("elsewhere", host="node0")
+    runs.rank("elsewhere", 8)
+    runs.write("rubbish", "metadata.json", "{")
+    runs.folder("old", modified=NOW - 90_000)
+    runs.folder("not..a.run")
+    return runs
+
+
+def test_the_page_of_the_fixture_tree_is_the_golden_one(runs: RunsTree) -> None:
+    page = fixture_tree(runs).text()
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(page, encoding="utf-8")
+    assert page == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_golden_page_holds_every_metric_of_the_catalogue_that_tells_of_runs() -> None:
+    exposed = samples_of(GOLDEN.read_text(encoding="utf-8")).keys()
+    own = {name for name in METRICS if name.startswith(("trainwarden_collector_", "trainwarden_build_"))}
+    assert exposed == METRICS.keys() - own
+
+
+def test_promtool_finds_nothing_wrong_with_the_golden_page(tools: Tools) -> None:
+    with GOLDEN.open("rb") as page:
+        command = [tools.promtool, "check", "metrics"]
+        checked = subprocess.run(command, check=False, stdin=page, capture_output=True, text=True)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
