@@ -1,0 +1,266 @@
+"""The remediator dies, the scheduler lies: what really started is read off the scheduler's own log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.unit.remediator.simulation import DOUBT_SECONDS, Simulation
+from trainwarden_remediator.drivers.driver import Standing
+from trainwarden_remediator.incident import State
+
+Make = Callable[..., Simulation]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Simulation] = []
+    numbers = count()
+
+    def build(**options: object) -> Simulation:
+        made.append(Simulation(tmp_path / str(next(numbers)), **options))
+        return made[-1]
+
+    yield build
+    for each in made:
+        each.close()
+
+
+both_kinds = pytest.mark.parametrize("two_phase", [True, False], ids=["two-phase", "one-call"])
+
+
+@both_kinds
+@pytest.mark.parametrize("crashed", [False, True], ids=["hung", "crashed"])
+def test_a_broken_run_is_restarted_once_and_found_recovered(make: Make, two_phase: bool, crashed: bool) -> None:
+    simulation = make(two_phase=two_phase)
+    if crashed:
+        simulation.cluster.crash()
+    incidents = simulation.settle()
+    assert simulation.our_starts == [0]
+    assert [incident.state for incident in incidents] == [State.DONE]
+    assert simulation.cluster.violations == []
+
+
+@both_kinds
+@pytest.mark.parametrize("fault", ["none", "lost reply"])
+def test_kill_9_at_every_point_still_leads_to_exactly_one_start(make: Make, two_phase: bool, fault: str) -> None:
+    """S1, S5: before and after every commit and every call."""
+    clean = make(two_phase=two_phase)
+    clean.settle()
+    assert len(clean.points) > 20
+    for point in range(len(clean.points)):
+        simulation = make(two_phase=two_phase)
+        simulation.crash_at = point
+        simulation.driver.faults = [fault, fault]
+        incidents = simulation.settle()
+        where = simulation.points[point]
+        assert simulation.crashes == 1, where
+        assert simulation.our_starts == [0], where
+        assert [incident.state for incident in incidents] == [State.DONE], where
+        assert simulation.cluster.violations == [], where
+
+
+@both_kinds
+def test_kill_9_twice_around_the_calls_still_leads_to_exactly_one_start(make: Make, two_phase: bool) -> None:
+    clean = make(two_phase=two_phase)
+    clean.settle()
+    calls = [index for index, name in enumerate(clean.points) if name.endswith(" call")]
+    for first in calls:
+        for later in range(1, 8):
+            simulation = make(two_phase=two_phase)
+            simulation.crash_at = first
+            simulation.tick(8)
+            assert simulation.crashes == 1
+            simulation.crash_at = len(simulation.points) + later
+            incidents = simulation.settle()
+            assert simulation.our_starts == [0]
+            assert [incident.state for incident in incidents] == [State.DONE]
+            assert simulation.cluster.violations == []
+
+
+@both_kinds
+@pytest.mark.parametrize("first", ["lost reply", "late", "twice", "dropped", "said yes, did nothing"])
+@pytest.mark.parametrize("second", ["none", "lost reply", "late", "twice", "dropped"])
+def test_a_lying_scheduler_still_starts_the_job_exactly_once(
+    make: Make, two_phase: bool, first: str, second: str
+) -> None:
+    simulation = make(two_phase=two_phase)
+    simulation.driver.faults = [first, second]
+    incidents = simulation.settle()
+    assert simulation.our_starts == [0]
+    assert [incident.state for incident in incidents] == [State.DONE]
+    assert simulation.cluster.violations == []
+
+
+def test_a_call_in_doubt_is_not_repeated_before_the_doubt_window_is_over(make: Make) -> None:
+    simulation = make(two_phase=True)
+    simulation.driver.faults = ["dropped"]
+    simulation.tick(int(DOUBT_SECONDS))
+    assert simulation.driver.calls == ["prepare: dropped"]
+    simulation.clock.jump += 3600  # the wall clock cannot shorten it
+    simulation.tick(0)
+    assert simulation.driver.calls == ["prepare: dropped"]
+    simulation.tick(2)
+    assert simulation.driver.calls == ["prepare: dropped", "prepare: none"]
+
+
+@both_kinds
+def test_nothing_stays_in_doubt_once_the_scheduler_answers_again(make: Make, two_phase: bool) -> None:
+    """L3: the call took effect, the scheduler went down before it could say so."""
+    simulation = make(two_phase=two_phase)
+    simulation.driver.faults = ["lost reply, then down"]
+    simulation.tick(300)
+    [incident] = simulation.store.open_incidents()
+    assert incident.state is (State.IN_DOUBT if two_phase else State.COMMITTED)
+    simulation.driver.down = False
+    simulation.tick(5)
+    assert simulation.our_starts == [0]
+    lost = "lost reply, then down"
+    assert simulation.driver.calls == ([f"prepare: {lost}", "commit: none"] if two_phase else [f"commit: {lost}"])
+
+
+@both_kinds
+def test_the_next_start_waits_until_the_old_one_is_gone(make: Make, two_phase: bool) -> None:
+    """S2."""
+    simulation = make(two_phase=two_phase)
+    simulation.tick(2)
+    assert simulation.cluster.standing is Standing.ENDING
+    simulation.settle()
+    assert simulation.cluster.violations == []
+    assert simulation.our_starts == [0]
+
+
+@pytest.mark.parametrize("when", range(12))
+@both_kinds
+def test_a_cancelled_job_is_never_revived(make: Make, two_phase: bool, when: int) -> None:
+    """S4: whenever its user cancels it."""
+    simulation = make(two_phase=two_phase)
+    simulation.tick(when)
+    before = list(simulation.our_starts)
+    simulation.cluster.cancel()
+    simulation.settle()
+    assert simulation.cluster.violations == []
+    assert simulation.our_starts == before
+    assert simulation.cluster.standing is Standing.CANCELLED
+
+
+@both_kinds
+def test_a_run_that_finishes_while_it_is_looked_at_is_left_alone(make: Make, two_phase: bool) -> None:
+    """S4."""
+    simulation = make(two_phase=two_phase)
+    simulation.driver.down = True
+    simulation.tick(3)
+    simulation.cluster.complete()
+    simulation.driver.down = False
+    incidents = simulation.settle()
+    assert simulation.our_starts == []
+    assert [incident.state for incident in incidents] == [State.SUPPRESSED]
+
+
+@both_kinds
+def test_a_restart_by_somebody_else_is_adopted(make: Make, two_phase: bool) -> None:
+    """S3: the intent is about the old start; the scheduler gave a new one before our call took effect."""
+    simulation = make(two_phase=two_phase)
+    simulation.driver.faults = ["dropped"]
+    simulation.tick(1)
+    simulation.cluster.requeue_by_slurm()
+    incidents = simulation.settle()
+    assert incidents[0].state is State.ADOPTED
+    assert simulation.our_starts == []
+    assert simulation.cluster.violations == []
+
+
+@pytest.mark.parametrize("source", ["prometheus_down", "alertmanager_down"])
+def test_nothing_is_called_while_the_facts_are_unknown(make: Make, source: str) -> None:
+    simulation = make(two_phase=True)
+    setattr(simulation, source, True)
+    simulation.tick(120)
+    assert simulation.driver.calls == []
+    setattr(simulation, source, False)
+    simulation.settle()
+    assert simulation.our_starts == [0]
+
+
+def test_a_silenced_alert_is_acted_on_when_the_silence_ends(make: Make) -> None:
+    simulation = make(two_phase=True)
+    simulation.silenced = True
+    simulation.tick(10)
+    assert simulation.driver.calls == []
+    simulation.silenced = False
+    simulation.settle()
+    assert simulation.our_starts == [0]
+
+
+@both_kinds
+@pytest.mark.parametrize("mode", ["stall", "crash"])
+def test_a_budget_of_n_gives_exactly_n_restarts_and_then_a_page(make: Make, two_phase: bool, mode: str) -> None:
+    """S6, L4; the shipped default policy allows 3 restarts after a stall and 2 after a crash."""
+    simulation = make(two_phase=two_phase)
+    simulation.cluster.progress_after_start = False
+    if mode == "crash":
+        simulation.cluster.fails_after_start = True
+        simulation.cluster.crash()
+    for _ in range(12):
+        simulation.settle()
+        simulation.restart()
+    limit = 3 if mode == "stall" else 2
+    assert simulation.our_starts == list(range(limit))
+    last = simulation.store.of_run("run-1")[-1]
+    assert (last.state, last.paging) == (State.ESCALATED, True)
+    assert [incident.id for incident in simulation.store.escalations()] == [last.id]
+    assert [incident.state for incident in simulation.store.of_run("run-1")[:-1]] == [State.FAILED] * limit
+
+
+def test_a_page_ends_when_a_newer_attempt_takes_over(make: Make) -> None:
+    simulation = make(two_phase=True)
+    simulation.driver.faults = ["refused"]
+    incidents = simulation.settle()
+    assert [(incident.state, incident.paging) for incident in incidents] == [(State.ESCALATED, True)]
+    assert "refused" in incidents[0].reason
+    simulation.cluster.requeue_by_slurm()
+    simulation.tick(ticks := 10)
+    assert simulation.store.escalations() == [], f"still paging after {ticks} s"
+
+
+def test_a_hold_that_is_not_ours_is_left_and_somebody_is_paged(make: Make) -> None:
+    simulation = make(two_phase=True)
+    simulation.driver.faults = ["none", "dropped", "dropped"]
+    simulation.tick(8)
+    simulation.cluster.generation += 1  # a person requeued and held it once more
+    [incident] = simulation.settle()
+    assert (incident.state, incident.paging) == (State.ESCALATED, True)
+    assert simulation.our_starts == []
+
+
+def test_a_start_that_dies_before_the_run_reports_is_paged(make: Make) -> None:
+    """Nobody else would say so: the record still shows the old attempt, whose alert is answered."""
+    simulation = make(two_phase=True)
+    simulation.cluster.dies_unheard = True
+    incidents = simulation.settle()
+    assert (incidents[0].state, incidents[0].paging) == (State.ESCALATED, True)
+    assert simulation.our_starts == [0]
+
+
+def test_a_job_that_queues_for_long_is_given_time(make: Make) -> None:
+    simulation = make(two_phase=True)
+    simulation.cluster.queues_after_start = True
+    simulation.tick(10)
+    simulation.clock.elapsed += 3600
+    simulation.tick(10)
+    [incident] = simulation.store.open_incidents()
+    assert incident.state is State.VERIFYING
+
+
+def test_a_wall_clock_that_jumps_never_starts_anything_twice(make: Make) -> None:
+    for jump in (-7200.0, 7200.0):
+        simulation = make(two_phase=True)
+        simulation.driver.faults = ["lost reply", "late"]
+        for second in range(30):
+            simulation.tick()
+            simulation.clock.jump += jump if second % 2 else -jump
+        simulation.settle()
+        assert simulation.our_starts == [0]
+        assert simulation.cluster.violations == []
