@@ -73,6 +73,6 @@ def test_the_golden_page_holds_every_metric_of_the_catalogue_that_tells_of_runs(
 
 def test_promtool_finds_nothing_wrong_with_the_golden_page(tools: Tools) -> None:
     with GOLDEN.open("rb") as page:
-        command = [tools.promtool, "check", "metrics"]
+        command = [str(tools.promtool), "check", "metrics"]
         checked = subprocess.run(command, check=False, stdin=page, capture_output=True, text=True)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
