@@ -61,14 +61,14 @@ METRICS = _table(
         "gauge",
         "run_id",
         "Unix seconds",
-        "End of the attempt; absent before.",
+        "End of the attempt; absent while it runs.",
     ),
     (
         "training_phase",
         "gauge",
         "run_id phase",
         "0/1",
-        "1 for the phase the run is in; unknown ones count as train.",
+        "1 for the phase the run is in; an unknown one counts as train.",
     ),
     ("training_phase_start_timestamp_seconds", "gauge", "run_id", "Unix seconds", "Last change of the phase."),
     (
