@@ -131,6 +131,9 @@ class RunsTree:
         assert len(found) <= 1
         return found[0] if found else {}
 
+    def heartbeat(self, run_id: str, source: str) -> float | None:
+        return self.value("training_heartbeat_timestamp_seconds", run_id=run_id, source=source)
+
     def state(self, run_id: str) -> str | None:
         states = self.samples().get("training_run_state", {})
         found = [dict(labels)["state"] for labels, value in states.items() if ("run_id", run_id) in labels and value]
