@@ -215,7 +215,7 @@ def test_a_run_id_that_could_leave_its_folder_is_refused(tmp_path: Path, run_id:
     command = [
         sys.executable,
         "-m",
-        "trainwarden.cli",
+        "trainwarden",
         "up",
         "--run-id",
         run_id,

@@ -137,19 +137,20 @@ class Session:
         if job.state == launcher.CANCELLED:
             return True
         if job.state == launcher.COMPLETED:
-            return self._told(sink, job.ended) or since > _DELIVERY_SECONDS
+            return self._told("TrainRunSucceeded", watcher, sink) or since > _DELIVERY_SECONDS
         incident = watcher.incident_of(job.attempt_key)
         if incident is None:
             return since > _DECISION_SECONDS
         if incident["state"] not in _GIVEN_UP:
             return False
-        return self._told(sink, job.ended) or since > _DELIVERY_SECONDS
+        alert = "TrainRunRestartExhausted" if incident["action"] == "escalate" else incident["alert"]
+        return self._told(alert, watcher, sink) or since > _DELIVERY_SECONDS
 
-    def _told(self, sink: SlackSink, since: float) -> bool:
-        """Whether a message about the end came; a Slack of the user's own is not asked."""
+    def _told(self, alert: str, watcher: Watcher, sink: SlackSink) -> bool:
+        """Whether people have been told of the end. A Slack of the user's own is not asked: the alert has to do."""
         if self._request.slack_url is not None:
-            return time.time() - since > _DELIVERY_SECONDS / 3
-        return any(message.time >= since for message in sink.messages)
+            return alert in watcher.fired
+        return alert in watcher.fired and any(alert in message.title for message in sink.messages)
 
     def _launcher(self) -> Launcher:
         log = self._folder / LOG

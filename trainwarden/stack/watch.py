@@ -16,6 +16,7 @@ from trainwarden.stack.terminal import Terminal
 
 _PROGRESS_SECONDS = 5.0
 _SECONDS = 5
+_DECISIONS = {"restart": "restart", "none": "no restart", "escalate": "a person must look"}
 
 
 class Watcher:
@@ -91,10 +92,12 @@ class Watcher:
         self._events_seen[identity] = len(incident["events"])
 
     def _say_decision(self, incident: Mapping[str, Any]) -> None:
+        decision = _DECISIONS.get(incident["action"], incident["action"])
         budget = incident.get("budget") or {}
-        left = f" [{budget['used']} of {budget['limit']} used]" if budget.get("limit") is not None else ""
-        about = f"{incident['action']} after {incident['alert']} of attempt {incident['attempt']}"
-        self._terminal.say("decision", f"{about}: {incident['reason']}{left}")
+        if incident["action"] == "restart" and budget.get("limit") is not None:
+            decision += f" ({budget['used'] + 1} of {budget['limit']})"
+        about = f"{incident['alert']} of attempt {incident['attempt']}"
+        self._terminal.say("decision", f"{decision} after {about}: {incident['reason']}")
         if incident["action"] == "restart" and incident.get("step_before") is not None:
             self._to_pass = int(incident["step_before"])
 
