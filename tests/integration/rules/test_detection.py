@@ -1,0 +1,239 @@
+"""From an exporter's page to the people and the machine: the shipped Prometheus, rules, Alertmanager and templates."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.alertmanager.running import Alertmanager, alertmanager, eventually
+from tests.rules.promtool import ROOT, Page, run
+from trainwarden.stack import service
+from trainwarden.stack.binaries import Tools
+from trainwarden.stack.prometheus import Prometheus
+
+pytestmark = pytest.mark.tools
+
+_TARGET_LABELS = re.compile(r',(instance|job)="[^"]*"')  # Prometheus adds them itself
+MESSAGE = "CUDA out of memory <!channel>"
+HINT = "Lower the batch size per device or the sequence length."
+
+
+@dataclass
+class Exporter:
+    """A page that the test writes."""
+
+    began: float = field(default_factory=time.time)
+    stuck: bool = True
+    address: str = ""
+
+    def page(self) -> str:
+        now = int(time.time())
+        shown: Page = {}
+        for each in (
+            self._stalled(now),
+            self._failed(now),
+            self._degraded(now),
+            self._finished(now),
+            self._healthy(now),
+        ):
+            shown |= each
+        lines = [f"{_TARGET_LABELS.sub('', series)} {value:.3f}" for series, value in shown.items()]
+        return "\n".join(lines) + "\n"
+
+    def _stalled(self, now: int) -> Page:
+        step = self.began if self.stuck else now
+        page = run(now, run_id="stalled", start=now - 7620, phase_start=now - 7000, step=step, stall={"train": 5})
+        labels = '{run_id="stalled"}'
+        return page | {
+            f"training_step{labels}": 1500,
+            f"training_steps_target{labels}": 5000,
+            f"training_loss{labels}": 2.134,
+        }
+
+    def _failed(self, now: int) -> Page:
+        verdict = {
+            "attempt": "0",
+            "error_type": "oom",
+            "failure": "cuda_oom",
+            "subsystem": "cuda",
+            "severity": "critical",
+        }
+        page = run(now, run_id="failed", start=now - 2700, state="failed", end=now - 1, failure=verdict)
+        words = {"run_id": "failed", "message": MESSAGE, "last_line": "Tried to allocate 2.00 GiB", "hint": HINT}
+        labels = ",".join(f'{name}="{text}"' for name, text in words.items())
+        return page | {f"training_failure_message_info{{{labels}}}": 1}
+
+    def _degraded(self, now: int) -> Page:
+        return run(now, run_id="degraded", start=now - 900, ranks={0: now, 3: now - 300, 5: now - 200})
+
+    def _finished(self, now: int) -> Page:
+        return run(now, run_id="finished", start=now - 7200, state="succeeded", end=now - 5, phase="done")
+
+    def _healthy(self, now: int) -> Page:
+        return run(now, run_id="healthy", start=now - 7200, ranks={0: now, 1: now})
+
+
+@dataclass(frozen=True)
+class World:
+    """What is under test, all of it running."""
+
+    exporter: Exporter
+    prometheus: Prometheus
+    alertmanager: Alertmanager
+
+
+@pytest.fixture(scope="module")
+def world(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("prometheus")
+    shutil.copytree(ROOT / "deploy/prometheus", folder, dirs_exist_ok=True)
+    shutil.copytree(ROOT / "rules", folder / "rules")
+    exporter = Exporter()
+    with _serve(exporter), alertmanager(tools, tmp_path_factory.mktemp("alertmanager")) as running:
+        (number,) = service.ports({"--port": 0}).values()
+        _write_targets(folder / "targets", exporter.address, running.url)
+        command = [
+            str(tools.prometheus),
+            f"--config.file={folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{number}",
+        ]
+        log = folder / "prometheus.log"
+        process = service.start("prometheus", command, log=log, environment=dict(os.environ), folder=folder)
+        try:
+            process.wait_for(f"http://127.0.0.1:{number}/-/ready")
+            yield World(exporter, Prometheus(f"http://127.0.0.1:{number}"), running)
+        finally:
+            process.stop()
+
+
+@pytest.fixture
+def _all_seen(world: World) -> None:
+    eventually(lambda: world.alertmanager.messages("finished"), seconds=60)
+    eventually(lambda: world.alertmanager.messages("stalled"), seconds=60)
+    eventually(lambda: world.alertmanager.messages("failed"), seconds=60)
+    eventually(lambda: world.alertmanager.messages("degraded"), seconds=60)
+
+
+@pytest.mark.usefixtures("_all_seen")
+def test_a_stall_reaches_the_machine_with_the_identity_of_the_attempt(world: World) -> None:
+    (alert, *_) = world.alertmanager.webhook.alerts("stalled")
+    assert alert["labels"] == {
+        "alertname": "TrainRunStalled",
+        "severity": "critical",
+        "run_id": "stalled",
+        "job_id": "41",
+        "attempt": "0",
+        "scheduler": "slurm",
+        "node": "n1",
+        "failure_mode": "stall",
+        "error_type": "hang",
+        "subsystem": "distributed",
+        "remediate": "true",
+    }
+
+
+@pytest.mark.usefixtures("_all_seen")
+def test_a_stall_tells_people_where_it_stands_and_what_to_do(world: World) -> None:
+    (message, *_) = world.alertmanager.messages("stalled")
+    assert message.title == "[FIRING] TrainRunStalled · stalled"
+    for needle in (
+        "\nStatus: STALLED\n",
+        "\nReason: No new step for ",
+        " (budget of the phase: 5s)\n",
+        "\n🔧 Action Required: Dump the stacks of the ranks",
+        "\nInstance: n1\n",
+        "\nPhase: train\n",
+        "\nDuration: 2h 7m ",
+        "\nLast Log: step 1500/5000, loss 2.134\n",
+        "/d/train-run?var-run=stalled|Dashboard>",
+        "/rules/runbooks/TrainRunStalled.md|Runbook>",
+    ):
+        assert needle in message.text
+
+
+@pytest.mark.usefixtures("_all_seen")
+def test_a_failure_tells_the_message_the_hint_and_the_last_line(world: World) -> None:
+    (message, *_) = world.alertmanager.messages("failed")
+    for needle in (
+        "\nStatus: FAILED\n",
+        "\nReason: CUDA out of memory &lt;!channel&gt;\n",
+        f"\n🔧 Action Required: {HINT}\n",
+        "\nThe remediator has been told: crash, oom\n",
+        "\nDuration: 44m 59s\n",
+        "\nLast Log: Tried to allocate 2.00 GiB\n",
+    ):
+        assert needle in message.text
+
+
+@pytest.mark.usefixtures("_all_seen")
+def test_a_degraded_run_names_the_silent_ranks(world: World) -> None:
+    (message, *_) = world.alertmanager.messages("degraded")
+    assert "\nReason: Silent: rank 3 for 5m 0s, rank 5 for 3m 20s" in message.text
+    assert not world.alertmanager.webhook.alerts("degraded")
+
+
+@pytest.mark.usefixtures("_all_seen")
+def test_a_success_is_told_and_a_healthy_run_is_not(world: World) -> None:
+    (message, *_) = world.alertmanager.messages("finished")
+    assert message.title == "✅ TrainRunSucceeded · finished"
+    assert not world.alertmanager.messages("healthy")
+    assert not world.prometheus.query('ALERTS{run_id="healthy"}')
+
+
+@pytest.mark.usefixtures("_all_seen")
+def test_no_rule_fails(world: World) -> None:
+    groups = requests.get(f"{world.prometheus.url}/api/v1/rules", timeout=5).json()["data"]["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len(rules) > 20
+    assert {rule["name"]: rule.get("lastError") for rule in rules if rule["health"] != "ok"} == {}
+
+
+@pytest.mark.usefixtures("_all_seen")
+def test_an_advance_resolves_the_stall_for_all(world: World) -> None:
+    world.exporter.stuck = False
+    eventually(lambda: world.alertmanager.webhook.alerts("stalled", status="resolved"), seconds=60)
+    eventually(lambda: [each for each in world.alertmanager.messages("stalled") if "RESOLVED" in each.title])
+
+
+@contextmanager
+def _serve(exporter: Exporter) -> Iterator[None]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(exporter.page().encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name is the base class's
+            """Requests are no news."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    exporter.address = f"127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _write_targets(folder: Path, exporter: str, alertmanager_url: str) -> None:
+    folder.mkdir()
+    addresses = {"exporter": exporter, "alertmanager": alertmanager_url.removeprefix("http://")}
+    for name, address in addresses.items():
+        (folder / f"{name}.json").write_text(json.dumps([{"targets": [address]}]), encoding="utf-8")
