@@ -144,7 +144,9 @@ class Loop:
 
 
 def finite(value: Any) -> float | None:
-    """The number that `value` is, if it is a finite one of any library."""
+    """The number that `value` is, if it is a finite one of any library; text is none."""
+    if isinstance(value, (str, bytes)):
+        return None
     try:
         number = float(value)
     except Exception:  # noqa: BLE001  # whatever an object of the user's does when asked for its value
@@ -180,7 +182,7 @@ def plain_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nonfinite(value: Any) -> bool:
-    if value is None:
+    if value is None or isinstance(value, (str, bytes)):
         return False
     try:
         number = value if type(value) is float else float(value)

@@ -155,7 +155,7 @@ class Recorder:
     def _write_progress(self) -> None:
         beginning, view = self._subject.beginning, self._loop.view()
         moved = view.reports != self._written_reports or self._checkpoint_is_new
-        if beginning is None or not moved or self._superseded:
+        if beginning is None or not moved or self._has_a_successor():
             return
         rates = self._throughput.add(view.last_updated or 0.0, view.tokens, view.samples)
         document = self._subject.progress(beginning, view, rates, self._checkpoints, self._checkpoints_saved)

@@ -272,7 +272,7 @@ def _entries() -> tuple[Failure, ...]:
         Failure(
             "cancelled", "cancelled", "unknown", "scheduler", "scheduler",
             "warning", "stop", stop,
-            "The run was ended on request.",
+            "The run was ended on request. Start it again if that was not meant.",
         ),
         Failure(
             "stall", "hang", "training", "distributed", "unknown",

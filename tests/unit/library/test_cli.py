@@ -1,0 +1,91 @@
+"""The `trainwarden` command."""
+
+import importlib.metadata
+import json
+import sys
+import types
+
+import pytest
+
+import trainwarden
+from trainwarden import cli
+from trainwarden.folder import write_json
+from trainwarden.sentinels import record_failure
+from trainwarden.taxonomy import FAILURES
+
+
+def test_the_version_is_the_packages(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"trainwarden {trainwarden.__version__}\n"
+
+
+def test_up_gets_everything_after_its_name_and_its_status_is_the_commands(monkeypatch):
+    seen = []
+    fake = types.ModuleType("trainwarden.stack.up")
+    fake.main = lambda argv: seen.append(argv) or 7
+    monkeypatch.setitem(sys.modules, "trainwarden.stack.up", fake)
+    argv = ["up", "--run-id", "x", "--", "python", "t.py", "--", "--help"]
+    assert cli.main(argv) == 7
+    assert seen == [argv[1:]]
+
+
+def test_a_missing_package_is_named_with_the_extra_that_brings_it(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "trainwarden.stack.up", None)
+    assert cli.main(["up"]) == 2
+    said = capsys.readouterr().err
+    assert "is not installed" in said
+    assert "trainwarden[stack]" in said
+
+
+@pytest.mark.parametrize("argv", [[], ["no-such-command"], ["--no-such-option"]])
+def test_misuse_is_status_2(argv, capsys):
+    try:
+        status = cli.main(argv)
+    except SystemExit as end:
+        status = end.code
+    assert status == 2
+    assert capsys.readouterr().err
+
+
+def test_other_names_are_looked_up_among_what_is_installed(monkeypatch):
+    entry = types.SimpleNamespace(load=lambda: len)
+
+    def entry_points(*, group, name):
+        return [entry] if (group, name) == ("trainwarden.commands", "added") else []
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    assert cli.main(["added", "a", "b", "c"]) == 3
+
+
+def test_an_interrupt_is_status_130(monkeypatch):
+    def interrupted(_argv):
+        raise KeyboardInterrupt
+
+    fake = types.ModuleType("trainwarden.stack.up")
+    fake.main = interrupted
+    monkeypatch.setitem(sys.modules, "trainwarden.stack.up", fake)
+    assert cli.main(["up"]) == 130
+
+
+def test_runs_are_listed_with_what_their_records_say(tmp_path, capsys):
+    for name in ("broken", "failed", "foreign"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "broken" / "metadata.json").write_text("{")
+    write_json(tmp_path / "foreign" / "metadata.json", {"status": "running", "phase": "training", "attempt": 2})
+    write_json(tmp_path / "foreign" / "progress.json", {"step": 5, "total_steps": 9})
+    record_failure(tmp_path / "failed", key="local:1:0", failure=FAILURES["killed"], message="a\x1b[31mb")
+    assert cli.main(["runs", "--runs-dir", str(tmp_path)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1][:2] == ["broken", "unknown"]
+    assert lines[2][:2] == ["failed", "failed"]
+    assert "\x1b" not in json.dumps(lines, ensure_ascii=False)
+    assert lines[3][:5] == ["foreign", "running", "train", "2", "5/9"]
+
+
+def test_a_runs_folder_that_is_not_there_is_status_2(tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["runs", "--runs-dir", str(tmp_path / "absent")])
+    assert end.value.code == 2
+    assert str(tmp_path / "absent") in capsys.readouterr().err

@@ -1,0 +1,47 @@
+"""What a training script imports is the standard library, and little of it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import trainwarden
+
+ROOT = Path(trainwarden.__file__).resolve().parents[1]
+
+
+def _modules_after(code):
+    # Without site-packages: whatever is not in the standard library cannot be had.
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); before = set(sys.modules)\n{code}\n"
+    code += "import json; print(json.dumps(sorted(set(sys.modules) - before)))"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_importing_it_loads_nothing_but_itself_until_it_is_used():
+    assert {name for name in _modules_after("import trainwarden") if name.startswith("trainwarden")} == {"trainwarden"}
+
+
+def test_a_whole_run_needs_the_standard_library_only(tmp_path):
+    code = f"""
+import trainwarden
+try:
+    with trainwarden.run("r", dir={str(tmp_path)!r}) as run:
+        run.step(1, loss=1.0)
+        run.checkpoint_saved({str(tmp_path)!r})
+        run.resume_checkpoint()
+        raise ValueError
+except ValueError:
+    pass
+"""
+    loaded = {name.partition(".")[0] for name in _modules_after(code)}
+    assert "trainwarden" in loaded
+    assert loaded - {"trainwarden"} <= set(sys.stdlib_module_names)
+    assert (tmp_path / "r" / "_error").exists()
+
+
+def test_the_public_names_are_these_and_all_of_them_exist():
+    names = {"Run", "RunRefused", "__version__", "checkpoint_saved", "phase", "resume_checkpoint", "run", "step"}
+    assert set(trainwarden.__all__) == names
+    for name in names:
+        assert getattr(trainwarden, name) is not None

@@ -1,0 +1,145 @@
+"""Two live runs never share a folder."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from trainwarden.clock import to_iso
+from trainwarden.folder import write_json
+from trainwarden.identity import AttemptKey, host_name
+from trainwarden.ownership import RunRefused, claim, owner_of
+
+HOLD = """
+    import time, trainwarden
+    with trainwarden.run("r"):
+        print("holds", flush=True)
+        time.sleep(60)
+"""
+
+
+def test_a_second_process_is_refused_and_told_who_owns_the_folder(script):
+    first = script.start(HOLD)
+    assert first.stdout.readline() == "holds\n"
+    second = script.run('import trainwarden; trainwarden.run("r")')
+    assert second.returncode == 1
+    for said in (
+        "RunRefused",
+        str(script.runs / "r"),
+        f"process {first.pid} on host {host_name()}",
+        f"local:{first.pid}-",
+    ):
+        assert said in second.stderr
+    assert script.read("metadata.json")["pid"] == first.pid
+
+
+def test_a_launcher_can_ask_who_owns_a_folder_before_it_starts_anything(script):
+    first = script.start(HOLD)
+    assert first.stdout.readline() == "holds\n"
+    folder = script.runs / "r"
+    assert owner_of(folder).pid == first.pid
+    first.kill()
+    first.wait()
+    assert owner_of(folder) is None
+
+
+def test_a_killed_run_does_not_block_the_next(script):
+    first = script.start(HOLD)
+    assert first.stdout.readline() == "holds\n"
+    first.kill()
+    first.wait()
+    second = script.run('import trainwarden; trainwarden.run("r").step(1)')
+    assert second.returncode == 0, second.stderr
+    assert script.read("metadata.json")["attempt"] == 1
+
+
+def test_a_child_that_outlives_a_killed_run_does_not_hold_its_folder(script):
+    """Data-loading workers are forked, and may be left behind."""
+    first = script.start("""
+        import os, time, trainwarden
+        run = trainwarden.run("r")
+        if os.fork() == 0:
+            print(os.getpid(), flush=True)
+            time.sleep(60)
+        os.wait()
+    """)
+    child = int(first.stdout.readline())
+    try:
+        first.kill()
+        first.wait()
+        assert owner_of(script.runs / "r") is None
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_the_next_start_of_the_same_job_waits_for_the_one_before_to_be_gone(script):
+    first = script.start(HOLD, TRAINWARDEN_ATTEMPT_KEY="local:7:0")
+    assert first.stdout.readline() == "holds\n"
+    second = script.start(
+        'import trainwarden; print("asks", flush=True); trainwarden.run("r"); print("runs", flush=True)',
+        TRAINWARDEN_ATTEMPT_KEY="local:7:1",
+    )
+    assert second.stdout.readline() == "asks\n"
+    first.kill()
+    assert second.stdout.readline() == "runs\n"
+
+
+def test_asking_in_the_owning_process_does_not_lose_the_lock(script):
+    first = script.start("""
+        import time, trainwarden
+        from trainwarden.ownership import owner_of
+        with trainwarden.run("r") as run:
+            assert owner_of(run.folder) is not None
+            print("asked", flush=True)
+            time.sleep(60)
+    """)
+    assert first.stdout.readline() == "asked\n"
+    assert owner_of(script.runs / "r").pid == first.pid
+
+
+def _elsewhere(folder, key, age):
+    folder.mkdir(exist_ok=True)
+    write_json(
+        folder / "metadata.json",
+        {
+            "status": "running",
+            "host": "another-host",
+            "pid": 4,
+            "attempt_key": key,
+            "last_update": to_iso(time.time() - age),
+        },
+    )
+
+
+def test_a_fresh_heartbeat_of_another_job_on_another_host_refuses(tmp_path):
+    _elsewhere(tmp_path, "slurm:8:0", age=3)
+    with pytest.raises(RunRefused, match="another-host") as refusal:
+        claim(tmp_path, AttemptKey("slurm", "9", 0))
+    assert "slurm:8:0" in str(refusal.value)
+    assert str(tmp_path) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "age"),
+    [
+        pytest.param("slurm:8:0", 300, id="another job, silent for long"),
+        pytest.param("slurm:9:0", 3, id="an earlier start of the same job"),
+    ],
+)
+def test_a_dead_or_requeued_predecessor_on_another_host_does_not(tmp_path, key, age):
+    _elsewhere(tmp_path, key, age)
+    ownership = claim(tmp_path, AttemptKey("slurm", "9", 1))
+    assert ownership is not None
+    ownership.release()
+
+
+def test_ownership_ends_with_the_run(script, eventually):
+    done = script.run("""
+        import trainwarden
+        for _ in range(2):
+            with trainwarden.run("r"):
+                trainwarden.step(1)
+    """)
+    assert done.returncode == 0, done.stderr
+    eventually(lambda: owner_of(script.runs / "r") is None)
