@@ -15,6 +15,8 @@ from trainwarden_remediator.verify import Verifier
 from trainwarden_remediator.world import World
 
 _MAX_CALLS = 5
+# A controller that dies may forget what it acknowledged in its last seconds; what comes later is somebody's will.
+_FORGETS_SECONDS = 60.0
 
 
 class Remediator:
@@ -178,8 +180,10 @@ class Remediator:
         subject = _subject(incident)
         seen = self._progress(driver, subject)
         if seen is Progress.READY:
-            # The scheduler lost what it had acknowledged; giving the same start again is idempotent.
-            return self._call_commit(incident, driver, subject)
+            if self._world.clock.now() - (incident.committed or 0.0) < _FORGETS_SECONDS:
+                # The scheduler lost what it had acknowledged; giving the same start again is idempotent.
+                return self._call_commit(incident, driver, subject)
+            seen = Progress.STUCK  # somebody holds the job on purpose
         verdict = self._verifier.verify(incident, driver.job(subject.job_id), seen)
         if verdict is None:
             return False

@@ -1,0 +1,214 @@
+"""The judgement: budgets, lists, defaults, and what keeps the remediator from touching an attempt at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwarden_remediator.decide import (
+    Failure,
+    History,
+    Refuse,
+    Wait,
+    decide,
+    misaddressed,
+    stale,
+    untouchable,
+)
+from trainwarden_remediator.drivers.driver import Absent, Job, Standing
+from trainwarden_remediator.evidence import Run
+from trainwarden_remediator.incident import MODES, Action, Alert
+from trainwarden_remediator.policy import Backoff, Implementation, Policy, load_policy
+from trainwarden_remediator.unknown import Unknown
+
+LABELS = {
+    "alertname": "TrainRunFailed",
+    "run_id": "run-1",
+    "attempt": "3",
+    "job_id": "17",
+    "scheduler": "slurm",
+    "failure_mode": "crash",
+    "remediate": "true",
+}
+NAMES = ["oom", "hang", "nccl", "torch", "exception", "watchdog_timeout", "nccl_collective", "cancelled"]
+START = 1_700_000_000.0
+RUN = Run("run-1", 3, "slurm:17:2", state="failed", started=START)
+JOB = Job("17", "run-1", 2, Standing.FAILED, "FAILED")
+
+
+def alert(**labels: str | None) -> Alert:
+    merged = {**LABELS, **labels}
+    return Alert({name: value for name, value in merged.items() if value is not None}, START + 100)
+
+
+def selective(**options: object) -> Policy:
+    rule = {"class_name": "SelectiveRestartPolicy", "max_retries": 2, **options}
+    return Policy("mine", {"crash": Implementation.model_validate(rule)})
+
+
+@given(limit=st.integers(0, 20), mode=st.sampled_from(MODES[:3]), delay=st.none() | st.floats(0, 60))
+def test_n_retries_mean_exactly_n(limit: int, mode: str, delay: float | None) -> None:
+    backoff = None if delay is None else Backoff(initial=delay)
+    rule = Implementation(class_name="AlwaysRestartPolicy", max_retries=limit, restart_delay_seconds=backoff)
+    policy = Policy("p", {mode: rule})
+    restarts = 0
+    while (decision := decide(Failure(mode), History({mode: restarts}), policy, 0)).action is Action.RESTART:
+        restarts += 1
+    assert (restarts, decision.action) == (limit, Action.ESCALATE)
+    assert (decision.used, decision.limit) == (limit, limit)
+
+
+@given(used=st.dictionaries(st.sampled_from(["stall", "timeout"]), st.integers(0, 50)))
+def test_each_failure_mode_has_a_budget_of_its_own(used: dict[str, int]) -> None:
+    decision = decide(Failure("crash", "hang"), History(used), load_policy("megatron_transient"), 0)
+    assert decision.action is Action.RESTART
+
+
+names = st.lists(st.sampled_from(NAMES), max_size=4)
+
+
+@given(
+    included=names,
+    excluded=names,
+    error_type=st.none() | st.sampled_from(NAMES),
+    default=st.sampled_from(["restart", "stop"]),
+)
+def test_what_is_excluded_is_never_restarted_whatever_else_includes_it(
+    included: list[str], excluded: list[str], error_type: str | None, default: str
+) -> None:
+    policy = selective(
+        restart_on_error_types=included,
+        exclude_error_types=excluded,
+        restart_on_subsystems=["distributed"],
+        default_action=default,
+    )
+    decision = decide(Failure("crash", error_type, "distributed"), History({}), policy, 0)
+    assert (decision.action is Action.NONE) == (error_type in excluded or _alias(error_type) in map(_alias, excluded))
+
+
+def _alias(name: str | None) -> str | None:
+    return {"torch": "exception", "watchdog_timeout": "hang", "nccl_collective": "nccl"}.get(name or "", name)
+
+
+@pytest.mark.parametrize(
+    ("options", "failure", "restarts"),
+    [
+        ({"restart_on_error_types": ["watchdog_timeout"]}, Failure("crash", "hang"), True),
+        ({"restart_on_error_types": ["hang"]}, Failure("crash", "nccl"), False),
+        ({"restart_on_subsystems": ["distributed"]}, Failure("crash", "odd", "distributed"), True),
+        ({"restart_on_signals": ["peer_reset"]}, Failure("crash", "odd", None, "peer_reset"), True),
+        ({"restart_on_signals": ["peer_reset"]}, Failure("crash"), False),
+        ({"default_action": "restart"}, Failure("crash"), True),
+        ({}, Failure("crash"), False),
+    ],
+)
+def test_error_type_subsystem_signal_and_default_decide_in_this_order(
+    options: dict[str, object], failure: Failure, restarts: bool
+) -> None:
+    assert (decide(failure, History({}), selective(**options), 0).action is Action.RESTART) == restarts
+
+
+@pytest.mark.parametrize(
+    ("policy", "failure", "action"),
+    [
+        ("megatron_transient", Failure("crash", "communication"), Action.RESTART),
+        ("megatron_transient", Failure("crash", "nccl_timeout"), Action.RESTART),
+        ("megatron_transient", Failure("crash", "node_failure"), Action.RESTART),
+        ("megatron_transient", Failure("crash", "unknown"), Action.RESTART),
+        ("megatron_transient", Failure("crash", "oom"), Action.NONE),
+        ("megatron_transient", Failure("crash", "host_oom"), Action.NONE),
+        ("megatron_transient", Failure("crash", "exception"), Action.NONE),
+        ("megatron_transient", Failure("crash", "torch"), Action.NONE),
+        ("megatron_transient", Failure("crash", "numerical_instability"), Action.NONE),
+        ("megatron_transient", Failure("crash", "configuration"), Action.NONE),
+        ("megatron_transient", Failure("stall", "hang"), Action.RESTART),
+        ("megatron_transient", Failure("timeout", "hang"), Action.RESTART),
+        ("megatron_conservative", Failure("crash", "nccl"), Action.NONE),
+        ("megatron_conservative", Failure("crash", "nccl_timeout"), Action.RESTART),
+        ("megatron_conservative", Failure("stall", "hang"), Action.RESTART),
+        ("megatron_conservative", Failure("timeout", "hang"), Action.NONE),
+        ("megatron_aggressive", Failure("crash", "numerical_instability"), Action.RESTART),
+        ("megatron_aggressive", Failure("crash", "oom"), Action.NONE),
+        ("default", Failure("crash", "oom"), Action.RESTART),
+        *[("observe", Failure(mode, "hang"), Action.NONE) for mode in MODES],
+        *[(name, Failure("success"), Action.NONE) for name in ("default", "megatron_aggressive")],
+    ],
+)
+def test_the_shipped_policies_do_what_their_names_say(policy: str, failure: Failure, action: Action) -> None:
+    assert decide(failure, History({}), load_policy(policy), 0).action is action
+
+
+def test_the_delay_grows_with_each_restart_up_to_its_maximum() -> None:
+    rule = {"initial": 10.0, "factor": 3.0, "max": 100.0}
+    policy = selective(default_action="restart", max_retries=9, restart_delay_seconds=rule)
+    delays = [decide(Failure("crash"), History({"crash": used}), policy, 1000).not_before - 1000 for used in range(5)]
+    assert delays == [10, 30, 90, 100, 100]
+
+
+@given(
+    st.fixed_dictionaries(
+        {}, optional={name: st.text(max_size=5) for name in ("run_id", "attempt", "failure_mode", "job_id")}
+    )
+)
+def test_any_labels_at_all_are_either_an_address_or_refused(labels: dict[str, str]) -> None:
+    about = Alert(labels, None)
+    if misaddressed(about) is None:
+        assert about.run_id
+        assert about.attempt is not None
+        assert about.mode in MODES
+
+
+@pytest.mark.parametrize(
+    ("labels", "run", "expected"),
+    [
+        ({}, RUN, None),
+        ({"job_id": None, "scheduler": None}, RUN, None),
+        ({}, Unknown("down"), Wait),
+        ({}, None, Wait),
+        ({"attempt": "2"}, RUN, Refuse),
+        ({"attempt": "4"}, RUN, Wait),
+        ({"job_id": "18"}, RUN, Refuse),
+        ({"scheduler": "local"}, RUN, Refuse),
+        ({}, replace(RUN, attempt_key="nonsense"), Refuse),
+        ({}, replace(RUN, started=START + 1000), Refuse),
+        ({}, replace(RUN, started=None), None),
+        ({}, replace(RUN, state="succeeded"), Refuse),
+        ({}, replace(RUN, state="cancelled"), Refuse),
+        ({}, replace(RUN, state="running"), None),
+    ],
+)
+def test_an_alert_counts_only_for_the_attempt_that_is_the_present_one(
+    labels: dict[str, str | None], run: Run | Unknown | None, expected: type | None
+) -> None:
+    """S3, and unknown is not failed."""
+    verdict = stale(alert(**labels), run)
+    assert verdict is None if expected is None else isinstance(verdict, expected)
+
+
+@pytest.mark.parametrize(
+    ("reading", "expected"),
+    [
+        (JOB, None),
+        (replace(JOB, standing=Standing.RUNNING), None),
+        (Unknown("down"), Wait),
+        (Absent(), Refuse),
+        (replace(JOB, run_id=None), Refuse),
+        (replace(JOB, run_id="run-2"), Refuse),
+        (replace(JOB, generation=3), Refuse),
+        (replace(JOB, generation=1), Wait),
+        (replace(JOB, standing=Standing.CANCELLED), Refuse),
+        (replace(JOB, standing=Standing.COMPLETED), Refuse),
+        (replace(JOB, standing=Standing.ENDING), Wait),
+        (replace(JOB, standing=Standing.WAITING), Wait),
+        (replace(JOB, standing=Standing.HELD), Wait),
+        (replace(JOB, standing=Standing.OTHER), Wait),
+        (replace(JOB, refusal="not yours"), Refuse),
+    ],
+)
+def test_only_this_start_of_a_job_that_is_ours_may_be_touched(reading: object, expected: type | None) -> None:
+    """S4, and the job's own mark against forged records."""
+    verdict = untouchable("run-1", 2, reading)
+    assert verdict is None if expected is None else isinstance(verdict, expected)

@@ -1,0 +1,154 @@
+"""What Prometheus and Alertmanager say, read without trust: three values, never a guess."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from trainwarden_remediator.evidence import PrometheusRuns, Run, read_run
+from trainwarden_remediator.poll import AlertmanagerAlerts
+from trainwarden_remediator.unknown import Unknown
+
+Sample = dict[str, Any]
+
+
+def sample(name: str, value: float, instance: str = "a:9745", **labels: str) -> Sample:
+    metric = {"__name__": name, "run_id": "r", "instance": instance, "job": "trainwarden", **labels}
+    return {"metric": metric, "value": [1.0, str(value)]}
+
+
+def record(attempt: int, key: str, started: float, instance: str = "a:9745") -> list[Sample]:
+    return [
+        sample("training_run_info", 1, instance, attempt_key=key),
+        sample("training_run_attempt", attempt, instance),
+        sample("training_attempt_start_timestamp_seconds", started, instance),
+        sample("training_run_state", 1, instance, state="running"),
+        sample("training_run_state", 0, instance, state="failed"),
+        sample("training_step", 7, instance),
+        sample("training_step_high_water", 9, instance),
+    ]
+
+
+def test_a_run_is_read_with_the_failure_of_its_present_attempt() -> None:
+    failure = {"error_type": "nccl", "failure": "nccl_error", "subsystem": "distributed"}
+    old = {**failure, "error_type": "oom"}
+    result = [
+        *record(2, "slurm:17:1", 100),
+        sample("training_failure_info", 1, "b:1", attempt="1", **old),
+        sample("training_failure_info", 1, attempt="2", **failure),
+    ]
+    assert read_run("r", result) == Run("r", 2, "slurm:17:1", "running", 7, 9, 100, "nccl", "distributed", "nccl_error")
+
+
+def test_a_failure_of_an_older_attempt_is_not_this_one() -> None:
+    run = read_run(
+        "r", [*record(2, "slurm:17:1", 100), sample("training_failure_info", 1, attempt="1", error_type="oom")]
+    )
+    assert run is not None
+    assert run.error_type is None
+
+
+def test_of_two_machines_that_both_keep_a_record_the_newer_start_counts_whatever_its_number() -> None:
+    result = [*record(3, "slurm:17:0", 100, "a:1"), *record(0, "slurm:17:1", 200, "b:1")]
+    for order in (result, result[::-1]):
+        run = read_run("r", order)
+        assert run is not None
+        assert run.attempt_key == "slurm:17:1"
+
+
+def test_what_is_missing_or_not_a_number_stays_unknown() -> None:
+    result = [each for each in record(0, "local:1:0", 1) if "step" not in each["metric"]["__name__"]]
+    run = read_run("r", [*result, sample("training_step", float("nan"))])
+    assert run is not None
+    assert (run.step, run.high_water) == (None, None)
+
+
+def test_a_run_without_identity_is_no_run() -> None:
+    assert read_run("r", []) is None
+    assert read_run("r", record(0, "local:1:0", 1)[1:]) is None
+
+
+class Scripted:
+    """An HTTP server that gives one answer."""
+
+    def __init__(self) -> None:
+        self.status, self.body, self.asked = 200, b"", ""
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked = self.path
+                self.send_response(outer.status)
+                self.send_header("Content-Length", str(len(outer.body)))
+                self.send_header("Location", "/elsewhere")
+                self.end_headers()
+                self.wfile.write(outer.body)
+
+            def log_message(self, *_arguments: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def scripted() -> Iterator[Scripted]:
+    server = Scripted()
+    yield server
+    server.server.shutdown()
+    server.server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(500, b"{}"), (302, b""), (200, b"<html>"), (200, b"[]"), (200, b"{}"), (200, b'{"data": {"result": [{}]}}')],
+)
+def test_an_answer_of_prometheus_that_cannot_be_used_is_unknown(scripted: Scripted, status: int, body: bytes) -> None:
+    scripted.status, scripted.body = status, body
+    assert isinstance(PrometheusRuns(scripted.url, 5).run("r"), Unknown)
+
+
+def test_an_empty_answer_of_prometheus_is_no_run_which_is_not_unknown(scripted: Scripted) -> None:
+    scripted.body = b'{"status": "success", "data": {"resultType": "vector", "result": []}}'
+    assert PrometheusRuns(scripted.url, 5).run("r") is None
+
+
+def test_services_that_do_not_listen_are_unknown() -> None:
+    assert isinstance(PrometheusRuns("http://127.0.0.1:1", 5).run("r"), Unknown)
+    assert isinstance(AlertmanagerAlerts("http://127.0.0.1:1", 5).firing(), Unknown)
+
+
+@pytest.mark.parametrize(("status", "body"), [(500, b"[]"), (200, b"{}"), (200, b"x"), (200, b"[{}]"), (200, b"[1]")])
+def test_an_answer_of_alertmanager_that_cannot_be_used_is_unknown(scripted: Scripted, status: int, body: bytes) -> None:
+    scripted.status, scripted.body = status, body
+    assert isinstance(AlertmanagerAlerts(scripted.url, 5).firing(), Unknown)
+
+
+def test_only_alerts_that_are_active_and_ask_for_action_are_taken_from_alertmanager(scripted: Scripted) -> None:
+    def entry(number: int, state: str = "active", remediate: str = "true", **status: list[str]) -> dict[str, Any]:
+        return {
+            "labels": {"alertname": str(number), "remediate": remediate},
+            "startsAt": "2027-01-01T00:00:00Z",
+            "status": {"state": state, "silencedBy": [], "inhibitedBy": [], **status},
+        }
+
+    answer = [
+        entry(1),
+        entry(2, "suppressed"),
+        entry(3, silencedBy=["x"]),
+        entry(4, inhibitedBy=["x"]),
+        entry(5, remediate="false"),
+        entry(6, "unprocessed"),
+    ]
+    scripted.body = json.dumps(answer).encode()
+    firing = AlertmanagerAlerts(scripted.url, 5).firing()
+    assert not isinstance(firing, Unknown)
+    assert [alert.label("alertname") for alert in firing] == ["1", "6"]
+    assert "silenced=false" in scripted.asked
+    assert "inhibited=false" in scripted.asked

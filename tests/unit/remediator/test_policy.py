@@ -1,0 +1,111 @@
+"""Policy files: users' schema is read, everything else is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trainwarden_remediator.errors import ConfigError
+from trainwarden_remediator.policy import load_policy, shipped
+
+FROM_A_USER = """
+policies:
+  - mode: crash
+    implementation:
+      class_name: SelectiveRestartPolicy
+      max_retries: 5
+      default_action: stop
+
+      # Only restart on NCCL issues
+      restart_on_error_types:
+        - nccl
+        - nccl_timeout
+
+      # Never restart OOM
+      exclude_error_types:
+        - oom
+"""
+
+
+def test_a_policy_that_users_have_already_is_read_unchanged(tmp_path: Path) -> None:
+    path = tmp_path / "my_policy.yaml"
+    path.write_text(FROM_A_USER)
+    policy = load_policy(str(path))
+    assert policy.name == "my_policy"
+    assert policy.rules["crash"].max_retries == 5
+    assert policy.rules["crash"].restart_on_error_types == ["nccl", "nccl_timeout"]
+    assert "stall" not in policy.rules
+
+
+def test_every_shipped_policy_is_valid_and_answers_every_mode() -> None:
+    assert shipped() == ["default", "megatron_aggressive", "megatron_conservative", "megatron_transient", "observe"]
+    for name in shipped():
+        policy = load_policy(name)
+        assert set(policy.rules) == {"crash", "stall", "timeout", "success"}
+        assert policy.warnings() == []
+
+
+def test_cancelled_in_a_policy_gets_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(FROM_A_USER.replace("- nccl\n", "- cancelled\n"))
+    assert ["cancelled" in warning for warning in load_policy(str(path)).warnings()] == [True]
+
+
+def entry(mode: str = "crash", **implementation: object) -> dict[str, object]:
+    return {"mode": mode, "implementation": implementation}
+
+
+ALWAYS, NEVER = {"class_name": "AlwaysRestartPolicy"}, {"class_name": "NoRestartPolicy"}
+
+
+@pytest.mark.parametrize(
+    ("policies", "said"),
+    [
+        ([], "policies: []"),
+        ([entry(class_name="RestartPolicy")], "policies[0].implementation.class_name: 'RestartPolicy': expected"),
+        ([entry(**ALWAYS, max_retries="3")], "policies[0].implementation.max_retries: '3': expected a valid integer"),
+        ([entry(**ALWAYS, max_retries=True)], "policies[0].implementation.max_retries: True: expected"),
+        ([entry(**ALWAYS, max_retries=2.5)], "policies[0].implementation.max_retries: 2.5: expected"),
+        ([entry(**ALWAYS, exclude_error_types=["oom"])], "AlwaysRestartPolicy does not read exclude_error_types"),
+        ([entry(**NEVER, max_retries=1)], "NoRestartPolicy does not read max_retries"),
+        ([entry("success", **ALWAYS)], "mode success: a finished run is never restarted"),
+        ([entry(**ALWAYS), entry(**NEVER)], "more than one entry for mode crash"),
+        ([{"mode": "crash"}], "policies[0].implementation: missing"),
+        ([entry(**ALWAYS, restart_delay_seconds={"initial": -1})], "restart_delay_seconds.initial: -1: expected"),
+        ([entry(**ALWAYS, restart_delay_seconds={"start": 1})], "restart_delay_seconds.start: unknown key"),
+        ("crash", "policies: 'crash': expected a valid list"),
+    ],
+)
+def test_a_mistake_is_named_with_file_key_value_and_what_was_expected(
+    tmp_path: Path, policies: object, said: str
+) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(yaml.safe_dump({"policies": policies}))
+    with pytest.raises(ConfigError) as error:
+        load_policy(str(path))
+    assert str(error.value).startswith(f"{path}: ")
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("policies: [", "not readable as YAML"),
+        ("policies: []\npolicies: []\n", "a key is given twice"),
+        ("!!python/object/apply:os.system [true]", "not readable as YAML"),
+        ("\x00", "not readable as YAML"),
+        ("", "the file: None: expected"),
+    ],
+)
+def test_a_file_that_is_no_policy_at_all_is_named(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        load_policy(str(path))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"p\.yaml: No such file"):
+        load_policy(str(tmp_path / "p.yaml"))

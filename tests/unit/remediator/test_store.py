@@ -1,0 +1,204 @@
+"""What is durable, what is unique, and what may run beside the writer."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from tests.unit.remediator.simulation import Crash, FakeClock
+from trainwarden_remediator.database import FILE, Lock, open_database, open_read_only
+from trainwarden_remediator.errors import StoreError
+from trainwarden_remediator.incident import Action, Alert, Incident, State
+from trainwarden_remediator.receive import Delivery
+from trainwarden_remediator.schema import incidents
+from trainwarden_remediator.store import Pending, StaleIncident, Store
+
+ALERT = Alert({"alertname": "TrainRunFailed", "run_id": "r", "attempt": "0", "remediate": "true"}, 100.0)
+
+
+def incident(number: int = 1, **changes: object) -> Incident:
+    values: dict[str, object] = {
+        "id": f"i{number}",
+        "run_id": "r",
+        "attempt": 0,
+        "attempt_key": "sim:1:0",
+        "job_id": "1",
+        "scheduler": "sim",
+        "alert": "TrainRunFailed",
+        "failure_mode": "crash",
+        "error_type": None,
+        "state": State.PROPOSED,
+        "action": Action.RESTART,
+        "reason": "why",
+        "policy": "p",
+        "budget_used": 0,
+        "budget_limit": 2,
+        "step_before": 1.0,
+        "created": 1.0,
+        "updated": 1.0,
+    }
+    return Incident(**{**values, **changes})
+
+
+class Dying:
+    """A crashpoint that dies at the named point."""
+
+    def __init__(self) -> None:
+        self.at: str | None = None
+
+    def __call__(self, name: str) -> None:
+        if name == self.at:
+            raise Crash(name)
+
+
+@pytest.fixture
+def dying() -> Dying:
+    return Dying()
+
+
+@pytest.fixture
+def store(tmp_path: Path, dying: Dying) -> Iterator[Store]:
+    engine = open_database(tmp_path)
+    yield Store(engine, FakeClock(), dying)
+    engine.dispose()
+
+
+def pending(store: Store) -> list[Alert]:
+    return [each.alert for each in store.pending()]
+
+
+def test_commits_survive_power_loss_as_far_as_sqlite_can_promise(tmp_path: Path) -> None:
+    engine = open_database(tmp_path)
+    with engine.begin() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+    engine.dispose()
+
+
+def test_an_alert_is_kept_whole_or_not_at_all(store: Store, dying: Dying) -> None:
+    """S5: what was not committed was not acknowledged either."""
+    for point, kept in (("receive: before commit", []), ("receive: after commit", [ALERT])):
+        dying.at = point
+        with pytest.raises(Crash):
+            store.receive(Delivery("x", (ALERT,), 0))
+        assert pending(store) == kept
+
+
+def test_the_same_alert_by_webhook_and_by_poll_is_one(store: Store) -> None:
+    store.receive(Delivery("x", (ALERT, ALERT), 0))
+    store.receive(Delivery("x", (ALERT,), 0))
+    store.observe([Alert(ALERT.labels, 100.0004)])
+    assert pending(store) == [ALERT]
+
+
+def test_an_answered_alert_is_not_looked_at_again_unless_it_begins_anew(store: Store) -> None:
+    store.observe([ALERT])
+    assert store.propose(store.pending()[0], incident()) is not None
+    store.observe([ALERT])
+    assert pending(store) == []
+    again = Alert(ALERT.labels, 200.0)
+    store.observe([again])
+    assert pending(store) == [again]
+
+
+def test_an_alert_that_was_not_active_is_looked_at_again_when_it_is_seen_again(store: Store) -> None:
+    store.observe([ALERT])
+    nothing = incident(action=Action.NONE, state=State.SUPPRESSED)
+    assert store.propose(store.pending()[0], nothing, dropped=True) is not None
+    assert pending(store) == []
+    store.observe([ALERT])
+    assert pending(store) == [ALERT]
+    assert store.propose(store.pending()[0], incident(2, action=Action.NONE, state=State.SUPPRESSED)) is None
+    assert [each.id for each in store.of_run("r")] == ["i1"], "the same decision for the same reason is one row"
+
+
+def test_labels_that_no_database_likes_come_back_as_they_were(store: Store) -> None:
+    hostile = Alert({"remediate": "true", "a": "\x00\ud800'; DROP TABLE alerts;--", "\x00": "\n"}, None)
+    store.observe([hostile])
+    assert pending(store) == [hostile]
+
+
+def test_the_database_itself_refuses_a_second_restart_of_an_attempt(store: Store, tmp_path: Path) -> None:
+    """S1: whatever the code above believes."""
+    waiting = Pending(ALERT, "poll", 1.0, None)
+    assert store.propose(waiting, incident(1)) is not None
+    assert store.propose(waiting, incident(2)) is None
+    assert [each.id for each in store.of_run("r")] == ["i1"]
+    assert store.propose(waiting, incident(3, action=Action.NONE)) is not None
+    engine = open_database(tmp_path)
+    with engine.begin() as connection, pytest.raises(IntegrityError):
+        connection.execute(incidents.update().where(incidents.c.id == "i3").values(action="restart"))
+    engine.dispose()
+
+
+def test_a_state_is_changed_from_the_one_that_was_read_and_from_no_other(store: Store) -> None:
+    store.propose(Pending(ALERT, "poll", 1.0, None), incident())
+    store.move(incident(), State.PREPARING, "first")
+    with pytest.raises(StaleIncident):
+        store.move(incident(), State.PREPARING, "second")
+    [(_, events)] = store.with_events("r")
+    assert [event.detail for event in events] == ["TrainRunFailed by poll", "restart: why", "first"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "counted"),
+    [
+        ({"state": State.PROPOSED}, 1),
+        ({"state": State.IN_DOUBT}, 1),
+        ({"state": State.DONE, "committed": 1.0}, 1),
+        ({"state": State.FAILED, "committed": 1.0}, 1),
+        ({"state": State.ESCALATED, "committed": 1.0}, 1),
+        ({"state": State.ESCALATED}, 0),
+        ({"state": State.ADOPTED}, 0),
+        ({"state": State.ADOPTED, "committed": 1.0}, 0),
+        ({"state": State.SUPPRESSED, "action": Action.NONE}, 0),
+    ],
+)
+def test_the_budget_counts_the_restarts_that_we_made_or_are_about_to_make(
+    store: Store, changes: dict[str, object], counted: int
+) -> None:
+    """S6."""
+    store.propose(Pending(ALERT, "poll", 1.0, None), incident(**changes))
+    assert store.used("r").get("crash", 0) == counted
+    assert store.used("another") == {}
+
+
+def test_only_one_process_may_hold_a_state_folder(tmp_path: Path) -> None:
+    lock = Lock(tmp_path)
+    with pytest.raises(StoreError, match="another remediator"):
+        Lock(tmp_path)
+    lock.release()
+    Lock(tmp_path).release()
+
+
+def test_a_damaged_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"this is no database" * 1000)
+    with pytest.raises(StoreError, match=FILE):
+        open_database(tmp_path)
+    assert (tmp_path / FILE).read_bytes() == b"this is no database" * 1000
+
+
+def test_a_database_of_another_version_is_refused(tmp_path: Path) -> None:
+    open_database(tmp_path).dispose()
+    with sqlite3.connect(tmp_path / FILE) as connection:
+        connection.execute("UPDATE about SET value = '99'")
+    connection.close()
+    with pytest.raises(StoreError, match="schema version 99"):
+        open_database(tmp_path)
+    with pytest.raises(StoreError, match="schema version 99"):
+        open_read_only(tmp_path)
+
+
+def test_the_log_is_read_without_writing(store: Store, tmp_path: Path) -> None:
+    store.propose(Pending(ALERT, "poll", 1.0, None), incident())
+    engine = open_read_only(tmp_path)
+    with engine.connect() as connection:
+        assert connection.execute(sa.select(incidents.c.id)).scalars().all() == ["i1"]
+        with pytest.raises(sa.exc.OperationalError, match="readonly"):
+            connection.execute(incidents.delete())
+    engine.dispose()
