@@ -194,10 +194,14 @@ def test_a_success_is_told_and_a_healthy_run_is_not(world: World) -> None:
 
 @pytest.mark.usefixtures("_all_seen")
 def test_no_rule_fails(world: World) -> None:
-    groups = requests.get(f"{world.prometheus.url}/api/v1/rules", timeout=5).json()["data"]["groups"]
-    rules = [rule for group in groups for rule in group["rules"]]
-    assert len(rules) > 20
-    assert {rule["name"]: rule.get("lastError") for rule in rules if rule["health"] != "ok"} == {}
+    def rules() -> list[dict[str, str]] | None:
+        groups = requests.get(f"{world.prometheus.url}/api/v1/rules", timeout=5).json()["data"]["groups"]
+        found = [rule for group in groups for rule in group["rules"]]
+        return None if any(rule["health"] == "unknown" for rule in found) else found
+
+    evaluated = eventually(rules)
+    assert len(evaluated) > 20
+    assert {rule["name"]: rule.get("lastError") for rule in evaluated if rule["health"] != "ok"} == {}
 
 
 @pytest.mark.usefixtures("_all_seen")
