@@ -98,7 +98,7 @@ def _run(settings: Settings, service: Service, worker: Worker, stop: threading.E
     serving = threading.Thread(target=server.serve_forever, name="http", daemon=True)
     try:
         if settings.port_file is not None:
-            _write_port(settings.port_file, server.server_port)
+            _write_address(settings.port_file, host, server.server_port)
         log.info("listening on %s:%d with policy %s", host, server.server_port, settings.policy)
         worker.start()
         serving.start()
@@ -109,12 +109,15 @@ def _run(settings: Settings, service: Service, worker: Worker, stop: threading.E
             server.shutdown()
         server.server_close()
         worker.stop()
+        if settings.port_file is not None:
+            settings.port_file.unlink(missing_ok=True)
 
 
-def _write_port(path: Path, port: int) -> None:
+def _write_address(path: Path, host: str, port: int) -> None:
+    text = f"[{host}]:{port}\n" if ":" in host else f"{host}:{port}\n"
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_text(f"{port}\n", encoding="ascii")
+        draft.write_text(text, encoding="utf-8")
         draft.replace(path)
     except OSError as error:
         raise ConfigError([f"--web.port-file: {path}: {error.strerror}"]) from None

@@ -61,7 +61,7 @@ def _serving(top: argparse.ArgumentParser) -> None:
         dest="port_file",
         type=Path,
         metavar="FILE",
-        help="write the port that was bound into this file",
+        help="a file that holds the address really bound, as HOST:PORT, while the remediator runs",
     )
     group.add_argument(
         "--webhook-token-file",
@@ -91,7 +91,11 @@ def _serving(top: argparse.ArgumentParser) -> None:
         help="the run records, where the remediator sees them: completed attempts are left alone, restarts announced",
     )
     group.add_argument(
-        "--log-level", choices=("debug", "info", "warning", "error"), default="info", help="default %(default)s"
+        "--log.level",
+        dest="log_level",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+        help="default %(default)s",
     )
 
 
@@ -117,16 +121,16 @@ def _drivers(top: argparse.ArgumentParser) -> None:
 
 
 def _timing(top: argparse.ArgumentParser) -> None:
-    group = top.add_argument_group("timing, in seconds")
+    group = top.add_argument_group("timing", "Durations are seconds, or carry a unit: 500ms, 5s, 1m, 1h.")
     for flag, default, text in (
-        ("--poll-interval", 5.0, "between two looks at Alertmanager"),
-        ("--busy-interval", 1.0, "between two looks at the scheduler while a restart is under way"),
-        ("--http-timeout", 5.0, "for Prometheus, Alertmanager and the local launcher"),
-        ("--slurm-timeout", 20.0, "for one call of squeue or scontrol; after that its effect is in doubt"),
-        ("--doubt-window", 60.0, "during which a call that is in doubt is not repeated"),
-        ("--verify-timeout", 1800.0, "from the new start until its step must have passed the old one"),
+        ("--poll-interval", "5s", "between two looks at Alertmanager"),
+        ("--busy-interval", "1s", "between two looks at the scheduler while a restart is under way"),
+        ("--http-timeout", "5s", "for Prometheus, Alertmanager and the local launcher"),
+        ("--slurm-timeout", "20s", "for one call of squeue or scontrol; after that its effect is in doubt"),
+        ("--doubt-window", "60s", "during which a call that is in doubt is not repeated"),
+        ("--verify-timeout", "30m", "from the new start until its step must have passed the old one"),
     ):
-        group.add_argument(flag, type=float, default=default, metavar="SECONDS", help=f"{text}, default %(default)g")
+        group.add_argument(flag, default=default, metavar="DURATION", help=f"{text}, default %(default)s")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

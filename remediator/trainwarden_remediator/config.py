@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import pwd
+import re
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -15,6 +16,8 @@ from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.problems import problems_of
 
 _MAX_TOKEN_BYTES = 4096
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h)?", re.ASCII)
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def _http_url(text: str) -> str:
@@ -34,9 +37,17 @@ def _address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _seconds(text: str) -> float:
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        message = f"{text!r}: expected a number of seconds, or one with a unit: 500ms, 5s, 1m, 1h"
+        raise ValueError(message)
+    return float(match[1]) * _UNITS[match[2] or "s"]
+
+
 Url = Annotated[str, AfterValidator(_http_url)]
 Address = Annotated[tuple[str, int], BeforeValidator(_address)]
-Seconds = Annotated[float, Field(gt=0, le=7 * 86400, allow_inf_nan=False)]
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=7 * 86400)]
 
 
 class Settings(BaseModel):

@@ -78,7 +78,7 @@ class Process:
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"http://127.0.0.1:{self._port_file.read_text().strip()}"
+        return f"http://{self._port_file.read_text().strip()}"
 
     def kill(self) -> None:
         """Kill -9."""
@@ -113,7 +113,8 @@ class Process:
             timeout=10,
         )
         assert answer.status_code == 200, answer.text
-        return answer.json()
+        found: list[dict[str, Any]] = answer.json()
+        return found
 
     def incident(self, *states: str) -> dict[str, Any]:
         """The newest incident, as soon as it is in one of these states."""
@@ -122,7 +123,8 @@ class Process:
             found = self.incidents()
             return found[-1] if found and found[-1]["state"] in states else None
 
-        return until(newest, f"an incident in {states}")
+        found: dict[str, Any] = until(newest, f"an incident in {states}")
+        return found
 
     def metrics(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
         """Every sample of /metrics, parsed by Prometheus' own library."""

@@ -206,7 +206,8 @@ def _vector(world: World) -> dict[str, Any]:
         ("training_run_state", {"state": state}, float(state == attempt.state))
         for state in ("pending", "running", "succeeded", "failed", "cancelled")
     ]
-    result = [
-        {"metric": {"__name__": name, **target, **labels}, "value": [1.0, str(value)]} for name, labels, value in series
-    ]
+    result: list[dict[str, Any]] = []
+    for name, labels, value in series:
+        metric: dict[str, str] = {**target, **labels, "__name__": name}
+        result.append({"metric": metric, "value": [1.0, str(value)]})
     return {"status": "success", "data": {"resultType": "vector", "result": result}}

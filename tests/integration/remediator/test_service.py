@@ -6,6 +6,8 @@ import json
 import signal
 import sqlite3
 import subprocess
+from functools import partial
+from pathlib import Path
 
 import pytest
 import requests
@@ -110,7 +112,7 @@ def test_the_budget_holds_across_restarts_of_the_remediator_and_then_somebody_is
     for number in range(2):
         remediator.start()
         world.alert()
-        until(lambda expected=number + 1: len(world.starts) == expected, f"restart {number + 1}")
+        until(partial(_has_starts, world, number + 1), f"restart {number + 1}")
         remediator.kill()
     remediator.start()
     world.alert()
@@ -121,6 +123,10 @@ def test_the_budget_holds_across_restarts_of_the_remediator_and_then_somebody_is
     assert remediator.metric("escalation_info", **labels, reason=incident["reason"]) == 1
     world.restart("by hand", 2)  # a person has started it again: the page is over
     until(lambda: remediator.metric("escalation_info", **labels, reason=incident["reason"]) is None, "the page to end")
+
+
+def _has_starts(world: World, count: int) -> bool:
+    return len(world.starts) == count
 
 
 def test_the_webhook_says_what_is_wrong_with_a_bad_request(remediator: Process, world: World) -> None:
@@ -225,6 +231,7 @@ def test_a_second_remediator_on_the_same_state_is_refused(remediator: Process) -
 def test_a_signal_ends_it_cleanly(remediator: Process, number: int, status: int) -> None:
     remediator.start()
     assert remediator.stop(number) == status
+    assert not Path(remediator.flags["--web.port-file"]).exists()
     assert "Traceback" not in (remediator.folder / "log").read_text()
 
 

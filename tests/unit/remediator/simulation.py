@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import sqlalchemy as sa
+
 from trainwarden_remediator.database import open_database
 from trainwarden_remediator.drivers.driver import Answer, Job, Outcome, Reading, Standing, Subject
 from trainwarden_remediator.evidence import Evidence, Run
@@ -237,7 +239,8 @@ class FakeDriver:
         outcome = apply()
         if fault == "twice":
             apply()
-        self.down = self.down or fault == "lost reply, then down"
+        if fault == "lost reply, then down":
+            self.down = True
         if fault.startswith("lost reply"):
             return Answer(Outcome.UNCLEAR, "no answer")
         if fault == "said yes, did nothing":
@@ -251,6 +254,7 @@ class Simulation:
     def __init__(self, folder: Path, *, two_phase: bool, policy: str | Policy = "default") -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
+        self._engine: sa.Engine | None = None
         self._policy = load_policy(policy) if isinstance(policy, str) else policy
         self.clock = FakeClock()
         self.cluster = Cluster(two_phase, self.clock)
@@ -266,7 +270,7 @@ class Simulation:
 
     def restart(self) -> None:
         """A new process on the old database."""
-        if hasattr(self, "_engine"):
+        if self._engine is not None:
             self._engine.dispose()
         self._engine = open_database(self._folder)
         self.store = Store(self._engine, self.clock, self._point)
@@ -286,7 +290,8 @@ class Simulation:
 
     def close(self) -> None:
         """Let go of the database."""
-        self._engine.dispose()
+        if self._engine is not None:
+            self._engine.dispose()
 
     def _point(self, name: str) -> None:
         self.points.append(name)

@@ -18,7 +18,7 @@ from trainwarden_remediator.decide import (
     stale,
     untouchable,
 )
-from trainwarden_remediator.drivers.driver import Absent, Job, Standing
+from trainwarden_remediator.drivers.driver import Absent, Job, Reading, Standing
 from trainwarden_remediator.evidence import Run
 from trainwarden_remediator.incident import MODES, Action, Alert
 from trainwarden_remediator.policy import Backoff, Implementation, Policy, load_policy
@@ -208,7 +208,7 @@ def test_an_alert_counts_only_for_the_attempt_that_is_the_present_one(
         (replace(JOB, refusal="not yours"), Refuse),
     ],
 )
-def test_only_this_start_of_a_job_that_is_ours_may_be_touched(reading: object, expected: type | None) -> None:
+def test_only_this_start_of_a_job_that_is_ours_may_be_touched(reading: Reading, expected: type | None) -> None:
     """S4, and the job's own mark against forged records."""
     verdict = untouchable("run-1", 2, reading)
     assert verdict is None if expected is None else isinstance(verdict, expected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
     made: list[Simulation] = []
     numbers = count()
 
-    def build(**options: object) -> Simulation:
+    def build(**options: Any) -> Simulation:
         made.append(Simulation(tmp_path / str(next(numbers)), **options))
         return made[-1]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trainwarden_remediator.receive import BadBody, read_delivery
 
-ALERT = {
+ALERT: dict[str, Any] = {
     "status": "firing",
     "labels": {"alertname": "TrainRunFailed", "run_id": "r", "remediate": "true"},
     "startsAt": "2027-01-02T03:04:05.123456789Z",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -21,8 +22,8 @@ from trainwarden_remediator.store import Pending, StaleIncident, Store
 ALERT = Alert({"alertname": "TrainRunFailed", "run_id": "r", "attempt": "0", "remediate": "true"}, 100.0)
 
 
-def incident(number: int = 1, **changes: object) -> Incident:
-    values: dict[str, object] = {
+def incident(number: int = 1, **changes: Any) -> Incident:
+    values: dict[str, Any] = {
         "id": f"i{number}",
         "run_id": "r",
         "attempt": 0,
@@ -160,7 +161,7 @@ def test_a_state_is_changed_from_the_one_that_was_read_and_from_no_other(store: 
     ],
 )
 def test_the_budget_counts_the_restarts_that_we_made_or_are_about_to_make(
-    store: Store, changes: dict[str, object], counted: int
+    store: Store, changes: dict[str, Any], counted: int
 ) -> None:
     """S6."""
     store.propose(Pending(ALERT, "poll", 1.0, None), incident(**changes))
