@@ -1,0 +1,43 @@
+"""The labels that each alert must carry, unless a scenario says otherwise."""
+
+from __future__ import annotations
+
+from tests.rules.promtool import Alert
+
+IDENTITY = {"run_id": "r1", "job_id": "41", "attempt": "0", "scheduler": "slurm", "node": "n1"}
+HANG = {"severity": "critical", "error_type": "hang"}
+
+
+def failed(**labels: str) -> Alert:
+    return "TrainRunFailed", {
+        **IDENTITY,
+        "severity": "critical",
+        "failure_mode": "crash",
+        "remediate": "true",
+        **labels,
+    }
+
+
+def timed_out(**labels: str) -> Alert:
+    ours = {"failure_mode": "timeout", "subsystem": "monitoring", "remediate": "true"}
+    return "TrainRunTimedOut", {**IDENTITY, **HANG, **ours, **labels}
+
+
+def stalled(**labels: str) -> Alert:
+    ours = {"failure_mode": "stall", "subsystem": "distributed", "remediate": "true"}
+    return "TrainRunStalled", {**IDENTITY, **HANG, **ours, **labels}
+
+
+def never_started(**labels: str) -> Alert:
+    ours = {"severity": "warning", "failure_mode": "timeout", "remediate": "false"}
+    return "TrainRunNeverStarted", {**IDENTITY, **ours, **labels}
+
+
+def degraded(**labels: str) -> Alert:
+    ours = {"severity": "warning", "failure_mode": "stall", "remediate": "false"}
+    return "TrainRunDegraded", {**IDENTITY, **ours, **labels}
+
+
+def succeeded(**labels: str) -> Alert:
+    ours = {"severity": "info", "failure_mode": "success", "remediate": "false"}
+    return "TrainRunSucceeded", {**IDENTITY, **ours, **labels}
