@@ -71,24 +71,19 @@ def collect_once(collection: Collection) -> int:
 
 def serve(collection: Collection, flags: dict[str, Any]) -> int:
     """Serve until a signal comes."""
-    done = threading.Event()
-    received: list[int] = []
-
-    def end(number: int, _frame: object) -> None:
-        received.append(number)
-        done.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    # Waited for, not handled: the kernel may give a signal to any thread, and a handler runs only once the main thread
+    # comes back from a wait that the signal did not interrupt. Blocked first, so that every thread inherits it.
+    signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     with open_server(collection, flags) as server, port_file(flags["web.port_file"], server.bound):
         collection.start()
         threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
         log.info("serving %s on %s", flags["web.telemetry_path"], server.bound)
-        done.wait()
+        received = signal.sigwait(signals)
         collection.stop()
         server.shutdown()
-    log.info("ended by %s", signal.Signals(received[0]).name)
-    return INTERRUPTED if received[0] == signal.SIGINT else FINE
+    log.info("ended by %s", signal.Signals(received).name)
+    return INTERRUPTED if received == signal.SIGINT else FINE
 
 
 def runs_collector(flags: dict[str, Any]) -> RunsCollector:
