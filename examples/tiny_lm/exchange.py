@@ -74,12 +74,15 @@ class Hub:
     def _greet(self, peer: "Connection", step: int, world: int) -> None:
         try:
             rank = int(peer.receive(1, step)[0])
+            if not 0 < rank < world or rank in self._peers:
+                raise ValueError(f"a peer says that it is rank {rank} of {world}, which is not awaited")
         except ConnectionError:
             # It comes again: what lies in between was up before we were.
             peer.close()
             return
-        if not 0 < rank < world or rank in self._peers:
-            raise ValueError(f"a peer says that it is rank {rank} of {world}, which is not awaited")
+        except ValueError:
+            peer.close()
+            raise
         peer.name = f"rank {rank}"
         peer.send(np.zeros(1, np.float32), step)
         self._peers[rank] = peer

@@ -1,6 +1,7 @@
 """A checkpoint is complete, incomplete or unverifiable, and says why."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,21 +11,21 @@ from trainwarden.record import Checkpoint
 
 
 @pytest.fixture
-def npz(tmp_path):
+def npz(tmp_path: Path) -> Path:
     path = tmp_path / "step-10.npz"
     np.savez(path, weights=np.arange(1000))
     return path
 
 
-def test_a_file_of_its_recorded_size_is_complete(npz):
+def test_a_file_of_its_recorded_size_is_complete(npz: Path) -> None:
     assert verify(npz, npz.stat().st_size).answer == "complete"
 
 
-def test_without_a_recorded_size_it_is_unverifiable(npz):
+def test_without_a_recorded_size_it_is_unverifiable(npz: Path) -> None:
     assert verify(npz).answer == "unverifiable"
 
 
-def test_a_truncated_file_is_incomplete_with_or_without_a_recorded_size(npz):
+def test_a_truncated_file_is_incomplete_with_or_without_a_recorded_size(npz: Path) -> None:
     whole = npz.stat().st_size
     os.truncate(npz, whole // 2)
     assert verify(npz, whole).answer == "incomplete"
@@ -33,19 +34,19 @@ def test_a_truncated_file_is_incomplete_with_or_without_a_recorded_size(npz):
     assert "zip" in said.evidence
 
 
-def test_right_size_and_wrong_content_is_incomplete(npz):
+def test_right_size_and_wrong_content_is_incomplete(npz: Path) -> None:
     size = npz.stat().st_size
     npz.write_bytes(b"\0" * size)
     assert verify(npz, size).answer == "incomplete"
 
 
-def test_an_old_pt_file_is_judged_by_its_size_alone(tmp_path):
+def test_an_old_pt_file_is_judged_by_its_size_alone(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     path.write_bytes(b"\x80\x02pickled")
     assert verify(path, 9).answer == "complete"
 
 
-def test_a_folder_has_the_size_of_all_its_files(tmp_path):
+def test_a_folder_has_the_size_of_all_its_files(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "one").write_bytes(b"12345")
     (tmp_path / "a" / "b" / "two").write_bytes(b"123")
@@ -56,14 +57,14 @@ def test_a_folder_has_the_size_of_all_its_files(tmp_path):
     assert verify(tmp_path / "a", 8).answer == "incomplete"
 
 
-def test_what_is_empty_or_absent_is_incomplete(tmp_path):
+def test_what_is_empty_or_absent_is_incomplete(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     (tmp_path / "folder").mkdir()
     answers = [verify(tmp_path / name).answer for name in ("empty", "folder", "absent")]
     assert answers == ["incomplete"] * 3
 
 
-def test_a_complete_one_is_chosen_before_a_newer_unverifiable_one(npz, tmp_path):
+def test_a_complete_one_is_chosen_before_a_newer_unverifiable_one(npz: Path, tmp_path: Path) -> None:
     newer = tmp_path / "newer"
     newer.write_bytes(b"x")
     unproven, proven = Checkpoint(str(newer)), Checkpoint(str(npz), size_bytes=npz.stat().st_size)

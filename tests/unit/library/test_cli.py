@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -14,24 +15,31 @@ from trainwarden.sentinels import record_failure
 from trainwarden.taxonomy import FAILURES
 
 
-def test_the_version_is_the_packages(capsys):
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(["--version"])
     assert end.value.code == 0
     assert capsys.readouterr().out == f"trainwarden {trainwarden.__version__}\n"
 
 
-def test_up_gets_everything_after_its_name_and_its_status_is_the_commands(monkeypatch):
-    seen = []
+def test_up_gets_everything_after_its_name_and_its_status_is_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
     fake = types.ModuleType("trainwarden.stack.up")
-    fake.main = lambda argv: seen.append(argv) or 7
+
+    def up(argv: list[str]) -> int:
+        seen.append(argv)
+        return 7
+
+    monkeypatch.setattr(fake, "main", up, raising=False)
     monkeypatch.setitem(sys.modules, "trainwarden.stack.up", fake)
     argv = ["up", "--run-id", "x", "--", "python", "t.py", "--", "--help"]
     assert cli.main(argv) == 7
     assert seen == [argv[1:]]
 
 
-def test_a_missing_package_is_named_with_the_extra_that_brings_it(monkeypatch, capsys):
+def test_a_missing_package_is_named_with_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setitem(sys.modules, "trainwarden.stack.up", None)
     assert cli.main(["up"]) == 2
     said = capsys.readouterr().err
@@ -40,36 +48,36 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(monkeypatch, c
 
 
 @pytest.mark.parametrize("argv", [[], ["no-such-command"], ["--no-such-option"]])
-def test_misuse_is_status_2(argv, capsys):
+def test_misuse_is_status_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     try:
         status = cli.main(argv)
     except SystemExit as end:
-        status = end.code
+        status = int(end.code or 0)
     assert status == 2
     assert capsys.readouterr().err
 
 
-def test_other_names_are_looked_up_among_what_is_installed(monkeypatch):
+def test_other_names_are_looked_up_among_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = types.SimpleNamespace(load=lambda: len)
 
-    def entry_points(*, group, name):
+    def entry_points(*, group: str, name: str) -> list[types.SimpleNamespace]:
         return [entry] if (group, name) == ("trainwarden.commands", "added") else []
 
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     assert cli.main(["added", "a", "b", "c"]) == 3
 
 
-def test_an_interrupt_is_status_130(monkeypatch):
-    def interrupted(_argv):
+def test_an_interrupt_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_argv: list[str]) -> int:
         raise KeyboardInterrupt
 
     fake = types.ModuleType("trainwarden.stack.up")
-    fake.main = interrupted
+    monkeypatch.setattr(fake, "main", interrupted, raising=False)
     monkeypatch.setitem(sys.modules, "trainwarden.stack.up", fake)
     assert cli.main(["up"]) == 130
 
 
-def test_runs_are_listed_with_what_their_records_say(tmp_path, capsys):
+def test_runs_are_listed_with_what_their_records_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("broken", "failed", "foreign"):
         (tmp_path / name).mkdir()
     (tmp_path / "broken" / "metadata.json").write_text("{")
@@ -84,7 +92,7 @@ def test_runs_are_listed_with_what_their_records_say(tmp_path, capsys):
     assert lines[3][:5] == ["foreign", "running", "train", "2", "5/9"]
 
 
-def test_a_runs_folder_that_is_not_there_is_status_2(tmp_path, capsys):
+def test_a_runs_folder_that_is_not_there_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(["runs", "--runs-dir", str(tmp_path / "absent")])
     assert end.value.code == 2

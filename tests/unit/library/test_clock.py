@@ -19,17 +19,17 @@ _MOMENT = 1754335425.0  # 2025-08-04 19:23:45 UTC
         "2025-08-04T14:53:45-0430",
     ],
 )
-def test_every_spelling_of_a_moment_reads_as_that_moment(text):
+def test_every_spelling_of_a_moment_reads_as_that_moment(text: str) -> None:
     assert from_iso(text) == _MOMENT
 
 
 @pytest.mark.parametrize(
     "text", ["", "yesterday", "2025-13-01T00:00:00Z", "2025-08-04", "1754335425", "٢٠٢٥-08-04T19:23:45Z" + "x"]
 )
-def test_what_is_no_time_reads_as_none(text):
+def test_what_is_no_time_reads_as_none(text: str) -> None:
     assert from_iso(text) is None
 
 
-def test_a_written_time_has_microseconds_and_z_and_reads_back():
+def test_a_written_time_has_microseconds_and_z_and_reads_back() -> None:
     assert to_iso(_MOMENT + 0.25) == "2025-08-04T19:23:45.250000Z"
     assert from_iso(to_iso(_MOMENT + 0.25)) == _MOMENT + 0.25

@@ -1,12 +1,15 @@
 """Every end leaves the right record: real processes, real signals."""
 
 import signal
+import subprocess
+from typing import Any
 
 import pytest
 
+from tests.unit.library.looking import read_sentinel, read_snapshot
+from tests.unit.library.processes import Script, line
 from trainwarden.document import Unreadable
-from trainwarden.sentinels import announce_restart, read_sentinel
-from trainwarden.snapshot import read_snapshot
+from trainwarden.sentinels import announce_restart
 
 KEY = "local:77:0"
 
@@ -27,14 +30,14 @@ WITHOUT = """
 STYLES = pytest.mark.parametrize("style", [pytest.param(WITH, id="with"), pytest.param(WITHOUT, id="without with")])
 
 
-def _end(script, style, end, **environment):
+def _end(script: Script, style: str, end: str, **environment: str) -> "tuple[subprocess.CompletedProcess[str], Any]":
     done = script.run(style.format(end=end), **environment)
-    return done, read_snapshot(script.runs / "r")
+    return done, read_snapshot(script.folder)
 
 
 @STYLES
 @pytest.mark.parametrize("end", ["pass", "sys.exit()", "sys.exit(0)"])
-def test_a_normal_end_is_success(script, style, end):
+def test_a_normal_end_is_success(script: Script, style: str, end: str) -> None:
     done, record = _end(script, style, end)
     assert (done.returncode, record.state, record.metadata.status) == (0, "succeeded", "succeeded")
     assert record.metadata.phase == "done"
@@ -44,7 +47,7 @@ def test_a_normal_end_is_success(script, style, end):
 
 
 @STYLES
-def test_an_exception_is_a_failure_with_its_message_trace_and_hint(script, style):
+def test_an_exception_is_a_failure_with_its_message_trace_and_hint(script: Script, style: str) -> None:
     done, record = _end(script, style, 'raise FloatingPointError("loss is NaN at step 3")')
     assert done.returncode == 1
     assert "FloatingPointError: loss is NaN at step 3" in done.stderr
@@ -65,45 +68,47 @@ def test_an_exception_is_a_failure_with_its_message_trace_and_hint(script, style
     ("code", "status", "slug"),
     [("1", 1, "nonzero_exit"), ("93", 93, "launcher_stop"), ("'no data'", 1, "nonzero_exit")],
 )
-def test_an_exit_status_is_a_failure_that_keeps_it(script, style, code, status, slug):
+def test_an_exit_status_is_a_failure_that_keeps_it(
+    script: Script, style: str, code: str, status: int, slug: str
+) -> None:
     done, record = _end(script, style, f"sys.exit({code})")
     assert done.returncode == status
     assert (record.state, record.error.failure, record.error.exit_code) == ("failed", slug, status)
 
 
 @STYLES
-def test_an_interrupt_is_a_cancellation(script, style):
+def test_an_interrupt_is_a_cancellation(script: Script, style: str) -> None:
     _, record = _end(script, style, "os.kill(os.getpid(), signal.SIGINT); time.sleep(30)")
     assert (record.state, record.metadata.reason, record.error) == ("cancelled", "SIGINT", None)
 
 
 @STYLES
-def test_sigterm_is_a_cancellation_and_still_kills(script, style):
+def test_sigterm_is_a_cancellation_and_still_kills(script: Script, style: str) -> None:
     done, record = _end(script, style, "os.kill(os.getpid(), signal.SIGTERM); time.sleep(30)")
     assert done.returncode == -signal.SIGTERM
     assert (record.state, record.metadata.reason, record.error) == ("cancelled", "SIGTERM", None)
     assert record.progress.step == 3
 
 
-def test_sigterm_of_an_announced_restart_is_a_cancellation_for_that_reason(script):
-    announce_restart(script.runs / "r", KEY, "stalled", "intent-1")
+def test_sigterm_of_an_announced_restart_is_a_cancellation_for_that_reason(script: Script) -> None:
+    announce_restart(script.folder, KEY, "stalled", "intent-1")
     _, record = _end(script, WITH, "os.kill(os.getpid(), signal.SIGTERM); time.sleep(30)", TRAINWARDEN_ATTEMPT_KEY=KEY)
     assert (record.state, record.metadata.reason) == ("cancelled", "restart")
 
 
-def test_an_announcement_for_another_attempt_is_none_for_this_one(script):
-    announce_restart(script.runs / "r", "local:76:0", "stalled", "intent-1")
+def test_an_announcement_for_another_attempt_is_none_for_this_one(script: Script) -> None:
+    announce_restart(script.folder, "local:76:0", "stalled", "intent-1")
     _, record = _end(script, WITH, "os.kill(os.getpid(), signal.SIGTERM); time.sleep(30)", TRAINWARDEN_ATTEMPT_KEY=KEY)
     assert record.metadata.reason == "SIGTERM"
 
 
-def test_a_connection_that_breaks_because_of_an_announced_restart_is_no_failure(script):
-    announce_restart(script.runs / "r", KEY, "stalled", "intent-1")
+def test_a_connection_that_breaks_because_of_an_announced_restart_is_no_failure(script: Script) -> None:
+    announce_restart(script.folder, KEY, "stalled", "intent-1")
     _, record = _end(script, WITH, "raise ConnectionResetError(104, 'reset')", TRAINWARDEN_ATTEMPT_KEY=KEY)
     assert (record.state, record.metadata.reason, record.error) == ("cancelled", "restart", None)
 
 
-def test_a_rank_that_is_ended_because_another_failed_does_not_turn_failure_into_cancellation(script):
+def test_a_rank_that_is_ended_because_another_failed_does_not_turn_failure_into_cancellation(script: Script) -> None:
     other = """
         import trainwarden
         with trainwarden.run("r"):
@@ -112,41 +117,41 @@ def test_a_rank_that_is_ended_because_another_failed_does_not_turn_failure_into_
     first = script.start(
         WITH.format(end="print('ready', flush=True); time.sleep(30)"), TRAINWARDEN_ATTEMPT_KEY=KEY, WORLD_SIZE="2"
     )
-    assert first.stdout.readline() == "ready\n"
+    assert line(first.stdout) == "ready\n"
     script.run(other, TRAINWARDEN_ATTEMPT_KEY=KEY, RANK="1", WORLD_SIZE="2")
     first.terminate()
     first.wait()
-    record = read_snapshot(script.runs / "r")
+    record = read_snapshot(script.folder)
     assert (record.metadata.status, record.metadata.reason) == ("failed", "on the other rank")
     assert (record.error.rank, record.error.error_type) == (1, "host_oom")
 
 
-def test_success_of_rank_0_does_not_hide_the_failure_of_another(script):
+def test_success_of_rank_0_does_not_hide_the_failure_of_another(script: Script) -> None:
     record_failure = f"""
         from pathlib import Path
         from trainwarden.sentinels import record_failure
         from trainwarden.taxonomy import FAILURES
-        record_failure(Path({str(script.runs / "r")!r}), key={KEY!r}, failure=FAILURES["killed"], message="gone")
+        record_failure(Path({str(script.folder)!r}), key={KEY!r}, failure=FAILURES["killed"], message="gone")
     """
     script.run(record_failure)
     _, record = _end(script, WITH, "pass", TRAINWARDEN_ATTEMPT_KEY=KEY)
     assert (record.metadata.status, record.completion) == ("failed", None)
 
 
-def test_other_ranks_write_neither_metadata_nor_progress(script):
+def test_other_ranks_write_neither_metadata_nor_progress(script: Script) -> None:
     done, _ = _end(script, WITH, "pass", RANK="1", WORLD_SIZE="2")
     assert done.returncode == 0
-    assert sorted(path.name for path in (script.runs / "r").iterdir()) == ["ranks"]
+    assert sorted(path.name for path in (script.folder).iterdir()) == ["ranks"]
     assert script.read("ranks/1.json")["step"] == 3
 
 
-def test_kill_9_leaves_no_false_success(script):
+def test_kill_9_leaves_no_false_success(script: Script) -> None:
     _, record = _end(script, WITH, "os.kill(os.getpid(), signal.SIGKILL)")
     assert (record.state, record.completion, record.error) == ("running", None, None)
     assert record.metadata.end_time is None
 
 
-def test_the_handler_that_was_there_before_is_called_and_decides(script):
+def test_the_handler_that_was_there_before_is_called_and_decides(script: Script) -> None:
     done = script.run("""
         import os, signal, trainwarden
         seen = []
@@ -159,11 +164,11 @@ def test_the_handler_that_was_there_before_is_called_and_decides(script):
         print(signal.getsignal(signal.SIGTERM).__name__)
     """)
     assert done.stdout == "['saved']\n<lambda>\n"
-    record = read_snapshot(script.runs / "r")
+    record = read_snapshot(script.folder)
     assert (record.state, record.metadata.reason, record.progress.step) == ("cancelled", "SIGTERM", 2)
 
 
-def test_an_exit_that_somebody_caught_is_no_end(script):
+def test_an_exit_that_somebody_caught_is_no_end(script: Script) -> None:
     done = script.run("""
         import sys, trainwarden
         trainwarden.run("r")
@@ -174,10 +179,10 @@ def test_an_exit_that_somebody_caught_is_no_end(script):
         trainwarden.step(1)
     """)
     assert done.returncode == 0
-    assert read_snapshot(script.runs / "r").state == "succeeded"
+    assert read_snapshot(script.folder).state == "succeeded"
 
 
-def test_hooks_are_gone_after_the_run(script):
+def test_hooks_are_gone_after_the_run(script: Script) -> None:
     done = script.run("""
         import signal, sys, trainwarden
         before = (sys.exit, sys.excepthook, signal.getsignal(signal.SIGTERM))
@@ -188,7 +193,7 @@ def test_hooks_are_gone_after_the_run(script):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_signal_handler_that_calls_back_in_does_not_block(script):
+def test_a_signal_handler_that_calls_back_in_does_not_block(script: Script) -> None:
     done = script.run("""
         import signal, trainwarden
         run = trainwarden.run("r")
@@ -209,19 +214,19 @@ def test_a_signal_handler_that_calls_back_in_does_not_block(script):
         run.step(10**7)
     """)
     assert done.returncode == 0, done.stderr
-    record = read_snapshot(script.runs / "r")
+    record = read_snapshot(script.folder)
     assert (record.state, record.progress.step) == ("succeeded", 10**7)
 
 
-def test_a_million_character_message_and_a_deep_recursion_are_recorded(script):
+def test_a_million_character_message_and_a_deep_recursion_are_recorded(script: Script) -> None:
     _, record = _end(script, WITH, "raise ValueError('x' * 10**6)")
     assert len(record.error.message) <= 4000
     _, record = _end(script, WITH, "f = lambda: f(); f()", TRAINWARDEN_RUN_ID="r")
     assert record.error.exception_type == "RecursionError"
-    assert not isinstance(read_sentinel(script.runs / "r" / "_error"), Unreadable)
+    assert not isinstance(read_sentinel(script.folder / "_error"), Unreadable)
 
 
-def test_an_end_without_memory_is_still_recorded(script):
+def test_an_end_without_memory_is_still_recorded(script: Script) -> None:
     """The limit falls in mid-training: from then on nothing large can be had, and no module loaded."""
     end = """
         import resource
@@ -236,14 +241,14 @@ def test_an_end_without_memory_is_still_recorded(script):
 
 
 @pytest.mark.parametrize("how", ["os.fork()", "multiprocessing"])
-def test_a_forked_child_writes_nothing_whatever_it_does(script, how):
+def test_a_forked_child_writes_nothing_whatever_it_does(script: Script, how: str) -> None:
     child = {
         "os.fork()": "pid = os.fork()\n    if pid == 0: work(); raise RuntimeError\n    os.waitpid(pid, 0)",
         "multiprocessing": "p = multiprocessing.get_context('fork').Process(target=work); p.start(); p.join()",
     }[how]
     done = script.run(
         "import multiprocessing, os, trainwarden\n"
-        "def work():\n"
+        "def work() -> None:\n"
         "    trainwarden.step(999); run.step(999); run.phase('eval'); run.checkpoint_saved('/x', 999)\n"
         "with trainwarden.run('r') as run:\n"
         "    run.step(1)\n"
@@ -251,7 +256,7 @@ def test_a_forked_child_writes_nothing_whatever_it_does(script, how):
         "    run.step(2)\n"
     )
     assert done.returncode == 0, done.stderr
-    record = read_snapshot(script.runs / "r")
+    record = read_snapshot(script.folder)
     assert (record.state, record.progress.step, record.error, record.progress.checkpoint) == (
         "succeeded",
         2,
@@ -260,7 +265,7 @@ def test_a_forked_child_writes_nothing_whatever_it_does(script, how):
     )
 
 
-def test_a_forked_child_dies_of_sigterm_without_a_word(script):
+def test_a_forked_child_dies_of_sigterm_without_a_word(script: Script) -> None:
     done = script.run("""
         import os, signal, time, trainwarden
         with trainwarden.run("r") as run:
@@ -275,10 +280,10 @@ def test_a_forked_child_dies_of_sigterm_without_a_word(script):
             print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     """)
     assert done.stdout == f"{-signal.SIGTERM}\n"
-    assert read_snapshot(script.runs / "r").state == "succeeded"
+    assert read_snapshot(script.folder).state == "succeeded"
 
 
-def test_a_signal_during_the_last_word_does_not_lose_it(script):
+def test_a_signal_during_the_last_word_does_not_lose_it(script: Script) -> None:
     done = script.run("""
         import os, signal, threading, time, trainwarden
         from trainwarden import recorder
@@ -293,5 +298,5 @@ def test_a_signal_during_the_last_word_does_not_lose_it(script):
         time.sleep(30)
     """)
     assert done.returncode == -signal.SIGTERM
-    assert read_snapshot(script.runs / "r").state == "succeeded"
-    assert (script.runs / "r" / "_complete").exists()
+    assert read_snapshot(script.folder).state == "succeeded"
+    assert (script.folder / "_complete").exists()

@@ -1,6 +1,7 @@
 """Runs and attempts have names that cannot be mistaken, and cannot escape their folder."""
 
 import os
+from typing import Any
 
 import pytest
 
@@ -17,14 +18,14 @@ from trainwarden.identity import (
 
 
 @pytest.mark.parametrize("run_id", ["a", "llama-3.1_8B", "0", "x" * 128, "a.b"])
-def test_ordinary_names_are_run_ids(run_id):
+def test_ordinary_names_are_run_ids(run_id: Any) -> None:
     assert check_run_id(run_id) == run_id
 
 
 @pytest.mark.parametrize(
     "run_id", ["", "a/b", "..", "a..b", ".hidden", "-x", "a b", "a\n", "a\x00", "é", "x" * 129, None, 7]
 )
-def test_a_name_that_could_leave_the_folder_or_confuse_a_reader_is_refused_and_shown(run_id):
+def test_a_name_that_could_leave_the_folder_or_confuse_a_reader_is_refused_and_shown(run_id: Any) -> None:
     with pytest.raises(InvalidRunId) as refusal:
         check_run_id(run_id)
     assert repr(run_id)[:60] in str(refusal.value)
@@ -32,7 +33,7 @@ def test_a_name_that_could_leave_the_folder_or_confuse_a_reader_is_refused_and_s
 
 
 @pytest.mark.parametrize("text", ["slurm:12345:0", "local:123-456:7", "slurm:12_3:2", "ray:raysubmit_x1:0"])
-def test_a_key_reads_back_as_it_is_written(text):
+def test_a_key_reads_back_as_it_is_written(text: str) -> None:
     assert str(AttemptKey.parse(text)) == text
 
 
@@ -40,34 +41,34 @@ def test_a_key_reads_back_as_it_is_written(text):
     "text",
     ["", "slurm", "slurm:1", "slurm:1:", "slurm::0", "slurm:1:-1", "slurm:1:x", "a b:1:0", "slurm:1/2:0", "slurm:1:²"],
 )
-def test_what_is_no_key_is_refused(text):
+def test_what_is_no_key_is_refused(text: str) -> None:
     with pytest.raises(InvalidAttemptKey):
         AttemptKey.parse(text)
 
 
-def test_a_launchers_key_wins_over_the_scheduler():
+def test_a_launchers_key_wins_over_the_scheduler() -> None:
     environ = {"TRAINWARDEN_ATTEMPT_KEY": "local:7:3", "SLURM_JOB_ID": "99"}
     assert str(current_attempt_key(environ)) == "local:7:3"
 
 
-def test_a_slurm_requeue_keeps_the_job_and_raises_the_generation():
+def test_a_slurm_requeue_keeps_the_job_and_raises_the_generation() -> None:
     first = current_attempt_key({"SLURM_JOB_ID": "99"})
     second = current_attempt_key({"SLURM_JOB_ID": "99", "SLURM_RESTART_COUNT": "1"})
     assert (str(first), str(second)) == ("slurm:99:0", "slurm:99:1")
     assert first.same_job(second)
 
 
-def test_a_lone_process_is_named_by_itself_and_ranks_by_their_common_parent():
+def test_a_lone_process_is_named_by_itself_and_ranks_by_their_common_parent() -> None:
     own, parent = os.getpid(), os.getppid()
     assert str(current_attempt_key({})) == f"local:{own}-{process_start_ticks(own)}:0"
     assert str(current_attempt_key({"WORLD_SIZE": "2"})) == f"local:{parent}-{process_start_ticks(parent)}:0"
 
 
-def test_an_unusable_key_from_a_launcher_names_its_variable():
+def test_an_unusable_key_from_a_launcher_names_its_variable() -> None:
     with pytest.raises(InvalidAttemptKey, match=r"TRAINWARDEN_ATTEMPT_KEY: 'nonsense'"):
         current_attempt_key({"TRAINWARDEN_ATTEMPT_KEY": "nonsense"})
 
 
-def test_the_rank_comes_from_torchrun_before_srun():
+def test_the_rank_comes_from_torchrun_before_srun() -> None:
     assert (rank({"RANK": "3", "SLURM_PROCID": "5"}), rank({"SLURM_PROCID": "5"}), rank({})) == (3, 5, 0)
     assert (world_size({"SLURM_NTASKS": "4"}), world_size({})) == (4, None)

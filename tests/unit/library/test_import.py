@@ -10,7 +10,7 @@ import trainwarden
 ROOT = Path(trainwarden.__file__).resolve().parents[1]
 
 
-def _modules_after(code):
+def _modules_after(code: str) -> set[str]:
     # Without site-packages: whatever is not in the standard library cannot be had.
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); before = set(sys.modules)\n{code}\n"
     code += "import json; print(json.dumps(sorted(set(sys.modules) - before)))"
@@ -18,11 +18,11 @@ def _modules_after(code):
     return set(json.loads(done.stdout))
 
 
-def test_importing_it_loads_nothing_but_itself_until_it_is_used():
+def test_importing_it_loads_nothing_but_itself_until_it_is_used() -> None:
     assert {name for name in _modules_after("import trainwarden") if name.startswith("trainwarden")} == {"trainwarden"}
 
 
-def test_a_whole_run_needs_the_standard_library_only(tmp_path):
+def test_a_whole_run_needs_the_standard_library_only(tmp_path: Path) -> None:
     code = f"""
 import trainwarden
 try:
@@ -40,7 +40,7 @@ except ValueError:
     assert (tmp_path / "r" / "_error").exists()
 
 
-def test_the_public_names_are_these_and_all_of_them_exist():
+def test_the_public_names_are_these_and_all_of_them_exist() -> None:
     names = {"Run", "RunRefused", "__version__", "checkpoint_saved", "phase", "resume_checkpoint", "run", "step"}
     assert set(trainwarden.__all__) == names
     for name in names:

@@ -3,6 +3,7 @@
 import math
 import threading
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,11 @@ from trainwarden.loop import Carried, Loop, finite, plain_metrics, whole
 from trainwarden.throughput import Throughput
 
 
-def _report(loop, step, **values):
+def _report(loop: Loop, step: Any, **values: Any) -> None:
     loop.report(step, metrics={}, **values)
 
 
-def test_steps_are_counted_and_repeated_ones_count_again():
+def test_steps_are_counted_and_repeated_ones_count_again() -> None:
     loop = Loop(Carried())
     for step in (1, 2, 3, 1, 2):
         _report(loop, step)
@@ -23,21 +24,21 @@ def test_steps_are_counted_and_repeated_ones_count_again():
     assert (view.step, view.first_step, view.high_water, view.steps_completed) == (2, 1, 3, 5)
 
 
-def test_a_loop_that_reports_every_tenth_step_has_made_ten():
+def test_a_loop_that_reports_every_tenth_step_has_made_ten() -> None:
     loop = Loop(Carried())
     for step in (10, 20, 30):
         _report(loop, step)
     assert loop.view().steps_completed == 21
 
 
-def test_a_second_report_of_the_same_step_is_no_second_step():
+def test_a_second_report_of_the_same_step_is_no_second_step() -> None:
     loop = Loop(Carried())
     _report(loop, 5, loss=1.0)
     _report(loop, 5, loss=0.5)
     assert (loop.view().steps_completed, loop.view().loss) == (1, 0.5)
 
 
-def test_an_attempt_that_repeats_steps_advances_itself_and_not_the_run(monkeypatch):
+def test_an_attempt_that_repeats_steps_advances_itself_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100.0, 200.0, 300.0])
     monkeypatch.setattr("trainwarden.loop.time.time", lambda: next(times))
     loop = Loop(Carried(high_water=50, steps_completed=50, nonfinite=2))
@@ -52,7 +53,7 @@ def test_an_attempt_that_repeats_steps_advances_itself_and_not_the_run(monkeypat
 @pytest.mark.parametrize(
     "value", [math.nan, math.inf, -math.inf, np.float32("nan"), np.float64("inf"), 10**400, Decimal("NaN")]
 )
-def test_a_loss_that_is_no_finite_number_is_counted_and_not_kept(value):
+def test_a_loss_that_is_no_finite_number_is_counted_and_not_kept(value: Any) -> None:
     loop = Loop(Carried())
     _report(loop, 1, loss=value)
     _report(loop, 2, grad_norm=value)
@@ -62,14 +63,14 @@ def test_a_loss_that_is_no_finite_number_is_counted_and_not_kept(value):
 
 
 @pytest.mark.parametrize(("value", "number"), [(7, 7), (np.int64(7), 7), (7.0, 7), (np.float32(7), 7), (True, 1)])
-def test_steps_of_any_library_are_whole_numbers(value, number):
+def test_steps_of_any_library_are_whole_numbers(value: Any, number: int) -> None:
     loop = Loop(Carried())
     _report(loop, value)
     assert loop.view().step == number
 
 
 @pytest.mark.parametrize("value", [None, "7", -1, 7.5, math.nan, math.inf, 2**63, object(), [1]])
-def test_a_step_that_is_no_number_leaves_the_last_one_and_still_shows_that_the_loop_moved(value):
+def test_a_step_that_is_no_number_leaves_the_last_one_and_still_shows_that_the_loop_moved(value: Any) -> None:
     loop = Loop(Carried())
     _report(loop, 3)
     before = loop.view()
@@ -80,7 +81,7 @@ def test_a_step_that_is_no_number_leaves_the_last_one_and_still_shows_that_the_l
     assert whole(value) is None
 
 
-def test_metrics_keep_what_json_can_hold():
+def test_metrics_keep_what_json_can_hold() -> None:
     metrics = {
         "number": 1.5,
         "whole": 3,
@@ -97,10 +98,10 @@ def test_metrics_keep_what_json_can_hold():
     assert len(plain_metrics({str(n): n for n in range(10_000)})) == 100
 
 
-def test_no_step_is_lost_between_threads():
+def test_no_step_is_lost_between_threads() -> None:
     loop = Loop(Carried())
 
-    def work():
+    def work() -> None:
         for _ in range(2000):
             _report(loop, 1, loss=math.nan, tokens=2)
 
@@ -113,7 +114,7 @@ def test_no_step_is_lost_between_threads():
     assert (view.reports, view.nonfinite, view.tokens) == (8000, 8000, 16000.0)
 
 
-def test_rates_are_those_of_the_last_half_minute():
+def test_rates_are_those_of_the_last_half_minute() -> None:
     throughput = Throughput()
     assert throughput.add(100.0, 10.0, None).tokens is None
     assert throughput.add(110.0, 1010.0, None).tokens == 100.0
@@ -122,7 +123,7 @@ def test_rates_are_those_of_the_last_half_minute():
     assert (rates.tokens, rates.samples) == (50.0, None)
 
 
-def test_a_clock_that_is_set_back_gives_no_negative_rate():
+def test_a_clock_that_is_set_back_gives_no_negative_rate() -> None:
     throughput = Throughput()
     throughput.add(1000.0, 10.0, 1.0)
     assert throughput.add(900.0, 20.0, 2.0).tokens is None

@@ -3,13 +3,16 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
+from tests.unit.library.looking import owner_of
+from tests.unit.library.processes import Script, eventually, line
 from trainwarden.clock import to_iso
 from trainwarden.folder import write_json
 from trainwarden.identity import AttemptKey, host_name
-from trainwarden.ownership import RunRefused, claim, owner_of
+from trainwarden.ownership import RunRefused, claim
 
 HOLD = """
     import time, trainwarden
@@ -19,14 +22,14 @@ HOLD = """
 """
 
 
-def test_a_second_process_is_refused_and_told_who_owns_the_folder(script):
+def test_a_second_process_is_refused_and_told_who_owns_the_folder(script: Script) -> None:
     first = script.start(HOLD)
-    assert first.stdout.readline() == "holds\n"
+    assert line(first.stdout) == "holds\n"
     second = script.run('import trainwarden; trainwarden.run("r")')
     assert second.returncode == 1
     for said in (
         "RunRefused",
-        str(script.runs / "r"),
+        str(script.folder),
         f"process {first.pid} on host {host_name()}",
         f"local:{first.pid}-",
     ):
@@ -34,19 +37,19 @@ def test_a_second_process_is_refused_and_told_who_owns_the_folder(script):
     assert script.read("metadata.json")["pid"] == first.pid
 
 
-def test_a_launcher_can_ask_who_owns_a_folder_before_it_starts_anything(script):
+def test_a_launcher_can_ask_who_owns_a_folder_before_it_starts_anything(script: Script) -> None:
     first = script.start(HOLD)
-    assert first.stdout.readline() == "holds\n"
-    folder = script.runs / "r"
+    assert line(first.stdout) == "holds\n"
+    folder = script.folder
     assert owner_of(folder).pid == first.pid
     first.kill()
     first.wait()
     assert owner_of(folder) is None
 
 
-def test_a_killed_run_does_not_block_the_next(script):
+def test_a_killed_run_does_not_block_the_next(script: Script) -> None:
     first = script.start(HOLD)
-    assert first.stdout.readline() == "holds\n"
+    assert line(first.stdout) == "holds\n"
     first.kill()
     first.wait()
     second = script.run('import trainwarden; trainwarden.run("r").step(1)')
@@ -54,7 +57,7 @@ def test_a_killed_run_does_not_block_the_next(script):
     assert script.read("metadata.json")["attempt"] == 1
 
 
-def test_a_child_that_outlives_a_killed_run_does_not_hold_its_folder(script):
+def test_a_child_that_outlives_a_killed_run_does_not_hold_its_folder(script: Script) -> None:
     """Data-loading workers are forked, and may be left behind."""
     first = script.start("""
         import os, time, trainwarden
@@ -64,28 +67,28 @@ def test_a_child_that_outlives_a_killed_run_does_not_hold_its_folder(script):
             time.sleep(60)
         os.wait()
     """)
-    child = int(first.stdout.readline())
+    child = int(line(first.stdout))
     try:
         first.kill()
         first.wait()
-        assert owner_of(script.runs / "r") is None
+        assert owner_of(script.folder) is None
     finally:
         os.kill(child, signal.SIGKILL)
 
 
-def test_the_next_start_of_the_same_job_waits_for_the_one_before_to_be_gone(script):
+def test_the_next_start_of_the_same_job_waits_for_the_one_before_to_be_gone(script: Script) -> None:
     first = script.start(HOLD, TRAINWARDEN_ATTEMPT_KEY="local:7:0")
-    assert first.stdout.readline() == "holds\n"
+    assert line(first.stdout) == "holds\n"
     second = script.start(
         'import trainwarden; print("asks", flush=True); trainwarden.run("r"); print("runs", flush=True)',
         TRAINWARDEN_ATTEMPT_KEY="local:7:1",
     )
-    assert second.stdout.readline() == "asks\n"
+    assert line(second.stdout) == "asks\n"
     first.kill()
-    assert second.stdout.readline() == "runs\n"
+    assert line(second.stdout) == "runs\n"
 
 
-def test_asking_in_the_owning_process_does_not_lose_the_lock(script):
+def test_asking_in_the_owning_process_does_not_lose_the_lock(script: Script) -> None:
     first = script.start("""
         import time, trainwarden
         from trainwarden.ownership import owner_of
@@ -94,11 +97,11 @@ def test_asking_in_the_owning_process_does_not_lose_the_lock(script):
             print("asked", flush=True)
             time.sleep(60)
     """)
-    assert first.stdout.readline() == "asked\n"
-    assert owner_of(script.runs / "r").pid == first.pid
+    assert line(first.stdout) == "asked\n"
+    assert owner_of(script.folder).pid == first.pid
 
 
-def _elsewhere(folder, key, age):
+def _elsewhere(folder: Path, key: str, age: float) -> None:
     folder.mkdir(exist_ok=True)
     write_json(
         folder / "metadata.json",
@@ -112,7 +115,7 @@ def _elsewhere(folder, key, age):
     )
 
 
-def test_a_fresh_heartbeat_of_another_job_on_another_host_refuses(tmp_path):
+def test_a_fresh_heartbeat_of_another_job_on_another_host_refuses(tmp_path: Path) -> None:
     _elsewhere(tmp_path, "slurm:8:0", age=3)
     with pytest.raises(RunRefused, match="another-host") as refusal:
         claim(tmp_path, AttemptKey("slurm", "9", 0))
@@ -127,14 +130,14 @@ def test_a_fresh_heartbeat_of_another_job_on_another_host_refuses(tmp_path):
         pytest.param("slurm:9:0", 3, id="an earlier start of the same job"),
     ],
 )
-def test_a_dead_or_requeued_predecessor_on_another_host_does_not(tmp_path, key, age):
+def test_a_dead_or_requeued_predecessor_on_another_host_does_not(tmp_path: Path, key: str, age: float) -> None:
     _elsewhere(tmp_path, key, age)
     ownership = claim(tmp_path, AttemptKey("slurm", "9", 1))
     assert ownership is not None
     ownership.release()
 
 
-def test_ownership_ends_with_the_run(script, eventually):
+def test_ownership_ends_with_the_run(script: Script) -> None:
     done = script.run("""
         import trainwarden
         for _ in range(2):
@@ -142,4 +145,4 @@ def test_ownership_ends_with_the_run(script, eventually):
                 trainwarden.step(1)
     """)
     assert done.returncode == 0, done.stderr
-    eventually(lambda: owner_of(script.runs / "r") is None)
+    eventually(lambda: owner_of(script.folder) is None)

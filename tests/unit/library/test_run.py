@@ -4,23 +4,30 @@ import json
 import logging
 import math
 import os
+import sys
+import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import trainwarden
-from trainwarden.record import read_metadata, read_progress, read_rank
+from tests.unit.library.looking import read_metadata, read_progress, read_rank, read_snapshot
+from tests.unit.library.processes import Script, eventually, line
 from trainwarden.sentinels import record_failure
-from trainwarden.snapshot import read_snapshot
 from trainwarden.taxonomy import FAILURES
+
+Starter = Callable[..., trainwarden.Run]
 
 
 @pytest.fixture
-def attempt(tmp_path, monkeypatch):
+def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Starter:
     """Starts an attempt of the run "r" under the key of a given generation."""
 
-    def start(generation=0, **options):
+    def start(generation: int = 0, **options: Any) -> trainwarden.Run:
         monkeypatch.setenv("TRAINWARDEN_ATTEMPT_KEY", f"local:5:{generation}")
         return trainwarden.run("r", dir=tmp_path, **options)
 
@@ -28,11 +35,11 @@ def attempt(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path) -> Path:
     return tmp_path / "r"
 
 
-def test_the_record_is_there_before_training_starts(attempt, folder):
+def test_the_record_is_there_before_training_starts(attempt: Starter, folder: Path) -> None:
     with attempt(model="m", framework="f", method="sft"):
         said = read_metadata(folder)
         assert (said.run_id, said.status, said.phase, said.version) == ("r", "running", "init", 1)
@@ -42,7 +49,9 @@ def test_the_record_is_there_before_training_starts(attempt, folder):
         assert not (folder / "progress.json").exists()
 
 
-def test_what_the_loop_says_is_in_the_record_while_it_runs_with_the_loops_own_time(attempt, folder, eventually):
+def test_what_the_loop_says_is_in_the_record_while_it_runs_with_the_loops_own_time(
+    attempt: Starter, folder: Path
+) -> None:
     with attempt(total_steps=100) as run:
         before = time.time()
         run.step(7, loss=np.float32(0.5), learning_rate=1e-3, grad_norm=2.0, epoch=1, accuracy=0.25)
@@ -56,7 +65,9 @@ def test_what_the_loop_says_is_in_the_record_while_it_runs_with_the_loops_own_ti
         assert said.step_time == said.last_updated
 
 
-def test_a_standing_loop_leaves_progress_alone_while_liveness_goes_on(attempt, folder, eventually, monkeypatch):
+def test_a_standing_loop_leaves_progress_alone_while_liveness_goes_on(
+    attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("trainwarden.recorder.LIVENESS_SECONDS", 0.0)
     with attempt() as run:
         run.step(1)
@@ -67,22 +78,21 @@ def test_a_standing_loop_leaves_progress_alone_while_liveness_goes_on(attempt, f
         assert (folder / "progress.json").stat().st_ino == written.st_ino
 
 
-def test_every_step_is_in_the_record_at_the_end(attempt, folder):
+def test_every_step_is_in_the_record_at_the_end(attempt: Starter, folder: Path) -> None:
     with attempt() as run:
         for number in range(1, 50_001):
             run.step(number)
     assert (read_progress(folder).step, read_progress(folder).steps_completed) == (50_000, 50_000)
 
 
-def test_a_step_touches_memory_only(attempt, monkeypatch):
-    """Whatever opens, renames or stats a file in the calling thread fails the test."""
-    import sys
-    import threading
+def test_a_step_touches_memory_only(attempt: Starter) -> None:
+    """Whatever opens, makes or renames a file in the calling thread fails the test."""
+    caller = threading.get_ident()
+    touched: list[str] = []
 
-    caller, touched = threading.get_ident(), []
-
-    def watch(event, _args):
-        if threading.get_ident() == caller and watching and event.split(".")[0] in {"open", "os", "fcntl", "socket"}:
+    def watch(event: str, _args: object) -> None:
+        is_io = event.partition(".")[0] in {"open", "os", "fcntl", "socket"}
+        if is_io and watching and threading.get_ident() == caller:
             touched.append(event)
 
     watching = False
@@ -97,8 +107,8 @@ def test_a_step_touches_memory_only(attempt, monkeypatch):
     assert touched == []
 
 
-def test_phases_take_effect_at_once_and_give_way_again(attempt, folder, eventually):
-    def phase():
+def test_phases_take_effect_at_once_and_give_way_again(attempt: Starter, folder: Path) -> None:
+    def phase() -> object:
         return read_metadata(folder).phase
 
     with attempt() as run:
@@ -117,9 +127,10 @@ def test_phases_take_effect_at_once_and_give_way_again(attempt, folder, eventual
     assert phase() == "done"
 
 
-def test_nothing_that_a_loop_says_raises(attempt, folder):
+def test_nothing_that_a_loop_says_raises(attempt: Starter, folder: Path) -> None:
     with attempt() as run:
-        for value in (math.nan, math.inf, 10**400, "x", object(), [1], {"a": 1}, np.zeros(3), b"\xff"):
+        values: tuple[Any, ...] = (math.nan, math.inf, 10**400, "x", object(), [1], {"a": 1}, np.zeros(3), b"\xff")
+        for value in values:
             run.step(1, loss=value, learning_rate=value, grad_norm=value, tokens=value, samples=value, extra=value)
             run.step(value)
             run.phase(value)
@@ -129,14 +140,14 @@ def test_nothing_that_a_loop_says_raises(attempt, folder):
     assert (said.state, said.progress.step, said.unreadable) == ("succeeded", 2, ())
 
 
-def test_a_nan_loss_is_written_as_null_and_counted(attempt, folder):
+def test_a_nan_loss_is_written_as_null_and_counted(attempt: Starter, folder: Path) -> None:
     with attempt() as run:
         run.step(1, loss=math.nan)
     document = json.loads((folder / "progress.json").read_text())
     assert (document["loss"], document["nonfinite"]) == (None, 1)
 
 
-def test_attempts_are_counted_once_for_each_key_and_remember_where_they_resumed(attempt, folder):
+def test_attempts_are_counted_once_for_each_key_and_remember_where_they_resumed(attempt: Starter, folder: Path) -> None:
     for generation, first in ((0, 1), (1, 11), (1, 21), (2, 31)):
         with attempt(generation) as run:
             run.step(first)
@@ -145,7 +156,7 @@ def test_attempts_are_counted_once_for_each_key_and_remember_where_they_resumed(
     assert read_metadata(folder).attempt == 2
 
 
-def test_a_new_attempt_keeps_the_runs_start_and_counters_and_starts_its_own(attempt, folder):
+def test_a_new_attempt_keeps_the_runs_start_and_counters_and_starts_its_own(attempt: Starter, folder: Path) -> None:
     with attempt(0) as run:
         for number in (1, 2, 3):
             run.step(number, loss=math.inf)
@@ -159,7 +170,7 @@ def test_a_new_attempt_keeps_the_runs_start_and_counters_and_starts_its_own(atte
     assert (progress.attempt, progress.attempt_key) == (1, "local:5:1")
 
 
-def test_a_new_attempt_puts_the_old_failure_aside_and_its_late_words_too(attempt, folder):
+def test_a_new_attempt_puts_the_old_failure_aside_and_its_late_words_too(attempt: Starter, folder: Path) -> None:
     with pytest.raises(MemoryError), attempt(0):
         raise MemoryError
     assert read_snapshot(folder).state == "failed"
@@ -170,7 +181,9 @@ def test_a_new_attempt_puts_the_old_failure_aside_and_its_late_words_too(attempt
         assert read_snapshot(folder).state == "running"
 
 
-def test_an_old_attempt_that_still_lives_stops_writing_when_it_sees_a_new_one(script, eventually, monkeypatch):
+def test_an_old_attempt_that_still_lives_stops_writing_when_it_sees_a_new_one(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It may come back to life on another host, where no lock tells."""
     old = script.start(
         """
@@ -185,8 +198,8 @@ def test_an_old_attempt_that_still_lives_stops_writing_when_it_sees_a_new_one(sc
         """,
         TRAINWARDEN_ATTEMPT_KEY="local:5:0",
     )
-    assert old.stdout.readline() == "runs\n"
-    folder = script.runs / "r"
+    assert line(old.stdout) == "runs\n"
+    folder = script.folder
     (folder / ".owner").unlink()
     monkeypatch.setenv("TRAINWARDEN_ATTEMPT_KEY", "local:5:1")
     with trainwarden.run("r", dir=script.runs) as new:
@@ -199,7 +212,9 @@ def test_an_old_attempt_that_still_lives_stops_writing_when_it_sees_a_new_one(sc
     assert read_snapshot(folder).completion.attempt_key == "local:5:1"
 
 
-def test_a_launchers_count_is_used_until_the_record_has_its_own(attempt, folder, monkeypatch):
+def test_a_launchers_count_is_used_until_the_record_has_its_own(
+    attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TRAINWARDEN_ATTEMPT", "4")
     with attempt(0):
         assert read_metadata(folder).attempt == 4
@@ -207,7 +222,7 @@ def test_a_launchers_count_is_used_until_the_record_has_its_own(attempt, folder,
         assert read_metadata(folder).attempt == 5
 
 
-def test_a_damaged_record_does_not_keep_a_training_from_starting(attempt, folder):
+def test_a_damaged_record_does_not_keep_a_training_from_starting(attempt: Starter, folder: Path) -> None:
     folder.mkdir()
     (folder / "metadata.json").write_text('{"atte')
     (folder / "progress.json").write_text('{"attempt": 6, "step": 40, "high_water": 44}')
@@ -217,13 +232,15 @@ def test_a_damaged_record_does_not_keep_a_training_from_starting(attempt, folder
     assert read_progress(folder).high_water == 44
 
 
-def _checkpoint(folder, step):
+def _checkpoint(folder: Path, step: Any) -> Path:
     path = folder / f"step-{step}.npz"
     np.savez(path, weights=np.full(100, step))
     return path
 
 
-def test_the_newest_checkpoint_that_is_whole_is_resumed_from(attempt, folder, tmp_path, caplog):
+def test_the_newest_checkpoint_that_is_whole_is_resumed_from(
+    attempt: Starter, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with attempt(0) as run:
         assert run.resume_checkpoint() is None
         for number in (10, 20, 30, 40):
@@ -240,7 +257,9 @@ def test_the_newest_checkpoint_that_is_whole_is_resumed_from(attempt, folder, tm
     assert "step-30.npz is incomplete: it does not exist" in caplog.text
 
 
-def test_a_launchers_choice_comes_first_if_it_is_whole(attempt, tmp_path, monkeypatch):
+def test_a_launchers_choice_comes_first_if_it_is_whole(
+    attempt: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with attempt(0) as run:
         for number in (10, 20):
             run.checkpoint_saved(_checkpoint(tmp_path, number), number)
@@ -251,7 +270,9 @@ def test_a_launchers_choice_comes_first_if_it_is_whole(attempt, tmp_path, monkey
         assert run.resume_checkpoint() == str(tmp_path / "step-20.npz")
 
 
-def test_a_checkpoint_is_recorded_without_waiting_for_the_next_step(attempt, folder, tmp_path, eventually):
+def test_a_checkpoint_is_recorded_without_waiting_for_the_next_step(
+    attempt: Starter, folder: Path, tmp_path: Path
+) -> None:
     with attempt() as run:
         run.step(5)
         run.checkpoint_saved(_checkpoint(tmp_path, 5))
@@ -259,7 +280,7 @@ def test_a_checkpoint_is_recorded_without_waiting_for_the_next_step(attempt, fol
         assert read_progress(folder).checkpoint.size_bytes == (tmp_path / "step-5.npz").stat().st_size
 
 
-def test_a_folder_that_disappears_under_the_run_comes_back(attempt, folder, tmp_path):
+def test_a_folder_that_disappears_under_the_run_comes_back(attempt: Starter, folder: Path, tmp_path: Path) -> None:
     with attempt() as run:
         run.step(1)
         folder.rename(tmp_path / "elsewhere")
@@ -267,26 +288,24 @@ def test_a_folder_that_disappears_under_the_run_comes_back(attempt, folder, tmp_
     assert read_snapshot(folder).progress.step == 2
 
 
-def test_a_disk_that_fails_later_is_counted_and_tried_again(attempt, folder, eventually, monkeypatch, caplog):
-    from trainwarden import recorder
-
-    write = recorder.write_json
-
-    def full(*_args, **_values):
+def test_a_disk_that_fails_later_is_counted_and_tried_again(
+    attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_args: object, **_values: object) -> None:
         raise OSError(28, "No space left on device")
 
     with attempt() as run:
-        monkeypatch.setattr(recorder, "write_json", full)
-        run.step(1)
-        eventually(lambda: run.write_errors >= 2)
-        monkeypatch.setattr(recorder, "write_json", write)
+        with monkeypatch.context() as patched:
+            patched.setattr("trainwarden.recorder.write_json", full)
+            run.step(1)
+            eventually(lambda: run.write_errors >= 2)
         eventually((folder / "progress.json").exists)
     assert read_progress(folder).step == 1
     assert read_metadata(folder).write_errors >= 2
     assert [record.message for record in caplog.records if "No space left" in record.message]
 
 
-REFUSALS = {
+REFUSALS: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
     "a run id with a slash": ({"run_id": "a/b"}, {}, "run id 'a/b'"),
     "a run id from the environment": ({}, {"TRAINWARDEN_RUN_ID": ".."}, "run id '..'"),
     "an unusable key": ({"run_id": "r"}, {"TRAINWARDEN_ATTEMPT_KEY": "x"}, "TRAINWARDEN_ATTEMPT_KEY: 'x'"),
@@ -302,7 +321,9 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_what_cannot_be_understood_is_refused_by_name_before_anything_is_written(case, tmp_path, monkeypatch):
+def test_what_cannot_be_understood_is_refused_by_name_before_anything_is_written(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arguments, environment, said = REFUSALS[case]
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -312,8 +333,10 @@ def test_what_cannot_be_understood_is_refused_by_name_before_anything_is_written
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_refused_by_name(attempt, folder, monkeypatch):
-    def read_only(*_args, **_values):
+def test_a_folder_that_cannot_be_written_is_refused_by_name(
+    attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_args: object, **_values: object) -> None:
         raise OSError(30, "Read-only file system")
 
     with monkeypatch.context() as patched:
@@ -325,7 +348,7 @@ def test_a_folder_that_cannot_be_written_is_refused_by_name(attempt, folder, mon
         assert read_metadata(folder).status == "running"
 
 
-def test_a_folder_without_permission_is_refused_by_name(script):
+def test_a_folder_without_permission_is_refused_by_name(script: Script) -> None:
     script.runs.mkdir(mode=0o500)
     done = script.run("""
         import os, trainwarden
@@ -337,29 +360,31 @@ def test_a_folder_without_permission_is_refused_by_name(script):
         except trainwarden.RunRefused as refusal:
             print(refusal)
     """)
-    assert str(script.runs / "r") in done.stdout
+    assert str(script.folder) in done.stdout
     assert "Permission denied" in done.stdout
 
 
-def test_two_runs_at_once_in_one_process_are_refused(attempt, tmp_path):
+def test_two_runs_at_once_in_one_process_are_refused(attempt: Starter, tmp_path: Path) -> None:
     with attempt(), pytest.raises(trainwarden.RunRefused, match="in this process"):
         trainwarden.run("other", dir=tmp_path)
 
 
-def test_without_a_run_the_modules_functions_do_nothing():
+def test_without_a_run_the_modules_functions_do_nothing() -> None:
     trainwarden.step(1, loss=2.0)
     trainwarden.checkpoint_saved("/nowhere")
     with trainwarden.phase("eval"):
         assert trainwarden.resume_checkpoint() is None
 
 
-def test_a_run_without_a_name_is_named_after_its_job(tmp_path, monkeypatch):
+def test_a_run_without_a_name_is_named_after_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "123")
     with trainwarden.run(dir=tmp_path) as run:
         assert run.run_id == "slurm-123"
 
 
-def test_thresholds_come_from_the_call_then_the_environment_then_the_defaults(attempt, folder, monkeypatch):
+def test_thresholds_come_from_the_call_then_the_environment_then_the_defaults(
+    attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TRAINWARDEN_STALL_SECONDS", "10")
     monkeypatch.setenv("STALE_MINUTES", "2")
     with attempt(0):

@@ -6,11 +6,13 @@ import pickle
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from trainwarden.classify import classify_exception, classify_exit, classify_message
+from tests.unit.library.looking import classify_exit
+from trainwarden.classify import classify_exception, classify_message
 from trainwarden.phrases import PHRASES
 from trainwarden.taxonomy import ACTIONS, CATEGORIES, FAILURES, FAULTS, SEVERITIES
 
@@ -47,7 +49,7 @@ LABELS = frozenset(
 
 
 @pytest.mark.parametrize("slug", FAILURES)
-def test_an_entry_uses_the_known_words_and_says_what_to_do(slug):
+def test_an_entry_uses_the_known_words_and_says_what_to_do(slug: str) -> None:
     entry = FAILURES[slug]
     assert entry.error_type in LABELS
     assert entry.category in CATEGORIES
@@ -59,11 +61,11 @@ def test_an_entry_uses_the_known_words_and_says_what_to_do(slug):
     assert not (entry.retryable and entry.action == "stop")
 
 
-def test_every_phrase_belongs_to_an_entry():
+def test_every_phrase_belongs_to_an_entry() -> None:
     assert {slug for slug, _ in PHRASES} <= set(FAILURES)
 
 
-def _raised(call):
+def _raised(call: Callable[[], object]) -> Exception:
     try:
         call()
     except Exception as error:  # noqa: BLE001  # whatever the case raises
@@ -71,15 +73,15 @@ def _raised(call):
     raise AssertionError("nothing was raised")
 
 
-def _error(exc):
-    def call():
+def _error(exc: BaseException) -> Callable[[], object]:
+    def call() -> None:
         raise exc
 
     return call
 
 
-def _chained(outer, inner):
-    def call():
+def _chained(outer: BaseException, inner: BaseException) -> Callable[[], object]:
+    def call() -> None:
         try:
             raise inner
         except type(inner) as cause:
@@ -88,8 +90,8 @@ def _chained(outer, inner):
     return call
 
 
-def _handled(outer, inner):
-    def call():
+def _handled(outer: BaseException, inner: BaseException) -> Callable[[], object]:
+    def call() -> None:
         try:
             raise inner
         except type(inner):
@@ -98,7 +100,7 @@ def _handled(outer, inner):
     return call
 
 
-CASES = {
+CASES: dict[str, tuple[Callable[[], object], str]] = {
     "numpy without memory": (lambda: np.ones(10**15), "host_oom"),
     "a truncated pickle": (lambda: pickle.load(io.BytesIO()), "checkpoint_corrupt"),
     "a file that is no zip": (lambda: zipfile.ZipFile(io.BytesIO(b"not a zip")).close(), "checkpoint_corrupt"),
@@ -137,31 +139,31 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_exception_finds_its_entry(case):
+def test_an_exception_finds_its_entry(case: str) -> None:
     call, slug = CASES[case]
     assert classify_exception(_raised(call)).slug == slug
 
 
-def test_types_of_other_libraries_are_known_by_name():
+def test_types_of_other_libraries_are_known_by_name() -> None:
     out_of_memory = type("OutOfMemoryError", (RuntimeError,), {})
     assert classify_exception(out_of_memory("Tried to allocate 2 GiB")).slug == "cuda_oom"
 
 
-def test_causes_that_form_a_ring_end():
+def test_causes_that_form_a_ring_end() -> None:
     first, second = ValueError(), KeyError()
     first.__cause__, second.__cause__ = second, first
     assert classify_exception(first).slug == "user_exception"
 
 
-def test_an_exception_that_cannot_be_printed_is_still_classified():
+def test_an_exception_that_cannot_be_printed_is_still_classified() -> None:
     class Mute(Exception):
-        def __str__(self):
+        def __str__(self) -> str:
             raise RuntimeError
 
     assert classify_exception(Mute()).slug == "user_exception"
 
 
-def test_out_of_memory_and_nan_say_what_to_change_and_are_not_retried():
+def test_out_of_memory_and_nan_say_what_to_change_and_are_not_retried() -> None:
     memory, nan = FAILURES["host_oom"], FAILURES["numerical_instability"]
     assert "batch size" in memory.hint
     assert "learning rate" in nan.hint
@@ -186,11 +188,11 @@ def test_out_of_memory_and_nan_say_what_to_change_and_are_not_retried():
         (-99, "killed"),
     ],
 )
-def test_an_exit_status_finds_its_entry(status, slug):
+def test_an_exit_status_finds_its_entry(status: int, slug: str) -> None:
     assert classify_exit(status).slug == slug
 
 
-def test_status_0_is_no_failure_and_a_bare_kill_is_of_unknown_type():
+def test_status_0_is_no_failure_and_a_bare_kill_is_of_unknown_type() -> None:
     assert classify_exit(0) is None
     assert classify_exit(-9).error_type == "unknown"
     assert classify_exit(-9).retryable
@@ -204,11 +206,11 @@ def test_status_0_is_no_failure_and_a_bare_kill_is_of_unknown_type():
         "loss 1.2, information",
     ],
 )
-def test_what_a_healthy_training_prints_is_no_failure(line):
+def test_what_a_healthy_training_prints_is_no_failure(line: str) -> None:
     assert classify_message(line) is None
 
 
-def test_it_can_be_listed_without_loading_what_it_talks_about():
+def test_it_can_be_listed_without_loading_what_it_talks_about() -> None:
     code = (
         "import json, sys, trainwarden.classify; print(json.dumps([m for m in ('numpy', 'torch') if m in sys.modules]))"
     )

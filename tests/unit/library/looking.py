@@ -1,0 +1,19 @@
+"""The readers as tests use them: a part that is not there fails the test that looks into it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from trainwarden import classify, ownership, record, sentinels, snapshot
+
+Reader = Callable[..., Any]
+
+read_metadata: Reader = record.read_metadata
+read_progress: Reader = record.read_progress
+read_rank: Reader = record.read_rank
+read_snapshot: Reader = snapshot.read_snapshot
+read_sentinel: Reader = sentinels.read_sentinel
+current_error: Reader = sentinels.current_error
+current_completion: Reader = sentinels.current_completion
+announced_restart: Reader = sentinels.announced_restart
+classify_exit: Reader = classify.classify_exit
+owner_of: Reader = ownership.owner_of

@@ -1,0 +1,62 @@
+"""Real processes that use the library, and waiting for what they do."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+DEADLINE_SECONDS = 30.0
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    """Return as soon as `condition()` holds; fail when it has not for long."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+class Script:
+    """Python code that runs in a process of its own, with `<runs>` in the test's own folder."""
+
+    def __init__(self, runs: Path) -> None:
+        self.runs = runs
+        self.folder = runs / "r"
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, code: str, **environment: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            env={**os.environ, "TRAINWARDEN_RUNS_DIR": str(self.runs), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def run(self, code: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+        process = self.start(code, **environment)
+        out, err = process.communicate(timeout=DEADLINE_SECONDS)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def clean_up(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    def read(self, name: str) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((self.folder / name).read_text())
+        return document
+
+
+def line(stream: IO[str] | None) -> str:
+    """The next line that a process prints."""
+    assert stream is not None
+    return stream.readline()
