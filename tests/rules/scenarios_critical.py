@@ -38,7 +38,7 @@ STALLED = [
     Scenario(
         "a phase without a budget never stalls",
         lambda t: run(t, step=60, progress=60, phase="train" if t < 60 else "idle", phase_start=0 if t < 60 else 60),
-        {600: []},
+        {200: []},
     ),
     Scenario(
         "time spent in another phase does not count",

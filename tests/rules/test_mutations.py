@@ -51,7 +51,7 @@ MUTATIONS = [
         "run:training_observed_timestamp_seconds:max - run:training_life",
         "time() - run:training_life",
     ),
-    Mutation("a lost scrape resolves", "general", "keep_firing_for: 15s", "keep_firing_for: 0s"),
+    Mutation("a lost scrape resolves", "general", "keep_firing_for: 10s", "keep_firing_for: 0s"),
     Mutation(
         "a stall is an advance",
         "TrainRunStalled",
