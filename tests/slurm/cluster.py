@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,18 +119,31 @@ class Cluster:
         except TimeoutError as error:
             raise TimeoutError(f"{error}\n{self.logs()}") from None
 
-    def run(self, *command: str) -> str:
+    def run(self, *command: str, environment: Mapping[str, str] | None = None) -> str:
         """A client command's output. Raises RuntimeError with what it said where it fails."""
         done = subprocess.run(
-            command, env=self.environment, cwd=self.folder, text=True, capture_output=True, timeout=60, check=False
+            command,
+            env={**self.environment, **(environment or {})},
+            cwd=self.folder,
+            text=True,
+            capture_output=True,
+            timeout=60,
+            check=False,
         )
         if done.returncode != 0:
             raise RuntimeError(f"{shlex.join(command)}: status {done.returncode}: {done.stderr.strip()}")
         return done.stdout
 
-    def submit(self, script: Path | str, *options: str) -> int:
-        """Submit a batch script; the id of its job."""
-        return int(self.run("sbatch", "--parsable", *options, str(script)).split(";")[0])
+    def submit(
+        self,
+        script: Path,
+        *arguments: str,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> int:
+        """Submit a batch script, with more variables in its environment; the id of its job."""
+        command = ["sbatch", "--parsable", *options, str(script), *arguments]
+        return int(self.run(*command, environment=environment).split(";")[0])
 
     def job(self, job_id: int) -> Job | None:
         """A job as slurmctld sees it now; None when it knows none of this id, or gives no answer."""

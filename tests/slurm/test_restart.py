@@ -1,0 +1,181 @@
+"""Trainings over two nodes of a real SLURM cluster break, and come back: once, and only where that is wanted."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.cluster import Cluster, wait_for
+from tests.slurm.training_job import EXAMPLE, TrainingJob
+from tests.slurm.watched_cluster import CRASH_RESTARTS, WatchedCluster
+from trainwarden.stack.binaries import Tools
+
+pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(240)]
+
+# Long enough never to end by itself within a test.
+ENDLESS = ("--steps", "20000", "--step-seconds", "0.1", "--checkpoint-every", "20")
+DYING = f"""\
+#!/bin/bash
+#SBATCH --requeue --open-mode=append
+echo "start ${{SLURM_RESTART_COUNT:-0}}"
+srun python3 {Path(__file__).with_name("dying_training.py")}
+"""
+
+
+@pytest.fixture(scope="module")
+def watched(cluster: Cluster, tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedCluster]:
+    """The cluster with all of Trainwarden around it."""
+    started = WatchedCluster(cluster, tools, tmp_path_factory.mktemp("watched"))
+    try:
+        started.start()
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def dying(watched: WatchedCluster, tmp_path_factory: pytest.TempPathFactory) -> TrainingJob:
+    """A training that always dies. It wants no attention, so it does that while the other tests run."""
+    script = tmp_path_factory.mktemp("dying") / "dying.sbatch"
+    script.write_text(DYING, encoding="utf-8")
+    return watched.submit("dying", script)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def finished(watched: WatchedCluster) -> TrainingJob:
+    """A training that finishes, meanwhile likewise."""
+    return watched.submit("finished", EXAMPLE, "--steps", "30", "--step-seconds", "0.05", "--checkpoint-every", "10")
+
+
+def _came_back(watched: WatchedCluster, job: TrainingJob, failure_mode: str, step_before: int) -> None:
+    """The run was restarted exactly once, from a checkpoint, and is past the step where it broke."""
+    incident = watched.wait_for_incident(job.run_id, failure_mode=failure_mode, state="DONE")
+    assert incident["action"] == "restart"
+    assert incident["attempt_key"] == f"slurm:{job.job_id}:0"
+    assert job.has_passed(step_before) > step_before
+    assert [attempt.key for attempt in job.attempts] == [f"slurm:{job.job_id}:{count}" for count in (0, 1)]
+    resumed_at = job.attempts[1].resume_step
+    assert resumed_at is not None
+    assert 20 <= resumed_at <= step_before + 1
+    assert job.starts == 2
+    assert watched.calls(job)[0] == "requeuehold"
+    assert watched.calls(job)[-1] == "release"
+
+
+def _stayed_down(watched: WatchedCluster, job: TrainingJob, state: str) -> None:
+    """The job was started once, ended in this state, and was never touched by the remediator."""
+    assert job.state() == state
+    assert job.starts == 1
+    assert watched.calls(job) == []
+
+
+def test_a_hung_rank_leads_to_a_restart_from_the_checkpoint(watched: WatchedCluster) -> None:
+    job = watched.submit("hung", EXAMPLE, *ENDLESS)
+    job.has_passed(30)
+    job.signal_rank(1, signal.SIGSTOP)
+    watched.wait_for_alert("TrainRunStalled", "hung")
+    step_before = job.step
+    _came_back(watched, job, "stall", step_before)
+    watched.cluster.run("scancel", str(job.job_id))
+
+
+def test_a_killed_rank_leads_to_a_restart_from_the_checkpoint(watched: WatchedCluster) -> None:
+    job = watched.submit("killed", EXAMPLE, *ENDLESS)
+    job.has_passed(30)
+    job.signal_rank(1, signal.SIGKILL)
+    watched.wait_for_alert("TrainRunFailed", "killed")
+    step_before = job.step
+    _came_back(watched, job, "crash", step_before)
+    watched.cluster.run("scancel", str(job.job_id))
+
+
+def test_a_stalled_job_that_its_user_cancels_stays_cancelled(watched: WatchedCluster) -> None:
+    job = watched.submit("cancelled", EXAMPLE, *ENDLESS)
+    job.has_passed(5)
+    with watched.paused_remediator():  # so that the user is the faster one
+        job.signal_rank(1, signal.SIGSTOP)
+        watched.wait_for_alert("TrainRunStalled", "cancelled")
+        watched.cluster.run("scancel", str(job.job_id))
+        job.wait_for_state("CANCELLED")
+        assert watched.firing("TrainRunStalled", "cancelled")
+    watched.wait_for_incident("cancelled", alert="TrainRunStalled", state="SUPPRESSED", action="none")
+
+    # As if no rank had been able to say a last word: now SLURM alone knows.
+    job.change_record(status="running")
+    silent = watched.wait_for_incident("cancelled", alert="TrainRunTimedOut", state="SUPPRESSED", action="none")
+    assert "CANCELLED" in silent["reason"]
+    _stayed_down(watched, job, "CANCELLED")
+
+
+def test_a_completed_run_is_not_restarted_whatever_alerts_and_record_claim(
+    watched: WatchedCluster, finished: TrainingJob
+) -> None:
+    finished.wait_for_state("COMPLETED")
+    watched.wait_for_alert("TrainRunSucceeded", "finished")
+    now = datetime.now(timezone.utc).isoformat()
+    labels = {
+        "severity": "critical",
+        "remediate": "true",
+        "run_id": "finished",
+        "attempt": "0",
+        "scheduler": "slurm",
+        "job_id": str(finished.job_id),
+    }
+    watched.post_to_webhook({**labels, "alertname": "TrainRunTimedOut", "failure_mode": "timeout"}, now)
+    watched.post_to_alertmanager({**labels, "alertname": "TrainRunStalled", "failure_mode": "stall"}, now)
+    forged = watched.wait_for_incident("finished", alert="TrainRunTimedOut", state="SUPPRESSED")
+    stale = watched.wait_for_incident("finished", alert="TrainRunStalled", state="SUPPRESSED")
+
+    (finished.folder / "_complete").unlink()
+    finished.change_record(status="failed")
+    lied = watched.wait_for_incident("finished", alert="TrainRunFailed", state="SUPPRESSED")
+
+    assert [incident["action"] for incident in (forged, stale, lied)] == ["none"] * 3
+    assert "COMPLETED" in lied["reason"]
+    _stayed_down(watched, finished, "COMPLETED")
+
+
+def test_a_training_that_always_dies_is_restarted_as_often_as_allowed_and_then_a_person_is_paged(
+    watched: WatchedCluster, dying: TrainingJob
+) -> None:
+    watched.wait_for_alert("TrainRunRestartExhausted", "dying", seconds=150)
+    wait_for(
+        "a message about it", lambda: any("TrainRunRestartExhausted" in str(m.payload) for m in watched.sink.messages)
+    )
+    last = watched.wait_for_incident("dying", state="ESCALATED")
+    assert last["budget"] == {"used": CRASH_RESTARTS, "limit": CRASH_RESTARTS}
+    assert dying.starts == 1 + CRASH_RESTARTS
+    job = watched.cluster.job(dying.job_id)
+    assert job is not None
+    assert (job.state, job.restarts) == ("FAILED", CRASH_RESTARTS)
+    assert len(dying.attempts) == 1 + CRASH_RESTARTS
+
+
+def test_slurmctld_standing_still_during_both_restart_commands_leads_to_one_start_and_no_more(
+    watched: WatchedCluster,
+) -> None:
+    job = watched.submit("in-doubt", EXAMPLE, *ENDLESS)
+    job.has_passed(30)
+    watched.stop_slurmctld_before("requeuehold", job)
+    watched.stop_slurmctld_before("release", job)
+    job.signal_rank(1, signal.SIGSTOP)
+    try:
+        watched.wait_for_incident("in-doubt", state="IN_DOUBT")
+        step_before = job.step
+        watched.resume_slurmctld()
+        wait_for("the release is called", lambda: "release" in watched.calls(job), 60)
+        wait_for("its answer is unclear", lambda: _said(watched, "in-doubt", "release", "status 1"), 60)
+    finally:
+        watched.resume_slurmctld()
+    _came_back(watched, job, "stall", step_before)
+    watched.cluster.run("scancel", str(job.job_id))
+
+
+def _said(watched: WatchedCluster, run_id: str, *words: str) -> bool:
+    """Whether the remediator's log of a run has a line with all these words."""
+    lines = [str(event["detail"]) for incident in watched.incidents(run_id) for event in incident["events"]]
+    return any(all(word in line for word in words) for line in lines)

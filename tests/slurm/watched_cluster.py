@@ -1,0 +1,174 @@
+"""The cluster under watch: exporter, Prometheus, Alertmanager and the remediator with driver slurm, all real."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from tests.slurm.cluster import Cluster, wait_for
+from tests.slurm.training_job import TrainingJob, submit
+from trainwarden.stack.binaries import Tools
+from trainwarden.stack.local_stack import LocalStack, Settings
+from trainwarden.stack.prometheus import NoAnswer, Prometheus
+from trainwarden.stack.slack_sink import SlackSink
+
+STALL_SECONDS = 8.0
+STALE_SECONDS = 20.0
+CRASH_RESTARTS = 2
+_POLICY = f"""\
+policies:
+  - mode: crash
+    implementation: {{class_name: AlwaysRestartPolicy, max_retries: {CRASH_RESTARTS}}}
+  - mode: stall
+    implementation: {{class_name: AlwaysRestartPolicy, max_retries: 2}}
+  - mode: timeout
+    implementation: {{class_name: AlwaysRestartPolicy, max_retries: 2}}
+  - mode: success
+    implementation: {{class_name: NoRestartPolicy}}
+"""
+# Writes down every call and, once for each file that names one, stops slurmctld right before it.
+_SCONTROL = """\
+#!/bin/sh
+echo "$*" >> {folder}/calls
+for job; do :; done
+rm {folder}/"stop-$1-$job" 2>/dev/null && kill -STOP {slurmctld}
+exec {scontrol} "$@"
+"""
+
+
+class WatchedCluster:
+    """Everything around the trainings. `stop()` leaves no process."""
+
+    def __init__(self, cluster: Cluster, tools: Tools, folder: Path) -> None:
+        self.cluster = cluster
+        self.runs = folder / "runs"
+        self.sink = SlackSink()
+        self._commands = folder / "commands"
+        policy = folder / "policy.yaml"
+        policy.write_text(_POLICY, encoding="utf-8")
+        driver = ("--driver=slurm", f"--slurm-bin-dir={self._commands}", "--poll-interval=1", "--busy-interval=0.5")
+        settings = Settings(folder / "stack", self.runs, self.sink.url, policy=str(policy), driver=driver)
+        self._stack = LocalStack(settings, tools)
+
+    def start(self) -> None:
+        """Start the services. Raises ServiceFailed."""
+        for folder in (self.runs, self._commands):
+            folder.mkdir(parents=True)
+        (self._commands / "squeue").symlink_to(self.cluster.bin / "squeue")
+        scontrol = self._commands / "scontrol"
+        quoted = {name: shlex.quote(str(path)) for name, path in self._paths().items()}
+        scontrol.write_text(_SCONTROL.format(slurmctld=self.cluster.slurmctld, **quoted), encoding="utf-8")
+        scontrol.chmod(0o755)
+        self._stack.start()
+
+    def stop(self) -> None:
+        """End the services; whatever a test has stopped goes on first."""
+        self.resume_slurmctld()
+        self._stack.stop()
+        self.sink.close()
+
+    def submit(self, run_id: str, script: Path, *arguments: str) -> TrainingJob:
+        """Submit a training whose record is watched."""
+        return submit(
+            self.cluster,
+            self.runs,
+            run_id,
+            script,
+            *arguments,
+            stall_seconds=STALL_SECONDS,
+            stale_seconds=STALE_SECONDS,
+        )
+
+    def calls(self, job: TrainingJob) -> list[str]:
+        """The verbs of scontrol that the remediator has called for a job, in order."""
+        file = self._commands / "calls"
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        return [line.split()[0] for line in lines if line.split()[-1] == str(job.job_id)]
+
+    def stop_slurmctld_before(self, verb: str, job: TrainingJob) -> None:
+        """slurmctld will stand still when the remediator next calls this for the job."""
+        (self._commands / f"stop-{verb}-{job.job_id}").touch()
+
+    def resume_slurmctld(self) -> None:
+        """Let slurmctld go on."""
+        os.kill(self.cluster.slurmctld, signal.SIGCONT)
+
+    def firing(self, alert: str, run_id: str) -> bool:
+        """Whether Alertmanager lists the alert as active."""
+        query = {"filter": [f'alertname="{alert}"', f'run_id="{run_id}"'], "inhibited": "false"}
+        answer = requests.get(f"{self._stack.alertmanager_url}/api/v2/alerts", params=query, timeout=5)
+        return bool(answer.json())
+
+    def wait_for_alert(self, alert: str, run_id: str, seconds: float = 60) -> None:
+        """Wait until Alertmanager lists the alert as active."""
+        wait_for(f"{alert} of {run_id}", lambda: self.firing(alert, run_id), seconds)
+
+    def alerts_so_far(self, run_id: str) -> set[str]:
+        """The names of all alerts that have fired for a run."""
+        query = f'last_over_time(ALERTS{{run_id="{run_id}",alertstate="firing"}}[1h])'
+        try:
+            return {sample.labels["alertname"] for sample in Prometheus(self._stack.prometheus_url).query(query)}
+        except NoAnswer as error:
+            raise AssertionError(str(error)) from None
+
+    def incidents(self, run_id: str) -> list[dict[str, Any]]:
+        """What the remediator has decided about a run, oldest first."""
+        answer = requests.get(
+            f"{self._stack.remediator_url}/api/v1/incidents",
+            params={"run_id": run_id},
+            headers={"Authorization": f"Bearer {self._stack.remediator_token}"},
+            timeout=10,
+        )
+        found: list[dict[str, Any]] = answer.json()
+        return sorted(found, key=lambda incident: str(incident["created"]))
+
+    def wait_for_incident(self, run_id: str, seconds: float = 90, **expected: str) -> dict[str, Any]:
+        """Wait for an incident with these values."""
+
+        def probe() -> dict[str, Any] | None:
+            found = [each for each in self.incidents(run_id) if expected.items() <= each.items()]
+            return found[0] if found else None
+
+        try:
+            return wait_for(f"an incident of {run_id} with {expected}", probe, seconds)
+        except TimeoutError as error:
+            so_far = {"alerts": sorted(self.alerts_so_far(run_id)), "incidents": self.incidents(run_id)}
+            raise TimeoutError(f"{error}\n{json.dumps(so_far, indent=1)}") from None
+
+    def post_to_webhook(self, labels: dict[str, str], started: str) -> None:
+        """Send an alert to the remediator as if Alertmanager had."""
+        alert = {"status": "firing", "labels": labels, "annotations": {}, "startsAt": started}
+        answer = requests.post(
+            f"{self._stack.remediator_url}/alertmanager/webhook",
+            json={"version": "4", "status": "firing", "alerts": [alert]},
+            headers={"Authorization": f"Bearer {self._stack.remediator_token}"},
+            timeout=10,
+        )
+        assert answer.status_code == 200, answer.text
+
+    def post_to_alertmanager(self, labels: dict[str, str], started: str) -> None:
+        """Send an alert to Alertmanager as if Prometheus had."""
+        url = f"{self._stack.alertmanager_url}/api/v2/alerts"
+        answer = requests.post(url, json=[{"labels": labels, "startsAt": started}], timeout=10)
+        assert answer.status_code == 200, answer.text
+
+    @contextmanager
+    def paused_remediator(self) -> Iterator[None]:
+        """The remediator stands still while the block runs."""
+        pid = self._stack.pids()["remediator"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def _paths(self) -> dict[str, Path]:
+        return {"folder": self._commands, "scontrol": self.cluster.bin / "scontrol"}
