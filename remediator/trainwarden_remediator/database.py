@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -49,17 +51,13 @@ def open_database(state_dir: Path) -> sa.Engine:
     engine = sa.create_engine(f"sqlite:///{path}", connect_args={"timeout": _BUSY_SECONDS}, pool_timeout=_BUSY_SECONDS)
     event.listen(engine, "connect", _on_connect)
     event.listen(engine, "begin", _on_begin)
-    try:
-        with engine.begin() as connection:
-            healthy = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
-            if healthy != "ok":
-                message = f"{path}: damaged: {healthy}"
-                raise StoreError(message)
-            schema.metadata.create_all(connection)
-            _check_version(connection, path)
-    except SQLAlchemyError as error:
-        message = f"{path}: {getattr(error, 'orig', error)}"
-        raise StoreError(message) from None
+    with _closed_on_error(engine, path), engine.begin() as connection:
+        healthy = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+        if healthy != "ok":
+            message = f"{path}: damaged: {healthy}"
+            raise StoreError(message)
+        schema.metadata.create_all(connection)
+        _check_version(connection, path)
     return engine
 
 
@@ -72,28 +70,36 @@ def open_read_only(state_dir: Path) -> sa.Engine:
     engine = sa.create_engine(
         f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true", connect_args={"timeout": _BUSY_SECONDS}
     )
+    with _closed_on_error(engine, path), engine.connect() as connection:
+        _check_version(connection, path)
+    return engine
+
+
+@contextmanager
+def _closed_on_error(engine: sa.Engine, path: Path) -> Iterator[None]:
     try:
-        with engine.connect() as connection:
-            _check_version(connection, path)
+        yield
     except SQLAlchemyError as error:
+        engine.dispose()
         message = f"{path}: {getattr(error, 'orig', error)}"
         raise StoreError(message) from None
-    return engine
+    except StoreError:
+        engine.dispose()
+        raise
 
 
 def _on_connect(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # BEGIN is ours, see _on_begin
-    cursor = connection.cursor()
     try:
-        cursor.execute("PRAGMA journal_mode=WAL")
-        mode = cursor.fetchone()[0]
-        cursor.execute("PRAGMA synchronous=FULL")
-        cursor.execute("PRAGMA synchronous")
-        synchronous = cursor.fetchone()[0]
-        cursor.execute("PRAGMA foreign_keys=ON")
-    finally:
-        cursor.close()
+        mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        connection.execute("PRAGMA synchronous=FULL")
+        synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
+        connection.execute("PRAGMA foreign_keys=ON")
+    except Exception:
+        connection.close()  # the pool has not taken it over yet
+        raise
     if mode != "wal" or synchronous != 2:
+        connection.close()
         message = (
             f"SQLite gives journal_mode={mode}, synchronous={synchronous}; wal and 2 are needed for durable commits"
         )

@@ -118,7 +118,7 @@ class AnyOrderInOneCall(AnyOrder):
 
 
 _SETTINGS = settings(
-    max_examples=60, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
 
 

@@ -70,7 +70,7 @@ def test_kill_9_twice_around_the_calls_still_leads_to_exactly_one_start(make: Ma
     clean.settle()
     calls = [index for index, name in enumerate(clean.points) if name.endswith(" call")]
     for first in calls:
-        for later in range(1, 8):
+        for later in (1, 3, 6):
             simulation = make(two_phase=two_phase)
             simulation.crash_at = first
             simulation.tick(8)

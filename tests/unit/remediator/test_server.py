@@ -1,0 +1,105 @@
+"""Clients that do not play fair: none of them keeps the others from being served."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.unit.remediator.simulation import FakeClock
+from trainwarden_remediator.database import open_database
+from trainwarden_remediator.metrics import Metrics
+from trainwarden_remediator.server import Server, Service
+from trainwarden_remediator.store import Store
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    engine = open_database(tmp_path)
+    clock = FakeClock()
+    store = Store(engine, clock)
+    service = Service(store, Metrics(), CollectorRegistry(), clock, "secret", lambda: None, lambda: False)
+    made = Server(("127.0.0.1", 0), service, connection_seconds=0.3)
+    thread = threading.Thread(target=made.serve_forever, args=(0.02,))
+    thread.start()
+    yield made
+    made.shutdown()
+    thread.join()
+    made.server_close()
+    engine.dispose()
+
+
+def ask(server: Server, method: str, path: str, **headers: str) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        answer.read()
+        return answer
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"POST /alertmanager/webhook HTTP/1.1\r\nAuthorization: Bearer secret\r\nContent-Length: 9\r\n\r\n{"],
+    ids=["no request", "half a body"],
+)
+def test_a_client_that_never_finishes_is_cut_off(server: Server, sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as slow:
+        slow.sendall(sent)
+        with contextlib.suppress(ConnectionError):
+            while slow.recv(4096):
+                pass  # ends only when the server has closed the connection
+
+
+def test_a_client_that_trickles_is_cut_off_however_busy_it_is(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=0.05) as slow:
+        slow.sendall(b"GET / HTTP/1.1\r\n")
+        with pytest.raises(ConnectionError):
+            while True:
+                slow.sendall(b"X-More: 1\r\n")
+                with contextlib.suppress(TimeoutError):
+                    if slow.recv(4096) == b"":
+                        raise ConnectionError
+
+
+def test_others_are_served_while_many_connections_idle(server: Server) -> None:
+    with contextlib.ExitStack() as idle:
+        for _ in range(100):
+            idle.enter_context(socket.create_connection(("127.0.0.1", server.server_port)))
+        assert ask(server, "GET", "/-/healthy").status == 200
+
+
+def test_readiness_says_whether_the_loop_turns(server: Server) -> None:
+    assert ask(server, "GET", "/-/ready").status == 503
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/alertmanager/webhook", 405),
+        ("GET", "/elsewhere", 404),
+        ("POST", "/elsewhere", 404),
+        ("DELETE", "/api/v1/incidents", 501),
+        ("GET", "/api/v1/incidents", 401),
+    ],
+)
+def test_other_requests_are_told_so(server: Server, method: str, path: str, status: int) -> None:
+    assert ask(server, method, path).status == status
+
+
+def test_a_webhook_without_a_length_is_refused(server: Server) -> None:
+    assert ask(server, "GET", "/-/healthy").status == 200
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection.putrequest("POST", "/alertmanager/webhook")
+    connection.putheader("Authorization", "Bearer secret")
+    connection.endheaders()
+    assert connection.getresponse().status == 411
+    connection.close()
