@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainwarden.identity import AttemptKey
+from trainwarden.identity import AttemptKey, host_name, process_start_ticks
 from trainwarden.loop import Carried
 from trainwarden.record import Attempt, Checkpoint, Metadata, Progress, read_metadata, read_progress
 from trainwarden.sentinels import set_aside
@@ -36,8 +36,7 @@ def begin(folder: Path, key: AttemptKey, now: float, environ: Mapping[str, str] 
     known = metadata.attempts if isinstance(metadata, Metadata) else ()
     past = progress if isinstance(progress, Progress) else None
     same = next((attempt for attempt in known if attempt.key == str(key)), None)
-    # A launcher may have announced this attempt before its first process was there.
-    announced = isinstance(metadata, Metadata) and metadata.attempt_key == str(key) and metadata.status == "pending"
+    announced = isinstance(metadata, Metadata) and _only_announced(metadata, key)
     set_aside(folder, metadata, str(key), begun_before=same is not None and not announced)
     this = same or Attempt(_next_number(metadata, past, environ), str(key), now)
     if this.start_time is None:
@@ -60,6 +59,14 @@ def saved_checkpoints(progress: Progress | None) -> tuple[Checkpoint, ...]:
         return ()
     last = (progress.checkpoint,) if progress.checkpoint else ()
     return last + tuple(one for one in progress.checkpoints if one not in last)
+
+
+def _only_announced(metadata: Metadata, key: AttemptKey) -> bool:
+    """Whether a launcher, which lives on beside us, wrote of this attempt before its first process was there."""
+    if metadata.attempt_key != str(key) or metadata.end_time is not None:
+        return False
+    writer_lives = metadata.host == host_name() and metadata.pid is not None and process_start_ticks(metadata.pid)
+    return metadata.status == "pending" or (bool(writer_lives) and metadata.pid != os.getpid())
 
 
 def _next_number(metadata: object, progress: Progress | None, environ: Mapping[str, str]) -> int:

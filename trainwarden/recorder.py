@@ -182,7 +182,7 @@ class Recorder:
     def _take_checkpoint(self, checkpoint: Checkpoint) -> None:
         size = size_of(Path(checkpoint.path))
         if size is None:
-            logger.warning("checkpoint %s was reported as saved and cannot be found", checkpoint.path)
+            logger.warning("checkpoint %r was reported as saved and cannot be found", checkpoint.path)
         others = tuple(one for one in self._checkpoints if one.path != checkpoint.path)
         self._checkpoints = (replace(checkpoint, size_bytes=size), *others)[:_KEPT_CHECKPOINTS]
         self._checkpoints_saved += 1

@@ -17,6 +17,8 @@ import pytest
 import trainwarden
 from tests.unit.library.looking import read_metadata, read_progress, read_rank, read_snapshot
 from tests.unit.library.processes import Script, eventually, line
+from trainwarden.folder import write_json
+from trainwarden.identity import host_name
 from trainwarden.sentinels import record_failure
 from trainwarden.taxonomy import FAILURES
 
@@ -179,6 +181,28 @@ def test_a_new_attempt_puts_the_old_failure_aside_and_its_late_words_too(attempt
         assert (folder / "_error.0").exists()
         record_failure(folder, key="local:5:0", failure=FAILURES["peer_reset"], message="late")
         assert read_snapshot(folder).state == "running"
+
+
+@pytest.mark.parametrize("status", ["pending", "running"])
+def test_a_failure_of_an_early_rank_survives_a_rank_0_that_a_launcher_announced(
+    attempt: Starter, folder: Path, status: str
+) -> None:
+    folder.mkdir()
+    launcher = {"status": status, "attempt": 0, "attempt_key": "local:5:0", "host": host_name(), "pid": os.getppid()}
+    write_json(folder / "metadata.json", {**launcher, "attempts": [{"attempt": 0, "key": "local:5:0"}]})
+    record_failure(folder, key="local:5:0", failure=FAILURES["host_oom"], message="of rank 1")
+    with attempt(0):
+        pass
+    assert (read_snapshot(folder).state, read_snapshot(folder).error.message) == ("failed", "of rank 1")
+
+
+def test_a_second_start_under_the_same_key_forgets_the_first_ones_failure(attempt: Starter, folder: Path) -> None:
+    """A batch script may try twice within one job."""
+    with pytest.raises(MemoryError), attempt(0):
+        raise MemoryError
+    with attempt(0) as run:
+        run.step(1)
+    assert (read_snapshot(folder).state, read_metadata(folder).attempt) == ("succeeded", 0)
 
 
 def test_an_old_attempt_that_still_lives_stops_writing_when_it_sees_a_new_one(
