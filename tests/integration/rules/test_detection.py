@@ -47,6 +47,7 @@ class Exporter:
             self._degraded(now),
             self._finished(now),
             self._healthy(now),
+            self._exhausted(now),
         ):
             shown |= each
         lines = [f"{_TARGET_LABELS.sub('', series)} {value:.3f}" for series, value in shown.items()]
@@ -80,6 +81,13 @@ class Exporter:
 
     def _finished(self, now: int) -> Page:
         return run(now, run_id="finished", start=now - 7200, state="succeeded", end=now - 5, phase="done")
+
+    def _exhausted(self, now: int) -> Page:
+        page = run(now, run_id="exhausted", attempt=2, start=now - 7200)
+        if now - self.began < 15:  # the remediator gives up on a run that has long been known
+            return page
+        labels = 'run_id="exhausted",job_id="41",attempt="2",failure_mode="stall",reason="3 of 3 restarts used"'
+        return page | {f"trainwarden_remediator_escalation_info{{{labels}}}": 1}
 
     def _healthy(self, now: int) -> Page:
         return run(now, run_id="healthy", start=now - 7200, ranks={0: now, 1: now})
@@ -124,6 +132,7 @@ def _all_seen(world: World) -> None:
     eventually(lambda: world.alertmanager.messages("stalled"), seconds=60)
     eventually(lambda: world.alertmanager.messages("failed"), seconds=60)
     eventually(lambda: world.alertmanager.messages("degraded"), seconds=60)
+    eventually(lambda: world.alertmanager.messages("exhausted"), seconds=60)
 
 
 @pytest.mark.usefixtures("_all_seen")
@@ -182,6 +191,21 @@ def test_a_degraded_run_names_the_silent_ranks(world: World) -> None:
     (message, *_) = world.alertmanager.messages("degraded")
     assert "\nReason: Silent: rank 3 for 5m 0s, rank 5 for 3m 20s" in message.text
     assert not world.alertmanager.webhook.alerts("degraded")
+
+
+@pytest.mark.usefixtures("_all_seen")
+def test_a_run_that_was_given_up_is_for_a_person_alone(world: World) -> None:
+    (message, *_) = world.alertmanager.messages("exhausted")
+    assert message.title == "[FIRING] TrainRunRestartExhausted · exhausted"
+    for needle in (
+        "\nStatus: GIVEN UP\n",
+        "\nReason: 3 of 3 restarts used\n",
+        "start the run by hand",
+        "\nInstance: n1\n",
+        "/rules/runbooks/TrainRunRestartExhausted.md|Runbook>",
+    ):
+        assert needle in message.text
+    assert not world.alertmanager.webhook.alerts("exhausted")
 
 
 @pytest.mark.usefixtures("_all_seen")
