@@ -123,7 +123,8 @@ class Session:
         if self._request.keep and not self._interrupted.is_set():
             self._terminal.say("kept", "the stack stays up; Ctrl-C ends it")
             self._say_where(services)
-            self._interrupted.wait()
+            while not self._interrupted.wait(_TICK_SECONDS):
+                pass  # a wait without end would not see a signal that another thread took
         return outcome
 
     def _finished(self, job_launcher: Launcher, watcher: Watcher, sink: SlackSink) -> bool:
