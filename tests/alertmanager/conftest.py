@@ -1,4 +1,4 @@
-"""One Alertmanager for all tests of the folder: each speaks of runs of its own."""
+"""One Alertmanager for all tests of a file: each speaks of runs of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.alertmanager.running import alertmanager as running_alertmanager
 from trainwarden.stack.binaries import Tools
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def alertmanager(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alertmanager]:
     """The shipped configuration in a real Alertmanager."""
     with running_alertmanager(tools, tmp_path_factory.mktemp("alertmanager")) as running:
