@@ -62,6 +62,9 @@ def _came_back(watched: WatchedCluster, job: TrainingJob, failure_mode: str, ste
     assert resumed_at is not None
     assert 20 <= resumed_at <= step_before + 1
     assert job.starts == 2
+    in_slurm = watched.cluster.job(job.job_id)
+    assert in_slurm is not None
+    assert (in_slurm.state, in_slurm.restarts) == ("RUNNING", 1)
     assert watched.calls(job)[0] == "requeuehold"
     assert watched.calls(job)[-1] == "release"
 
@@ -165,7 +168,8 @@ def test_slurmctld_standing_still_during_both_restart_commands_leads_to_one_star
     job.signal_rank(1, signal.SIGSTOP)
     try:
         watched.wait_for_incident("in-doubt", state="IN_DOUBT")
-        step_before = job.step
+        step_before, readings = job.step, watched.readings()
+        wait_for("squeue fails as well", lambda: watched.readings() > readings)
         watched.resume_slurmctld()
         wait_for("the release is called", lambda: "release" in watched.calls(job), 60)
         wait_for("its answer is unclear", lambda: _said(watched, "in-doubt", "release", "status 1"), 60)

@@ -42,6 +42,14 @@ for job; do :; done
 rm {folder}/"stop-$1-$job" 2>/dev/null && kill -STOP {slurmctld}
 exec {scontrol} "$@"
 """
+# Leaves a line whenever it has ended.
+_SQUEUE = """\
+#!/bin/sh
+{squeue} "$@"
+status=$?
+echo $status >> {folder}/readings
+exit $status
+"""
 
 
 class WatchedCluster:
@@ -62,11 +70,12 @@ class WatchedCluster:
         """Start the services. Raises ServiceFailed."""
         for folder in (self.runs, self._commands):
             folder.mkdir(parents=True)
-        (self._commands / "squeue").symlink_to(self.cluster.bin / "squeue")
-        scontrol = self._commands / "scontrol"
-        quoted = {name: shlex.quote(str(path)) for name, path in self._paths().items()}
-        scontrol.write_text(_SCONTROL.format(slurmctld=self.cluster.slurmctld, **quoted), encoding="utf-8")
-        scontrol.chmod(0o755)
+        files = {"folder": self._commands, **{name: self.cluster.bin / name for name in ("scontrol", "squeue")}}
+        quoted = {name: shlex.quote(str(path)) for name, path in files.items()}
+        for name, text in (("scontrol", _SCONTROL), ("squeue", _SQUEUE)):
+            script = self._commands / name
+            script.write_text(text.format(slurmctld=self.cluster.slurmctld, **quoted), encoding="utf-8")
+            script.chmod(0o755)
         self._stack.start()
 
     def stop(self) -> None:
@@ -89,9 +98,15 @@ class WatchedCluster:
 
     def calls(self, job: TrainingJob) -> list[str]:
         """The verbs of scontrol that the remediator has called for a job, in order."""
-        file = self._commands / "calls"
-        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-        return [line.split()[0] for line in lines if line.split()[-1] == str(job.job_id)]
+        return [words[0] for words in self._logged("calls") if words[-1] == str(job.job_id)]
+
+    def readings(self) -> int:
+        """How often the remediator has asked squeue and got an answer or an error."""
+        return len(self._logged("readings"))
+
+    def _logged(self, name: str) -> list[list[str]]:
+        file = self._commands / name
+        return [line.split() for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
     def stop_slurmctld_before(self, verb: str, job: TrainingJob) -> None:
         """slurmctld will stand still when the remediator next calls this for the job."""
@@ -169,6 +184,3 @@ class WatchedCluster:
             yield
         finally:
             os.kill(pid, signal.SIGCONT)
-
-    def _paths(self) -> dict[str, Path]:
-        return {"folder": self._commands, "scontrol": self.cluster.bin / "scontrol"}
