@@ -150,29 +150,31 @@ class Connection:
 
     def send(self, values: Floats, step: int) -> None:
         """Send one frame."""
-        payload = values.astype("<f4", copy=False).tobytes()
-        self._socket.sendall(_HEADER.pack(_MAGIC, step, len(payload)) + payload)
+        payload = np.ascontiguousarray(values, "<f4")
+        self._socket.sendall(_HEADER.pack(_MAGIC, step, payload.nbytes))
+        self._socket.sendall(payload.view(np.uint8).data)
 
     def receive(self, count: int, step: int) -> Floats:
         """Receive the frame of `step`, which must hold `count` numbers."""
-        magic, its_step, size = _HEADER.unpack(self._read(_HEADER.size, step))
+        header = bytearray(_HEADER.size)
+        self._fill(memoryview(header), step)
+        magic, its_step, size = _HEADER.unpack(header)
         if magic != _MAGIC or size != 4 * count:
             raise ValueError(f"{self.name} sent {size} bytes of {magic!r} where {4 * count} of {_MAGIC!r} were due")
         if its_step != step:
             raise ValueError(f"{self.name} is at step {its_step}, this rank is at step {step}")
-        return np.frombuffer(self._read(size, step), "<f4").astype(np.float32, copy=False)
+        values = np.empty(count, "<f4")
+        self._fill(values.view(np.uint8).data, step)
+        return values.astype(np.float32, copy=False)
 
     def close(self) -> None:
         """Close the socket."""
         with contextlib.suppress(OSError):
             self._socket.close()
 
-    def _read(self, size: int, step: int) -> bytearray:
-        data = bytearray(size)
-        view = memoryview(data)
+    def _fill(self, view: memoryview, step: int) -> None:
         while view:
             got = self._socket.recv_into(view)
             if got == 0:
                 raise ConnectionResetError(f"{self.name} closed the connection at step {step}")
             view = view[got:]
-        return data
