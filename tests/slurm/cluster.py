@@ -53,7 +53,7 @@ SlurmdParameters=config_overrides
 MpiDefault=none
 ReturnToService=2
 KillWait=2
-MinJobAge=300
+MinJobAge=3600
 MessageTimeout=5
 JobRequeue=1
 """

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.slurm.cluster import Cluster, wait_for
-from trainwarden.folder import METADATA, write_json
-from trainwarden.record import Attempt, Metadata, Progress, RankBeat, read_metadata, read_progress, read_rank
+from trainwarden.record.files import Attempt, Metadata, Progress, RankBeat, read_metadata, read_progress, read_rank
+from trainwarden.record.folder import METADATA, write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "slurm" / "train.sbatch"
