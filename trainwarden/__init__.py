@@ -7,21 +7,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainwarden.current import checkpoint_saved, phase, resume_checkpoint, run, step
-    from trainwarden.ownership import RunRefused
-    from trainwarden.training_run import Run
+    from trainwarden.record.ownership import RunRefused
+    from trainwarden.training.current import checkpoint_saved, phase, resume_checkpoint, run, step
+    from trainwarden.training.run import Run
 
 __version__ = "0.1.0"
 
 __all__ = ["Run", "RunRefused", "__version__", "checkpoint_saved", "phase", "resume_checkpoint", "run", "step"]
 
-_HOMES = {"Run": "trainwarden.training_run", "RunRefused": "trainwarden.ownership"}
+_HOMES = {"Run": "trainwarden.training.run", "RunRefused": "trainwarden.record.ownership"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(_HOMES.get(name, "trainwarden.current"))
+    module = import_module(_HOMES.get(name, "trainwarden.training.current"))
     # Kept as a global: the next look-up, in the training loop, is a plain one.
     value = globals()[name] = getattr(module, name)
     return value

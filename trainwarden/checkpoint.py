@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from trainwarden.record import Checkpoint
+from trainwarden.record.files import Checkpoint
 
 _ZIP_START = b"PK\x03\x04"
 

@@ -4,8 +4,8 @@ import argparse
 import time
 from pathlib import Path
 
-from trainwarden.folder import run_folders, runs_dir
-from trainwarden.snapshot import Snapshot, read_snapshot
+from trainwarden.record.folder import run_folders, runs_dir
+from trainwarden.record.snapshot import Snapshot, read_snapshot
 
 _COLUMNS = ("RUN", "STATE", "PHASE", "ATTEMPT", "STEP", "HEARD", "MESSAGE")
 

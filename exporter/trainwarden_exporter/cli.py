@@ -10,9 +10,9 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from trainwarden.folder import replace_file, runs_dir
-from trainwarden.thresholds import InvalidThreshold
-from trainwarden.thresholds import choose as choose_thresholds
+from trainwarden.record.folder import replace_file, runs_dir
+from trainwarden.record.thresholds import InvalidThreshold
+from trainwarden.record.thresholds import choose as choose_thresholds
 from trainwarden_exporter.collection import Collection, Schedule
 from trainwarden_exporter.collectors.runs import RunsCollector
 from trainwarden_exporter.flags import build_parser

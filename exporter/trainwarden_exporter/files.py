@@ -6,7 +6,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 
-from trainwarden.document import Unreadable
+from trainwarden.record.document import Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

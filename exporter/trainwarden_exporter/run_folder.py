@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from trainwarden.document import Unreadable
-from trainwarden.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS, RANKS
-from trainwarden.record import read_metadata, read_progress, read_ranks
-from trainwarden.sentinels import current_completion, current_error
-from trainwarden.thresholds import Thresholds
+from trainwarden.record.document import Unreadable
+from trainwarden.record.files import read_metadata, read_progress, read_ranks
+from trainwarden.record.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS, RANKS
+from trainwarden.record.sentinels import current_completion, current_error
+from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.files import CachedFile, last_line
 from trainwarden_exporter.run_view import Advance, RunRecord, Verdict, advance, believed, verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trainwarden.record import Metadata, RankBeat
+    from trainwarden.record.files import Metadata, RankBeat
 
 T = TypeVar("T")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainwarden.record import STATUSES
-from trainwarden.thresholds import PHASES
+from trainwarden.record.files import STATUSES
+from trainwarden.record.thresholds import PHASES
 from trainwarden_exporter.redaction import label_text
 from trainwarden_exporter.run_view import believed
 
 if TYPE_CHECKING:
-    from trainwarden.record import Checkpoint, Metadata, Progress, RankBeat
+    from trainwarden.record.files import Checkpoint, Metadata, Progress, RankBeat
     from trainwarden_exporter.catalog import Families
     from trainwarden_exporter.run_view import RunRecord, Verdict
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainwarden.classify import classify_message
-from trainwarden.sentinels import Sentinel, run_state
+from trainwarden.record.sentinels import Sentinel, run_state
 from trainwarden.taxonomy import FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainwarden.record import Metadata, Progress, RankBeat
-    from trainwarden.thresholds import Thresholds
+    from trainwarden.record.files import Metadata, Progress, RankBeat
+    from trainwarden.record.thresholds import Thresholds
 
 KEPT_SECONDS = 24 * 3600.0
 # A time further ahead of this host's clock is no skew but nonsense, and would keep a dead record alive for years.

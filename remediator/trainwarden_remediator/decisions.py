@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainwarden.clock import to_iso
+from trainwarden.record.clock import to_iso
 from trainwarden_remediator.incident import Event, Incident, clean
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from trainwarden.clock import from_iso
+from trainwarden.record.clock import from_iso
 from trainwarden_remediator.errors import Unreachable
 from trainwarden_remediator.fetch import Fetch
 from trainwarden_remediator.incident import Alert

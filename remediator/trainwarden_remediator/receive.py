@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from trainwarden.clock import from_iso
+from trainwarden.record.clock import from_iso
 from trainwarden_remediator.incident import Alert
 from trainwarden_remediator.problems import problems_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainwarden.sentinels import Sentinel, announce_restart, current_completion
+from trainwarden.record.sentinels import Sentinel, announce_restart, current_completion
 from trainwarden_remediator.evidence import Run
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from trainwarden.classify import classify_exit
-from trainwarden.clock import to_iso
-from trainwarden.document import Document, read_document
-from trainwarden.folder import LOG, METADATA, write_json
 from trainwarden.identity import host_name
-from trainwarden.record import Metadata, read_metadata
-from trainwarden.sentinels import (
+from trainwarden.record.clock import to_iso
+from trainwarden.record.document import Document, read_document
+from trainwarden.record.files import Metadata, read_metadata
+from trainwarden.record.folder import LOG, METADATA, write_json
+from trainwarden.record.sentinels import (
     Sentinel,
     announce_restart,
     announced_restart,

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from trainwarden.document import Document, read_document
-from trainwarden.folder import LOG, METADATA
+from trainwarden.record.document import Document, read_document
+from trainwarden.record.folder import LOG, METADATA
 from trainwarden.stack import launcher
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.launcher import Job, Launcher

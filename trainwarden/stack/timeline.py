@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from trainwarden.clock import from_iso
+from trainwarden.record.clock import from_iso
 from trainwarden.stack.prometheus import NoAnswer, Prometheus
 
 _LOOK_BACK_SECONDS = 900.0

@@ -12,9 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainwarden.folder import run_folder, runs_dir
 from trainwarden.identity import InvalidRunId, check_run_id
-from trainwarden.ownership import owner_of
+from trainwarden.record.folder import run_folder, runs_dir
+from trainwarden.record.ownership import owner_of
 from trainwarden.stack.binaries import ToolsMissing, find_tools
 from trainwarden.stack.bundle import BundleMissing
 from trainwarden.stack.local_stack import SERVICES

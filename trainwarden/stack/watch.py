@@ -9,7 +9,7 @@ from typing import Any
 
 import requests
 
-from trainwarden.record import Progress, read_progress
+from trainwarden.record.files import Progress, read_progress
 from trainwarden.stack.local_stack import LocalStack
 from trainwarden.stack.prometheus import NoAnswer, Prometheus
 from trainwarden.stack.terminal import Terminal

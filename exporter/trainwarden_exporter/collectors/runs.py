@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from trainwarden.thresholds import Thresholds
+    from trainwarden.record.thresholds import Thresholds
     from trainwarden_exporter.run_view import RunRecord
 
 log = logging.getLogger(__name__)

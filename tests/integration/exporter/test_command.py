@@ -16,8 +16,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from trainwarden import __version__
-from trainwarden.clock import to_iso
-from trainwarden.folder import write_json
+from trainwarden.record.clock import to_iso
+from trainwarden.record.folder import write_json
 
 COMMAND = [sys.executable, "-m", "trainwarden_exporter"]
 

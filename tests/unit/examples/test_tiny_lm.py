@@ -21,7 +21,7 @@ import pytest
 from examples.tiny_lm.exchange import Connection, Hub, Spoke
 from examples.tiny_lm.model import CONTEXT, SIZE, initial_parameters, loss_and_gradient, sample, split
 from examples.tiny_lm.text import text
-from trainwarden import snapshot
+from trainwarden.record import snapshot
 
 ROOT = Path(__file__).resolve().parents[3]
 TRAIN = ROOT / "examples" / "tiny_lm" / "train.py"

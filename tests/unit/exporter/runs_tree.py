@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from trainwarden.clock import to_iso
-from trainwarden.thresholds import Thresholds
+from trainwarden.record.clock import to_iso
+from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.collectors.runs import RunsCollector
 from trainwarden_exporter.exposition import encode_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.exporter.runs_tree import NOW, RunsTree
-from trainwarden.clock import to_iso
+from trainwarden.record.clock import to_iso
 
 
 def test_a_rank_of_an_older_attempt_vanishes_after_the_restart(runs: RunsTree) -> None:

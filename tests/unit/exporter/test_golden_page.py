@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from tests.unit.exporter.runs_tree import NOW, RunsTree, samples_of
-from trainwarden.clock import to_iso
+from trainwarden.record.clock import to_iso
 from trainwarden.stack.binaries import Tools
 from trainwarden_exporter.catalog import METRICS
 

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.exporter.runs_tree import NOW, RunsTree
-from trainwarden.clock import to_iso
-from trainwarden.record import Metadata, Progress, RankBeat
-from trainwarden.sentinels import Sentinel
+from trainwarden.record.clock import to_iso
+from trainwarden.record.files import Metadata, Progress, RankBeat
+from trainwarden.record.sentinels import Sentinel
 from trainwarden_exporter.run_folder import MAX_RANKS
 from trainwarden_exporter.run_view import KEPT_SECONDS
 

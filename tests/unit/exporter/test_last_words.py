@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.exporter.runs_tree import NOW, RunsTree
-from trainwarden.clock import to_iso
+from trainwarden.record.clock import to_iso
 
 
 def log_of(runs: RunsTree, text: str | bytes) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.unit.exporter.runs_tree import NOW, RunsTree
-from trainwarden.clock import to_iso
-from trainwarden.thresholds import Thresholds
+from trainwarden.record.clock import to_iso
+from trainwarden.record.thresholds import Thresholds
 
 
 def test_a_running_record_becomes_its_core_series(runs: RunsTree) -> None:

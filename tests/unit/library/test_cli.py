@@ -10,8 +10,8 @@ import pytest
 
 import trainwarden
 from trainwarden import cli
-from trainwarden.folder import write_json
-from trainwarden.sentinels import record_failure
+from trainwarden.record.folder import write_json
+from trainwarden.record.sentinels import record_failure
 from trainwarden.taxonomy import FAILURES
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainwarden.clock import from_iso, to_iso
+from trainwarden.record.clock import from_iso, to_iso
 
 _MOMENT = 1754335425.0  # 2025-08-04 19:23:45 UTC
 

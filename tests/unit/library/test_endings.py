@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.library.looking import read_sentinel, read_snapshot
 from tests.unit.library.processes import Script, line
-from trainwarden.document import Unreadable
-from trainwarden.sentinels import announce_restart
+from trainwarden.record.document import Unreadable
+from trainwarden.record.sentinels import announce_restart
 
 KEY = "local:77:0"
 
@@ -129,7 +129,7 @@ def test_a_rank_that_is_ended_because_another_failed_does_not_turn_failure_into_
 def test_success_of_rank_0_does_not_hide_the_failure_of_another(script: Script) -> None:
     record_failure = f"""
         from pathlib import Path
-        from trainwarden.sentinels import record_failure
+        from trainwarden.record.sentinels import record_failure
         from trainwarden.taxonomy import FAILURES
         record_failure(Path({str(script.folder)!r}), key={KEY!r}, failure=FAILURES["killed"], message="gone")
     """
@@ -286,7 +286,7 @@ def test_a_forked_child_dies_of_sigterm_without_a_word(script: Script) -> None:
 def test_a_signal_during_the_last_word_does_not_lose_it(script: Script) -> None:
     done = script.run("""
         import os, signal, threading, time, trainwarden
-        from trainwarden import recorder
+        from trainwarden.training import recorder
         slow = recorder.record_completion
         def interrupted(*args, **values):
             os.kill(os.getpid(), signal.SIGTERM)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainwarden.loop import Carried, Loop, finite, plain_metrics, whole
-from trainwarden.throughput import Throughput
+from trainwarden.training.loop import Carried, Loop, finite, plain_metrics, whole
+from trainwarden.training.throughput import Throughput
 
 
 def _report(loop: Loop, step: Any, **values: Any) -> None:
@@ -40,7 +40,7 @@ def test_a_second_report_of_the_same_step_is_no_second_step() -> None:
 
 def test_an_attempt_that_repeats_steps_advances_itself_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100.0, 200.0, 300.0])
-    monkeypatch.setattr("trainwarden.loop.time.time", lambda: next(times))
+    monkeypatch.setattr("trainwarden.training.loop.time.time", lambda: next(times))
     loop = Loop(Carried(high_water=50, steps_completed=50, nonfinite=2))
     _report(loop, 41)
     _report(loop, 42)

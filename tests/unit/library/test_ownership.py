@@ -9,10 +9,10 @@ import pytest
 
 from tests.unit.library.looking import owner_of
 from tests.unit.library.processes import Script, eventually, line
-from trainwarden.clock import to_iso
-from trainwarden.folder import write_json
 from trainwarden.identity import AttemptKey, host_name
-from trainwarden.ownership import RunRefused, claim
+from trainwarden.record.clock import to_iso
+from trainwarden.record.folder import write_json
+from trainwarden.record.ownership import RunRefused, claim
 
 HOLD = """
     import time, trainwarden
@@ -91,7 +91,7 @@ def test_the_next_start_of_the_same_job_waits_for_the_one_before_to_be_gone(scri
 def test_asking_in_the_owning_process_does_not_lose_the_lock(script: Script) -> None:
     first = script.start("""
         import time, trainwarden
-        from trainwarden.ownership import owner_of
+        from trainwarden.record.ownership import owner_of
         with trainwarden.run("r") as run:
             assert owner_of(run.folder) is not None
             print("asked", flush=True)

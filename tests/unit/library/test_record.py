@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.library.looking import read_metadata, read_progress, read_snapshot
-from trainwarden.document import Unreadable
-from trainwarden.folder import run_folders, runs_dir, write_json
-from trainwarden.record import RankBeat, read_ranks
-from trainwarden.thresholds import DEFAULT_STALL_SECONDS
+from trainwarden.record.document import Unreadable
+from trainwarden.record.files import RankBeat, read_ranks
+from trainwarden.record.folder import run_folders, runs_dir, write_json
+from trainwarden.record.thresholds import DEFAULT_STALL_SECONDS
 
 
 def test_the_few_keys_that_other_monitors_write_are_a_whole_record(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_file_of_the_record_can_be_read_by_other_users(tmp_path: Path) -> None
 
 
 def test_the_runs_folder_is_the_one_given_else_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwarden.folder.SHARED_RUNS", tmp_path / "absent")
+    monkeypatch.setattr("trainwarden.record.folder.SHARED_RUNS", tmp_path / "absent")
     home = {"HOME": "/home/u"}
     assert runs_dir({"TRAINWARDEN_RUNS_DIR": "/r"}).as_posix() == "/r"
     assert runs_dir({**home, "XDG_STATE_HOME": "/s"}).as_posix() == "/s/trainwarden/runs"

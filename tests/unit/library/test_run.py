@@ -17,9 +17,9 @@ import pytest
 import trainwarden
 from tests.unit.library.looking import read_metadata, read_progress, read_rank, read_snapshot
 from tests.unit.library.processes import DEADLINE_SECONDS, Script, eventually, line
-from trainwarden.folder import write_json
 from trainwarden.identity import host_name
-from trainwarden.sentinels import record_failure
+from trainwarden.record.folder import write_json
+from trainwarden.record.sentinels import record_failure
 from trainwarden.taxonomy import FAILURES
 
 Starter = Callable[..., trainwarden.Run]
@@ -70,7 +70,7 @@ def test_what_the_loop_says_is_in_the_record_while_it_runs_with_the_loops_own_ti
 def test_a_standing_loop_leaves_progress_alone_while_liveness_goes_on(
     attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainwarden.recorder.LIVENESS_SECONDS", 0.0)
+    monkeypatch.setattr("trainwarden.training.recorder.LIVENESS_SECONDS", 0.0)
     with attempt() as run:
         run.step(1)
         eventually((folder / "progress.json").exists)
@@ -212,7 +212,7 @@ def test_an_old_attempt_that_still_lives_stops_writing_when_it_sees_a_new_one(
     old = script.start(
         """
         import trainwarden
-        from trainwarden import recorder
+        from trainwarden.training import recorder
         recorder.LIVENESS_SECONDS = 0
         with trainwarden.run("r") as run:
             run.step(1)
@@ -226,7 +226,7 @@ def test_an_old_attempt_that_still_lives_stops_writing_when_it_sees_a_new_one(
     (script.folder / ".owner").unlink()
     monkeypatch.setenv("TRAINWARDEN_ATTEMPT_KEY", "local:5:1")
     # What the old one may have written at the same moment is put right by the next sign of life.
-    monkeypatch.setattr("trainwarden.recorder.LIVENESS_SECONDS", 0.0)
+    monkeypatch.setattr("trainwarden.training.recorder.LIVENESS_SECONDS", 0.0)
     with trainwarden.run("r", dir=script.runs) as new:
         assert old.wait(DEADLINE_SECONDS) == 0
         assert not (script.folder / "_complete").exists()
@@ -320,7 +320,7 @@ def test_a_disk_that_fails_later_is_counted_and_tried_again(
 
     with attempt() as run:
         with monkeypatch.context() as patched:
-            patched.setattr("trainwarden.recorder.write_json", full)
+            patched.setattr("trainwarden.training.recorder.write_json", full)
             run.step(1)
             eventually(lambda: run.write_errors >= 2)
         eventually((folder / "progress.json").exists)
@@ -364,7 +364,7 @@ def test_a_folder_that_cannot_be_written_is_refused_by_name(
         raise OSError(30, "Read-only file system")
 
     with monkeypatch.context() as patched:
-        patched.setattr("trainwarden.recorder.write_json", read_only)
+        patched.setattr("trainwarden.training.recorder.write_json", read_only)
         with pytest.raises(trainwarden.RunRefused, match="Read-only file system") as refusal:
             attempt()
     assert str(folder) in str(refusal.value)

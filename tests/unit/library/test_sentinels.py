@@ -12,8 +12,15 @@ from tests.unit.library.looking import (
     read_metadata,
     read_sentinel,
 )
-from trainwarden.folder import write_json
-from trainwarden.sentinels import Sentinel, announce_restart, record_completion, record_failure, set_aside, shorten
+from trainwarden.record.folder import write_json
+from trainwarden.record.sentinels import (
+    Sentinel,
+    announce_restart,
+    record_completion,
+    record_failure,
+    set_aside,
+    shorten,
+)
 from trainwarden.taxonomy import FAILURES
 
 OLD, NEW = "slurm:1:0", "slurm:1:1"

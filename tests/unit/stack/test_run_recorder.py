@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden.clock import to_iso
-from trainwarden.folder import LOG, METADATA, write_json
-from trainwarden.record import Metadata, read_metadata
-from trainwarden.sentinels import announced_restart
-from trainwarden.snapshot import read_snapshot
+from trainwarden.record.clock import to_iso
+from trainwarden.record.files import Metadata, read_metadata
+from trainwarden.record.folder import LOG, METADATA, write_json
+from trainwarden.record.sentinels import announced_restart
+from trainwarden.record.snapshot import read_snapshot
 from trainwarden.stack import launcher
 from trainwarden.stack.launcher import Job
 from trainwarden.stack.run_recorder import RunRecorder

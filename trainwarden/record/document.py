@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainwarden.clock import from_iso
+from trainwarden.record.clock import from_iso
 
 MAX_BYTES = 4 * 2**20
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwarden.document import Unreadable
-from trainwarden.record import Metadata, Progress, RankBeat, read_metadata, read_progress, read_ranks
-from trainwarden.sentinels import Sentinel, current_completion, current_error, run_state
+from trainwarden.record.document import Unreadable
+from trainwarden.record.files import Metadata, Progress, RankBeat, read_metadata, read_progress, read_ranks
+from trainwarden.record.sentinels import Sentinel, current_completion, current_error, run_state
 
 
 @dataclass(frozen=True)

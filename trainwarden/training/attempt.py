@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainwarden.identity import AttemptKey, host_name, process_start_ticks
-from trainwarden.loop import Carried
-from trainwarden.record import Attempt, Checkpoint, Metadata, Progress, read_metadata, read_progress
-from trainwarden.sentinels import set_aside
+from trainwarden.record.files import Attempt, Checkpoint, Metadata, Progress, read_metadata, read_progress
+from trainwarden.record.sentinels import set_aside
+from trainwarden.training.loop import Carried
 
 # Enough to see a run's whole story; one that restarts for ever must not grow its record for ever.
 _MAX_ATTEMPTS = 1000

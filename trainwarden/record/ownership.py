@@ -15,11 +15,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwarden.clock import to_iso
-from trainwarden.document import Document, read_document
-from trainwarden.folder import OWNER
 from trainwarden.identity import AttemptKey, InvalidAttemptKey, host_name
-from trainwarden.record import Metadata, read_metadata
+from trainwarden.record.clock import to_iso
+from trainwarden.record.document import Document, read_document
+from trainwarden.record.files import Metadata, read_metadata
+from trainwarden.record.folder import OWNER
 
 # Liveness is written every 5 s; a shared file system may show it a minute late.
 FRESH_SECONDS = 60.0

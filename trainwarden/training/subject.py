@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainwarden.attempt import Beginning
-from trainwarden.clock import to_iso
 from trainwarden.identity import AttemptKey, host_name
-from trainwarden.loop import LoopView, finite, plain_metrics
-from trainwarden.record import Attempt, Checkpoint
-from trainwarden.sentinels import MAX_MESSAGE, shorten
-from trainwarden.thresholds import Thresholds
-from trainwarden.throughput import Rates
+from trainwarden.record.clock import to_iso
+from trainwarden.record.files import Attempt, Checkpoint
+from trainwarden.record.sentinels import MAX_MESSAGE, shorten
+from trainwarden.record.thresholds import Thresholds
+from trainwarden.training.attempt import Beginning
+from trainwarden.training.loop import LoopView, finite, plain_metrics
+from trainwarden.training.throughput import Rates
 
 VERSION = 1
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwarden import thresholds
-from trainwarden.document import Document, Unreadable, read_document
-from trainwarden.folder import METADATA, PROGRESS, RANKS
-from trainwarden.thresholds import Thresholds, known_phase
+from trainwarden.record import thresholds
+from trainwarden.record.document import Document, Unreadable, read_document
+from trainwarden.record.folder import METADATA, PROGRESS, RANKS
+from trainwarden.record.thresholds import Thresholds, known_phase
 
 STATUSES = ("pending", "running", "succeeded", "failed", "cancelled")
 _OTHER_SPELLINGS = {"completed": "succeeded", "canceled": "cancelled"}

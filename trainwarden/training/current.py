@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from trainwarden import identity
-from trainwarden.attempt import begin
-from trainwarden.folder import run_folder, runs_dir
 from trainwarden.identity import InvalidAttemptKey, InvalidRunId
-from trainwarden.loop import whole
-from trainwarden.ownership import RunRefused, claim
-from trainwarden.subject import Subject
-from trainwarden.thresholds import InvalidThreshold
-from trainwarden.thresholds import choose as choose_thresholds
-from trainwarden.training_run import PhaseScope, Run
+from trainwarden.record.folder import run_folder, runs_dir
+from trainwarden.record.ownership import RunRefused, claim
+from trainwarden.record.thresholds import InvalidThreshold
+from trainwarden.record.thresholds import choose as choose_thresholds
+from trainwarden.training.attempt import begin
+from trainwarden.training.loop import whole
+from trainwarden.training.run import PhaseScope, Run
+from trainwarden.training.subject import Subject
 
 _MAX_TEXT = 200
 

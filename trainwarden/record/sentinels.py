@@ -10,11 +10,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwarden.clock import to_iso
-from trainwarden.document import Document, FileContent, Unreadable, parse, read_document, read_file
-from trainwarden.folder import COMPLETE, ERROR, RESTART, encode, write_json, write_temporary
 from trainwarden.identity import host_name
-from trainwarden.record import Metadata, read_metadata
+from trainwarden.record.clock import to_iso
+from trainwarden.record.document import Document, FileContent, Unreadable, parse, read_document, read_file
+from trainwarden.record.files import Metadata, read_metadata
+from trainwarden.record.folder import COMPLETE, ERROR, RESTART, encode, write_json, write_temporary
 from trainwarden.taxonomy import Failure
 
 MAX_MESSAGE = 4000

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from trainwarden.document import Document
+from trainwarden.record.document import Document
 
 PHASES = ("init", "compile", "train", "eval", "checkpoint", "load", "idle", "done")
 

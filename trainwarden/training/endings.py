@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any, Literal
 
 from trainwarden.classify import classify_exception, classify_exit
-from trainwarden.sentinels import Sentinel, announced_restart, current_error
+from trainwarden.record.sentinels import Sentinel, announced_restart, current_error
 from trainwarden.taxonomy import Failure
 
 # A restart that was announced and never came must not hide a later failure of the run's own.

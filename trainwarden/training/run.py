@@ -8,16 +8,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from trainwarden import endings
-from trainwarden.attempt import saved_checkpoints
 from trainwarden.checkpoint import choose as choose_checkpoint
-from trainwarden.endings import EndHooks, Ending
-from trainwarden.loop import Carried, Loop, whole
-from trainwarden.ownership import Ownership
-from trainwarden.record import Checkpoint, Progress, read_progress
-from trainwarden.recorder import Recorder
-from trainwarden.subject import Subject
-from trainwarden.thresholds import known_phase
+from trainwarden.record.files import Checkpoint, Progress, read_progress
+from trainwarden.record.ownership import Ownership
+from trainwarden.record.thresholds import known_phase
+from trainwarden.training import endings
+from trainwarden.training.attempt import saved_checkpoints
+from trainwarden.training.endings import EndHooks, Ending
+from trainwarden.training.loop import Carried, Loop, whole
+from trainwarden.training.recorder import Recorder
+from trainwarden.training.subject import Subject
 
 _BEFORE_TRAINING = frozenset(("init", "compile", "load"))
 # How long an end waits for a file system that does not answer.

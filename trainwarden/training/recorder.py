@@ -11,13 +11,13 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from trainwarden.checkpoint import size_of
-from trainwarden.endings import Ending, settle
-from trainwarden.folder import METADATA, PROGRESS, RANKS, write_json
-from trainwarden.loop import Loop
-from trainwarden.record import Checkpoint, Metadata, read_metadata
-from trainwarden.sentinels import attempt_number, record_completion, record_failure
-from trainwarden.subject import State, Subject
-from trainwarden.throughput import Throughput
+from trainwarden.record.files import Checkpoint, Metadata, read_metadata
+from trainwarden.record.folder import METADATA, PROGRESS, RANKS, write_json
+from trainwarden.record.sentinels import attempt_number, record_completion, record_failure
+from trainwarden.training.endings import Ending, settle
+from trainwarden.training.loop import Loop
+from trainwarden.training.subject import State, Subject
+from trainwarden.training.throughput import Throughput
 
 PROGRESS_SECONDS = 0.5
 LIVENESS_SECONDS = 5.0
