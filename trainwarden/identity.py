@@ -120,6 +120,15 @@ def process_start_ticks(pid: int) -> int | None:
         return None
 
 
+def process_lives(pid: int) -> bool:
+    """Whether a process of this host can still do something: one that ended and waits for its parent cannot."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # as above
+            return stat.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except (OSError, IndexError):
+        return False
+
+
 def _first_number(environ: Mapping[str, str], *names: str) -> int | None:
     for name in names:
         value = environ.get(name, "")

@@ -100,11 +100,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class RankBeat:
-    """`ranks/<rank>.json`: `time` is the liveness of the rank's process, `step` where its loop is."""
+    """`ranks/<rank>.json`: `time` is the liveness of the rank's process, `step` where its loop is, `status` its end."""
 
     rank: int
     step: int | None
     phase: str | None
+    status: str | None
     time: float | None
     host: str | None
     pid: int | None
@@ -147,6 +148,7 @@ def read_rank(folder: Path, rank: int) -> RankBeat | Unreadable | None:
         rank=rank,
         step=document.integer("step"),
         phase=known_phase(phase) if phase else None,
+        status=_status(document),
         time=document.time("time"),
         host=document.text("host"),
         pid=document.integer("pid"),

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from trainwarden.classify import classify_exception, classify_exit
 from trainwarden.record.sentinels import Sentinel, announced_restart, current_error
-from trainwarden.taxonomy import Failure
+from trainwarden.taxonomy import FAILURES, Failure
+from trainwarden.training.peers import fallen_peer
 
 # A restart that was announced and never came must not hide a later failure of the run's own.
 ANNOUNCEMENT_SECONDS = 120.0
@@ -68,8 +69,12 @@ def of_signal(number: int) -> Ending:
     return Ending("cancelled", signal.Signals(number).name, signalled=True)
 
 
-def settle(ending: Ending, folder: Path, key: str, attempt_start: float) -> Ending:
-    """The ending that the attempt has, given what others wrote: another rank's `_error`, an announced restart."""
+def settle(ending: Ending, folder: Path, key: str, rank: int, attempt_start: float) -> Ending:
+    """The ending that the attempt has, given what others wrote or did not write any more.
+
+    That is another rank's `_error`, an announced restart, or a rank that fell without a word: launchers end the others
+    by SIGTERM then, and that is no user's wish.
+    """
     error = current_error(folder, key, attempt_start)
     if isinstance(error, Sentinel):
         return ending if ending.status == "failed" else Ending("failed", error.message)
@@ -77,7 +82,11 @@ def settle(ending: Ending, folder: Path, key: str, attempt_start: float) -> Endi
         return ending
     restart = announced_restart(folder, key)
     if restart is None:
-        return ending
+        peer = fallen_peer(folder, key, rank) if ending.signalled and ending.reason != "SIGINT" else None
+        if peer is None:
+            return ending
+        reason = f"rank {peer.rank} (process {peer.pid}) is gone without a word; then this one was told to end"
+        return Ending("failed", reason, FAILURES["killed"])
     # Where one rank is ended, the others may see no more of it than a broken connection.
     recent = restart.time is not None and abs(time.time() - restart.time) < ANNOUNCEMENT_SECONDS
     return replace(ending, status="cancelled", reason="restart") if ending.signalled or recent else ending

@@ -192,7 +192,7 @@ class Recorder:
     def _end(self, seen: Ending) -> None:
         subject = self._subject
         self._end_time = time.time()
-        ending = self._ended = settle(seen, subject.folder, str(subject.key), subject.start)
+        ending = self._ended = settle(seen, subject.folder, str(subject.key), subject.rank, subject.start)
         if ending.status == "failed" and ending.failure is not None:
             self._insist(partial(self._write_error, ending))
         self._insist(self._write_progress)

@@ -113,6 +113,7 @@ class Subject:
             "rank": self.rank,
             "step": step,
             "phase": state.phase,
+            "status": state.status,
             "time": to_iso(now),
             "host": host_name(),
             "pid": os.getpid(),

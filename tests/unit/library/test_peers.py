@@ -1,0 +1,82 @@
+"""A rank that is told to end: by a user, or by a launcher because another rank fell."""
+
+import signal
+import subprocess
+
+import pytest
+
+from tests.unit.library.processes import Script, eventually
+from trainwarden.record.snapshot import Snapshot, read_snapshot
+
+_KEY = "local:7-1:0"
+_RANK = """
+    import sys, time, trainwarden
+    with trainwarden.run("r") as run:
+        run.step(1)
+        if len(sys.argv) == 1:
+            time.sleep(60)
+"""
+
+
+class Pair:
+    """Two ranks of one attempt."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self.ranks = [self._start(rank) for rank in (0, 1)]
+        eventually(lambda: len(list((script.folder / "ranks").glob("?.json"))) == 2)
+
+    def _start(self, rank: int) -> "subprocess.Popen[str]":
+        return self._script.start(_RANK, RANK=str(rank), WORLD_SIZE="2", TRAINWARDEN_ATTEMPT_KEY=_KEY)
+
+    def end(self, rank: int, number: int) -> None:
+        self.ranks[rank].send_signal(number)
+        self.ranks[rank].wait(30)
+
+    def record(self) -> Snapshot:
+        return read_snapshot(self._script.folder)
+
+
+@pytest.fixture
+def pair(script: Script) -> Pair:
+    return Pair(script)
+
+
+def test_told_to_end_after_another_rank_was_killed_is_a_failure_that_names_that_rank(pair: Pair) -> None:
+    pair.end(1, signal.SIGKILL)
+    pair.end(0, signal.SIGTERM)
+    record = pair.record()
+    assert record.state == "failed"
+    assert record.error is not None
+    assert (record.error.failure, record.error.rank) == ("killed", 0)
+    assert f"rank 1 (process {pair.ranks[1].pid})" in record.error.message
+
+
+def test_a_rank_can_say_so_of_rank_0(pair: Pair) -> None:
+    pair.end(0, signal.SIGKILL)
+    pair.end(1, signal.SIGTERM)
+    record = pair.record()
+    assert record.state == "failed"
+    assert record.error is not None
+    assert record.error.failure == "killed"
+
+
+def test_told_to_end_one_after_the_other_is_what_a_user_does(pair: Pair) -> None:
+    pair.end(1, signal.SIGTERM)
+    pair.end(0, signal.SIGTERM)
+    record = pair.record()
+    assert (record.state, record.error) == ("cancelled", None)
+
+
+def test_ctrl_c_is_what_a_user_does_whoever_fell_before(pair: Pair) -> None:
+    pair.end(1, signal.SIGKILL)
+    pair.end(0, signal.SIGINT)
+    assert pair.record().state == "cancelled"
+
+
+def test_a_rank_of_another_attempt_is_no_peer(pair: Pair, script: Script) -> None:
+    pair.end(1, signal.SIGKILL)
+    beat = script.folder / "ranks" / "1.json"
+    beat.write_text(beat.read_text().replace(_KEY, "local:6-1:0"))
+    pair.end(0, signal.SIGTERM)
+    assert pair.record().state == "cancelled"
