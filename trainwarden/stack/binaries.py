@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainwarden.stack.debian import PackagesUnavailable, unpack
+from trainwarden.stack.debian import PackagesUnavailable, is_unpacked, unpack
 from trainwarden.stack.relocate import relocate
 
 if TYPE_CHECKING:
@@ -105,10 +105,9 @@ def fetch_suite(suite: str, into: Path) -> Tools:
     """The programs of another Debian suite, for compatibility tests. Raises PackagesUnavailable or ToolsMissing."""
     names = ["prometheus", "prometheus-alertmanager"]
     try:
-        root = unpack([*names, "promtool"], into, suite=suite)
+        unpack([*names, "promtool"], into, suite=suite, finish=_relocate_all)
     except PackagesUnavailable:  # older suites ship promtool inside the package of Prometheus
-        root = unpack(names, into, suite=suite)
-    _relocated(root)
+        unpack(names, into, suite=suite, finish=_relocate_all)
     tools = _in_folder(into, f"Debian {suite}")
     if tools is None:
         message = f"the packages of Debian {suite} hold no Prometheus from {_minimum_text()}"
@@ -117,10 +116,10 @@ def fetch_suite(suite: str, into: Path) -> Tools:
 
 
 def _from_packages(folder: Path) -> None:
-    _relocated(unpack(["prometheus", "prometheus-alertmanager"], folder, dependencies=False))
+    unpack(["prometheus", "prometheus-alertmanager"], folder, dependencies=False, finish=_relocate_all)
 
 
-def _relocated(root: Path) -> None:
+def _relocate_all(root: Path) -> None:
     for name in (*_NAMES["alertmanager"], "amtool"):
         program = root / "usr/bin" / name
         if program.is_file():
@@ -160,7 +159,9 @@ def _on_path() -> Tools | None:
 
 
 def _in_folder(folder: Path, source: str) -> Tools | None:
-    places = [folder, folder / "docker", folder / "root/usr/bin"]
+    places = [folder, folder / "docker"]
+    if is_unpacked("prometheus-alertmanager", folder):
+        places.append(folder / "root/usr/bin")
     found = {
         tool: path
         for tool, names in _NAMES.items()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,11 +82,19 @@ class _Apt:
         return [line.split()[1] for line in plan.splitlines() if line.startswith("Inst ")]
 
 
-def unpack(packages: Sequence[str], into: Path, *, suite: str | None = None, dependencies: bool = True) -> Path:
+def unpack(
+    packages: Sequence[str],
+    into: Path,
+    *,
+    suite: str | None = None,
+    dependencies: bool = True,
+    finish: Callable[[Path], None] = lambda _root: None,
+) -> Path:
     """Unpack `packages`, with the dependencies this machine lacks, below `into`, and return the unpacked root.
 
-    Already unpacked packages are not fetched again. `suite` names another Debian suite than the machine's own; its
-    packages are then taken without dependencies. Raises PackagesUnavailable.
+    Already unpacked packages are not fetched again, and of several processes one does it. `suite` names another Debian
+    suite than the machine's own; its packages are then taken without dependencies. `finish` is called with the root
+    before anybody may use it. Raises PackagesUnavailable.
     """
     for package in packages:
         if not _PACKAGE.fullmatch(package):
@@ -92,12 +103,31 @@ def unpack(packages: Sequence[str], into: Path, *, suite: str | None = None, dep
     into = into.absolute()
     root = into / "root"
     marker = into / f"unpacked-{'+'.join(sorted(packages))}"
-    if marker.exists():
-        return root
+    with _one_at_a_time(into):
+        if not marker.exists():
+            _unpack(packages, into, root, suite=suite, dependencies=dependencies)
+            finish(root)
+            marker.touch()
+    return root
+
+
+def is_unpacked(package: str, into: Path) -> bool:
+    """Whether `package` is there to be used, alone or with others."""
+    return any(package in marker.name.partition("-")[2].split("+") for marker in into.glob("unpacked-*"))
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _unpack(packages: Sequence[str], into: Path, root: Path, *, suite: str | None, dependencies: bool) -> None:
     if shutil.which("dpkg") is None:
         message = "dpkg is not on PATH: this is no Debian or Ubuntu system"
         raise PackagesUnavailable(message)
-    into.mkdir(parents=True, exist_ok=True)
     apt = _Apt(into / "apt", suite)
     apt.prepare()
     wanted = list(packages)
@@ -108,8 +138,6 @@ def unpack(packages: Sequence[str], into: Path, *, suite: str | None = None, dep
     for archive in sorted(archives.glob("*.deb")):
         subprocess.run(["dpkg", "-x", str(archive), str(root)], check=True, capture_output=True)
     shutil.rmtree(apt.folder, ignore_errors=True)
-    marker.touch()
-    return root
 
 
 def _debian_mirror() -> str:

@@ -16,10 +16,10 @@ _ELSEWHERE = f"/proc/self/fd/{_DESCRIPTOR}".encode().ljust(len(_PLACE), b"/")
 
 
 def relocate(program: Path, root: Path) -> None:
-    """Make `program`, unpacked below `root`, read from `root` instead of /. Done again it changes nothing."""
+    """Make `program`, unpacked below `root`, read from `root` instead of /."""
     data = program.read_bytes()
     shared = root / _PLACE.decode().lstrip("/")
-    if data.startswith(b"#!") or _PLACE not in data or not shared.is_dir():
+    if _PLACE not in data or not shared.is_dir():
         return
     moved = program.with_name(f"{program.name}.relocated")
     moved.write_bytes(data.replace(_PLACE, _ELSEWHERE))

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import IO, Any
 
 DEADLINE_SECONDS = 30.0
+# Where the tests themselves run in the background of a shell, children would inherit that SIGINT is ignored.
+_LISTEN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); del signal\n"
 
 
 def eventually(condition: Callable[[], object]) -> None:
@@ -31,7 +33,7 @@ class Script:
 
     def start(self, code: str, **environment: str) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(code)],
+            [sys.executable, "-c", _LISTEN + textwrap.dedent(code)],
             env={**os.environ, "TRAINWARDEN_RUNS_DIR": str(self.runs), **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

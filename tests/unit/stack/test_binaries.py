@@ -62,6 +62,9 @@ def test_what_was_unpacked_before_is_used_again(tmp_path: Path, monkeypatch: pyt
     _path(monkeypatch)
     monkeypatch.setattr(binaries, "_on_path", lambda: None)
     _programs(tmp_path / "into/root/usr/bin", "2.42.0")
+    with pytest.raises(ToolsMissing):
+        find_tools(tmp_path / "into")  # somebody may still be at it
+    (tmp_path / "into/unpacked-prometheus+prometheus-alertmanager").touch()
     assert find_tools(tmp_path / "into").source == str(tmp_path / "into")
 
 
