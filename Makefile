@@ -4,7 +4,7 @@ PYTHON ?= python3
 SCENARIO ?= hang
 STALL_SECONDS ?= 15
 KEEP ?=
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n 2 --dist loadfile
 COMPAT_SUITE ?= sid
 
 BIN := .venv/bin
@@ -28,7 +28,8 @@ test-fast: .venv/ready ## Run the tests that take no cluster and no whole stack
 
 test-compat: .venv/ready ## Repeat rule, route and end-to-end tests with the newest Prometheus and Alertmanager
 	$(BIN)/python -m trainwarden.stack.binaries --suite $(COMPAT_SUITE)
-	TRAINWARDEN_TOOLS_DIR=.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest -m "tools and not slurm" -k "not slow_twin" $(PYTEST_ARGS)
+	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest $(PYTEST_ARGS) \
+	  tests/rules tests/alertmanager tests/integration/rules tests/e2e/test_demo.py
 
 lint: .venv/ready ## Check style and types
 	$(BIN)/ruff check .
