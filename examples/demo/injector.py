@@ -26,6 +26,8 @@ _HEADER = struct.Struct("<4sIQ")  # magic, step, bytes of payload: the exchange'
 _MAGIC = b"TWGR"
 _NAN = struct.pack("<f", float("nan"))
 _CHUNK_BYTES = 64 * 1024
+_HEADROOM_BYTES = 192 * 1024
+_SAMPLES = 100  # of the address space: over several steps, so that one is between two of them
 
 
 class Switch:
@@ -142,11 +144,11 @@ def kill9(switch: Switch, run: Path) -> None:
 
 
 def oom(switch: Switch, run: Path) -> None:
-    """Leave rank 0 no memory to allocate."""
+    """Leave rank 0 no memory for the arrays of a step, but enough for its stack to grow by a page."""
     del switch
     pid = _pid(run, 0)
-    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[0])
-    resource.prlimit(pid, resource.RLIMIT_AS, (pages * resource.getpagesize() // 2, resource.RLIM_INFINITY))
+    idle = min(_address_space(pid) for _ in range(_SAMPLES))
+    resource.prlimit(pid, resource.RLIMIT_AS, (idle + _HEADROOM_BYTES, resource.RLIM_INFINITY))
 
 
 def nan(switch: Switch, run: Path) -> None:
@@ -162,6 +164,11 @@ FAULTS: dict[str, Callable[[Switch, Path], None]] = {
     "oom": oom,
     "nan": nan,
 }
+
+
+def _address_space(pid: int) -> int:
+    time.sleep(_POLL_SECONDS / 10)
+    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
 
 
 def _pid(run: Path, rank: int) -> int:
