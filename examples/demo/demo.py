@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import time
@@ -110,6 +111,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.scenario not in SCENARIOS:
         print(f"make demo: SCENARIO={options.scenario}: one of {', '.join(SCENARIOS)} was expected", file=sys.stderr)
+        return _MISUSE
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+", options.stall_seconds) or not float(options.stall_seconds):
+        print(
+            f"make demo: STALL_SECONDS={options.stall_seconds}: a positive number of seconds was expected",
+            file=sys.stderr,
+        )
         return _MISUSE
     try:
         return _run(options)

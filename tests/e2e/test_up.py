@@ -250,3 +250,72 @@ def test_a_folder_that_another_live_run_owns_is_refused_before_training_starts(
     assert second.returncode == 2
     assert str(first.pid()) in second.stderr
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_state_folder_or_a_run_is_used_by_one_at_a_time(up: Callable[..., Up], tmp_path: Path) -> None:
+    first = up("--", "sleep", "600")
+    first.wait((first.run / "metadata.json").exists)
+    command = [sys.executable, "-m", "trainwarden", "up", "--runs-dir", str(tmp_path / "state" / "runs")]
+    for more, named in (
+        (["--run-id", "r2", "--state-dir", str(tmp_path / "state")], "--state-dir"),
+        (["--run-id", "r1", "--state-dir", str(tmp_path / "other")], "--run-id r1"),
+    ):
+        done = subprocess.run([*command, *more, "--", "true"], capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert named in done.stderr
+        assert str(first.process.pid) in done.stderr
+
+
+def test_a_stopped_command_that_knows_nothing_of_us_is_found_by_its_silence(
+    up: Callable[..., Up], tmp_path: Path
+) -> None:
+    flag = tmp_path / "second"
+    script = f"echo $$ > {tmp_path / 'pid'}; if [ -e {flag} ]; then exit 0; fi; touch {flag}; while :; do sleep 1; done"
+    job = up("--stale-seconds", "12", "--", "sh", "-c", script)
+    job.wait(lambda: flag.exists() and _state(job) == "running")
+    for process in of_attempt(json.loads((job.run / "metadata.json").read_text())["attempt_key"]):
+        os.kill(process.pid, signal.SIGSTOP)
+    assert job.end() == 0, job.text[-6000:]
+    assert "TrainRunTimedOut is firing" in job.text
+
+
+def test_a_service_that_dies_is_started_again_and_the_run_is_still_watched(
+    up: Callable[..., Up], tmp_path: Path
+) -> None:
+    job = up("--stall-seconds", "10", "--", *_training(tmp_path, 500))
+    job.wait(lambda: job.step() > 10)
+    for word in ("--storage.tsdb.path", "--cluster.listen", "trainwarden_exporter", "trainwarden_remediator"):
+        (pid,) = _pids_of(word, tmp_path)
+        os.kill(pid, signal.SIGKILL)
+    job.wait(lambda: job.text.count("is started again") == 4)
+    os.kill(job.pid(), signal.SIGSTOP)
+    assert job.end() == 0, job.text[-6000:]
+    assert len(_starts(tmp_path)) == 2
+
+
+def _pids_of(word: str, folder: Path) -> list[int]:
+    return [pid for pid, words in _commands(folder).items() if any(each.startswith(word) for each in words)]
+
+
+def test_whatever_kills_it_nothing_goes_on_without_it(up: Callable[..., Up], tmp_path: Path) -> None:
+    job = up("--", *_training(tmp_path, 10_000))
+    job.wait(lambda: job.step() > 5)
+    job.process.kill()
+    job.process.wait()
+    deadline = time.monotonic() + 30
+    while left := _commands(tmp_path):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def _commands(folder: Path) -> dict[int, list[str]]:
+    """The command lines that name the folder, by process."""
+    found = {}
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = cmdline.read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if any(str(folder) in word for word in words):
+            found[int(cmdline.parent.name)] = words
+    return found

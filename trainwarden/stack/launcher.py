@@ -6,6 +6,8 @@ only from the generation that the caller has seen, and never before the last pro
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -14,13 +16,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import ParamSpec, Protocol
 
 from trainwarden.stack import processes
 from trainwarden.stack.service import tethered
 
 RUNNING, STOPPING, FAILED, COMPLETED, CANCELLED = "running", "stopping", "failed", "completed", "cancelled"
 _TICK_SECONDS = 0.2
+_Said = ParamSpec("_Said")
+
+logger = logging.getLogger("trainwarden")
+
 # A command that ends on one of these was told to stop by a person.
 _CANCELLING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
@@ -63,8 +69,8 @@ class Recorder(Protocol):
     def started(self, job: Job) -> None:
         """A generation is about to start."""
 
-    def alive(self, job: Job, *, moving: bool) -> None:
-        """Called every tick while it runs; `moving` is false when every process of it is stopped."""
+    def alive(self, job: Job, *, moving: Callable[[], bool]) -> None:
+        """Called every tick while it runs; `moving()` looks whether not every process of it is stopped."""
 
     def restarting(self, job: Job, reason: str, intent: str) -> None:
         """The generation is about to be ended for a restart."""
@@ -166,11 +172,11 @@ class Launcher:
 
     def _run_generation(self, extra: Mapping[str, str]) -> None:
         self._change(state=RUNNING, started=time.time(), exit_code=None, ended=None)
-        self._recorder.started(self.job)
+        self._tell(self._recorder.started, self.job)
         try:
             child = self._spawn(extra)
         except OSError as error:
-            with self._log.open("a", encoding="utf-8") as log:
+            with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:
                 log.write(f"trainwarden: cannot run {self._command[0]!r}: {error.strerror}\n")
             code = 126 if isinstance(error, PermissionError) else 127
             self._end(code, asked=None)
@@ -186,6 +192,7 @@ class Launcher:
             **extra,
             "TRAINWARDEN_ATTEMPT_KEY": self.job.attempt_key,
         }
+        self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as output:
             return subprocess.Popen(
                 tethered(self._command),
@@ -206,11 +213,14 @@ class Launcher:
                 self._change(state=STOPPING)
                 return "cancel"
             if pending:
-                self._recorder.restarting(self.job, pending.reason, pending.intent)
+                self._tell(self._recorder.restarting, self.job, pending.reason, pending.intent)
                 self._change(state=STOPPING)
                 return "restart"
-            self._recorder.alive(self.job, moving=any(process.moving for process in self._find()))
+            self._tell(self._recorder.alive, self.job, moving=self._moves)
         return None
+
+    def _moves(self) -> bool:
+        return any(process.moving for process in self._find())
 
     def _find(self) -> list[processes.Process]:
         return processes.of_attempt(self.job.attempt_key)
@@ -226,10 +236,10 @@ class Launcher:
         else:
             state = COMPLETED if code == 0 else FAILED
         self._change(state=state, exit_code=code, ended=time.time(), quiet=True)
-        self._recorder.ended(self.job)
+        self._tell(self._recorder.ended, self.job)
         if state != FAILED:
             self._forget_restart()
-        self._notify(self.job)
+        self._tell(self._notify, self.job)
 
     def _forget_restart(self) -> None:
         """A restart that was asked for while the job completed or was cancelled does not happen."""
@@ -243,4 +253,12 @@ class Launcher:
             self._job = replace(self._job, **changes)  # type: ignore[arg-type]  # the callers above name fields of Job
             job = self._job
         if not quiet:
-            self._notify(job)
+            self._tell(self._notify, job)
+
+    @staticmethod
+    def _tell(listener: Callable[_Said, None], *what: _Said.args, **more: _Said.kwargs) -> None:
+        """Whatever a listener does with it, the job goes on: the end of this thread would be the end of the command."""
+        try:
+            listener(*what, **more)
+        except Exception:
+            logger.exception("the launcher could not pass on what happened")

@@ -69,6 +69,17 @@ class LocalStack:
         while self._services:
             self._services.pop().stop()
 
+    def revive(self) -> list[str]:
+        """Start again what has ended by itself; returns a sentence about each."""
+        told = []
+        for place, each in enumerate(self._services):
+            if each.process.poll() is not None:
+                told.append(
+                    f"{each.name} ended with status {each.process.returncode} and is started again: {each.log_end()}"
+                )
+                self._services[place] = self._spawn(each.name, each.command)
+        return told
+
     def pids(self) -> dict[str, int]:
         """The process of each service."""
         return {each.name: each.process.pid for each in self._services}
@@ -153,13 +164,16 @@ class LocalStack:
         self._start("remediator", command).wait_for(f"{self.remediator_url}/-/ready")
 
     def _start(self, name: str, command: Sequence[str]) -> Service:
+        started = self._spawn(name, command)
+        self._services.append(started)
+        return started
+
+    def _spawn(self, name: str, command: Sequence[str]) -> Service:
         log = self._settings.state_dir / "logs" / f"{name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         folder = self._folder(name)
         folder.mkdir(parents=True, exist_ok=True)
-        started = service.start(name, command, log=log, environment=self._settings.environment, folder=folder)
-        self._services.append(started)
-        return started
+        return service.start(name, command, log=log, environment=self._settings.environment, folder=folder)
 
 
 def write_secret(path: Path, secret: str) -> None:

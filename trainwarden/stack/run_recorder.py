@@ -7,8 +7,10 @@ that it died without a word, and, for a command that does not use the library at
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from trainwarden.record.sentinels import (
     record_completion,
     record_failure,
 )
+from trainwarden.record.thresholds import Thresholds
 from trainwarden.stack import launcher
 from trainwarden.stack.launcher import Job
 from trainwarden.taxonomy import FAILURES
@@ -35,10 +38,14 @@ _LIVENESS_SECONDS = 5.0
 
 
 class RunRecorder:
-    """The launcher's pen on one run folder. Its writing never stops the job: a full disk costs words, not work."""
+    """The launcher's pen on one run folder. Its writing never stops the job: a full disk costs words, not work.
 
-    def __init__(self, folder: Path) -> None:
+    `thresholds` are for a command that does not use the library; the others bring their own.
+    """
+
+    def __init__(self, folder: Path, thresholds: Thresholds) -> None:
         self._folder = folder
+        self._thresholds = thresholds
         self._written = 0.0
 
     def started(self, job: Job) -> None:
@@ -49,8 +56,10 @@ class RunRecorder:
                 log.replace(log.with_name(f"training_log_{int(log.stat().st_mtime)}_{job.generation}.txt"))
             now = to_iso(time.time())
             values = self._values()
-            attempts = [each for each in values.get("attempts", []) if isinstance(each, dict)]
-            number = 1 + max((int(each.get("attempt", -1)) for each in attempts), default=-1)
+            metadata = read_metadata(self._folder)
+            known = metadata.attempts if isinstance(metadata, Metadata) else ()
+            number = 1 + max((each.attempt for each in known), default=-1)
+            attempts = [each for each in values.get("attempts") or () if isinstance(each, dict)] if known else []
             for stale in ("end_time", "reason"):
                 values.pop(stale, None)
             values.update(
@@ -66,6 +75,7 @@ class RunRecorder:
                 phase_time=now,
                 job_id=job.job_id,
                 scheduler="local",
+                thresholds=self._thresholds.as_json(),
                 host=host_name(),
                 pid=os.getpid(),
             )
@@ -73,12 +83,12 @@ class RunRecorder:
             write_json(self._folder / METADATA, values)
             self._written = time.monotonic()
 
-    def alive(self, job: Job, *, moving: bool) -> None:
+    def alive(self, job: Job, *, moving: Callable[[], bool]) -> None:
         """Where nothing but the launcher writes, it says that the command lives: idle, since it shows no steps."""
-        if not moving or time.monotonic() - self._written < _LIVENESS_SECONDS:
+        if time.monotonic() - self._written < _LIVENESS_SECONDS:
             return
         self._written = time.monotonic()
-        if self._alone(job):
+        if self._alone(job) and moving():
             self._update(status="running", phase="idle", last_update=to_iso(time.time()))
 
     def restarting(self, job: Job, reason: str, intent: str) -> None:
@@ -146,4 +156,15 @@ class RunRecorder:
 
     def _values(self) -> dict[str, Any]:
         document = read_document(self._folder / METADATA)
-        return dict(document.values) if isinstance(document, Document) else {}
+        if not isinstance(document, Document):
+            return {}
+        return {name: value for name, value in document.values.items() if _can_be_written(value)}
+
+
+def _can_be_written(value: object) -> bool:
+    """Whether what somebody wrote into the record is strict JSON; NaN is not."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True

@@ -31,6 +31,7 @@ class Service:
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    command: Sequence[str] = ()
 
     def wait_for(self, url: str, seconds: float = 60) -> None:
         """Return when `url` answers 200. Raises ServiceFailed when the process ends or the time is over."""
@@ -79,7 +80,7 @@ def start(name: str, command: Sequence[str], *, log: Path, environment: Mapping[
     try:
         with log.open("ab") as output:
             process = subprocess.Popen(
-                tethered(command),
+                tethered(command, "KILL"),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -90,7 +91,7 @@ def start(name: str, command: Sequence[str], *, log: Path, environment: Mapping[
     except OSError as error:
         message = f"{name} cannot be started: {error}"
         raise ServiceFailed(message) from None
-    return Service(name, process, log)
+    return Service(name, process, log, command)
 
 
 def tethered(command: Sequence[str], signal_name: str = "TERM") -> list[str]:

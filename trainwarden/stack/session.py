@@ -10,9 +10,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
+from trainwarden.record import thresholds
 from trainwarden.record.document import Document, read_document
 from trainwarden.record.folder import LOG, METADATA
 from trainwarden.stack import launcher
@@ -23,6 +25,7 @@ from trainwarden.stack.local_stack import LocalStack, Settings, write_secret
 from trainwarden.stack.output import Output
 from trainwarden.stack.prometheus import Prometheus
 from trainwarden.stack.run_recorder import RunRecorder
+from trainwarden.stack.service import ServiceFailed
 from trainwarden.stack.slack_sink import Message, SlackSink
 from trainwarden.stack.terminal import Terminal
 from trainwarden.stack.timeline import Timeline, timeline
@@ -31,6 +34,7 @@ from trainwarden.stack.watch import Watcher
 _TICK_SECONDS = 0.3
 # How long to wait, after the command's end, for what is still under way: an alert, a decision, a message.
 _DECISION_SECONDS = 90.0
+_REVIVE_SECONDS = 3.0
 _DELIVERY_SECONDS = 45.0
 # Incidents that lead to no start any more.
 _GIVEN_UP = ("SUPPRESSED", "ESCALATED", "ADOPTED", "FAILED")
@@ -75,6 +79,8 @@ class Session:
         self._terminal = terminal
         self._interrupted = threading.Event()
         self._folder = request.runs_dir / request.run_id
+        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._looked = time.monotonic()
 
     def run(self) -> Outcome:
         """Returns when the command has ended for good. Raises ServiceFailed, PortBusy or OSError before it starts."""
@@ -107,7 +113,12 @@ class Session:
         try:
             while not self._finished(job_launcher, watcher, sink):
                 watcher.poll()
+                self._say_jobs()
                 output.poll()
+                self._keep_up(services)
+                if not thread.is_alive():
+                    message = "the launcher has ended without being asked; the command may still run"
+                    raise ServiceFailed(message)
                 self._interrupted.wait(_TICK_SECONDS)
         finally:
             job_launcher.close()
@@ -115,6 +126,7 @@ class Session:
             output.poll()
         job = job_launcher.job
         watcher.poll()
+        self._say_jobs()
         timelines = [timeline(each, self._record(), prometheus) for each in watcher.incidents]
         outcome = Outcome(
             job, self._interrupted.is_set(), frozenset(watcher.fired), watcher.incidents, sink.messages, timelines
@@ -127,6 +139,13 @@ class Session:
                 pass  # a wait without end would not see a signal that another thread took
         return outcome
 
+    def _keep_up(self, services: LocalStack) -> None:
+        """A watcher that died must not leave the run unwatched: start it again, but not in a tight loop."""
+        if time.monotonic() - self._looked >= _REVIVE_SECONDS:
+            self._looked = time.monotonic()
+            for sentence in services.revive():
+                self._terminal.say("service", sentence)
+
     def _finished(self, job_launcher: Launcher, watcher: Watcher, sink: SlackSink) -> bool:
         """Whether the command has ended and nothing more will come of it."""
         if self._interrupted.is_set():
@@ -137,13 +156,13 @@ class Session:
         since = time.time() - job.ended
         if job.state == launcher.CANCELLED:
             return True
-        if job.state == launcher.COMPLETED:
-            return self._told("TrainRunSucceeded", watcher, sink) or since > _DELIVERY_SECONDS
         incident = watcher.incident_of(job.attempt_key)
+        if incident is None and job.state == launcher.COMPLETED:
+            return self._told("TrainRunSucceeded", watcher, sink) or since > _DELIVERY_SECONDS
         if incident is None:
             return since > _DECISION_SECONDS
         if incident["state"] not in _GIVEN_UP:
-            return False
+            return job.state == launcher.COMPLETED and since > _DELIVERY_SECONDS
         alert = "TrainRunRestartExhausted" if incident["action"] == "escalate" else incident["alert"]
         return self._told(alert, watcher, sink) or since > _DELIVERY_SECONDS
 
@@ -166,9 +185,9 @@ class Session:
             self._request.run_id,
             environment=environment,
             log=log,
-            recorder=RunRecorder(self._folder),
+            recorder=RunRecorder(self._folder, thresholds.choose(None, environment)),
             grace_seconds=self._request.grace_seconds,
-            notify=self._say_job,
+            notify=self._jobs.put,
         )
 
     def _services(self, sink: SlackSink, server: LauncherServer, token_file: Path) -> LocalStack:
@@ -200,11 +219,18 @@ class Session:
         ):
             self._terminal.say("look at", f"{name:<13} {url}")
 
+    def _say_jobs(self) -> None:
+        """What the launcher did, after the decisions that led to it."""
+        while not self._jobs.empty():
+            self._say_job(self._jobs.get())
+
     def _say_job(self, job: Job) -> None:
         if job.state == launcher.RUNNING:
             kind, text = ("restart", "started again") if job.generation else ("run", "started")
         elif job.state == launcher.STOPPING:
             kind, text = "restart", "is being ended: SIGTERM, then SIGKILL"
+        elif any(number > job.generation for number in job.tokens.values()):
+            kind, text = "restart", "has ended for the restart"
         else:
             code = job.exit_code or 0
             how = f"signal {-code}" if code < 0 else f"status {code}"
@@ -215,6 +241,14 @@ class Session:
         for each in outcome.timelines:
             self._terminal.write("\n" + "\n".join(each.lines()) + "\n")
         self._terminal.write("\n")
+        if outcome.interrupted:
+            how = "was interrupted"
+        elif outcome.job.state == launcher.CANCELLED:
+            how = "was ended from outside, and stays ended"
+        else:
+            how = f"has {outcome.job.state}"
+        attempts = outcome.job.generation + 1
+        self._terminal.say("end", f"the run {how} after {attempts} attempt{'s' if attempts > 1 else ''}")
 
     @contextlib.contextmanager
     def _catching_signals(self) -> Iterator[None]:

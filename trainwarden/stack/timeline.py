@@ -11,6 +11,7 @@ from trainwarden.record.clock import from_iso
 from trainwarden.stack.prometheus import NoAnswer, Prometheus
 
 _LOOK_BACK_SECONDS = 900.0
+_STEP_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def _fault(prometheus: Prometheus, run_id: str, when: float, mode: str) -> float
 
 def _first_seen(prometheus: Prometheus, expression: str, until: float) -> float | None:
     with contextlib.suppress(NoAnswer):
-        series = prometheus.query_range(expression, until - _LOOK_BACK_SECONDS, until)
+        # Points lie between evaluations: the first that shows the alert may be after it was told.
+        series = prometheus.query_range(expression, until - _LOOK_BACK_SECONDS, until + _STEP_SECONDS)
         return min((each.points[0][0] for each in series if each.points), default=None)
     return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import re
 import shutil
@@ -125,6 +126,8 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> Reque
     state_dir = _writable(options.state_dir or _default_state_dir(environ) / run_id, "--state-dir")
     runs = _writable(options.runs_dir or _given_runs_dir(environ) or state_dir / "runs", "--runs-dir")
     _refuse_owned(run_id, runs)
+    _hold(state_dir / ".in-use", f"--state-dir {state_dir}")
+    _hold(run_folder(run_id, runs) / ".launcher", f"--run-id {run_id}")
     _check_policy(options.policy)
     return Request(
         command=command,
@@ -195,6 +198,21 @@ def _refuse_owned(run_id: str, runs: Path) -> None:
     if owner is not None:
         message = f"--run-id {run_id}: {owner}"
         raise Misuse(message)
+
+
+def _hold(path: Path, what: str) -> None:
+    """Keep a lock until this process ends; the kernel drops it then, however it ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
+        os.close(descriptor)
+        message = f"{what}: another trainwarden up (process {holder or '?'}) uses it"
+        raise Misuse(message) from None
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
 
 
 def _check_policy(policy: str) -> None:

@@ -32,7 +32,7 @@ class Watcher:
         self._alerts: dict[tuple[str, str], str] = {}
         self._events_seen: dict[str, int] = {}
         self._said_progress = 0.0
-        self._to_pass: int | None = None
+        self._to_pass: tuple[int, int] | None = None
         self.incidents: list[dict[str, Any]] = []
         self.fired: set[str] = set()
 
@@ -99,16 +99,18 @@ class Watcher:
         about = f"{incident['alert']} of attempt {incident['attempt']}"
         self._terminal.say("decision", f"{decision} after {about}: {incident['reason']}")
         if incident["action"] == "restart" and incident.get("step_before") is not None:
-            self._to_pass = int(incident["step_before"])
+            self._to_pass = (int(incident["attempt"]), int(incident["step_before"]))
 
     def _poll_progress(self) -> None:
         progress = read_progress(self._folder)
         if not isinstance(progress, Progress) or progress.step is None:
             return
         step = int(progress.step)
-        if self._to_pass is not None and step > self._to_pass:
-            self._terminal.say("good", f"step {step} has passed {self._to_pass}, where the run broke")
-            self._to_pass = None
+        if self._to_pass is not None and progress.attempt is not None:
+            attempt, before = self._to_pass
+            if progress.attempt > attempt and step > before:
+                self._terminal.say("good", f"step {step} has passed {before}, where the run broke")
+                self._to_pass = None
         if time.monotonic() - self._said_progress >= _PROGRESS_SECONDS:
             self._said_progress = time.monotonic()
             total = f"/{progress.total_steps}" if progress.total_steps else ""

@@ -44,12 +44,16 @@ class Recorder:
         self.told: list[str] = []
         self.says_completed = False
         self.moving = True
+        self.fails = False
 
     def started(self, job: Job) -> None:
         self.told.append(f"started {job.generation}")
 
-    def alive(self, job: Job, *, moving: bool) -> None:
-        self.moving = moving
+    def alive(self, job: Job, *, moving: Callable[[], bool]) -> None:
+        self.moving = moving()
+        if self.fails:
+            message = "no room for words"
+            raise RuntimeError(message)
 
     def restarting(self, job: Job, reason: str, intent: str) -> None:
         self.told.append(f"restarting {job.generation} {reason}")
@@ -227,6 +231,21 @@ def test_a_command_that_is_no_program_fails_with_a_word_in_the_log(tmp_path: Pat
     job.close()
     assert (job.launcher.job.state, job.launcher.job.exit_code) == (launcher.FAILED, 126)
     assert str(tmp_path / "text") in (tmp_path / "log").read_text()
+
+
+def test_a_recorder_that_fails_does_not_end_the_job(start: Callable[[str], Running]) -> None:
+    job = start(_TRAINING)
+    job.wait(lambda: len(job.starts) == 1)
+    job.recorder.fails = True
+    job.restart("t", 0)
+    job.wait(lambda: len(job.starts) == 2)
+
+
+def test_a_log_folder_that_somebody_removed_is_made_again(start: Callable[[str], Running], tmp_path: Path) -> None:
+    job = Running([sys.executable, "-c", "print('hello')"], tmp_path / "away")
+    job.wait(lambda: job.launcher.job.over)
+    job.close()
+    assert (tmp_path / "away" / "log").read_text() == "hello\n"
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from trainwarden.record.files import Metadata, read_metadata
 from trainwarden.record.folder import LOG, METADATA, write_json
 from trainwarden.record.sentinels import announced_restart
 from trainwarden.record.snapshot import read_snapshot
+from trainwarden.record.thresholds import Thresholds
 from trainwarden.stack import launcher
 from trainwarden.stack.launcher import Job
 from trainwarden.stack.run_recorder import RunRecorder
@@ -23,6 +24,10 @@ def folder(tmp_path: Path) -> Path:
     run = tmp_path / "r1"
     (run / "logs").mkdir(parents=True)
     return run
+
+
+def _recorder(folder: Path) -> RunRecorder:
+    return RunRecorder(folder, Thresholds(stale_seconds=15))
 
 
 def _job() -> Job:
@@ -53,7 +58,7 @@ def _metadata(folder: Path) -> Metadata:
 
 
 def test_each_generation_is_a_new_pending_attempt_and_the_old_log_is_kept(folder: Path) -> None:
-    recorder, job = RunRecorder(folder), _job()
+    recorder, job = _recorder(folder), _job()
     recorder.started(job)
     (folder / LOG).write_text("first\n")
     recorder.started(replace(job, generation=1))
@@ -64,29 +69,31 @@ def test_each_generation_is_a_new_pending_attempt_and_the_old_log_is_kept(folder
 
 
 def test_a_command_without_the_library_lives_while_it_can_move(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder, job = RunRecorder(folder), _job()
+    recorder, job = _recorder(folder), _job()
     recorder.started(job)
     clock = time.monotonic() + 100
     monkeypatch.setattr(time, "monotonic", lambda: clock)
-    recorder.alive(job, moving=False)
+    recorder.alive(job, moving=lambda: False)
     assert _metadata(folder).status == "pending"
-    recorder.alive(job, moving=True)
+    clock += 100
+    recorder.alive(job, moving=lambda: True)
     assert (_metadata(folder).status, _metadata(folder).phase) == ("running", "idle")
+    assert _metadata(folder).thresholds.stale_seconds == 15
 
 
 def test_a_record_that_the_training_writes_is_left_to_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder, job = RunRecorder(folder), _job()
+    recorder, job = _recorder(folder), _job()
     recorder.started(job)
     _library_takes_over(folder, job)
     before = (folder / METADATA).read_bytes()
     clock = time.monotonic() + 100
     monkeypatch.setattr(time, "monotonic", lambda: clock)
-    recorder.alive(job, moving=True)
+    recorder.alive(job, moving=lambda: True)
     assert (folder / METADATA).read_bytes() == before
 
 
 def test_a_silent_death_is_recorded_as_a_failure_with_its_signal(folder: Path) -> None:
-    recorder, job = RunRecorder(folder), _job()
+    recorder, job = _recorder(folder), _job()
     recorder.started(job)
     _library_takes_over(folder, job)
     recorder.ended(_ended(job, launcher.FAILED, -signal.SIGKILL))
@@ -98,7 +105,7 @@ def test_a_silent_death_is_recorded_as_a_failure_with_its_signal(folder: Path) -
 
 
 def test_an_attempt_that_was_ended_for_a_restart_did_not_fail(folder: Path) -> None:
-    recorder, job = RunRecorder(folder), _job()
+    recorder, job = _recorder(folder), _job()
     recorder.started(job)
     _library_takes_over(folder, job)
     recorder.restarting(job, "stalled", "i1")
@@ -111,14 +118,14 @@ def test_an_attempt_that_was_ended_for_a_restart_did_not_fail(folder: Path) -> N
 
 
 def test_a_command_without_the_library_that_ends_well_has_succeeded(folder: Path) -> None:
-    recorder, job = RunRecorder(folder), _job()
+    recorder, job = _recorder(folder), _job()
     recorder.started(job)
     recorder.ended(_ended(job, launcher.COMPLETED, 0))
     assert read_snapshot(folder).state == "succeeded"
 
 
 def test_a_training_that_left_no_completion_is_never_called_a_success(folder: Path) -> None:
-    recorder, job = RunRecorder(folder), _job()
+    recorder, job = _recorder(folder), _job()
     recorder.started(job)
     _library_takes_over(folder, job)
     recorder.ended(_ended(job, launcher.COMPLETED, 0))
@@ -126,7 +133,7 @@ def test_a_training_that_left_no_completion_is_never_called_a_success(folder: Pa
 
 
 def test_what_the_training_said_of_its_failure_stays(folder: Path) -> None:
-    recorder, job = RunRecorder(folder), _job()
+    recorder, job = _recorder(folder), _job()
     recorder.started(job)
     error = {"attempt_key": job.attempt_key, "message": "CUDA out of memory", "time": to_iso(time.time())}
     write_json(folder / "_error", error)
@@ -134,3 +141,13 @@ def test_what_the_training_said_of_its_failure_stays(folder: Path) -> None:
     snapshot = read_snapshot(folder)
     assert snapshot.error is not None
     assert snapshot.error.message == "CUDA out of memory"
+
+
+def test_what_somebody_else_wrote_into_the_record_does_not_stop_the_launcher(folder: Path) -> None:
+    recorder, job = _recorder(folder), _job()
+    (folder / METADATA).write_text('{"attempts": null, "status": "running", "loss": NaN}')
+    recorder.started(job)
+    assert _metadata(folder).attempt_key == "local:7-1:0"
+    (folder / METADATA).write_text('{"attempts": [1, {"attempt": "x"}]}')
+    recorder.started(replace(job, generation=1))
+    assert _metadata(folder).attempt_key == "local:7-1:1"
