@@ -199,6 +199,7 @@ def test_a_failing_command_ends_with_its_own_status_and_is_not_restarted_where_t
         (["--runs-dir", "/proc/nothing", "--", "true"], "/proc/nothing"),
         (["--prometheus-port", "70000", "--", "true"], "70000"),
         (["--slack-url-file", "/nonexistent", "--", "true"], "/nonexistent"),
+        (["--prometheus-port", "18998", "--exporter-port", "18998", "--", "true"], "--exporter-port 18998"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name_before_anything_starts(

@@ -105,6 +105,9 @@ def ports(wanted: Mapping[str, int]) -> dict[str, int]:
     found = {}
     with contextlib.ExitStack() as held:  # all at once, so that no two get the same
         for option, number in wanted.items():
+            if number and number in found.values():
+                message = f"{option} {number}: another option has it already; name a free port, or 0 for any"
+                raise PortBusy(message)
             probe = held.enter_context(socket.socket())
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

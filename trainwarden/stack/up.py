@@ -196,7 +196,7 @@ def _writable(folder: Path, option: str) -> Path:
 def _refuse_owned(run_id: str, runs: Path) -> None:
     owner = owner_of(run_folder(run_id, runs))
     if owner is not None:
-        message = f"--run-id {run_id}: {owner}"
+        message = f"--run-id {run_id}: a live run owns its folder: {owner}"
         raise Misuse(message)
 
 
@@ -220,8 +220,8 @@ def _check_policy(policy: str) -> None:
     command = [sys.executable, "-m", "trainwarden_remediator", "check-policy", policy]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        message = f"--policy {policy}: {(done.stderr or done.stdout).strip()}"
-        raise Misuse(message)
+        said = (done.stderr or done.stdout).strip().removeprefix("trainwarden-remediator: ")
+        raise Misuse(said if said.startswith("--policy") else f"--policy {policy}: {said}")
 
 
 def _thresholds(options: argparse.Namespace) -> dict[str, str]:
@@ -234,17 +234,20 @@ def _thresholds(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _slack_url(file: Path | None, environ: Mapping[str, str]) -> str | None:
-    if file is None:
-        return environ.get("SLACK_WEBHOOK_URL") or None
-    try:
-        url = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"--slack-url-file {file}: {error}"
-        raise Misuse(message) from None
-    if not url.startswith(("http://", "https://")):
-        message = f"--slack-url-file {file}: an http(s) address was expected in it"
+    source, url = "SLACK_WEBHOOK_URL", environ.get("SLACK_WEBHOOK_URL", "")
+    if file is not None:
+        source = f"--slack-url-file {file}"
+        try:
+            url = file.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            message = f"{source}: {error.strerror}"
+            raise Misuse(message) from None
+        except UnicodeDecodeError:
+            url = "?"
+    if url and not url.startswith(("http://", "https://")):
+        message = f"{source}: the http(s) address of a Slack incoming webhook was expected"
         raise Misuse(message)
-    return url
+    return url or None
 
 
 if __name__ == "__main__":
