@@ -102,7 +102,7 @@ def tethered(command: Sequence[str], signal_name: str = "TERM") -> list[str]:
 
 def ports(wanted: Mapping[str, int]) -> dict[str, int]:
     """By option: the port wanted, checked to be free on loopback, or any free one for 0. Raises PortBusy."""
-    found = {}
+    found: dict[str, int] = {}
     with contextlib.ExitStack() as held:  # all at once, so that no two get the same
         for option, number in wanted.items():
             if number and number in found.values():
