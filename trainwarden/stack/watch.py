@@ -31,6 +31,7 @@ class Watcher:
         self._terminal = terminal
         self._alerts: dict[tuple[str, str], str] = {}
         self._events_seen: dict[str, int] = {}
+        self._since = time.time()
         self._said_progress = 0.0
         self._to_pass: tuple[int, int] | None = None
         self.incidents: list[dict[str, Any]] = []
@@ -77,7 +78,8 @@ class Watcher:
             return
         if not isinstance(incidents, list):
             return
-        self.incidents = sorted(incidents, key=lambda each: str(each["created"]))
+        # What an earlier session of the same run left in the state folder is no news.
+        self.incidents = [each for each in incidents if float(each["created"]) >= self._since]
         for incident in self.incidents:
             self._say_events(incident)
 
