@@ -39,7 +39,9 @@ class Timeline:
             return [f"{self.alert}, attempt {self.attempt}: no times are known"]
         origin = before = moments.get("fault", min(moments.values()))
         lines = [f"{self.alert}, attempt {self.attempt}:"]
-        for name, moment in moments.items():
+        for name, stated in moments.items():
+            # Prometheus' moments are known to the second; what is told afterwards was not before.
+            moment = max(stated, before)
             lines.append(f"  {name:<10} {moment - origin:7.1f} s   (+{moment - before:5.1f} s)  {_MEANING[name]}")
             before = moment
         if self.steps_lost is not None:
