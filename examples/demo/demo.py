@@ -143,6 +143,7 @@ def _run(options: argparse.Namespace) -> int:
             ]
         ),
         stdin=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the session, which ends the injector too
     )
     try:
         outcome = Session(request, tools, terminal).run()

@@ -15,9 +15,10 @@ from pathlib import Path
 from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.bundle import bundle
-from trainwarden.stack.service import Service
+from trainwarden.stack.service import Service, ServiceFailed
 
 SERVICES = ("prometheus", "alertmanager", "exporter", "remediator")
+_TRIES = 3
 # The address that the shipped alertmanager.yml gives to the remediator.
 _REMEDIATOR_ADDRESS = "http://remediator:9746"
 
@@ -45,24 +46,34 @@ class LocalStack:
         self._settings = settings
         self._tools = tools
         self._services: list[Service] = []
-        self._ports = service.ports({f"--{name}-port": settings.ports.get(name, 0) for name in SERVICES})
-        self.prometheus_url = self._url("prometheus")
-        self.alertmanager_url = self._url("alertmanager")
-        self.exporter_url = self._url("exporter")
-        self.remediator_url = self._url("remediator")
+        self._take_ports()
         self.remediator_token = secrets.token_urlsafe(24)
 
     def start(self) -> None:
         """Write the configuration, start all, wait until all are ready. Raises ServiceFailed; stops what it started."""
-        try:
-            self._write_configuration()
-            self._start_exporter()
-            self._start_alertmanager()
-            self._start_prometheus()
-            self._start_remediator()
-        except BaseException:
-            self.stop()
-            raise
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                self._write_configuration()
+                self._start_exporter()
+                self._start_alertmanager()
+                self._start_prometheus()
+                self._start_remediator()
+                return
+            except BaseException as error:
+                self.stop()
+                # A free port may be somebody else's by the time it is used.
+                lost_port = isinstance(error, ServiceFailed) and "address already in use" in str(error).lower()
+                if not lost_port or not tries_left:
+                    raise
+                self._take_ports()
+
+    def _take_ports(self) -> None:
+        wanted = {f"--{name}-port": self._settings.ports.get(name, 0) for name in SERVICES}
+        self._ports = service.ports(wanted)
+        self.prometheus_url = self._url("prometheus")
+        self.alertmanager_url = self._url("alertmanager")
+        self.exporter_url = self._url("exporter")
+        self.remediator_url = self._url("remediator")
 
     def stop(self) -> None:
         """End all services, those that speak to others first."""

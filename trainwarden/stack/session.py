@@ -228,7 +228,8 @@ class Session:
         if job.state == launcher.RUNNING:
             kind, text = ("restart", "started again") if job.generation else ("run", "started")
         elif job.state == launcher.STOPPING:
-            kind, text = "restart", "is being ended: SIGTERM, then SIGKILL"
+            kind = "run" if self._interrupted.is_set() else "restart"
+            text = "is being ended: SIGTERM, then SIGKILL"
         elif any(number > job.generation for number in job.tokens.values()):
             kind, text = "restart", "has ended for the restart"
         else:
