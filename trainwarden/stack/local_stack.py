@@ -59,7 +59,7 @@ class LocalStack:
                 self._start_prometheus()
                 self._start_remediator()
                 return
-            except BaseException as error:
+            except BaseException as error:  # noqa: PERF203  # three tries at most
                 self.stop()
                 # A free port may be somebody else's by the time it is used.
                 lost_port = isinstance(error, ServiceFailed) and "address already in use" in str(error).lower()

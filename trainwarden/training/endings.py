@@ -16,6 +16,7 @@ from typing import Any, Literal
 from trainwarden.classify import classify_exception, classify_exit
 from trainwarden.record.sentinels import Sentinel, announced_restart, current_error
 from trainwarden.taxonomy import FAILURES, Failure
+from trainwarden.training.exit_status import ExitStatus, UnknownExit
 from trainwarden.training.peers import fallen_peer
 
 # A restart that was announced and never came must not hide a later failure of the run's own.
@@ -24,7 +25,10 @@ ANNOUNCEMENT_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of this process's part in an attempt, as the process itself sees it."""
+    """The end of this process's part in an attempt, as the process itself sees it.
+
+    `unknown`: it left in a way that may be success or failure, and which one it cannot see.
+    """
 
     status: Literal["succeeded", "failed", "cancelled"]
     reason: str | None = None
@@ -33,6 +37,7 @@ class Ending:
     traceback: str | None = None
     exit_code: int | None = None
     signalled: bool = False
+    unknown: bool = False
 
 
 SUCCEEDED = Ending("succeeded")
@@ -44,6 +49,8 @@ def of_exception(exc: BaseException) -> Ending:
         return Ending("cancelled", "SIGINT", signalled=True)
     if isinstance(exc, SystemExit):
         return of_exit(exc.code)
+    if isinstance(exc, UnknownExit):
+        return Ending("cancelled", "left by a SystemExit whose status is not known", unknown=True)
     name = type(exc).__name__
     try:
         text = str(exc)
@@ -119,19 +126,17 @@ class EndHooks:
 
     def __init__(self, on_end: Callable[[Ending], None], moves: Callable[[], int]) -> None:
         self._on_end = on_end
-        self._moves = moves
+        self._exit_status = ExitStatus(moves)
         self._previous_hook = sys.excepthook
-        self._previous_exit = sys.exit
         self._previous_signal: Any = None
         self._handles_signal = False
-        self._exit: tuple[Any, int] | None = None
         self.received: Received | None = None
 
     def install(self) -> None:
         """Begin to listen."""
         atexit.register(self._at_exit)
         sys.excepthook = self._on_exception
-        sys.exit = self._on_sys_exit
+        self._exit_status.install()
         if threading.current_thread() is threading.main_thread():
             previous = signal.getsignal(signal.SIGTERM)
             # An ignored signal ends nothing, and a handler from outside Python could not be called after ours.
@@ -145,8 +150,7 @@ class EndHooks:
         atexit.unregister(self._at_exit)
         if sys.excepthook == self._on_exception:
             sys.excepthook = self._previous_hook
-        if sys.exit == self._on_sys_exit:
-            sys.exit = self._previous_exit
+        self._exit_status.remove()
         self._restore_signal()
 
     def _restore_signal(self) -> None:
@@ -157,14 +161,8 @@ class EndHooks:
                 self._handles_signal = False
 
     def _at_exit(self) -> None:
-        code, moves = self._exit or (None, 0)
-        # A loop that went on after sys.exit had somebody catch it.
-        self._on_end(of_exit(code) if moves == self._moves() else SUCCEEDED)
-
-    def _on_sys_exit(self, status: Any = None, /) -> Any:
-        # Nothing else tells an exit handler which status the process will have.
-        self._exit = (status, self._moves())
-        return self._previous_exit(status)
+        left_by = self._exit_status.left_by()
+        self._on_end(SUCCEEDED if left_by is None else of_exception(left_by))
 
     def _on_exception(self, kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:
         self._on_end(of_exception(exc))

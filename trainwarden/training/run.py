@@ -4,6 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -199,22 +200,30 @@ class Run:
         if self._abandoned:
             return
         self._active = False
-        if not self._recorder.finish(self._remembering_signal(ending), _LAST_WORD_SECONDS):
+        if not self._recorder.finish(self._judged(ending), _LAST_WORD_SECONDS):
             logger.warning("the end of the run could not be recorded in %s in time", self.folder)
         self._hooks.remove()
         if self._ownership:
             self._ownership.release()
         self._on_end(self)
 
-    def _remembering_signal(self, ending: Ending) -> Ending:
-        received = self._hooks.received
-        if received is None or ending.status == "cancelled":
-            return ending
+    def _judged(self, ending: Ending) -> Ending:
+        """The ending in the light of what the loop and a signal before have said."""
         total, step = self._subject.total_steps, self._loop.step
         is_done = total is not None and step is not None and step >= total
-        if ending.status == "succeeded":
-            return ending if is_done else endings.of_signal(received.number)
-        return endings.of_signal(received.number) if time.time() - received.time < _SIGNAL_SECONDS else ending
+        if ending.unknown and is_done:
+            ending = endings.SUCCEEDED
+        received = self._hooks.received
+        if received is not None and not is_done and (ending.status == "succeeded" or ending.unknown):
+            return endings.of_signal(received.number)
+        if received is not None and ending.status == "failed" and time.time() - received.time < _SIGNAL_SECONDS:
+            return endings.of_signal(received.number)
+        if ending.unknown:
+            logger.warning("%s; end the run with a `with` block to have it recorded", ending.reason)
+        if ending.status == "succeeded" and total is not None and not is_done:
+            at = "before the first step" if step is None else f"at step {step}"
+            return replace(ending, reason=f"ended {at} of {total}")
+        return ending
 
     def abandon(self) -> None:
         """In a forked child: this is the parent's run, and the parent's alone to write about."""

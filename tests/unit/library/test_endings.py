@@ -65,13 +65,19 @@ def test_an_exception_is_a_failure_with_its_message_trace_and_hint(script: Scrip
 
 @STYLES
 @pytest.mark.parametrize(
-    ("code", "status", "slug"),
-    [("1", 1, "nonzero_exit"), ("93", 93, "launcher_stop"), ("'no data'", 1, "nonzero_exit")],
+    ("end", "status", "slug"),
+    [
+        ("sys.exit(1)", 1, "nonzero_exit"),
+        ("sys.exit(93)", 93, "launcher_stop"),
+        ("sys.exit('no data')", 1, "nonzero_exit"),
+        ("exit(1)", 1, "nonzero_exit"),
+        ("quit('no data')", 1, "nonzero_exit"),
+    ],
 )
 def test_an_exit_status_is_a_failure_that_keeps_it(
-    script: Script, style: str, code: str, status: int, slug: str
+    script: Script, style: str, end: str, status: int, slug: str
 ) -> None:
-    done, record = _end(script, style, f"sys.exit({code})")
+    done, record = _end(script, style, end)
     assert done.returncode == status
     assert (record.state, record.error.failure, record.error.exit_code) == ("failed", slug, status)
 
@@ -182,13 +188,62 @@ def test_an_exit_that_somebody_caught_is_no_end(script: Script) -> None:
     assert read_snapshot(script.folder).state == "succeeded"
 
 
+EXITS = pytest.mark.parametrize(
+    "end",
+    [
+        "raise SystemExit(3)",
+        "raise SystemExit('the configuration is broken')",
+        "leave(3)",
+        "sys.excepthook = print; raise ValueError",
+        "import threading; t = threading.Thread(target=sys.exit); t.start(); t.join(); raise SystemExit(3)",
+    ],
+)
+
+
+@EXITS
+@pytest.mark.parametrize("total", ["None", "100"])
+def test_an_exit_that_is_not_known_to_be_a_success_is_never_recorded_as_one(
+    script: Script, end: str, total: str
+) -> None:
+    done = script.run(f"""
+        import sys, trainwarden
+        from sys import exit as leave
+        trainwarden.run("r", total_steps={total})
+        trainwarden.step(1)
+        {end}
+    """)
+    assert done.returncode != 0
+    record = read_snapshot(script.folder)
+    assert (record.metadata.status, record.completion) == ("failed" if "ValueError" in end else "cancelled", None)
+    assert record.metadata.reason
+
+
+def test_a_main_that_returns_its_status_after_the_last_step_is_success(script: Script) -> None:
+    _, record = _end(script, WITHOUT, "raise SystemExit(None)")
+    assert (record.state, record.metadata.reason, record.completion.step) == ("succeeded", None, 3)
+
+
+@pytest.mark.parametrize("end", ["pass", "sys.exit(0)", "raise SystemExit(0)"])
+def test_a_success_before_the_last_step_says_so(script: Script, end: str) -> None:
+    script.run(f"""
+        import sys, trainwarden
+        with trainwarden.run("r", total_steps=100) as run:
+            run.step(60)
+            {end}
+    """)
+    record = read_snapshot(script.folder)
+    assert (record.state, record.metadata.reason) == ("succeeded", "ended at step 60 of 100")
+
+
 def test_hooks_are_gone_after_the_run(script: Script) -> None:
     done = script.run("""
         import signal, sys, trainwarden
-        before = (sys.exit, sys.excepthook, signal.getsignal(signal.SIGTERM))
+        def hooks():
+            return sys.exit, type(exit).__call__, sys.excepthook, signal.getsignal(signal.SIGTERM)
+        before = hooks()
         with trainwarden.run("r"):
-            assert sys.excepthook != before[1]
-        assert before == (sys.exit, sys.excepthook, signal.getsignal(signal.SIGTERM))
+            assert all(now != then for now, then in zip(hooks(), before))
+        assert before == hooks()
     """)
     assert done.returncode == 0, done.stderr
 
