@@ -23,14 +23,17 @@ class Carried:
 
 @dataclass(frozen=True)
 class LoopView:
-    """The loop at one moment. Times are Unix seconds; `tokens` and `samples` are sums over the attempt."""
+    """The loop at one moment. Times are Unix seconds; `tokens` and `samples` are sums over the attempt.
+
+    Plain values throughout: nothing of the user's is asked for its value again, which may mean to wait for a device.
+    """
 
     reports: int
     step: int | None
     first_step: int | None
-    loss: Any
-    learning_rate: Any
-    grad_norm: Any
+    loss: float | None
+    learning_rate: float | None
+    grad_norm: float | None
     metrics: dict[str, Any]
     last_updated: float | None
     step_time: float | None
@@ -54,7 +57,7 @@ class Loop:
         self._step: int | None = None
         self._first_step: int | None = None
         self._attempt_high = -1
-        self._last: tuple[Any, Any, Any, dict[str, Any]] = (None, None, None, {})
+        self._last: tuple[float | None, float | None, float | None, dict[str, Any]] = (None, None, None, {})
         self._last_updated: float | None = None
         self._step_time: float | None = None
         self._high_water = carried.high_water
@@ -77,17 +80,21 @@ class Loop:
         """Take one report of the loop. Numbers of any library will do; what is no number is passed over."""
         now = time.time()
         number = step if type(step) is int and 0 <= step < _LARGEST else whole(step)
-        bad = _nonfinite(loss) or _nonfinite(grad_norm)
+        # In the loop's own thread and before the lock: only the loop waits for a device that does not answer.
+        loss, learning_rate, grad_norm = _number(loss), _number(learning_rate), _number(grad_norm)
+        bad = not (_is_finite(loss) and _is_finite(grad_norm))
+        more_tokens, more_samples = finite(tokens), finite(samples)
+        plain = plain_metrics(metrics) if metrics else {}
         with self._lock:
             self._reports += 1
             self._last_updated = now
-            self._last = (loss, learning_rate, grad_norm, metrics)
+            self._last = (loss, learning_rate, grad_norm, plain)
             if bad:
                 self._nonfinite += 1
             if tokens is not None:
-                self._tokens = (self._tokens or 0.0) + (finite(tokens) or 0.0)
+                self._tokens = (self._tokens or 0.0) + (more_tokens or 0.0)
             if samples is not None:
-                self._samples = (self._samples or 0.0) + (finite(samples) or 0.0)
+                self._samples = (self._samples or 0.0) + (more_samples or 0.0)
             if number is not None:
                 self._advance(number, now)
 
@@ -145,13 +152,8 @@ class Loop:
 
 def finite(value: Any) -> float | None:
     """The number that `value` is, if it is a finite one of any library; text is none."""
-    if isinstance(value, (str, bytes)):
-        return None
-    try:
-        number = float(value)
-    except Exception:  # noqa: BLE001  # whatever an object of the user's does when asked for its value
-        return None
-    return number if -_INFINITY < number < _INFINITY else None
+    number = _number(value)
+    return number if number is not None and -_INFINITY < number < _INFINITY else None
 
 
 def whole(value: Any) -> int | None:
@@ -170,7 +172,9 @@ def plain_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
     """What of the user's metrics has a JSON form: numbers, short texts, and null for NaN and infinities."""
     plain: dict[str, Any] = {}
     for name, value in list(metrics.items())[:_MAX_METRICS]:
-        if value is None or isinstance(value, bool):
+        if type(value) is float:
+            plain[name] = value if -_INFINITY < value < _INFINITY else None
+        elif value is None or isinstance(value, bool):
             plain[name] = value
         elif isinstance(value, str):
             plain[name] = value[:_MAX_TEXT]
@@ -181,13 +185,18 @@ def plain_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _nonfinite(value: Any) -> bool:
-    if value is None or isinstance(value, (str, bytes)):
-        return False
+def _number(value: Any) -> float | None:
+    if type(value) is float or value is None:
+        return value
+    if isinstance(value, (str, bytes)):
+        return None
     try:
-        number = value if type(value) is float else float(value)
+        return float(value)
     except OverflowError:
-        return True
+        return _INFINITY
     except Exception:  # noqa: BLE001  # whatever an object of the user's does when asked for its value
-        return False
-    return not -_INFINITY < number < _INFINITY
+        return None
+
+
+def _is_finite(number: float | None) -> bool:
+    return number is None or -_INFINITY < number < _INFINITY

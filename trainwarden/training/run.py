@@ -99,9 +99,11 @@ class Run:
     ) -> None:
         """Say that the loop has done step number `step`; a memory operation.
 
+        Every value is taken here and now, once: one on a device is waited for, so pass a number where you have one.
+
         Args:
             step: counts over the whole run, across restarts.
-            loss: of the step. A tensor on a device is waited for: pass a number where you have one.
+            loss: of the step.
             learning_rate: of the step.
             grad_norm: of the step, before clipping.
             tokens: how many this report stands for, over all ranks.

@@ -11,7 +11,7 @@ from trainwarden.record.files import Attempt, Checkpoint
 from trainwarden.record.sentinels import MAX_MESSAGE, shorten
 from trainwarden.record.thresholds import Thresholds
 from trainwarden.training.attempt import Beginning
-from trainwarden.training.loop import LoopView, finite, plain_metrics
+from trainwarden.training.loop import LoopView, finite
 from trainwarden.training.throughput import Rates
 
 VERSION = 1
@@ -82,7 +82,7 @@ class Subject:
         self, beginning: Beginning, view: LoopView, rates: Rates, checkpoints: tuple[Checkpoint, ...], saved: int
     ) -> dict[str, Any]:
         """The document of `progress.json`; `checkpoints` are newest first, `saved` how many there ever were."""
-        metrics = plain_metrics(view.metrics)
+        metrics = dict(view.metrics)
         epoch = metrics.pop("epoch", None)
         last = {**_checkpoint(checkpoints[0]), "count": saved} if checkpoints else None
         return {

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import os
+import signal
 import sys
 import threading
 import time
@@ -140,6 +141,46 @@ def test_nothing_that_a_loop_says_raises(attempt: Starter, folder: Path) -> None
         run.step(2)
     said = read_snapshot(folder)
     assert (said.state, said.progress.step, said.unreadable) == ("succeeded", 2, ())
+
+
+def test_values_are_taken_once_and_by_the_loop_alone(attempt: Starter, folder: Path) -> None:
+    """One on a device may block whoever asks: that must never be the thread that shows life and the end."""
+    asked: list[str] = []
+
+    class OnDevice:
+        def __float__(self) -> float:
+            asked.append(threading.current_thread().name)
+            return 0.5
+
+    value: Any = OnDevice()
+    with attempt() as run:
+        run.step(1, loss=value, learning_rate=value, grad_norm=value, tokens=value, samples=value, extra=value)
+        eventually((folder / "progress.json").exists)
+    assert asked == [threading.current_thread().name] * 6
+    said = read_progress(folder)
+    assert (said.loss, said.learning_rate, said.grad_norm, said.metrics) == (0.5, 0.5, 0.5, {"extra": 0.5})
+
+
+def test_a_loop_that_waits_for_a_value_for_ever_is_seen_alive_and_its_end_recorded(script: Script) -> None:
+    done = script.run("""
+        import signal, threading, time, trainwarden
+        from trainwarden.training import recorder
+        recorder.LIVENESS_SECONDS = 0
+        class Stuck:
+            def __float__(self):
+                alive = run.folder / "metadata.json"
+                seen = alive.stat().st_ino
+                while alive.stat().st_ino == seen:
+                    time.sleep(0.01)
+                signal.raise_signal(signal.SIGTERM)
+                time.sleep(60)
+        with trainwarden.run("r") as run:
+            run.step(1, loss=1.0)
+            run.step(2, loss=Stuck())
+    """)
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    record = read_snapshot(script.folder)
+    assert (record.state, record.metadata.reason, record.progress.step) == ("cancelled", "SIGTERM", 1)
 
 
 def test_a_nan_loss_is_written_as_null_and_counted(attempt: Starter, folder: Path) -> None:
