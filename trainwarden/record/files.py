@@ -13,7 +13,7 @@ from typing import Any
 
 from trainwarden.record import thresholds
 from trainwarden.record.document import Document, Unreadable, read_document
-from trainwarden.record.folder import METADATA, PROGRESS, RANKS
+from trainwarden.record.folder import CHECKPOINTED, METADATA, PROGRESS, RANKS
 from trainwarden.record.thresholds import Thresholds, known_phase
 
 STATUSES = ("pending", "running", "succeeded", "failed", "cancelled")
@@ -122,6 +122,12 @@ def read_metadata(folder: Path) -> Metadata | Unreadable | None:
 def read_progress(folder: Path) -> Progress | Unreadable | None:
     """The run's `progress.json`."""
     document = read_document(folder / PROGRESS)
+    return _progress(document) if isinstance(document, Document) else document
+
+
+def read_checkpointed(folder: Path) -> Progress | Unreadable | None:
+    """The run's `checkpoint.json`: its progress as it was when the last checkpoint was recorded."""
+    document = read_document(folder / CHECKPOINTED)
     return _progress(document) if isinstance(document, Document) else document
 
 

@@ -12,6 +12,7 @@ from trainwarden.identity import InvalidRunId, check_run_id, host_name
 
 METADATA = "metadata.json"
 PROGRESS = "progress.json"
+CHECKPOINTED = "checkpoint.json"
 RANKS = "ranks"
 ERROR = "_error"
 COMPLETE = "_complete"

@@ -1,17 +1,30 @@
 """Beginning an attempt in a run's record: its number, what it inherits, and what it sets aside."""
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainwarden.identity import AttemptKey, host_name, process_start_ticks
-from trainwarden.record.files import Attempt, Checkpoint, Metadata, Progress, read_metadata, read_progress
+from trainwarden.record.document import Unreadable
+from trainwarden.record.files import (
+    Attempt,
+    Checkpoint,
+    Metadata,
+    Progress,
+    read_checkpointed,
+    read_metadata,
+    read_progress,
+)
+from trainwarden.record.folder import PROGRESS
 from trainwarden.record.sentinels import set_aside
 from trainwarden.training.loop import Carried
 
 # Enough to see a run's whole story; one that restarts for ever must not grow its record for ever.
 _MAX_ATTEMPTS = 1000
+
+logger = logging.getLogger("trainwarden")
 
 
 @dataclass(frozen=True)
@@ -32,9 +45,9 @@ def begin(folder: Path, key: AttemptKey, now: float, environ: Mapping[str, str] 
     Raises:
         OSError: the folder cannot be written.
     """
-    metadata, progress = read_metadata(folder), read_progress(folder)
+    metadata, past = read_metadata(folder), last_progress(folder)
     known = metadata.attempts if isinstance(metadata, Metadata) else ()
-    past = progress if isinstance(progress, Progress) else None
+    _keep_damaged(folder, now)
     same = next((attempt for attempt in known if attempt.key == str(key)), None)
     announced = isinstance(metadata, Metadata) and _only_announced(metadata, key)
     set_aside(folder, metadata, str(key), begun_before=same is not None and not announced)
@@ -53,12 +66,32 @@ def begin(folder: Path, key: AttemptKey, now: float, environ: Mapping[str, str] 
     )
 
 
+def last_progress(folder: Path) -> Progress | None:
+    """What is known of the run's progress; where that cannot be read, what was when the last checkpoint was saved."""
+    progress = read_progress(folder)
+    if isinstance(progress, Progress):
+        return progress
+    kept = read_checkpointed(folder)
+    if isinstance(progress, Unreadable):
+        instead = "it is as at its last checkpoint" if isinstance(kept, Progress) else "NO CHECKPOINT IS KNOWN"
+        logger.error("the progress of the run cannot be read, %s: %s", instead, progress)
+    return kept if isinstance(kept, Progress) else None
+
+
 def saved_checkpoints(progress: Progress | None) -> tuple[Checkpoint, ...]:
     """The checkpoints that the record knows, newest first."""
     if progress is None:
         return ()
     last = (progress.checkpoint,) if progress.checkpoint else ()
     return last + tuple(one for one in progress.checkpoints if one not in last)
+
+
+def _keep_damaged(folder: Path, now: float) -> None:
+    # It is about to be written anew, and may hold what a person can still make out.
+    if isinstance(read_progress(folder), Unreadable):
+        kept = folder / f"{PROGRESS}.damaged-{int(now)}"
+        (folder / PROGRESS).replace(kept)
+        logger.error("what could not be read is kept as %s", kept)
 
 
 def _only_announced(metadata: Metadata, key: AttemptKey) -> bool:

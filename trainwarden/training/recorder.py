@@ -4,18 +4,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from trainwarden.checkpoint import size_of
 from trainwarden.record.files import Checkpoint, Metadata, read_metadata
-from trainwarden.record.folder import METADATA, PROGRESS, RANKS, write_json
+from trainwarden.record.folder import CHECKPOINTED, METADATA, PROGRESS, RANKS, write_json
 from trainwarden.record.sentinels import attempt_number, record_completion, record_failure
 from trainwarden.training.endings import Ending, settle
 from trainwarden.training.loop import Loop
+from trainwarden.training.measurement import measure
 from trainwarden.training.subject import State, Subject
 from trainwarden.training.throughput import Throughput
 
@@ -81,7 +80,7 @@ class Recorder:
             self._requests.put(None)
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Have a checkpoint recorded; its size is measured by the thread."""
+        """Have a checkpoint recorded; its size need not be known."""
         self._requests.put(checkpoint)
 
     def finish(self, ending: Ending, timeout: float) -> bool:
@@ -97,7 +96,7 @@ class Recorder:
         while True:
             requests = self._wait()
             for checkpoint in (request for request in requests if isinstance(request, Checkpoint)):
-                self._take_checkpoint(checkpoint)
+                self._guarded(partial(self._take_checkpoint, checkpoint))
             ending = next((request for request in requests if isinstance(request, Ending)), None)
             if ending is not None:
                 self._guarded(partial(self._end, ending))
@@ -159,7 +158,10 @@ class Recorder:
             return
         rates = self._throughput.add(view.last_updated or 0.0, view.tokens, view.samples)
         document = self._subject.progress(beginning, view, rates, self._checkpoints, self._checkpoints_saved)
-        self._write(self._subject.folder / PROGRESS, document)
+        # After a loss of power the newest checkpoint must still be known, whatever became of later reports.
+        self._write(self._subject.folder / PROGRESS, document, durable=self._checkpoint_is_new)
+        if self._checkpoint_is_new:
+            self._write(self._subject.folder / CHECKPOINTED, document, durable=True)
         self._written_reports, self._checkpoint_is_new = view.reports, False
         self._progress_time = time.monotonic()
 
@@ -180,12 +182,14 @@ class Recorder:
         return self._superseded
 
     def _take_checkpoint(self, checkpoint: Checkpoint) -> None:
-        size = size_of(Path(checkpoint.path))
-        if size is None:
-            logger.warning("checkpoint %r was reported as saved and cannot be found", checkpoint.path)
-        others = tuple(one for one in self._checkpoints if one.path != checkpoint.path)
-        self._checkpoints = (replace(checkpoint, size_bytes=size), *others)[:_KEPT_CHECKPOINTS]
-        self._checkpoints_saved += 1
+        if checkpoint.size_bytes is None:
+            taken = measure(checkpoint, late=self._requests.put)
+            others = tuple(one for one in self._checkpoints if one.path != checkpoint.path)
+            self._checkpoints = (taken, *others)[:_KEPT_CHECKPOINTS]
+            self._checkpoints_saved += 1
+        else:
+            same = (checkpoint.path, checkpoint.time)
+            self._checkpoints = tuple(checkpoint if (one.path, one.time) == same else one for one in self._checkpoints)
         self._checkpoint_is_new = True
         self._progress_time = _NEVER
 

@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import Any
 
 from trainwarden.checkpoint import choose as choose_checkpoint
-from trainwarden.record.files import Checkpoint, Progress, read_progress
+from trainwarden.record.files import Checkpoint
 from trainwarden.record.ownership import Ownership
 from trainwarden.record.thresholds import known_phase
 from trainwarden.training import endings
-from trainwarden.training.attempt import saved_checkpoints
+from trainwarden.training.attempt import last_progress, saved_checkpoints
 from trainwarden.training.endings import EndHooks, Ending
 from trainwarden.training.loop import Carried, Loop, whole
 from trainwarden.training.recorder import Recorder
@@ -164,8 +164,7 @@ class Run:
             return None
 
     def _resume_checkpoint(self) -> str | None:
-        progress = read_progress(self.folder)
-        known = saved_checkpoints(progress if isinstance(progress, Progress) else None)
+        known = saved_checkpoints(last_progress(self.folder))
         named = os.environ.get("TRAINWARDEN_RESUME_CHECKPOINT")
         if named:
             path = os.path.abspath(named)  # noqa: PTH100  # as it was recorded
@@ -178,6 +177,8 @@ class Run:
             chosen, passed_over = choose_checkpoint(known)
         for line in passed_over:
             logger.warning("%s", line)
+        if passed_over and chosen is None:
+            logger.error("none of the %d known checkpoints can be resumed from", len(passed_over))
         return chosen.path if chosen else None
 
     def __enter__(self) -> "Run":
