@@ -133,7 +133,8 @@ class SlurmDriver:
         if done.returncode != 0:
             return Unknown(f"squeue ended with status {done.returncode}: {_said(done)}")
         try:
-            return read_queue(json.loads(done.stdout))
+            # Names and comments are any user's bytes; one that is no UTF-8 must not hide every other job.
+            return read_queue(json.loads(done.stdout.decode("utf-8", "replace")))
         except (ValueError, RecursionError, Unreachable) as error:
             return Unknown(f"squeue: {clean(error)}")
 

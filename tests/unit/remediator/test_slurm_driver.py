@@ -157,6 +157,14 @@ def test_a_job_that_squeue_does_not_list_is_absent_and_no_answer_is_unknown(tool
     assert isinstance(driver.job("17"), Unknown)
 
 
+def test_a_name_or_comment_that_is_no_utf_8_hides_no_job(tools: Tools) -> None:
+    """Squeue prints the bytes as some other user gave them."""
+    tools.jobs(entry(job_id=16, name="caf@", comment="caf@"), ENTRY)
+    file = tools.folder / "squeue.json"
+    file.write_bytes(file.read_bytes().replace(b"@", b"\xe9"))
+    assert job(tools.driver()).run_id == "run-1"
+
+
 @pytest.mark.parametrize("body", ["exit 1", "echo '{'", "sleep 60", "exit 0"])
 def test_a_squeue_that_fails_hangs_or_babbles_is_unknown(tools: Tools, body: str) -> None:
     tools._write("squeue", body)
@@ -232,10 +240,11 @@ def test_a_failing_call_may_have_taken_effect_unless_the_controller_itself_refus
 
 
 def test_a_call_that_hangs_is_unclear(tools: Tools) -> None:
-    driver = tools.driver(timeout=0.5)
-    driver.job("17")
+    driver = tools.driver(timeout=3)
     tools._write("scontrol", "sleep 60")
-    assert driver.prepare(SUBJECT).outcome is Outcome.UNCLEAR
+    answer = driver.prepare(SUBJECT)
+    assert answer.outcome is Outcome.UNCLEAR
+    assert answer.detail.endswith("requeuehold Incomplete 17: no answer within 3 s")
 
 
 def test_release_names_one_job_and_what_was_called_is_written_down(tools: Tools) -> None:
