@@ -30,6 +30,11 @@ class Refuse:
 
 
 @dataclass(frozen=True)
+class StartedAgain(Refuse):
+    """The scheduler has replaced this start already, for us or for somebody else."""
+
+
+@dataclass(frozen=True)
 class Failure:
     """What the policy looks at."""
 
@@ -102,7 +107,7 @@ def untouchable(run_id: str, generation: int, reading: Reading) -> Wait | Refuse
     if reading.run_id != run_id:
         return Refuse(f"job {reading.job_id} is not marked as belonging to the run")
     if reading.generation > generation:
-        return Refuse(f"job {reading.job_id} has been started again already, by somebody else")
+        return StartedAgain(f"job {reading.job_id} has been started again already, and not by the remediator")
     if reading.generation < generation:
         return Wait(f"the scheduler is at start {reading.generation} of the job, the run at {generation}")
     return _over_or_busy(reading) or (Refuse(reading.refusal) if reading.refusal else None)
@@ -121,27 +126,35 @@ def decide(failure: Failure, history: History, policy: Policy, now: float) -> De
     rule = policy.rules.get(failure.mode)
     used = history.used.get(failure.mode, 0)
     if rule is None or rule.class_name == "NoRestartPolicy":
-        return Decision(Action.NONE, f"the policy never restarts after a {failure.mode}", used, None, now)
+        return Decision(Action.NONE, f"policy {policy.name} never restarts after a {failure.mode}", used, None, now)
     if used >= rule.max_retries:
         reason = f"restart budget used up: {used} of {rule.max_retries} after a {failure.mode}"
         return Decision(Action.ESCALATE, reason, used, rule.max_retries, now)
-    wanted, reason = _wanted(rule, failure)
+    wanted, reason = _wanted(policy.name, rule, failure)
     if not wanted:
         return Decision(Action.NONE, reason, used, rule.max_retries, now)
     delay = rule.restart_delay_seconds.delay(used) if rule.restart_delay_seconds else 0.0
     return Decision(Action.RESTART, reason, used, rule.max_retries, now + delay)
 
 
-def _wanted(rule: Implementation, failure: Failure) -> tuple[bool, str]:
+def _wanted(policy: str, rule: Implementation, failure: Failure) -> tuple[bool, str]:
+    kind = failure.error_type
     if rule.class_name == "AlwaysRestartPolicy":
-        return True, f"restarts after every {failure.mode}"
-    if covers(rule.exclude_error_types, failure.error_type):
-        return False, f"{failure.error_type} is excluded: a restart would not help"
-    if covers(rule.restart_on_error_types, failure.error_type):
-        return True, f"{failure.error_type} is worth a restart"
+        return True, f"policy {policy} restarts after every {failure.mode}"
+    if covers(rule.exclude_error_types, kind):
+        return False, f"the error type {kind} is excluded by policy {policy}: a restart would not help"
+    if covers(rule.restart_on_error_types, kind):
+        return True, f"policy {policy} restarts after errors of the type {kind}"
     if failure.subsystem in rule.restart_on_subsystems:
-        return True, f"failures of {failure.subsystem} are worth a restart"
+        return True, f"policy {policy} restarts after failures of the subsystem {failure.subsystem}"
     if failure.signal in rule.restart_on_signals:
-        return True, f"{failure.signal} is worth a restart"
-    what = failure.error_type or "an unclassified failure"
-    return rule.default_action == "restart", f"{what} is not listed; the default is {rule.default_action}"
+        return True, f"policy {policy} restarts after the failure {failure.signal}"
+    return _by_default(policy, rule, kind)
+
+
+def _by_default(policy: str, rule: Implementation, error_type: str | None) -> tuple[bool, str]:
+    wanted = rule.default_action == "restart"
+    does = "restarts by default" if wanted else "does not restart by default"
+    if error_type is None or error_type == "unknown":
+        return wanted, f"nothing is known about the error ({error_type or 'no error type'}): policy {policy} {does}"
+    return wanted, f"policy {policy} does not list the error type {error_type}: it {does}"

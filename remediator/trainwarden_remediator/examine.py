@@ -11,6 +11,7 @@ from trainwarden_remediator.decide import (
     Failure,
     History,
     Refuse,
+    StartedAgain,
     Wait,
     decide,
     misaddressed,
@@ -26,6 +27,8 @@ from trainwarden_remediator.unknown import Unknown
 from trainwarden_remediator.world import World
 
 INACTIVE = "Alertmanager does not list it as active: resolved, silenced or inhibited"
+# Until the start is given, a restart may still turn out to be unnecessary: another alert waits for that.
+_REVOCABLE = frozenset(OPEN_STATES) - {State.VERIFYING}
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,8 @@ class Examiner:
             self._suppress(pending, None, INACTIVE, dropped=True)
             return True
         run, verdict = self._objections.against(alert)
-        if verdict is None and run is not None:
-            verdict = self._in_the_way(run, alert)
+        if run is not None and (verdict is None or isinstance(verdict, StartedAgain)):
+            verdict = self._decided_already(run) or verdict or self._in_the_way(run, alert)
         if isinstance(verdict, Wait):
             if pending.waits_for != verdict.reason:
                 self._store.wait(alert, verdict.reason)
@@ -93,18 +96,29 @@ class Examiner:
         self._decide(pending, run)
         return True
 
-    def _in_the_way(self, run: Run, alert: Alert) -> Wait | Refuse | None:
-        for earlier in self._store.of_run(run.run_id):
-            if earlier.action is not Action.RESTART:
-                continue
-            if earlier.attempt_key == run.attempt_key and earlier.state is not State.PROPOSED:
-                return Refuse(f"a restart of this attempt was decided already: incident {earlier.id}")
+    def _decided_already(self, run: Run) -> Refuse | None:
+        for earlier in self._restarts(run):
+            if earlier.attempt_key == run.attempt_key and earlier.state not in _REVOCABLE:
+                return Refuse(
+                    f"this attempt has been restarted by the remediator itself already: "
+                    f"incident {earlier.id} is {earlier.state.value}"
+                    if earlier.committed is not None
+                    else f"a restart of this attempt was decided already: "
+                    f"incident {earlier.id} is {earlier.state.value}, {earlier.reason}"
+                )
+        return None
+
+    def _in_the_way(self, run: Run, alert: Alert) -> Wait | None:
+        for earlier in self._restarts(run):
             if earlier.state is State.VERIFYING:
                 name = alert.label("alertname")
                 self._newer_attempt_alerts(earlier, f"attempt {run.attempt} fails again: {name}")
             elif earlier.state in OPEN_STATES:
                 return Wait(f"incident {earlier.id} of the same run is {earlier.state.value}")
         return None
+
+    def _restarts(self, run: Run) -> list[Incident]:
+        return [each for each in self._store.of_run(run.run_id) if each.action is Action.RESTART]
 
     def _decide(self, pending: Pending, run: Run) -> None:
         alert = pending.alert

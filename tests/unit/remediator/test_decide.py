@@ -141,6 +141,34 @@ def test_the_shipped_policies_do_what_their_names_say(policy: str, failure: Fail
     assert decide(failure, History({}), load_policy(policy), 0).action is action
 
 
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (
+            Failure("crash", "exception"),
+            "the error type exception is excluded by policy megatron_transient: a restart would not help",
+        ),
+        (
+            Failure("crash", "unknown"),
+            "nothing is known about the error (unknown): policy megatron_transient restarts by default",
+        ),
+        (
+            Failure("crash"),
+            "nothing is known about the error (no error type): policy megatron_transient restarts by default",
+        ),
+        (
+            Failure("crash", "odd"),
+            "policy megatron_transient does not list the error type odd: it restarts by default",
+        ),
+        (Failure("crash", "nccl"), "policy megatron_transient restarts after errors of the type nccl"),
+        (Failure("stall", "hang"), "policy megatron_transient restarts after every stall"),
+        (Failure("success"), "policy megatron_transient never restarts after a success"),
+    ],
+)
+def test_a_reason_is_a_sentence_that_names_the_policy(failure: Failure, reason: str) -> None:
+    assert decide(failure, History({}), load_policy("megatron_transient"), 0).reason == reason
+
+
 def test_the_delay_grows_with_each_restart_up_to_its_maximum() -> None:
     rule = {"initial": 10.0, "factor": 3.0, "max": 100.0}
     policy = selective(default_action="restart", max_retries=9, restart_delay_seconds=rule)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.remediator.simulation import DOUBT_SECONDS, Simulation
 from trainwarden_remediator.drivers.driver import Standing
-from trainwarden_remediator.incident import State
+from trainwarden_remediator.incident import Alert, State
 
 Make = Callable[..., Simulation]
 
@@ -243,6 +243,20 @@ def test_a_start_that_dies_before_the_run_reports_is_paged(make: Make) -> None:
     incidents = simulation.settle()
     assert (incidents[0].state, incidents[0].paging) == (State.ESCALATED, True)
     assert simulation.our_starts == [0]
+
+
+def test_a_second_alert_about_an_attempt_that_we_replaced_says_that_it_was_us(make: Make) -> None:
+    simulation = make(two_phase=True)
+    simulation.cluster.dies_unheard = True  # so that the record still shows the old attempt
+    first = simulation.settle()[0]
+    [stalled] = simulation.alerts_now()
+    timed_out = Alert({**stalled.labels, "alertname": "TrainRunTimedOut", "failure_mode": "timeout"}, stalled.starts_at)
+    simulation.alerts_now = lambda: [timed_out]  # type: ignore[method-assign]  # another alert takes its place
+    second = simulation.settle()[-1]
+    assert second.state is State.SUPPRESSED
+    assert second.reason == (
+        f"this attempt has been restarted by the remediator itself already: incident {first.id} is ESCALATED"
+    )
 
 
 def test_a_job_that_queues_for_long_is_given_time(make: Make) -> None:
