@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
@@ -18,6 +19,7 @@ T = TypeVar("T")
 # What could not be read may be readable later though the file did not change: a mount came back.
 RETRY_SECONDS = 30.0
 FRESH_SECONDS = 2.0
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class CachedFile(Generic[P, T]):
@@ -54,8 +56,8 @@ class CachedFile(Generic[P, T]):
 def last_line(path: Path, limit: int = 16384) -> str | None:
     """Return the last line of a log that is not empty, as far as its last `limit` bytes hold it.
 
-    What a progress bar wrote after a carriage return is a line of its own. None if there is no such line. A link is
-    followed if whoever made it owns what it leads to: the exporter may be allowed to read what its maker is not.
+    What a progress bar wrote after a carriage return is a line of its own. None if there is no such line. One link
+    is followed if whoever made it owns the file it leads to: the exporter may be allowed to read what its maker is not.
     """
     tail = _read_tail(path, limit + 1)
     lines = tail.replace(b"\r", b"\n").split(b"\n")
@@ -67,17 +69,35 @@ def last_line(path: Path, limit: int = 16384) -> str | None:
 
 def _read_tail(path: Path, size: int) -> bytes:
     try:
-        link = os.lstat(path)
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = _open_log(path)
     except OSError:
         return b""
     try:
         status = os.fstat(descriptor)
-        foreign = stat.S_ISLNK(link.st_mode) and link.st_uid != status.st_uid
-        if foreign or not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             return b""
         return os.pread(descriptor, size, max(0, status.st_size - size))
     except OSError:
         return b""
     finally:
         os.close(descriptor)
+
+
+def _open_log(path: Path) -> int:
+    try:
+        return os.open(path, _READ)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+    # Held open, the link cannot become another one between the look at its owner and the look at where it leads.
+    link = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        maker = os.fstat(link).st_uid
+        target = path.parent / os.readlink("", dir_fd=link)
+    finally:
+        os.close(link)
+    descriptor = os.open(target, _READ)
+    if os.fstat(descriptor).st_uid != maker:
+        os.close(descriptor)
+        raise PermissionError(errno.EACCES, "is a link to a file of somebody else", path)
+    return descriptor

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +53,41 @@ def test_a_log_is_found_through_its_own_link_but_not_through_somebody_elses(
     target.write_text("hello\n")
     link.symlink_to(target)
     assert last_line(link) == "hello"
-    real = os.fstat
-
-    def owned_by_another(descriptor: int) -> os.stat_result:
-        status = list(real(descriptor))
-        status[4] += 1
-        return os.stat_result(status)
-
-    monkeypatch.setattr(os, "fstat", owned_by_another)
+    monkeypatch.setattr(os, "fstat", _files_are_anothers(os.fstat))
     assert last_line(link) is None
     assert last_line(target) == "hello"
+
+
+def test_a_log_that_becomes_a_link_at_the_last_moment_shows_nothing_of_somebody_elses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret, log = tmp_path / "secret", tmp_path / "log"
+    secret.write_text("of another\n")
+    log.write_text("own\n")
+    real = os.open
+    swapped: list[Any] = []
+
+    def swapping(path: Any, flags: int, *rest: Any, **named: Any) -> int:
+        if not swapped:
+            swapped.append(path)
+            log.unlink()
+            log.symlink_to(secret)
+        return real(path, flags, *rest, **named)
+
+    monkeypatch.setattr(os, "fstat", _files_are_anothers(os.fstat))
+    monkeypatch.setattr(os, "open", swapping)
+    assert last_line(log) is None
+    assert swapped
+
+
+def _files_are_anothers(real: Callable[[int], os.stat_result]) -> Callable[[int], os.stat_result]:
+    def owned_by_another(descriptor: int) -> os.stat_result:
+        status = real(descriptor)
+        fields = list(status)
+        fields[4] += stat.S_ISREG(status.st_mode)
+        return os.stat_result(fields)
+
+    return owned_by_another
 
 
 def test_what_is_no_log_has_no_last_line(tmp_path: Path) -> None:
