@@ -154,7 +154,7 @@ def test_a_resumed_training_has_exactly_the_losses_of_one_that_was_never_interru
     whole = Training(tmp_path / "whole")
     _, out = whole.finish(whole.start(*options))
     expected = _losses(out)
-    broken = training.start(*options, "--step-seconds", "0.03")
+    broken = training.start(*options, "--step-seconds", "0.15")
     training.reaches(23)
     broken.terminate()
     status, first = training.finish(broken)
