@@ -57,6 +57,15 @@ def test_a_folder_has_the_size_of_all_its_files(tmp_path: Path) -> None:
     assert verify(tmp_path / "a", 8).answer == "incomplete"
 
 
+def test_what_has_grown_is_unverifiable_and_still_better_than_to_start_over(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "shard").write_bytes(b"12345")
+    (tmp_path / "a" / "marker").write_bytes(b"1")
+    assert verify(tmp_path / "a", 5).answer == "unverifiable"
+    grown = Checkpoint(str(tmp_path / "a"), size_bytes=5)
+    assert choose([grown])[0] is grown
+
+
 def test_what_is_empty_or_absent_is_incomplete(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     (tmp_path / "folder").mkdir()
