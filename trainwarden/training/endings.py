@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -19,8 +20,10 @@ from trainwarden.taxonomy import FAILURES, Failure
 from trainwarden.training.exit_status import ExitStatus, UnknownExit
 from trainwarden.training.peers import fallen_peer
 
-# A restart that was announced and never came must not hide a later failure of the run's own.
+# A restart that was announced and never came must not hide a later end of the run's own. One that came may let the
+# process take its time to end.
 ANNOUNCEMENT_SECONDS = 120.0
+_GRACE_SECONDS = 1800.0
 
 
 @dataclass(frozen=True)
@@ -87,16 +90,20 @@ def settle(ending: Ending, folder: Path, key: str, rank: int, attempt_start: flo
         return ending if ending.status == "failed" else Ending("failed", error.message)
     if ending.status == "succeeded":
         return ending
-    restart = announced_restart(folder, key)
-    if restart is None:
-        peer = fallen_peer(folder, key, rank) if ending.signalled and ending.reason != "SIGINT" else None
-        if peer is None:
-            return ending
+    age = _announcement_age(folder, key)
+    # Where one rank is ended, the others may see no more of it than a broken connection.
+    if age < ANNOUNCEMENT_SECONDS:
+        return replace(ending, status="cancelled", reason="restart")
+    peer = fallen_peer(folder, key, rank) if ending.signalled and ending.reason != "SIGINT" else None
+    if peer is not None:
         reason = f"rank {peer.rank} (process {peer.pid}) is gone without a word; then this one was told to end"
         return Ending("failed", reason, FAILURES["killed"])
-    # Where one rank is ended, the others may see no more of it than a broken connection.
-    recent = restart.time is not None and abs(time.time() - restart.time) < ANNOUNCEMENT_SECONDS
-    return replace(ending, status="cancelled", reason="restart") if ending.signalled or recent else ending
+    return replace(ending, reason="restart") if ending.signalled and age < _GRACE_SECONDS else ending
+
+
+def _announcement_age(folder: Path, key: str) -> float:
+    restart = announced_restart(folder, key)
+    return math.inf if restart is None or restart.time is None else abs(time.time() - restart.time)
 
 
 def _traceback(exc: BaseException) -> str | None:

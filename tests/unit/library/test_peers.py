@@ -2,10 +2,13 @@
 
 import signal
 import subprocess
+import time
 
 import pytest
 
 from tests.unit.library.processes import Script, eventually
+from trainwarden.record.clock import to_iso
+from trainwarden.record.folder import write_json
 from trainwarden.record.snapshot import Snapshot, read_snapshot
 
 _KEY = "local:7-1:0"
@@ -50,6 +53,19 @@ def test_told_to_end_after_another_rank_was_killed_is_a_failure_that_names_that_
     assert record.error is not None
     assert (record.error.failure, record.error.rank) == ("killed", 0)
     assert f"rank 1 (process {pair.ranks[1].pid})" in record.error.message
+
+
+@pytest.mark.parametrize(("age", "failure"), [(0.0, None), (7200.0, "killed")])
+def test_a_restart_that_never_came_hides_no_rank_that_fell_later(
+    pair: Pair, script: Script, age: float, failure: str | None
+) -> None:
+    announced = {"attempt_key": _KEY, "reason": "stalled", "time": to_iso(time.time() - age)}
+    write_json(script.folder / "_restart", announced)
+    pair.end(1, signal.SIGKILL)
+    pair.end(0, signal.SIGTERM)
+    record = pair.record()
+    assert record.state == ("failed" if failure else "cancelled")
+    assert (record.error and record.error.failure) == failure
 
 
 def test_a_rank_can_say_so_of_rank_0(pair: Pair) -> None:
