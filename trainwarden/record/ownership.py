@@ -9,6 +9,7 @@ import contextlib
 import errno
 import fcntl
 import json
+import logging
 import os
 import struct
 import time
@@ -29,6 +30,8 @@ HANDOVER_SECONDS = 10.0
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 _UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
+logger = logging.getLogger("trainwarden")
+
 # Closing any descriptor of a file drops the process's own lock on it, so a file locked here must not be opened again.
 _held: dict[Path, "Ownership"] = {}
 
@@ -39,12 +42,16 @@ class RunRefused(Exception):
 
 @dataclass(frozen=True)
 class Owner:
-    """A live process that a folder belongs to; what is not known of it is None. `evidence` says how it was noticed."""
+    """A live process that a folder belongs to; what is not known of it is None. `evidence` says how it was noticed.
+
+    `last_sign`: where no more than a fresh heartbeat speaks for it, the time of that, Unix seconds.
+    """
 
     host: str | None
     pid: int | None
     attempt_key: str | None
     evidence: str
+    last_sign: float | None = None
 
     def __str__(self) -> str:
         return (
@@ -90,12 +97,22 @@ class Ownership:
 def claim(folder: Path, key: AttemptKey, *, wait_seconds: float = HANDOVER_SECONDS) -> Ownership | None:
     """Take the folder for the attempt `key`; None where the file system has no locks, and no other run was noticed.
 
+    Where only a heartbeat speaks for another job, it waits until that beats again, or is no longer fresh: a job that is
+    submitted again right after its node was lost finds just that.
+
     Raises:
         RunRefused: another live run owns it, or the folder cannot be written.
     """
     deadline = time.monotonic() + wait_seconds
+    first_sign: float | None = None
     while True:
         owner = owner_of(folder, key)
+        if owner is not None and owner.last_sign is not None and first_sign in {None, owner.last_sign}:
+            if first_sign is None:
+                logger.warning("run folder %s may belong to a live run: %s; waiting whether it lives", folder, owner)
+            first_sign = owner.last_sign
+            time.sleep(0.1)
+            continue
         if owner is None:
             try:
                 return _lock(folder, key)
@@ -168,7 +185,13 @@ def _fresh_stranger(folder: Path, key: AttemptKey | None, now: float) -> Owner |
     if key is not None and (metadata.attempt_key == str(key) or _is_earlier_start(metadata.attempt_key, key)):
         return None
     age = now - metadata.last_update
-    return Owner(metadata.host, metadata.pid, metadata.attempt_key, f"its last sign of life is {age:.0f} s old")
+    return Owner(
+        metadata.host,
+        metadata.pid,
+        metadata.attempt_key,
+        f"its last sign of life is {age:.0f} s old",
+        metadata.last_update,
+    )
 
 
 def _is_earlier_start(text: str | None, key: AttemptKey) -> bool:

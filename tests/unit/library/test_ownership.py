@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -115,12 +116,35 @@ def _elsewhere(folder: Path, key: str, age: float) -> None:
     )
 
 
-def test_a_fresh_heartbeat_of_another_job_on_another_host_refuses(tmp_path: Path) -> None:
+def test_a_heartbeat_of_another_job_on_another_host_that_goes_on_refuses(tmp_path: Path) -> None:
     _elsewhere(tmp_path, "slurm:8:0", age=3)
-    with pytest.raises(RunRefused, match="another-host") as refusal:
-        claim(tmp_path, AttemptKey("slurm", "9", 0))
+    beating = threading.Event()
+
+    def beat() -> None:
+        while not beating.wait(0.2):
+            _elsewhere(tmp_path, "slurm:8:0", age=0)
+
+    other = threading.Thread(target=beat)
+    other.start()
+    try:
+        with pytest.raises(RunRefused, match="another-host") as refusal:
+            claim(tmp_path, AttemptKey("slurm", "9", 0))
+    finally:
+        beating.set()
+        other.join()
     assert "slurm:8:0" in str(refusal.value)
     assert str(tmp_path) in str(refusal.value)
+
+
+def test_a_job_that_is_submitted_again_waits_until_the_lost_ones_last_heartbeat_is_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("trainwarden.record.ownership.FRESH_SECONDS", 1.0)
+    _elsewhere(tmp_path, "slurm:8:0", age=0)
+    ownership = claim(tmp_path, AttemptKey("slurm", "9", 0))
+    assert ownership is not None
+    ownership.release()
+    assert "another-host" in caplog.text
 
 
 @pytest.mark.parametrize(
