@@ -52,7 +52,7 @@ def _entries() -> tuple[Failure, ...]:
         Failure(
             "host_oom", "host_oom", "memory", "memory", "configuration",
             "critical", "stop", stop,
-            "The host's memory is exhausted. Lower the batch size, the sequence length or the number of data- "
+            "The host's memory is exhausted. Lower the batch size, the sequence length or the number of data-"
             "loading workers, load the data set by memory map, or ask the scheduler for more memory.",
         ),
         Failure(
