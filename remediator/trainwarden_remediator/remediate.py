@@ -95,7 +95,9 @@ class Remediator:
     def _prepare(self, incident: Incident, driver: Driver) -> bool:
         subject = _subject(incident)
         seen = self._progress(driver, subject)
-        if seen is Progress.READY:
+        if seen is Progress.READY and driver.two_phase and not incident.calls:
+            self._leave(incident, Progress.STUCK)  # held before we ever called: the hold is somebody else's
+        elif seen is Progress.READY:
             self._move(incident, State.PREPARED, seen.value)
         elif seen is Progress.UNTOUCHED:
             return self._call_prepare(incident, driver, subject)
@@ -180,7 +182,7 @@ class Remediator:
         subject = _subject(incident)
         seen = self._progress(driver, subject)
         if seen is Progress.READY:
-            if self._world.clock.now() - (incident.committed or 0.0) < _FORGETS_SECONDS:
+            if 0 <= self._world.clock.now() - (incident.committed or 0.0) < _FORGETS_SECONDS:
                 # The scheduler lost what it had acknowledged; giving the same start again is idempotent.
                 return self._call_commit(incident, driver, subject)
             seen = Progress.STUCK  # somebody holds the job on purpose

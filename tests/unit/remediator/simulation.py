@@ -249,7 +249,7 @@ class FakeDriver:
 
 
 class Simulation:
-    """The remediator in that world. `crash_at` counts named points; at that one it dies."""
+    """The remediator in that world. It dies at the named point that `crash_at` counts to, or `crash_at_name` names."""
 
     def __init__(self, folder: Path, *, two_phase: bool, policy: str | Policy = "default") -> None:
         folder.mkdir(exist_ok=True)
@@ -264,6 +264,7 @@ class Simulation:
         self.silenced = False
         self.points: list[str] = []
         self.crash_at: int | None = None
+        self.crash_at_name: str | None = None
         self.crashes = 0
         self._firing_since: dict[tuple[str, int], float] = {}
         self.restart()
@@ -295,8 +296,9 @@ class Simulation:
 
     def _point(self, name: str) -> None:
         self.points.append(name)
-        if self.crash_at is not None and len(self.points) > self.crash_at:
-            self.crash_at = None
+        at_number = self.crash_at is not None and len(self.points) > self.crash_at
+        if at_number or name == self.crash_at_name:
+            self.crash_at = self.crash_at_name = None
             self.crashes += 1
             raise Crash(name)
 

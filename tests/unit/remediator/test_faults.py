@@ -30,6 +30,13 @@ def make(tmp_path: Path) -> Iterator[Make]:
         each.close()
 
 
+def dies_after(simulation: Simulation, point: str) -> None:
+    """Tick until the remediator dies at the named point; the process that comes back has done nothing yet."""
+    simulation.crash_at_name = point
+    while simulation.crashes == 0:
+        simulation.tick()
+
+
 both_kinds = pytest.mark.parametrize("two_phase", [True, False], ids=["two-phase", "one-call"])
 
 
@@ -234,6 +241,18 @@ def test_a_hold_that_is_not_ours_is_left_and_somebody_is_paged(make: Make) -> No
     [incident] = simulation.settle()
     assert (incident.state, incident.paging) == (State.ESCALATED, True)
     assert simulation.our_starts == []
+
+
+def test_a_hold_from_before_our_first_call_is_not_released(make: Make) -> None:
+    """The remediator dies after its intent; meanwhile a person requeues and holds the job to look at it."""
+    simulation = make(two_phase=True)
+    dies_after(simulation, "PROPOSED to PREPARING: after commit")
+    simulation.cluster.requeue_hold(0, ended=False)
+    [incident] = simulation.settle()
+    assert simulation.driver.calls == []
+    assert simulation.cluster.standing is Standing.HELD
+    assert (incident.state, incident.paging) == (State.ESCALATED, True)
+    assert "held, and not by us" in incident.reason
 
 
 def test_a_start_that_dies_before_the_run_reports_is_paged(make: Make) -> None:
