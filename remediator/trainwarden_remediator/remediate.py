@@ -8,7 +8,7 @@ from typing import Any
 from trainwarden_remediator.decide import Refuse, Wait, untouchable
 from trainwarden_remediator.drivers.driver import Answer, Driver, Outcome, Progress, Subject, progress
 from trainwarden_remediator.examine import INACTIVE, Objections
-from trainwarden_remediator.incident import OPEN_STATES, Action, Alert, Incident, State
+from trainwarden_remediator.incident import OPEN_STATES, Alert, Incident, State
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.store import Store
 from trainwarden_remediator.verify import Verifier
@@ -89,8 +89,8 @@ class Remediator:
         return True
 
     def _withdraw(self, incident: Incident, reason: str) -> None:
-        """Nothing was called yet: the decision becomes one to do nothing, and leaves the attempt free for another."""
-        self._move(incident, State.SUPPRESSED, reason, action=Action.NONE, reason=reason)
+        # What is not active now may fire again, with the same beginning; what the facts refuted may not.
+        self._settled(self._store.withdraw(incident, reason, dropped=reason == INACTIVE))
 
     def _prepare(self, incident: Incident, driver: Driver) -> bool:
         subject = _subject(incident)
@@ -204,10 +204,13 @@ class Remediator:
     def _move(self, incident: Incident, state: State, detail: str, **changes: Any) -> Incident:
         moved = self._store.move(incident, state, detail, **changes)
         if moved.state not in OPEN_STATES:
-            self._called.pop(moved.id, None)
-            self._repeated.pop(moved.id, None)
-            self._metrics.settled(moved)
+            self._settled(moved)
         return moved
+
+    def _settled(self, incident: Incident) -> None:
+        self._called.pop(incident.id, None)
+        self._repeated.pop(incident.id, None)
+        self._metrics.settled(incident)
 
     def _call(self, name: str, call: Callable[[Subject], Answer], driver: Driver, subject: Subject) -> Answer:
         self._crashpoint(f"{name}: before call")

@@ -128,17 +128,31 @@ class Store:
 
     def move(self, incident: Incident, state: State, detail: str, **changes: Any) -> Incident:
         """Change an incident's state and write down why. Raises StaleIncident if it is not as it was read."""
+        with self._transaction(f"{incident.state.value} to {state.value}") as connection:
+            return self._move(connection, incident, state, detail, **changes)
+
+    def withdraw(self, incident: Incident, reason: str, *, dropped: bool) -> Incident:
+        """Turn a decision to restart into one to do nothing: the attempt is free for another. See `propose`, `move`."""
+        with self._transaction(f"{incident.state.value} to withdrawn") as connection:
+            changes = {"action": Action.NONE, "reason": clean(reason, 1000)}
+            moved = self._move(connection, incident, State.SUPPRESSED, reason, **changes)
+            if dropped:
+                connection.execute(alerts.update().where(alerts.c.incident_id == incident.id).values(dropped=True))
+        return moved
+
+    def _move(
+        self, connection: sa.Connection, incident: Incident, state: State, detail: str, **changes: Any
+    ) -> Incident:
         now = self._clock.now()
         moved = replace(incident, state=state, updated=now, **changes)
-        with self._transaction(f"{incident.state.value} to {state.value}") as connection:
-            done = connection.execute(
-                incidents.update()
-                .where(incidents.c.id == incident.id, incidents.c.state == incident.state.value)
-                .values(**_row(moved))
-            )
-            if done.rowcount != 1:
-                raise StaleIncident(incident.id)
-            _append(connection, incident.id, Event(now, state.value, clean(detail, 1000)))
+        done = connection.execute(
+            incidents.update()
+            .where(incidents.c.id == incident.id, incidents.c.state == incident.state.value)
+            .values(**_row(moved))
+        )
+        if done.rowcount != 1:
+            raise StaleIncident(incident.id)
+        _append(connection, incident.id, Event(now, state.value, clean(detail, 1000)))
         return moved
 
     def open_incidents(self) -> list[Incident]:

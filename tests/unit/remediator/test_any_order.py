@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.unit.remediator.simulation import Simulation
+from trainwarden_remediator.examine import INACTIVE
 from trainwarden_remediator.incident import Action, Alert
 from trainwarden_remediator.receive import Delivery
 
@@ -100,12 +101,16 @@ class AnyOrder(RuleBasedStateMachine):
         simulation.crash_at = None
         simulation.driver.faults = []
         simulation.driver.down = simulation.prometheus_down = simulation.alertmanager_down = False
+        simulation.silenced = False
         try:
             for _ in range(3):
                 simulation.settle()
             self.nothing_forbidden_happened()
             assert simulation.store.pending() == []
             assert simulation.store.open_incidents() == []
+            for alert in simulation.alerts_now():  # an answer that says "not active" would be a lost alert
+                about = [each for each in simulation.store.of_run("run-1") if each.attempt == alert.attempt]
+                assert about[-1].reason != INACTIVE
         finally:
             simulation.close()
             shutil.rmtree(self.folder)

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.remediator.simulation import DOUBT_SECONDS, Simulation
 from trainwarden_remediator.drivers.driver import Standing
 from trainwarden_remediator.incident import Alert, State
+from trainwarden_remediator.policy import Backoff, Implementation, Policy
 
 Make = Callable[..., Simulation]
 
@@ -197,6 +198,22 @@ def test_a_silenced_alert_is_acted_on_when_the_silence_ends(make: Make) -> None:
     simulation.silenced = True
     simulation.tick(10)
     assert simulation.driver.calls == []
+    simulation.silenced = False
+    simulation.settle()
+    assert simulation.our_starts == [0]
+
+
+@pytest.mark.parametrize("seconds", [1, 5])
+def test_an_alert_that_goes_away_before_the_call_is_acted_on_when_it_is_back(make: Make, seconds: int) -> None:
+    """Alertmanager restarts empty, or a silence comes and goes: the alert has the same beginning as before."""
+    rule = Implementation(class_name="AlwaysRestartPolicy", restart_delay_seconds=Backoff(initial=10))
+    simulation = make(two_phase=True, policy=Policy("patient", {"stall": rule}))
+    simulation.tick(2)
+    assert [each.state for each in simulation.store.open_incidents()] == [State.PROPOSED]
+    simulation.silenced = True
+    simulation.clock.elapsed += 10
+    simulation.tick(seconds)
+    assert simulation.store.open_incidents() == []
     simulation.silenced = False
     simulation.settle()
     assert simulation.our_starts == [0]
