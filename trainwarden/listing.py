@@ -1,6 +1,7 @@
 """`trainwarden runs`: what the records in a folder say, one line a run."""
 
 import argparse
+import os
 import time
 from pathlib import Path
 
@@ -19,6 +20,8 @@ def main(argv: list[str]) -> int:
     folder: Path = parser.parse_args(argv).runs_dir or runs_dir()
     if not folder.is_dir():
         parser.error(f"{folder}: there is no such folder")
+    if not os.access(folder, os.R_OK | os.X_OK):
+        parser.error(f"{folder}: this user cannot read that folder")
     now = time.time()
     rows = [_COLUMNS, *(_row(read_snapshot(run), now) for run in run_folders(folder))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]

@@ -146,13 +146,17 @@ def _run(options: argparse.Namespace) -> int:
         start_new_session=True,  # Ctrl-C is for the session, which ends the injector too
     )
     try:
-        outcome = Session(request, tools, terminal).run()
+        verdicts: list[int] = []
+        session = Session(
+            request, tools, terminal, lambda outcome: verdicts.append(_judge(scenario, outcome, terminal))
+        )
+        session.run()
+    except KeyboardInterrupt:
+        return up.INTERRUPTED
     finally:
         injector.terminate()
         injector.wait()
-    if outcome.interrupted:
-        return up.INTERRUPTED
-    return _judge(scenario, outcome, terminal)
+    return verdicts[0]
 
 
 def _up_options(options: argparse.Namespace, run_id: str, rank0_port: int, switch_port: int) -> argparse.Namespace:
@@ -174,6 +178,8 @@ def _up_options(options: argparse.Namespace, run_id: str, rank0_port: int, switc
 
 
 def _judge(scenario: Scenario, outcome: Outcome, terminal: Terminal) -> int:
+    if outcome.interrupted:
+        return up.INTERRUPTED
     checks = scenario.checks(outcome)
     for sentence, holds in checks:
         terminal.say("good" if holds else "BROKEN", sentence)

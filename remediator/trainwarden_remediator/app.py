@@ -102,8 +102,7 @@ def _run(settings: Settings, service: Service, worker: Worker, stop: threading.E
         log.info("listening on %s:%d with policy %s", host, server.server_port, settings.policy)
         worker.start()
         serving.start()
-        while not stop.wait(1.0):
-            pass  # a wait without end would not see a signal that the kernel gave to another thread
+        stop.wait()
     finally:
         log.info("stopping")
         if serving.is_alive():

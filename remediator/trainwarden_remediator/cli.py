@@ -183,14 +183,16 @@ def _serve(arguments: argparse.Namespace) -> int:
         level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
     stop = threading.Event()
-    status = 0
+    received: list[int] = []
+    # Waited for, not handled: a handler that interrupts the event's own code would wait for itself. Blocked before any
+    # other thread is there, so that every thread inherits it.
+    signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 
-    def end(number: int, _frame: object) -> None:
-        nonlocal status
-        status = 130 if number == signal.SIGINT else 0
+    def listen() -> None:
+        received.append(signal.sigwait(signals))
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
+    threading.Thread(target=listen, name="signals", daemon=True).start()
     app.serve(settings_from(arguments), stop)
-    return status
+    return 130 if received[:1] == [signal.SIGINT] else 0

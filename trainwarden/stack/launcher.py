@@ -75,8 +75,8 @@ class Recorder(Protocol):
     def restarting(self, job: Job, reason: str, intent: str) -> None:
         """The generation is about to be ended for a restart."""
 
-    def completed(self, job: Job) -> bool:
-        """Whether the record says that this generation finished its work."""
+    def completed(self, job: Job) -> bool | None:
+        """Whether the record says that this generation finished its work; None where it says nothing about that."""
 
     def ended(self, job: Job) -> None:
         """The generation has ended, its state says how."""
@@ -227,19 +227,27 @@ class Launcher:
 
     def _end(self, code: int, asked: str | None) -> None:
         told = -code in _CANCELLING or code - 128 in _CANCELLING
-        if self._recorder.completed(self.job):
+        completed = self._completed()
+        if completed:
             state = COMPLETED
         elif asked == "restart":
             state = FAILED
         elif asked == "cancel" or told:
             state = CANCELLED
         else:
-            state = COMPLETED if code == 0 else FAILED
+            state = COMPLETED if code == 0 and completed is None else FAILED
         self._change(state=state, exit_code=code, ended=time.time(), quiet=True)
         self._tell(self._recorder.ended, self.job)
         if state != FAILED:
             self._forget_restart()
         self._tell(self._notify, self.job)
+
+    def _completed(self) -> bool | None:
+        try:
+            return self._recorder.completed(self.job)
+        except Exception:
+            logger.exception("the launcher could not read how the run ended")
+            return None
 
     def _forget_restart(self) -> None:
         """A restart that was asked for while the job completed or was cancelled does not happen."""

@@ -96,9 +96,11 @@ class RunRecorder:
         with contextlib.suppress(OSError):
             announce_restart(self._folder, job.attempt_key, reason, intent)
 
-    def completed(self, job: Job) -> bool:
-        """Whether the attempt left its `_complete`."""
-        return isinstance(current_completion(self._folder, job.attempt_key, job.started), Sentinel)
+    def completed(self, job: Job) -> bool | None:
+        """True if the attempt left its `_complete`; False if a training that uses the library ended without a word."""
+        if isinstance(current_completion(self._folder, job.attempt_key, job.started), Sentinel):
+            return True
+        return False if self._open() and not self._alone(job) else None
 
     def ended(self, job: Job) -> None:
         """Say how the attempt ended where it did not say so itself."""
@@ -112,8 +114,6 @@ class RunRecorder:
                 if alone:
                     record_completion(self._folder, key=job.attempt_key, step=None)
                     self._finish("succeeded", None)
-                elif self._open():
-                    self._fail(job)
             elif announced_restart(self._folder, job.attempt_key):
                 self._finish("cancelled", "restart")
             else:

@@ -7,7 +7,7 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -73,17 +73,28 @@ class Outcome:
 class Session:
     """Starts everything, runs the command until nothing more will come of it, stops everything."""
 
-    def __init__(self, request: Request, tools: Tools, terminal: Terminal) -> None:
+    def __init__(
+        self,
+        request: Request,
+        tools: Tools,
+        terminal: Terminal,
+        on_end: Callable[[Outcome], None] = lambda _outcome: None,
+    ) -> None:
         self._request = request
+        self._on_end = on_end
         self._tools = tools
         self._terminal = terminal
-        self._interrupted = threading.Event()
+        # A plain flag: a handler that interrupts an Event's own code would wait for itself.
+        self._interrupted = False
         self._folder = request.runs_dir / request.run_id
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._looked = time.monotonic()
 
     def run(self) -> Outcome:
-        """Returns when the command has ended for good. Raises ServiceFailed, PortBusy or OSError before it starts."""
+        """Returns when the command has ended for good, with `on_end` called before anything that is kept up.
+
+        Raises ServiceFailed, PortBusy, OSError or KeyboardInterrupt before the command starts.
+        """
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._catching_signals())
             sink = SlackSink(self._terminal.box)
@@ -97,16 +108,18 @@ class Session:
             services = self._services(sink, server, token_file)
             stack.callback(services.stop)
             services.start()
+            if self._interrupted:
+                raise KeyboardInterrupt
             self._say_where(services)
             return self._follow(services, job_launcher, sink)
 
     def interrupt(self) -> None:
         """End early, as Ctrl-C does."""
-        self._interrupted.set()
+        self._interrupted = True
 
     def _follow(self, services: LocalStack, job_launcher: Launcher, sink: SlackSink) -> Outcome:
         prometheus = Prometheus(services.prometheus_url)
-        watcher = Watcher(self._folder, services, self._terminal)
+        watcher = Watcher(self._folder, job_launcher.job.job_id, services, self._terminal)
         output = Output(self._folder / LOG, self._terminal if self._request.show_output else None)
         thread = threading.Thread(target=job_launcher.run, name="launcher", daemon=True)
         thread.start()
@@ -119,7 +132,7 @@ class Session:
                 if not thread.is_alive():
                     message = "the launcher has ended without being asked; the command may still run"
                     raise ServiceFailed(message)
-                self._interrupted.wait(_TICK_SECONDS)
+                time.sleep(_TICK_SECONDS)
         finally:
             job_launcher.close()
             thread.join()
@@ -128,15 +141,14 @@ class Session:
         watcher.poll()
         self._say_jobs()
         timelines = [timeline(each, self._record(), prometheus) for each in watcher.incidents]
-        outcome = Outcome(
-            job, self._interrupted.is_set(), frozenset(watcher.fired), watcher.incidents, sink.messages, timelines
-        )
+        outcome = Outcome(job, self._interrupted, frozenset(watcher.fired), watcher.incidents, sink.messages, timelines)
         self._say_end(outcome)
-        if self._request.keep and not self._interrupted.is_set():
+        self._on_end(outcome)
+        if self._request.keep and not self._interrupted:
             self._terminal.say("kept", "the stack stays up; Ctrl-C ends it")
             self._say_where(services)
-            while not self._interrupted.wait(_TICK_SECONDS):
-                pass  # a wait without end would not see a signal that another thread took
+            while not self._interrupted:
+                time.sleep(_TICK_SECONDS)
         return outcome
 
     def _keep_up(self, services: LocalStack) -> None:
@@ -148,7 +160,7 @@ class Session:
 
     def _finished(self, job_launcher: Launcher, watcher: Watcher, sink: SlackSink) -> bool:
         """Whether the command has ended and nothing more will come of it."""
-        if self._interrupted.is_set():
+        if self._interrupted:
             return True
         job = job_launcher.job
         if not job.over or job.ended is None:
@@ -228,7 +240,7 @@ class Session:
         if job.state == launcher.RUNNING:
             kind, text = ("restart", "started again") if job.generation else ("run", "started")
         elif job.state == launcher.STOPPING:
-            kind = "run" if self._interrupted.is_set() else "restart"
+            kind = "run" if self._interrupted else "restart"
             text = "is being ended: SIGTERM, then SIGKILL"
         elif any(number > job.generation for number in job.tokens.values()):
             kind, text = "restart", "has ended for the restart"
@@ -247,9 +259,9 @@ class Session:
         elif outcome.job.state == launcher.CANCELLED:
             how = "was ended from outside, and stays ended"
         else:
-            how = f"has {outcome.job.state}"
-        attempts = outcome.job.generation + 1
-        self._terminal.say("end", f"the run {how} after {attempts} attempt{'s' if attempts > 1 else ''}")
+            how = f"has {outcome.job.state}, status {outcome.job.exit_code}"
+        attempts = f"{outcome.job.generation + 1} attempt{'s' if outcome.job.generation else ''}"
+        self._terminal.say("end", f"the run {how} after {attempts}; all about it is in {self._request.state_dir}")
 
     @contextlib.contextmanager
     def _catching_signals(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.folder import run_folder, runs_dir
 from trainwarden.record.ownership import owner_of
+from trainwarden.stack import launcher
 from trainwarden.stack.binaries import ToolsMissing, find_tools
 from trainwarden.stack.bundle import BundleMissing
 from trainwarden.stack.local_stack import SERVICES
@@ -48,10 +49,10 @@ def parser() -> argparse.ArgumentParser:
         help="restart policy: a shipped name or a YAML file (default: %(default)s)",
     )
     parser.add_argument(
-        "--state-dir", type=Path, help="everything is kept here (default: $XDG_STATE_HOME/trainwarden/up/RUN_ID)"
+        "--state-dir", type=_folder, help="everything is kept here (default: $XDG_STATE_HOME/trainwarden/up/RUN_ID)"
     )
     parser.add_argument(
-        "--runs-dir", type=Path, help="folder of run records (default: $TRAINWARDEN_RUNS_DIR, else STATE_DIR/runs)"
+        "--runs-dir", type=_folder, help="folder of run records (default: $TRAINWARDEN_RUNS_DIR, else STATE_DIR/runs)"
     )
     parser.add_argument(
         "--stall-seconds",
@@ -96,6 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Misuse, ToolsMissing, BundleMissing, PortBusy, ServiceFailed) as error:
         print(f"trainwarden up: {error}", file=sys.stderr)
         return MISUSE
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except OSError as error:
         print(f"trainwarden up: {error.filename or 'state'}: {error.strerror}", file=sys.stderr)
         return MISUSE
@@ -108,6 +111,8 @@ def status(outcome: Outcome) -> int:
         return INTERRUPTED
     code = outcome.job.exit_code
     if code is None:
+        return 1
+    if code == 0 and outcome.job.state == launcher.FAILED:
         return 1
     return 128 - code if code < 0 else code
 
@@ -142,6 +147,13 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> Reque
         show_output=not options.quiet,
         keep=options.keep,
     )
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        message = "a folder was expected"
+        raise argparse.ArgumentTypeError(message)
+    return Path(text)
 
 
 def _seconds(text: str) -> float:

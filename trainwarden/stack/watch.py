@@ -9,7 +9,7 @@ from typing import Any
 
 import requests
 
-from trainwarden.record.files import Progress, read_progress
+from trainwarden.record.files import Metadata, Progress, read_metadata, read_progress
 from trainwarden.stack.local_stack import LocalStack
 from trainwarden.stack.prometheus import NoAnswer, Prometheus
 from trainwarden.stack.terminal import Terminal
@@ -22,7 +22,8 @@ _DECISIONS = {"restart": "restart", "none": "no restart", "escalate": "a person 
 class Watcher:
     """Keeps what it has seen, so that each thing is said once. `poll()` is to be called a few times a second."""
 
-    def __init__(self, folder: Path, services: LocalStack, terminal: Terminal) -> None:
+    def __init__(self, folder: Path, job_id: str, services: LocalStack, terminal: Terminal) -> None:
+        self._keys = f"local:{job_id}:"
         self._run_id = folder.name
         self._folder = folder
         self._prometheus = Prometheus(services.prometheus_url)
@@ -31,7 +32,6 @@ class Watcher:
         self._terminal = terminal
         self._alerts: dict[tuple[str, str], str] = {}
         self._events_seen: dict[str, int] = {}
-        self._since = time.time()
         self._said_progress = 0.0
         self._to_pass: tuple[int, int] | None = None
         self.incidents: list[dict[str, Any]] = []
@@ -52,9 +52,12 @@ class Watcher:
             samples = self._prometheus.query(f'ALERTS{{run_id="{self._run_id}"}}')
         except NoAnswer:
             return
+        old = self._old_attempts()
         now: dict[tuple[str, str], str] = {}
         for sample in samples:
             identity = (sample.labels["alertname"], sample.labels.get("attempt", "?"))
+            if identity[1] in old:
+                continue
             if now.get(identity) != "firing":
                 now[identity] = sample.labels["alertstate"]
         for (name, attempt), state in now.items():
@@ -64,6 +67,12 @@ class Watcher:
             self._terminal.say("alert", f"{name} is over (attempt {attempt})")
         self._alerts = now
         self.fired |= {name for (name, _), state in now.items() if state == "firing"}
+
+    def _old_attempts(self) -> set[str]:
+        """The attempts of earlier sessions of the same run: what is still said of them is no news."""
+        metadata = read_metadata(self._folder)
+        attempts = metadata.attempts if isinstance(metadata, Metadata) else ()
+        return {str(each.attempt) for each in attempts if not each.key.startswith(self._keys)}
 
     def _poll_incidents(self) -> None:
         try:
@@ -78,8 +87,7 @@ class Watcher:
             return
         if not isinstance(incidents, list):
             return
-        # What an earlier session of the same run left in the state folder is no news.
-        self.incidents = [each for each in incidents if float(each["created"]) >= self._since]
+        self.incidents = [each for each in incidents if str(each["attempt_key"]).startswith(self._keys)]
         for incident in self.incidents:
             self._say_events(incident)
 

@@ -42,7 +42,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.told: list[str] = []
-        self.says_completed = False
+        self.says_completed: bool | None = None
         self.moving = True
         self.fails = False
 
@@ -58,7 +58,7 @@ class Recorder:
     def restarting(self, job: Job, reason: str, intent: str) -> None:
         self.told.append(f"restarting {job.generation} {reason}")
 
-    def completed(self, job: Job) -> bool:
+    def completed(self, job: Job) -> bool | None:
         return self.says_completed
 
     def ended(self, job: Job) -> None:
@@ -200,6 +200,13 @@ def test_a_failed_generation_can_be_restarted_but_not_one_that_completed(start: 
     completed.wait(lambda: completed.launcher.job.over)
     with pytest.raises(JobOver):
         completed.restart("t", 0)
+
+
+def test_a_training_that_left_no_completion_has_failed_whatever_its_status(start: Callable[[str], Running]) -> None:
+    job = start("import time; time.sleep(0.5)")
+    job.recorder.says_completed = False
+    job.wait(lambda: job.launcher.job.over)
+    assert (job.launcher.job.state, job.launcher.job.exit_code) == (launcher.FAILED, 0)
 
 
 def test_a_run_that_completes_while_it_is_being_ended_is_not_started_again(start: Callable[[str], Running]) -> None:

@@ -128,7 +128,8 @@ def test_a_training_that_left_no_completion_is_never_called_a_success(folder: Pa
     recorder, job = _recorder(folder), _job()
     recorder.started(job)
     _library_takes_over(folder, job)
-    recorder.ended(_ended(job, launcher.COMPLETED, 0))
+    assert recorder.completed(job) is False
+    recorder.ended(_ended(job, launcher.FAILED, 0))
     assert read_snapshot(folder).state == "failed"
 
 
