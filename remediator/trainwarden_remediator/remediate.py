@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable
 from typing import Any
 
-from trainwarden_remediator.decide import Refuse, Wait, untouchable
+from trainwarden_remediator.decide import Refuse, Wait
 from trainwarden_remediator.drivers.driver import Answer, Driver, Outcome, Progress, Subject, progress
-from trainwarden_remediator.examine import INACTIVE, Objections
-from trainwarden_remediator.incident import OPEN_STATES, Alert, Incident, State
+from trainwarden_remediator.examine import INACTIVE
+from trainwarden_remediator.incident import OPEN_STATES, Incident, State
 from trainwarden_remediator.metrics import Metrics
+from trainwarden_remediator.patience import Patience
+from trainwarden_remediator.recheck import Recheck
 from trainwarden_remediator.store import Store
 from trainwarden_remediator.verify import Verifier
 from trainwarden_remediator.world import World
 
+log = logging.getLogger(__name__)
+
 _MAX_CALLS = 5
+# What cannot be brought to a start within this time, and that of all calls in doubt, is for a person.
+_PATIENCE_SECONDS = 1800.0
 # A controller that dies may forget what it acknowledged in its last seconds; what comes later is somebody's will.
 _FORGETS_SECONDS = 60.0
 
@@ -36,8 +43,9 @@ class Remediator:
         self._world = world
         self._store = store
         self._metrics = metrics
-        self._objections = Objections(world)
+        self._recheck = Recheck(world)
         self._verifier = Verifier(world, verify_timeout)
+        self._patience = Patience(world.clock, _PATIENCE_SECONDS + _MAX_CALLS * doubt_window)
         self._doubt_window = doubt_window
         self._repeat_after = repeat_after
         self._crashpoint = crashpoint
@@ -46,47 +54,69 @@ class Remediator:
         self._called: dict[str, float] = {}
         self._repeated: dict[str, float] = {}
 
-    def advance(self, incident: Incident, firing: Mapping[str, Alert] | None) -> bool:
-        """Do the next step, if there is one; whether anything changed. `firing` is None where that is unknown."""
+    def advance(self, incident: Incident) -> bool:
+        """Do the next step, if there is one; whether anything changed."""
         if incident.state not in OPEN_STATES:
             return False
+        if self._step(incident):
+            return True
+        if reason := self._patience.run_out(incident.id):
+            self._escalate(incident, f"{reason}; the job may be held" if incident.calls else reason)
+            return True
+        return False
+
+    def _step(self, incident: Incident) -> bool:
         if incident.state is State.PROPOSED:
-            return self._begin(incident, firing)
+            return self._begin(incident)
         driver = self._world.drivers.get(incident.scheduler or "")
         if driver is None:
-            return False  # the intent waits until the remediator is started with that driver again
+            return self._wait(incident, f"no driver for scheduler {incident.scheduler!r}")
         if incident.state in (State.PREPARING, State.IN_DOUBT):
             return self._prepare(incident, driver)
         if incident.state is State.PREPARED:
             return self._commit(incident, driver)
         if incident.state is State.COMMITTED:
             return self._start(incident, driver)
+        self._patience.forget(incident.id)  # a verification has a deadline of its own
         return self._verify(incident, driver)
 
     def failed_again(self, incident: Incident, detail: str) -> None:
         """End the verification of a restart whose new attempt is in trouble itself."""
         self._move(incident, State.FAILED, detail)
 
-    def _begin(self, incident: Incident, firing: Mapping[str, Alert] | None) -> bool:
-        if self._world.clock.now() < incident.not_before or firing is None:
+    def _begin(self, incident: Incident) -> bool:
+        if self._world.clock.now() < incident.not_before:
             return False
-        alert = _alert_of(incident, firing)
-        if alert is None:
-            self._withdraw(incident, INACTIVE)
-            return True
-        run, verdict = self._objections.against(alert)
-        if verdict is None and run is not None and run.attempt_key != incident.attempt_key:
-            verdict = Refuse(f"stale: the run is at {run.attempt_key}")
+        verdict = self._recheck.against(incident)
         if isinstance(verdict, Wait):
-            return False
+            return self._wait(incident, verdict.reason)
+        if isinstance(verdict, Refuse):
+            self._withdraw(incident, verdict.reason)
+        else:
+            self._move(incident, State.PREPARING, "nothing speaks against it")
+        return True
+
+    def _held_back(self, incident: Incident, *, may_have_called: bool) -> bool | None:
+        """None if the call that ends the attempt may go out; else whether something else was done instead."""
+        verdict = self._recheck.against(incident)
+        if isinstance(verdict, Wait):
+            return self._wait(incident, verdict.reason)
+        if isinstance(verdict, Refuse) and may_have_called and self._in_doubt(incident):
+            return self._wait(incident, verdict.reason)
         if isinstance(verdict, Refuse):
             self._withdraw(incident, verdict.reason)
             return True
         problem = self._world.records.announce_restart(
             incident.run_id, incident.attempt_key or "", incident.reason, incident.id
         )
-        self._move(incident, State.PREPARING, problem or "nothing speaks against it")
-        return True
+        if problem:
+            log.warning("run %s: %s", incident.run_id, problem)
+        return None
+
+    def _in_doubt(self, incident: Incident) -> bool:
+        """Whether an earlier call may still take effect: only time and a fresh reading of the old start rule it out."""
+        now = self._world.clock.monotonic()
+        return now - self._called.setdefault(incident.id, now) < self._doubt_window
 
     def _withdraw(self, incident: Incident, reason: str) -> None:
         # What is not active now may fire again, with the same beginning; what the facts refuted may not.
@@ -103,30 +133,24 @@ class Remediator:
             return self._call_prepare(incident, driver, subject)
         elif seen is Progress.UNKNOWN:
             if incident.state is State.IN_DOUBT or not incident.calls:
-                return False
+                return self._wait(incident, seen.value)
             self._move(incident, State.IN_DOUBT, seen.value)
         elif seen is Progress.BUSY:
-            return False
+            return self._wait(incident, seen.value)
         else:
             self._leave(incident, seen)
         return True
 
     def _call_prepare(self, incident: Incident, driver: Driver, subject: Subject) -> bool:
-        if incident.calls:
-            # An earlier call may still take effect. Only time and a fresh reading of the old start can rule it out.
-            since = self._called.setdefault(incident.id, self._world.clock.monotonic())
-            if self._world.clock.monotonic() - since < self._doubt_window:
-                return False
+        if incident.calls and self._in_doubt(incident):
+            return self._wait(incident, "a call may still take effect")
         if incident.calls >= _MAX_CALLS:
             self._escalate(incident, f"the scheduler did not end the attempt after {incident.calls} calls")
             return True
         driver.refresh()
-        verdict = untouchable(incident.run_id, incident.generation, driver.job(subject.job_id))
-        if isinstance(verdict, Refuse):
-            self._escalate(incident, verdict.reason)
-            return True
-        if isinstance(verdict, Wait):
-            return False
+        held_back = self._held_back(incident, may_have_called=False)
+        if held_back is not None:
+            return held_back
         incident = self._move(incident, State.PREPARING, f"call {incident.calls + 1}", calls=incident.calls + 1)
         self._called[incident.id] = self._world.clock.monotonic()
         answer = self._call("prepare", driver.prepare, driver, subject)
@@ -145,7 +169,7 @@ class Remediator:
         elif seen is Progress.UNTOUCHED:
             self._move(incident, State.IN_DOUBT, "the scheduler has forgotten that it ended the attempt")
         elif seen in (Progress.UNKNOWN, Progress.BUSY):
-            return False
+            return self._wait(incident, seen.value)
         else:
             self._leave(incident, seen)
         return True
@@ -155,20 +179,29 @@ class Remediator:
         driver.refresh()
         seen = self._progress(driver, subject)
         if seen is Progress.READY:
-            return self._call_commit(incident, driver, subject)
+            return self._give(incident, driver, subject)
         if seen is Progress.STARTED and (driver.two_phase or self._token_seen(driver, subject)):
             self._move(incident, State.VERIFYING, seen.value)
         elif seen in (Progress.UNKNOWN, Progress.BUSY, Progress.UNTOUCHED):
-            return False
+            return self._wait(incident, seen.value)
         else:
             self._leave(incident, seen)
         return True
 
+    def _give(self, incident: Incident, driver: Driver, subject: Subject) -> bool:
+        if self._too_early(incident):
+            return self._wait(incident, "the scheduler gave no clear answer")
+        # Where one call ends the old start and gives the next, it needs the same care as the call that only ends.
+        held_back = None if driver.two_phase else self._held_back(incident, may_have_called=True)
+        if held_back is not None:
+            return held_back
+        return self._call_commit(incident, driver, subject)
+
+    def _too_early(self, incident: Incident) -> bool:
+        return self._world.clock.monotonic() - self._repeated.get(incident.id, float("-inf")) < self._repeat_after
+
     def _call_commit(self, incident: Incident, driver: Driver, subject: Subject) -> bool:
-        now = self._world.clock.monotonic()
-        if now - self._repeated.get(incident.id, float("-inf")) < self._repeat_after:
-            return False
-        self._repeated[incident.id] = now
+        self._repeated[incident.id] = self._called[incident.id] = self._world.clock.monotonic()
         answer = self._call("commit", driver.commit, driver, subject)
         if answer.outcome is Outcome.ACCEPTED:
             self._move(incident, State.VERIFYING, answer.detail)
@@ -184,7 +217,7 @@ class Remediator:
         if seen is Progress.READY:
             if 0 <= self._world.clock.now() - (incident.committed or 0.0) < _FORGETS_SECONDS:
                 # The scheduler lost what it had acknowledged; giving the same start again is idempotent.
-                return self._call_commit(incident, driver, subject)
+                return not self._too_early(incident) and self._call_commit(incident, driver, subject)
             seen = Progress.STUCK  # somebody holds the job on purpose
         verdict = self._verifier.verify(incident, driver.job(subject.job_id), seen)
         if verdict is None:
@@ -210,7 +243,12 @@ class Remediator:
     def _settled(self, incident: Incident) -> None:
         self._called.pop(incident.id, None)
         self._repeated.pop(incident.id, None)
+        self._patience.forget(incident.id)
         self._metrics.settled(incident)
+
+    def _wait(self, incident: Incident, reason: str) -> bool:
+        self._patience.wait(incident.id, reason)
+        return False
 
     def _call(self, name: str, call: Callable[[Subject], Answer], driver: Driver, subject: Subject) -> Answer:
         self._crashpoint(f"{name}: before call")
@@ -234,12 +272,3 @@ def _subject(incident: Incident) -> Subject:
         generation=incident.generation,
         reason=incident.reason,
     )
-
-
-def _alert_of(incident: Incident, firing: Mapping[str, Alert]) -> Alert | None:
-    """The alert that the decision was about; a stronger one that took its place needs a decision of its own."""
-    for alert in firing.values():
-        about = (alert.run_id, alert.attempt, alert.label("alertname") or "")
-        if about == (incident.run_id, incident.attempt, incident.alert):
-            return alert
-    return None

@@ -143,7 +143,7 @@ class Store:
     def _move(
         self, connection: sa.Connection, incident: Incident, state: State, detail: str, **changes: Any
     ) -> Incident:
-        now = self._clock.now()
+        now, detail = self._clock.now(), clean(detail, 1000)
         moved = replace(incident, state=state, updated=now, **changes)
         done = connection.execute(
             incidents.update()
@@ -152,7 +152,9 @@ class Store:
         )
         if done.rowcount != 1:
             raise StaleIncident(incident.id)
-        _append(connection, incident.id, Event(now, state.value, clean(detail, 1000)))
+        if replace(moved, updated=incident.updated) == incident and _last_detail(connection, incident.id) == detail:
+            return moved  # said already: a call that is repeated for hours must not fill the log
+        _append(connection, incident.id, Event(now, state.value, detail))
         return moved
 
     def open_incidents(self) -> list[Incident]:
@@ -235,6 +237,11 @@ def _row(incident: Incident) -> dict[str, Any]:
 
 def _append(connection: sa.Connection, incident_id: str, event: Event) -> None:
     connection.execute(events.insert().values(incident_id=incident_id, **asdict(event)))
+
+
+def _last_detail(connection: sa.Connection, incident_id: str) -> str | None:
+    query = sa.select(events.c.detail).where(events.c.incident_id == incident_id).order_by(events.c.number.desc())
+    return connection.execute(query.limit(1)).scalar_one_or_none()
 
 
 def _answer(connection: sa.Connection, alert: Alert, incident_id: str | None, *, dropped: bool) -> None:

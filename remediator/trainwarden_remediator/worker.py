@@ -91,7 +91,7 @@ class Worker:
             self._store.observe(firing)
         by_key = firing_by_key(firing)
         waiting = self._examine(by_key) if by_key is not None else False
-        under_way = self._carry_on(by_key)
+        under_way = self._carry_on()
         self._lower_flags()
         return waiting or under_way
 
@@ -111,16 +111,16 @@ class Worker:
             log.exception("alert %s of run %s could not be examined", alert.label("alertname"), alert.run_id)
             return False
 
-    def _carry_on(self, firing: Mapping[str, Alert] | None) -> bool:
+    def _carry_on(self) -> bool:
         under_way = False
         for incident in self._store.open_incidents():
-            under_way = self._advance(incident, firing) or under_way
+            under_way = self._advance(incident) or under_way
         return under_way
 
-    def _advance(self, incident: Incident, firing: Mapping[str, Alert] | None) -> bool:
+    def _advance(self, incident: Incident) -> bool:
         try:
             for _ in range(_MAX_STEPS):
-                if self._stopping or not self._remediator.advance(incident, firing):
+                if self._stopping or not self._remediator.advance(incident):
                     break
                 incident = self._store.incident(incident.id)
         except Exception:  # one incident that cannot be carried on must not stop the others

@@ -131,6 +131,118 @@ def test_nothing_stays_in_doubt_once_the_scheduler_answers_again(make: Make, two
     assert simulation.driver.calls == ([f"prepare: {lost}", "commit: none"] if two_phase else [f"commit: {lost}"])
 
 
+def recovers(simulation: Simulation) -> None:
+    """The run goes on by itself: its step rises, and the alert is over."""
+    simulation.cluster.high_water = 45
+    simulation.cluster.step = 50
+
+
+@both_kinds
+def test_an_old_intent_does_not_end_a_run_that_has_recovered(make: Make, two_phase: bool) -> None:
+    """The remediator dies right after the intent was written, and comes back an hour later."""
+    simulation = make(two_phase=two_phase)
+    dies_after(simulation, "PROPOSED to PREPARING: after commit")
+    recovers(simulation)
+    simulation.clock.elapsed += 3600
+    incidents = simulation.settle()
+    assert simulation.driver.calls == []
+    assert [incident.state for incident in incidents] == [State.SUPPRESSED]
+    assert simulation.cluster.standing is Standing.RUNNING
+
+
+@both_kinds
+def test_a_call_is_not_repeated_on_a_run_that_has_recovered_meanwhile(make: Make, two_phase: bool) -> None:
+    simulation = make(two_phase=two_phase)
+    simulation.driver.faults = ["dropped"]
+    simulation.tick(2)
+    recovers(simulation)
+    incidents = simulation.settle()
+    assert len(simulation.driver.calls) == 1
+    assert [incident.state for incident in incidents] == [State.SUPPRESSED]
+    assert "not list it as active" in incidents[0].reason
+
+
+@both_kinds
+def test_a_step_beyond_the_one_of_the_decision_disproves_an_alert_that_still_stands(
+    make: Make, two_phase: bool
+) -> None:
+    simulation = make(two_phase=two_phase)
+    dies_after(simulation, "PROPOSED to PREPARING: after commit")
+    simulation.cluster.step = simulation.cluster.high_water = 41  # the alert's next evaluation is yet to come
+    incidents = simulation.settle()
+    assert simulation.driver.calls == []
+    assert (incidents[0].state, incidents[0].reason) == (
+        State.SUPPRESSED,
+        "the run goes on by itself: step 41 after 40",
+    )
+
+
+@both_kinds
+@pytest.mark.parametrize("source", ["prometheus_down", "alertmanager_down"])
+def test_nothing_follows_from_unknown_about_an_old_intent(make: Make, two_phase: bool, source: str) -> None:
+    simulation = make(two_phase=two_phase)
+    dies_after(simulation, "PROPOSED to PREPARING: after commit")
+    setattr(simulation, source, True)
+    simulation.tick(60)
+    assert simulation.driver.calls == []
+    assert len(simulation.store.open_incidents()) == 1
+    setattr(simulation, source, False)
+    simulation.settle()
+    assert simulation.our_starts == [0]
+
+
+@both_kinds
+def test_a_call_that_takes_effect_late_on_a_recovered_run_still_leads_to_one_start(make: Make, two_phase: bool) -> None:
+    """The attempt has been ended by us: now its next start is ours to give."""
+    simulation = make(two_phase=two_phase)
+    simulation.driver.faults = ["late"]
+    simulation.tick(2)
+    recovers(simulation)
+    simulation.settle()
+    assert simulation.our_starts == [0]
+    assert simulation.cluster.standing is Standing.RUNNING
+
+
+def unanswered(simulation: Simulation) -> None:
+    """The scheduler takes no call, and says nothing about it."""
+    simulation.driver.faults = ["dropped"] * 10_000
+
+
+def suspended(simulation: Simulation) -> None:
+    """The job's first call is lost; then the job is suspended for good."""
+    simulation.driver.faults = ["dropped"]
+    simulation.tick()
+    simulation.cluster.standing = Standing.OTHER
+
+
+def unreachable(simulation: Simulation) -> None:
+    """The call takes effect, and the scheduler is never heard of again."""
+    simulation.driver.faults = ["lost reply, then down"]
+
+
+@pytest.mark.parametrize(("two_phase", "trouble"), [(False, unanswered), (True, suspended), (True, unreachable)])
+def test_what_has_no_end_is_paged_and_left_alone(
+    make: Make, two_phase: bool, trouble: Callable[[Simulation], None]
+) -> None:
+    simulation = make(two_phase=two_phase)
+    trouble(simulation)
+    simulation.tick(100)
+    simulation.clock.elapsed += 1600
+    simulation.tick(2)
+    assert len(simulation.store.open_incidents()) == 1
+    assert not simulation.store.escalations()
+    simulation.clock.elapsed += 500
+    simulation.tick(2)
+    [(incident, events)] = simulation.store.with_events("run-1")
+    assert (incident.state, incident.paging) == (State.ESCALATED, True)
+    assert incident.reason.startswith("nothing could be done for 35 minutes: ")
+    assert len(events) < 15, "only what changed is an event"
+    calls = list(simulation.driver.calls)
+    simulation.tick(20)
+    assert simulation.driver.calls == calls
+    assert simulation.cluster.violations == []
+
+
 @both_kinds
 def test_the_next_start_waits_until_the_old_one_is_gone(make: Make, two_phase: bool) -> None:
     """S2."""
