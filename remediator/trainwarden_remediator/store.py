@@ -19,6 +19,7 @@ from trainwarden_remediator.schema import alerts, deliveries, events, incidents
 # The same alert by webhook (nanoseconds) and by poll (milliseconds) begins at the same time.
 _SAME_START_SECONDS = 1.0
 _ESCALATION_SECONDS = 24 * 3600.0
+_RETENTION_SECONDS = 30 * 24 * 3600.0
 _COLUMNS = [incidents.c[field.name] for field in fields(Incident)]
 _OPEN = [state.value for state in OPEN_STATES]
 
@@ -89,6 +90,13 @@ class Store:
                 changes |= {"pending": True, "dropped": False, "received": now, "source": source, "waits_for": None}
                 changes |= {"starts_at": alert.starts_at}
             connection.execute(alerts.update().where(alerts.c.key == alert.key).values(**changes))
+
+    def prune(self) -> None:
+        """Forget deliveries and answered alerts that were last seen 30 days ago. Incidents stay."""
+        before = self._clock.now() - _RETENTION_SECONDS
+        with self._transaction("prune") as connection:
+            connection.execute(deliveries.delete().where(deliveries.c.last_received < before))
+            connection.execute(alerts.delete().where(alerts.c.last_seen < before, ~alerts.c.pending))
 
     def pending(self) -> list[Pending]:
         """The alerts that wait for an answer, oldest first."""

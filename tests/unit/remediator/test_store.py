@@ -16,7 +16,7 @@ from trainwarden_remediator.database import FILE, Lock, open_database, open_read
 from trainwarden_remediator.errors import StoreError
 from trainwarden_remediator.incident import Action, Alert, Incident, State
 from trainwarden_remediator.receive import Delivery
-from trainwarden_remediator.schema import incidents
+from trainwarden_remediator.schema import alerts, deliveries, incidents
 from trainwarden_remediator.store import Pending, StaleIncident, Store
 
 ALERT = Alert({"alertname": "TrainRunFailed", "run_id": "r", "attempt": "0", "remediate": "true"}, 100.0)
@@ -116,6 +116,27 @@ def test_an_alert_that_was_not_active_is_looked_at_again_when_it_is_seen_again(s
     assert pending(store) == [ALERT]
     assert store.propose(store.pending()[0], incident(2, action=Action.NONE, state=State.SUPPRESSED)) is None
     assert [each.id for each in store.of_run("r")] == ["i1"], "the same decision for the same reason is one row"
+
+
+def test_what_is_over_is_forgotten_after_thirty_days_and_incidents_never(tmp_path: Path) -> None:
+    clock, day = FakeClock(), 86400
+    engine = open_database(tmp_path)
+    store = Store(engine, clock)
+    unanswered = Alert({**ALERT.labels, "attempt": "1"}, 100.0)
+    store.receive(Delivery("old", (ALERT, unanswered), 0))
+    store.propose(store.pending()[0], incident())
+
+    def rows(table: sa.Table) -> int:
+        with engine.begin() as connection:
+            return connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
+
+    for days, alert_rows, delivery_rows in ((29, 2, 1), (2, 1, 0)):
+        clock.elapsed += days * day
+        store.prune()
+        assert (rows(alerts), rows(deliveries)) == (alert_rows, delivery_rows)
+    assert pending(store) == [unanswered]
+    assert [each.id for each in store.of_run("r")] == ["i1"]
+    engine.dispose()
 
 
 def test_labels_that_no_database_likes_come_back_as_they_were(store: Store) -> None:
