@@ -33,6 +33,8 @@ class Metrics:
         self._last_received: float | None = None
         self._poll_success: bool | None = None
         self._last_poll: float | None = None
+        self._tick_success: bool | None = None
+        self._last_tick: float | None = None
 
     def received(self, status: int, now: float) -> None:
         """A webhook request was answered."""
@@ -47,6 +49,13 @@ class Metrics:
             self._poll_success = success
             if success:
                 self._last_poll = now
+
+    def ticked(self, now: float, *, success: bool) -> None:
+        """The loop came round; `success` if all of its work could be done."""
+        with self._lock:
+            self._tick_success = success
+            if success:
+                self._last_tick = now
 
     def decided(self, incident: Incident) -> None:
         """A decision was written down."""
@@ -81,6 +90,12 @@ class Metrics:
                 ("webhook_last_received_timestamp_seconds", "When a webhook was last accepted.", self._last_received),
                 ("poll_success", "Whether the last poll of Alertmanager succeeded.", self._poll_success),
                 ("poll_last_success_timestamp_seconds", "When a poll last succeeded.", self._last_poll),
+                (
+                    "loop_success",
+                    "Whether the loop could do all of its work when it last came round.",
+                    self._tick_success,
+                ),
+                ("loop_last_success_timestamp_seconds", "When the loop last could do so.", self._last_tick),
             )
         yield from (requests, decisions, restarts)
         for name, text, value in gauges:

@@ -18,6 +18,7 @@ from trainwarden_remediator.world import World
 log = logging.getLogger(__name__)
 
 _MAX_STEPS = 20
+_PRUNE_SECONDS = 3600.0
 _UNDER_WAY = (State.PREPARING, State.IN_DOUBT, State.PREPARED, State.COMMITTED)
 
 
@@ -45,6 +46,11 @@ class Worker:
         self._wake = threading.Event()
         self._stopping = False
         self._last_tick: float | None = None
+        self._ticked = False
+        self._problems: set[str] = set()
+        self._known_problems: set[str] = set()
+        self._pruned: float | None = None
+        self._unknown: str | None = None
         self._thread = threading.Thread(target=self._run, name="worker")
 
     def start(self) -> None:
@@ -63,21 +69,38 @@ class Worker:
             self._thread.join()
 
     def alive(self) -> bool:
-        """Whether the loop has come round lately."""
+        """Whether the loop has come round lately, and could do its work."""
         last = self._last_tick
-        return self._thread.is_alive() and last is not None and self._world.clock.monotonic() - last < 120
+        recent = last is not None and self._world.clock.monotonic() - last < 120
+        return self._thread.is_alive() and recent and self._ticked
 
     def _run(self) -> None:
         while not self._stopping:
             self._wake.clear()
-            try:
-                busy = self.tick()
-            except Exception:  # the loop is all there is: it must outlive whatever one tick meets
-                log.exception("a tick failed; the next one carries on")
-                busy = False
+            busy = self.round()
             self._last_tick = self._world.clock.monotonic()
             if not self._stopping:
                 self._wake.wait(self._busy_interval if busy else self._interval)
+
+    def round(self) -> bool:
+        """A tick, whatever it meets; whether something is under way. What went wrong is logged once, and counted."""
+        self._problems.clear()
+        try:
+            busy, self._ticked = self.tick(), True
+        except Exception as error:  # noqa: BLE001  # the loop is all there is: it must outlive whatever one tick meets
+            busy, self._ticked = False, False
+            self._problem("the loop", error)
+        if self._known_problems and not self._problems:
+            log.info("the loop works again")
+        self._known_problems = set(self._problems)
+        self._metrics.ticked(self._world.clock.now(), success=not self._problems)
+        return busy
+
+    def _problem(self, what: str, error: Exception) -> None:
+        name = f"{what}: {type(error).__name__}"
+        if name not in self._known_problems | self._problems:
+            log.error("%s failed, and is tried again", what, exc_info=error)
+        self._problems.add(name)
 
     def tick(self) -> bool:
         """One round; whether something is under way that deserves a short wait."""
@@ -85,15 +108,26 @@ class Worker:
             driver.refresh()
         firing = self._world.alerts.firing()
         self._metrics.polled(self._world.clock.now(), success=not isinstance(firing, Unknown))
-        if isinstance(firing, Unknown):
-            log.warning("%s", firing.reason)
-        else:
+        self._say_once(firing.reason if isinstance(firing, Unknown) else None)
+        if not isinstance(firing, Unknown):
             self._store.observe(firing)
+            self._prune()
         by_key = firing_by_key(firing)
         waiting = self._examine(by_key) if by_key is not None else False
         under_way = self._carry_on()
         self._lower_flags()
         return waiting or under_way
+
+    def _say_once(self, unknown: str | None) -> None:
+        if unknown != self._unknown:
+            log.warning("%s", unknown or "Alertmanager answers again")
+        self._unknown = unknown
+
+    def _prune(self) -> None:
+        now = self._world.clock.monotonic()
+        if self._pruned is None or now - self._pruned >= _PRUNE_SECONDS:
+            self._store.prune()
+            self._pruned = now
 
     def _examine(self, firing: Mapping[str, Alert]) -> bool:
         waiting = False
@@ -106,9 +140,9 @@ class Worker:
     def _examine_one(self, pending: Pending, firing: Mapping[str, Alert]) -> bool:
         try:
             return self._examiner.examine(pending, firing)
-        except Exception:  # one alert that cannot be examined must not hide the others
+        except Exception as error:  # noqa: BLE001  # one alert that cannot be examined must not hide the others
             alert = pending.alert
-            log.exception("alert %s of run %s could not be examined", alert.label("alertname"), alert.run_id)
+            self._problem(f"alert {alert.label('alertname')} of run {alert.run_id}", error)
             return False
 
     def _carry_on(self) -> bool:
@@ -123,8 +157,8 @@ class Worker:
                 if self._stopping or not self._remediator.advance(incident):
                     break
                 incident = self._store.incident(incident.id)
-        except Exception:  # one incident that cannot be carried on must not stop the others
-            log.exception("incident %s could not be carried on", incident.id)
+        except Exception as error:  # noqa: BLE001  # one incident that cannot be carried on must not stop the others
+            self._problem(f"incident {incident.id}", error)
         return incident.state in _UNDER_WAY
 
     def _lower_flags(self) -> None:

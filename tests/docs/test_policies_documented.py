@@ -96,6 +96,7 @@ def test_every_metric_is_documented_with_its_labels() -> None:
     metrics = Metrics()
     metrics.received(200, 1.0)
     metrics.polled(1.0, success=True)
+    metrics.ticked(1.0, success=True)
     real = {}
     for family in RemediatorCollector(metrics, EmptyStore()).collect():  # type: ignore[arg-type]  # reads no more of it
         labels = getattr(family, "_labelnames", ())

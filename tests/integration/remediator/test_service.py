@@ -172,9 +172,11 @@ def test_alerts_are_refused_with_503_when_they_cannot_be_stored_and_taken_afterw
     blocker = sqlite3.connect(remediator.state_dir / "remediator.sqlite3", isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
     assert remediator.send(as_webhook(entry)).status_code == 503
+    until(lambda: requests.get(f"{remediator.url}/-/ready", timeout=20).status_code == 503, "not ready")
     blocker.execute("ROLLBACK")
     blocker.close()
     assert remediator.send(as_webhook(entry)).status_code == 200
+    until(lambda: requests.get(f"{remediator.url}/-/ready", timeout=20).ok, "ready again")
 
 
 def test_labels_are_data_wherever_they_end_up(remediator: Process, world: World) -> None:

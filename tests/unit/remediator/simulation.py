@@ -276,7 +276,7 @@ class Simulation:
         self._engine = open_database(self._folder)
         self.store = Store(self._engine, self.clock, self._point)
         world = World(self.clock, self, self, {"sim": self.driver}, Records(None))
-        metrics = Metrics()
+        self.metrics = metrics = Metrics()
         remediator = Remediator(
             world,
             self.store,
