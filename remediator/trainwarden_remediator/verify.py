@@ -8,6 +8,7 @@ from typing import Any
 from trainwarden_remediator.drivers.driver import Absent, Job, Progress, Reading, Standing
 from trainwarden_remediator.evidence import Run
 from trainwarden_remediator.incident import Incident, State
+from trainwarden_remediator.unknown import Unknown
 from trainwarden_remediator.world import World
 
 # How long after the end of the new start its failure may take to show up as an alert of a new attempt.
@@ -29,10 +30,15 @@ class Verifier:
     def __init__(self, world: World, timeout: float) -> None:
         self._world = world
         self._timeout = timeout
+        self._rising: dict[
+            str, tuple[float, float]
+        ] = {}  # by incident: the newer attempt's highest step, and since when
 
     def verify(self, incident: Incident, reading: Reading, seen: Progress) -> Verdict | None:
         """None while it is too early to say."""
         run = self._world.runs.run(incident.run_id)
+        if isinstance(run, Run) and (verdict := _went_on(run, incident)):
+            return verdict
         newer = run if isinstance(run, Run) and _newer(run, incident) else None
         if newer is not None and (verdict := _of_attempt(newer, incident)):
             return verdict
@@ -46,7 +52,8 @@ class Verifier:
 
     def _deadline(self, incident: Incident, reading: Reading, newer: Run | None) -> Verdict | None:
         now = self._world.clock.now()
-        if incident.deadline is not None and now >= incident.deadline:
+        rises = newer is not None and self._rises(incident, newer)
+        if incident.deadline is not None and now >= incident.deadline and not rises:
             if newer is not None:
                 return Verdict(State.FAILED, "the step did not pass the old high-water mark in time")
             reason = "restarted, but no new attempt was seen"
@@ -57,16 +64,40 @@ class Verifier:
         )
         if ended and newer is None:
             latest = now + _ENDED_SECONDS
-        left_the_queue = (
-            newer is not None or ended or (isinstance(reading, Job) and reading.standing is not Standing.WAITING)
-        )
+        # Where the scheduler does not answer, nobody knows of a queue either: that, too, must come to an end.
+        left_the_queue = newer is not None or not (isinstance(reading, Job) and reading.standing is Standing.WAITING)
         if left_the_queue and (incident.deadline is None or latest < incident.deadline):
             return Verdict(
                 State.VERIFYING,
-                "the new start has ended" if ended else "the new start is running",
+                _since_when(reading, ended=ended),
                 {"deadline": latest},
             )
         return None
+
+    def _rises(self, incident: Incident, newer: Run) -> bool:
+        """Whether the new attempt has gained a step within the timeout: catching up may take longer than that."""
+        now, step = self._world.clock.monotonic(), newer.step or 0.0
+        highest, since = self._rising.get(incident.id, (float("-inf"), now))
+        if step > highest:
+            highest, since = step, now
+        self._rising[incident.id] = highest, since
+        return now - since < self._timeout
+
+
+def _went_on(run: Run, incident: Incident) -> Verdict | None:
+    """The old attempt advances until its last process is gone: recovery means to pass that, too."""
+    if run.attempt_key != incident.attempt_key or run.high_water is None:
+        return None
+    if incident.step_before is not None and run.high_water <= incident.step_before:
+        return None
+    detail = f"the old attempt reached step {run.high_water:g} before it ended"
+    return Verdict(State.VERIFYING, detail, {"step_before": run.high_water})
+
+
+def _since_when(reading: Reading, *, ended: bool) -> str:
+    if ended:
+        return "the new start has ended"
+    return "the scheduler does not answer" if isinstance(reading, Unknown) else "the new start is running"
 
 
 def _newer(run: Run, incident: Incident) -> bool:

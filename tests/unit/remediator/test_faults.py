@@ -407,6 +407,51 @@ def test_a_second_alert_about_an_attempt_that_we_replaced_says_that_it_was_us(ma
     )
 
 
+def test_recovery_means_to_pass_the_step_that_the_old_attempt_reached_in_its_grace_period(make: Make) -> None:
+    simulation = make(two_phase=False)
+    simulation.tick(1)
+    assert [each.state for each in simulation.store.open_incidents()] == [State.VERIFYING]
+    assert simulation.cluster.standing is Standing.ENDING
+    simulation.cluster.step = simulation.cluster.high_water = 60
+    simulation.cluster.progress_after_start = False
+    simulation.tick(1)
+    simulation.alerts_now = list  # type: ignore[method-assign]  # the new attempt catches up, as nothing fires
+    simulation.tick(10)
+    assert simulation.cluster.step == 55
+    [incident] = simulation.store.open_incidents()
+    assert (incident.state, incident.step_before) == (State.VERIFYING, 60)
+    simulation.cluster.step = 61
+    assert simulation.settle()[0].state is State.DONE
+
+
+def test_a_new_attempt_whose_step_rises_is_given_time_to_catch_up(make: Make) -> None:
+    simulation = make(two_phase=True)
+    simulation.cluster.progress_after_start = False
+    simulation.tick(1)
+    simulation.alerts_now = list  # type: ignore[method-assign]  # nothing fires while it catches up
+    simulation.tick(20)
+    for _ in range(20):
+        simulation.clock.elapsed += 120
+        simulation.cluster.step += 0.2
+        simulation.tick()
+    assert [each.state for each in simulation.store.open_incidents()] == [State.VERIFYING]
+    simulation.clock.elapsed += 700  # and now it does not rise any more
+    simulation.tick(2)
+    assert simulation.store.of_run("run-1")[0].state is State.FAILED
+
+
+def test_a_scheduler_that_is_never_heard_of_after_the_start_is_paged(make: Make) -> None:
+    simulation = make(two_phase=True)
+    simulation.cluster.queues_after_start = True
+    simulation.tick(10)
+    simulation.driver.down = True
+    simulation.tick(2)
+    simulation.clock.elapsed += 700
+    simulation.tick(2)
+    [incident] = simulation.store.of_run("run-1")
+    assert (incident.state, incident.paging) == (State.ESCALATED, True)
+
+
 def test_a_job_that_queues_for_long_is_given_time(make: Make) -> None:
     simulation = make(two_phase=True)
     simulation.cluster.queues_after_start = True
