@@ -109,6 +109,13 @@ METRICS = _table(
         "Unix seconds",
         "When the step last passed the high-water mark of its own attempt.",
     ),
+    (
+        "training_step_change_timestamp_seconds",
+        "gauge",
+        "run_id",
+        "Unix seconds",
+        "When the training loop last reported another step than before, a higher or a lower one.",
+    ),
     ("training_step_high_water", "gauge", "run_id", "steps", "Highest step of the whole run, across attempts."),
     ("training_epoch", "gauge", "run_id", "epochs", "Epoch, as reported."),
     ("training_loss", "gauge", "run_id", "", "Loss, as reported; absent while it is not a finite number."),

@@ -14,7 +14,7 @@ from trainwarden.record.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS, 
 from trainwarden.record.sentinels import current_completion, current_error
 from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.files import CachedFile, last_line
-from trainwarden_exporter.run_view import Advance, RunRecord, Verdict, advance, believed, verdict
+from trainwarden_exporter.run_view import Advance, RunRecord, Steps, Verdict, advance, believed, verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,11 +89,16 @@ class RunFolder:
         self._advance = advance(self._advance, record, now)
         return record
 
-    def step_time(self, record: RunRecord, now: float) -> float | None:
-        """Return when the attempt's step last advanced: as the record says, else as it was seen."""
-        progress = record.current_progress
-        stated = believed(progress.step_time, now) if progress else None
-        return self._advance.time if stated is None and progress and self._advance else stated
+    def steps(self, record: RunRecord, now: float) -> Steps:
+        """Return when the attempt's step last advanced and last changed: as the record says, else as it was seen."""
+        progress, seen = record.current_progress, self._advance
+        if progress is None:
+            return Steps(None, None)
+        advanced, changed = believed(progress.step_time, now), believed(progress.moved_time, now)
+        return Steps(
+            seen.time if advanced is None and seen else advanced,
+            seen.moved_time if changed is None and seen else changed,
+        )
 
     def verdict(self, record: RunRecord) -> Verdict | None:
         """Return the verdict on a failed attempt; the first one stays, whatever is written later."""

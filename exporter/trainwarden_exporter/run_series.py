@@ -12,12 +12,12 @@ from trainwarden_exporter.run_view import believed
 if TYPE_CHECKING:
     from trainwarden.record.files import Checkpoint, Metadata, Progress, RankBeat
     from trainwarden_exporter.catalog import Families
-    from trainwarden_exporter.run_view import RunRecord, Verdict
+    from trainwarden_exporter.run_view import RunRecord, Steps, Verdict
 
 HINT_BYTES = 300
 
 
-def add_run(families: Families, record: RunRecord, step_time: float | None, now: float) -> None:
+def add_run(families: Families, record: RunRecord, steps: Steps, now: float) -> None:
     """Add what the run itself is: identity, state, phase, heartbeats, progress, thresholds."""
     run_id, metadata = record.run_id, record.metadata
     _add_identity(families, run_id, metadata)
@@ -33,7 +33,8 @@ def add_run(families: Families, record: RunRecord, step_time: float | None, now:
     if record.current_progress:
         _add_heartbeat(families, run_id, "progress", record.current_progress.last_updated, now)
         _add_progress(families, run_id, record.current_progress)
-        families.add("training_step_timestamp_seconds", believed(step_time, now), run_id=run_id)
+        families.add("training_step_timestamp_seconds", believed(steps.advanced, now), run_id=run_id)
+        families.add("training_step_change_timestamp_seconds", believed(steps.changed, now), run_id=run_id)
     if record.progress:
         _add_totals(families, run_id, record.progress, now)
     families.add("training_stale_threshold_seconds", record.thresholds.stale_seconds, run_id=run_id)

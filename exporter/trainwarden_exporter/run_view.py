@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trainwarden.classify import classify_message
@@ -87,18 +87,20 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Advance:
-    """The highest step that was seen of an attempt, and since when it is known."""
+    """The highest step that was seen of an attempt and since when it is known, and the same of its last step."""
 
     attempt_key: str | None
     step: int
     time: float
+    last_step: int
+    moved_time: float
 
 
 def advance(before: Advance | None, record: RunRecord, now: float) -> Advance | None:
     """Return the advance after one more look at the record.
 
-    For records that do not say when their step last advanced. A monitor may write the same step for ever, so neither
-    the file's time nor its `last_updated` counts once a step has been seen; at first sight it bounds the time.
+    For records that do not say when their step last advanced or changed. A monitor may write the same step for ever, so
+    neither the file's time nor its `last_updated` counts once a step has been seen; at first sight it bounds the time.
     """
     progress = record.current_progress
     if progress is None or progress.step is None:
@@ -108,8 +110,11 @@ def advance(before: Advance | None, record: RunRecord, now: float) -> Advance | 
     restarted = before is not None and key is None and progress.step < before.step
     if before is None or before.attempt_key != key or restarted:
         updated = believed(progress.last_updated, now)
-        return Advance(key, progress.step, now if updated is None else min(now, updated))
-    return Advance(key, progress.step, now) if progress.step > before.step else before
+        since = now if updated is None else min(now, updated)
+        return Advance(key, progress.step, since, progress.step, since)
+    if progress.step > before.step:
+        return Advance(key, progress.step, now, progress.step, now)
+    return before if progress.step == before.last_step else replace(before, last_step=progress.step, moved_time=now)
 
 
 @dataclass(frozen=True)
@@ -155,6 +160,14 @@ def last_sign(record: RunRecord, now: float) -> float:
         stated += [progress.last_updated, progress.step_time]
     signs = [time for time in stated if believed(time, now) is not None and time is not None]
     return max(signs, default=record.modified)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """When an attempt's step last passed its own high-water mark, and when it last changed at all."""
+
+    advanced: float | None
+    changed: float | None
 
 
 def is_quiet(record: RunRecord, step_time: float | None, now: float) -> bool:

@@ -84,6 +84,7 @@ class Progress:
     attempt: int | None
     attempt_key: str | None
     step_time: float | None
+    moved_time: float | None
     high_water: int | None
     steps_completed: int | None
     nonfinite: int | None
@@ -231,6 +232,7 @@ def _progress(document: Document) -> Progress:
         attempt=document.integer("attempt"),
         attempt_key=document.text("attempt_key"),
         step_time=document.time("step_time"),
+        moved_time=document.time("moved_time"),
         high_water=document.integer("high_water"),
         steps_completed=document.integer("steps_completed"),
         nonfinite=document.integer("nonfinite"),

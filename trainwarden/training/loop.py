@@ -37,6 +37,7 @@ class LoopView:
     metrics: dict[str, Any]
     last_updated: float | None
     step_time: float | None
+    moved_time: float | None
     high_water: int | None
     steps_completed: int
     nonfinite: int
@@ -60,6 +61,7 @@ class Loop:
         self._last: tuple[float | None, float | None, float | None, dict[str, Any]] = (None, None, None, {})
         self._last_updated: float | None = None
         self._step_time: float | None = None
+        self._moved_time: float | None = None
         self._high_water = carried.high_water
         self._steps_completed = carried.steps_completed
         self._nonfinite = carried.nonfinite
@@ -103,9 +105,11 @@ class Loop:
         if before is None:
             self._first_step = number
             self._steps_completed += 1
+            self._moved_time = now
         elif number != before:
             # A loop that reports every tenth step has made ten; one that was set back repeats.
             self._steps_completed += number - before if number > before else 1
+            self._moved_time = now
         self._step = number
         if number > self._attempt_high:
             self._attempt_high = number
@@ -142,6 +146,7 @@ class Loop:
                 metrics=metrics,
                 last_updated=self._last_updated,
                 step_time=self._step_time,
+                moved_time=self._moved_time,
                 high_water=self._high_water,
                 steps_completed=self._steps_completed,
                 nonfinite=self._nonfinite,

@@ -95,6 +95,7 @@ class Subject:
             "attempt": beginning.this.attempt,
             "attempt_key": str(self.key),
             "step_time": None if view.step_time is None else to_iso(view.step_time),
+            "moved_time": None if view.moved_time is None else to_iso(view.moved_time),
             "high_water": view.high_water,
             "steps_completed": view.steps_completed,
             "nonfinite": view.nonfinite,

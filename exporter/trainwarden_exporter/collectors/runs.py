@@ -145,12 +145,12 @@ class RunsCollector:
                 add_rank(families, record.run_id, beat, now)
         if not self._owns_run(record):
             return
-        step_time = folder.step_time(record, now)
-        add_run(families, record, step_time, now)
+        steps = folder.steps(record, now)
+        add_run(families, record, steps, now)
         if found := folder.verdict(record):
             add_verdict(families, record.run_id, found, now)
             add_last_words(families, record.run_id, found.message, folder.last_line(), found.hint)
-        elif is_quiet(record, step_time, now):
+        elif is_quiet(record, steps.advanced, now):
             add_last_words(families, record.run_id, "", folder.last_line(), "")
 
     def _owns_run(self, record: RunRecord) -> bool:

@@ -83,6 +83,7 @@ class RunsTree:
             "attempt": 0,
             "attempt_key": "local:77-1:0",
             "step_time": to_iso(self.now - 3),
+            "moved_time": to_iso(self.now - 2),
             **keys,
         }
         self.write(run_id, "progress.json", {key: value for key, value in document.items() if value is not None})

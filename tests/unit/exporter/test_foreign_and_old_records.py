@@ -97,6 +97,18 @@ def test_a_foreign_run_that_starts_again_from_a_lower_step_advances(runs: RunsTr
     assert runs.value("training_step_timestamp_seconds", run_id="f") == runs.now
 
 
+def test_a_foreign_loop_that_is_set_back_moves_and_does_not_advance(runs: RunsTree) -> None:
+    for seconds, key, step in ((0, "k", 50), (60, "k", 40), (60, "k", 45)):
+        runs.now += seconds
+        runs.foreign("f", step=step, attempt_key=key)
+        runs.samples()
+    assert runs.value("training_step_timestamp_seconds", run_id="f") == NOW
+    assert runs.value("training_step_change_timestamp_seconds", run_id="f") == NOW + 120
+    runs.now += 60
+    runs.foreign("f", step=45, attempt_key="k")
+    assert runs.value("training_step_change_timestamp_seconds", run_id="f") == NOW + 120
+
+
 def test_a_zone_may_be_missing_or_differ(runs: RunsTree) -> None:
     runs.metadata("r", last_update="2027-01-15T08:00:00")
     assert runs.heartbeat("r", "metadata") == NOW

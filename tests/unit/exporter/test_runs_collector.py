@@ -41,13 +41,14 @@ def test_a_running_record_becomes_its_core_series(runs: RunsTree) -> None:
     assert runs.value("training_steps_completed_total", run_id="r") == 250
     assert runs.value("training_nonfinite_total", run_id="r") == 1
     assert runs.value("training_step_timestamp_seconds", run_id="r") == NOW - 3
+    assert runs.value("training_step_change_timestamp_seconds", run_id="r") == NOW - 2
     assert runs.value("training_epoch", run_id="r") == 1.5
     assert runs.value("training_grad_norm", run_id="r") == 0.7
 
 
 def test_what_a_record_does_not_say_is_not_exported(runs: RunsTree) -> None:
     runs.metadata("r", attempt=None, phase_time=None)
-    runs.progress("r", loss=None, step_time=None, step=None)
+    runs.progress("r", loss=None, step_time=None, moved_time=None, step=None)
     samples = runs.samples()
     for name in (
         "training_run_attempt",
@@ -55,6 +56,7 @@ def test_what_a_record_does_not_say_is_not_exported(runs: RunsTree) -> None:
         "training_loss",
         "training_step",
         "training_step_timestamp_seconds",
+        "training_step_change_timestamp_seconds",
         "training_epoch",
         "training_checkpoint_step",
         "training_run_end_timestamp_seconds",

@@ -47,7 +47,16 @@ def test_an_attempt_that_repeats_steps_advances_itself_and_not_the_run(monkeypat
     _report(loop, 42)
     view = loop.view()
     assert (view.high_water, view.steps_completed, view.nonfinite) == (50, 52, 2)
-    assert (view.step_time, view.last_updated) == (200.0, 300.0)
+    assert (view.step_time, view.moved_time, view.last_updated) == (200.0, 200.0, 300.0)
+
+
+def test_a_loop_that_is_set_back_moves_and_does_not_advance(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([100.0, 200.0, 300.0, 400.0])
+    monkeypatch.setattr("trainwarden.training.loop.time.time", lambda: next(times))
+    loop = Loop(Carried())
+    for step in (9, 3, 4, 4):
+        _report(loop, step)
+    assert (loop.view().step_time, loop.view().moved_time) == (100.0, 300.0)
 
 
 @pytest.mark.parametrize(
