@@ -45,6 +45,7 @@ def run(
     metadata: float | None = LIVE,
     progress: float | None = LIVE,
     step: float | None = LIVE,
+    moved: float | None = None,
     ranks: Mapping[int, float] | None = None,
     read: float = LIVE,
     failure: Mapping[str, str] | None = None,
@@ -52,7 +53,10 @@ def run(
     stale: float = 60,
     stall: Mapping[str, float] | None = None,
 ) -> Page:
-    """What an exporter shows of a run. A time is the last one of its kind: 60 follows the clock up to second 60."""
+    """What an exporter shows of a run. A time is the last one of its kind: 60 follows the clock up to second 60.
+
+    `moved` is the last change of the step, its last advance unless given.
+    """
     labels = f'run_id="{run_id}",instance="{instance}",job="trainwarden-exporter"'
     page: dict[str, float | None] = {
         f'training_run_info{{{labels},attempt_key="slurm:{job_id}:{attempt}",job_id="{job_id}",scheduler="slurm",'
@@ -63,6 +67,7 @@ def run(
         f'training_heartbeat_timestamp_seconds{{{labels},source="metadata"}}': _last(t, metadata),
         f'training_heartbeat_timestamp_seconds{{{labels},source="progress"}}': _last(t, progress),
         f"training_step_timestamp_seconds{{{labels}}}": _last(t, step),
+        f"training_step_change_timestamp_seconds{{{labels}}}": _last(t, step if moved is None else moved),
         f"training_run_end_timestamp_seconds{{{labels}}}": end,
         f"training_failure_timestamp_seconds{{{labels}}}": failed_at,
         f"training_stale_threshold_seconds{{{labels}}}": stale,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tests.rules.expected import failed, stalled, timed_out
+from tests.rules.expected import degraded, failed, stalled, timed_out
 from tests.rules.promtool import LIVE, Page, Scenario, run
 
 HOUR = 3600
+LAST = -24 * HOUR + 200
 OOM = {"attempt": "0", "error_type": "oom", "failure": "cuda_oom", "subsystem": "cuda", "severity": "critical"}
 
 
@@ -76,6 +77,21 @@ STALLED = [
         {115: [stalled()], 140: [], 200: []},
     ),
     Scenario(
+        "a loop that moves without a new step, set back or counting anew in each epoch, is never restarted",
+        lambda t: run(t, step=60, moved=LIVE),
+        {95: [], 150: [], 155: [degraded()], 300: [degraded()]},
+    ),
+    Scenario(
+        "and is a stall once it stands still",
+        lambda t: run(t, step=60, moved=200),
+        {195: [degraded()], 230: [degraded()], 235: [degraded(), stalled()], 260: [stalled()]},
+    ),
+    Scenario(
+        "an exporter that does not show changes of the step is believed in its advances",
+        lambda t: {series: value for series, value in run(t, step=60).items() if "step_change" not in series},
+        {90: [], 95: [stalled()]},
+    ),
+    Scenario(
         "a finished run does not stall",
         lambda t: run(t, state="succeeded", end=-2 * HOUR, step=60),
         {200: []},
@@ -122,6 +138,28 @@ TIMED_OUT = [
         "an exporter that comes back a moment too late is no reason to call anybody",
         lambda t: run(t) if t <= 60 or t >= 140 else {"up": 0},
         {125: [], 135: [], 140: [], 200: []},
+    ),
+    Scenario(
+        "it stays a person's business until a day after its last sign of life",
+        lambda t: (
+            {"up": 0} if t > 60 else run(t, start=-25 * HOUR, phase="idle", metadata=LAST, progress=LAST, step=LAST)
+        ),
+        {30: [timed_out()], 150: [timed_out(remediate="false")], 195: [timed_out(remediate="false")], 230: []},
+    ),
+    Scenario(
+        "a run that may be silent for longer than an hour is missed as well",
+        lambda t: run(t, stale=2 * HOUR, phase="idle") if t <= 60 else {"up": 0},
+        {2 * HOUR + 60: [], 2 * HOUR + 105: [timed_out(remediate="false")]},
+    ),
+    Scenario(
+        "a run of two attempts that vanished is called by the newer one",
+        lambda t: restarted(t) if t <= 120 else {"up": 0},
+        {HOUR + 600: [timed_out(attempt="1", job_id="42", remediate="false")]},
+    ),
+    Scenario(
+        "a run that had ended before its exporter went is not remembered as running",
+        lambda t: {"up": 0} if t > 90 else run(t, state="running" if t < 30 else "cancelled", end=30),
+        {300: [], HOUR + 600: []},
     ),
     Scenario(
         "a run that had finished before its exporter went is left alone",
