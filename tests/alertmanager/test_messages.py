@@ -126,7 +126,8 @@ def test_a_success_reads_as_one_and_is_never_taken_back(alertmanager: Alertmanag
     alertmanager.send("TrainRunFailed", run_id="later", severity="critical", remediate="false")
     eventually(lambda: alertmanager.messages("later"))
     alertmanager.end("TrainRunFailed", run_id="later", severity="critical", remediate="false")
-    eventually(lambda: [each for each in alertmanager.messages("later") if "RESOLVED" in each.title])
+    over = eventually(lambda: [each for each in alertmanager.messages("later") if "RESOLVED" in each.title])[0]
+    assert over.text.startswith("↩️ *Over: a training run had failed.*\n")
     assert len(alertmanager.messages("won")) == 1
 
 
@@ -139,5 +140,6 @@ def test_an_end_is_told_to_the_remediator_and_reads_as_no_more_than_an_end(alert
     message = eventually(lambda: alertmanager.messages("ended")[1:])[0]
     assert message.title == "[RESOLVED] TrainRunStalled · ended"
     assert message.color == "good"
+    assert message.text.startswith("↩️ *Over: a training run did not advance.*\n")
     assert "Status: no longer STALLED" in message.text
     assert "Action Required" not in message.text
