@@ -13,6 +13,7 @@ from trainwarden_remediator.unknown import Unknown
 
 # An alert that began this long before the attempt started cannot be about it, whatever the clocks of two machines say.
 _SKEW_SECONDS = 60.0
+_STATE_OF_MODE = {"crash": "failed", "stall": "running", "timeout": "running"}
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,17 @@ def stale(alert: Alert, run: Run | Unknown | None) -> Wait | Refuse | None:
         return Refuse("stale: it began before the present attempt did")
     if run.state in ("succeeded", "cancelled"):
         return Refuse(f"the run has {run.state}" if run.state == "succeeded" else "the run was cancelled")
-    return None
+    return _contradiction(alert, run)
+
+
+def _contradiction(alert: Alert, run: Run) -> Wait | Refuse | None:
+    """The alert may be older than what the run has reported since."""
+    if run.state is None:
+        return Wait("Prometheus does not say whether the run is running or has failed")
+    expected = _STATE_OF_MODE.get(alert.mode or "")
+    if expected is None or run.state == expected:
+        return None
+    return Refuse(f"the alert reports a {alert.mode}, but by its record the run is {run.state}, not {expected}")
 
 
 def untouchable(run_id: str, generation: int, reading: Reading) -> Wait | Refuse | None:

@@ -205,7 +205,12 @@ def test_any_labels_at_all_are_either_an_address_or_refused(labels: dict[str, st
         ({}, replace(RUN, started=None), None),
         ({}, replace(RUN, state="succeeded"), Refuse),
         ({}, replace(RUN, state="cancelled"), Refuse),
-        ({}, replace(RUN, state="running"), None),
+        ({}, replace(RUN, state="running"), Refuse),
+        ({}, replace(RUN, state=None), Wait),
+        ({"failure_mode": "stall"}, RUN, Refuse),
+        ({"failure_mode": "stall"}, replace(RUN, state="running"), None),
+        ({"failure_mode": "timeout"}, RUN, Refuse),
+        ({"failure_mode": "timeout"}, replace(RUN, state="running"), None),
     ],
 )
 def test_an_alert_counts_only_for_the_attempt_that_is_the_present_one(
