@@ -18,6 +18,7 @@ from trainwarden_remediator.decide import (
     stale,
     untouchable,
 )
+from trainwarden_remediator.drivers.driver import Job, Standing
 from trainwarden_remediator.evidence import Run
 from trainwarden_remediator.incident import OPEN_STATES, Action, Alert, Incident, State, parse_key
 from trainwarden_remediator.metrics import Metrics
@@ -27,6 +28,7 @@ from trainwarden_remediator.unknown import Unknown
 from trainwarden_remediator.world import World
 
 INACTIVE = "Alertmanager does not list it as active: resolved, silenced or inhibited"
+_IN_PLACE_SECONDS = 60.0
 # Until the start is given, a restart may still turn out to be unnecessary: another alert waits for that.
 _REVOCABLE = frozenset(OPEN_STATES) - {State.VERIFYING}
 
@@ -86,6 +88,8 @@ class Examiner:
         run, verdict = self._objections.against(alert)
         if run is not None and (verdict is None or isinstance(verdict, StartedAgain)):
             verdict = self._decided_already(run) or verdict or self._in_the_way(run, alert)
+        if run is not None and verdict is None:
+            verdict = self._recovers_in_place(pending, run)
         if isinstance(verdict, Wait):
             if pending.waits_for != verdict.reason:
                 self._store.wait(alert, verdict.reason)
@@ -116,6 +120,15 @@ class Examiner:
             elif earlier.state in OPEN_STATES:
                 return Wait(f"incident {earlier.id} of the same run is {earlier.state.value}")
         return None
+
+    def _recovers_in_place(self, pending: Pending, run: Run) -> Wait | None:
+        """A job that runs on after a crash may bring its own ranks back, as an elastic launcher does."""
+        key, now = parse_key(run.attempt_key), self._world.clock.now()
+        if pending.alert.mode != "crash" or key is None or not 0 <= now - pending.received < _IN_PLACE_SECONDS:
+            return None
+        reading = self._world.drivers[key.scheduler].job(key.job_id)
+        runs = isinstance(reading, Job) and reading.standing is Standing.RUNNING
+        return Wait(f"job {key.job_id} still runs: it may recover by itself") if runs else None
 
     def _restarts(self, run: Run) -> list[Incident]:
         return [each for each in self._store.of_run(run.run_id) if each.action is Action.RESTART]

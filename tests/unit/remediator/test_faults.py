@@ -244,6 +244,26 @@ def test_what_has_no_end_is_paged_and_left_alone(
 
 
 @both_kinds
+@pytest.mark.parametrize("how", ["recovers", "ends", "lives on"])
+def test_a_job_that_runs_on_after_a_crash_is_given_a_minute(make: Make, two_phase: bool, how: str) -> None:
+    """An elastic launcher inside the job brings it back; or the last ranks take a few seconds to end."""
+    simulation = make(two_phase=two_phase)
+    simulation.cluster.run_state = "failed"
+    simulation.tick(10)
+    assert simulation.driver.calls == []
+    if how == "recovers":
+        simulation.cluster.run_state = "running"
+        recovers(simulation)
+        simulation.tick(100)
+        assert simulation.driver.calls == []
+        return
+    if how == "ends":
+        simulation.cluster.standing = Standing.FAILED
+    simulation.tick(2 if how == "ends" else 52)
+    assert len(simulation.driver.calls) == 1
+
+
+@both_kinds
 def test_the_next_start_waits_until_the_old_one_is_gone(make: Make, two_phase: bool) -> None:
     """S2."""
     simulation = make(two_phase=two_phase)
