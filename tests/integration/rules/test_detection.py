@@ -36,6 +36,7 @@ class Exporter:
 
     began: float = field(default_factory=time.time)
     stuck: bool = True
+    given_up: bool = False
     address: str = ""
 
     def page(self) -> str:
@@ -84,7 +85,7 @@ class Exporter:
 
     def _exhausted(self, now: int) -> Page:
         page = run(now, run_id="exhausted", attempt=2, start=now - 7200)
-        if now - self.began < 15:  # the remediator gives up on a run that has long been known
+        if not self.given_up:
             return page
         labels = 'run_id="exhausted",job_id="41",attempt="2",failure_mode="stall",reason="3 of 3 restarts used"'
         return page | {f"trainwarden_remediator_escalation_info{{{labels}}}": 1}
@@ -128,6 +129,9 @@ def world(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wo
 
 @pytest.fixture
 def _all_seen(world: World) -> None:
+    # The remediator gives up on a run that has long been known.
+    eventually(lambda: world.prometheus.query('run:training_duration_seconds:current{run_id="exhausted"}'), seconds=60)
+    world.exporter.given_up = True
     eventually(lambda: world.alertmanager.messages("finished"), seconds=60)
     eventually(lambda: world.alertmanager.messages("stalled"), seconds=60)
     eventually(lambda: world.alertmanager.messages("failed"), seconds=60)
