@@ -22,6 +22,7 @@ from trainwarden_remediator.drivers.driver import Job, Standing
 from trainwarden_remediator.evidence import Run
 from trainwarden_remediator.incident import OPEN_STATES, Action, Alert, Incident, State, parse_key
 from trainwarden_remediator.metrics import Metrics
+from trainwarden_remediator.patience import Patience
 from trainwarden_remediator.policy import Policy
 from trainwarden_remediator.store import Pending, Store
 from trainwarden_remediator.unknown import Unknown
@@ -29,6 +30,7 @@ from trainwarden_remediator.world import World
 
 INACTIVE = "Alertmanager does not list it as active: resolved, silenced or inhibited"
 _IN_PLACE_SECONDS = 60.0
+_PATIENCE_SECONDS = 1800.0
 # Until the start is given, a restart may still turn out to be unnecessary: another alert waits for that.
 _REVOCABLE = frozenset(OPEN_STATES) - {State.VERIFYING}
 
@@ -78,6 +80,7 @@ class Examiner:
         self._metrics = metrics
         self._newer_attempt_alerts = newer_attempt_alerts
         self._objections = Objections(world)
+        self._patience = Patience(world.clock, _PATIENCE_SECONDS)
 
     def examine(self, pending: Pending, firing: Mapping[str, Alert]) -> bool:
         """Answer one alert, given what fires by Alertmanager's own word. False if it has to wait."""
@@ -86,6 +89,10 @@ class Examiner:
             self._suppress(pending, None, INACTIVE, dropped=True)
             return True
         run, verdict = self._objections.against(alert)
+        if run is not None and isinstance(verdict, Wait):
+            self._grow_impatient(pending, run, verdict.reason)
+        else:
+            self._patience.forget(alert.key)
         if run is not None and (verdict is None or isinstance(verdict, StartedAgain)):
             verdict = self._decided_already(run) or verdict or self._in_the_way(run, alert)
         if run is not None and verdict is None:
@@ -99,6 +106,17 @@ class Examiner:
             return True
         self._decide(pending, run)
         return True
+
+    def _grow_impatient(self, pending: Pending, run: Run, reason: str) -> None:
+        """Page for what is known of but cannot be acted on, such as a suspended job; the alert waits on."""
+        key = pending.alert.key
+        self._patience.wait(key, reason)
+        if why := self._patience.run_out(key):
+            self._patience.forget(key)
+            decision = Decision(Action.ESCALATE, why, 0, None, 0.0)
+            failure = Failure(pending.alert.mode or "unknown", pending.alert.label("error_type"))
+            about = run if pending.alert.attempt == run.attempt else None
+            self._propose(pending, about, decision, failure, State.ESCALATED, answered=False)
 
     def _decided_already(self, run: Run) -> Refuse | None:
         for earlier in self._restarts(run):
@@ -168,6 +186,7 @@ class Examiner:
         state: State,
         *,
         dropped: bool = False,
+        answered: bool = True,
     ) -> None:
         alert = pending.alert
         key = parse_key(run.attempt_key) if run else None
@@ -193,7 +212,7 @@ class Examiner:
             not_before=decision.not_before,
             paging=decision.action is Action.ESCALATE,
         )
-        written = self._store.propose(pending, incident, dropped=dropped)
+        written = self._store.propose(pending, incident, dropped=dropped, answered=answered)
         if written is not None:
             self._metrics.decided(written)
 

@@ -112,10 +112,12 @@ class Store:
         with self._transaction("wait") as connection:
             connection.execute(alerts.update().where(alerts.c.key == alert.key).values(waits_for=clean(reason)))
 
-    def propose(self, pending: Pending, incident: Incident, *, dropped: bool = False) -> Incident | None:
+    def propose(
+        self, pending: Pending, incident: Incident, *, dropped: bool = False, answered: bool = True
+    ) -> Incident | None:
         """Answer an alert by an incident. None if that decision is on record already; the alert is answered then, too.
 
-        `dropped` alerts are looked at again when they are seen firing again.
+        `dropped` alerts are looked at again when they are seen firing again; one that is not `answered` stays pending.
         """
         received = Event(pending.received, "RECEIVED", f"{incident.alert} by {pending.source}")
         decided = Event(incident.updated, incident.state.value, f"{incident.action.value}: {incident.reason}")
@@ -126,7 +128,8 @@ class Store:
                     connection.execute(incidents.insert().values(**_row(incident)))
                     _append(connection, incident.id, received)
                     _append(connection, incident.id, decided)
-                _answer(connection, pending.alert, earlier or incident.id, dropped=dropped)
+                if answered:
+                    _answer(connection, pending.alert, earlier or incident.id, dropped=dropped)
         except IntegrityError:
             # The database refused a second restart of the attempt.
             with self._transaction("answer") as connection:

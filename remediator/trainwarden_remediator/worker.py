@@ -162,8 +162,17 @@ class Worker:
         return incident.state in _UNDER_WAY
 
     def _lower_flags(self) -> None:
-        """Stop paging for attempts that a newer one has replaced."""
+        """Stop paging for attempts that a newer one has replaced, or that go on by themselves."""
         for incident in self._store.escalations():
             run = self._world.runs.run(incident.run_id)
-            if isinstance(run, Run) and run.attempt_key != incident.attempt_key:
-                self._store.move(incident, incident.state, f"attempt {run.attempt} has taken over", paging=False)
+            if isinstance(run, Run) and (relief := _relief(incident, run)):
+                self._store.move(incident, incident.state, relief, paging=False)
+
+
+def _relief(incident: Incident, run: Run) -> str | None:
+    if run.attempt_key != incident.attempt_key:
+        return f"attempt {run.attempt} has taken over"
+    before = incident.step_before
+    if run.state == "running" and before is not None and run.high_water is not None and run.high_water > before:
+        return f"the run goes on by itself: step {run.high_water:g} after {before:g}"
+    return None

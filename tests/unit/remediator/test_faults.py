@@ -263,6 +263,36 @@ def test_a_job_that_runs_on_after_a_crash_is_given_a_minute(make: Make, two_phas
     assert len(simulation.driver.calls) == 1
 
 
+def test_a_job_that_can_be_neither_ended_nor_left_is_paged_until_it_goes_on(make: Make) -> None:
+    """Suspended: nothing is decided, and nothing is lost either once it is resumed."""
+    simulation = make(two_phase=True)
+    simulation.cluster.standing = Standing.OTHER
+    simulation.tick(3)
+    simulation.clock.elapsed += 1700
+    simulation.tick(2)
+    assert simulation.store.of_run("run-1") == []
+    simulation.clock.elapsed += 200
+    simulation.tick(5)
+    [incident] = simulation.store.escalations()
+    assert incident.reason == "nothing could be done for 30 minutes: the scheduler says that job 17 is other"
+    assert simulation.driver.calls == []
+    assert len(simulation.store.pending()) == 1
+    simulation.cluster.standing = Standing.RUNNING
+    simulation.settle()
+    assert simulation.our_starts == [0]
+    assert simulation.store.escalations() == []
+
+
+def test_a_page_ends_when_the_run_goes_on_by_itself(make: Make) -> None:
+    simulation = make(two_phase=True)
+    simulation.driver.faults = ["refused"]
+    simulation.settle()
+    assert len(simulation.store.escalations()) == 1
+    recovers(simulation)
+    simulation.tick(2)
+    assert simulation.store.escalations() == []
+
+
 @both_kinds
 def test_the_next_start_waits_until_the_old_one_is_gone(make: Make, two_phase: bool) -> None:
     """S2."""
