@@ -1,0 +1,92 @@
+"""What `trainwarden up` refuses, in one line and with status 2, before anything starts."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.running import Up, training
+from trainwarden.stack.binaries import Tools
+
+pytestmark = [pytest.mark.e2e, pytest.mark.tools, pytest.mark.timeout(240)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--"], "no command"),
+        (["--", "/nonexistent/program"], "/nonexistent/program"),
+        (["--policy", "nonsense", "--", "true"], "nonsense"),
+        (["--stall-seconds", "-1", "--", "true"], "-1"),
+        (["--runs-dir", "/proc/nothing", "--", "true"], "/proc/nothing"),
+        (["--prometheus-port", "70000", "--", "true"], "70000"),
+        (["--slack-url-file", "/nonexistent", "--", "true"], "/nonexistent"),
+        (["--prometheus-port", "18998", "--exporter-port", "18998", "--", "true"], "--exporter-port 18998"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name_before_anythingstarts(
+    up: Callable[..., Up], arguments: list[str], named: str
+) -> None:
+    job = up(*arguments)
+    assert job.end() == 2
+    assert named in job.text
+    assert "Traceback" not in job.text
+
+
+@pytest.mark.parametrize("run_id", ["a/b", "..", "a..b", "a\nb", ""])
+def test_a_run_id_that_could_leave_its_folder_is_refused(tmp_path: Path, run_id: str, tools: Tools) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "trainwarden",
+        "up",
+        "--run-id",
+        run_id,
+        "--state-dir",
+        str(tmp_path / "state"),
+    ]
+    done = subprocess.run([*command, "--", "true"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "run id" in done.stderr
+
+
+def test_a_busy_port_is_refused_by_name(up: Callable[..., Up]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        job = up("--alertmanager-port", str(port), "--", "true")
+        assert job.end() == 2
+        assert f"--alertmanager-port {port}" in job.text
+
+
+def test_a_folder_that_another_live_run_owns_is_refused_before_trainingstarts(
+    up: Callable[..., Up], tmp_path: Path
+) -> None:
+    first = up("--", *training(tmp_path, 10_000))
+    first.wait(lambda: first.step() > 5)
+    command = [
+        *(sys.executable, "-m", "trainwarden", "up", "--run-id", "r1"),
+        *("--state-dir", str(tmp_path / "other"), "--runs-dir", str(tmp_path / "state" / "runs")),
+    ]
+    second = subprocess.run(
+        [*command, "--", "touch", str(tmp_path / "ran")], capture_output=True, text=True, check=False
+    )
+    assert second.returncode == 2
+    assert str(first.pid()) in second.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_state_folder_or_a_run_is_used_by_one_at_a_time(up: Callable[..., Up], tmp_path: Path) -> None:
+    first = up("--", "sleep", "600")
+    first.wait((first.run / "metadata.json").exists)
+    command = [sys.executable, "-m", "trainwarden", "up", "--runs-dir", str(tmp_path / "state" / "runs")]
+    for more, named in (
+        (["--run-id", "r2", "--state-dir", str(tmp_path / "state")], "--state-dir"),
+        (["--run-id", "r1", "--state-dir", str(tmp_path / "other")], "--run-id r1"),
+    ):
+        done = subprocess.run([*command, *more, "--", "true"], capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert named in done.stderr
+        assert str(first.process.pid) in done.stderr
