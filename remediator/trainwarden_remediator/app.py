@@ -85,7 +85,8 @@ def build_drivers(settings: Settings) -> dict[str, Driver]:
         drivers["local"] = LocalDriver(settings.local_launcher_url, token, settings.http_timeout)
     if "slurm" in settings.driver:
         users = allowed_users(settings.slurm_allow_user)
-        drivers["slurm"] = SlurmDriver(find_programs(settings.slurm_bin_dir), users, settings.slurm_timeout)
+        programs = find_programs(settings.slurm_bin_dir)
+        drivers["slurm"] = SlurmDriver(programs, users, settings.slurm_timeout, settings.slurm_interval)
     return drivers
 
 

@@ -69,6 +69,7 @@ class Settings(BaseModel):
     slurm_bin_dir: Path | None
     slurm_allow_user: list[str]
     slurm_timeout: Seconds
+    slurm_interval: Seconds
     http_timeout: Seconds
     poll_interval: Seconds
     busy_interval: Seconds

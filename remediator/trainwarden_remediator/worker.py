@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 _MAX_STEPS = 20
 _PRUNE_SECONDS = 3600.0
+_HASTE_SECONDS = 60.0  # after a start was given
 _UNDER_WAY = (State.PREPARING, State.IN_DOUBT, State.PREPARED, State.COMMITTED)
 
 
@@ -104,19 +105,28 @@ class Worker:
 
     def tick(self) -> bool:
         """One round; whether something is under way that deserves a short wait."""
-        for driver in self._world.drivers.values():
-            driver.refresh()
         firing = self._world.alerts.firing()
         self._metrics.polled(self._world.clock.now(), success=not isinstance(firing, Unknown))
         self._say_once(firing.reason if isinstance(firing, Unknown) else None)
         if not isinstance(firing, Unknown):
             self._store.observe(firing)
             self._prune()
+        if self._in_haste():
+            for driver in self._world.drivers.values():
+                driver.refresh()
         by_key = firing_by_key(firing)
         waiting = self._examine(by_key) if by_key is not None else False
         under_way = self._carry_on()
         self._lower_flags()
         return waiting or under_way
+
+    def _in_haste(self) -> bool:
+        """Whether something hangs on what the schedulers say now; else their last answers will do for a while."""
+        now = self._world.clock.now()
+        return bool(self._store.pending()) or any(
+            incident.state in _UNDER_WAY or now - (incident.committed or 0.0) < _HASTE_SECONDS
+            for incident in self._store.open_incidents()
+        )
 
     def _say_once(self, unknown: str | None) -> None:
         if unknown != self._unknown:

@@ -26,7 +26,6 @@ from trainwarden_remediator.unknown import Unknown
 _ID = re.compile(r"\d+(_\d+)?", re.ASCII)
 # These variables are options of the tools in disguise, or tell of a job that we happen to run in.
 _FOREIGN = ("SBATCH_", "SCANCEL_", "SQUEUE_", "SLURM_", "SCONTROL_", "SACCT_")
-_SNAPSHOT_SECONDS = 2.0
 _MAX_OUTPUT = 256 << 20
 # Only these say that the controller understood the request and will not do it.
 _REFUSALS = re.compile(r"disabled|permission denied|invalid job id|not supported|invalid user", re.IGNORECASE)
@@ -60,7 +59,9 @@ class SlurmDriver:
     name = "slurm"
     two_phase = True
 
-    def __init__(self, programs: Programs, users: Collection[int], timeout: float) -> None:
+    def __init__(self, programs: Programs, users: Collection[int], timeout: float, interval: float) -> None:
+        """`interval`: how many seconds a snapshot of the queue may serve where nobody asks for a fresh one."""
+        self._interval = interval
         self._programs = programs
         self._users = frozenset(users)
         self._timeout = timeout
@@ -73,8 +74,8 @@ class SlurmDriver:
         self._queue = None
 
     def job(self, job_id: str) -> Reading:
-        """Read one job out of the snapshot that all readings of a tick share."""
-        if self._queue is None or time.monotonic() - self._read_at > _SNAPSHOT_SECONDS:
+        """Read one job out of a snapshot that all readings share: `squeue` lists the whole cluster."""
+        if self._queue is None or time.monotonic() - self._read_at > self._interval:
             self._queue = self._read_queue()
             self._read_at = time.monotonic()
         if isinstance(self._queue, Unknown):

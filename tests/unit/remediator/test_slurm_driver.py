@@ -62,7 +62,8 @@ class Tools:
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     def driver(self, **options: Any) -> SlurmDriver:
-        return SlurmDriver(find_programs(self.folder), options.pop("users", {os.getuid()}), options.pop("timeout", 20))
+        values = {"users": {os.getuid()}, "timeout": 20.0, "interval": 15.0, **options}
+        return SlurmDriver(find_programs(self.folder), **values)
 
 
 @pytest.fixture

@@ -46,6 +46,25 @@ def test_a_loop_that_cannot_do_its_work_says_so_once(
     assert caplog.records[-1].getMessage() == "the loop works again"
 
 
+def test_the_scheduler_is_read_anew_only_where_something_hangs_on_it(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large cluster, squeue's answer is no small thing; and a restarted job may queue for days."""
+    refreshed: list[float] = []
+    monkeypatch.setattr(simulation.driver, "refresh", lambda: refreshed.append(simulation.clock.elapsed))
+    simulation.silenced = True
+    simulation.tick(20)
+    assert refreshed == []
+    simulation.silenced = False
+    simulation.cluster.queues_after_start = True
+    simulation.tick(60)
+    assert set(refreshed) == set(range(21, 81)), "while the alert waits and the restart is under way"
+    simulation.tick(60)
+    refreshed.clear()
+    simulation.tick(60)
+    assert refreshed == []
+
+
 def test_one_alert_that_cannot_be_examined_is_visible_too(
     simulation: Simulation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
