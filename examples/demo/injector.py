@@ -27,7 +27,7 @@ _MAGIC = b"TWGR"
 _NAN = struct.pack("<f", float("nan"))
 _CHUNK_BYTES = 64 * 1024
 _HEADROOM_BYTES = 192 * 1024
-_SAMPLES = 100  # of the address space: over several steps, so that one is between two of them
+_STEPS_SAMPLED = 5  # of the address space, over so many steps: the least of them is one between two steps
 
 
 class Switch:
@@ -147,7 +147,10 @@ def oom(switch: Switch, run: Path) -> None:
     """Leave rank 0 no memory for the arrays of a step, but enough for its stack to grow by a page."""
     del switch
     pid = _pid(run, 0)
-    idle = min(_address_space(pid) for _ in range(_SAMPLES))
+    idle = _address_space(pid)
+    until = _step(run) + _STEPS_SAMPLED
+    while _step(run) < until:
+        idle = min(idle, _address_space(pid))
     resource.prlimit(pid, resource.RLIMIT_AS, (idle + _HEADROOM_BYTES, resource.RLIM_INFINITY))
 
 
@@ -167,7 +170,7 @@ FAULTS: dict[str, Callable[[Switch, Path], None]] = {
 
 
 def _address_space(pid: int) -> int:
-    time.sleep(_POLL_SECONDS / 10)
+    time.sleep(_POLL_SECONDS / 50)
     return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
 
 
@@ -176,12 +179,10 @@ def _pid(run: Path, rank: int) -> int:
     return int(beat["pid"])
 
 
-def _wait_for_step(run: Path, step: int) -> None:
-    while True:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            if json.loads((run / "progress.json").read_text(encoding="utf-8"))["step"] >= step:
-                return
-        time.sleep(_POLL_SECONDS)
+def _step(run: Path) -> int:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return int(json.loads((run / "progress.json").read_text(encoding="utf-8"))["step"])
+    return -1
 
 
 def main() -> int:
@@ -196,7 +197,8 @@ def main() -> int:
     switch = Switch(options.listen, options.forward)
     threading.Thread(target=switch.serve, daemon=True).start()
     if options.scenario != "none":
-        _wait_for_step(options.run, options.at_step)
+        while _step(options.run) < options.at_step:
+            time.sleep(_POLL_SECONDS)
         FAULTS[options.scenario](switch, options.run)
     signal.pause()
     return 0

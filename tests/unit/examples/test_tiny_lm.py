@@ -253,9 +253,16 @@ def test_without_memory_numpys_own_error_says_so_and_the_record_what_to_change(t
     process = training.start("--steps", "100000", MALLOC_MMAP_THRESHOLD_="65536")
     training.reaches(3)
     pid = training.pid(0)
-    # The least of many readings is one between two steps. A little above it the stack can grow, and no array be made.
-    pages = min(int(Path(f"/proc/{pid}/statm").read_text().split()[0]) for _ in range(20_000))
-    limit = pages * resource.getpagesize() + 192 * 1024
+    # The least of the readings over some steps is one between two of them. A little above it the stack can grow, and no
+    # array be made.
+    pages: list[int] = []
+
+    def over_some_steps() -> bool:
+        pages.extend(int(Path(f"/proc/{pid}/statm").read_text().split()[0]) for _ in range(200))
+        return training.record().progress.step >= 20
+
+    _eventually(over_some_steps)
+    limit = min(pages) * resource.getpagesize() + 192 * 1024
     resource.prlimit(pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
     status, out = training.finish(process)
     assert status == 1
