@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -15,29 +15,63 @@ PATIENCE_SECONDS = 1.0
 logger = logging.getLogger("trainwarden")
 
 
-def measure(checkpoint: Checkpoint, late: Callable[[Checkpoint], None]) -> Checkpoint:
-    """The checkpoint with its size, if that is found within a second.
+@dataclass(frozen=True)
+class _Question:
+    checkpoint: Checkpoint
+    answer: "SimpleQueue[int | None]" = field(default_factory=SimpleQueue)
+    gave_up: threading.Event = field(default_factory=threading.Event)
 
-    Else it is as it was, and `late` gets it with its size, from a thread, whenever that is found.
+
+class Measurer:
+    """Looks in a thread of its own, which exists from the start: a process without memory can begin none.
+
+    Args:
+        late: gets a checkpoint with its size, from that thread, when it was found too late for `measure()`.
     """
-    found: SimpleQueue[int | None] = SimpleQueue()
-    gave_up = threading.Event()
 
-    def look() -> None:
+    def __init__(self, late: Callable[[Checkpoint], None]) -> None:
+        self._late = late
+        self._questions: SimpleQueue[_Question | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="trainwarden-size", daemon=True)
+
+    def open(self) -> None:
+        """Start the thread.
+
+        Raises:
+            RuntimeError: there can be no more threads.
+        """
+        self._thread.start()
+
+    def close(self) -> None:
+        """Let the thread end once it has answered."""
+        self._questions.put(None)
+
+    def measure(self, checkpoint: Checkpoint) -> Checkpoint:
+        """The checkpoint with its size, if that is found within a second; else as it was."""
+        question = _Question(checkpoint)
+        self._questions.put(question)
+        try:
+            return replace(checkpoint, size_bytes=question.answer.get(timeout=PATIENCE_SECONDS))
+        except Empty:
+            question.gave_up.set()
+        try:
+            # It may have been found in this very moment.
+            return replace(checkpoint, size_bytes=question.answer.get_nowait())
+        except Empty:
+            return checkpoint
+
+    def _run(self) -> None:
+        while question := self._questions.get():
+            try:
+                self._look(question)
+            except Exception as error:  # noqa: BLE001, PERF203  # the next checkpoint wants to be measured all the same
+                logger.warning("the size of checkpoint %r cannot be found: %s", question.checkpoint.path, error)
+
+    def _look(self, question: _Question) -> None:
+        checkpoint = question.checkpoint
         size = size_of(Path(checkpoint.path))
         if size is None:
             logger.warning("checkpoint %r was reported as saved and cannot be found", checkpoint.path)
-        found.put(size)
-        if gave_up.is_set() and size is not None:
-            late(replace(checkpoint, size_bytes=size))
-
-    threading.Thread(target=look, name="trainwarden-size", daemon=True).start()
-    try:
-        return replace(checkpoint, size_bytes=found.get(timeout=PATIENCE_SECONDS))
-    except Empty:
-        gave_up.set()
-    try:
-        # It may have been found in this very moment.
-        return replace(checkpoint, size_bytes=found.get_nowait())
-    except Empty:
-        return checkpoint
+        question.answer.put(size)
+        if question.gave_up.is_set() and size is not None:
+            self._late(replace(checkpoint, size_bytes=size))

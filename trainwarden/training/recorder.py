@@ -14,7 +14,7 @@ from trainwarden.record.folder import CHECKPOINTED, METADATA, PROGRESS, RANKS, w
 from trainwarden.record.sentinels import attempt_number, record_completion, record_failure
 from trainwarden.training.endings import Ending, settle
 from trainwarden.training.loop import Loop
-from trainwarden.training.measurement import measure
+from trainwarden.training.measurement import Measurer
 from trainwarden.training.subject import State, Subject
 from trainwarden.training.throughput import Throughput
 
@@ -41,6 +41,7 @@ class Recorder:
         self._loop = loop
         self._requests: SimpleQueue[Ending | Checkpoint | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="trainwarden", daemon=True)
+        self._measurer = Measurer(late=self._requests.put)
         self._finished = threading.Lock()
         self._finished.acquire()
         # One tuple, so that a change is seen whole or not at all.
@@ -66,6 +67,7 @@ class Recorder:
         """
         (self._subject.folder / RANKS).mkdir(exist_ok=True)
         self._write_beat()
+        self._measurer.open()
         self._thread.start()
 
     @property
@@ -100,6 +102,7 @@ class Recorder:
             ending = next((request for request in requests if isinstance(request, Ending)), None)
             if ending is not None:
                 self._guarded(partial(self._end, ending))
+                self._measurer.close()
                 self._finished.release()
                 return
             self._guarded(self._write_what_is_due)
@@ -183,7 +186,7 @@ class Recorder:
 
     def _take_checkpoint(self, checkpoint: Checkpoint) -> None:
         if checkpoint.size_bytes is None:
-            taken = measure(checkpoint, late=self._requests.put)
+            taken = self._measurer.measure(checkpoint)
             others = tuple(one for one in self._checkpoints if one.path != checkpoint.path)
             self._checkpoints = (taken, *others)[:_KEPT_CHECKPOINTS]
             self._checkpoints_saved += 1

@@ -259,7 +259,7 @@ def test_without_memory_numpys_own_error_says_so_and_the_record_what_to_change(t
 
     def over_some_steps() -> bool:
         pages.extend(int(Path(f"/proc/{pid}/statm").read_text().split()[0]) for _ in range(200))
-        return training.record().progress.step >= 20
+        return bool(training.record().progress.step >= 20)
 
     _eventually(over_some_steps)
     limit = min(pages) * resource.getpagesize() + 192 * 1024
