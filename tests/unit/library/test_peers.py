@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.unit.library.processes import Script, eventually
+from tests.unit.library.processes import Script, line
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
 from trainwarden.record.snapshot import Snapshot, read_snapshot
@@ -16,6 +16,7 @@ _RANK = """
     import sys, time, trainwarden
     with trainwarden.run("r") as run:
         run.step(1)
+        print("trains", flush=True)
         if len(sys.argv) == 1:
             time.sleep(60)
 """
@@ -27,7 +28,8 @@ class Pair:
     def __init__(self, script: Script) -> None:
         self._script = script
         self.ranks = [self._start(rank) for rank in (0, 1)]
-        eventually(lambda: len(list((script.folder / "ranks").glob("?.json"))) == 2)
+        # What they write comes before they listen for signals.
+        assert [line(rank.stdout) for rank in self.ranks] == ["trains\n", "trains\n"]
 
     def _start(self, rank: int) -> "subprocess.Popen[str]":
         return self._script.start(_RANK, RANK=str(rank), WORLD_SIZE="2", TRAINWARDEN_ATTEMPT_KEY=_KEY)
