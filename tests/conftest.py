@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Generator
+import signal
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,15 @@ def tools() -> Tools:
         return find_tools()
     except ToolsMissing as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(autouse=True)
+def no_signal_stays_blocked() -> Iterator[None]:
+    """What a test starts inherits the mask: one test must not make the processes of the next deaf."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    yield
+    after = signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert after == before, "the test left signals blocked"
 
 
 def allowed_skips(readme: str) -> list[str]:

@@ -74,14 +74,17 @@ def serve(collection: Collection, flags: dict[str, Any]) -> int:
     # Waited for, not handled: the kernel may give a signal to any thread, and a handler runs only once the main thread
     # comes back from a wait that the signal did not interrupt. Blocked first, so that every thread inherits it.
     signals = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    with open_server(collection, flags) as server, port_file(flags["web.port_file"], server.bound):
-        collection.start()
-        threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
-        log.info("serving %s on %s", flags["web.telemetry_path"], server.bound)
-        received = signal.sigwait(signals)
-        collection.stop()
-        server.shutdown()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        with open_server(collection, flags) as server, port_file(flags["web.port_file"], server.bound):
+            collection.start()
+            threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+            log.info("serving %s on %s", flags["web.telemetry_path"], server.bound)
+            received = signal.sigwait(signals)
+            collection.stop()
+            server.shutdown()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     log.info("ended by %s", signal.Signals(received).name)
     return INTERRUPTED if received == signal.SIGINT else FINE
 

@@ -183,17 +183,21 @@ def _serve(arguments: argparse.Namespace) -> int:
     logging.basicConfig(
         level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
+    settings = settings_from(arguments)
     stop = threading.Event()
     received: list[int] = []
     # Waited for, not handled: a handler that interrupts the event's own code would wait for itself. Blocked before any
     # other thread is there, so that every thread inherits it.
     signals = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 
     def listen() -> None:
         received.append(signal.sigwait(signals))
         stop.set()
 
     threading.Thread(target=listen, name="signals", daemon=True).start()
-    app.serve(settings_from(arguments), stop)
+    try:
+        app.serve(settings, stop)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return 130 if received[:1] == [signal.SIGINT] else 0

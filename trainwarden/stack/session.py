@@ -272,6 +272,8 @@ class Session:
         def on_signal(_number: int, _frame: FrameType | None) -> None:
             self.interrupt()
 
+        # Whoever started us may have blocked them, and what we start would inherit that.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
         before = {number: signal.signal(number, on_signal) for number in _INTERRUPTS}
         try:
             yield
