@@ -10,11 +10,15 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from trainwarden.record.files import Checkpoint, Metadata, read_metadata
-from trainwarden.record.folder import CHECKPOINTED, METADATA, PROGRESS, RANKS, write_json
+from trainwarden.record.folder import CHECKPOINTED, ERRORS, EVENTS, METADATA, PROGRESS, RANKS, write_json
+from trainwarden.record.lines import encode_line
 from trainwarden.record.sentinels import attempt_number, record_completion, record_failure
+from trainwarden.training.copies import Copy
 from trainwarden.training.endings import Ending, settle
+from trainwarden.training.journal import Journal
 from trainwarden.training.loop import Loop
 from trainwarden.training.measurement import Measurer
+from trainwarden.training.requests import Caught, Note
 from trainwarden.training.subject import State, Subject
 from trainwarden.training.throughput import Throughput
 
@@ -36,7 +40,8 @@ class Recorder:
     that they use for that are safe even in a signal handler that interrupts another use of them.
     """
 
-    def __init__(self, subject: Subject, loop: Loop) -> None:
+    def __init__(self, subject: Subject, loop: Loop, copy: Copy | None = None) -> None:
+        self._copy = copy
         self._subject = subject
         self._loop = loop
         self._requests: SimpleQueue[Ending | Checkpoint | None] = SimpleQueue()
@@ -57,6 +62,9 @@ class Recorder:
         self._progress_time = self._beat_time = _NEVER
         self._checkpoint_is_new = False
         self._superseded = False
+        self._events = Journal(subject.folder / EVENTS)
+        mine = ERRORS if subject.beginning else f"{RANKS}/{subject.rank}.{ERRORS}"
+        self._errors = Journal(subject.folder / mine)
         self.write_errors = 0
 
     def open(self) -> None:
@@ -84,6 +92,15 @@ class Recorder:
     def add_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Have a checkpoint recorded; its size need not be known."""
         self._requests.put(checkpoint)
+
+    def note(self, note: Note) -> None:
+        """Have a line written to `events.jsonl`; nothing but for rank 0. Touches memory only, and never raises."""
+        if self._subject.beginning is not None:
+            self._events.add(self._subject.event(note))
+
+    def caught(self, caught: Caught) -> None:
+        """Have a caught error written to this rank's journal of errors. Touches memory only, and never raises."""
+        self._errors.add(encode_line(self._subject.error(caught)))
 
     def finish(self, ending: Ending, timeout: float) -> bool:
         """Have the last word written; False if that took longer than `timeout` seconds, or cannot happen any more."""
@@ -137,6 +154,8 @@ class Recorder:
         return State(phase, since, ended.status, ended.reason, self._end_time, self._loop.first_step)
 
     def _write_what_is_due(self) -> None:
+        self._events.flush()
+        self._errors.flush()
         now = time.monotonic()
         if self._state() != self._written_state or now - self._beat_time >= LIVENESS_SECONDS:
             self._write_beat()

@@ -1,6 +1,7 @@
 """Whose record a process writes, and what its documents look like."""
 
 import os
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,12 @@ from typing import Any
 from trainwarden.identity import AttemptKey, host_name
 from trainwarden.record.clock import to_iso
 from trainwarden.record.files import Attempt, Checkpoint
+from trainwarden.record.lines import encode_line
 from trainwarden.record.sentinels import MAX_MESSAGE, shorten
 from trainwarden.record.thresholds import Thresholds
 from trainwarden.training.attempt import Beginning
 from trainwarden.training.loop import LoopView, finite
+from trainwarden.training.requests import Caught, Note
 from trainwarden.training.throughput import Rates
 
 VERSION = 1
@@ -108,6 +111,28 @@ class Subject:
             "checkpoints": [_checkpoint(one) for one in checkpoints] or None,
         }
 
+    def event(self, note: Note) -> bytes:
+        """A line of `events.jsonl`."""
+        return encode_line({"timestamp": to_iso(note.time), "event_type": note.event, "data": note.data})
+
+    def error(self, caught: Caught) -> dict[str, Any]:
+        """What a line of `errors.jsonl` says."""
+        return {
+            "timestamp": to_iso(caught.time),
+            "exception_type": caught.exception_type,
+            "error_message": caught.message,
+            "severity": caught.severity,
+            "category": caught.category,
+            "error_type": caught.error_type,
+            "failure": caught.failure,
+            "traceback": caught.traceback,
+            "context": caught.context,
+            "script": script_name(),
+            "rank": self.rank,
+            "attempt": self.beginning.this.attempt if self.beginning else None,
+            "attempt_key": str(self.key),
+        }
+
     def rank_beat(self, state: State, step: int | None, now: float) -> dict[str, Any]:
         """The document of `ranks/<rank>.json`."""
         return {
@@ -120,6 +145,13 @@ class Subject:
             "pid": os.getpid(),
             "attempt_key": str(self.key),
         }
+
+
+def script_name() -> str | None:
+    """The name of the program that runs, without its folder; None where there is none, as in a console."""
+    # An interpreter that is embedded in another program need not have any.
+    name = Path(sys.argv[0]).name if getattr(sys, "argv", None) else ""
+    return name if name and name != "-c" else None
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
