@@ -16,22 +16,22 @@ _MESSAGES = tuple((slug, re.compile("|".join(phrases), re.IGNORECASE)) for slug,
 
 _TYPE_NAMES = {
     "OutOfMemoryError": "cuda_oom",
-    "DistBackendError": "nccl_error",
+    "DistBackendError": "nccl_system",
     "DistNetworkError": "rendezvous",
     "DistStoreError": "store_timeout",
     "RendezvousConnectionError": "rendezvous",
     "RendezvousTimeoutError": "rendezvous",
-    "CheckpointingException": "checkpoint_corrupt",
-    "SafetensorError": "checkpoint_corrupt",
-    "BadZipFile": "checkpoint_corrupt",
-    "UnpicklingError": "checkpoint_corrupt",
+    "CheckpointingException": "ckpt_corrupt",
+    "SafetensorError": "ckpt_corrupt",
+    "BadZipFile": "ckpt_corrupt",
+    "UnpicklingError": "ckpt_corrupt",
     "GatedRepoError": "hub_auth",
 }
 
 # The order matters: a subclass stands before its base.
 _TYPES: tuple[tuple[type[BaseException], str], ...] = (
     (MemoryError, "host_oom"),
-    (FloatingPointError, "numerical_instability"),
+    (FloatingPointError, "numeric"),
     (TimeoutError, "peer_timeout"),
     (ConnectionError, "peer_reset"),
     (EOFError, "peer_reset"),
@@ -41,8 +41,8 @@ _TYPES: tuple[tuple[type[BaseException], str], ...] = (
 
 _ERRNOS = {
     errno.ENOMEM: "host_oom",
-    errno.ENOSPC: "storage_full",
-    errno.EDQUOT: "storage_full",
+    errno.ENOSPC: "storage_quota",
+    errno.EDQUOT: "storage_quota",
     errno.EIO: "storage_io",
     errno.ESTALE: "storage_io",
     errno.ESHUTDOWN: "storage_io",
@@ -121,7 +121,7 @@ def _slug_of(exc: BaseException) -> str | None:
     if isinstance(exc, OSError) and exc.errno in _ERRNOS:
         slug = _ERRNOS[exc.errno]
         is_checkpoint = slug == "storage_missing" and _CHECKPOINT_PATH.search(str(exc.filename or ""))
-        return "checkpoint_missing" if is_checkpoint else slug
+        return "ckpt_missing" if is_checkpoint else slug
     if slug := _slug_of_message(text):
         return slug
     names = {base.__name__ for base in type(exc).__mro__}

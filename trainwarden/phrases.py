@@ -36,14 +36,14 @@ PHRASES: tuple[tuple[str, tuple[str, ...]], ...] = (
         r"unspecified launch failure",
         r"hipErrorLaunchFailure",
     )),
-    ("driver", (
+    ("driver_setup", (
         r"driver/library version mismatch",
         r"CUDA driver version is insufficient",
         r"Found no NVIDIA driver",
         r"no CUDA-capable device",
         r"No CUDA GPUs are available",
     )),
-    ("nccl_timeout", (
+    ("nccl_watchdog_timeout", (
         r"Watchdog caught collective operation timeout",
         r"watchdog got stuck",
         r"Heartbeat monitor timed out",
@@ -57,7 +57,7 @@ PHRASES: tuple[tuple[str, tuple[str, ...]], ...] = (
         r"Mismatched NCCL version",
         r"NCCL.{0,200}invalid usage",
     )),
-    ("nccl_error", (
+    ("nccl_system", (
         r"\bncclSystemError",
         r"\bncclInternalError",
         r"\bncclUnhandledCudaError",
@@ -87,18 +87,18 @@ PHRASES: tuple[tuple[str, tuple[str, ...]], ...] = (
         r"peer .{0,40}(closed|gone|went away)",
     )),
     ("peer_timeout", (r"(connection|socket|peer|recv|send).{0,60}timed out",)),
-    ("checkpoint_mismatch", (
+    ("ckpt_mismatch", (
         r"size mismatch for",
         r"Global shape mismatch",
         r"(missing|unexpected) key\(?s?\)?.{0,40}(state_dict|shard)",
         r"Saved FP8 metadata does not match",
     )),
-    ("checkpoint_save_failed", (
+    ("ckpt_save_failure", (
         r"PytorchStreamWriter failed",
         r"(saving|writing) (the )?checkpoint.{0,40}failed",
         r"failed to (save|write) .{0,40}checkpoint",
     )),
-    ("checkpoint_corrupt", (
+    ("ckpt_corrupt", (
         r"PytorchStreamReader failed",
         r"failed reading zip archive",
         r"not a zip file",
@@ -107,7 +107,7 @@ PHRASES: tuple[tuple[str, tuple[str, ...]], ...] = (
         r"MetadataIncompleteBuffer",
         r"checkpoint.{0,80}(corrupt|damaged|truncated|incomplete)",
     )),
-    ("storage_full", (
+    ("storage_quota", (
         r"no space left on device",
         r"disk quota exceeded",
     )),
@@ -120,7 +120,7 @@ PHRASES: tuple[tuple[str, tuple[str, ...]], ...] = (
         r"mmap length is greater than file size",
         r"cannot reshape array of size",
     )),
-    ("numerical_instability", (
+    ("numeric", (
         r"\b(loss|grad\w*|norm)\b.{0,60}\b(nan(?! iterations)|inf|infinite|infinity|non-?finite|not finite)\b",
         r"(nan|inf|non-?finite)( value)?s? (in|for|found in) .{0,40}(loss|grad)",
         r"loss scale already at minimum",

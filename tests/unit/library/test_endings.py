@@ -55,7 +55,7 @@ def test_an_exception_is_a_failure_with_its_message_trace_and_hint(script: Scrip
     assert record.metadata.reason == "loss is NaN at step 3"
     error = record.error
     assert (error.message, error.exception_type) == ("loss is NaN at step 3", "FloatingPointError")
-    assert (error.error_type, error.failure, error.rank) == ("numerical_instability", "numerical_instability", 0)
+    assert (error.error_type, error.failure, error.rank) == ("numerical_instability", "numeric", 0)
     assert "Traceback" in error.traceback
     assert "learning rate" in error.hint
     assert error.attempt_key == record.metadata.attempt_key

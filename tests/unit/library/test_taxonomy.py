@@ -61,6 +61,16 @@ def test_an_entry_uses_the_known_words_and_says_what_to_do(slug: str) -> None:
     assert not (entry.retryable and entry.action == "stop")
 
 
+def test_every_label_by_which_logs_are_sorted_has_an_entry() -> None:
+    assert {entry.error_type for entry in FAILURES.values()} == LABELS
+
+
+def test_what_may_be_repeated_in_the_process_may_be_repeated_as_a_job_too() -> None:
+    assert all(entry.retryable for entry in FAILURES.values() if entry.retryable_in_process)
+    assert not FAILURES["cuda_illegal_access"].retryable_in_process
+    assert FAILURES["cuda_illegal_access"].retryable
+
+
 def test_every_phrase_belongs_to_an_entry() -> None:
     assert {slug for slug, _ in PHRASES} <= set(FAILURES)
 
@@ -102,9 +112,9 @@ def _handled(outer: BaseException, inner: BaseException) -> Callable[[], object]
 
 CASES: dict[str, tuple[Callable[[], object], str]] = {
     "numpy without memory": (lambda: np.ones(10**15), "host_oom"),
-    "a truncated pickle": (lambda: pickle.load(io.BytesIO()), "checkpoint_corrupt"),
-    "a file that is no zip": (lambda: zipfile.ZipFile(io.BytesIO(b"not a zip")).close(), "checkpoint_corrupt"),
-    "a missing checkpoint": (lambda: open("/nowhere/iter_0000100/x.pt"), "checkpoint_missing"),  # noqa: PTH123, SIM115
+    "a truncated pickle": (lambda: pickle.load(io.BytesIO()), "ckpt_corrupt"),
+    "a file that is no zip": (lambda: zipfile.ZipFile(io.BytesIO(b"not a zip")).close(), "ckpt_corrupt"),
+    "a missing checkpoint": (lambda: open("/nowhere/iter_0000100/x.pt"), "ckpt_missing"),  # noqa: PTH123, SIM115
     "another missing file": (lambda: open("/nowhere/x.txt"), "storage_missing"),  # noqa: PTH123, SIM115
     "undecodable data": (b"\xff".decode, "data_corrupt"),
     "a missing package": (lambda: __import__("no_such_package"), "config_error"),
@@ -114,23 +124,23 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "a silent peer": (_error(TimeoutError("timed out")), "peer_timeout"),
     "a rendezvous": (_error(TimeoutError("rendezvous at 10.0.0.1:1: ranks [1] did not come")), "rendezvous"),
     "a port in use": (_error(OSError(98, "Address already in use")), "rendezvous"),
-    "a full disk": (_error(OSError(28, "No space left on device")), "storage_full"),
-    "a quota": (_error(OSError(122, "Disk quota exceeded")), "storage_full"),
+    "a full disk": (_error(OSError(28, "No space left on device")), "storage_quota"),
+    "a quota": (_error(OSError(122, "Disk quota exceeded")), "storage_quota"),
     "a read-only disk": (_error(OSError(30, "Read-only file system")), "storage_permission"),
-    "a NaN by type": (_error(FloatingPointError("at step 3")), "numerical_instability"),
-    "a NaN by message": (_error(ValueError("loss is NaN at step 3")), "numerical_instability"),
+    "a NaN by type": (_error(FloatingPointError("at step 3")), "numeric"),
+    "a NaN by message": (_error(ValueError("loss is NaN at step 3")), "numeric"),
     "torch without GPU memory": (_error(RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")), "cuda_oom"),
     "a bad kernel": (
         _error(RuntimeError("CUDA error: an illegal memory access was encountered")),
         "cuda_illegal_access",
     ),
     "a device assert": (_error(RuntimeError("CUDA error: device-side assert triggered")), "device_assert"),
-    "NCCL": (_error(RuntimeError("NCCL error in: x.cpp:1, unhandled system error")), "nccl_error"),
+    "NCCL": (_error(RuntimeError("NCCL error in: x.cpp:1, unhandled system error")), "nccl_system"),
     "a collective's watchdog": (
         _error(RuntimeError("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)")),
-        "nccl_timeout",
+        "nccl_watchdog_timeout",
     ),
-    "another model": (_error(RuntimeError("size mismatch for h.0.weight")), "checkpoint_mismatch"),
+    "another model": (_error(RuntimeError("size mismatch for h.0.weight")), "ckpt_mismatch"),
     "the script itself": (_error(KeyError("lr")), "user_exception"),
     "a known cause": (_chained(RuntimeError("step failed"), MemoryError()), "host_oom"),
     "a known context": (_handled(RuntimeError("step failed"), ConnectionResetError()), "peer_reset"),
@@ -164,7 +174,7 @@ def test_an_exception_that_cannot_be_printed_is_still_classified() -> None:
 
 
 def test_out_of_memory_and_nan_say_what_to_change_and_are_not_retried() -> None:
-    memory, nan = FAILURES["host_oom"], FAILURES["numerical_instability"]
+    memory, nan = FAILURES["host_oom"], FAILURES["numeric"]
     assert "batch size" in memory.hint
     assert "learning rate" in nan.hint
     assert not memory.retryable

@@ -35,14 +35,14 @@ def record(attempt: int, key: str, started: float, instance: str = "a:9745") -> 
 
 
 def test_a_run_is_read_with_the_failure_of_its_present_attempt() -> None:
-    failure = {"error_type": "nccl", "failure": "nccl_error", "subsystem": "distributed"}
+    failure = {"error_type": "nccl", "failure": "nccl_system", "subsystem": "distributed"}
     old = {**failure, "error_type": "oom"}
     result = [
         *record(2, "slurm:17:1", 100),
         sample("training_failure_info", 1, "b:1", attempt="1", **old),
         sample("training_failure_info", 1, attempt="2", **failure),
     ]
-    assert read_run("r", result) == Run("r", 2, "slurm:17:1", "running", 7, 9, 100, "nccl", "distributed", "nccl_error")
+    assert read_run("r", result) == Run("r", 2, "slurm:17:1", "running", 7, 9, 100, "nccl", "distributed", "nccl_system")
 
 
 def test_a_failure_of_an_older_attempt_is_not_this_one() -> None:
