@@ -10,7 +10,7 @@ COMPAT_SUITE ?= sid
 BIN := .venv/bin
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo test test-fast test-compat lint format docs lock clean
+.PHONY: help setup demo test test-fast test-compat bench lint format docs lock clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ test-compat: .venv/ready ## Repeat rule, route and end-to-end tests with the new
 	$(BIN)/python -m trainwarden.stack.binaries --suite $(COMPAT_SUITE)
 	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest $(PYTEST_ARGS) \
 	  tests/rules tests/alertmanager tests/integration/rules tests/e2e/test_demo.py
+
+bench: .venv/ready ## Measure what the library costs, and write it into docs/benchmarks.md
+	$(BIN)/python -m benchmarks --write docs/benchmarks.md
 
 lint: .venv/ready ## Check style and types
 	$(BIN)/ruff check .

@@ -1,0 +1,1 @@
+"""What the library costs, measured: `make bench`, or `python -m benchmarks [NAME...]`."""
