@@ -94,7 +94,8 @@ def current_attempt_key(environ: Mapping[str, str] = os.environ) -> AttemptKey:
 
 def rank(environ: Mapping[str, str] = os.environ) -> int:
     """This process's rank; 0 where no launcher says."""
-    return _first_number(environ, "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK") or 0
+    # Launchers that say the local rank alone, as Lightning's own does, start one node each.
+    return _first_number(environ, "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "LOCAL_RANK") or 0
 
 
 def world_size(environ: Mapping[str, str] = os.environ) -> int | None:

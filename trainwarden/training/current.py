@@ -84,6 +84,11 @@ def run(
     return made
 
 
+def run_in_progress() -> Run | None:
+    """The run that the module's functions speak for."""
+    return _current
+
+
 def step(step: int, **values: Any) -> None:
     """`Run.step` of the run in progress; nothing where there is none."""
     if _current is not None:

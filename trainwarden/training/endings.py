@@ -181,6 +181,9 @@ class EndHooks:
             # It may save a checkpoint and leave in its own time; the end comes later, and remembers the signal.
             self._previous_signal(number, frame)
             return
+        if signal.getsignal(number) != self._on_signal:
+            # A handler that was put over ours calls it; how the process ends is for that one to say.
+            return
         self._on_end(of_signal(number))
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

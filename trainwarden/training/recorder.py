@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -88,6 +89,10 @@ class Recorder:
         if name != self._phase[0]:
             self._phase = (name, time.time())
             self._requests.put(None)
+
+    def expect(self, total_steps: int) -> None:
+        """Have another total recorded from now on."""
+        self._subject = replace(self._subject, total_steps=total_steps)
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Have a checkpoint recorded; its size need not be known."""

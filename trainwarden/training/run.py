@@ -127,6 +127,13 @@ class Run:
         except Exception:  # nothing ever raises into the loop
             logger.debug("step %r could not be recorded", step, exc_info=True)
 
+    def expect(self, total_steps: int) -> None:
+        """Say after which step the run is finished, where `run()` could not know."""
+        number = whole(total_steps)
+        if self._active and number is not None:
+            self._subject = replace(self._subject, total_steps=number)
+            self._recorder.expect(number)
+
     def phase(self, name: str) -> PhaseScope:
         """Say what the run does now: init, compile, train, eval, checkpoint, load, idle or done.
 

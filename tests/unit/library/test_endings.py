@@ -174,6 +174,21 @@ def test_the_handler_that_was_there_before_is_called_and_decides(script: Script)
     assert (record.state, record.metadata.reason, record.progress.step) == ("cancelled", "SIGTERM", 2)
 
 
+def test_a_handler_that_was_put_over_ours_decides_how_the_process_ends(script: Script) -> None:
+    done = script.run("""
+        import os, signal, trainwarden
+        with trainwarden.run("r", total_steps=9):
+            ours = signal.getsignal(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, lambda *seen: ours(*seen))
+            os.kill(os.getpid(), signal.SIGTERM)
+            trainwarden.step(2)
+            print("saved")
+    """)
+    assert (done.returncode, done.stdout) == (0, "saved\n")
+    record = read_snapshot(script.folder)
+    assert (record.state, record.metadata.reason, record.progress.step) == ("cancelled", "SIGTERM", 2)
+
+
 def test_an_exit_that_somebody_caught_is_no_end(script: Script) -> None:
     done = script.run("""
         import sys, trainwarden

@@ -72,3 +72,8 @@ def test_an_unusable_key_from_a_launcher_names_its_variable() -> None:
 def test_the_rank_comes_from_torchrun_before_srun() -> None:
     assert (rank({"RANK": "3", "SLURM_PROCID": "5"}), rank({"SLURM_PROCID": "5"}), rank({})) == (3, 5, 0)
     assert (world_size({"SLURM_NTASKS": "4"}), world_size({})) == (4, None)
+
+
+def test_the_local_rank_is_the_rank_where_a_launcher_says_no_more() -> None:
+    assert rank({"LOCAL_RANK": "1", "NODE_RANK": "0"}) == 1
+    assert rank({"LOCAL_RANK": "1", "RANK": "5"}) == 5

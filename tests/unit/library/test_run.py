@@ -68,6 +68,13 @@ def test_what_the_loop_says_is_in_the_record_while_it_runs_with_the_loops_own_ti
         assert said.step_time == said.last_updated
 
 
+def test_the_total_may_become_known_later(attempt: Starter, folder: Path) -> None:
+    with attempt() as run:
+        run.expect(9)
+        run.step(4)
+    assert (read_progress(folder).total_steps, read_metadata(folder).reason) == (9, "ended at step 4 of 9")
+
+
 def test_a_standing_loop_leaves_progress_alone_while_liveness_goes_on(
     attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
