@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwarden.record import thresholds
-from trainwarden.record.document import Document, Unreadable, read_document
+from trainwarden.record.document import Document, FileContent, Unreadable, parse, read_document
 from trainwarden.record.folder import CHECKPOINTED, METADATA, PROGRESS, RANKS
 from trainwarden.record.thresholds import Thresholds, known_phase
 
@@ -123,6 +123,18 @@ def read_metadata(folder: Path) -> Metadata | Unreadable | None:
 def read_progress(folder: Path) -> Progress | Unreadable | None:
     """The run's `progress.json`."""
     document = read_document(folder / PROGRESS)
+    return _progress(document) if isinstance(document, Document) else document
+
+
+def parse_metadata(content: FileContent, path: Path) -> Metadata | Unreadable:
+    """What a `metadata.json` says that came from elsewhere; `path` is where it belongs."""
+    document = parse(content, path)
+    return _metadata(document) if isinstance(document, Document) else document
+
+
+def parse_progress(content: FileContent, path: Path) -> Progress | Unreadable:
+    """What a `progress.json` or `checkpoint.json` says that came from elsewhere; `path` is where it belongs."""
+    document = parse(content, path)
     return _progress(document) if isinstance(document, Document) else document
 
 

@@ -175,10 +175,15 @@ def _lock_holder(folder: Path) -> Owner | None:
 
 def _fresh_stranger(folder: Path, key: AttemptKey | None, now: float) -> Owner | None:
     metadata = read_metadata(folder)
-    if not isinstance(metadata, Metadata) or metadata.status != "running":
-        return None
     # On this host the lock has already answered.
-    if metadata.host is None or metadata.host == host_name() or metadata.last_update is None:
+    if not isinstance(metadata, Metadata) or metadata.host == host_name():
+        return None
+    return fresh_stranger(metadata, key, now)
+
+
+def fresh_stranger(metadata: Metadata, key: AttemptKey | None, now: float) -> Owner | None:
+    """The live run of another job that a record speaks of by heartbeat alone; see `owner_of`."""
+    if metadata.status != "running" or metadata.host is None or metadata.last_update is None:
         return None
     if abs(now - metadata.last_update) > FRESH_SECONDS or metadata.attempt_key is None:
         return None

@@ -58,6 +58,11 @@ def read_sentinel(path: Path) -> Sentinel | Unreadable | None:
     content = read_file(path)
     if not isinstance(content, FileContent):
         return content
+    return parse_sentinel(content, path)
+
+
+def parse_sentinel(content: FileContent, path: Path) -> Sentinel:
+    """What a sentinel says that came from elsewhere; `path` is where it belongs."""
     document = parse(content, path)
     return _plain(content) if isinstance(document, Unreadable) else _structured(document)
 
