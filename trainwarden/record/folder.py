@@ -1,47 +1,35 @@
 """Where run records live, what their files are called, and how they are replaced."""
 
 import contextlib
-import itertools
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainwarden.identity import InvalidRunId, check_run_id, host_name
+from trainwarden.identity import InvalidRunId, check_run_id
+from trainwarden.record import place
+from trainwarden.record.place import METADATA, OWNER, PROGRESS, RANKS, WRAPPER, encode
 
-METADATA = "metadata.json"
-PROGRESS = "progress.json"
+__all__ = [
+    "CHECKPOINTED", "CHECKPOINTS", "COMPLETE", "ERROR", "ERRORS", "EVENTS", "LOG", "METADATA", "OWNER", "PROGRESS",
+    "RANKS", "RESTART", "SUMMARY", "WRAPPER", "encode", "replace_file", "run_folder", "run_folders", "runs_dir",
+    "write_json", "write_temporary",
+]  # fmt: skip
+
 CHECKPOINTED = "checkpoint.json"
-RANKS = "ranks"
 EVENTS = "events.jsonl"
 ERRORS = "errors.jsonl"
 SUMMARY = "summary.json"
 ERROR = "_error"
 COMPLETE = "_complete"
 RESTART = "_restart"
-OWNER = ".owner"
 LOG = "logs/training_log_latest.txt"
 CHECKPOINTS = "checkpoints"
-
-# What other monitors look up without asking whether it is there.
-NULLABLE = frozenset(("step", "total_steps", "loss", "learning_rate"))
-
-SHARED_RUNS = Path("/var/lib/trainwarden/runs")
-
-_serial = itertools.count()
 
 
 def runs_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder that holds one folder per run; it need not exist yet."""
-    if given := environ.get("TRAINWARDEN_RUNS_DIR"):
-        return Path(given).absolute()
-    if SHARED_RUNS.is_dir() and os.access(SHARED_RUNS, os.W_OK | os.X_OK):
-        return SHARED_RUNS
-    state = environ.get("XDG_STATE_HOME", "")
-    # The base directory specification has relative paths ignored.
-    home = Path(state) if state.startswith("/") else Path(environ.get("HOME") or "~").expanduser() / ".local/state"
-    return home / "trainwarden" / "runs"
+    return Path(place.runs_place(environ))
 
 
 def run_folder(run_id: str, runs: Path | None = None) -> Path:
@@ -64,30 +52,13 @@ def run_folders(runs: Path) -> Iterator[Path]:
             yield runs / check_run_id(name)
 
 
-def temporary_beside(path: Path) -> Path:
-    """A name in the same folder that no other writer, on this host or another, uses at the same time."""
-    return path.with_name(f".{path.name}.{host_name()}.{os.getpid()}.{next(_serial)}.tmp")
-
-
 def write_temporary(path: Path, content: bytes, *, durable: bool) -> Path:
-    """Write `content` beside `path`, ready to be renamed or linked to it; readable by whom the umask allows.
+    """Write `content` beside `path`, ready to be renamed or linked to it; see `place.write_temporary`.
 
     Raises:
         OSError: it could not be written; nothing is left behind.
     """
-    temporary = temporary_beside(path)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123  # a descriptor has no path
-            file.write(content)
-            if durable:
-                file.flush()
-                os.fsync(descriptor)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-    return temporary
+    return Path(place.write_temporary(str(path), content, durable=durable))
 
 
 def replace_file(path: Path, content: bytes, *, durable: bool = False) -> None:
@@ -96,23 +67,7 @@ def replace_file(path: Path, content: bytes, *, durable: bool = False) -> None:
     Raises:
         OSError: it could not be written; `path` is as before.
     """
-    temporary = write_temporary(path, content, durable=durable)
-    try:
-        temporary.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-
-
-def encode(document: Mapping[str, Any]) -> bytes:
-    """The document as the record's files hold it: strict JSON in ASCII. None is left out, or null if in `NULLABLE`.
-
-    Raises:
-        ValueError, TypeError: a value has no JSON form.
-    """
-    known = {key: value for key, value in document.items() if value is not None or key in NULLABLE}
-    return json.dumps(known, allow_nan=False).encode("ascii") + b"\n"
+    place.replace(str(path), content, durable=durable)
 
 
 def write_json(path: Path, document: Mapping[str, Any], *, durable: bool = False) -> None:
