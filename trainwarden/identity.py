@@ -5,6 +5,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from trainwarden.environment import in_kubernetes, indexed_job, pod, ray_submission_id, ray_worker_job
+
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SCHEDULER = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
@@ -81,26 +83,65 @@ def current_attempt_key(environ: Mapping[str, str] = os.environ) -> AttemptKey:
             return AttemptKey.parse(given)
         except InvalidAttemptKey as error:
             raise InvalidAttemptKey(f"TRAINWARDEN_ATTEMPT_KEY: {error}") from error
+    if submission := ray_submission_id(environ):
+        return AttemptKey("ray", _as_job_id(submission), 0)
     if job_id := environ.get("SLURM_JOB_ID"):
         restarts = environ.get("SLURM_RESTART_COUNT") or "0"
         try:
             return AttemptKey.parse(f"slurm:{job_id}:{restarts}")
         except InvalidAttemptKey as error:
             raise InvalidAttemptKey(f"SLURM_JOB_ID and SLURM_RESTART_COUNT: {error}") from error
+    return _key_without_scheduler(environ)
+
+
+def _key_without_scheduler(environ: Mapping[str, str]) -> AttemptKey:
+    if ray_job := ray_worker_job(environ):
+        return AttemptKey("ray", _as_job_id(ray_job), 0)
+    size = world_size(environ) or 1
+    on_many_hosts = size > (_first_number(environ, "LOCAL_WORLD_SIZE") or size)
+    # What ranks on different hosts have in common tells one start from the next only if it is new at each.
+    if (job := indexed_job(environ)) and (on_many_hosts or _is_numbered_rank(environ)):
+        return AttemptKey("kubernetes", _as_job_id(job), 0)
+    rendezvous = environ.get("TORCHELASTIC_RUN_ID", "none")
+    if on_many_hosts and rendezvous != "none":
+        return AttemptKey("torchrun", _as_job_id(rendezvous), 0)
     # Ranks that one launcher started share their parent, and nothing else that names the start.
-    pid = os.getppid() if (world_size(environ) or 1) > 1 else os.getpid()
-    return AttemptKey("local", f"{pid}-{process_start_ticks(pid) or 0}", 0)
+    pid = os.getppid() if size > 1 else os.getpid()
+    ticks = process_start_ticks(pid) or 0
+    if in_kubernetes(environ) and (name := pod(environ)):
+        return AttemptKey("kubernetes", _as_job_id(name), ticks // os.sysconf("SC_CLK_TCK") % 2**31)
+    return AttemptKey("local", f"{pid}-{ticks}", 0)
+
+
+def _as_job_id(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._+-]", "-", text).lstrip("._+-")[:128] or "unnamed"
 
 
 def rank(environ: Mapping[str, str] = os.environ) -> int:
     """This process's rank; 0 where no launcher says."""
+    told = _first_number(environ, "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+    if told is None and _is_numbered_rank(environ):
+        index = _first_number(environ, "JOB_COMPLETION_INDEX") or 0
+        return index * (_first_number(environ, "LOCAL_WORLD_SIZE") or 1) + (local_rank(environ) or 0)
     # Launchers that say the local rank alone, as Lightning's own does, start one node each.
-    return _first_number(environ, "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "LOCAL_RANK") or 0
+    return _first_number(environ, "LOCAL_RANK") or 0 if told is None else told
+
+
+def local_rank(environ: Mapping[str, str] = os.environ) -> int | None:
+    """This process's rank among those of its host; None where no launcher says."""
+    return _first_number(environ, "LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 
 
 def world_size(environ: Mapping[str, str] = os.environ) -> int | None:
     """How many ranks the attempt has; None where no launcher says."""
     return _first_number(environ, "WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+
+
+def _is_numbered_rank(environ: Mapping[str, str]) -> bool:
+    # The pods of an Indexed Job are the ranks of one training only if they are told where to meet; else each may have
+    # a training of its own.
+    meets = environ.keys() & {"MASTER_ADDR", "WORLD_SIZE", "JAX_COORDINATOR_ADDRESS"}
+    return in_kubernetes(environ) and bool(environ.get("JOB_COMPLETION_INDEX")) and bool(meets)
 
 
 def host_name() -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwarden import identity
+from trainwarden.environment import read_environment
 from trainwarden.identity import InvalidAttemptKey, InvalidRunId
 from trainwarden.record.folder import run_folder, runs_dir
 from trainwarden.record.ownership import RunRefused, claim
@@ -78,6 +79,7 @@ def run(
             model=_text(model),
             method=_text(method),
             thresholds=limits,
+            environment=read_environment(),
         )
     )
     _current = made

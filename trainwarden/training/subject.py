@@ -2,14 +2,14 @@
 
 import os
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from trainwarden.identity import AttemptKey, host_name
 from trainwarden.record.clock import to_iso
 from trainwarden.record.files import Attempt, Checkpoint
-from trainwarden.record.lines import encode_line
 from trainwarden.record.sentinels import MAX_MESSAGE, shorten
 from trainwarden.record.thresholds import Thresholds
 from trainwarden.training.attempt import Beginning
@@ -48,6 +48,7 @@ class Subject:
     model: str | None
     method: str | None
     thresholds: Thresholds
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def metadata(self, beginning: Beginning, state: State, now: float, write_errors: int) -> dict[str, Any]:
         """The document of `metadata.json`."""
@@ -59,7 +60,7 @@ class Subject:
             "status": state.status,
             "phase": state.phase,
             "last_update": to_iso(now),
-            "instance_id": host_name(),
+            "instance_id": self.environment.get("ec2_instance_id") or host_name(),
             "version": VERSION,
             "attempt": this.attempt,
             "attempt_key": str(self.key),
@@ -77,6 +78,7 @@ class Subject:
             "world_size": self.world_size,
             "host": host_name(),
             "pid": os.getpid(),
+            "environment": self.environment or None,
             "write_errors": write_errors or None,
             "thresholds": self.thresholds.as_json(),
         }
@@ -111,12 +113,12 @@ class Subject:
             "checkpoints": [_checkpoint(one) for one in checkpoints] or None,
         }
 
-    def event(self, note: Note) -> bytes:
+    def event(self, note: Note) -> dict[str, Any]:
         """A line of `events.jsonl`."""
-        return encode_line({"timestamp": to_iso(note.time), "event_type": note.event, "data": note.data})
+        return {"timestamp": to_iso(note.time), "event_type": note.event, "data": note.data}
 
     def error(self, caught: Caught) -> dict[str, Any]:
-        """What a line of `errors.jsonl` says."""
+        """A line of `errors.jsonl`."""
         return {
             "timestamp": to_iso(caught.time),
             "exception_type": caught.exception_type,

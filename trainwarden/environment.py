@@ -1,0 +1,159 @@
+"""What the surroundings of a process say of its job: environment variables and local files, never the network.
+
+Only variables that are named here are looked at. What holds a secret is none of them.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+MAX_TEXT = 200
+
+_DMI = "sys/devices/virtual/dmi/id"
+_NAMESPACE = "var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+_SLURM = {
+    "SLURM_JOB_ID": "slurm_job_id",
+    "SLURM_JOB_NAME": "slurm_job_name",
+    "SLURM_JOB_USER": "slurm_job_user",
+    "SLURM_JOB_ACCOUNT": "slurm_job_account",
+    "SLURM_JOB_PARTITION": "slurm_job_partition",
+    "SLURM_JOB_QOS": "slurm_job_qos",
+    "SLURM_JOB_NODELIST": "slurm_job_nodelist",
+    "SLURM_JOB_NUM_NODES": "slurm_job_num_nodes",
+    "SLURM_JOB_START_TIME": "slurm_job_start_time",
+    "SLURM_JOB_END_TIME": "slurm_job_end_time",
+    "SLURM_ARRAY_JOB_ID": "slurm_array_job_id",
+    "SLURM_ARRAY_TASK_ID": "slurm_array_task_id",
+    "SLURM_RESTART_COUNT": "slurm_restart_count",
+    "SLURM_CLUSTER_NAME": "slurm_cluster_name",
+    "SLURM_STEP_ID": "slurm_step_id",
+    "SLURMD_NODENAME": "slurm_node",
+}
+_RAY = {"RAY_CLUSTER_NAME": "ray_cluster_name"}
+_TORCHRUN = {
+    "TORCHELASTIC_RUN_ID": "torchrun_run_id",
+    "TORCHELASTIC_RESTART_COUNT": "torchrun_restart_count",
+    "TORCHELASTIC_MAX_RESTARTS": "torchrun_max_restarts",
+}
+_KUBERNETES = {
+    "NODE_NAME": "kubernetes_node",
+    "JOB_COMPLETION_INDEX": "kubernetes_job_completion_index",
+}
+_MODAL = {
+    "MODAL_TASK_ID": "modal_task_id",
+    "MODAL_ENVIRONMENT": "modal_environment",
+    "MODAL_CLOUD_PROVIDER": "modal_cloud_provider",
+    "MODAL_REGION": "modal_region",
+    "MODAL_IMAGE_ID": "modal_image_id",
+}
+
+
+def read_environment(environ: Mapping[str, str] = os.environ, root: str = "/") -> dict[str, str]:
+    """What is known of the job, `{name: text}`: texts of at most 200 characters, empty where nothing is said.
+
+    Args:
+        environ: the variables.
+        root: where the file system begins.
+    """
+    known = _named(environ, _SLURM if "SLURM_JOB_ID" in environ else {})
+    known |= _named(environ, _RAY)
+    known |= {"ray_submission_id": ray_submission_id(environ) or ""}
+    known |= _named(environ, _TORCHRUN if "TORCHELASTIC_RUN_ID" in environ else {})
+    if in_kubernetes(environ):
+        known |= _named(environ, _KUBERNETES)
+        known["kubernetes_pod"] = pod(environ) or ""
+        known["kubernetes_job"] = indexed_job(environ) or ""
+        known["kubernetes_namespace"] = environ.get("POD_NAMESPACE") or _line(root, _NAMESPACE)
+    known |= _named(environ, _MODAL if "MODAL_TASK_ID" in environ else {})
+    instance = ec2_instance_id(root)
+    if instance:
+        known |= {"ec2_instance_id": instance, "ec2_instance_type": _line(root, _DMI, "product_name")}
+    return {name: _short(text) for name, text in known.items() if text}
+
+
+def ec2_instance_id(root: str = "/") -> str | None:
+    """The id of the EC2 instance; None elsewhere, and on the older instances whose hypervisor does not say."""
+    if "Amazon" not in _line(root, _DMI, "sys_vendor"):
+        return None
+    tag = _line(root, _DMI, "board_asset_tag")
+    return tag if tag.startswith("i-") else None
+
+
+def in_kubernetes(environ: Mapping[str, str]) -> bool:
+    """Whether the process runs in a pod."""
+    return bool(environ.get("KUBERNETES_SERVICE_HOST"))
+
+
+def pod(environ: Mapping[str, str]) -> str | None:
+    """The pod's name; its host name where the manifest does not hand the name down."""
+    return environ.get("POD_NAME") or environ.get("HOSTNAME") or None
+
+
+def indexed_job(environ: Mapping[str, str]) -> str | None:
+    """The name of the Kubernetes Job whose pods are numbered, as their host names tell it; None elsewhere."""
+    index, host = environ.get("JOB_COMPLETION_INDEX", ""), environ.get("HOSTNAME", "")
+    job, dash, last = host.rpartition("-")
+    return job if in_kubernetes(environ) and dash and index and last == index else None
+
+
+def ray_submission_id(environ: Mapping[str, str]) -> str | None:
+    """The id under which this process's job was submitted to Ray: a driver is told, a worker's Ray knows it."""
+    if given := environ.get("RAY_JOB_SUBMISSION_ID"):
+        return given
+    metadata = _ray_job_metadata(environ)
+    found = metadata.get("job_submission_id") if isinstance(metadata, Mapping) else None
+    return found if isinstance(found, str) and found else None
+
+
+def ray_worker_job(environ: Mapping[str, str]) -> str | None:
+    """What names the job of a Ray worker that nobody submitted: its number in the cluster and its namespace."""
+    context = _ray_context(environ)
+    try:
+        # A worker that was started ahead of its job has no job in its variables.
+        return f"{context.get_job_id()}-{context.namespace}" if context else None
+    except Exception:  # noqa: BLE001  # whatever a library of the user's does
+        return None
+
+
+def _ray_job_metadata(environ: Mapping[str, str]) -> Any:
+    if document := environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR"):
+        import json  # noqa: PLC0415  # only a driver of Ray needs it
+
+        try:
+            # Beside it the document holds the job's own variables: those are none of ours.
+            return json.loads(document).get("metadata")
+        except (ValueError, AttributeError, RecursionError):
+            return None
+    context = _ray_context(environ)
+    try:
+        return dict(context.worker.core_worker.get_job_config().metadata) if context else None
+    except Exception:  # noqa: BLE001  # as above
+        return None
+
+
+def _ray_context(environ: Mapping[str, str]) -> Any:
+    """The runtime context of a worker of Ray, from its memory; nothing is imported for it."""
+    ray = sys.modules.get("ray") if "RAY_RAYLET_PID" in environ else None
+    try:
+        return ray.get_runtime_context() if ray else None
+    except Exception:  # noqa: BLE001  # as above
+        return None
+
+
+def _named(environ: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    return {name: environ.get(variable, "") for variable, name in names.items()}
+
+
+def _line(*path: str) -> str:
+    try:
+        with open(os.path.join(*path), "rb") as file:  # noqa: PTH118, PTH123  # pathlib is not needed here, and slow to import
+            return file.readline(4 * MAX_TEXT).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def _short(text: str) -> str:
+    printable = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return printable if len(printable) <= MAX_TEXT else printable[: MAX_TEXT - 1] + "…"
