@@ -15,6 +15,8 @@ CONNECT_SECONDS = 3.0
 READ_SECONDS = 5.0
 
 _NOT_THERE = frozenset(("NoSuchKey", "404", "NotFound"))
+_LATER_STATUS = (408, 409, 425, 429)
+_LATER = frozenset(("RequestTimeout", "RequestTimeTooSkewed", "ExpiredToken", "Throttling", "SlowDown"))
 _CODE = re.compile(r"[A-Za-z0-9._-]{1,80}")
 
 _Result = TypeVar("_Result")
@@ -25,10 +27,14 @@ class MissingBoto3(Exception):
 
 
 class S3Error(Exception):
-    """S3 did not do what it was asked. `code` is its error code, or the kind of trouble on the way; never a secret."""
+    """S3 did not do what it was asked. `code` is its error code, or the kind of trouble on the way; never a secret.
 
-    def __init__(self, code: str, location: Location, name: str = "") -> None:
+    `refused`: it understood, and will say the same again; else it may work later.
+    """
+
+    def __init__(self, code: str, location: Location, name: str = "", *, refused: bool = False) -> None:
         self.code = code
+        self.refused = refused
         super().__init__(f"{location}{name and '/' + name}: {code}")
 
 
@@ -186,9 +192,9 @@ class Bucket:
             conditional=bool(condition),
         )
 
-    def connect(self) -> None:
-        """Find credentials, region and endpoint, which may take seconds; no request is made."""
-        self._ask("", lambda _: None)
+    def connect(self) -> bool:
+        """Find credentials, region and endpoint, which may take seconds; False: S3 itself was not asked."""
+        return self._ask("", lambda _: False)
 
     def _client(self) -> Any:
         if self._connected is None:
@@ -236,7 +242,14 @@ class Bucket:
             "ParamValidationError",
         }:
             return Unconditional(code, self.location, name)
-        return S3Error(code, self.location, name)
+        return S3Error(code, self.location, name, refused=_is_refusal(response, code))
+
+
+def _is_refusal(response: Any, code: str) -> bool:
+    if not isinstance(response, dict):
+        return False
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return 400 <= status < 500 and status not in _LATER_STATUS and code not in _LATER
 
 
 def _list(client: Any, **asked: str) -> Any:

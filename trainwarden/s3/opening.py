@@ -1,0 +1,81 @@
+"""Beginning an attempt whose record is kept in S3 too."""
+
+import logging
+import time
+from pathlib import Path
+
+from trainwarden.identity import AttemptKey
+from trainwarden.record.folder import METADATA
+from trainwarden.record.ownership import RunRefused
+from trainwarden.s3.bucket import Bucket, MissingBoto3, S3Error, load_boto3
+from trainwarden.s3.held import Held, live_stranger, restore
+from trainwarden.s3.location import Location
+from trainwarden.s3.mirror import Mirror
+from trainwarden.s3.sender import Sender
+
+# How long a start waits for S3.
+START_SECONDS = 10.0
+_LOOK_SECONDS = 2.0
+
+logger = logging.getLogger("trainwarden")
+
+
+def open_mirror(record: Location, folder: Path, key: AttemptKey, start: float, *, whole: bool) -> Mirror:
+    """Begin to connect to S3, in a thread of its own.
+
+    Args:
+        record: where the run's record is in S3.
+        folder: where it is here.
+        key: of the attempt.
+        start: of the attempt in this process, Unix seconds.
+        whole: whether this process writes the whole record, and not only its own failure.
+
+    Raises:
+        RunRefused: boto3 is not installed, or there can be no more threads.
+    """
+    try:
+        load_boto3()
+        bucket = Bucket(record)
+        mirror = Mirror(bucket, Sender(bucket, folder, key, start), whole=whole)
+        mirror.open()
+    except MissingBoto3 as error:
+        raise RunRefused(str(error)) from error
+    except RuntimeError as error:
+        raise RunRefused(f"the copy of the record in S3 cannot be kept: {error}") from error
+    return mirror
+
+
+def fill(mirror: Mirror, record: Location, folder: Path, key: AttemptKey) -> Held | None:
+    """Bring what is newer in S3 into `folder`, and return all that S3 holds; None if that cannot be known now.
+
+    Raises:
+        RunRefused: the record in S3 belongs to a live run; or a run that has no record yet names a bucket that does not
+            exist.
+        OSError: the folder cannot be written.
+    """
+    held = mirror.fetch(START_SECONDS)
+    if isinstance(held, S3Error):
+        # A run that was there before goes on without: nothing about S3 is worth its time.
+        if held.code == "NoSuchBucket" and not (folder / METADATA).exists():
+            raise RunRefused(f"{record}: there is no bucket {record.bucket!r}; create it, or name another")
+        logger.warning("what S3 holds of the run is not known, it begins from its folder %s: %s", folder, held)
+        return None
+    held = _after_strangers(mirror, record, held, key)
+    restore(held, folder, str(key))
+    return held
+
+
+def _after_strangers(mirror: Mirror, record: Location, held: Held, key: AttemptKey) -> Held:
+    """Wait while another job's heartbeat is fresh: one that beats again is live, one that does not was lost."""
+    first = live_stranger(held.metadata, key, time.time())
+    owner = first
+    while owner is not None and first is not None:
+        if owner.last_sign != first.last_sign:
+            raise RunRefused(f"{record} belongs to a live run: {owner}; end that one, or use another run id")
+        if owner is first:
+            logger.warning("%s may belong to a live run: %s; waiting whether it lives", record, owner)
+        time.sleep(_LOOK_SECONDS)
+        again = mirror.fetch(START_SECONDS)
+        held = again if isinstance(again, Held) else held
+        owner = live_stranger(held.metadata, key, time.time())
+    return held
