@@ -1,6 +1,7 @@
 # Everything sets itself up: a virtual environment in .venv, Prometheus and Alertmanager in .tools where PATH has none.
 
 PYTHON ?= python3
+PYTHON_3_11 ?= $(shell python3.11 -c 'print("python3.11")' 2>/dev/null || echo $(PYTHON))
 SCENARIO ?= hang
 STALL_SECONDS ?= 15
 KEEP ?=
@@ -10,10 +11,10 @@ COMPAT_SUITE ?= sid
 BIN := .venv/bin
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo test test-fast test-compat bench lint format docs lock clean
+.PHONY: help setup demo test test-fast test-compat test-integrations bench lint format docs lock lock-integrations clean
 
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make demo SCENARIO=hang|crash|kill9|oom|nan|none STALL_SECONDS=15 KEEP=1"
 
@@ -30,6 +31,9 @@ test-compat: .venv/ready ## Repeat rule, route and end-to-end tests with the new
 	$(BIN)/python -m trainwarden.stack.binaries --suite $(COMPAT_SUITE)
 	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest $(PYTEST_ARGS) \
 	  tests/rules tests/alertmanager tests/integration/rules tests/e2e/test_demo.py
+
+test-integrations: .venv-integrations/ready ## Run the tests with PyTorch, Transformers and Lightning, on the CPU
+	.venv-integrations/bin/python -m pytest tests/integrations
 
 bench: .venv/ready ## Measure what the library costs, and write it into docs/benchmarks.md
 	$(BIN)/python -m benchmarks --write docs/benchmarks.md
@@ -51,6 +55,11 @@ lock: .venv/ready ## Resolve the development dependencies again
 	$(BIN)/uv pip compile --universal --python-version 3.10 --extra stack --group dev --upgrade --quiet \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements/dev.txt
 
+lock-integrations: ## Resolve the dependencies of the integration tests again
+	$(PYTHON_3_11) -m venv --clear .venv-integrations
+	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/integrations.in
+	.venv-integrations/bin/python -m pip freeze | sed 's/+cpu$$//' > requirements/integrations.txt
+
 setup: .venv/ready ## Make the environment
 
 .venv/ready: pyproject.toml requirements/dev.txt
@@ -64,5 +73,14 @@ setup: .venv/ready ## Make the environment
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Apart from the other one: a gigabyte, and a build of PyTorch that is there for this Python.
+.venv-integrations/ready: requirements/integrations.txt
+	@$(PYTHON_3_11) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || \
+	  { echo "make: the integration tests need Python 3.11 with venv; name it: make PYTHON_3_11=... $(MAKECMDGOALS)" >&2; exit 2; }
+	$(PYTHON_3_11) -m venv --clear .venv-integrations
+	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/integrations.txt
+	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
 clean: ## Remove everything that was made here
-	rm -rf .venv .tools .state .mypy_cache .ruff_cache .pytest_cache dist build
+	rm -rf .venv .venv-integrations .tools .state .mypy_cache .ruff_cache .pytest_cache dist build

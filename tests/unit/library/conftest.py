@@ -12,14 +12,9 @@ from tests.unit.library.processes import Script
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine that runs the tests may itself be a job of some scheduler."""
-    ranks = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}
+    said = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "STALE_MINUTES"}
     for name in list(os.environ):
-        if name.startswith(("TRAINWARDEN_", "SLURM_", "OMPI_")) or name in {
-            "RANK",
-            "LOCAL_RANK",
-            "WORLD_SIZE",
-            "STALE_MINUTES",
-        }:
+        if name.startswith(("TRAINWARDEN_", "SLURM_", "OMPI_")) or name in said:
             monkeypatch.delenv(name)
 
 

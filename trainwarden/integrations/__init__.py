@@ -1,0 +1,1 @@
+"""What speaks for a training inside a framework's own loop; each module needs its framework, and nothing else does."""
