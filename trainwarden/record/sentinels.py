@@ -7,6 +7,7 @@ tool, speaks for the attempt that was running when it was written.
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from trainwarden.taxonomy import Failure
 
 MAX_MESSAGE = 4000
 MAX_TRACEBACK = 64_000
+
+Teller = Callable[[str, bytes], None]
 
 
 @dataclass(frozen=True)
@@ -99,11 +102,12 @@ def record_failure(
     exception_type: str | None = None,
     traceback: str | None = None,
     exit_code: int | None = None,
+    tell: Teller | None = None,
 ) -> bool:
     """Write `_error` for the attempt `key`; the first writer wins, and False means that there was one before.
 
     An attempt that a newer one has replaced leaves `_error.<attempt>` instead: late evidence must not
-    stain its successor.
+    stain its successor. `tell` gets the file's name and content before it is written, for a copy elsewhere.
 
     Raises:
         OSError: the folder cannot be written.
@@ -128,18 +132,20 @@ def record_failure(
         "traceback": traceback and shorten(traceback, MAX_TRACEBACK),
         "exit_code": exit_code,
     }
-    folder.mkdir(parents=True, exist_ok=True)
     superseded = isinstance(metadata, Metadata) and attempt is not None and metadata.attempt_key != key
-    path = folder / (f"{ERROR}.{attempt}" if superseded else ERROR)
-    temporary = write_temporary(path, encode(document), durable=True)
+    path, content = folder / (f"{ERROR}.{attempt}" if superseded else ERROR), encode(document)
+    if tell:
+        tell(path.name, content)
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = write_temporary(path, content, durable=True)
     try:
         return _link_first(temporary, path, key, superseded=superseded)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def record_completion(folder: Path, *, key: str, step: int | None) -> None:
-    """Write `_complete` for the attempt `key`.
+def record_completion(folder: Path, *, key: str, step: int | None, tell: Teller | None = None) -> None:
+    """Write `_complete` for the attempt `key`; `tell` as in `record_failure`.
 
     Raises:
         OSError: the folder cannot be written.
@@ -151,6 +157,8 @@ def record_completion(folder: Path, *, key: str, step: int | None) -> None:
         "time": to_iso(time.time()),
         "step": step,
     }
+    if tell:
+        tell(COMPLETE, encode(document))
     write_json(folder / COMPLETE, document, durable=True)
 
 

@@ -35,6 +35,7 @@ class LoopView:
     learning_rate: float | None
     grad_norm: float | None
     metrics: dict[str, Any]
+    epoch: float | None
     last_updated: float | None
     step_time: float | None
     moved_time: float | None
@@ -43,6 +44,11 @@ class LoopView:
     nonfinite: int
     tokens: float | None
     samples: float | None
+
+    @property
+    def final_metric(self) -> float | None:
+        """What a summary shows: the metric called `metric` where the loop reports one, else the loss."""
+        return finite(self.metrics.get("metric", self.loss))
 
 
 class Loop:
@@ -58,6 +64,7 @@ class Loop:
         self._step: int | None = None
         self._first_step: int | None = None
         self._attempt_high = -1
+        self._epoch: float | None = None
         self._last: tuple[float | None, float | None, float | None, dict[str, Any]] = (None, None, None, {})
         self._last_updated: float | None = None
         self._step_time: float | None = None
@@ -91,6 +98,9 @@ class Loop:
             self._reports += 1
             self._last_updated = now
             self._last = (loss, learning_rate, grad_norm, plain)
+            if plain and "epoch" in plain:
+                epoch = finite(plain.pop("epoch"))
+                self._epoch = self._epoch if epoch is None else epoch
             if bad:
                 self._nonfinite += 1
             if tokens is not None:
@@ -99,6 +109,16 @@ class Loop:
                 self._samples = (self._samples or 0.0) + (more_samples or 0.0)
             if number is not None:
                 self._advance(number, now)
+
+    def enter_epoch(self, epoch: Any) -> int | float | None:
+        """Take the epoch that begins, a whole number or a fraction; what it is, None if it is no number."""
+        number = whole(epoch)
+        known = finite(epoch) if number is None else number
+        if known is not None:
+            with self._lock:
+                self._reports += 1
+                self._epoch = known
+        return known
 
     def _advance(self, number: int, now: float) -> None:
         before = self._step
@@ -144,6 +164,7 @@ class Loop:
                 learning_rate=learning_rate,
                 grad_norm=grad_norm,
                 metrics=metrics,
+                epoch=self._epoch,
                 last_updated=self._last_updated,
                 step_time=self._step_time,
                 moved_time=self._moved_time,

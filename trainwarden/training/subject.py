@@ -87,8 +87,6 @@ class Subject:
         self, beginning: Beginning, view: LoopView, rates: Rates, checkpoints: tuple[Checkpoint, ...], saved: int
     ) -> dict[str, Any]:
         """The document of `progress.json`; `checkpoints` are newest first, `saved` how many there ever were."""
-        metrics = dict(view.metrics)
-        epoch = metrics.pop("epoch", None)
         last = {**_checkpoint(checkpoints[0]), "count": saved} if checkpoints else None
         return {
             "step": view.step,
@@ -104,13 +102,27 @@ class Subject:
             "high_water": view.high_water,
             "steps_completed": view.steps_completed,
             "nonfinite": view.nonfinite,
-            "epoch": epoch,
+            "epoch": view.epoch,
             "grad_norm": finite(view.grad_norm),
             "tokens_per_second": rates.tokens,
             "samples_per_second": rates.samples,
-            "metrics": metrics or None,
+            "metrics": view.metrics or None,
             "checkpoint": last,
             "checkpoints": [_checkpoint(one) for one in checkpoints] or None,
+        }
+
+    def introduction(self) -> dict[str, Any]:
+        """What the event `training_started` says."""
+        return {
+            "script": script_name(),
+            "attempt": self.beginning.this.attempt if self.beginning else None,
+            "attempt_key": str(self.key),
+            "total_steps": self.total_steps,
+            "framework": self.framework,
+            "model": self.model,
+            "method": self.method,
+            "world_size": self.world_size,
+            "host": host_name(),
         }
 
     def event(self, note: Note) -> dict[str, Any]:

@@ -356,13 +356,13 @@ def test_a_forked_child_dies_of_sigterm_without_a_word(script: Script) -> None:
 def test_a_signal_during_the_last_word_does_not_lose_it(script: Script) -> None:
     done = script.run("""
         import os, signal, threading, time, trainwarden
-        from trainwarden.training import recorder
-        slow = recorder.record_completion
+        from trainwarden.training import writer
+        slow = writer.record_completion
         def interrupted(*args, **values):
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.2)
             slow(*args, **values)
-        recorder.record_completion = interrupted
+        writer.record_completion = interrupted
         with trainwarden.run("r"):
             trainwarden.step(1)
         time.sleep(30)

@@ -78,7 +78,7 @@ def test_the_total_may_become_known_later(attempt: Starter, folder: Path) -> Non
 def test_a_standing_loop_leaves_progress_alone_while_liveness_goes_on(
     attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainwarden.training.recorder.LIVENESS_SECONDS", 0.0)
+    monkeypatch.setattr("trainwarden.training.writer.LIVENESS_SECONDS", 0.0)
     with attempt() as run:
         run.step(1)
         eventually((folder / "progress.json").exists)
@@ -171,8 +171,8 @@ def test_values_are_taken_once_and_by_the_loop_alone(attempt: Starter, folder: P
 def test_a_loop_that_waits_for_a_value_for_ever_is_seen_alive_and_its_end_recorded(script: Script) -> None:
     done = script.run("""
         import signal, threading, time, trainwarden
-        from trainwarden.training import recorder
-        recorder.LIVENESS_SECONDS = 0
+        from trainwarden.training import writer
+        writer.LIVENESS_SECONDS = 0
         class Stuck:
             def __float__(self):
                 alive = run.folder / "metadata.json"
@@ -260,12 +260,12 @@ def test_an_old_attempt_that_still_lives_stops_writing_when_it_sees_a_new_one(
     old = script.start(
         """
         import trainwarden
-        from trainwarden.training import recorder
-        recorder.LIVENESS_SECONDS = 0
+        from trainwarden.training import writer
+        writer.LIVENESS_SECONDS = 0
         with trainwarden.run("r") as run:
             run.step(1)
             print("runs", flush=True)
-            while not run._recorder._superseded:
+            while not run._recorder._writer._superseded:
                 run.step(2)
         """,
         TRAINWARDEN_ATTEMPT_KEY="local:5:0",
@@ -274,7 +274,7 @@ def test_an_old_attempt_that_still_lives_stops_writing_when_it_sees_a_new_one(
     (script.folder / ".owner").unlink()
     monkeypatch.setenv("TRAINWARDEN_ATTEMPT_KEY", "local:5:1")
     # What the old one may have written at the same moment is put right by the next sign of life.
-    monkeypatch.setattr("trainwarden.training.recorder.LIVENESS_SECONDS", 0.0)
+    monkeypatch.setattr("trainwarden.training.writer.LIVENESS_SECONDS", 0.0)
     with trainwarden.run("r", dir=script.runs) as new:
         assert old.wait(DEADLINE_SECONDS) == 0
         assert not (script.folder / "_complete").exists()
@@ -444,7 +444,7 @@ def test_a_disk_that_fails_later_is_counted_and_tried_again(
 
     with attempt() as run:
         with monkeypatch.context() as patched:
-            patched.setattr("trainwarden.training.recorder.write_json", full)
+            patched.setattr("trainwarden.training.store.write_json", full)
             run.step(1)
             eventually(lambda: run.write_errors >= 2)
         eventually((folder / "progress.json").exists)
@@ -488,7 +488,7 @@ def test_a_folder_that_cannot_be_written_is_refused_by_name(
         raise OSError(30, "Read-only file system")
 
     with monkeypatch.context() as patched:
-        patched.setattr("trainwarden.training.recorder.write_json", read_only)
+        patched.setattr("trainwarden.training.store.write_json", read_only)
         with pytest.raises(trainwarden.RunRefused, match="Read-only file system") as refusal:
             attempt()
     assert str(folder) in str(refusal.value)

@@ -1,0 +1,253 @@
+"""The files of a run's record, kept up to date by one thread."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from trainwarden.record.files import Checkpoint, Metadata, read_metadata
+from trainwarden.record.folder import CHECKPOINTED, ERROR, METADATA, PROGRESS, RANKS, SUMMARY
+from trainwarden.record.sentinels import Sentinel, attempt_number, current_error, record_completion, record_failure
+from trainwarden.training.checkpoints import SavedCheckpoints
+from trainwarden.training.chronicle import Chronicle
+from trainwarden.training.endings import Ending, settle
+from trainwarden.training.gpu_memory import GpuMemory
+from trainwarden.training.loop import Loop
+from trainwarden.training.store import Store
+from trainwarden.training.subject import State, Subject
+from trainwarden.training.summary import Outcome, errors_of_others, summary
+from trainwarden.training.throughput import Throughput
+
+PROGRESS_SECONDS = 0.5
+LIVENESS_SECONDS = 5.0
+GPU_EVENT_SECONDS = 60.0
+_LAST_TRIES = 3
+# What is left of an end's time for the record here to say how the copy fared.
+_MARGIN_SECONDS = 1.0
+_NEVER = float("-inf")
+
+logger = logging.getLogger("trainwarden")
+
+
+class Writer:
+    """What the loop said when it moved, liveness every 5 s, what happened in between, and all of it at the end.
+
+    Args:
+        subject: whose record it is.
+        loop: what the training loop said.
+        chronicle: what happened.
+        store: where to.
+        gpu_memory: of the GPU that the process trains on.
+        phase: the name of the phase and since when, Unix seconds.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        loop: Loop,
+        chronicle: Chronicle,
+        store: Store,
+        *,
+        gpu_memory: GpuMemory,
+        phase: Callable[[], tuple[str, float]],
+    ) -> None:
+        self.subject = subject
+        self.write_errors = 0
+        self._loop = loop
+        self._chronicle = chronicle
+        self._store = store
+        self._gpu_memory = gpu_memory
+        self._phase = phase
+        self._ended: Ending | None = None
+        self._end_time: float | None = None
+        # Clocks are set; how long something took is measured on one that is not.
+        self._monotonic_start = time.monotonic() - max(0.0, time.time() - subject.start)
+        self._throughput = Throughput()
+        beginning = subject.beginning
+        self._checkpoints = SavedCheckpoints(*(beginning.checkpoints, beginning.checkpoints_saved) if beginning else ())
+        self._written_state: State | None = None
+        self._written_reports = 0
+        self._progress_time = self._beat_time = self._gpu_time = _NEVER
+        self._told_phase = phase()
+        self._checkpoint_is_new = False
+        self._superseded = False
+
+    def open(self) -> None:
+        """Write the record for the first time.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        (self.subject.folder / RANKS).mkdir(exist_ok=True)
+        self._write_beat()
+        self._chronicle.event("training_started", **self.subject.introduction())
+
+    def write_what_is_due(self) -> None:
+        """Write what has changed, and what has not been written for long. Never raises."""
+        self._tell_events()
+        now = time.monotonic()
+        if self._state() != self._written_state or now - self._beat_time >= LIVENESS_SECONDS:
+            self.guarded(self._write_beat)
+        if now - self._progress_time >= PROGRESS_SECONDS:
+            self.guarded(self._write_progress)
+        self.guarded(self._write_journals)
+
+    def add_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Take a checkpoint that was saved; it is written through to the disk with the next progress."""
+        self._checkpoints.add(checkpoint)
+        self._checkpoint_is_new, self._progress_time = True, _NEVER
+        named = {"path": checkpoint.path, "step": checkpoint.step, "size_bytes": checkpoint.size_bytes}
+        self._chronicle.event("checkpoint_saved", **named)
+
+    def correct_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Take the size of a checkpoint that was found late."""
+        self._checkpoints.correct(checkpoint)
+        self._checkpoint_is_new, self._progress_time = True, _NEVER
+
+    def end(self, seen: Ending, deadline: float) -> None:
+        """Write the last word, and let the copy finish until `deadline`, on the monotonic clock. Never raises."""
+        subject = self.subject
+        end_time = self._end_time = time.time()
+        ending = self._ended = seen
+        ending = self._ended = settle(seen, subject.folder, str(subject.key), subject.rank, subject.start)
+        if ending.status == "failed" and ending.failure is not None:
+            self._insist(lambda: self._write_error(ending))
+        self._insist(self._write_progress)
+        self._insist(self._write_beat)
+        if ending.status == "succeeded" and subject.beginning is not None and not self._superseded:
+            self._insist(self._write_completion)
+        outcome = self._outcome(ending, end_time)
+        self._tell_events()
+        if ending.status == "failed":
+            self._chronicle.failed(ending, end_time)
+        self._chronicle.event("training_completed", **outcome.completion())
+        self._insist(self._write_journals)
+        if subject.beginning is not None and not self._superseded:
+            self._insist(lambda: self._write_summary(outcome))
+        self._finish_copy(deadline)
+
+    def guarded(self, write: Callable[[], None]) -> bool:
+        """Whether `write()` worked; what it raised is counted."""
+        try:
+            write()
+        except Exception as error:  # noqa: BLE001  # the thread outlives whatever goes wrong in it
+            self.write_errors += 1
+            level = logging.WARNING if self.write_errors == 1 else logging.DEBUG
+            logger.log(level, "the run record in %s could not be written: %s", self.subject.folder, error)
+            return False
+        return True
+
+    def _insist(self, write: Callable[[], None]) -> None:
+        # The last word has no next time.
+        for attempt in range(_LAST_TRIES):
+            if self.guarded(write):
+                return
+            time.sleep(0.1 * 2**attempt)
+
+    def _state(self) -> State:
+        phase, since = self._phase()
+        ended = self._ended
+        if ended is None:
+            return State(phase, since, first_step=self._loop.first_step)
+        if ended.status == "succeeded":
+            phase, since = "done", self._end_time or since
+        return State(phase, since, ended.status, ended.reason, self._end_time, self._loop.first_step)
+
+    def _tell_events(self) -> None:
+        phase, since = self._phase()
+        before, before_since = self._told_phase
+        if phase != before:
+            self._told_phase = (phase, since)
+            seconds = round(max(0.0, since - before_since), 3)
+            self._chronicle.event("phase_changed", phase=phase, before=before, seconds=seconds)
+        sample, now = self._gpu_memory.stats.last, time.monotonic()
+        if sample is not None and now - self._gpu_time >= GPU_EVENT_SECONDS:
+            self._gpu_time = now
+            self._chronicle.event("gpu_stats", **sample.as_json())
+
+    def _write_beat(self) -> None:
+        if self._has_a_successor():
+            return
+        subject, state, now = self.subject, self._state(), time.time()
+        self._store.write(f"{RANKS}/{subject.rank}.json", subject.rank_beat(state, self._loop.step, now))
+        if subject.beginning is not None:
+            metadata = subject.metadata(subject.beginning, state, now, self.write_errors)
+            metadata.update(s3=self._store.copy_state(), lines_dropped=self._chronicle.dropped or None)
+            self._store.write(METADATA, metadata, durable=state.end_time is not None)
+        self._written_state, self._beat_time = state, time.monotonic()
+
+    def _write_progress(self) -> None:
+        beginning, view = self.subject.beginning, self._loop.view()
+        moved = view.reports != self._written_reports or self._checkpoint_is_new
+        if beginning is None or not moved or self._has_a_successor():
+            return
+        since_boot = (view.last_updated or 0.0) - (time.time() - time.monotonic())
+        rates = self._throughput.add(since_boot, view.tokens, view.samples)
+        saved = self._checkpoints
+        document = self.subject.progress(beginning, view, rates, saved.latest, saved.count)
+        # After a loss of power the newest checkpoint must still be known, whatever became of later reports.
+        self._store.write(PROGRESS, document, durable=self._checkpoint_is_new)
+        if self._checkpoint_is_new:
+            self._store.write(CHECKPOINTED, document, durable=True)
+        self._written_reports, self._checkpoint_is_new = view.reports, False
+        self._progress_time = time.monotonic()
+
+    def _write_journals(self) -> None:
+        for name in self._chronicle.flush(only_errors=self._superseded):
+            self._store.put_file(name)
+
+    def _has_a_successor(self) -> bool:
+        """Whether a newer attempt owns the record: then nothing more is ours to say."""
+        metadata = read_metadata(self.subject.folder)
+        if isinstance(metadata, Metadata) and metadata.attempt_key != str(self.subject.key):
+            ours = attempt_number(metadata, str(self.subject.key))
+            self._superseded = ours is not None and metadata.attempt is not None and metadata.attempt > ours
+        return self._superseded
+
+    def _write_error(self, ending: Ending) -> None:
+        if ending.failure is None:
+            return
+        record_failure(
+            self.subject.folder,
+            key=str(self.subject.key),
+            failure=ending.failure,
+            message=ending.reason or "",
+            rank=self.subject.rank,
+            exception_type=ending.exception_type,
+            traceback=ending.traceback,
+            exit_code=ending.exit_code,
+            tell=self._store.put,
+        )
+
+    def _write_completion(self) -> None:
+        subject = self.subject
+        record_completion(subject.folder, key=str(subject.key), step=self._loop.step, tell=self._store.put)
+
+    def _outcome(self, ending: Ending, end_time: float) -> Outcome:
+        view, latest = self._loop.view(), self._checkpoints.latest
+        return Outcome(
+            status=ending.status,
+            reason=ending.reason,
+            end_time=end_time,
+            duration_seconds=time.monotonic() - self._monotonic_start,
+            steps_completed=view.steps_completed,
+            epochs_completed=self._chronicle.epochs_completed(succeeded=ending.status == "succeeded"),
+            final_metric=view.final_metric,
+            checkpoint_path=latest[0].path if latest else None,
+        )
+
+    def _write_summary(self, outcome: Outcome) -> None:
+        subject = self.subject
+        errors = [*self._chronicle.recent_errors(), *errors_of_others(subject.folder, str(subject.key))]
+        self._store.write(SUMMARY, summary(subject, outcome, errors, self._gpu_memory.stats.as_json()))
+
+    def _finish_copy(self, deadline: float) -> None:
+        subject, store = self.subject, self._store
+        if not store.has_copy:
+            return
+        error = current_error(subject.folder, str(subject.key), subject.start)
+        if isinstance(error, Sentinel) and not self._superseded:
+            # It may be another rank's, which was first.
+            store.put_file(ERROR)
+        if not store.close(max(0.0, deadline - time.monotonic() - _MARGIN_SECONDS)):
+            logger.warning("the copy of the run record in %s could not be finished in time", subject.folder)
+        self.guarded(self._write_beat)
