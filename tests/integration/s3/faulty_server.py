@@ -1,0 +1,113 @@
+"""A proxy in front of S3 that misbehaves on request."""
+
+import http.client
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+_ERRORS = {
+    "forbidden": (403, "AccessDenied"),
+    "slow down": (503, "SlowDown"),
+    "broken": (500, "InternalError"),
+    "full": (507, "InsufficientStorage"),
+}
+# What the server must not pass on as it came.
+_OWN_HEADERS = frozenset(("connection", "transfer-encoding", "expect", "content-length", "date", "server"))
+
+
+class FaultyServer(ThreadingHTTPServer):
+    """Passes requests on to `upstream`, as `fault` says.
+
+    `fault` is "" for none, "black hole" (takes the request and never answers), "reset" (hangs up), "half" (an answer
+    that breaks off), "unconditional" (a server that knows no conditions), "lost answer" (does what it is asked to, and
+    hangs up), or one of `_ERRORS`. `touched` keeps `METHOD key` of each request, percent-decoded, as it came in.
+    """
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, upstream: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.upstream = urllib.parse.urlsplit(upstream).netloc
+        self.fault = ""
+        self.touched: list[str] = []
+        self.released = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that hang up are what this is for."""
+
+
+@contextmanager
+def faulty_server(upstream: str) -> Iterator[FaultyServer]:
+    server = FaultyServer(upstream)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.released.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FaultyServer
+    protocol_version = "HTTP/1.1"
+
+    def _handle(self) -> None:
+        self.close_connection = True
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = urllib.parse.unquote(self.path.partition("?")[0])
+        self.server.touched.append(f"{self.command} {path.lstrip('/').partition('/')[2]}")
+        fault = self.server.fault
+        conditional = bool(self.headers.get("If-Match") or self.headers.get("If-None-Match"))
+        if fault == "black hole":
+            self.server.released.wait()
+        elif fault in _ERRORS:
+            self._refuse(*_ERRORS[fault])
+        elif fault == "unconditional" and conditional:
+            self._refuse(501, "NotImplemented")
+        elif fault != "reset":
+            self._pass_on(body, fault)
+
+    do_GET = do_PUT = do_DELETE = do_HEAD = _handle  # noqa: N815  # the names that http.server calls
+
+    def _pass_on(self, body: bytes, fault: str) -> None:
+        upstream = http.client.HTTPConnection(self.server.upstream, timeout=10)
+        try:
+            headers = {name: value for name, value in self.headers.items() if name.lower() not in _OWN_HEADERS}
+            upstream.request(self.command, self.path, body, headers)
+            answer = upstream.getresponse()
+            content = answer.read()
+        finally:
+            upstream.close()
+        if fault == "lost answer":
+            return
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in _OWN_HEADERS:
+                self.send_header(name, value)
+        if self.command != "HEAD":
+            self.send_header("Content-Length", str(len(content)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(content[: len(content) // 2] if fault == "half" else content)
+
+    def _refuse(self, status: int, code: str) -> None:
+        content = f"<Error><Code>{code}</Code><Message>no: AKIASECRET</Message></Error>".encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/xml")
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """The tests look at `touched`."""

@@ -1,0 +1,124 @@
+"""Objects in S3, read, written and listed through boto3."""
+
+import email.utils
+import time
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from tests.integration.s3.faulty_server import FaultyServer
+from tests.integration.s3.store import Store
+from trainwarden.s3.bucket import Bucket, Changed, S3Error, Unconditional
+from trainwarden.s3.location import Location
+
+
+def bucket_of(store: Store, prefix: str = "a/b") -> Bucket:
+    return Bucket(Location(store.bucket, prefix), connect_seconds=0.3, read_seconds=0.3)
+
+
+def test_what_is_put_is_read_whole_and_in_parts(store: Store) -> None:
+    bucket = bucket_of(store)
+    bucket.put("x.bin", b"0123456789")
+    stored = bucket.get("x.bin")
+    assert stored is not None and stored.data == b"0123456789" and abs(stored.modified - time.time()) < 60
+    assert [bucket.read("x.bin", 2, 3), bucket.read("x.bin", 8, 9), bucket.read("x.bin", 99, 1)] == [b"234", b"89", b""]
+    assert bucket.get("y.bin") is None
+    with pytest.raises(FileNotFoundError, match=r"a/b/y\.bin"):
+        bucket.read("y.bin", 0, 1)
+
+
+@pytest.mark.parametrize("prefix", ["", "ünï/日本 語", "a+b/c d&e=f%20?g#h", "deep/er/still", "~tilde*'()"])
+def test_any_prefix_is_taken_letter_by_letter(store: Store, prefix: str) -> None:
+    bucket = bucket_of(store, prefix)
+    bucket.put("r/metadata.json", b"{}")
+    assert [entry.name for entry in bucket.entries("r/")] == ["r/metadata.json"]
+    found = store.client.list_objects_v2(Bucket=store.bucket)["Contents"]
+    assert [item["Key"] for item in found] == [f"{prefix}/r/metadata.json".lstrip("/")]
+
+
+def test_a_listing_of_many_pages_is_whole_and_tells_sizes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "3")
+    for number in range(10):
+        store.client.put_object(Bucket=store.bucket, Key=f"a/b/step_1/{number}", Body=b"x" * number)
+    store.client.put_object(Bucket=store.bucket, Key="a/bc", Body=b"of another prefix")
+    entries = list(bucket_of(store).entries())
+    assert [(entry.name, entry.size) for entry in entries] == [(f"step_1/{n}", n) for n in range(10)]
+
+
+def test_a_condition_that_does_not_hold_writes_nothing(store: Store) -> None:
+    bucket = bucket_of(store)
+    etag = bucket.put("_error", b"first", absent=True)
+    with pytest.raises(Changed):
+        bucket.put("_error", b"second", absent=True)
+    bucket.put("_error", b"third", replacing=etag)
+    with pytest.raises(Changed):
+        bucket.put("_error", b"fourth", replacing=etag)
+    with pytest.raises(Changed):
+        bucket.delete("_error", etag)
+    stored = bucket.get("_error")
+    assert stored is not None and stored.data == b"third"
+    bucket.delete("_error", stored.etag)
+    bucket.delete("_error")
+    assert bucket.get("_error") is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "refused"),
+    [
+        ("forbidden", "AccessDenied", True),
+        ("slow down", "SlowDown", False),
+        ("broken", "InternalError", False),
+        ("full", "InsufficientStorage", False),
+        ("black hole", "ReadTimeoutError", False),
+        ("reset", "ConnectionClosedError", False),
+    ],
+)
+def test_a_failure_is_a_code_and_holds_no_secret(
+    store: Store, s3: FaultyServer, fault: str, code: str, refused: bool
+) -> None:
+    s3.fault = fault
+    with pytest.raises(S3Error) as raised:
+        bucket_of(store).put("x", b"1")
+    assert (raised.value.code, raised.value.refused) == (code, refused)
+    assert "SECRET" not in str(raised.value) and store.bucket in str(raised.value)
+    # One try: whoever asks decides when to ask again.
+    assert s3.touched == ["PUT a/b/x"]
+
+
+def test_an_answer_that_breaks_off_is_no_content(store: Store, s3: FaultyServer) -> None:
+    bucket = bucket_of(store)
+    bucket.put("x", b"0123456789")
+    s3.fault = "half"
+    with pytest.raises(S3Error):
+        bucket.get("x")
+    with pytest.raises(S3Error):
+        bucket.read("x", 0, 10)
+
+
+def test_nobody_listening_and_no_bucket_have_codes_of_their_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(S3Error, match="NoSuchBucket"):
+        Bucket(Location("not-there", "a")).get("x")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    with pytest.raises(S3Error, match="EndpointConnectionError"):
+        bucket_of(store).get("x")
+
+
+def test_a_server_without_conditions_says_so(store: Store, s3: FaultyServer) -> None:
+    s3.fault = "unconditional"
+    with pytest.raises(Unconditional):
+        bucket_of(store).put("x", b"1", absent=True)
+
+
+def test_an_object_is_as_old_as_it_is_whatever_the_servers_clock_says(store: Store) -> None:
+    bucket = bucket_of(store)
+    store.client.put_object(Bucket=store.bucket, Key="a/b/x", Body=b"1")
+    an_hour_ahead = time.time() + 3600
+
+    def ahead(parsed: dict[str, Any], **_: object) -> None:
+        parsed["ResponseMetadata"]["HTTPHeaders"]["date"] = email.utils.formatdate(an_hour_ahead, usegmt=True)
+        parsed["LastModified"] = datetime.fromtimestamp(an_hour_ahead - 100, timezone.utc)
+
+    bucket._client().meta.events.register("after-call.s3.GetObject", ahead)
+    stored = bucket.get("x")
+    assert stored is not None and 90 < time.time() - stored.modified < 130
