@@ -1,0 +1,100 @@
+"""A signal, one match of it, and the verdict over all that matched."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# From what says most to what says least; `trainwarden.signals.diagnosis` tells what each may win against.
+#   root          the cause wherever it is seen
+#   symptom       the cause unless something broke before it: a time-out, a lost peer
+#   fallback      an exception that no other signal knows
+#   cascade       follows from a failure elsewhere: the cause only if nothing else is known
+#   confirmation  evidence beside another signal; says nothing alone
+#   event         no failure: a checkpoint, the end, a restart by the launcher itself
+ROLES = ("root", "symptom", "fallback", "cascade", "confirmation", "event")
+PATTERN_TYPES = ("regex", "substring")
+STATES = ("CrashState", "SuccessState", "StalledState", "TimeoutState")
+
+
+@dataclass(frozen=True)
+class Signal:
+    """What to look for in a log, and what it means.
+
+    Attributes:
+        name: unique in its pack.
+        pattern: a Python regular expression, or the text itself for `substring`; searched within one record.
+        literals: texts of which every match holds at least one; empty means that they are derived from the pattern.
+        role: one of `ROLES`.
+        failure: slug of the taxonomy, or None for what the taxonomy does not know.
+        error_type, subsystem, severity, fault, action: as the pack says; None where it leaves them to the taxonomy.
+        state: one of `STATES`, or None.
+        actions: as in the pack, for whoever honours them.
+        extract_groups: name of a field → capture group, by name or number.
+        framework: the tool that prints it, or None.
+        source: `file:line` of the definition.
+        shipped: comes with Trainwarden; others are searched under a time limit.
+        examples: records that must match; counterexamples: records that must not.
+    """
+
+    name: str
+    pattern: str
+    pattern_type: str = "regex"
+    literals: tuple[str, ...] = ()
+    role: str = "root"
+    failure: str | None = None
+    error_type: str | None = None
+    subsystem: str | None = None
+    severity: str | None = None
+    fault: str | None = None
+    action: str | None = None
+    state: str | None = None
+    actions: tuple[Mapping[str, Any], ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    extract_groups: Mapping[str, str | int] = field(default_factory=dict)
+    framework: str | None = None
+    source: str = ""
+    shipped: bool = False
+    examples: tuple[str, ...] = ()
+    counterexamples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Match:
+    """One record of a stream in which a signal was found.
+
+    Attributes:
+        offset: where the record begins in the stream, in bytes.
+        line: of the record's beginning, counted from 1 by line feeds alone.
+        text: the record, decoded and cut to `scanner.TEXT_LIMIT` characters around what was found.
+        fields: what `extract_groups` names; without it, every named group. Groups that took no part are absent.
+    """
+
+    signal: Signal
+    offset: int
+    line: int
+    text: str
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What broke first, and what speaks for it.
+
+    Attributes:
+        failure: slug of the taxonomy; None where only a user's own error type is known.
+        fields: of the match that decided, completed by those of matches with the same failure.
+        evidence: the records that say so, the deciding one first.
+        also: everything else that matched, one match for each signal, in the order of the log.
+    """
+
+    failure: str | None
+    error_type: str
+    subsystem: str | None
+    severity: str
+    fault: str
+    action: str
+    hint: str
+    signal: str
+    fields: Mapping[str, str]
+    evidence: tuple[Match, ...]
+    also: tuple[Match, ...] = ()

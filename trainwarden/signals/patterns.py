@@ -1,0 +1,107 @@
+"""Runs the pattern of one signal on one record, for strangers' patterns under a time limit."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from trainwarden.signals.model import Signal
+
+# For one search. A sound pattern takes microseconds; what takes longer three times would stall the node agent.
+TIME_LIMIT_SECONDS = 0.25
+STRIKES = 3
+FIELD_LIMIT = 300
+
+Found = tuple[int, Mapping[str, str]]
+
+
+class PatternTooSlow(Exception):
+    """A pattern used up its time on one record."""
+
+
+class Pattern(Protocol):
+    """What a scanner asks of a pattern."""
+
+    def search(self, chunk: bytes, start: int, end: int) -> Found | None:
+        """Where in the record chunk[start:end] the pattern is, and its fields; None if it is not.
+
+        Raises:
+            PatternTooSlow: it used up its time.
+        """
+        ...
+
+
+def compiled(signal: Signal) -> Pattern:
+    """The signal's pattern, ready to run. Raises re.error, or regex.error, where it is none."""
+    if signal.pattern_type == "substring":
+        return _Substring(signal)
+    return _Shipped(signal) if signal.shipped else _limited(signal)
+
+
+def _limited(signal: Signal) -> Pattern:
+    re.compile(signal.pattern)  # `re` says what a regular expression of Python is
+    try:
+        return _Limited(signal)
+    except ImportError:
+        return _Unlimited(signal)
+
+
+def _fields(signal: Signal, match: Any) -> dict[str, str]:
+    groups: Mapping[str, str | int] = signal.extract_groups or {name: name for name in match.re.groupindex}
+    fields = {}
+    for name, group in groups.items():
+        value = match.group(group)
+        if value is not None:
+            text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+            fields[name] = text[:FIELD_LIMIT]
+    return fields
+
+
+class _Substring:
+    def __init__(self, signal: Signal) -> None:
+        self._text = signal.pattern.encode()
+
+    def search(self, chunk: bytes, start: int, end: int) -> Found | None:
+        at = chunk.find(self._text, start, end)
+        return (at - start, {}) if at >= 0 else None
+
+
+class _Shipped:
+    """On the bytes in place: no copy, no decoding."""
+
+    def __init__(self, signal: Signal) -> None:
+        self._signal = signal
+        self._pattern = re.compile(signal.pattern.encode(), re.MULTILINE)
+
+    def search(self, chunk: bytes, start: int, end: int) -> Found | None:
+        match = self._pattern.search(chunk, start, end)
+        return (match.start() - start, _fields(self._signal, match)) if match else None
+
+
+class _Unlimited:
+    """A stranger's pattern where `regex` is not installed: right, but nothing bounds its time."""
+
+    def __init__(self, signal: Signal) -> None:
+        self._signal = signal
+        self._pattern: Any = re.compile(signal.pattern)
+
+    def search(self, chunk: bytes, start: int, end: int) -> Found | None:
+        match = self._pattern.search(chunk[start:end].decode("utf-8", "replace"))
+        return (match.start(), _fields(self._signal, match)) if match else None
+
+
+class _Limited:
+    """A stranger's pattern on the decoded record: it may use all that Python's expressions know of text."""
+
+    def __init__(self, signal: Signal) -> None:
+        import regex  # noqa: PLC0415  # an optional dependency
+
+        self._signal = signal
+        self._pattern = regex.compile(signal.pattern)
+
+    def search(self, chunk: bytes, start: int, end: int) -> Found | None:
+        text = chunk[start:end].decode("utf-8", "replace")
+        try:
+            match = self._pattern.search(text, timeout=TIME_LIMIT_SECONDS, concurrent=True)
+        except TimeoutError:
+            raise PatternTooSlow from None
+        return (match.start(), _fields(self._signal, match)) if match else None
