@@ -8,12 +8,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trainwarden.record.ownership import RunRefused
-    from trainwarden.training.current import checkpoint_saved, phase, resume_checkpoint, run, step
+    from trainwarden.training.current import (
+        checkpoint_saved,
+        epoch,
+        error,
+        note,
+        phase,
+        resume_checkpoint,
+        run,
+        step,
+    )
     from trainwarden.training.run import Run
 
 __version__ = "0.1.0"
 
-__all__ = ["Run", "RunRefused", "__version__", "checkpoint_saved", "phase", "resume_checkpoint", "run", "step"]
+__all__ = [
+    "Run",
+    "RunRefused",
+    "__version__",
+    "checkpoint_saved",
+    "epoch",
+    "error",
+    "note",
+    "phase",
+    "resume_checkpoint",
+    "run",
+    "step",
+]
 
 _HOMES = {"Run": "trainwarden.training.run", "RunRefused": "trainwarden.record.ownership"}
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from trainwarden.record.crash import crash_error
 from trainwarden.record.document import Unreadable
 from trainwarden.record.files import read_metadata, read_progress, read_ranks
 from trainwarden.record.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS, RANKS
@@ -68,7 +69,7 @@ class RunFolder:
         if not isinstance(metadata_file, Unreadable):
             key = metadata.attempt_key if metadata else None
             start = (metadata.attempt_start_time or metadata.start_time) if metadata else None
-            error = self._usable(self._error.get(now, key, start))
+            error = self._usable(self._error.get(now, key, start)) or crash_error(self._path, metadata)
             completion = self._usable(self._completion.get(now, key, start))
         for stated in (metadata, progress):
             if stated:

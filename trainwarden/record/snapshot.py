@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainwarden.record.crash import crash_error
 from trainwarden.record.document import Unreadable
 from trainwarden.record.files import Metadata, Progress, RankBeat, read_metadata, read_progress, read_ranks
 from trainwarden.record.sentinels import Sentinel, current_completion, current_error, run_state
@@ -34,7 +35,7 @@ def read_snapshot(folder: Path) -> Snapshot:
     metadata = read_metadata(folder)
     known = metadata if isinstance(metadata, Metadata) else None
     key, start = (known.attempt_key, known.attempt_start_time) if known else (None, None)
-    error = current_error(folder, key, start)
+    error = current_error(folder, key, start) or crash_error(folder, known)
     completion = current_completion(folder, key, start)
     beats = tuple(beat for beat in ranks if isinstance(beat, RankBeat) and (key is None or beat.attempt_key == key))
     parts = (metadata, progress, *ranks, error, completion)

@@ -102,6 +102,24 @@ def phase(name: str) -> PhaseScope:
     return PhaseScope(None, None) if _current is None else _current.phase(name)
 
 
+def epoch(n: float) -> None:
+    """`Run.epoch` of the run in progress; nothing where there is none."""
+    if _current is not None:
+        _current.epoch(n)
+
+
+def error(exc: BaseException, /, severity: str | None = None, category: str | None = None, **context: Any) -> None:
+    """`Run.error` of the run in progress; nothing where there is none."""
+    if _current is not None:
+        _current.error(exc, severity, category, **context)
+
+
+def note(event: str, /, **data: Any) -> None:
+    """`Run.note` of the run in progress; nothing where there is none."""
+    if _current is not None:
+        _current.note(event, **data)
+
+
 def checkpoint_saved(path: str | os.PathLike[str], step: int | None = None) -> None:
     """`Run.checkpoint_saved` of the run in progress; nothing where there is none."""
     if _current is not None:

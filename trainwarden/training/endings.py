@@ -1,29 +1,32 @@
 """How a process ends, and how its record learns of it."""
 
 import atexit
-import contextlib
+import logging
 import math
-import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Literal
 
 from trainwarden.classify import classify_exception, classify_exit
+from trainwarden.record.crash import read_crash, trace_path
 from trainwarden.record.sentinels import Sentinel, announced_restart, current_error
 from trainwarden.taxonomy import FAILURES, Failure
 from trainwarden.training.exit_status import ExitStatus, UnknownExit
 from trainwarden.training.peers import fallen_peer
+from trainwarden.training.termination import Received, TerminationSignals
 
 # A restart that was announced and never came must not hide a later end of the run's own. One that came may let the
 # process take its time to end.
 ANNOUNCEMENT_SECONDS = 120.0
 _GRACE_SECONDS = 1800.0
+# A failure so soon after a request to end is its consequence.
+_SIGNAL_SECONDS = 120.0
+
+logger = logging.getLogger("trainwarden")
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,34 @@ def of_exit(code: Any) -> Ending:
     return Ending("failed", reason, failure, "SystemExit", exit_code=status)
 
 
-def of_signal(number: int) -> Ending:
+def of_signal(received: Received) -> Ending:
     """The ending that a request to end makes."""
-    return Ending("cancelled", signal.Signals(number).name, signalled=True)
+    return Ending("cancelled", received.reason, signalled=True)
+
+
+def judge(ending: Ending, received: Received | None, step: int | None, total: int | None, now: float) -> Ending:
+    """The ending in the light of what the loop and a signal before have said.
+
+    Args:
+        ending: as the process left.
+        received: the last signal that asked it to, if any.
+        step: the last one reported.
+        total: the step after which the run is finished.
+        now: Unix seconds.
+    """
+    is_done = total is not None and step is not None and step >= total
+    if ending.unknown and is_done:
+        ending = SUCCEEDED
+    if received is not None and received.explains(now):
+        early = not is_done and (ending.status == "succeeded" or ending.unknown)
+        if early or (ending.status == "failed" and now - received.time < _SIGNAL_SECONDS):
+            return of_signal(received)
+    if ending.unknown:
+        logger.warning("%s; end the run with a `with` block to have it recorded", ending.reason)
+    if ending.status == "succeeded" and total is not None and not is_done:
+        at = "before the first step" if step is None else f"at step {step}"
+        return replace(ending, reason=f"ended {at} of {total}")
+    return ending
 
 
 def settle(ending: Ending, folder: Path, key: str, rank: int, attempt_start: float) -> Ending:
@@ -95,6 +123,9 @@ def settle(ending: Ending, folder: Path, key: str, rank: int, attempt_start: flo
     if age < ANNOUNCEMENT_SECONDS:
         return replace(ending, status="cancelled", reason="restart")
     peer = fallen_peer(folder, key, rank) if ending.signalled and ending.reason != "SIGINT" else None
+    crash = read_crash(trace_path(folder, peer.rank)) if peer else None
+    if crash is not None and crash.attempt_key == key:
+        return Ending("failed", crash.message, FAILURES["crash_signal"], None, crash.trace, crash.exit_code)
     if peer is not None:
         reason = f"rank {peer.rank} (process {peer.pid}) is gone without a word; then this one was told to end"
         return Ending("failed", reason, FAILURES["killed"])
@@ -115,14 +146,6 @@ def _traceback(exc: BaseException) -> str | None:
         return None
 
 
-@dataclass(frozen=True)
-class Received:
-    """A signal that asked the process to end, and when, Unix seconds."""
-
-    number: int
-    time: float
-
-
 class EndHooks:
     """Listens for every end that Python can see, and leaves all else as it was.
 
@@ -135,22 +158,14 @@ class EndHooks:
         self._on_end = on_end
         self._exit_status = ExitStatus(moves)
         self._previous_hook = sys.excepthook
-        self._previous_signal: Any = None
-        self._handles_signal = False
-        self.received: Received | None = None
+        self._signals = TerminationSignals(self._on_signal)
 
     def install(self) -> None:
         """Begin to listen."""
         atexit.register(self._at_exit)
         sys.excepthook = self._on_exception
         self._exit_status.install()
-        if threading.current_thread() is threading.main_thread():
-            previous = signal.getsignal(signal.SIGTERM)
-            # An ignored signal ends nothing, and a handler from outside Python could not be called after ours.
-            if previous is signal.SIG_DFL or callable(previous):
-                self._previous_signal = previous
-                signal.signal(signal.SIGTERM, self._on_signal)
-                self._handles_signal = True
+        self._signals.install()
 
     def remove(self) -> None:
         """Stop listening; what others put over our hooks since stays."""
@@ -158,14 +173,12 @@ class EndHooks:
         if sys.excepthook == self._on_exception:
             sys.excepthook = self._previous_hook
         self._exit_status.remove()
-        self._restore_signal()
+        self._signals.remove()
 
-    def _restore_signal(self) -> None:
-        # Only the main thread may, and only what is still ours is to be replaced.
-        with contextlib.suppress(ValueError):
-            if self._handles_signal and signal.getsignal(signal.SIGTERM) == self._on_signal:
-                signal.signal(signal.SIGTERM, self._previous_signal)
-                self._handles_signal = False
+    @property
+    def received(self) -> Received | None:
+        """The last signal that asked the process to end, or warned it."""
+        return self._signals.received
 
     def _at_exit(self) -> None:
         left_by = self._exit_status.left_by()
@@ -175,15 +188,6 @@ class EndHooks:
         self._on_end(of_exception(exc))
         self._previous_hook(kind, exc, trace)
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self.received = Received(number, time.time())
-        if callable(self._previous_signal):
-            # It may save a checkpoint and leave in its own time; the end comes later, and remembers the signal.
-            self._previous_signal(number, frame)
-            return
-        if signal.getsignal(number) != self._on_signal:
-            # A handler that was put over ours calls it; how the process ends is for that one to say.
-            return
-        self._on_end(of_signal(number))
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+    def _on_signal(self) -> None:
+        if self.received:
+            self._on_end(of_signal(self.received))

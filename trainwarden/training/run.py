@@ -12,19 +12,22 @@ from typing import Any
 from trainwarden.checkpoint import choose as choose_checkpoint
 from trainwarden.record.files import Checkpoint
 from trainwarden.record.ownership import Ownership
+from trainwarden.record.sentinels import shorten
 from trainwarden.record.thresholds import known_phase
 from trainwarden.training import endings
 from trainwarden.training.attempt import last_progress, saved_checkpoints
-from trainwarden.training.endings import EndHooks, Ending
+from trainwarden.training.caught import describe
+from trainwarden.training.endings import EndHooks, Ending, judge
 from trainwarden.training.loop import Carried, Loop, whole
 from trainwarden.training.recorder import Recorder
+from trainwarden.training.requests import Note
 from trainwarden.training.subject import Subject
+from trainwarden.training.trace import CrashTrace
 
 _BEFORE_TRAINING = frozenset(("init", "compile", "load"))
+_MAX_EVENT = 200
 # How long an end waits for a file system that does not answer.
 _LAST_WORD_SECONDS = 10.0
-# A failure so soon after a request to end is its consequence.
-_SIGNAL_SECONDS = 120.0
 
 logger = logging.getLogger("trainwarden")
 
@@ -57,6 +60,7 @@ class Run:
         self._on_end = on_end
         self._loop = Loop(subject.beginning.carried if subject.beginning else Carried())
         self._recorder = Recorder(subject, self._loop)
+        self._trace = CrashTrace(subject.folder, subject.rank, str(subject.key))
         self._hooks = EndHooks(self._end, lambda: self._loop.reports)
         self._active = True
         self._abandoned = False
@@ -124,6 +128,8 @@ class Run:
                 samples=samples,
                 metrics=metrics,
             )
+            if self._recorder.gpu_memory.due:
+                self._recorder.gpu_memory.sample()
         except Exception:  # nothing ever raises into the loop
             logger.debug("step %r could not be recorded", step, exc_info=True)
 
@@ -142,6 +148,44 @@ class Run:
         if not self._active or not isinstance(name, str):
             return PhaseScope(None, None)
         return PhaseScope(self._recorder, known_phase(name))
+
+    def epoch(self, n: float) -> None:
+        """Say that epoch number `n` begins; as a metric of `step()` it may also be a fraction."""
+        if not self._active:
+            return
+        try:
+            number = self._loop.enter_epoch(n)
+            if number is not None:
+                self._recorder.note(Note(time.time(), "epoch_started", {"epoch": number}))
+        except Exception:  # nothing ever raises into the loop
+            logger.debug("epoch %r could not be recorded", n, exc_info=True)
+
+    def error(
+        self, exc: BaseException, /, severity: str | None = None, category: str | None = None, **context: Any
+    ) -> None:
+        """Say that the training caught `exc` and goes on; it ends nothing.
+
+        Args:
+            exc: what was caught.
+            severity: warning, error, critical or fatal; the taxonomy's for such a failure if None.
+            category: one of the taxonomy's; that of such a failure if None.
+            context: whatever helps to understand it: numbers, texts, lists and dictionaries of them.
+        """
+        if not self._active:
+            return
+        try:
+            self._recorder.caught(describe(exc, severity, category, context))
+        except Exception:  # nothing ever raises into the loop
+            logger.debug("an error could not be recorded", exc_info=True)
+
+    def note(self, event: str, /, **data: Any) -> None:
+        """Have a line of your own in `events.jsonl`, by rank 0: what happened, with numbers, texts and lists."""
+        if not self._active or self._subject.beginning is None:
+            return
+        try:
+            self._recorder.note(Note(time.time(), shorten(str(event), _MAX_EVENT), data))
+        except Exception:  # nothing ever raises into the loop
+            logger.debug("a note could not be recorded", exc_info=True)
 
     def checkpoint_saved(self, path: "str | os.PathLike[str]", step: int | None = None) -> None:
         """Say that a checkpoint, a file or a folder, is on disk with all its parts.
@@ -203,6 +247,7 @@ class Run:
             OSError, RuntimeError: the folder cannot be written, or there can be no more threads.
         """
         self._recorder.open()
+        self._trace.open()
         self._hooks.install()
 
     def _end(self, ending: Ending) -> None:
@@ -210,32 +255,18 @@ class Run:
         if self._abandoned:
             return
         self._active = False
-        if not self._recorder.finish(self._judged(ending), _LAST_WORD_SECONDS):
+        ending = judge(ending, self._hooks.received, self._loop.step, self._subject.total_steps, time.time())
+        if self._recorder.finish(ending, _LAST_WORD_SECONDS):
+            self._trace.close()
+        else:
             logger.warning("the end of the run could not be recorded in %s in time", self.folder)
         self._hooks.remove()
         if self._ownership:
             self._ownership.release()
         self._on_end(self)
 
-    def _judged(self, ending: Ending) -> Ending:
-        """The ending in the light of what the loop and a signal before have said."""
-        total, step = self._subject.total_steps, self._loop.step
-        is_done = total is not None and step is not None and step >= total
-        if ending.unknown and is_done:
-            ending = endings.SUCCEEDED
-        received = self._hooks.received
-        if received is not None and not is_done and (ending.status == "succeeded" or ending.unknown):
-            return endings.of_signal(received.number)
-        if received is not None and ending.status == "failed" and time.time() - received.time < _SIGNAL_SECONDS:
-            return endings.of_signal(received.number)
-        if ending.unknown:
-            logger.warning("%s; end the run with a `with` block to have it recorded", ending.reason)
-        if ending.status == "succeeded" and total is not None and not is_done:
-            at = "before the first step" if step is None else f"at step {step}"
-            return replace(ending, reason=f"ended {at} of {total}")
-        return ending
-
     def abandon(self) -> None:
         """In a forked child: this is the parent's run, and the parent's alone to write about."""
         self._abandoned, self._active = True, False
+        self._trace.abandon()
         self._hooks.remove()

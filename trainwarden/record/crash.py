@@ -1,0 +1,169 @@
+"""`ranks/<rank>.trace`: what the interpreter wrote when it crashed, and who may believe it.
+
+A process that crashes in native code runs no Python any more: its record goes on saying that it runs. Python's
+faulthandler still writes where it was. Whoever looks next takes the attempt for failed.
+"""
+
+import contextlib
+import os
+import re
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwarden.identity import host_name, process_lives, process_start_ticks
+from trainwarden.record.document import FileContent, read_file
+from trainwarden.record.files import Metadata
+from trainwarden.record.folder import RANKS
+from trainwarden.record.sentinels import Sentinel, attempt_number
+from trainwarden.taxonomy import FAILURES
+
+# A file that is no longer than its first line holds no trace: a look at its size is enough, of thousands of ranks.
+HEADER_BYTES = 512
+# What the rank of a newer attempt found in its place, and nobody has recorded yet.
+OLDER = ".1"
+
+_FATAL = "Fatal Python error: "
+# As faulthandler says it.
+_SIGNALS = {
+    "Segmentation fault": signal.SIGSEGV,
+    "Aborted": signal.SIGABRT,
+    "Bus error": signal.SIGBUS,
+    "Floating-point exception": signal.SIGFPE,
+    "Floating point exception": signal.SIGFPE,
+    "Illegal instruction": signal.SIGILL,
+}
+_FRAME = re.compile(r'^ +File "(.*)", line (\d+) in (.*)$')
+
+
+@dataclass(frozen=True)
+class Crash:
+    """One rank's interpreter crash. `cause` is faulthandler's word for it, `where` the frame that called into it."""
+
+    rank: int
+    attempt_key: str
+    host: str | None
+    pid: int | None
+    time: float
+    cause: str
+    where: str | None
+    trace: str
+
+    @property
+    def message(self) -> str:
+        """What happened, in one line."""
+        place = f" in {self.where}" if self.where else ""
+        return f"rank {self.rank} crashed{place}: {self.cause}"
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit status that a shell shows; None where the cause is no signal."""
+        return 128 + _SIGNALS[self.cause] if self.cause in _SIGNALS else None
+
+
+def header(key: str) -> bytes:
+    """The first line of this process's trace."""
+    pid = os.getpid()
+    line = f"attempt_key={key} pid={pid} start={process_start_ticks(pid) or 0} host={host_name()}"
+    return line.encode("utf-8", "replace")[: HEADER_BYTES - 1].ljust(HEADER_BYTES - 1) + b"\n"
+
+
+def crash_of(folder: Path, metadata: Metadata | None) -> Crash | None:
+    """The first crash of a rank of the attempt that owns the record, while the record does not say how that ended."""
+    if metadata is None or metadata.attempt_key is None or metadata.status not in ("running", "pending"):
+        return None
+    found = (read_crash(path) for path in traces(folder))
+    ours = [crash for crash in found if crash and crash.attempt_key == metadata.attempt_key]
+    return min(ours, key=lambda crash: crash.time, default=None)
+
+
+def error_of(crash: Crash, metadata: Metadata) -> Sentinel:
+    """What `_error` says of a crash."""
+    failure = FAILURES["crash_signal"]
+    return Sentinel(
+        time=crash.time,
+        message=crash.message,
+        attempt_key=crash.attempt_key,
+        attempt=attempt_number(metadata, crash.attempt_key),
+        rank=crash.rank,
+        host=crash.host,
+        error_type=failure.error_type,
+        failure=failure.slug,
+        subsystem=failure.subsystem,
+        severity=failure.severity,
+        fault=failure.fault,
+        hint=failure.hint,
+        traceback=crash.trace,
+        exit_code=crash.exit_code,
+    )
+
+
+def crash_error(folder: Path, metadata: Metadata | None) -> Sentinel | None:
+    """What `_error` would say of `crash_of(folder, metadata)`; None if there is no such crash. Never raises."""
+    crash = crash_of(folder, metadata)
+    return error_of(crash, metadata) if crash and metadata else None
+
+
+def traces(folder: Path) -> list[Path]:
+    """The files that hold more than a first line."""
+    with contextlib.suppress(OSError), os.scandir(folder / RANKS) as entries:
+        return [Path(entry.path) for entry in entries if _is_trace(entry.name) and _holds_more(entry)]
+    return []
+
+
+def trace_path(folder: Path, rank: int) -> Path:
+    """Where the trace of a rank is."""
+    return folder / RANKS / f"{rank}.trace"
+
+
+def read_crash(path: Path) -> Crash | None:
+    """What one file says; None if it tells of no crash, or if the process that it names still lives."""
+    content = read_file(path)
+    if not isinstance(content, FileContent):
+        return None
+    first, _, rest = content.data.decode("utf-8", "replace").partition("\n")
+    said = dict(pair.partition("=")[::2] for pair in first.split())
+    lines = rest.splitlines()
+    # Traces that somebody asked for tell of no crash.
+    fatal = next((index for index, line in enumerate(lines) if line.startswith(_FATAL)), None)
+    pid, start = _number(said.get("pid")), _number(said.get("start"))
+    host = said.get("host")
+    if fatal is None or "attempt_key" not in said or (host == host_name() and _lives(pid, start)):
+        return None
+    return Crash(
+        rank=int(path.name.partition(".")[0]),
+        attempt_key=said["attempt_key"],
+        host=host,
+        pid=pid,
+        time=content.modified,
+        cause=lines[fatal][len(_FATAL) :].strip()[:200],
+        where=_where(lines[fatal:]),
+        trace="\n".join(lines[fatal:]),
+    )
+
+
+def _where(lines: list[str]) -> str | None:
+    # The thread that crashed is the one called current, wherever in the list it stands.
+    current = next((index for index, line in enumerate(lines) if line.startswith("Current thread")), len(lines))
+    frame = next((match for line in lines[current + 1 : current + 2] if (match := _FRAME.match(line))), None)
+    return f"{os.path.basename(frame[1])}:{frame[2]} ({frame[3]})"[:200] if frame else None  # noqa: PTH119  # a name out of a text
+
+
+def _lives(pid: int | None, start: int | None) -> bool:
+    return pid is not None and process_lives(pid) and (not start or process_start_ticks(pid) == start)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
+def _is_trace(name: str) -> bool:
+    rank, _, kind = name.partition(".")
+    return kind in ("trace", f"trace{OLDER}") and rank.isascii() and rank.isdigit() and len(rank) < 8
+
+
+def _holds_more(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.stat(follow_symlinks=False).st_size > HEADER_BYTES
+    except OSError:
+        return False

@@ -1,0 +1,142 @@
+"""Signals that ask a process to end, or warn that it is about to be ended, and why."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+TIME_LIMIT = "time limit"
+PREEMPTED = "preempted"
+
+# `sbatch --signal` warns this long before the time limit, or less.
+_WARNING_SECONDS = 900.0
+# SLURM looks every half minute who has used up his time.
+_LIMIT_SECONDS = 120.0
+# A limit that passed longer ago was extended, or none: the process lives.
+_PAST_SECONDS = 600.0
+# What is done about a warning is done by then.
+_HEED_SECONDS = 1800.0
+
+
+@dataclass(frozen=True)
+class Received:
+    """A signal that asked the process to end or warned it, when (Unix seconds) and why.
+
+    `is_warning`: the process may live on, and what it does later need not have to do with it.
+    """
+
+    number: int
+    time: float
+    reason: str
+    is_warning: bool = False
+
+    def explains(self, now: float) -> bool:
+        """Whether an end at `now` may be its consequence."""
+        if not self.is_warning:
+            return True
+        return self.reason in (TIME_LIMIT, PREEMPTED) and abs(now - self.time) < _HEED_SECONDS
+
+
+def reason_for(number: int, now: float, environ: Mapping[str, str] = os.environ) -> str:
+    """Why a signal came, as far as the process can know: the signal's name if it cannot.
+
+    Newer versions of SLURM say in `SLURM_JOB_END_TIME` when the job's time is up; where they do, a SIGUSR1 far from
+    that time is the warning of a preemption. A SIGTERM looks the same from a user, a preemption and an eviction.
+    """
+    end = _end_time(environ)
+    if end is not None and number in (signal.SIGTERM, signal.SIGUSR1):
+        lead = _WARNING_SECONDS if number == signal.SIGUSR1 else _LIMIT_SECONDS
+        if end - lead <= now <= end + _PAST_SECONDS:
+            return TIME_LIMIT
+        if number == signal.SIGUSR1:
+            return PREEMPTED
+    return signal.Signals(number).name
+
+
+def _end_time(environ: Mapping[str, str]) -> float | None:
+    text = environ.get("SLURM_JOB_END_TIME", "") if "SLURM_JOB_ID" in environ else ""
+    return float(text) if text.isascii() and text.isdigit() and 0 < len(text) < 12 else None
+
+
+class TerminationSignals:
+    """Listens for SIGTERM and SIGUSR1, and leaves what they do as it was.
+
+    A handler that was there before is called and decides. Where there was none the process still dies of the signal.
+
+    Args:
+        on_end: called before the process dies of a signal, in the main thread.
+    """
+
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        self._on_end = on_end
+        self._previous: dict[int, Any] = {}
+        self.received: Received | None = None
+
+    def install(self) -> None:
+        """Begin to listen, if this is the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            previous = signal.getsignal(number)
+            if _is_ours_to_handle(number, previous):
+                self._previous[number] = previous
+                signal.signal(number, self._on_signal)
+
+    def remove(self) -> None:
+        """Stop listening; what others put over our handlers since stays."""
+        for number in list(self._previous):
+            # Only the main thread may.
+            with contextlib.suppress(ValueError):
+                if signal.getsignal(number) == self._on_signal:
+                    signal.signal(number, self._previous[number])
+                    del self._previous[number]
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        previous = self._previous.get(number)
+        is_handled = callable(previous)
+        self._remember(number, is_warning=is_handled and number == signal.SIGUSR1)
+        if is_handled:
+            # It may save a checkpoint and leave in its own time; the end comes later, and remembers the signal.
+            previous(number, frame)
+            return
+        if signal.getsignal(number) != self._on_signal:
+            # A handler that was put over ours calls it; how the process ends is for that one to say.
+            return
+        self._on_end()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    def _remember(self, number: int, *, is_warning: bool) -> None:
+        now, before = time.time(), self.received
+        reason = reason_for(number, now)
+        if before and before.is_warning and before.explains(now) and reason == signal.Signals(number).name:
+            # The end that was announced has come.
+            reason = before.reason
+        self.received = Received(number, now, reason, is_warning)
+
+
+def _is_ours_to_handle(number: int, previous: Any) -> bool:
+    if callable(previous):
+        # Elsewhere than under SLURM a program may use SIGUSR1 for anything.
+        return number != signal.SIGUSR1 or "SLURM_JOB_ID" in os.environ
+    # An ignored signal ends nothing, and a handler from outside Python could not be called after ours.
+    if previous is not signal.SIG_DFL or _is_caught_outside(number):
+        return False
+    # Lightning has SLURM start the job again on SIGUSR1, but only where it finds no handler.
+    return number != signal.SIGUSR1 or not sys.modules.keys() & {"lightning.pytorch", "pytorch_lightning"}
+
+
+def _is_caught_outside(number: int) -> bool:
+    """Whether native code handles a signal of which Python knows nothing, as `faulthandler.register` does."""
+    try:
+        with open("/proc/self/status", "rb") as status:  # noqa: PTH123  # pathlib is not needed here
+            caught = next(line.split()[1] for line in status if line.startswith(b"SigCgt:"))
+    except (OSError, StopIteration, IndexError):
+        return False
+    return bool(int(caught, 16) >> (number - 1) & 1)
