@@ -1,62 +1,22 @@
-"""Which failure an exception or an exit status is.
+"""Which failure an exception, a message or an exit status is.
 
-Exceptions are told apart by type and by message, because one type says many things: what NCCL, CUDA and a wrong shape
-raise is a RuntimeError each time. Types of other libraries are known by name, so that none is imported.
+Exceptions are told apart by type, by message and by what led to them, because one type says many things: what NCCL,
+CUDA and a wrong shape raise is a RuntimeError each time. Types of other libraries are known by name, so that none is
+imported.
 """
 
-import errno
 import re
 import signal
-from collections.abc import Iterator
 
+from trainwarden.failures.chain import causes, contexts, shortened, text_of
+from trainwarden.failures.exception_types import Finding, of_errno, of_type, speaks_of_names
+from trainwarden.failures.leftover import is_left_over
 from trainwarden.phrases import PHRASES
+from trainwarden.phrases.phrase import Phrase
 from trainwarden.taxonomy import FAILURES, Failure
 
-_MESSAGES = tuple((slug, re.compile("|".join(phrases), re.IGNORECASE)) for slug, phrases in PHRASES)
-
-_TYPE_NAMES = {
-    "OutOfMemoryError": "cuda_oom",
-    "DistBackendError": "nccl_system",
-    "DistNetworkError": "rendezvous",
-    "DistStoreError": "store_timeout",
-    "RendezvousConnectionError": "rendezvous",
-    "RendezvousTimeoutError": "rendezvous",
-    "CheckpointingException": "ckpt_corrupt",
-    "SafetensorError": "ckpt_corrupt",
-    "BadZipFile": "ckpt_corrupt",
-    "UnpicklingError": "ckpt_corrupt",
-    "GatedRepoError": "hub_auth",
-}
-
-# The order matters: a subclass stands before its base.
-_TYPES: tuple[tuple[type[BaseException], str], ...] = (
-    (MemoryError, "host_oom"),
-    (FloatingPointError, "numeric"),
-    (TimeoutError, "peer_timeout"),
-    (ConnectionError, "peer_reset"),
-    (EOFError, "peer_reset"),
-    (ImportError, "config_error"),
-    (UnicodeDecodeError, "data_corrupt"),
-)
-
-_ERRNOS = {
-    errno.ENOMEM: "host_oom",
-    errno.ENOSPC: "storage_quota",
-    errno.EDQUOT: "storage_quota",
-    errno.EIO: "storage_io",
-    errno.ESTALE: "storage_io",
-    errno.ESHUTDOWN: "storage_io",
-    errno.EROFS: "storage_permission",
-    errno.EACCES: "storage_permission",
-    errno.EPERM: "storage_permission",
-    errno.ENOENT: "storage_missing",
-    errno.ENOTDIR: "storage_missing",
-    errno.EADDRINUSE: "rendezvous",
-    errno.EHOSTUNREACH: "peer_timeout",
-    errno.ENETUNREACH: "peer_timeout",
-}
-
-_CHECKPOINT_PATH = re.compile(r"checkpoint|ckpt|global_step|\biter_\d|\.(pt|pth|distcp|safetensors)\b", re.IGNORECASE)
+# Messages can be of any size; what they are about stands at the beginning or at the end.
+_MESSAGE_LIMIT = 12_000
 
 _EXITS = {
     2: "config_error",
@@ -71,23 +31,32 @@ _CRASHES = frozenset(
 )
 
 
-def classify_exception(exc: BaseException) -> Failure:
-    """The failure that an exception is; `user_exception` where neither it nor what led to it is known.
+def classify_exception(exc: BaseException, *, ambient: BaseException | None = None) -> Failure:
+    """The failure that an exception is; `user_exception` where neither it nor what led to it is known. Never raises.
 
-    Of explicit causes (`raise … from`) the deepest known one counts. What merely was being handled at the time counts
-    only if nothing else is known: a training may run inside the `except` that found no checkpoint.
+    Of explicit causes (`raise … from`, members of a group) the one counts that explains most: something sure before
+    something vague, and then the deepest. What merely was being handled counts if nothing else is known, for a training
+    may run inside the `except` that found no checkpoint; or if it is grave and what hides it is vague.
+
+    Args:
+        exc: what was raised.
+        ambient: what was being handled already when the call was made that raised it, and has no part in it.
     """
-    slugs = [slug for link in _causes(exc) if (slug := _slug_of(link))]
-    if slugs:
-        return FAILURES[slugs[-1]]
-    slugs = [slug for link in _contexts(exc) if (slug := _slug_of(link))]
-    return FAILURES[slugs[0] if slugs else "user_exception"]
+    try:
+        return FAILURES[_slug_of(exc, ambient)]
+    except Exception:  # noqa: BLE001  # no exception, however it was made, must hide itself by breaking this
+        return FAILURES["user_exception"]
 
 
 def classify_message(text: str) -> Failure | None:
     """The failure that one line or message tells of; None if it is not known."""
-    slug = _slug_of_message(text)
+    slug = _slug_of_message(shortened(text, _MESSAGE_LIMIT))
     return FAILURES[slug] if slug else None
+
+
+def recovery_suggestion(exc: BaseException) -> str:
+    """What to change after such an exception, in a sentence or two. Never raises."""
+    return classify_exception(exc).hint
 
 
 def classify_exit(status: int) -> Failure | None:
@@ -108,52 +77,52 @@ def classify_exit(status: int) -> Failure | None:
     return FAILURES[_EXITS.get(status, "nonzero_exit" if status > 0 else "killed")]
 
 
-def _slug_of(exc: BaseException) -> str | None:
-    if isinstance(exc, SystemExit):
-        found = classify_exit(exc.code) if isinstance(exc.code, int) else None
-        return found.slug if found else None
-    text = _message(exc)
-    if isinstance(exc, (EOFError, TimeoutError)) and (slug := _slug_of_message(text)):
-        return slug
-    for known, slug in _TYPES:
-        if isinstance(exc, known):
-            return slug
-    if isinstance(exc, OSError) and exc.errno in _ERRNOS:
-        slug = _ERRNOS[exc.errno]
-        is_checkpoint = slug == "storage_missing" and _CHECKPOINT_PATH.search(str(exc.filename or ""))
-        return "ckpt_missing" if is_checkpoint else slug
-    if slug := _slug_of_message(text):
-        return slug
-    names = {base.__name__ for base in type(exc).__mro__}
-    return next((slug for name, slug in _TYPE_NAMES.items() if name in names), None)
+def _slug_of(exc: BaseException, ambient: BaseException | None) -> str:
+    found = [finding for link in causes(exc) if (finding := _of_link(link))]
+    best = next((finding for finding in reversed(found) if finding.sure), found[-1] if found else None)
+    if best is None or not best.sure:
+        around = [finding for link in contexts(exc, ambient) if (finding := _of_link(link))]
+        nearest = next((finding for finding in around if finding.sure), around[0] if around else None)
+        if nearest and (best is None or (nearest.sure and FAILURES[nearest.slug].severity in ("critical", "fatal"))):
+            best = nearest
+    return best.slug if best else "user_exception"
+
+
+def _of_link(exc: BaseException) -> Finding | None:
+    by_type = of_type(exc)
+    # First, because without memory nothing else may work.
+    if by_type and by_type.slug == "host_oom":
+        return by_type
+    if by_type is None and isinstance(exc, KeyboardInterrupt):
+        return Finding("cancelled", sure=True)
+    if by_type is None and isinstance(exc, SystemExit):
+        status = exc.code if isinstance(exc.code, int) else 0
+        failure = classify_exit(status)
+        return Finding(failure.slug, sure=True) if failure else None
+    if by_errno := of_errno(exc):
+        return by_errno
+    by_message = _of_message(exc)
+    return by_message if by_message and (by_message.sure or not by_type or not by_type.sure) else by_type
+
+
+def _of_message(exc: BaseException) -> Finding | None:
+    text = text_of(exc, _MESSAGE_LIMIT)
+    slug = _slug_of_message(text)
+    if slug is None:
+        return None
+    if speaks_of_names(exc) and slug != "driver_setup" and " in DataLoader worker process " not in text:
+        return None
+    return Finding(slug, sure=not FAILURES[slug].cascade)
 
 
 def _slug_of_message(text: str) -> str | None:
-    # Messages can be of any size; what they are about stands at the beginning.
-    text = text[:4000]
-    return next((slug for slug, pattern in _MESSAGES if pattern.search(text)), None)
+    text = text.lower()
+    slug = next((slug for slug, phrases in PHRASES if any(_says(text, phrase) for phrase in phrases)), None)
+    return "gpu_oom_leftover" if slug == "cuda_oom" and is_left_over(text) else slug
 
 
-def _message(exc: BaseException) -> str:
-    try:
-        return str(exc)
-    except Exception:  # noqa: BLE001  # the __str__ of a stranger
-        return ""
-
-
-def _causes(exc: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    link: BaseException | None = exc
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
-        yield link
-        link = link.__cause__
-
-
-def _contexts(exc: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    link: BaseException | None = exc
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
-        yield link
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+def _says(text: str, phrase: Phrase) -> bool:
+    if isinstance(phrase, str):
+        return phrase in text
+    needle, pattern = phrase
+    return needle in text and re.search(pattern, text) is not None

@@ -64,8 +64,8 @@ NETWORK: tuple[Failure, ...] = (
     Failure(
         "peer_reset", "communication", "network", "distributed", "network",
         "error", "restart", _AGAIN,
-        "The connection to another rank or server broke. See whether that one ended first; otherwise look at the "
-        "network between the two.",
+        "The connection to another rank or server broke or was refused. See whether that one ended first; otherwise "
+        "look at the network between the two.",
         retryable_in_process=True, cascade=True,
     ),
     Failure(

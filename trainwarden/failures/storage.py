@@ -67,9 +67,15 @@ DATA: tuple[Failure, ...] = (
         "and that every node has the file system mounted.",
     ),
     Failure(
+        "data_exception", "data_loading", "data_loading", "data", "user",
+        "error", "stop", _STOP,
+        "The code that loads the data raised an exception. The traceback of the worker shows the line; num_workers=0 "
+        "runs it in the training process, where it can be debugged.",
+    ),
+    Failure(
         "data_worker_died", "data_loading", "data_loading", "data", "unknown",
         "error", "restart", _AGAIN,
-        "A data-loading worker died. Look for an out-of-memory kill on that host; try fewer workers, and num_workers=0"
-        " to see an error of its own.",
+        "A data-loading worker died or did not answer. Look for an out-of-memory kill on that host; try fewer workers, "
+        "and num_workers=0 to see an error of its own.",
     ),
 )  # fmt: skip

@@ -117,7 +117,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "a missing checkpoint": (lambda: open("/nowhere/iter_0000100/x.pt"), "ckpt_missing"),  # noqa: PTH123, SIM115
     "another missing file": (lambda: open("/nowhere/x.txt"), "storage_missing"),  # noqa: PTH123, SIM115
     "undecodable data": (b"\xff".decode, "data_corrupt"),
-    "a missing package": (lambda: __import__("no_such_package"), "config_error"),
+    "a missing package": (lambda: __import__("no_such_package"), "missing_module"),
     "a reset": (_error(ConnectionResetError(104, "Connection reset by peer")), "peer_reset"),
     "a broken pipe": (_error(BrokenPipeError(32, "Broken pipe")), "peer_reset"),
     "an end of file from a peer": (_error(EOFError()), "peer_reset"),

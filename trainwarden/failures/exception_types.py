@@ -1,0 +1,208 @@
+"""Which failure a type of exception stands for, whatever its message says."""
+
+import errno
+import re
+from dataclasses import dataclass
+
+from trainwarden.failures.chain import attribute
+
+# By name, so that no library is imported. Where a name is common the library that means this by it stands before.
+# These are sure, even where the message would say something vaguer.
+_SURE = {
+    "builtins.MemoryError": "host_oom",
+    "builtins.FloatingPointError": "numeric",
+    "torch.OutOfMemoryError": "cuda_oom",
+    "cupy.OutOfMemoryError": "cuda_oom",
+    "ray.OutOfMemoryError": "ray_host_oom",
+    "ray.ObjectStoreFullError": "ray_host_oom",
+    "ray.OutOfDiskError": "storage_quota",
+    "ray.NodeDiedError": "ray_node_died",
+    "ray.RuntimeEnvSetupError": "ray_setup",
+    "ray.ActorUnschedulableError": "ray_setup",
+    "ray.TaskUnschedulableError": "ray_setup",
+    "RendezvousConnectionError": "rendezvous",
+    "RendezvousTimeoutError": "rendezvous",
+    "DeadlockDetectedException": "deadlock",
+    "SafetensorError": "ckpt_corrupt",
+    "BackendCompilerFailed": "compile_toolchain",
+    "InductorError": "compile_toolchain",
+    "LoweringException": "compile_toolchain",
+    "CppCompileError": "compile_toolchain",
+    "triton.CompilationError": "compile_toolchain",
+    "triton.OutOfResources": "compile_toolchain",
+    "DeepSpeedConfigError": "config_error",
+    "MisconfigurationException": "config_error",
+    "argparse.ArgumentError": "config_error",
+    "click.UsageError": "config_error",
+    "omegaconf.OmegaConfBaseException": "config_error",
+    "hydra.HydraException": "config_error",
+    "yaml.YAMLError": "config_error",
+    "pydantic.ValidationError": "config_error",
+    "pydantic_core.ValidationError": "config_error",
+    "huggingface_hub.HFValidationError": "config_error",
+    "huggingface_hub.GatedRepoError": "hub_auth",
+    "huggingface_hub.RepositoryNotFoundError": "hub_auth",
+    "huggingface_hub.RevisionNotFoundError": "hub_auth",
+    "huggingface_hub.LocalTokenNotFoundError": "hub_auth",
+    "huggingface_hub.LocalEntryNotFoundError": "hub_network",
+    "huggingface_hub.OfflineModeIsEnabled": "hub_network",
+    "botocore.NoCredentialsError": "hub_auth",
+    "botocore.PartialCredentialsError": "hub_auth",
+    "botocore.ProfileNotFound": "hub_auth",
+    "botocore.TokenRetrievalError": "hub_auth",
+    "botocore.SSOTokenLoadError": "hub_auth",
+    "botocore.HTTPClientError": "hub_network",
+    "botocore.ConnectionError": "hub_network",
+    "requests.ConnectionError": "hub_network",
+    "requests.Timeout": "hub_network",
+    "requests.ChunkedEncodingError": "hub_network",
+    "urllib3.HTTPError": "hub_network",
+    "httpx.TransportError": "hub_network",
+    "httpcore.NetworkError": "hub_network",
+    "httpcore.TimeoutException": "hub_network",
+    "aiohttp.ClientConnectionError": "hub_network",
+    "aiohttp.ClientPayloadError": "hub_network",
+    "http.HTTPException": "hub_network",
+    "http.RemoteDisconnected": "hub_network",
+    "urllib.URLError": "hub_network",
+    "socket.gaierror": "hub_network",
+    "ssl.SSLError": "hub_network",
+    "datasets.DatasetNotFoundError": "data_missing",
+    "datasets.DataFilesNotFoundError": "data_missing",
+    "datasets.EmptyDatasetError": "data_missing",
+    "datasets.DatasetGenerationError": "data_corrupt",
+    "datasets.DatasetsError": "data_corrupt",
+    "datasets.ChecksumVerificationError": "data_corrupt",
+    "datasets.SplitsVerificationError": "data_corrupt",
+    "PIL.UnidentifiedImageError": "data_corrupt",
+    "gzip.BadGzipFile": "data_corrupt",
+    "pyarrow.ArrowInvalid": "data_corrupt",
+}
+# These say little by themselves: whatever their message or their cause says, goes before.
+_VAGUE = {
+    "OutOfMemoryError": "cuda_oom",
+    "DistBackendError": "nccl_system",
+    "DistNetworkError": "rendezvous",
+    "DistStoreError": "store_timeout",
+    "RendezvousClosedError": "rendezvous",
+    "RendezvousStateError": "rendezvous",
+    "AcceleratorError": "cuda_error",
+    "XlaRuntimeError": "cuda_error",
+    "ChildFailedError": "launcher_child",
+    "ProcessRaisedException": "launcher_child",
+    "ProcessExitedException": "launcher_child",
+    "SignalException": "cancelled",
+    "lightning.SIGTERMException": "cancelled",
+    "pytorch_lightning.SIGTERMException": "cancelled",
+    "BrokenProcessPool": "killed",
+    "TerminatedWorkerError": "killed",
+    "CheckpointingException": "ckpt_corrupt",
+    "CheckpointException": "ckpt_corrupt",
+    "BadZipFile": "ckpt_corrupt",
+    "UnpicklingError": "ckpt_corrupt",
+    "ray.RayActorError": "ray_worker_died",
+    "ray.WorkerCrashedError": "ray_worker_died",
+    "ray.ObjectLostError": "ray_worker_died",
+    "ray.GetTimeoutError": "peer_timeout",
+    "ray.TaskCancelledError": "cancelled",
+    "wandb.CommError": "hub_network",
+    "TorchDynamoException": "compile_toolchain",
+    "builtins.ImportError": "missing_module",
+    "builtins.ConnectionError": "peer_reset",
+    "builtins.UnicodeDecodeError": "data_corrupt",
+}
+# Modules that go by another name than the library that they belong to.
+_LIBRARIES = {"_socket": "socket", "_ssl": "ssl", "_pickle": "pickle", "jaxlib": "jax"}
+
+_ERRNOS = {
+    errno.ENOMEM: "host_oom",
+    errno.ENOSPC: "storage_quota",
+    errno.EDQUOT: "storage_quota",
+    errno.EIO: "storage_io",
+    errno.ESTALE: "storage_io",
+    errno.ESHUTDOWN: "storage_io",
+    errno.EREMOTEIO: "storage_io",
+    errno.ENOLCK: "storage_io",
+    errno.EBADMSG: "storage_io",
+    errno.EUCLEAN: "storage_io",
+    errno.EROFS: "storage_permission",
+    errno.EACCES: "storage_permission",
+    errno.EPERM: "storage_permission",
+    errno.ENOENT: "storage_missing",
+    errno.ENOTDIR: "storage_missing",
+    errno.EMFILE: "resource_limit",
+    errno.ENFILE: "resource_limit",
+    errno.EADDRINUSE: "rendezvous",
+    errno.ETIMEDOUT: "peer_timeout",
+    errno.EHOSTUNREACH: "peer_timeout",
+    errno.ENETUNREACH: "peer_timeout",
+    errno.ENETDOWN: "peer_timeout",
+}
+_PATHS = (
+    # A shard that the checkpoint itself promises: its saving was interrupted.
+    ("ckpt_corrupt", r"\.distcp$|(^|/)\.metadata$"),
+    ("ckpt_missing", r"checkpoint|ckpt|global_step|\biter_\d|\.(pt|pth|safetensors)$"),
+    ("data_missing", r"dataset|\.(jsonl|parquet|arrow|tfrecord|mds|idx)(\.(gz|zst))?$"),
+)
+# What a wrapper says of these is worth more than that a file was not there.
+_UNSURE = frozenset(("storage_missing", "storage_permission"))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A slug, and whether it is sure: something vaguer, or further out, does not go before it."""
+
+    slug: str
+    sure: bool
+
+
+def of_type(exc: BaseException) -> Finding | None:
+    """What the exception's type stands for; None if it is not known."""
+    bases = type(exc).__mro__
+    for table, sure in ((_SURE, True), (_VAGUE, False)):
+        for base in bases:
+            if slug := table.get(f"{_library(base)}.{base.__name__}") or table.get(base.__name__):
+                return Finding(slug, sure)
+    return _of_silence(exc)
+
+
+def of_errno(exc: BaseException) -> Finding | None:
+    """What the number and the path of an operating system's error stand for; None of any other exception."""
+    of_a_library = of_type(exc)
+    # The errors of a server or of a certificate are OSErrors too, and mean other things by their numbers.
+    if OSError not in type(exc).__mro__ or (of_a_library and of_a_library.sure):
+        return None
+    number = attribute(exc, "errno")
+    slug = _ERRNOS.get(number) if type(number) is int else None
+    if slug == "storage_missing":
+        path = _path(exc)
+        slug = next((named for named, pattern in _PATHS if re.search(pattern, path, re.IGNORECASE)), slug)
+    elif slug == "storage_quota" and _path(exc).startswith("/dev/shm"):  # noqa: S108  # the path of a stranger
+        slug = "shm_exhausted"
+    return Finding(slug, slug not in _UNSURE) if slug else None
+
+
+def speaks_of_names(exc: BaseException) -> bool:
+    """Whether the message is a name out of the program, which may contain any word."""
+    return not {KeyError, IndexError, AttributeError, NameError, ImportError}.isdisjoint(type(exc).__mro__)
+
+
+def _of_silence(exc: BaseException) -> Finding | None:
+    # A time limit of the program's own is no peer's silence, and a text that ends too early is no peer's end.
+    kind, args = type(exc), attribute(exc, "args")
+    if kind is TimeoutError and args in ((), ("timed out",)):
+        return Finding("peer_timeout", sure=False)
+    return Finding("peer_reset", sure=False) if kind is EOFError and args == () else None
+
+
+def _path(exc: BaseException) -> str:
+    try:
+        return str(attribute(exc, "filename") or "")[-4096:]
+    except Exception:  # noqa: BLE001  # the path object of a stranger
+        return ""
+
+
+def _library(kind: type) -> str:
+    module = kind.__module__
+    root = module.partition(".")[0] if type(module) is str else ""
+    return _LIBRARIES.get(root, root)

@@ -1,0 +1,25 @@
+"""Whose memory fills a GPU, as PyTorch says it when it cannot have more."""
+
+import re
+
+_SIZE = r"(\d+(?:\.\d+)?) ([kmgt])ib"
+_TOTAL = re.compile(rf"total capacity of {_SIZE}")
+_OWN = re.compile(rf"this process has {_SIZE} memory in use")
+_OTHERS = re.compile(rf"\bprocess \d+ has {_SIZE} memory in use")
+_UNITS = {"k": 1, "m": 2**10, "g": 2**20, "t": 2**30}
+
+
+def is_left_over(text: str) -> bool:
+    """Whether other processes hold most of the GPU that a message in lower case reports to be full.
+
+    In a container a process may be listed by a number that is not its own, so it counts only where this process is
+    named as well.
+    """
+    total, own = _TOTAL.search(text), _OWN.search(text)
+    if not total or not own:
+        return False
+    return sum(_size(*found) for found in _OTHERS.findall(text)) >= _size(*total.groups()) / 2
+
+
+def _size(number: str, unit: str) -> float:
+    return float(number) * _UNITS[unit]
