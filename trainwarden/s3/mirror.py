@@ -116,9 +116,11 @@ class Mirror:
             if not self._questions.empty():
                 self._questions.get()
                 self._answers.put(self._answer())
-            if self._began and (self._hurry or time.monotonic() >= self._health.not_before):
-                self._hurry = False
-                self._send(self._outbox.due(time.monotonic()))
+            now = time.monotonic()
+            if self._began and (self._hurry or now >= self._health.not_before):
+                # A sentinel speaks of what was written before it.
+                hurry, self._hurry = self._hurry, False
+                self._send(self._outbox.due(float("inf") if hurry else now))
         if self._began:
             self._finish(self._deadline)
         self._closed.set()

@@ -70,32 +70,23 @@ class Sender:
             S3Error: it is not there now.
             OSError: the file that it is in cannot be read.
         """
-        if name == ERROR and isinstance(content, bytes):
-            self._send_error(content)
+        seen = None
+        if isinstance(content, Path):
+            seen, data = _read_end(content)
+            if seen is None or seen == self._files.get(name):
+                return False
+        else:
+            data = content
+        if name == ERROR:
+            self._send_error(data)
         elif self.stood_down:
             return False
-        elif name == METADATA and isinstance(content, bytes):
-            self._send_metadata(content)
-        elif isinstance(content, bytes):
-            self._bucket.put(name, content)
+        elif name == METADATA:
+            self._send_metadata(data)
         else:
-            return self._send_file(name, content)
-        return True
-
-    def _send_file(self, name: str, path: Path) -> bool:
-        try:
-            with path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                seen = status.st_ino, status.st_size, status.st_mtime_ns
-                if self._files.get(name) == seen:
-                    return False
-                # The end of a long log is what a reader wants.
-                file.seek(max(0, status.st_size - MAX_BYTES))
-                data = file.read(MAX_BYTES)
-        except FileNotFoundError:
-            return False
-        self._bucket.put(name, data)
-        self._files[name] = seen
+            self._bucket.put(name, data)
+        if seen is not None:
+            self._files[name] = seen
         return True
 
     def _send_metadata(self, data: bytes) -> None:
@@ -195,3 +186,15 @@ class Sender:
         self.stood_down = True
         logger.error("the run record in S3 is no longer written by this process: %s", why)
         raise S3Error("AnotherAttempt", self._bucket.location, refused=True)
+
+
+def _read_end(path: Path) -> tuple[tuple[int, int, int] | None, bytes]:
+    """By what a file can be told from itself as it was before, None if there is none, and its last 4 MiB."""
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            # The end of a long log is what a reader wants.
+            file.seek(max(0, status.st_size - MAX_BYTES))
+            return (status.st_ino, status.st_size, status.st_mtime_ns), file.read(MAX_BYTES)
+    except FileNotFoundError:
+        return None, b""
