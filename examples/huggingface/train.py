@@ -1,6 +1,8 @@
 """Trains a tiny GPT-2 on a counting task with the Trainer of transformers, and tells Trainwarden about it.
 
-    python examples/huggingface/train.py --steps 200 --output-dir /tmp/counting
+    python examples/huggingface/train.py --output-dir /tmp/counting
+
+and with `-m torch.distributed.run --standalone --nproc-per-node 2` behind `python` it does so as two ranks.
 
 Nothing is downloaded. Started again with the same TRAINWARDEN_RUN_ID it resumes from its last complete checkpoint.
 """
@@ -36,6 +38,8 @@ def _trainer(options: argparse.Namespace) -> Trainer:
     arguments = TrainingArguments(
         output_dir=str(options.output_dir),
         max_steps=options.steps,
+        # Without it ranks that find no GPU train apart from each other.
+        use_cpu=not torch.cuda.is_available(),
         per_device_train_batch_size=8,
         logging_steps=5,
         save_steps=options.save_steps,

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from trainwarden.integrations.lightning import TrainwardenCallback
 
 
-class Sines(lightning.LightningModule):  # type: ignore[misc]  # Lightning is absent where types are checked
+class Sines(lightning.LightningModule):
     """Learns a sum of sines."""
 
     def __init__(self) -> None:

@@ -125,6 +125,7 @@ class TrainwardenCallback(TrainerCallback):  # type: ignore[misc]  # transformer
         if args.world_size == 1:
             self._report_checkpoint()
 
+    @harmless
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """End the run if it was begun here."""
         self._wait_for_last_writer(args)

@@ -1,7 +1,6 @@
 """A callback for Lightning's Trainer, under either of its names: `lightning.pytorch` and `pytorch_lightning`."""
 
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -155,7 +154,7 @@ class TrainwardenCallback(Callback):  # type: ignore[misc]  # Lightning is absen
         """End the run if it was begun here."""
         self._settle(trainer)
         # Lightning turns Ctrl-C into exit status 1, in which nobody could see it any more.
-        self._says.end(_told_to_end(exception), foreign=isinstance(exception, KeyboardInterrupt))
+        self._says.end(exception, foreign=isinstance(exception, KeyboardInterrupt))
 
     @harmless
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -185,9 +184,3 @@ def _rows(batch: Any) -> int:
         return next((rows for part in batch if (rows := _rows(part))), 0)
     shape: Sequence[int] = getattr(batch, "shape", ())
     return int(shape[0]) if shape else 0
-
-
-def _told_to_end(exception: BaseException) -> BaseException:
-    """The exception; for the one that Lightning makes of SIGTERM, which looks like a good end, the exit that it is."""
-    is_sigterm = isinstance(exception, SystemExit) and type(exception).__name__ == "SIGTERMException"
-    return SystemExit(128 + signal.SIGTERM) if is_sigterm else exception

@@ -53,6 +53,9 @@ def of_exception(exc: BaseException) -> Ending:
     """The ending that an exception makes when nobody catches it."""
     if isinstance(exc, KeyboardInterrupt):
         return Ending("cancelled", "SIGINT", signalled=True)
+    if type(exc).__name__ == "SIGTERMException":
+        # Lightning leaves by it when it was told to end, and its code is that of a success.
+        return of_signal(signal.SIGTERM)
     if isinstance(exc, SystemExit):
         return of_exit(exc.code)
     if isinstance(exc, UnknownExit):

@@ -189,6 +189,18 @@ def test_a_handler_that_was_put_over_ours_decides_how_the_process_ends(script: S
     assert (record.state, record.metadata.reason, record.progress.step) == ("cancelled", "SIGTERM", 2)
 
 
+def test_an_end_by_lightnings_exception_for_sigterm_is_no_success(script: Script) -> None:
+    script.run("""
+        import trainwarden
+        class SIGTERMException(SystemExit):
+            pass
+        with trainwarden.run("r"):
+            raise SIGTERMException
+    """)
+    record = read_snapshot(script.folder)
+    assert (record.state, record.metadata.reason) == ("cancelled", "SIGTERM")
+
+
 def test_an_exit_that_somebody_caught_is_no_end(script: Script) -> None:
     done = script.run("""
         import sys, trainwarden
