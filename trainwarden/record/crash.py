@@ -15,7 +15,7 @@ from trainwarden.identity import host_name, process_lives, process_start_ticks
 from trainwarden.record.document import FileContent, read_file
 from trainwarden.record.files import Metadata
 from trainwarden.record.folder import RANKS
-from trainwarden.record.sentinels import Sentinel, attempt_number
+from trainwarden.record.sentinels import Sentinel, attempt_number, record_failure
 from trainwarden.taxonomy import FAILURES
 
 # A file that is no longer than its first line holds no trace: a look at its size is enough, of thousands of ranks.
@@ -102,6 +102,38 @@ def crash_error(folder: Path, metadata: Metadata | None) -> Sentinel | None:
     """What `_error` would say of `crash_of(folder, metadata)`; None if there is no such crash. Never raises."""
     crash = crash_of(folder, metadata)
     return error_of(crash, metadata) if crash and metadata else None
+
+
+def record_crash(folder: Path, metadata: Metadata | None) -> bool:
+    """Write the `_error` for `crash_of(folder, metadata)`; False if there is no such crash, or an `_error` before.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    crash = crash_of(folder, metadata)
+    return crash is not None and record_failure(
+        folder,
+        key=crash.attempt_key,
+        failure=FAILURES["crash_signal"],
+        message=crash.message,
+        rank=crash.rank,
+        traceback=crash.trace,
+        exit_code=crash.exit_code,
+        host=crash.host,
+        when=crash.time,
+    )
+
+
+def forget_crashes(folder: Path, key: str, *, begun_before: bool) -> None:
+    """Remove the traces that attempts before the start of `key` left; a rank of this one may have crashed already.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    for path in traces(folder):
+        crash = read_crash(path)
+        if crash and (begun_before or crash.attempt_key != key):
+            path.unlink(missing_ok=True)
 
 
 def traces(folder: Path) -> list[Path]:

@@ -102,12 +102,15 @@ def record_failure(
     exception_type: str | None = None,
     traceback: str | None = None,
     exit_code: int | None = None,
+    host: str | None = None,
+    when: float | None = None,
     tell: Teller | None = None,
 ) -> bool:
     """Write `_error` for the attempt `key`; the first writer wins, and False means that there was one before.
 
     An attempt that a newer one has replaced leaves `_error.<attempt>` instead: late evidence must not
-    stain its successor. `tell` gets the file's name and content before it is written, for a copy elsewhere.
+    stain its successor. It happened on this host and now unless `host` and `when` (Unix seconds) say else.
+    `tell` gets the file's name and content before it is written, for a copy elsewhere.
 
     Raises:
         OSError: the folder cannot be written.
@@ -119,8 +122,8 @@ def record_failure(
         "attempt": attempt,
         "attempt_key": key,
         "rank": rank,
-        "host": host_name(),
-        "time": to_iso(time.time()),
+        "host": host or host_name(),
+        "time": to_iso(time.time() if when is None else when),
         "message": shorten(message, MAX_MESSAGE),
         "exception_type": exception_type,
         "error_type": failure.error_type,
@@ -169,12 +172,8 @@ def announce_restart(folder: Path, key: str, reason: str, intent: str | None = N
         OSError: the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    document = {
-        "attempt_key": key,
-        "reason": shorten(reason, MAX_MESSAGE),
-        "intent": intent,
-        "time": to_iso(time.time()),
-    }
+    now = to_iso(time.time())
+    document = {"attempt_key": key, "reason": shorten(reason, MAX_MESSAGE), "intent": intent, "time": now}
     write_json(folder / RESTART, document, durable=True)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from trainwarden.classify import classify_exit
 from trainwarden.identity import host_name
 from trainwarden.record.clock import to_iso
+from trainwarden.record.crash import record_crash
 from trainwarden.record.document import Document, read_document
 from trainwarden.record.files import Metadata, read_metadata
 from trainwarden.record.folder import LOG, METADATA, write_json
@@ -121,6 +122,10 @@ class RunRecorder:
 
     def _fail(self, job: Job) -> None:
         code = job.exit_code if job.exit_code is not None else 1
+        metadata = read_metadata(self._folder)
+        if isinstance(metadata, Metadata) and record_crash(self._folder, metadata):
+            self._finish("failed", "a rank crashed")
+            return
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
         record_failure(
             self._folder,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainwarden.identity import AttemptKey, host_name, process_start_ticks
+from trainwarden.record.crash import forget_crashes, record_crash
 from trainwarden.record.document import Unreadable
 from trainwarden.record.files import (
     Attempt,
@@ -50,7 +51,11 @@ def begin(folder: Path, key: AttemptKey, now: float, environ: Mapping[str, str] 
     _keep_damaged(folder, now)
     same = next((attempt for attempt in known if attempt.key == str(key)), None)
     announced = isinstance(metadata, Metadata) and _only_announced(metadata, key)
-    set_aside(folder, metadata, str(key), begun_before=same is not None and not announced)
+    begun_before = same is not None and not announced
+    if isinstance(metadata, Metadata) and metadata.attempt_key != str(key):
+        record_crash(folder, metadata)
+    set_aside(folder, metadata, str(key), begun_before=begun_before)
+    forget_crashes(folder, str(key), begun_before=begun_before)
     this = same or Attempt(_next_number(metadata, past, environ), str(key), now)
     if this.start_time is None:
         this = replace(this, start_time=now)

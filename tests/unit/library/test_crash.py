@@ -1,0 +1,212 @@
+"""A crash of the interpreter is known as one, and nothing else is taken for it."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trainwarden
+from tests.unit.library.looking import read_metadata, read_sentinel, read_snapshot
+from tests.unit.library.processes import Script, line
+from trainwarden.identity import process_start_ticks
+from trainwarden.record.crash import HEADER_BYTES, crash_of
+
+KEY = "local:5:0"
+CRASH = """
+    import ctypes, trainwarden
+    def train_one_step():
+        ctypes.string_at(0)
+    with trainwarden.run("r") as run:
+        run.step(1)
+        train_one_step()
+"""
+FATAL = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n"
+
+
+def _crash(script: Script, **environment: str) -> Any:
+    done = script.run(CRASH, TRAINWARDEN_ATTEMPT_KEY=KEY, **environment)
+    assert done.returncode == -signal.SIGSEGV
+    return read_snapshot(script.folder)
+
+
+def test_whoever_looks_next_takes_the_attempt_for_failed_and_sees_where(script: Script) -> None:
+    record = _crash(script)
+    assert (record.metadata.status, record.state) == ("running", "failed")
+    error = record.error
+    assert (error.failure, error.rank, error.exit_code) == ("crash_signal", 0, 128 + signal.SIGSEGV)
+    assert error.message.startswith("rank 0 crashed in __init__.py:")
+    assert error.message.endswith("(string_at): Segmentation fault")
+    assert "in train_one_step" in error.traceback
+    assert error.attempt_key == KEY
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("os.abort()", "Aborted"),
+        ("signal.raise_signal(signal.SIGBUS)", "Bus error"),
+        ("signal.raise_signal(signal.SIGFPE)", "Floating"),
+        ("signal.raise_signal(signal.SIGILL)", "Illegal instruction"),
+    ],
+)
+def test_every_fatal_signal_is_a_crash(script: Script, code: str, cause: str) -> None:
+    script.run(f"""
+        import os, signal, trainwarden
+        trainwarden.run("r")
+        {code}
+    """)
+    record = read_snapshot(script.folder)
+    assert (record.state, record.error.failure) == ("failed", "crash_signal")
+    assert cause in record.error.message
+    assert record.error.exit_code > 128
+
+
+def test_the_next_attempt_records_it_for_the_one_that_could_not(script: Script) -> None:
+    before = _crash(script).error
+    script.run("import trainwarden; trainwarden.run('r')", TRAINWARDEN_ATTEMPT_KEY="local:5:1")
+    error = read_sentinel(script.folder / "_error.0")
+    assert (error.failure, error.attempt, error.attempt_key) == ("crash_signal", 0, KEY)
+    assert (error.message, error.traceback, error.host) == (before.message, before.traceback, before.host)
+    assert error.time == pytest.approx(before.time, abs=1e-3)
+    record = read_snapshot(script.folder)
+    assert (record.state, record.error) == ("succeeded", None)
+    assert list((script.folder / "ranks").glob("*.trace*")) == []
+
+
+def test_a_rank_that_starts_before_rank_0_leaves_the_old_trace_for_it(script: Script) -> None:
+    both = {"WORLD_SIZE": "2", "TRAINWARDEN_ATTEMPT_KEY": KEY}
+    first = script.start("import time, trainwarden; trainwarden.run('r'); print(1, flush=True); time.sleep(60)", **both)
+    assert line(first.stdout) == "1\n"
+    assert script.run(CRASH, RANK="1", **both).returncode == -signal.SIGSEGV
+    # Rank 0 still lives, and waits for the one that is gone.
+    assert (read_snapshot(script.folder).state, read_snapshot(script.folder).error.rank) == ("failed", 1)
+    first.kill()
+    first.wait()
+    both["TRAINWARDEN_ATTEMPT_KEY"] = "local:5:1"
+    script.run("import trainwarden; trainwarden.run('r')", RANK="1", **both)
+    assert read_snapshot(script.folder).state == "failed"
+    script.run("import trainwarden; trainwarden.run('r')", **both)
+    assert read_sentinel(script.folder / "_error.0").rank == 1
+    assert read_snapshot(script.folder).state == "succeeded"
+
+
+def test_a_second_start_under_the_same_key_forgets_the_crash(script: Script) -> None:
+    _crash(script)
+    script.run("import trainwarden; trainwarden.run('r')", TRAINWARDEN_ATTEMPT_KEY=KEY)
+    assert read_snapshot(script.folder).state == "succeeded"
+    assert not (script.folder / "_error.0").exists()
+
+
+def test_a_rank_that_is_ended_because_its_neighbour_crashed_says_so(script: Script) -> None:
+    both = {"WORLD_SIZE": "2", "TRAINWARDEN_ATTEMPT_KEY": KEY}
+    first = script.start("import time, trainwarden; trainwarden.run('r'); print(1, flush=True); time.sleep(60)", **both)
+    assert line(first.stdout) == "1\n"
+    script.run(CRASH, RANK="1", **both)
+    first.terminate()
+    first.wait()
+    record = read_snapshot(script.folder)
+    assert (record.metadata.status, record.error.failure) == ("failed", "crash_signal")
+    assert "rank 1 crashed" in record.error.message
+    assert "train_one_step" in record.error.traceback
+
+
+@pytest.mark.parametrize("end", ["pass", "raise ValueError", "os.kill(os.getpid(), signal.SIGTERM)"])
+def test_an_orderly_end_leaves_no_trace(script: Script, end: str) -> None:
+    done = script.run(f"""
+        import faulthandler, os, signal, trainwarden
+        with trainwarden.run("r") as run:
+            assert faulthandler.is_enabled()
+            assert (run.folder / "ranks" / "0.trace").stat().st_size == {HEADER_BYTES}
+            {end}
+        assert not faulthandler.is_enabled()
+    """)
+    assert done.returncode == {"pass": 0, "raise ValueError": 1}.get(end, -signal.SIGTERM), done.stderr
+    assert not (script.folder / "ranks" / "0.trace").exists()
+
+
+def test_whoever_has_faulthandler_write_elsewhere_keeps_it_so(script: Script) -> None:
+    done = script.run(CRASH, PYTHONFAULTHANDLER="1", TRAINWARDEN_ATTEMPT_KEY=KEY)
+    assert "train_one_step" in done.stderr
+    assert not (script.folder / "ranks" / "0.trace").exists()
+    assert read_snapshot(script.folder).state == "running"
+
+
+def test_the_crash_of_a_forked_worker_is_not_its_parents(script: Script) -> None:
+    done = script.run("""
+        import ctypes, multiprocessing, trainwarden
+        with trainwarden.run("r") as run:
+            worker = multiprocessing.get_context("fork").Process(target=ctypes.string_at, args=(0,))
+            worker.start()
+            worker.join()
+            print(worker.exitcode, (run.folder / "ranks" / "0.trace").stat().st_size)
+    """)
+    assert done.stdout == f"{-signal.SIGSEGV} {HEADER_BYTES}\n"
+    assert read_snapshot(script.folder).state == "succeeded"
+
+
+def _leave_trace(folder: Path, text: str, *, key: str = KEY, pid: int = 2**22, host: str | None = None) -> None:
+    (folder / "ranks").mkdir(parents=True, exist_ok=True)
+    header = f"attempt_key={key} pid={pid} start={process_start_ticks(pid) or 0} host={host or os.uname().nodename}"
+    (folder / "ranks" / "0.trace").write_text(header.ljust(HEADER_BYTES - 1) + "\n" + text)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "r"
+    folder.mkdir()
+    metadata = {"status": "running", "attempt_key": KEY, "attempts": [{"attempt": 0, "key": KEY}]}
+    (folder / "metadata.json").write_text(json.dumps(metadata))
+    return folder
+
+
+@pytest.mark.parametrize("host", [None, "elsewhere"])
+def test_the_trace_of_a_process_that_is_gone_or_of_another_host_is_believed(folder: Path, host: str | None) -> None:
+    _leave_trace(folder, FATAL + '  File "/a/train.py", line 3 in f\n', host=host)
+    assert read_snapshot(folder).error.message == "rank 0 crashed in train.py:3 (f): Segmentation fault"
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("", {}),
+        ("Timeout (0:00:01)!\nThread 0x1 (most recent call first):\n" + "  File\n" * 200, {}),
+        (FATAL, {"key": "local:4:0"}),
+        (FATAL, {"pid": os.getpid()}),
+    ],
+    ids=["a first line alone", "a trace that was asked for", "another attempt", "a process that lives"],
+)
+def test_no_other_trace_is_a_crash(folder: Path, text: str, options: dict[str, Any]) -> None:
+    _leave_trace(folder, text, **options)
+    assert read_snapshot(folder).state == "running"
+
+
+def test_an_attempt_that_said_how_it_ended_is_believed_more(folder: Path) -> None:
+    _leave_trace(folder, FATAL)
+    (folder / "metadata.json").write_text(json.dumps({"status": "cancelled", "attempt_key": KEY}))
+    assert read_snapshot(folder).state == "cancelled"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n" * 600, b"\xff" * 2000, FATAL.encode() * 20, b"pid=x start=y\n" + b"x" * 600]
+)
+def test_a_damaged_trace_is_no_crash(folder: Path, content: bytes) -> None:
+    (folder / "ranks").mkdir()
+    (folder / "ranks" / "0.trace").write_bytes(content)
+    (folder / "ranks" / "x.trace").write_bytes(FATAL.encode() * 20)
+    (folder / "ranks" / "1.trace").mkdir()
+    (folder / "ranks" / "2.trace").symlink_to("/dev/zero")
+    assert crash_of(folder, read_metadata(folder)) is None
+
+
+def test_a_folder_that_takes_no_trace_keeps_no_training_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "r" / "ranks" / "0.trace").mkdir(parents=True)
+    monkeypatch.setattr("faulthandler.is_enabled", lambda: False)
+    with trainwarden.run("r", dir=tmp_path) as run:
+        run.step(1)
+    assert read_snapshot(tmp_path / "r").state == "succeeded"
+    assert "could not be traced" in caplog.text
