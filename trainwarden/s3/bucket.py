@@ -86,17 +86,17 @@ class Bucket:
 
     Args:
         location: bucket, prefix and region.
-        connect_seconds: how long to wait for a connection.
-        read_seconds: how long to wait for each part of an answer.
+        connect_seconds: how long to wait for a connection; `CONNECT_SECONDS` if None.
+        read_seconds: how long to wait for each part of an answer; `READ_SECONDS` if None.
 
     Every method raises S3Error where S3 cannot be asked or refuses.
     """
 
     def __init__(
-        self, location: Location, *, connect_seconds: float = CONNECT_SECONDS, read_seconds: float = READ_SECONDS
+        self, location: Location, *, connect_seconds: float | None = None, read_seconds: float | None = None
     ) -> None:
         self.location = location
-        self._timeouts = connect_seconds, read_seconds
+        self._timeouts = connect_seconds or CONNECT_SECONDS, read_seconds or READ_SECONDS
         self._connected: Any = None
 
     def get(self, name: str) -> Stored | None:

@@ -20,8 +20,8 @@ _LOOK_SECONDS = 2.0
 logger = logging.getLogger("trainwarden")
 
 
-def open_mirror(record: Location, folder: Path, key: AttemptKey, start: float, *, whole: bool) -> Mirror:
-    """Begin to connect to S3, in a thread of its own.
+class Opening:
+    """An attempt between its first look at S3 and its first write there. It begins to connect at once, in a thread.
 
     Args:
         record: where the run's record is in S3.
@@ -33,49 +33,63 @@ def open_mirror(record: Location, folder: Path, key: AttemptKey, start: float, *
     Raises:
         RunRefused: boto3 is not installed, or there can be no more threads.
     """
-    try:
-        load_boto3()
-        bucket = Bucket(record)
-        mirror = Mirror(bucket, Sender(bucket, folder, key, start), whole=whole)
-        mirror.open()
-    except MissingBoto3 as error:
-        raise RunRefused(str(error)) from error
-    except RuntimeError as error:
-        raise RunRefused(f"the copy of the record in S3 cannot be kept: {error}") from error
-    return mirror
 
+    def __init__(self, record: Location, folder: Path, key: AttemptKey, start: float, *, whole: bool) -> None:
+        self._record, self._folder, self._key = record, folder, key
+        self._held: Held | None = None
+        try:
+            load_boto3()
+            bucket = Bucket(record)
+            self._mirror = Mirror(bucket, Sender(bucket, folder, key, start), whole=whole)
+            self._mirror.open()
+        except MissingBoto3 as error:
+            raise RunRefused(str(error)) from error
+        except RuntimeError as error:
+            raise RunRefused(f"the copy of the record in S3 cannot be kept: {error}") from error
 
-def fill(mirror: Mirror, record: Location, folder: Path, key: AttemptKey) -> Held | None:
-    """Bring what is newer in S3 into `folder`, and return all that S3 holds; None if that cannot be known now.
+    def fill(self) -> None:
+        """Bring what is newer in S3 into the folder; where S3 does not answer, what is there has to do.
 
-    Raises:
-        RunRefused: the record in S3 belongs to a live run; or a run that has no record yet names a bucket that does not
-            exist.
-        OSError: the folder cannot be written.
-    """
-    held = mirror.fetch(START_SECONDS)
-    if isinstance(held, S3Error):
-        # A run that was there before goes on without: nothing about S3 is worth its time.
-        if held.code == "NoSuchBucket" and not (folder / METADATA).exists():
-            raise RunRefused(f"{record}: there is no bucket {record.bucket!r}; create it, or name another")
-        logger.warning("what S3 holds of the run is not known, it begins from its folder %s: %s", folder, held)
-        return None
-    held = _after_strangers(mirror, record, held, key)
-    restore(held, folder, str(key))
-    return held
+        Raises:
+            RunRefused: the record in S3 belongs to a live run; or a run that has no record yet names a bucket that does
+                not exist.
+            OSError: the folder cannot be written.
+        """
+        held = self._mirror.fetch(START_SECONDS)
+        if isinstance(held, S3Error):
+            # A run that was there before goes on without: nothing about S3 is worth its time.
+            if held.code == "NoSuchBucket" and not (self._folder / METADATA).exists():
+                raise RunRefused(
+                    f"{self._record}: there is no bucket {self._record.bucket!r}; create it, or name another"
+                )
+            logger.warning(
+                "what S3 holds of the run is not known, it begins from its folder %s: %s", self._folder, held
+            )
+            return
+        held = self._after_strangers(held)
+        restore(held, self._folder, str(self._key))
+        self._held = held
 
+    def begin(self) -> Mirror:
+        """Begin to write, now that the attempt has begun in the folder."""
+        self._mirror.begin(self._held)
+        return self._mirror
 
-def _after_strangers(mirror: Mirror, record: Location, held: Held, key: AttemptKey) -> Held:
-    """Wait while another job's heartbeat is fresh: one that beats again is live, one that does not was lost."""
-    first = live_stranger(held.metadata, key, time.time())
-    owner = first
-    while owner is not None and first is not None:
-        if owner.last_sign != first.last_sign:
-            raise RunRefused(f"{record} belongs to a live run: {owner}; end that one, or use another run id")
-        if owner is first:
-            logger.warning("%s may belong to a live run: %s; waiting whether it lives", record, owner)
-        time.sleep(_LOOK_SECONDS)
-        again = mirror.fetch(START_SECONDS)
-        held = again if isinstance(again, Held) else held
-        owner = live_stranger(held.metadata, key, time.time())
-    return held
+    def abandon(self) -> None:
+        """Let go of S3: there will be no attempt."""
+        self._mirror.close(0)
+
+    def _after_strangers(self, held: Held) -> Held:
+        """Wait while another job's heartbeat is fresh: one that beats again is live, one that does not was lost."""
+        first = live_stranger(held.metadata, self._key, time.time())
+        owner = first
+        while owner is not None and first is not None:
+            if owner.last_sign != first.last_sign:
+                raise RunRefused(f"{self._record} belongs to a live run: {owner}; end that one, or use another run id")
+            if owner is first:
+                logger.warning("%s may belong to a live run: %s; waiting whether it lives", self._record, owner)
+            time.sleep(_LOOK_SECONDS)
+            again = self._mirror.fetch(START_SECONDS)
+            held = again if isinstance(again, Held) else held
+            owner = live_stranger(held.metadata, self._key, time.time())
+        return held

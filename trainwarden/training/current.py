@@ -14,6 +14,8 @@ from trainwarden.record.folder import run_folder, runs_dir
 from trainwarden.record.ownership import RunRefused, claim
 from trainwarden.record.thresholds import InvalidThreshold
 from trainwarden.record.thresholds import choose as choose_thresholds
+from trainwarden.s3.location import InvalidLocation, Location
+from trainwarden.s3.location import choose as choose_place
 from trainwarden.training.attempt import begin
 from trainwarden.training.loop import whole
 from trainwarden.training.run import PhaseScope, Run
@@ -44,7 +46,7 @@ def run(
         framework: what it is trained with.
         method: how it is trained.
         dir: the folder that holds one folder per run; see ARCHITECTURE.md for the default.
-        s3: not supported yet.
+        s3: `s3://bucket/prefix`, below which the record is copied to S3; docs/s3.md tells more.
         thresholds: `{"stale_seconds": s, "stall_seconds": {phase: s}}`, each part optional.
 
     Raises:
@@ -54,8 +56,6 @@ def run(
     global _current  # noqa: PLW0603  # the module's functions speak for the run in progress
     if _current is not None:
         raise RunRefused(f"a run is in progress in this process already: {_current.run_id}")
-    if s3 is not None:
-        raise RunRefused(f"s3={s3!r}: this version keeps records in folders only")
     if total_steps is not None and whole(total_steps) is None:
         raise RunRefused(f"total_steps={total_steps!r} is not a whole number, 0 or more")
     try:
@@ -63,7 +63,8 @@ def run(
         name = run_id or os.environ.get("TRAINWARDEN_RUN_ID") or f"{key.scheduler}-{key.job_id}".replace("+", "-")
         folder = run_folder(name, runs_dir() if dir is None else Path(dir).absolute())
         limits = choose_thresholds(thresholds)
-    except (InvalidRunId, InvalidAttemptKey, InvalidThreshold) as error:
+        place = choose_place(s3)
+    except (InvalidRunId, InvalidAttemptKey, InvalidThreshold, InvalidLocation) as error:
         raise RunRefused(str(error)) from error
     made = _make(
         Subject(
@@ -80,7 +81,8 @@ def run(
             method=_text(method),
             thresholds=limits,
             environment=read_environment(),
-        )
+        ),
+        place and place.below(name),
     )
     _current = made
     return made
@@ -131,19 +133,30 @@ def resume_checkpoint() -> str | None:
     return None if _current is None else _current.resume_checkpoint()
 
 
-def _make(subject: Subject) -> Run:
-    ownership = None
+def _make(subject: Subject, in_s3: Location | None) -> Run:
+    ownership = opening = None
     try:
         subject.folder.mkdir(parents=True, exist_ok=True)
+        if in_s3 is not None:
+            # It loads much that a record in a folder alone does not need.
+            from trainwarden.s3.opening import Opening  # noqa: PLC0415
+
+            opening = Opening(in_s3, subject.folder, subject.key, subject.start, whole=subject.rank == 0)
         if subject.rank == 0:
             ownership = claim(subject.folder, subject.key)
+            if opening:
+                opening.fill()
             beginning = begin(subject.folder, subject.key, subject.start)
             subject = replace(subject, beginning=beginning, start=beginning.this.start_time or subject.start)
-        made = Run(subject, ownership, _forget)
+        made = Run(subject, ownership, _forget, opening.begin() if opening else None)
         made.open()
-    except (OSError, RuntimeError) as error:
+    except BaseException as error:
+        if opening:
+            opening.abandon()
         if ownership:
             ownership.release()
+        if not isinstance(error, (OSError, RuntimeError)):
+            raise
         said = error.strerror if isinstance(error, OSError) else None
         raise RunRefused(f"run folder {subject.folder} cannot be written: {said or error}") from error
     return made

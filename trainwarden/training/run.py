@@ -17,6 +17,7 @@ from trainwarden.record.thresholds import known_phase
 from trainwarden.training import endings
 from trainwarden.training.attempt import last_progress, saved_checkpoints
 from trainwarden.training.caught import describe
+from trainwarden.training.copies import Copy
 from trainwarden.training.endings import EndHooks, Ending, judge
 from trainwarden.training.loop import Carried, Loop, whole
 from trainwarden.training.recorder import Recorder
@@ -54,12 +55,18 @@ class PhaseScope:
 class Run:
     """A training run in progress, as `run()` returns it. None of its methods ever raises into the loop."""
 
-    def __init__(self, subject: Subject, ownership: Ownership | None, on_end: "Callable[[Run], None]") -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        ownership: Ownership | None,
+        on_end: "Callable[[Run], None]",
+        copy: Copy | None = None,
+    ) -> None:
         self._subject = subject
         self._ownership = ownership
         self._on_end = on_end
         self._loop = Loop(subject.beginning.carried if subject.beginning else Carried())
-        self._recorder = Recorder(subject, self._loop)
+        self._recorder = Recorder(subject, self._loop, copy)
         self._trace = CrashTrace(subject.folder, subject.rank, str(subject.key))
         self._hooks = EndHooks(self._end, lambda: self._loop.reports)
         self._active = True

@@ -8,11 +8,7 @@ from typing import Any
 from tests.integration.s3.store import Store
 from trainwarden.identity import AttemptKey, host_name
 from trainwarden.record.clock import to_iso
-from trainwarden.s3.bucket import Bucket
-from trainwarden.s3.held import Held
-from trainwarden.s3.mirror import Mirror
-from trainwarden.s3.opening import fill
-from trainwarden.s3.sender import Sender
+from trainwarden.s3.opening import Opening
 
 KEY = AttemptKey("slurm", "7", 1)
 OLDER = AttemptKey("slurm", "7", 0)
@@ -52,13 +48,9 @@ class Node:
 
     def __init__(self, store: Store, folder: Path, key: AttemptKey = KEY, *, whole: bool = True) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.store, self.folder, self.key = store, folder, key
-        bucket = Bucket(store.record, connect_seconds=0.5, read_seconds=0.5)
-        self.mirror = Mirror(bucket, Sender(bucket, folder, key, time.time()), whole=whole)
-        self.mirror.open()
-
-    def fill(self) -> Held | None:
-        return fill(self.mirror, self.store.record, self.folder, self.key)
+        self.folder = folder
+        self.opening = Opening(store.record, folder, key, time.time(), whole=whole)
+        self.mirror = self.opening._mirror
 
     def read(self, name: str) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self.folder / name).read_text())

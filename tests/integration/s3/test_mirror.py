@@ -12,19 +12,22 @@ from tests.integration.s3.records import KEY, OLDER, Node, encoded, error, metad
 from tests.integration.s3.store import Store
 from tests.unit.library.processes import eventually
 from trainwarden.identity import AttemptKey
+from trainwarden.s3 import bucket
 
 Start = Callable[..., Node]
 
 
 @pytest.fixture
-def start(store: Store, tmp_path: Path) -> Iterator[Start]:
+def start(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     started: list[Node] = []
+    monkeypatch.setattr(bucket, "READ_SECONDS", 0.5)
 
-    def begin(key: AttemptKey = KEY, *, whole: bool = True, begun: bool = True) -> Node:
+    def begin(key: AttemptKey = KEY, *, whole: bool = True) -> Node:
         node = Node(store, tmp_path / f"node-{len(started)}" / "r", key, whole=whole)
         started.append(node)
-        if begun:
-            node.mirror.begin(node.fill() if whole else None)
+        if whole:
+            node.opening.fill()
+        node.opening.begin()
         return node
 
     yield begin
