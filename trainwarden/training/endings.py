@@ -55,7 +55,7 @@ def of_exception(exc: BaseException) -> Ending:
         return Ending("cancelled", "SIGINT", signalled=True)
     if type(exc).__name__ == "SIGTERMException":
         # Lightning leaves by it when it was told to end, and its code is that of a success.
-        return of_signal(signal.SIGTERM)
+        return Ending("cancelled", "SIGTERM", signalled=True, unknown=True)
     if isinstance(exc, SystemExit):
         return of_exit(exc.code)
     if isinstance(exc, UnknownExit):
