@@ -1,16 +1,32 @@
-"""The `trainwarden` command: its own subcommands, and those that installed packages add."""
+"""The `trainwarden` command: its own subcommands, and those that installed packages add.
 
-import argparse
-import importlib
+Shell scripts call some of them all the time, so this loads nothing before it must.
+"""
+
+from __future__ import annotations
+
 import sys
-from collections.abc import Callable
 
 from trainwarden import __version__
 
-Command = Callable[[list[str]], int]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+    from typing import Any
+
+    Command = Callable[[list[str]], int]
 
 _OWN = {
     "up": ("trainwarden.stack.up", "start the whole stack around a training command"),
+    "exec": ("trainwarden.wrapper.execute", "watch a command that cannot be changed"),
+    "heartbeat": ("trainwarden.shell.heartbeat", "from a shell script: this run lives, and made this step"),
+    "phase": ("trainwarden.shell.phase", "from a shell script: what the run does now"),
+    "fail": ("trainwarden.shell.fail", "from a shell script: the run has failed"),
+    "complete": ("trainwarden.shell.complete", "from a shell script: the run has finished"),
+    "keep": ("trainwarden.shell.keeper", "for trainwarden.sh: begin an attempt, and keep it alive while a script runs"),
+    "shell-init": ("trainwarden.shell.library", "where trainwarden.sh is, for shell scripts to source"),
+    "checkpoints": ("trainwarden.checkpoint.command", "find checkpoints and say whether they are complete"),
     "runs": ("trainwarden.listing", "list the runs whose records are in a folder"),
 }
 _ENTRY_POINTS = "trainwarden.commands"
@@ -19,8 +35,8 @@ _ENTRY_POINTS = "trainwarden.commands"
 def main(argv: list[str] | None = None) -> int:
     """Run one subcommand and return its exit status; 2 for misuse."""
     argv = sys.argv[1:] if argv is None else argv
-    parser = _parser()
     if not argv or argv[0].startswith("-"):
+        parser = _parser()
         parser.parse_args(argv)
         parser.print_help(sys.stderr)
         return 2
@@ -36,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         )
         return 2
     if command is None:
-        parser.error(f"there is no command {name!r}; `trainwarden --help` lists them")
+        _parser().error(f"there is no command {name!r}; `trainwarden --help` lists them")
     try:
         return command(rest)
     except KeyboardInterrupt:
@@ -44,7 +60,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    commands = "\n".join(f"  {name:<10} {what}" for name, (_, what) in _OWN.items())
+    import argparse  # noqa: PLC0415  # see above
+
+    commands = "\n".join(f"  {name:<12} {what}" for name, (_, what) in _OWN.items())
     parser = argparse.ArgumentParser(
         prog="trainwarden",
         usage="%(prog)s [-h] [--version] COMMAND ...",
@@ -57,13 +75,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _own(name: str) -> Command:
-    command: Command = importlib.import_module(_OWN[name][0]).main
+    home: Any = __import__(_OWN[name][0], fromlist=["main"])
+    command: Command = home.main
     return command
 
 
 def _added(name: str) -> Command | None:
-    # Reading what is installed takes long, so it is done only for a name that is not ours.
-    from importlib.metadata import entry_points  # noqa: PLC0415
+    from importlib.metadata import entry_points  # noqa: PLC0415  # see above
 
     for entry_point in entry_points(group=_ENTRY_POINTS, name=name):
         command: Command = entry_point.load()

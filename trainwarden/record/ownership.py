@@ -3,6 +3,9 @@
 Rank 0 holds a POSIX record lock on `.owner` while it lives. The kernel drops it however the process ends, forked
 children do not inherit it, and it can be asked for without disturbing it. Where locks do not reach, between hosts that
 share a file system without them, a fresh heartbeat of another job stands for one.
+
+What runs a training that says nothing of itself, `trainwarden exec` for one, holds `.wrapper` in the same way. A
+training of the same job inside it may own the folder beside it; one of another job may not.
 """
 
 import contextlib
@@ -11,7 +14,6 @@ import fcntl
 import json
 import logging
 import os
-import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +22,14 @@ from trainwarden.identity import AttemptKey, InvalidAttemptKey, host_name
 from trainwarden.record.clock import to_iso
 from trainwarden.record.document import Document, read_document
 from trainwarden.record.files import Metadata, read_metadata
-from trainwarden.record.folder import OWNER
+from trainwarden.record.folder import OWNER, WRAPPER
+from trainwarden.record.locks import lock_holder
 
 # Liveness is written every 5 s; a shared file system may show it a minute late.
 FRESH_SECONDS = 60.0
 # How long the next start of the same job waits for the one before to be gone.
 HANDOVER_SECONDS = 10.0
 
-_FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 _UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 logger = logging.getLogger("trainwarden")
@@ -68,14 +70,18 @@ def owner_of(folder: Path, key: AttemptKey | None = None, *, now: float | None =
             sees to it that they are over.
         now: Unix seconds; the clock's if None.
     """
-    return _lock_holder(folder) or _fresh_stranger(folder, key, time.time() if now is None else now)
+    return (
+        _lock_holder(folder / OWNER)
+        or _foreign_wrapper(folder, key)
+        or _fresh_stranger(folder, key, time.time() if now is None else now)
+    )
 
 
 class Ownership:
     """The lock on a folder. It ends with `release()` or with the process."""
 
-    def __init__(self, folder: Path, descriptor: int) -> None:
-        self._path = (folder / OWNER).absolute()
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path.absolute()
         self._descriptor: int | None = descriptor
         self._pid = os.getpid()
         _held[self._path] = self
@@ -94,11 +100,19 @@ class Ownership:
                 os.close(descriptor)
 
 
-def claim(folder: Path, key: AttemptKey, *, wait_seconds: float = HANDOVER_SECONDS) -> Ownership | None:
+def claim(
+    folder: Path, key: AttemptKey, *, name: str = OWNER, wait_seconds: float = HANDOVER_SECONDS
+) -> Ownership | None:
     """Take the folder for the attempt `key`; None where the file system has no locks, and no other run was noticed.
 
     Where only a heartbeat speaks for another job, it waits until that beats again, or is no longer fresh: a job that is
     submitted again right after its node was lost finds just that.
+
+    Args:
+        folder: of the run.
+        key: of the attempt that wants to start.
+        name: of the lock: `.owner` for a training, `.wrapper` for what runs one.
+        wait_seconds: how long an earlier start of the same job may take to be gone.
 
     Raises:
         RunRefused: another live run owns it, or the folder cannot be written.
@@ -115,9 +129,9 @@ def claim(folder: Path, key: AttemptKey, *, wait_seconds: float = HANDOVER_SECON
             continue
         if owner is None:
             try:
-                return _lock(folder, key)
+                return _lock(folder, name, key)
             except BlockingIOError:
-                owner = _lock_holder(folder)
+                owner = _lock_holder(folder / name)
         earlier = owner is not None and _is_earlier_start(owner.attempt_key, key)
         if owner is not None and (not earlier or time.monotonic() > deadline):
             if earlier and owner.host not in {None, host_name()}:
@@ -127,8 +141,8 @@ def claim(folder: Path, key: AttemptKey, *, wait_seconds: float = HANDOVER_SECON
         time.sleep(0.1)
 
 
-def _lock(folder: Path, key: AttemptKey) -> Ownership | None:
-    path = folder / OWNER
+def _lock(folder: Path, name: str, key: AttemptKey) -> Ownership | None:
+    path = folder / name
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except OSError as error:
@@ -147,11 +161,11 @@ def _lock(folder: Path, key: AttemptKey) -> Ownership | None:
         if error.errno in _UNSUPPORTED:
             return None
         raise RunRefused(f"run folder {folder} cannot be written: {error.strerror or error}") from error
-    return Ownership(folder, descriptor)
+    return Ownership(path, descriptor)
 
 
-def _lock_holder(folder: Path) -> Owner | None:
-    path = (folder / OWNER).absolute()
+def _lock_holder(path: Path) -> Owner | None:
+    path = path.absolute()
     if path in _held and _held[path].is_ours():
         return Owner(host_name(), os.getpid(), None, "a run in progress in this process")
     try:
@@ -159,18 +173,22 @@ def _lock_holder(folder: Path) -> Owner | None:
     except OSError:
         return None
     try:
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+        pid = lock_holder(descriptor)
     except OSError:
         return None
     finally:
         os.close(descriptor)
-    if kind == fcntl.F_UNLCK:
+    if pid is None:
         return None
     said = read_document(path)
     if not isinstance(said, Document):
         return Owner(None, pid or None, None, "it holds the lock")
     return Owner(said.text("host"), said.integer("pid") or pid or None, said.text("attempt_key"), "it holds the lock")
+
+
+def _foreign_wrapper(folder: Path, key: AttemptKey | None) -> Owner | None:
+    holder = _lock_holder(folder / WRAPPER)
+    return None if holder is None or (key and _is_same_job(holder.attempt_key, key)) else holder
 
 
 def _fresh_stranger(folder: Path, key: AttemptKey | None, now: float) -> Owner | None:
@@ -197,6 +215,13 @@ def fresh_stranger(metadata: Metadata, key: AttemptKey | None, now: float) -> Ow
         f"its last sign of life is {age:.0f} s old",
         metadata.last_update,
     )
+
+
+def _is_same_job(text: str | None, key: AttemptKey) -> bool:
+    try:
+        return AttemptKey.parse(text or "").same_job(key)
+    except InvalidAttemptKey:
+        return False
 
 
 def _is_earlier_start(text: str | None, key: AttemptKey) -> bool:

@@ -1,0 +1,68 @@
+"""The end of what a command printed: enough of it to say why it failed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+KEPT_BYTES = 64 * 1024
+
+_TRACEBACK = "Traceback (most recent call last):"
+# What launchers put before each line: `[rank0]: ` of torch, `0: ` of srun.
+_LABEL = re.compile(r"^(?:\[[\w: -]{1,40}\]: ?| *\d{1,6}: )")
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: |$)")
+# These say that another process failed, and not why.
+_SECONDHAND = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException")
+_MAX_LINES = 400
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One Python traceback: the whole text, and its last line taken apart."""
+
+    text: str
+    exception_type: str | None
+    message: str
+
+    @property
+    def secondhand(self) -> bool:
+        """Whether it only tells of the failure of another process."""
+        return (self.exception_type or "").rpartition(".")[2] in _SECONDHAND
+
+
+class Tail:
+    """Keeps the last 64 KiB of what passes, whatever it is."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+
+    def add(self, data: bytes) -> None:
+        """Let some output pass."""
+        self._kept += data
+        if len(self._kept) > 2 * KEPT_BYTES:
+            del self._kept[:-KEPT_BYTES]
+
+    def lines(self) -> list[str]:
+        """The last lines, the last one last, without empty ones, labels and colours."""
+        text = bytes(self._kept[-KEPT_BYTES:]).decode("utf-8", "replace")
+        lines = (_ESCAPE.sub("", line).rstrip() for line in re.split(r"[\r\n]+", text))
+        return [_LABEL.sub("", line, count=1) for line in lines if line][-_MAX_LINES:]
+
+    def trace(self) -> Trace | None:
+        """The last traceback that says why, and not only that another process failed; None if there is none."""
+        lines = self.lines()
+        starts = [index for index, line in enumerate(lines) if line.strip() == _TRACEBACK]
+        traces = [trace for start in reversed(starts) if (trace := _trace(lines[start:]))]
+        return next((trace for trace in traces if not trace.secondhand), traces[0] if traces else None)
+
+
+def _trace(lines: list[str]) -> Trace | None:
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    for index, line in enumerate(lines[1:], 1):
+        if line[: indent + 1].strip():
+            raised = _RAISED.match(line.strip())
+            kind = raised[1] if raised else None
+            message = line.strip()[raised.end() :] if raised else line.strip()
+            return Trace("\n".join(lines[: index + 1]), kind, message or line.strip())
+    return None

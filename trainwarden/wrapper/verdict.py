@@ -1,0 +1,71 @@
+"""How a command ended, by its exit status and by the end of what it printed."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import replace
+
+from trainwarden.classify import classify_exit, classify_message
+from trainwarden.record.crash import Crash
+from trainwarden.taxonomy import FAILURES, Failure
+from trainwarden.training.endings import SUCCEEDED, Ending, of_signal
+from trainwarden.training.termination import Received, reason_for
+from trainwarden.wrapper.tail import Tail
+
+# Exit statuses that say more than any text could.
+_SPEAKING = frozenset(("sdc_suspect", "killed"))
+_SPEAKING_STATUSES = (16, 17, 93, 126, 127)
+_LINES = 50
+
+
+def verdict(status: int, tail: Tail, crash: Crash | None = None) -> Ending:
+    """The ending of a command, whatever was sent to it before.
+
+    Args:
+        status: as `subprocess` gives it, minus the signal.
+        tail: the end of its output.
+        crash: what its interpreter wrote when it crashed.
+    """
+    failure = classify_exit(status)
+    if failure is None:
+        return SUCCEEDED
+    if failure.error_type == "cancelled":
+        now = time.time()
+        number = -status if status < 0 else status - 128
+        return of_signal(Received(number, now, reason_for(number, now)))
+    code = status if status > 0 else 128 - status
+    if crash is not None:
+        return Ending("failed", crash.message, FAILURES["crash_signal"], traceback=crash.trace, exit_code=code)
+    ending = _explained(failure, status, tail)
+    return replace(ending, exit_code=code)
+
+
+def how(status: int) -> str:
+    """The status in words."""
+    if status >= 0:
+        return f"the command ended with status {status}"
+    try:
+        name = f" ({signal.Signals(-status).name})"
+    except ValueError:
+        name = ""
+    return f"the command was killed by signal {-status}{name}"
+
+
+def _explained(failure: Failure, status: int, tail: Tail) -> Ending:
+    if failure.slug in _SPEAKING or status in _SPEAKING_STATUSES:
+        return Ending("failed", how(status), failure)
+    trace = tail.trace()
+    if trace is not None:
+        said = f"{trace.exception_type}: {trace.message}" if trace.exception_type else trace.message
+        known = classify_message(said) or _last_known(tail)
+        failure = known or (FAILURES["user_exception"] if failure.slug == "nonzero_exit" else failure)
+        return Ending("failed", said, failure, trace.exception_type, trace.text)
+    lines = tail.lines()
+    last = f"; the last it said: {lines[-1][:500]}" if lines else ""
+    return Ending("failed", how(status) + last, _last_known(tail) or failure)
+
+
+def _last_known(tail: Tail) -> Failure | None:
+    found = (classify_message(line) for line in reversed(tail.lines()[-_LINES:]))
+    return next((failure for failure in found if failure), None)
