@@ -120,6 +120,6 @@ def _note(sums: dict[str, dict[str, Any]]) -> str:
     s3 = sums["s3"]["s3"] or {}
     return (
         "Ratio: the median against `run.step()` to a folder. Steps in the record at the end: "
-        f"{kept['folder']} (folder), {kept['s3']} (S3 black-holed; its record counts {s3.get('errors', 'no')} errors of "
-        f"S3, and the run took {sums['s3']['end_seconds']:.1f} s to end)."
+        f"{kept['folder']} (folder), {kept['s3']} (S3 black-holed; its record counts {s3.get('errors', 'no')} errors "
+        f"of S3, and the run took {sums['s3']['end_seconds']:.1f} s to end)."
     )

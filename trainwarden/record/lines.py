@@ -12,8 +12,9 @@ MAX_LINE = 64 * 1024
 _LARGEST = 2**63
 _INFINITY = float("inf")
 # Characters of a text, entries of a list or an object, and levels: the first that makes a line short enough is taken.
-_MEASURES = ((48_000, 5000, 12), (16_000, 1000, 8), (4000, 200, 6), (1000, 50, 4), (200, 10, 3))
-_LAST_RESORT = 100
+_MEASURES = ((48_000, 5000, 12), (16_000, 1000, 8), (4000, 200, 6), (1000, 50, 4), (200, 10, 3), (40, 8, 3))
+# What surely does: nothing that holds other things.
+_LAST_TEXT, _LAST_ENTRIES = 100, 20
 
 
 def encode_line(document: Mapping[str, Any], limit: int = MAX_LINE) -> bytes:
@@ -26,8 +27,8 @@ def encode_line(document: Mapping[str, Any], limit: int = MAX_LINE) -> bytes:
         line = _dump({_text(key, text): _plain(value, text, entries, depth) for key, value in document.items()})
         if len(line) <= limit:
             return line
-    scalars = {_text(key, _LAST_RESORT): value for key, value in document.items() if not isinstance(value, Mapping)}
-    return _dump({key: _plain(value, _LAST_RESORT, 0, 1) for key, value in itertools.islice(scalars.items(), 20)})
+    some = itertools.islice(document.items(), _LAST_ENTRIES)
+    return _dump({_text(key, _LAST_TEXT): _plain(value, _LAST_TEXT, 0, 0) for key, value in some})
 
 
 def _dump(document: Mapping[str, Any]) -> bytes:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from trainwarden.record.folder import ERRORS, EVENTS, RANKS
@@ -92,38 +93,19 @@ class Chronicle:
         """How many lines were left out, for want of room in memory while they could not be written."""
         return self._errors.dropped + (self._events.dropped if self._events else 0)
 
-    @property
-    def names(self) -> list[str]:
-        """The journals' names in the run's folder."""
-        return [EVENTS, ERRORS] if self._events else []
-
     def flush(self, *, only_errors: bool = False) -> list[str]:
-        """Write what waits; the names of the journals that grew.
+        """Write what waits; the names of the files that have changed.
 
         Raises:
             OSError: not everything could be written; the rest still waits.
         """
-        self._say_what_was_dropped()
-        journals = {ERRORS: self._errors}
-        if self._events and not only_errors:
-            journals[EVENTS] = self._events
-        grown, problems = [], []
-        for name, journal in journals.items():
-            try:
-                if journal.flush():
-                    grown.append(name)
-            except OSError as error:  # noqa: PERF203  # two at most, and one must not keep the other back
-                problems.append(error)
-        if problems:
-            raise problems[0]
-        return grown
-
-    def _say_what_was_dropped(self) -> None:
-        dropped = self.dropped
-        journal = self._events or self._errors
-        if dropped > self._dropped_said and not journal.is_full():
-            count, self._dropped_said = dropped - self._dropped_said, dropped
-            self._add(journal, self._subject.event(Note(time.time(), "lines_dropped", {"count": count})))
+        journals = [self._errors] if self._events is None or only_errors else [self._errors, self._events]
+        changed = _flush(journals)
+        if self.dropped > self._dropped_said:
+            count, self._dropped_said = self.dropped - self._dropped_said, self.dropped
+            self._add(journals[-1], self._subject.event(Note(time.time(), "lines_dropped", {"count": count})))
+            changed += _flush(journals)
+        return [path.relative_to(self._subject.folder).as_posix() for path in dict.fromkeys(changed)]
 
     def _count_epoch(self, epoch: Any) -> None:
         with self._lock:
@@ -139,3 +121,16 @@ class Chronicle:
             journal.drop()
         else:
             journal.add(encode_line(document))
+
+
+def _flush(journals: list[Journal]) -> list[Path]:
+    changed: list[Path] = []
+    problems = []
+    for journal in journals:
+        try:
+            changed += journal.flush()
+        except OSError as error:  # noqa: PERF203  # two at most, and one must not keep the other back
+            problems.append(error)
+    if problems:
+        raise problems[0]
+    return changed

@@ -23,6 +23,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._older = path.with_name(f"{path.name}.1")
         self.dropped = 0
         # Reentrant for the signal handler, and held only while numbers are moved.
         self._lock = threading.RLock()
@@ -47,16 +48,19 @@ class Journal:
         with self._lock:
             self.dropped += 1
 
-    def flush(self) -> int:
-        """Append what waits; how many lines that were.
+    def flush(self) -> list[Path]:
+        """Append what waits; which files have changed by that.
 
         Raises:
             OSError: not everything could be written; the rest still waits.
         """
-        written, waiting = 0, len(self._waiting)
-        while written < waiting:
-            written += self._append_to_one_file(waiting - written)
-        return written
+        waiting = len(self._waiting)
+        changed = [self.path] if waiting else []
+        while waiting:
+            waiting -= self._append_to_one_file(waiting)
+            if waiting:
+                changed = [self.path, self._older]
+        return changed
 
     def _append_to_one_file(self, lines: int) -> int:
         descriptor = _open(self.path)
@@ -67,7 +71,7 @@ class Journal:
             for written in range(lines):
                 line = self._waiting[0]
                 if size and size + len(line) > ROTATE_BYTES:
-                    self.path.replace(self.path.with_name(f"{self.path.name}.1"))
+                    self.path.replace(self._older)
                     return written
                 size += _append(descriptor, start + line, size)
                 start = b""

@@ -67,27 +67,24 @@ def summary(
 
 
 def errors_of_others(folder: Path, key: str) -> list[dict[str, Any]]:
-    """The newest errors that other ranks of the attempt `key` wrote, as far as this host sees them.
-
-    Raises:
-        OSError: they cannot be read.
-    """
+    """The newest errors that other ranks of the attempt `key` wrote, as far as this host sees and can read them."""
     try:
         names = os.listdir(folder / RANKS)  # noqa: PTH208  # names only: a thousand ranks need no Path each
-    except FileNotFoundError:
+    except OSError:
         return []
     paths = [folder / RANKS / name for name in sorted(names) if name.endswith(f".{ERRORS}")]
     return [error for path in paths[:_MAX_RANKS] for error in _tail(path) if error.get("attempt_key") == key]
 
 
 def _tail(path: Path) -> list[dict[str, Any]]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        size = os.fstat(descriptor).st_size
-        content = os.pread(descriptor, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
-    finally:
-        os.close(descriptor)
-    return [error for line in content.splitlines() if (error := _parse(line)) is not None]
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:  # noqa: PTH123  # a descriptor has no path
+            file.seek(max(0, os.fstat(descriptor).st_size - _TAIL_BYTES))
+            lines = file.read(_TAIL_BYTES).splitlines()
+    except OSError:
+        return []
+    return [error for line in lines if (error := _parse(line)) is not None]
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

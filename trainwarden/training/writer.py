@@ -12,6 +12,7 @@ from trainwarden.training.chronicle import Chronicle
 from trainwarden.training.endings import Ending, settle
 from trainwarden.training.gpu_memory import GpuMemory
 from trainwarden.training.loop import Loop
+from trainwarden.training.requests import Note
 from trainwarden.training.store import Store
 from trainwarden.training.subject import State, Subject
 from trainwarden.training.summary import Outcome, errors_of_others, summary
@@ -82,7 +83,7 @@ class Writer:
         self._chronicle.event("training_started", **self.subject.introduction())
 
     def write_what_is_due(self) -> None:
-        """Write what has changed, and what has not been written for long. Never raises."""
+        """Write what has changed, and what has not been written for long."""
         self._tell_events()
         now = time.monotonic()
         if self._state() != self._written_state or now - self._beat_time >= LIVENESS_SECONDS:
@@ -104,10 +105,9 @@ class Writer:
         self._checkpoint_is_new, self._progress_time = True, _NEVER
 
     def end(self, seen: Ending, deadline: float) -> None:
-        """Write the last word, and let the copy finish until `deadline`, on the monotonic clock. Never raises."""
+        """Write the last word, and let the copy finish until `deadline`, on the monotonic clock."""
         subject = self.subject
         end_time = self._end_time = time.time()
-        ending = self._ended = seen
         ending = self._ended = settle(seen, subject.folder, str(subject.key), subject.rank, subject.start)
         if ending.status == "failed" and ending.failure is not None:
             self._insist(lambda: self._write_error(ending))
@@ -158,7 +158,8 @@ class Writer:
         if phase != before:
             self._told_phase = (phase, since)
             seconds = round(max(0.0, since - before_since), 3)
-            self._chronicle.event("phase_changed", phase=phase, before=before, seconds=seconds)
+            data = {"phase": phase, "before": before, "seconds": seconds}
+            self._chronicle.note(Note(since, "phase_changed", data))
         sample, now = self._gpu_memory.stats.last, time.monotonic()
         if sample is not None and now - self._gpu_time >= GPU_EVENT_SECONDS:
             self._gpu_time = now
@@ -168,11 +169,11 @@ class Writer:
         if self._has_a_successor():
             return
         subject, state, now = self.subject, self._state(), time.time()
-        self._store.write(f"{RANKS}/{subject.rank}.json", subject.rank_beat(state, self._loop.step, now))
         if subject.beginning is not None:
             metadata = subject.metadata(subject.beginning, state, now, self.write_errors)
             metadata.update(s3=self._store.copy_state(), lines_dropped=self._chronicle.dropped or None)
             self._store.write(METADATA, metadata, durable=state.end_time is not None)
+        self._store.write(f"{RANKS}/{subject.rank}.json", subject.rank_beat(state, self._loop.step, now))
         self._written_state, self._beat_time = state, time.monotonic()
 
     def _write_progress(self) -> None:

@@ -1,0 +1,185 @@
+"""The GPU's memory is in the record where PyTorch is in use, and nothing is disturbed where it is not."""
+
+import json
+from typing import Any
+
+from tests.unit.library.processes import Script
+
+# What the library sees of PyTorch; every use is written down.
+_FAKE = """
+import sys, threading, time, types, trainwarden
+from trainwarden.training import gpu_memory
+MB = 2**20
+uses = []
+state = types.SimpleNamespace(allocated=100 * MB, ready=True, broken=False)
+def memory_stats():
+    assert state.ready, "asked before CUDA was initialised"
+    uses.append(threading.current_thread().name)
+    if state.broken:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+    return {
+        "allocated_bytes.all.current": state.allocated,
+        "reserved_bytes.all.current": 2 * state.allocated,
+        "allocated_bytes.all.peak": 3 * state.allocated,
+    }
+torch = types.ModuleType("torch")
+torch.cuda = types.ModuleType("torch.cuda")
+torch.cuda.is_initialized = lambda: state.ready
+torch.cuda.memory_stats = memory_stats
+torch.cuda.mem_get_info = lambda: (taken[0] * MB, 1000 * MB)
+taken = [750]
+def sample(run, step, allocated):
+    state.allocated = allocated * MB
+    run._recorder.gpu_memory._armed_time = float("-inf")
+    deadline = time.monotonic() + 20
+    while not run._recorder.gpu_memory.due:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    run.step(step)
+"""
+
+
+def _events(script: Script) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (script.folder / "events.jsonl").read_text().splitlines()]
+    return [line["data"] for line in lines if line["event_type"] == "gpu_stats"]
+
+
+def test_samples_are_taken_by_the_loop_and_summed_up(script: Script) -> None:
+    done = script.run(
+        _FAKE
+        + """
+sys.modules["torch"] = torch
+with trainwarden.run("r") as run:
+    start = len(uses)
+    sample(run, 1, 100)
+    sample(run, 2, 300)
+    assert uses[start:] == ["MainThread", "MainThread"], uses
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    assert script.read("summary.json")["gpu_stats"] == {
+        "samples": 2,
+        "avg_allocated_mb": 200.0,
+        "max_allocated_mb": 300.0,
+        "max_reserved_mb": 600.0,
+        "peak_allocated_mb": 900.0,
+        "healthy_before_start": True,
+    }
+    (event,) = _events(script)
+    assert event == {"allocated_mb": 100.0, "reserved_mb": 200.0, "peak_allocated_mb": 300.0}
+
+
+def test_a_device_that_somebody_else_has_filled_is_not_healthy_before_the_start(script: Script) -> None:
+    script.run(_FAKE + 'sys.modules["torch"] = torch\ntaken[0] = 600\ntrainwarden.run("r")\n')
+    assert script.read("summary.json")["gpu_stats"]["healthy_before_start"] is False
+
+
+def test_cuda_is_never_initialised_and_torch_never_imported(script: Script) -> None:
+    """PyTorch may come while the run goes on; until the training itself uses the GPU, nothing is known."""
+    done = script.run(
+        _FAKE
+        + """
+run = trainwarden.run("r")
+assert not any(name.partition(".")[0] == "torch" for name in sys.modules)
+with run:
+    run.step(1)
+    state.ready = False
+    sys.modules["torch"] = torch
+    sample(run, 2, 50)
+    assert not uses
+    state.ready = True
+    sample(run, 3, 50)
+    assert len(uses) == 1
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    said = script.read("summary.json")["gpu_stats"]
+    assert (said["samples"], said["max_allocated_mb"], said["healthy_before_start"]) == (1, 50.0, None)
+
+
+def test_a_torch_that_is_half_imported_is_left_alone(script: Script) -> None:
+    done = script.run(
+        _FAKE
+        + """
+half = types.ModuleType("torch")
+half.__getattr__ = lambda name: uses.append(name)
+sys.modules["torch"] = half
+with trainwarden.run("r") as run:
+    sample(run, 1, 50)
+    sys.modules["torch"] = None
+    sample(run, 2, 50)
+    assert not uses, uses
+"""
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_gpu_that_raises_is_not_asked_again_and_training_goes_on(script: Script) -> None:
+    done = script.run(
+        _FAKE
+        + """
+sys.modules["torch"] = torch
+with trainwarden.run("r") as run:
+    sample(run, 1, 50)
+    state.broken = True
+    sample(run, 2, 50)
+    before = len(uses)
+    memory = run._recorder.gpu_memory
+    memory._armed_time = float("-inf")
+    memory.arm()
+    assert not memory.due
+    run.step(3)
+    assert len(uses) == before
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    assert "illegal memory access" in done.stderr
+    assert (script.read("progress.json")["step"], script.read("metadata.json")["status"]) == (3, "succeeded")
+    assert script.read("summary.json")["gpu_stats"]["samples"] == 1
+
+
+def test_a_gpu_that_hangs_silences_no_sign_of_life(script: Script) -> None:
+    done = script.run(
+        _FAKE
+        + """
+from trainwarden.training import writer
+import json
+writer.LIVENESS_SECONDS = 0
+sys.modules["torch"] = torch
+entered, left = threading.Event(), threading.Event()
+with trainwarden.run("r") as run:
+    def hang():
+        entered.set()
+        left.wait(20)
+        return {}
+    torch.cuda.memory_stats = hang
+    loop = threading.Thread(target=sample, args=(run, 1, 50))
+    loop.start()
+    assert entered.wait(20)
+    read = lambda: json.loads((run.folder / "metadata.json").read_text())["last_update"]
+    before, deadline = read(), time.monotonic() + 20
+    while read() == before:
+        assert time.monotonic() < deadline
+    left.set()
+    loop.join()
+"""
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_samples_are_far_apart(script: Script) -> None:
+    done = script.run(
+        _FAKE
+        + """
+sys.modules["torch"] = torch
+with trainwarden.run("r") as run:
+    sample(run, 1, 50)
+    memory = run._recorder.gpu_memory
+    memory.arm()
+    assert not memory.due
+    memory._armed_time -= gpu_memory.SAMPLE_SECONDS
+    memory.arm()
+    assert memory.due
+"""
+    )
+    assert done.returncode == 0, done.stderr
