@@ -3,10 +3,14 @@
 Standard library only. Names load what they need when first used, so that `import trainwarden` costs next to nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+# As type checkers know it, without loading `typing`.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from trainwarden.classify import classify_exception, recovery_suggestion
     from trainwarden.record.ownership import RunRefused
     from trainwarden.training.current import (
         checkpoint_saved,
@@ -27,21 +31,30 @@ __all__ = [
     "RunRefused",
     "__version__",
     "checkpoint_saved",
+    "classify_exception",
     "epoch",
     "error",
     "note",
     "phase",
+    "recovery_suggestion",
     "resume_checkpoint",
     "run",
     "step",
 ]
 
-_HOMES = {"Run": "trainwarden.training.run", "RunRefused": "trainwarden.record.ownership"}
+_HOMES = {
+    "Run": "trainwarden.training.run",
+    "RunRefused": "trainwarden.record.ownership",
+    "classify_exception": "trainwarden.classify",
+    "recovery_suggestion": "trainwarden.classify",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415  # not before it is needed
+
     module = import_module(_HOMES.get(name, "trainwarden.training.current"))
     # Kept as a global: the next look-up, in the training loop, is a plain one.
     value = globals()[name] = getattr(module, name)

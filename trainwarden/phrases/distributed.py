@@ -59,6 +59,7 @@ DISTRIBUTED: Phrases = (
         ("_status_", r"\bcu(blas|dnn|solver|sparse)_status_(?!success)|\brocblas_status_(?!success)"),
         "unable to find an engine to execute this computation",
     )),
+    ("config_error", (("expected, but not set", r"environment variable \w{1,40} expected, but not set"),)),
     ("rendezvous", (
         "rendezvous",
         "eaddrinuse",

@@ -116,7 +116,6 @@ OUTSIDE: Phrases = (
         "mutually exclusive",
         ("invalid", r"\binvalid (configuration|config|argument for|value for|option)\b"),
         "got an unexpected keyword argument",
-        ("expected, but not set", r"environment variable \w{1,40} expected, but not set"),
         "check batch related parameters",
         ("must be",
          (r"\bmust be (>=|<=|>|<|one of|set|specified|provided|greater than|less than|at least|at most|between"

@@ -3,6 +3,7 @@
 from trainwarden.phrases.phrase import Phrases
 
 PROGRAM: Phrases = (
+    ("missing_module", ("no module named '", "cannot open shared object file", "undefined symbol: ")),
     ("loss_scale", (
         "loss scale already at minimum",
         "minimum loss scale reached",

