@@ -3,10 +3,15 @@
 Only variables that are named here are looked at. What holds a secret is none of them.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 MAX_TEXT = 200
 

@@ -1,9 +1,11 @@
 """Who a process is: the run it works for, the attempt, its rank and its host."""
 
+from __future__ import annotations
+
 import os
 import re
+from collections import namedtuple
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from trainwarden.environment import in_kubernetes, indexed_job, pod, ray_submission_id, ray_worker_job
 
@@ -36,26 +38,37 @@ def check_run_id(run_id: object) -> str:
     )
 
 
-@dataclass(frozen=True)
-class AttemptKey:
+# Shell commands need the key and have no time to load what dataclasses and typing are made of.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+
+    class _Parts(NamedTuple):
+        scheduler: str
+        job_id: str
+        generation: int
+else:
+    _Parts = namedtuple("_Parts", ("scheduler", "job_id", "generation"))  # typed above
+
+
+class AttemptKey(_Parts):
     """One start of one job: what evidence about an attempt is tied to."""
 
-    scheduler: str
-    job_id: str
-    generation: int
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        usable = _SCHEDULER.fullmatch(self.scheduler) and _JOB_ID.fullmatch(self.job_id)
-        if not usable or not 0 <= self.generation < 2**31:
-            raise InvalidAttemptKey(
-                f"{str(self)[:120]!r} is no attempt key: expected <scheduler>:<job_id>:<generation>"
-            )
+    def __new__(cls, scheduler: str, job_id: str, generation: int) -> AttemptKey:
+        """The key of these parts. Raises InvalidAttemptKey."""
+        usable = _SCHEDULER.fullmatch(scheduler) and _JOB_ID.fullmatch(job_id)
+        if not usable or not 0 <= generation < 2**31:
+            given = f"{scheduler}:{job_id}:{generation}"
+            raise InvalidAttemptKey(f"{given[:120]!r} is no attempt key: expected <scheduler>:<job_id>:<generation>")
+        return super().__new__(cls, scheduler, job_id, generation)
 
     def __str__(self) -> str:
         return f"{self.scheduler}:{self.job_id}:{self.generation}"
 
     @classmethod
-    def parse(cls, text: str) -> "AttemptKey":
+    def parse(cls, text: str) -> AttemptKey:
         """The key that `text` spells.
 
         Raises:
@@ -67,13 +80,17 @@ class AttemptKey:
             raise InvalidAttemptKey(f"{text[:120]!r} is no attempt key: expected <scheduler>:<job_id>:<generation>")
         return cls(scheduler, job_id, int(generation))
 
-    def same_job(self, other: "AttemptKey") -> bool:
+    def same_job(self, other: AttemptKey) -> bool:
         """Whether both are starts of one job: its scheduler sees to it that they do not overlap."""
         return (self.scheduler, self.job_id) == (other.scheduler, other.job_id)
 
 
-def current_attempt_key(environ: Mapping[str, str] = os.environ) -> AttemptKey:
-    """The key of the attempt that this process is part of; every rank of an attempt gets the same.
+def current_attempt_key(environ: Mapping[str, str] = os.environ, process: int | None = None) -> AttemptKey:
+    """The key of the attempt that a process is part of; every rank of an attempt gets the same.
+
+    Args:
+        environ: the variables of that process.
+        process: its pid; this one if None.
 
     Raises:
         InvalidAttemptKey: a variable that decides it holds something else; the message names it.
@@ -91,10 +108,10 @@ def current_attempt_key(environ: Mapping[str, str] = os.environ) -> AttemptKey:
             return AttemptKey.parse(f"slurm:{job_id}:{restarts}")
         except InvalidAttemptKey as error:
             raise InvalidAttemptKey(f"SLURM_JOB_ID and SLURM_RESTART_COUNT: {error}") from error
-    return _key_without_scheduler(environ)
+    return _key_without_scheduler(environ, os.getpid() if process is None else process)
 
 
-def _key_without_scheduler(environ: Mapping[str, str]) -> AttemptKey:
+def _key_without_scheduler(environ: Mapping[str, str], process: int) -> AttemptKey:
     if ray_job := ray_worker_job(environ):
         return AttemptKey("ray", _as_job_id(ray_job), 0)
     size = world_size(environ) or 1
@@ -106,7 +123,7 @@ def _key_without_scheduler(environ: Mapping[str, str]) -> AttemptKey:
     if on_many_hosts and rendezvous != "none":
         return AttemptKey("torchrun", _as_job_id(rendezvous), 0)
     # Ranks that one launcher started share their parent, and nothing else that names the start.
-    pid = os.getppid() if size > 1 else os.getpid()
+    pid = (process_parent(process) or process) if size > 1 else process
     ticks = process_start_ticks(pid) or 0
     if in_kubernetes(environ) and (name := pod(environ)):
         return AttemptKey("kubernetes", _as_job_id(name), ticks // os.sysconf("SC_CLK_TCK") % 2**31)
@@ -158,6 +175,15 @@ def process_start_ticks(pid: int) -> int | None:
         with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # pathlib is not needed here, and slow to import
             # The second field is the program's name and may itself hold spaces and brackets.
             return int(stat.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def process_parent(pid: int) -> int | None:
+    """The process that a process is a child of; None if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # as above
+            return int(stat.read().rpartition(b")")[2].split()[1])
     except (OSError, IndexError, ValueError):
         return None
 
