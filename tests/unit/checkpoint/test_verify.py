@@ -21,8 +21,14 @@ def test_a_file_of_its_recorded_size_is_complete(npz: Path) -> None:
     assert verify(npz, npz.stat().st_size).answer == "complete"
 
 
-def test_without_a_recorded_size_it_is_unverifiable(npz: Path) -> None:
-    assert verify(npz).answer == "unverifiable"
+def test_a_whole_zip_file_is_complete_without_a_recorded_size(npz: Path) -> None:
+    assert verify(npz).answer == "complete"
+
+
+def test_a_file_that_does_not_say_how_long_it_is_is_unverifiable_without_a_recorded_size(tmp_path: Path) -> None:
+    path = tmp_path / "step-10.pt"
+    path.write_bytes(b"\x80\x02pickled")
+    assert verify(path).answer == "unverifiable"
 
 
 def test_a_truncated_file_is_incomplete_with_or_without_a_recorded_size(npz: Path) -> None:
@@ -31,7 +37,7 @@ def test_a_truncated_file_is_incomplete_with_or_without_a_recorded_size(npz: Pat
     assert verify(npz, whole).answer == "incomplete"
     said = verify(npz)
     assert said.answer == "incomplete"
-    assert "zip" in said.evidence
+    assert "zip" in said.evidence[0]
 
 
 def test_right_size_and_wrong_content_is_incomplete(npz: Path) -> None:

@@ -1,0 +1,97 @@
+"""`trainwarden checkpoints`: which checkpoints are there, and which can be resumed from."""
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+from trainwarden.checkpoint.find import MAX_VERIFIED, Found, Search, search
+from trainwarden.checkpoint.verdict import Verdict, printable
+from trainwarden.checkpoint.verify import PATIENCE_SECONDS
+
+_STATUS = {"complete": 0, "incomplete": 1, "unverifiable": 3}
+
+
+def main(argv: list[str]) -> int:
+    """Print what was found. 0: one is complete; 1: none is; 2: the place cannot be read; 3: cannot tell."""
+    parser = argparse.ArgumentParser(
+        prog="trainwarden checkpoints",
+        description="Say which checkpoints are in a folder or an S3 prefix, and whether they are complete.",
+        epilog="exit status: 0 the one to resume from is complete; 1 none is; 2 PATH cannot be read; 3 cannot tell",
+    )
+    parser.add_argument("path", metavar="PATH|s3://BUCKET/PREFIX", help="what holds checkpoints, or is one")
+    parser.add_argument("--newest", action="store_true", help="print the path to resume from, and nothing else")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--timeout", type=_seconds, default=PATIENCE_SECONDS, help="seconds for all of it (60)")
+    arguments = parser.parse_args(argv)
+    result = search(arguments.path, every=not arguments.newest, seconds=arguments.timeout)
+    if result.problem:
+        print(f"trainwarden checkpoints: {printable(result.problem)}", file=sys.stderr)
+        return 2
+    if arguments.format == "json":
+        print(json.dumps(_document(arguments.path, result, newest=arguments.newest)))
+    elif arguments.newest:
+        _print_newest(result)
+    else:
+        _print_all(arguments.path, result)
+    return _STATUS[result.best[1].answer] if result.best else 1
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds <= 86_400:
+        raise argparse.ArgumentTypeError("expected more than 0 and at most 86400 seconds")
+    return seconds
+
+
+def _print_newest(result: Search) -> None:
+    """The path alone on stdout, byte by byte as it is, for scripts; the reasons on stderr."""
+    for found, verdict in _judged(result):
+        print(f"{printable(found.path)} is {verdict}", file=sys.stderr)
+    for remark in result.remarks:
+        print(printable(remark), file=sys.stderr)
+    if result.best and result.best[1].answer != "incomplete":
+        sys.stdout.flush()
+        sys.stdout.buffer.write(os.fsencode(result.best[0].path) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _print_all(path: str, result: Search) -> None:
+    if not result.candidates:
+        print(f"no checkpoint in {printable(path)}")
+    for found, verdict in _judged(result):
+        step = "-" if found.step is None else str(found.step)
+        mark = "*" if result.best and found is result.best[0] else " "
+        print(f"{mark} {verdict.answer:<12}  step {step:<10}  {printable(found.path)}")
+        for line in verdict.evidence:
+            print(f"      {line}")
+    more = len(result.candidates) - len(result.verdicts)
+    if more > 0:
+        print(f"  {more} older ones were not looked at")
+    for remark in result.remarks:
+        print(f"  {printable(remark)}")
+
+
+def _judged(result: Search) -> list[tuple[Found, Verdict]]:
+    return [(found, result.verdicts[found.path]) for found in result.candidates if found.path in result.verdicts]
+
+
+def _document(path: str, result: Search, *, newest: bool) -> dict[str, Any]:
+    best = result.best and _entry(*result.best)
+    document: dict[str, Any] = {"path": path, "newest": best, "remarks": list(map(printable, result.remarks))}
+    if not newest:
+        document["checkpoints"] = [_entry(found, verdict) for found, verdict in _judged(result)]
+        document["not_verified"] = max(0, len(result.candidates) - MAX_VERIFIED)
+    return document
+
+
+def _entry(found: Found, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "path": found.path,
+        "step": found.step,
+        "tracked": found.tracked,
+        "answer": verdict.answer,
+        "layouts": list(verdict.layouts),
+        "evidence": list(verdict.evidence),
+    }

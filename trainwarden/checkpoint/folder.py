@@ -1,0 +1,138 @@
+"""A folder as a place of checkpoints. It may be on a file system shared by many, and hold whatever its users left."""
+
+import os
+import stat
+from typing import Literal
+
+from trainwarden.checkpoint.patience import Deadline, OutOfTime
+from trainwarden.checkpoint.tree import MAX_FILES, Entry, Listing, NotThere
+
+_MAX_TROUBLES = 20
+
+
+class FolderTree:
+    """What is below a folder, or a single file. Follows links, never in circles, and opens plain files only."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def address(self, path: str) -> str:
+        """The whole path."""
+        return os.path.join(self._root, path) if path else self._root  # noqa: PTH118  # names need not be UTF-8
+
+    def kind(self, path: str) -> Literal["file", "folder", "other"]:
+        """What is there; raises NotThere or OSError."""
+        try:
+            return _kind(os.stat(self.address(path)).st_mode)  # noqa: PTH116  # see address
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise NotThere("it does not exist") from error
+        except ValueError as error:
+            raise NotThere(f"it is no path: {error}") from error
+
+    def size(self, path: str) -> int:
+        """Bytes of the file; raises OSError."""
+        return os.stat(self.address(path)).st_size  # noqa: PTH116  # see address
+
+    def entries(self, path: str, deadline: Deadline) -> list[Entry]:
+        """What the folder holds; a name that vanishes or cannot be followed is of kind `other`."""
+        found: list[Entry] = []
+        with os.scandir(self.address(path)) as entries:
+            for entry in entries:
+                if len(found) >= MAX_FILES:
+                    raise OSError(f"it holds more than {MAX_FILES} names")
+                deadline.check()
+                try:
+                    status = entry.stat()
+                    kind, size = _kind(status.st_mode), status.st_size
+                except OSError:
+                    kind, size = "other", 0
+                found.append(Entry(entry.name, kind, size, _target(entry)))
+        return found
+
+    def walk(self, path: str, deadline: Deadline) -> Listing:
+        """Every file below the folder; never raises."""
+        listing = Listing()
+        try:
+            self._walk(path, deadline, listing)
+        except OutOfTime as error:
+            listing.troubles.append(str(error))
+        return listing
+
+    def _walk(self, path: str, deadline: Deadline, listing: Listing) -> None:
+        waiting = [("", False)]
+        seen: set[tuple[int, int]] = set()
+        while waiting:
+            below, by_link = waiting.pop()
+            try:
+                folder = os.path.join(self.address(path), below)  # noqa: PTH118  # see address
+                status = os.stat(folder)  # noqa: PTH116  # see address
+                if (status.st_dev, status.st_ino) in seen:
+                    continue
+                seen.add((status.st_dev, status.st_ino))
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        if len(listing.files) + len(waiting) >= MAX_FILES:
+                            listing.troubles.append(f"it holds more than {MAX_FILES} files")
+                            return
+                        deadline.check()
+                        if _add(entry, below, by_link, listing):
+                            waiting.append((f"{below}{entry.name}/", by_link or entry.is_symlink()))
+            except (OSError, ValueError) as error:
+                _trouble(listing, f"{below or 'its folder'} cannot be read: {_reason(error)}")
+
+    def read(self, path: str, start: int, length: int) -> bytes:
+        """The bytes of a plain file from `start` on; raises OSError."""
+        # Opening a pipe waits for its other end, and a device may do anything.
+        descriptor = os.open(self.address(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError("it is no plain file")
+            parts = []
+            while length > 0 and (part := os.pread(descriptor, min(length, 2**24), start)):
+                parts.append(part)
+                start, length = start + len(part), length - len(part)
+            return b"".join(parts)
+        finally:
+            os.close(descriptor)
+
+
+def _add(entry: "os.DirEntry[str]", below: str, by_link: bool, listing: Listing) -> bool:
+    """Put a name into the listing; whether it is a folder to look into."""
+    name = below + entry.name
+    try:
+        status = entry.stat()
+    except OSError as error:
+        if entry.is_symlink():
+            listing.others.append(name)
+        else:
+            _trouble(listing, f"{name} cannot be looked at: {_reason(error)}")
+        return False
+    if stat.S_ISDIR(status.st_mode):
+        return True
+    if not stat.S_ISREG(status.st_mode):
+        listing.others.append(name)
+        return False
+    listing.files[name] = status.st_size
+    if not by_link and not entry.is_symlink():
+        listing.plain_bytes += status.st_size
+    return False
+
+
+def _trouble(listing: Listing, line: str) -> None:
+    if len(listing.troubles) < _MAX_TROUBLES:
+        listing.troubles.append(line)
+
+
+def _kind(mode: int) -> Literal["file", "folder", "other"]:
+    return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
+
+
+def _target(entry: "os.DirEntry[str]") -> str | None:
+    try:
+        return os.readlink(entry.path) if entry.is_symlink() else None  # noqa: PTH115  # see address
+    except OSError:
+        return None
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,103 @@
+"""A prefix in S3 as a place of checkpoints: one listing, then ranges of objects."""
+
+from itertools import islice
+from typing import Literal
+
+from trainwarden.checkpoint.patience import Deadline, OutOfTime
+from trainwarden.checkpoint.tree import MAX_FILES, Entry, Listing, NotThere
+from trainwarden.s3.bucket import Bucket, S3Error
+from trainwarden.s3.location import Location
+
+
+class PrefixTree:
+    """The objects below `location`, or the one object of that name. They are listed once, at the first question.
+
+    Args:
+        location: of a prefix or an object.
+        deadline: by which the listing must be done.
+    """
+
+    def __init__(self, location: Location, deadline: Deadline) -> None:
+        self._location = location
+        self._deadline = deadline
+        self._bucket = Bucket(Location(location.bucket, region=location.region))
+        self._listed: tuple[dict[str, int], str] | None = None
+
+    def address(self, path: str) -> str:
+        """The URL."""
+        return f"s3://{self._location.bucket}/{self._key(path)}".rstrip("/")
+
+    def kind(self, path: str) -> Literal["file", "folder", "other"]:
+        """What is there; raises NotThere or OSError."""
+        objects, trouble = self._objects()
+        if path in objects:
+            return "file"
+        if any(name.startswith(path and f"{path}/") for name in objects if name):
+            return "folder"
+        if trouble:
+            raise OSError(trouble)
+        raise NotThere("there is no such object or prefix")
+
+    def size(self, path: str) -> int:
+        """Bytes of the object; raises OSError."""
+        try:
+            return self._objects()[0][path]
+        except KeyError:
+            raise NotThere("there is no such object") from None
+
+    def entries(self, path: str, deadline: Deadline) -> list[Entry]:
+        """What the prefix holds, one level deep; raises OSError."""
+        objects, trouble = self._objects()
+        if trouble:
+            raise OSError(trouble)
+        found: dict[str, Entry] = {}
+        for name, size in objects.items():
+            deadline.check()
+            if name and name.startswith(path and f"{path}/"):
+                first, slash, _ = name[len(path) + 1 if path else 0 :].partition("/")
+                found[first] = Entry(first, "folder") if slash else Entry(first, "file", size)
+        return list(found.values())
+
+    def walk(self, path: str, deadline: Deadline) -> Listing:  # noqa: ARG002  # all is listed already
+        """Every object below the prefix; never raises."""
+        try:
+            objects, trouble = self._objects()
+        except OSError as error:
+            return Listing(troubles=[str(error)])
+        start = path and f"{path}/"
+        files = {name[len(start) :]: size for name, size in objects.items() if name and name.startswith(start)}
+        return Listing(files, troubles=[trouble] if trouble else [], plain_bytes=sum(files.values()))
+
+    def read(self, path: str, start: int, length: int) -> bytes:
+        """The bytes of an object from `start` on; raises OSError."""
+        try:
+            return self._bucket.read(self._key(path), start, length)
+        except S3Error as error:
+            raise OSError(str(error)) from error
+
+    def _key(self, path: str) -> str:
+        return "/".join(part for part in (self._location.prefix, path) if part)
+
+    def _objects(self) -> tuple[dict[str, int], str]:
+        """Sizes by name, and why there may be more."""
+        if self._listed is None:
+            self._listed = self._list()
+        return self._listed
+
+    def _list(self) -> tuple[dict[str, int], str]:
+        prefix = self._location.prefix
+        below = prefix and f"{prefix}/"
+        objects: dict[str, int] = {}
+        try:
+            # In the order of names the one object that is called like the prefix comes before all others.
+            if prefix and (first := next(self._bucket.entries(prefix), None)) and first.name == prefix:
+                objects[""] = first.size
+            for entry in islice(self._bucket.entries(below), MAX_FILES + 1):
+                self._deadline.check()
+                if not entry.name.endswith("/"):
+                    objects[entry.name[len(below) :]] = entry.size
+        except S3Error as error:
+            raise OSError(str(error)) from error
+        except OutOfTime as error:
+            return objects, str(error)
+        return objects, f"it holds more than {MAX_FILES} objects" if len(objects) >= MAX_FILES else ""
