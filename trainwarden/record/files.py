@@ -261,7 +261,8 @@ def _progress(document: Document) -> Progress:
 
 
 def _checkpoint(document: Document) -> Checkpoint | None:
-    path = document.text("path")
-    if not path:
+    # As it was written: one that is not UTF-8 must still be found.
+    path = document.values.get("path")
+    if not isinstance(path, str) or not path:
         return None
     return Checkpoint(path, document.integer("step"), document.time("time"), document.integer("size_bytes"))

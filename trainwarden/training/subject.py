@@ -68,8 +68,9 @@ class Subject:
             "scheduler": self.key.scheduler,
             "attempts": [_attempt(one) for one in (*beginning.attempts[:-1], this)],
             "start_time": to_iso(beginning.start_time),
-            "attempt_start_time": to_iso(self.start),
-            "phase_time": to_iso(state.phase_time),
+            # What began after now did so before the clock was set back: no reader is to wait until it has begun.
+            "attempt_start_time": to_iso(min(self.start, now)),
+            "phase_time": to_iso(min(state.phase_time, now)),
             "end_time": None if state.end_time is None else to_iso(state.end_time),
             "reason": state.reason and " ".join(shorten(state.reason, MAX_MESSAGE).split()),
             "framework": self.framework,

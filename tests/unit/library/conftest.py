@@ -3,18 +3,21 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.unit.library.processes import Script
+import trainwarden
+from tests.unit.library.processes import Script, Starter
 
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine that runs the tests may itself be a job of some scheduler."""
-    said = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "STALE_MINUTES"}
+    launchers = ("TRAINWARDEN_", "SLURM_", "OMPI_", "RAY_", "TORCHELASTIC_", "KUBERNETES_", "MODAL_")
+    said = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "JOB_COMPLETION_INDEX", "STALE_MINUTES"}
     for name in list(os.environ):
-        if name.startswith(("TRAINWARDEN_", "SLURM_", "OMPI_")) or name in said:
+        if name.startswith(launchers) or name in said:
             monkeypatch.delenv(name)
 
 
@@ -23,3 +26,19 @@ def script(tmp_path: Path) -> Iterator[Script]:
     scripts = Script(tmp_path / "runs")
     yield scripts
     scripts.clean_up()
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Starter:
+    """Starts an attempt of the run "r" under the key of a given generation."""
+
+    def start(generation: int = 0, **options: Any) -> trainwarden.Run:
+        monkeypatch.setenv("TRAINWARDEN_ATTEMPT_KEY", f"local:5:{generation}")
+        return trainwarden.run("r", dir=tmp_path, **options)
+
+    return start
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "r"

@@ -10,7 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+import trainwarden
+
 DEADLINE_SECONDS = 30.0
+
+# Starts an attempt in the test's own process: see the fixture `attempt`.
+Starter = Callable[..., "trainwarden.Run"]
+
 # Where the tests themselves run in the background of a shell, children would inherit that SIGINT is ignored.
 _LISTEN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); del signal\n"
 

@@ -1,0 +1,122 @@
+"""A run that is started again is a new attempt of it."""
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+import trainwarden
+from tests.unit.library.looking import read_metadata, read_progress, read_snapshot
+from tests.unit.library.processes import DEADLINE_SECONDS, Script, Starter, eventually, line
+from trainwarden.identity import host_name
+from trainwarden.record.folder import write_json
+from trainwarden.record.sentinels import record_failure
+from trainwarden.taxonomy import FAILURES
+
+
+def test_attempts_are_counted_once_for_each_key_and_remember_where_they_resumed(attempt: Starter, folder: Path) -> None:
+    for generation, first in ((0, 1), (1, 11), (1, 21), (2, 31)):
+        with attempt(generation) as run:
+            run.step(first)
+    attempts = [(one.attempt, one.key, one.resume_step) for one in read_metadata(folder).attempts]
+    assert attempts == [(0, "local:5:0", 1), (1, "local:5:1", 11), (2, "local:5:2", 31)]
+    assert read_metadata(folder).attempt == 2
+
+
+def test_a_new_attempt_keeps_the_runs_start_and_counters_and_starts_its_own(attempt: Starter, folder: Path) -> None:
+    with attempt(0) as run:
+        for number in (1, 2, 3):
+            run.step(number, loss=math.inf)
+    first = read_metadata(folder)
+    with attempt(1) as run:
+        run.step(2)
+    second, progress = read_metadata(folder), read_progress(folder)
+    assert second.start_time == first.start_time
+    assert second.attempt_start_time > first.attempt_start_time
+    assert (progress.step, progress.high_water, progress.steps_completed, progress.nonfinite) == (2, 3, 4, 3)
+    assert (progress.attempt, progress.attempt_key) == (1, "local:5:1")
+
+
+def test_a_new_attempt_puts_the_old_failure_aside_and_its_late_words_too(attempt: Starter, folder: Path) -> None:
+    with pytest.raises(MemoryError), attempt(0):
+        raise MemoryError
+    assert read_snapshot(folder).state == "failed"
+    with attempt(1):
+        assert read_snapshot(folder).state == "running"
+        assert (folder / "_error.0").exists()
+        record_failure(folder, key="local:5:0", failure=FAILURES["peer_reset"], message="late")
+        assert read_snapshot(folder).state == "running"
+
+
+@pytest.mark.parametrize("status", ["pending", "running"])
+def test_a_failure_of_an_early_rank_survives_a_rank_0_that_a_launcher_announced(
+    attempt: Starter, folder: Path, status: str
+) -> None:
+    folder.mkdir()
+    launcher = {"status": status, "attempt": 0, "attempt_key": "local:5:0", "host": host_name(), "pid": os.getppid()}
+    write_json(folder / "metadata.json", {**launcher, "attempts": [{"attempt": 0, "key": "local:5:0"}]})
+    record_failure(folder, key="local:5:0", failure=FAILURES["host_oom"], message="of rank 1")
+    with attempt(0):
+        pass
+    assert (read_snapshot(folder).state, read_snapshot(folder).error.message) == ("failed", "of rank 1")
+
+
+def test_a_second_start_under_the_same_key_forgets_the_first_ones_failure(attempt: Starter, folder: Path) -> None:
+    """A batch script may try twice within one job."""
+    with pytest.raises(MemoryError), attempt(0):
+        raise MemoryError
+    with attempt(0) as run:
+        run.step(1)
+    assert (read_snapshot(folder).state, read_metadata(folder).attempt) == ("succeeded", 0)
+
+
+def test_an_old_attempt_that_still_lives_stops_writing_when_it_sees_a_new_one(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come back to life on another host, where no lock tells."""
+    old = script.start(
+        """
+        import trainwarden
+        from trainwarden.training import writer
+        writer.LIVENESS_SECONDS = 0
+        with trainwarden.run("r") as run:
+            run.step(1)
+            print("runs", flush=True)
+            while not run._recorder._writer._superseded:
+                run.step(2)
+        """,
+        TRAINWARDEN_ATTEMPT_KEY="local:5:0",
+    )
+    assert line(old.stdout) == "runs\n"
+    (script.folder / ".owner").unlink()
+    monkeypatch.setenv("TRAINWARDEN_ATTEMPT_KEY", "local:5:1")
+    # What the old one may have written at the same moment is put right by the next sign of life.
+    monkeypatch.setattr("trainwarden.training.writer.LIVENESS_SECONDS", 0.0)
+    with trainwarden.run("r", dir=script.runs) as new:
+        assert old.wait(DEADLINE_SECONDS) == 0
+        assert not (script.folder / "_complete").exists()
+        new.step(50)
+        eventually(lambda: (said := read_progress(script.folder)) and said.step == 50)
+        eventually(lambda: read_metadata(script.folder).attempt_key == "local:5:1")
+        assert read_metadata(script.folder).status == "running"
+
+
+def test_a_launchers_count_is_used_until_the_record_has_its_own(
+    attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_ATTEMPT", "4")
+    with attempt(0):
+        assert read_metadata(folder).attempt == 4
+    with attempt(1):
+        assert read_metadata(folder).attempt == 5
+
+
+def test_a_damaged_record_does_not_keep_a_training_from_starting(attempt: Starter, folder: Path) -> None:
+    folder.mkdir()
+    (folder / "metadata.json").write_text('{"atte')
+    (folder / "progress.json").write_text('{"attempt": 6, "step": 40, "high_water": 44}')
+    with attempt() as run:
+        run.step(41)
+    assert read_metadata(folder).attempt == 7
+    assert read_progress(folder).high_water == 44

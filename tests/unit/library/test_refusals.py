@@ -1,0 +1,73 @@
+"""What cannot be is refused before training starts, by name."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trainwarden
+from tests.unit.library.looking import read_metadata
+from tests.unit.library.processes import Script, Starter
+
+REFUSALS: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
+    "a run id with a slash": ({"run_id": "a/b"}, {}, "run id 'a/b'"),
+    "a run id from the environment": ({}, {"TRAINWARDEN_RUN_ID": ".."}, "run id '..'"),
+    "an unusable key": ({"run_id": "r"}, {"TRAINWARDEN_ATTEMPT_KEY": "x"}, "TRAINWARDEN_ATTEMPT_KEY: 'x'"),
+    "a stall budget that is no number": (
+        {"run_id": "r"},
+        {"TRAINWARDEN_STALL_SECONDS": "soon"},
+        "TRAINWARDEN_STALL_SECONDS: 'soon'",
+    ),
+    "a phase that does not exist": ({"run_id": "r", "thresholds": {"stall_seconds": {"warp": 1}}}, {}, "'warp'"),
+    "an odd number of steps": ({"run_id": "r", "total_steps": "many"}, {}, "total_steps='many'"),
+    "a bucket": ({"run_id": "r", "s3": "s3://b"}, {}, "s3='s3://b'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_cannot_be_understood_is_refused_by_name_before_anything_is_written(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, environment, said = REFUSALS[case]
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(trainwarden.RunRefused) as refusal:
+        trainwarden.run(**arguments, dir=tmp_path / "runs")
+    assert said in str(refusal.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_refused_by_name(
+    attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_args: object, **_values: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("trainwarden.training.store.write_json", read_only)
+        with pytest.raises(trainwarden.RunRefused, match="Read-only file system") as refusal:
+            attempt()
+    assert str(folder) in str(refusal.value)
+    with attempt():
+        assert read_metadata(folder).status == "running"
+
+
+def test_a_folder_without_permission_is_refused_by_name(script: Script) -> None:
+    script.runs.mkdir(mode=0o500)
+    done = script.run("""
+        import os, trainwarden
+        trainwarden.run  # loads what it needs while it may read all files
+        if os.geteuid() == 0:
+            os.seteuid(65534)
+        try:
+            trainwarden.run("r")
+        except trainwarden.RunRefused as refusal:
+            print(refusal)
+    """)
+    assert str(script.folder) in done.stdout
+    assert "Permission denied" in done.stdout
+
+
+def test_two_runs_at_once_in_one_process_are_refused(attempt: Starter, tmp_path: Path) -> None:
+    with attempt(), pytest.raises(trainwarden.RunRefused, match="in this process"):
+        trainwarden.run("other", dir=tmp_path)
