@@ -38,26 +38,26 @@ class Chronicle:
         self._epochs_ended: int | None = None
         self._dropped_said = 0
 
-    def note(self, note: Note) -> None:
-        """Take an event."""
+    def note(self, note: Note, *, must: bool = False) -> None:
+        """Take an event; one that `must` be is never left out for want of room."""
         if self._events is None:
             return
         if note.event == "epoch_started":
             self._count_epoch(note.data.get("epoch"))
-        self._add(self._events, self._subject.event(note))
+        _add(self._events, self._subject.event(note), must=must)
 
-    def event(self, event: str, **data: Any) -> None:
-        """Take an event that happens now."""
-        self.note(Note(time.time(), event, data))
+    def event(self, event: str, data: Mapping[str, Any], *, must: bool = False) -> None:
+        """Take an event of ours that happens now."""
+        self.note(Note(time.time(), event, data), must=must)
 
-    def caught(self, caught: Caught) -> None:
-        """Take an error."""
+    def caught(self, caught: Caught, *, must: bool = False) -> None:
+        """Take an error; as `note` in all else."""
         error = self._subject.error(caught)
-        self._add(self._errors, error)
+        _add(self._errors, error, must=must)
         brief = {key: value for key, value in error.items() if key != "traceback"}
         self._recent.append(encode_line(brief, _RECENT_BYTES))
         data = {key: brief[key] for key in ("exception_type", "error_message", "severity", "category", "failure")}
-        self.note(Note(caught.time, "error", data))
+        self.note(Note(caught.time, "error", data), must=must)
 
     def failed(self, ending: Ending, end_time: float) -> None:
         """Take the error that ends the process."""
@@ -76,7 +76,8 @@ class Chronicle:
                 failure=failure.slug,
                 traceback=ending.traceback,
                 context={} if ending.exit_code is None else {"exit_code": ending.exit_code},
-            )
+            ),
+            must=True,
         )
 
     def epochs_completed(self, *, succeeded: bool) -> int | None:
@@ -101,9 +102,11 @@ class Chronicle:
         """
         journals = [self._errors] if self._events is None or only_errors else [self._errors, self._events]
         changed = _flush(journals)
-        if self.dropped > self._dropped_said:
-            count, self._dropped_said = self.dropped - self._dropped_said, self.dropped
-            self._add(journals[-1], self._subject.event(Note(time.time(), "lines_dropped", {"count": count})))
+        dropped, said = self.dropped, self._dropped_said
+        if dropped > said:
+            self._dropped_said = dropped
+            note = Note(time.time(), "lines_dropped", {"count": dropped - said})
+            _add(journals[-1], self._subject.event(note), must=True)
             changed += _flush(journals)
         return [path.relative_to(self._subject.folder).as_posix() for path in dict.fromkeys(changed)]
 
@@ -115,12 +118,13 @@ class Chronicle:
                 self._epochs_ended += 1
             self._epoch = epoch
 
-    @staticmethod
-    def _add(journal: Journal, document: Mapping[str, Any]) -> None:
-        if journal.is_full():
-            journal.drop()
-        else:
-            journal.add(encode_line(document))
+
+def _add(journal: Journal, document: Mapping[str, Any], *, must: bool) -> None:
+    if journal.is_full() and not must:
+        # Without the work of making a line that nobody will see.
+        journal.drop()
+    else:
+        journal.add(encode_line(document), must=must)
 
 
 def _flush(journals: list[Journal]) -> list[Path]:

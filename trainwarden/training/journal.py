@@ -34,10 +34,10 @@ class Journal:
         """Whether the next line would be left out; a cheap look before the work of making one."""
         return self._waiting_bytes >= MAX_WAITING_BYTES
 
-    def add(self, line: bytes) -> None:
-        """Have a line written, its end included."""
+    def add(self, line: bytes, *, must: bool = False) -> None:
+        """Have a line written, its end included; one that `must` be is never left out."""
         with self._lock:
-            if self.is_full():
+            if self.is_full() and not must:
                 self.dropped += 1
                 return
             self._waiting_bytes += len(line) + _OVERHEAD_BYTES

@@ -80,7 +80,7 @@ class Writer:
         """
         (self.subject.folder / RANKS).mkdir(exist_ok=True)
         self._write_beat()
-        self._chronicle.event("training_started", **self.subject.introduction())
+        self._chronicle.event("training_started", self.subject.introduction(), must=True)
 
     def write_what_is_due(self) -> None:
         """Write what has changed, and what has not been written for long."""
@@ -97,7 +97,7 @@ class Writer:
         self._checkpoints.add(checkpoint)
         self._checkpoint_is_new, self._progress_time = True, _NEVER
         named = {"path": checkpoint.path, "step": checkpoint.step, "size_bytes": checkpoint.size_bytes}
-        self._chronicle.event("checkpoint_saved", **named)
+        self._chronicle.event("checkpoint_saved", named)
 
     def correct_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Take the size of a checkpoint that was found late."""
@@ -119,7 +119,7 @@ class Writer:
         self._tell_events()
         if ending.status == "failed":
             self._chronicle.failed(ending, end_time)
-        self._chronicle.event("training_completed", **outcome.completion())
+        self._chronicle.event("training_completed", outcome.completion(), must=True)
         self._insist(self._write_journals)
         if subject.beginning is not None and not self._superseded:
             self._insist(lambda: self._write_summary(outcome))
@@ -163,7 +163,7 @@ class Writer:
         sample, now = self._gpu_memory.stats.last, time.monotonic()
         if sample is not None and now - self._gpu_time >= GPU_EVENT_SECONDS:
             self._gpu_time = now
-            self._chronicle.event("gpu_stats", **sample.as_json())
+            self._chronicle.event("gpu_stats", sample.as_json())
 
     def _write_beat(self) -> None:
         if self._has_a_successor():

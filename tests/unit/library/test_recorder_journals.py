@@ -163,6 +163,17 @@ def test_a_loop_that_notes_without_end_costs_bounded_memory_and_the_journal_says
     assert json.loads((folder / "metadata.json").read_text())["lines_dropped"] == dropped
 
 
+def test_the_last_lines_find_room_however_many_wait(
+    attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "MAX_WAITING_BYTES", 0)
+    with pytest.raises(ValueError, match="the end"), attempt() as run:
+        run.note("no room")
+        raise ValueError("the end")
+    assert [name for name, _ in _events(folder)] == ["training_started", "error", "training_completed", "lines_dropped"]
+    assert [line["error_message"] for line in _lines(folder / "errors.jsonl")] == ["the end"]
+
+
 def test_a_signal_handler_may_note_in_the_middle_of_a_note(script: Script) -> None:
     done = script.run("""
         import signal, trainwarden
