@@ -11,7 +11,7 @@ from trainwarden.checkpoint.patience import Deadline, OutOfTime, within
 from trainwarden.checkpoint.place import place
 from trainwarden.checkpoint.tracker import Tracker, trackers
 from trainwarden.checkpoint.tree import Entry, Listing, NotThere, Tree
-from trainwarden.checkpoint.verdict import Verdict
+from trainwarden.checkpoint.verdict import Verdict, printable
 from trainwarden.checkpoint.verify import PATIENCE_SECONDS, verify_in
 
 # So many are verified before the search for a complete one ends.
@@ -57,14 +57,15 @@ class Search:
 
 def find(path: "str | os.PathLike[str]", *, seconds: float = PATIENCE_SECONDS) -> list[Found]:
     """The checkpoints in a folder or an S3 prefix, newest first; none where it cannot be read. Never raises."""
-    return list(search(path, verified=0, seconds=seconds).candidates)
+    found = search(path, verified=0, seconds=seconds)
+    return [] if found.problem else list(found.candidates)
 
 
 def newest(path: "str | os.PathLike[str]", *, seconds: float = PATIENCE_SECONDS) -> "tuple[Found, Verdict] | None":
     """The checkpoint to resume from, and why; None if there is none. Never raises.
 
     It is the newest complete one, whatever a tracker says; else one that nothing speaks against, the tracked one first;
-    else the newest.
+    else the newest. For a place that cannot be read it is the place itself, unverifiable.
     """
     return search(path, seconds=seconds).best
 
@@ -90,8 +91,10 @@ def search(
         try:
             tree = place(path, deadline)
             done = _search(tree, deadline)
+        except NotThere as error:
+            return Search(problem=f"{os.fsdecode(path)}: {error}")
         except (OSError, ValueError, OutOfTime) as error:
-            return Search(problem=f"{os.fsdecode(path)}: {getattr(error, 'strerror', None) or error}")
+            return failed(getattr(error, "strerror", None) or str(error))
         for found in done.candidates[:verified]:
             below = found.name if found.path != tree.address("") else ""
             done.verdicts[found.path] = verify_in(tree, below, None, deadline)
@@ -100,9 +103,14 @@ def search(
         return done
 
     def failed(why: str) -> Search:
-        return Search(problem=f"{os.fsdecode(path)}: {why}")
+        # It may hold the best of all checkpoints.
+        unread = Found(os.fsdecode(path), "", None)
+        problem = f"{unread.path}: {why}"
+        return Search(
+            (unread,), problem=problem, verdicts={unread.path: Verdict("unverifiable", (printable(problem),))}
+        )
 
-    return within(seconds + 1.0, look, failed)
+    return within(seconds, look, failed)
 
 
 def _search(tree: Tree, deadline: Deadline) -> Search:

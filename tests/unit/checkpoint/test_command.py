@@ -1,0 +1,88 @@
+"""`trainwarden checkpoints` says it to people, to scripts and to programs, and in its exit status."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.checkpoint import formats
+from tests.unit.checkpoint.formats import write
+from trainwarden.cli import main
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for step in (10, 20):
+        write(tmp_path / f"step_{step}", formats.dcp())
+    (tmp_path / "step_20" / "__2_0.distcp").unlink()
+    return tmp_path
+
+
+def test_people_see_all_of_them_with_the_evidence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checkpoints", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"  incomplete    step 20          {folder}/step_20"
+    assert lines[1].strip() == "1 of 3 files missing that .metadata promises: __2_0.distcp"
+    assert lines[2] == f"* complete      step 10          {folder}/step_10"
+
+
+def test_scripts_get_the_path_alone_and_the_reasons_beside_it(
+    folder: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert main(["checkpoints", "--newest", str(folder)]) == 0
+    out, err = capfdbinary.readouterr()
+    assert out == os.fsencode(folder / "step_10") + b"\n"
+    assert b"step_20 is incomplete" in err
+
+
+def test_programs_get_one_json_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "latest").write_text("step_10")
+    assert main(["checkpoints", "--format", "json", str(folder)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["newest"]["step"] == 10
+    assert [(one["step"], one["answer"], one["tracked"]) for one in document["checkpoints"]] == [
+        (20, "incomplete", False),
+        (10, "complete", True),
+    ]
+    assert document["remarks"] == ["latest names step_10, and step 20 is there as well"]
+
+
+def test_the_exit_status_says_complete_incomplete_cannot_tell_or_misuse(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "opaque.pt").write_bytes(b"\x80\x02pickled")
+    (folder / "empty").mkdir()
+    paths = [folder / "step_10", folder / "step_20", folder / "empty", folder / "opaque.pt", folder / "absent"]
+    assert [main(["checkpoints", str(path)]) for path in paths] == [0, 1, 1, 3, 2]
+    assert "absent: it does not exist" in capsys.readouterr().err
+    assert [main(["checkpoints", "--newest", str(path)]) for path in paths] == [0, 1, 1, 3, 2]
+    out = capsys.readouterr().out.splitlines()
+    for wrong in (
+        [],
+        ["--timeout", "0", str(folder)],
+        ["--timeout", "soon", str(folder)],
+        ["--format", "xml", str(folder)],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["checkpoints", *wrong])
+        assert ended.value.code == 2
+    assert out == [str(folder / "step_10"), str(folder / "opaque.pt")], (
+        "what is incomplete is for nobody to resume from"
+    )
+
+
+def test_a_name_that_is_no_text_reaches_a_script_as_it_is(tmp_path: Path) -> None:
+    path = write(tmp_path / os.fsdecode(b"step_10\xff"), formats.dcp())
+    for options in (["--newest"], [], ["--format", "json"]):
+        command = [sys.executable, "-m", "trainwarden", "checkpoints", *options, str(tmp_path)]
+        done = subprocess.run(
+            command, check=False, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "utf-8"}
+        )
+        assert done.returncode == 0, done.stderr
+        if options == ["--newest"]:
+            assert done.stdout == os.fsencode(path) + b"\n"
+        elif options:
+            assert json.loads(done.stdout)["newest"]["path"] == str(path)
