@@ -14,7 +14,7 @@ logger = logging.getLogger("trainwarden")
 
 
 class Health:
-    """Written by one thread, read by any."""
+    """Written by the thread that asks S3, and before that by the one that waits for it; read by any."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
@@ -33,9 +33,10 @@ class Health:
 
     def failed(self, code: str, text: str) -> None:
         """One did not: `code` goes into the record, `text` into the log; the next pause is longer, up to a minute."""
+        is_known = self._in_a_row and code == self._last_error
+        level = logging.DEBUG if is_known else logging.WARNING
         self._errors += 1
         self._last_error = code
-        level = logging.DEBUG if self._in_a_row else logging.WARNING
         logger.log(level, "the run record in S3 could not be read or written, the run goes on: %s", text)
         pause = min(_LONGEST_PAUSE_SECONDS, 2.0 ** min(self._in_a_row, 10))
         # A thousand runs that lost S3 at once must not come back at once.

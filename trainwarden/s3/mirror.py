@@ -67,7 +67,9 @@ class Mirror:
         try:
             return self._answers.get(timeout=timeout_seconds)
         except Empty:
-            return S3Error("NoAnswer", self._bucket.location)
+            failure = S3Error("NoAnswer", self._bucket.location)
+            self._health.failed(failure.code, str(failure))
+            return failure
 
     def begin(self, held: Held | None) -> None:
         """Begin to write. `held` is what the folder was filled from; None if that could not be read."""

@@ -21,8 +21,9 @@ class FaultyServer(ThreadingHTTPServer):
     """Passes requests on to `upstream`, as `fault` says.
 
     `fault` is "" for none, "black hole" (takes the request and never answers), "reset" (hangs up), "half" (an answer
-    that breaks off), "unconditional" (a server that knows no conditions), "lost answer" (does what it is asked to, and
-    hangs up), or one of `_ERRORS`. `touched` keeps `METHOD key` of each request, percent-decoded, as it came in.
+    that breaks off), "unconditional" (a server that knows no conditions), "no reading" (it forbids that alone), "lost
+    answer" (does what it is asked to, and hangs up), or one of `_ERRORS`. `touched` keeps `METHOD key` of each request,
+    percent-decoded, as it came in.
     """
 
     daemon_threads = True
@@ -72,6 +73,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.released.wait()
         elif fault in _ERRORS:
             self._refuse(*_ERRORS[fault])
+        elif fault == "no reading" and self.command == "GET":
+            self._refuse(*_ERRORS["forbidden"])
         elif fault == "unconditional" and conditional:
             self._refuse(501, "NotImplemented")
         elif fault != "reset":

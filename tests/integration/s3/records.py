@@ -10,7 +10,7 @@ from trainwarden.identity import AttemptKey, host_name
 from trainwarden.record.clock import to_iso
 from trainwarden.s3.opening import Opening
 
-KEY = AttemptKey("slurm", "7", 1)
+KEY = AttemptKey("slurm", "7", 9)
 OLDER = AttemptKey("slurm", "7", 0)
 
 
