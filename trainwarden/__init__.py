@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from trainwarden.classify import classify_exception, recovery_suggestion
     from trainwarden.record.ownership import RunRefused
+    from trainwarden.retrying import retry
     from trainwarden.training.current import (
         checkpoint_saved,
         epoch,
@@ -38,6 +39,7 @@ __all__ = [
     "phase",
     "recovery_suggestion",
     "resume_checkpoint",
+    "retry",
     "run",
     "step",
 ]
@@ -47,6 +49,7 @@ _HOMES = {
     "RunRefused": "trainwarden.record.ownership",
     "classify_exception": "trainwarden.classify",
     "recovery_suggestion": "trainwarden.classify",
+    "retry": "trainwarden.retrying",
 }
 
 
