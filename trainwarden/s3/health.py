@@ -25,6 +25,11 @@ class Health:
         # No request before this time of the monotonic clock.
         self.not_before = 0.0
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last request failed."""
+        return self._in_a_row > 0
+
     def succeeded(self) -> None:
         """A request did what it should."""
         if self._in_a_row:

@@ -41,8 +41,8 @@ class Mirror:
         self._outbox = Outbox()
         self._health = Health(bucket.location)
         self._wake = threading.Event()
-        self._questions: SimpleQueue[None] = SimpleQueue()
-        self._answers: SimpleQueue[Held | S3Error] = SimpleQueue()
+        self._questions: SimpleQueue[Callable[[], Any]] = SimpleQueue()
+        self._answers: SimpleQueue[Any] = SimpleQueue()
         self._began = False
         self._held: Held | None = None
         self._taken_over = not whole
@@ -60,16 +60,13 @@ class Mirror:
 
     def fetch(self, timeout_seconds: float) -> Held | S3Error:
         """What S3 holds of the record now, or why that cannot be known."""
-        while not self._answers.empty():
-            self._answers.get()
-        self._questions.put(None)
-        self._wake.set()
-        try:
-            return self._answers.get(timeout=timeout_seconds)
-        except Empty:
-            failure = S3Error("NoAnswer", self._bucket.location)
-            self._health.failed(failure.code, str(failure))
-            return failure
+        answer: Held | S3Error = self._ask(lambda: fetch(self._bucket), timeout_seconds)
+        return answer
+
+    def bring_error(self, timeout_seconds: float) -> None:
+        """Put the `_error` of this attempt that a rank on another node left in S3 into the folder. Never raises."""
+        if os.getpid() == self._pid and self._whole and not self._health.is_failing:
+            self._ask(self._sender.bring_error, timeout_seconds)
 
     def begin(self, held: Held | None) -> None:
         """Begin to write. `held` is what the folder was filled from; None if that could not be read."""
@@ -97,6 +94,18 @@ class Mirror:
         self._wake.set()
         return self._closed.wait(timeout_seconds) and self._outbox.next_due() is None
 
+    def _ask(self, question: Callable[[], Any], timeout_seconds: float) -> Any:
+        while not self._answers.empty():
+            self._answers.get()
+        self._questions.put(question)
+        self._wake.set()
+        try:
+            return self._answers.get(timeout=timeout_seconds)
+        except Empty:
+            failure = S3Error("NoAnswer", self._bucket.location)
+            self._health.failed(failure.code, str(failure))
+            return failure
+
     def _put(self, name: str, content: Content) -> None:
         wanted = not name.startswith(f"{RANKS}/") if self._whole else name == ERROR
         if not wanted or self._deadline is not None or os.getpid() != self._pid:
@@ -116,8 +125,7 @@ class Mirror:
             if self._deadline is not None:
                 break
             if not self._questions.empty():
-                self._questions.get()
-                self._answers.put(self._answer())
+                self._answers.put(self._answer(self._questions.get()))
             now = time.monotonic()
             if self._began and (self._hurry or now >= self._health.not_before):
                 # A sentinel speaks of what was written before it.
@@ -139,14 +147,14 @@ class Mirror:
                 return
             time.sleep(min(left, _LAST_PAUSE_SECONDS * random.uniform(0.5, 1)))  # noqa: S311  # spreads the load
 
-    def _answer(self) -> Held | S3Error:
-        held: list[Held] = []
+    def _answer(self, question: Callable[[], Any]) -> Any:
+        answers: list[Any] = []
 
         def ask() -> bool:
-            held.append(fetch(self._bucket))
+            answers.append(question())
             return True
 
-        return self._tried(ask) or held[0]
+        return self._tried(ask) or answers[0]
 
     def _send(self, files: list[tuple[str, Content]]) -> bool:
         """Send what is due; False if something of it may get there later, where all that S3 refused is given up."""

@@ -9,7 +9,7 @@ from typing import NoReturn
 from trainwarden.identity import AttemptKey
 from trainwarden.record.document import MAX_BYTES, FileContent
 from trainwarden.record.files import Metadata
-from trainwarden.record.folder import COMPLETE, ERROR, METADATA, RESTART
+from trainwarden.record.folder import COMPLETE, ERROR, METADATA, RESTART, replace_file
 from trainwarden.record.sentinels import attempt_number, parse_sentinel
 from trainwarden.s3.bucket import Bucket, Changed, S3Error, Stored, Unconditional
 from trainwarden.s3.held import SENTINELS, Held, live_stranger, parsed_metadata, parsed_sentinel, sentinel_number
@@ -88,6 +88,18 @@ class Sender:
         if seen is not None:
             self._files[name] = seen
         return True
+
+    def bring_error(self) -> None:
+        """Put the `_error` of this attempt into the folder, where it has none.
+
+        Raises:
+            S3Error: S3 cannot be asked, or refuses.
+            OSError: the folder cannot be written.
+        """
+        path = self._folder / ERROR
+        there = None if path.exists() else self._bucket.get(ERROR)
+        if there is not None and parsed_sentinel(there, ERROR).attempt_key == str(self._key):
+            replace_file(path, there.data)
 
     def _send_metadata(self, data: bytes) -> None:
         etag = self._metadata_etag

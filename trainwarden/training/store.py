@@ -54,6 +54,10 @@ class Store:
         state: dict[str, Any] | None = self._tell(lambda copy: copy.state())
         return state
 
+    def bring_error(self, timeout_seconds: float) -> None:
+        """Have the folder say how this attempt failed, where the copy knows it from another node."""
+        self._tell(lambda copy: copy.bring_error(timeout_seconds))
+
     def close(self, timeout_seconds: float) -> bool:
         """Let the copy finish what is waiting; False if that could not be done in time."""
         return self._tell(lambda copy: copy.close(timeout_seconds)) is not False

@@ -24,6 +24,8 @@ GPU_EVENT_SECONDS = 60.0
 _LAST_TRIES = 3
 # What is left of an end's time for the record here to say how the copy fared.
 _MARGIN_SECONDS = 1.0
+# How long an end waits for what ranks on other nodes left in the copy.
+_LOOK_SECONDS = 2.0
 _NEVER = float("-inf")
 
 logger = logging.getLogger("trainwarden")
@@ -108,6 +110,9 @@ class Writer:
         """Write the last word, and let the copy finish until `deadline`, on the monotonic clock."""
         subject = self.subject
         end_time = self._end_time = time.time()
+        if (subject.world_size or 1) > 1:
+            # It may be why this rank was told to end.
+            self._store.bring_error(_LOOK_SECONDS)
         ending = self._ended = settle(seen, subject.folder, str(subject.key), subject.rank, subject.start)
         if ending.status == "failed" and ending.failure is not None:
             self._insist(lambda: self._write_error(ending))

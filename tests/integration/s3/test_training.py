@@ -161,3 +161,20 @@ now.put_now(record, "_error", b"out of memory", AttemptKey("slurm", "7", 0), tim
     s3.fault = "black hole"
     done = script.run(code.replace("TIMEOUT", "0.5"))
     assert done.returncode == 1 and f"S3Error: {store.url}/r/_error: Timeout" in done.stderr
+
+
+def test_a_rank_on_another_node_that_failed_is_why_rank_0_was_told_to_end(store: Store, script: Script) -> None:
+    """The nodes share nothing but S3; the launcher ends rank 0 by SIGTERM then."""
+    code = f"import time, trainwarden\nrun = trainwarden.run('r', s3={store.url!r})\nrun.step(1)\n"
+    job = {"TRAINWARDEN_ATTEMPT_KEY": "slurm:7:0", "WORLD_SIZE": "2"}
+    first = script.start(code + "time.sleep(60)", RANK="0", **job)
+    eventually(lambda: "progress.json" in store.names())
+    elsewhere = Script(script.runs.with_name("another-node"))
+    assert elsewhere.run(code + "raise MemoryError('CUDA out of memory')", RANK="1", **job).returncode == 1
+    assert store.document("_error")["rank"] == 1
+    first.send_signal(signal.SIGTERM)
+    first.wait(30)
+    for read in (script.read, store.document):
+        assert read("metadata.json")["status"] == "failed"
+        assert "CUDA out of memory" in read("metadata.json")["reason"]
+        assert read("_error")["rank"] == 1

@@ -46,6 +46,9 @@ class FakeCopy:
     def state(self) -> dict[str, Any]:
         return {"url": "s3://b/p/r", "waiting": 0 if self.closed_with else len(self.contents)}
 
+    def bring_error(self, timeout_seconds: float) -> None:
+        pass
+
     def close(self, timeout_seconds: float) -> bool:
         self.contents.update({name: path.read_bytes() for name, path in self.files.items() if path.exists()})
         self.closed_with = timeout_seconds
