@@ -7,6 +7,17 @@ from trainwarden.checkpoint.patience import Deadline
 from trainwarden.checkpoint.tree import Tree
 
 
+def is_remote(path: "str | os.PathLike[str]") -> bool:
+    """Whether it lies in S3."""
+    return os.fsdecode(path).startswith("s3://")
+
+
+def absolute(path: "str | os.PathLike[str]") -> str:
+    """The same place, however the working folder changes."""
+    text = os.fsdecode(path)
+    return text if is_remote(text) else os.path.abspath(text)  # noqa: PTH100  # names need not be UTF-8
+
+
 def place(path: "str | os.PathLike[str]", deadline: Deadline) -> Tree:
     """The folder, or the place in S3, that `path` names; nothing is looked at yet.
 
@@ -15,7 +26,7 @@ def place(path: "str | os.PathLike[str]", deadline: Deadline) -> Tree:
         OSError: boto3 is wanted and not there.
     """
     text = os.fsdecode(path)
-    if not text.startswith("s3://"):
+    if not is_remote(text):
         return FolderTree(text.rstrip("/") or text)
     # S3 is an extra; a training with a folder alone never loads it.
     from trainwarden.checkpoint.prefix import PrefixTree  # noqa: PLC0415

@@ -5,16 +5,36 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainwarden.checkpoint.patience import Deadline
+from trainwarden.checkpoint.place import is_remote, place
 
-def size_of(path: Path) -> int | None:
-    """Bytes of a file, or of all plain files below a folder, links not counted; None if that cannot be found out."""
+_S3_SECONDS = 60.0
+
+
+def size_of(path: "str | os.PathLike[str]") -> int | None:
+    """Bytes of a file, or of all plain files below a folder or S3 prefix, links not counted; None if not to be found.
+
+    It waits for the file system, and for S3 a minute.
+    """
     try:
+        if is_remote(path):
+            return _in_s3(path)
+        path = Path(path)
         status = path.stat()
         if not stat.S_ISDIR(status.st_mode):
             return status.st_size
         return sum(_sizes_below(path))
     except (OSError, ValueError):
         return None
+
+
+def _in_s3(path: "str | os.PathLike[str]") -> int | None:
+    deadline = Deadline(_S3_SECONDS)
+    tree = place(path, deadline)
+    if tree.kind("") == "file":
+        return tree.size("")
+    listing = tree.walk("", deadline)
+    return None if listing.troubles else listing.plain_bytes
 
 
 def _sizes_below(folder: Path) -> Iterator[int]:

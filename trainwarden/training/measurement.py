@@ -4,7 +4,6 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from trainwarden.checkpoint import size_of
@@ -69,7 +68,7 @@ class Measurer:
 
     def _look(self, question: _Question) -> None:
         checkpoint = question.checkpoint
-        size = size_of(Path(checkpoint.path))
+        size = size_of(checkpoint.path)
         if size is None:
             logger.warning("checkpoint %r was reported as saved and cannot be found", checkpoint.path)
         question.answer.put(size)

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from trainwarden.checkpoint import choose as choose_checkpoint
+from trainwarden.checkpoint.place import absolute
 from trainwarden.record.files import Checkpoint
 from trainwarden.record.ownership import Ownership
 from trainwarden.record.sentinels import shorten
@@ -205,7 +206,7 @@ class Run:
             return
         try:
             number = self._loop.step if step is None else whole(step)
-            self._recorder.add_checkpoint(Checkpoint(os.path.abspath(os.fsdecode(path)), number, time.time()))  # noqa: PTH100  # what is no path must not raise
+            self._recorder.add_checkpoint(Checkpoint(absolute(path), number, time.time()))
         except Exception:  # nothing ever raises into the loop
             logger.warning("checkpoint %r could not be recorded", path, exc_info=True)
 
@@ -225,7 +226,7 @@ class Run:
         known = saved_checkpoints(last_progress(self.folder))
         named = os.environ.get("TRAINWARDEN_RESUME_CHECKPOINT")
         if named:
-            path = os.path.abspath(named)  # noqa: PTH100  # as it was recorded
+            path = absolute(named)
             first = next((one for one in known if one.path == path), Checkpoint(path))
             chosen, passed_over = choose_checkpoint([first])
             if chosen is None:
