@@ -124,7 +124,7 @@ class Writer:
         self._tell_events()
         if ending.status == "failed":
             self._chronicle.failed(ending, end_time)
-        self._chronicle.event("training_completed", outcome.completion(), must=True)
+        self._chronicle.note(Note(end_time, "training_completed", outcome.completion()), must=True)
         self._insist(self._write_journals)
         if subject.beginning is not None and not self._superseded:
             self._insist(lambda: self._write_summary(outcome))
