@@ -14,11 +14,14 @@ _MAX_LINKS = 10
 _MAX_FRAMES = 50
 
 
-def describe(exc: BaseException, severity: str | None, category: str | None, context: Mapping[str, Any]) -> Caught:
+def describe(exc: object, severity: str | None, category: str | None, context: Mapping[str, Any]) -> Caught:
     """The exception as a journal keeps it.
 
     A severity or category that the taxonomy does not know gives way to the one that it has for such a failure.
     """
+    if not isinstance(exc, BaseException):
+        # A message alone is better than nothing.
+        exc = Exception(exc)
     failure = classify_exception(exc)
     return Caught(
         time=time.time(),

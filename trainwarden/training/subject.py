@@ -52,6 +52,8 @@ class Subject:
 
     def metadata(self, beginning: Beginning, state: State, now: float, write_errors: int) -> dict[str, Any]:
         """The document of `metadata.json`."""
+        # What began later did so before the clock was set back: no reader is to wait until it has begun.
+        latest = now if state.end_time is None else state.end_time
         this = beginning.this
         if this.resume_step is None and state.first_step is not None:
             this = replace(this, resume_step=state.first_step)
@@ -68,9 +70,8 @@ class Subject:
             "scheduler": self.key.scheduler,
             "attempts": [_attempt(one) for one in (*beginning.attempts[:-1], this)],
             "start_time": to_iso(beginning.start_time),
-            # What began after now did so before the clock was set back: no reader is to wait until it has begun.
-            "attempt_start_time": to_iso(min(self.start, now)),
-            "phase_time": to_iso(min(state.phase_time, now)),
+            "attempt_start_time": to_iso(min(self.start, latest)),
+            "phase_time": to_iso(min(state.phase_time, latest)),
             "end_time": None if state.end_time is None else to_iso(state.end_time),
             "reason": state.reason and " ".join(shorten(state.reason, MAX_MESSAGE).split()),
             "framework": self.framework,

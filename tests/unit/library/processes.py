@@ -41,6 +41,7 @@ class Script:
         process = subprocess.Popen(
             [sys.executable, "-c", _LISTEN + textwrap.dedent(code)],
             env={**os.environ, "TRAINWARDEN_RUNS_DIR": str(self.runs), **environment},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

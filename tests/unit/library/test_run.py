@@ -89,6 +89,12 @@ def test_a_step_touches_memory_only(attempt: Starter) -> None:
             run.step(number, loss=math.nan, weird=object())
             with run.phase("eval"):
                 trainwarden.step(number)
+        try:
+            [][number]
+        except IndexError as error:
+            run.error(error, data=[1, "x"])
+        run.epoch(1)
+        run.note("shuffled", seed=7)
         watching = False
     assert touched == []
 
@@ -121,6 +127,9 @@ def test_nothing_that_a_loop_says_raises(attempt: Starter, folder: Path) -> None
             run.step(value)
             run.phase(value)
             run.checkpoint_saved(value, value)
+            run.epoch(value)
+            run.note(value, value=value, values={"nested": [value]})
+            run.error(value, severity=value, category=value, value=value)
         run.step(2)
     said = read_snapshot(folder)
     assert (said.state, said.progress.step, said.unreadable) == ("succeeded", 2, ())
