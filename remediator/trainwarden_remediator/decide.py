@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from trainwarden_remediator.drivers.driver import Absent, Job, Reading, Standing
 from trainwarden_remediator.evidence import Run
 from trainwarden_remediator.incident import Action, Alert, parse_key
-from trainwarden_remediator.policy import Implementation, Policy, covers
+from trainwarden_remediator.policy import Implementation, Policy
 from trainwarden_remediator.unknown import Unknown
+from trainwarden_remediator.vocabulary import covers_error_type, covers_signal, covers_subsystem
 
 # An alert that began this long before the attempt started cannot be about it, whatever the clocks of two machines say.
 _SKEW_SECONDS = 60.0
@@ -152,13 +153,13 @@ def _wanted(policy: str, rule: Implementation, failure: Failure) -> tuple[bool, 
     kind = failure.error_type
     if rule.class_name == "AlwaysRestartPolicy":
         return True, f"policy {policy} restarts after every {failure.mode}"
-    if covers(rule.exclude_error_types, kind):
+    if covers_error_type(rule.exclude_error_types, kind):
         return False, f"the error type {kind} is excluded by policy {policy}: a restart would not help"
-    if covers(rule.restart_on_error_types, kind):
+    if covers_error_type(rule.restart_on_error_types, kind):
         return True, f"policy {policy} restarts after errors of the type {kind}"
-    if failure.subsystem in rule.restart_on_subsystems:
+    if covers_subsystem(rule.restart_on_subsystems, failure.subsystem):
         return True, f"policy {policy} restarts after failures of the subsystem {failure.subsystem}"
-    if failure.signal in rule.restart_on_signals:
+    if covers_signal(rule.restart_on_signals, failure.signal, kind):
         return True, f"policy {policy} restarts after the failure {failure.signal}"
     return _by_default(policy, rule, kind)
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.problems import problems_of
+from trainwarden_remediator.vocabulary import VOCABULARIES
 
 DEFAULT_POLICY = "megatron_transient"
 _SHIPPED = Path(__file__).with_name("policies")
 _MAX_BYTES = 1 << 20
-# Names that earlier tools gave to errors which the taxonomy knows under another one.
-_ALIASES = {"watchdog_timeout": "hang", "nccl_collective": "nccl", "torch": "exception"}
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 
@@ -52,6 +51,16 @@ class Implementation(BaseModel):
     restart_on_signals: list[Name] = []
     exclude_error_types: list[Name] = []
     restart_delay_seconds: Backoff | None = None
+
+    @field_validator(*VOCABULARIES, mode="after")
+    @classmethod
+    def _spelt_right(cls, names: list[str], info: ValidationInfo) -> list[str]:
+        vocabulary = VOCABULARIES[info.field_name or ""]
+        wrong = [f"{name!r}: did you mean {known!r}?" for name in names if (known := vocabulary.misspelt(name))]
+        if wrong:
+            message = f"{'; '.join(wrong)} Expected {vocabulary.expected()}"
+            raise ValueError(message)
+        return names
 
     @model_validator(mode="after")
     def _only_what_the_class_reads(self) -> Implementation:
@@ -97,25 +106,31 @@ class PolicyFile(BaseModel):
 
 @dataclass(frozen=True)
 class Policy:
-    """A checked policy under the name it was asked for."""
+    """A checked policy under the name it was asked for, and the file that it was read from."""
 
     name: str
     rules: dict[str, Implementation]
+    file: str | None = None
 
     def warnings(self) -> list[str]:
         """What is allowed but may surprise its author."""
         return [
-            f"{self.name}: mode {mode}: `cancelled` never covers a job that its user cancelled; such a job stays ended"
+            f"{self.file or self.name}: mode {mode}: {said}"
             for mode, rule in self.rules.items()
-            if "cancelled" in rule.restart_on_error_types
+            for said in _doubts(rule)
         ]
 
 
-def covers(names: Iterable[str], error_type: str | None) -> bool:
-    """Whether a policy's list names this error type, in the taxonomy's words or in those of earlier tools."""
-    if error_type is None:
-        return False
-    return _ALIASES.get(error_type, error_type) in {_ALIASES.get(name, name) for name in names}
+def _doubts(rule: Implementation) -> list[str]:
+    said = []
+    if "cancelled" in (*rule.restart_on_error_types, *rule.restart_on_signals):
+        said.append("`cancelled` never covers a job that its user cancelled; such a job stays ended")
+    for key, vocabulary in VOCABULARIES.items():
+        said += [
+            f"{key}: {name!r} matches only what you name so yourself; expected {vocabulary.expected()}"
+            for name in vocabulary.unknown(getattr(rule, key))
+        ]
+    return said
 
 
 def shipped() -> list[str]:
@@ -153,7 +168,7 @@ def read_policy(path: Path, name: str) -> Policy:
         checked = PolicyFile.model_validate(data)
     except ValidationError as error:
         raise ConfigError([f"{path}: {problem}" for problem in problems_of(error)]) from None
-    return Policy(name, {entry.mode: entry.implementation for entry in checked.policies})
+    return Policy(name, {entry.mode: entry.implementation for entry in checked.policies}, str(path))
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):

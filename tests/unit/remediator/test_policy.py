@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -51,6 +52,31 @@ def test_cancelled_in_a_policy_gets_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(FROM_A_USER.replace("- nccl\n", "- cancelled\n"))
     assert ["cancelled" in warning for warning in load_policy(str(path)).warnings()] == [True]
+    path.write_text(yaml.safe_dump({"policies": [entry(**SELECTIVE, restart_on_signals=["cancelled"])]}))
+    assert ["cancelled" in warning for warning in load_policy(str(path)).warnings()] == [True]
+
+
+def test_every_name_that_earlier_tools_gave_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    lists: dict[str, Any] = {
+        "restart_on_error_types": ["watchdog_timeout", "nccl_collective", "timeout", "deadlock", "slurm_failure"],
+        "exclude_error_types": ["torch", "oom", "exception", "numerical_instability"],
+        "restart_on_subsystems": ["distributed", "slurm", "cuda", "cpu"],
+        "restart_on_signals": ["cuda_hang", "nccl_error", "processgroup_timeout", "communication_error", "loss_nan"],
+    }
+    path.write_text(yaml.safe_dump({"policies": [entry(**SELECTIVE, **lists)]}))
+    assert load_policy(str(path)).warnings() == []
+
+
+def test_a_name_of_the_user_s_own_is_allowed_and_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    own: dict[str, Any] = {"restart_on_error_types": ["license_lost"], "restart_on_signals": ["our_storage_hiccup"]}
+    path.write_text(yaml.safe_dump({"policies": [entry(**SELECTIVE, **own)]}))
+    types, signals = load_policy(str(path)).warnings()
+    assert types.startswith(f"{path}: mode crash: restart_on_error_types: 'license_lost' matches only")
+    assert "expected one of the error types: auth_network, cancelled," in types
+    assert "restart_on_signals: 'our_storage_hiccup'" in signals
+    assert "docs/failures.md" in signals
 
 
 def entry(mode: str = "crash", **implementation: object) -> dict[str, object]:
@@ -58,6 +84,7 @@ def entry(mode: str = "crash", **implementation: object) -> dict[str, object]:
 
 
 ALWAYS, NEVER = {"class_name": "AlwaysRestartPolicy"}, {"class_name": "NoRestartPolicy"}
+SELECTIVE = {"class_name": "SelectiveRestartPolicy"}
 
 
 @pytest.mark.parametrize(
@@ -70,6 +97,15 @@ ALWAYS, NEVER = {"class_name": "AlwaysRestartPolicy"}, {"class_name": "NoRestart
         ([entry(**ALWAYS, max_retries=2.5)], "policies[0].implementation.max_retries: 2.5: expected"),
         ([entry(**ALWAYS, exclude_error_types=["oom"])], "AlwaysRestartPolicy does not read exclude_error_types"),
         ([entry(**NEVER, max_retries=1)], "NoRestartPolicy does not read max_retries"),
+        (
+            [entry(**SELECTIVE, exclude_error_types=["oom", "nccl_timout"])],
+            "implementation.exclude_error_types: 'nccl_timout': did you mean 'nccl_timeout'? Expected one of the",
+        ),
+        ([entry(**SELECTIVE, restart_on_subsystems=["distribted"])], "did you mean 'distributed'? Expected one of"),
+        (
+            [entry(**SELECTIVE, restart_on_signals=["peer_rest"])],
+            "restart_on_signals: 'peer_rest': did you mean 'peer_res",
+        ),
         ([entry("success", **ALWAYS)], "mode success: a finished run is never restarted"),
         ([entry(**ALWAYS), entry(**NEVER)], "more than one entry for mode crash"),
         ([{"mode": "crash"}], "policies[0].implementation: missing"),
