@@ -106,12 +106,13 @@ def deepspeed(data: int = 3, model: int = 2, prefix: str = "") -> Files:
 def transformers_model(shards: int = 3) -> Files:
     names = [f"model-{number:05}-of-{shards:05}.safetensors" for number in range(1, shards + 1)]
     index = {"metadata": {}, "weight_map": {f"layer.{at}": name for at, name in enumerate(names)}}
-    return {"model.safetensors.index.json": json.dumps(index).encode(), **dict.fromkeys(names, safetensors())}
+    whole = {"config.json": b'{"model_type": "gpt2"}', "model.safetensors.index.json": json.dumps(index).encode()}
+    return {**whole, **dict.fromkeys(names, safetensors())}
 
 
 def transformers_trainer(step: int, model: Files | None = None) -> Files:
     return {
-        **(model or {"model.safetensors": safetensors()}),
+        **(model or {"config.json": b"{}", "model.safetensors": safetensors()}),
         "optimizer.pt": torch_file(),
         "scheduler.pt": torch_file(),
         "rng_state.pth": torch_file(),

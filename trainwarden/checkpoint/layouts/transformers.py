@@ -36,6 +36,8 @@ def look_model(contents: Contents) -> Report:
             report.doubts.append(
                 f"{folder or 'it'} holds one of adapter_config.json and the adapter, and not the other"
             )
+        if not has_adapter and "config.json" not in names:
+            report.doubts.append(f"{folder}config.json is not there: the model has none, or it is lost")
         if not report.against:
             report.proof.append("the model is there, with all files that it promises")
     return report
@@ -76,6 +78,8 @@ def look_trainer(contents: Contents) -> Report:
     )
     if not (has_model or by_deepspeed or by_fsdp) and contents.seen_all:
         report.against.append("no file of the model is there")
+    if not by_fsdp and not contents.files.get(_ARGUMENTS):
+        report.doubts.append(f"{_ARGUMENTS}, which Trainer saves with the model, is missing or empty")
     if not by_deepspeed:
         _optimizer(contents, names, report)
     if not report.against and not report.doubts:
