@@ -59,7 +59,10 @@ DISTRIBUTED: Phrases = (
         ("_status_", r"\bcu(blas|dnn|solver|sparse)_status_(?!success)|\brocblas_status_(?!success)"),
         "unable to find an engine to execute this computation",
     )),
-    ("config_error", (("expected, but not set", r"environment variable \w{1,40} expected, but not set"),)),
+    ("config_error", (
+        ("expected, but not set", r"environment variable \w{1,40} expected, but not set"),
+        "unable to find address for: ",
+    )),
     ("rendezvous", (
         "rendezvous",
         "eaddrinuse",
@@ -75,6 +78,7 @@ DISTRIBUTED: Phrases = (
         ("initializing process group", "timed? ?out initializing process group"),
         "application timeout caused pair closure",
         "wait timeout after",
+        ("wait timeout", r"^wait timeout$"),
         "barrier timed out",
         ("operation to complete", r"timed out waiting \d+ ?ms for (recv|send) operation to complete"),
         ("time", r"\b(store|tcpstore|gloo|barrier|process group|init_process_group)\b.{0,120}\btimed? ?out"),

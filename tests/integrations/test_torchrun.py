@@ -1,0 +1,125 @@
+"""Plain PyTorch, alone and as several ranks under torchrun."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.integrations.programs import ROOT, Programs, torchrun
+from tests.unit.library.looking import read_metadata, read_progress, read_rank, read_snapshot
+
+EXAMPLE = ROOT / "examples/pytorch/train.py"
+# The example, in which something happens to rank 1 in the first round, after step 4.
+_ACCIDENT = """
+    import os, signal
+    from examples.pytorch import train
+    one_step = train.train_one_step
+    def accident(step, *others):
+        if step == 5 and os.environ["RANK"] == "1" and os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0":
+            {what}
+        return one_step(step, *others)
+    train.train_one_step = accident
+    train.main()
+"""
+
+
+def sentinel(programs: Programs) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads((programs.folder / "_error").read_text())
+    return said
+
+
+def test_both_ranks_beat_under_one_key_and_the_record_names_torchrun(programs: Programs) -> None:
+    done = programs.torchrun(2, EXAMPLE, "--steps", "20", "--checkpoint-every", "10")
+    assert done.returncode == 0, done.stdout
+    said, progress = read_metadata(programs.folder), read_progress(programs.folder)
+    assert (said.status, said.world_size, progress.step, progress.total_steps) == ("succeeded", 2, 20, 20)
+    beats = [read_rank(programs.folder, rank) for rank in (0, 1)]
+    assert [(beat.step, beat.status, beat.attempt_key) for beat in beats] == [(20, "succeeded", said.attempt_key)] * 2
+    environment = json.loads((programs.folder / "metadata.json").read_text())["environment"]
+    assert environment["torchrun_restart_count"] == "0"
+    assert [one.step for one in progress.checkpoints] == [20, 10]
+
+
+def test_the_rank_that_raises_is_named_and_not_the_cascade(programs: Programs) -> None:
+    script = programs.script(_ACCIDENT.format(what='raise ValueError("bad batch on this rank")'))
+    done = programs.torchrun(2, script, "--steps", "20")
+    assert done.returncode != 0 and "ChildFailedError" in done.stdout
+    said = sentinel(programs)
+    assert (said["rank"], said["exception_type"], said["message"]) == (1, "ValueError", "bad batch on this rank")
+    assert read_snapshot(programs.folder).state == "failed"
+
+
+def test_a_killed_rank_is_no_success_and_no_wish_of_a_user(programs: Programs) -> None:
+    script = programs.script(_ACCIDENT.format(what="os.kill(os.getpid(), signal.SIGKILL)"))
+    done = programs.torchrun(2, script, "--steps", "20")
+    assert done.returncode != 0
+    record = read_snapshot(programs.folder)
+    assert record.state == "failed"
+    # Rank 0 either saw its connection break, or was told to end by torchrun, whichever came first.
+    assert (sentinel(programs)["rank"], sentinel(programs)["failure"]) in {(0, "killed"), (0, "peer_reset")}
+
+
+def test_a_start_after_a_failure_is_a_new_attempt_that_resumes(programs: Programs) -> None:
+    broken = programs.script(_ACCIDENT.format(what='raise ValueError("bad batch")'))
+    options = ("--steps", "8", "--checkpoint-every", "2")
+    assert programs.torchrun(2, broken, *options).returncode != 0
+    done = programs.torchrun(2, EXAMPLE, *options)
+    assert done.returncode == 0, done.stdout
+    said, progress = read_metadata(programs.folder), read_progress(programs.folder)
+    assert [(one.attempt, one.resume_step) for one in said.attempts] == [(0, 1), (1, 5)]
+    assert (said.status, progress.step, progress.steps_completed) == ("succeeded", 8, 8)
+
+
+def test_a_restart_by_torchrun_itself_is_the_same_attempt(programs: Programs) -> None:
+    # Without collectives: Gloo itself does not always find its peers again after such a restart.
+    script = programs.script("""
+        import os, trainwarden
+        is_first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+        with trainwarden.run(total_steps=8) as run:
+            for step in range(1 if is_first else 4, 9):
+                run.step(step)
+                if is_first and step == 5 and run.rank == 1:
+                    raise ValueError("bad batch")
+                while is_first and step == 5:
+                    pass
+    """)
+    done = programs.run(*torchrun(2, "--max-restarts", "1"), script)
+    assert done.returncode == 0, done.stdout
+    said, progress = read_metadata(programs.folder), read_progress(programs.folder)
+    assert (said.status, said.attempt, len(said.attempts), progress.step) == ("succeeded", 0, 1, 8)
+    assert read_snapshot(programs.folder).state == "succeeded"
+    assert json.loads((programs.folder / "metadata.json").read_text())["environment"]["torchrun_restart_count"] == "1"
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_workers_that_load_data_do_not_disturb(programs: Programs, ranks: int) -> None:
+    arguments = (EXAMPLE, "--steps", "40", "--workers", "2")
+    done = programs.torchrun(ranks, *arguments) if ranks > 1 else programs.run(*arguments)
+    assert done.returncode == 0, done.stdout
+    assert (read_metadata(programs.folder).status, read_progress(programs.folder).step) == ("succeeded", 40)
+    beats = sorted(path.name for path in (programs.folder / "ranks").glob("*.json"))
+    assert beats == [f"{rank}.json" for rank in range(ranks)]
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn", "forkserver"])
+def test_a_worker_that_fails_is_the_failure_of_the_run_and_no_end_of_its_own(programs: Programs, how: str) -> None:
+    script = programs.script("""
+        import sys, torch, trainwarden
+        class Data(torch.utils.data.Dataset):
+            def __len__(self): return 8
+            def __getitem__(self, index):
+                trainwarden.step(1000 + index)
+                if index == 6: raise ValueError("row 6 is damaged")
+                return index
+        if __name__ == "__main__":
+            with trainwarden.run():
+                loader = torch.utils.data.DataLoader(
+                    Data(), num_workers=1, multiprocessing_context=sys.argv[1], prefetch_factor=1)
+                for step, _ in enumerate(loader, 1):
+                    trainwarden.step(step)
+    """)
+    assert programs.run(script, how).returncode == 1
+    record = read_snapshot(programs.folder)
+    assert (record.state, record.progress.step, record.metadata.pid) == ("failed", 6, record.ranks[0].pid)
+    assert (sentinel(programs)["rank"], sentinel(programs)["exception_type"]) == (0, "ValueError")
+    assert "row 6 is damaged" in sentinel(programs)["message"]
