@@ -88,7 +88,8 @@ class Mirror:
 
     def close(self, timeout_seconds: float) -> bool:
         """Send what waits, without regard to turns; False if that could not be done in time. Nothing is taken after."""
-        if os.getpid() != self._pid or not self._thread.is_alive():
+        if not self._thread.is_alive():
+            # As in a forked child.
             return False
         self._deadline = time.monotonic() + timeout_seconds
         self._wake.set()
@@ -119,11 +120,15 @@ class Mirror:
 
     def _run(self) -> None:
         self._tried(self._bucket.connect)
-        while True:
+        while self._tried(self._work):
+            # Out of memory, most likely; it may get better.
+            time.sleep(_LAST_PAUSE_SECONDS)
+        self._closed.set()
+
+    def _work(self) -> bool:
+        while self._deadline is None:
             self._wake.wait(self._pause())
             self._wake.clear()
-            if self._deadline is not None:
-                break
             if not self._questions.empty():
                 self._answers.put(self._answer(self._questions.get()))
             now = time.monotonic()
@@ -133,7 +138,7 @@ class Mirror:
                 self._send(self._outbox.due(float("inf") if hurry else now))
         if self._began:
             self._finish(self._deadline)
-        self._closed.set()
+        return False
 
     def _pause(self) -> float | None:
         due = self._outbox.next_due() if self._began else None

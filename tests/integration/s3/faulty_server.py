@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+_SLOW_SECONDS = 0.1
 _ERRORS = {
     "forbidden": (403, "AccessDenied"),
     "slow down": (503, "SlowDown"),
@@ -20,10 +21,10 @@ _OWN_HEADERS = frozenset(("connection", "transfer-encoding", "expect", "content-
 class FaultyServer(ThreadingHTTPServer):
     """Passes requests on to `upstream`, as `fault` says.
 
-    `fault` is "" for none, "black hole" (takes the request and never answers), "reset" (hangs up), "half" (an answer
-    that breaks off), "unconditional" (a server that knows no conditions), "no reading" (it forbids that alone), "lost
-    answer" (does what it is asked to, and hangs up), or one of `_ERRORS`. `touched` keeps `METHOD key` of each request,
-    percent-decoded, as it came in.
+    `fault` is "" for none, "slow", "black hole" (takes the request and never answers), "reset" (hangs up), "half" (an
+    answer that breaks off), "unconditional" (a server that knows no conditions), "no reading" (it forbids that alone),
+    "lost answer" (does what it is asked to, and hangs up), or one of `_ERRORS`. `touched` keeps `METHOD key` of each
+    request, percent-decoded, as it came in.
     """
 
     daemon_threads = True
@@ -78,6 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault == "unconditional" and conditional:
             self._refuse(501, "NotImplemented")
         elif fault != "reset":
+            self.server.released.wait(_SLOW_SECONDS if fault == "slow" else 0)
             self._pass_on(body, fault)
 
     do_GET = do_PUT = do_DELETE = do_HEAD = _handle  # noqa: N815  # the names that http.server calls

@@ -35,7 +35,11 @@ def start(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         node.mirror.close(0)
 
 
-def test_everything_that_was_put_is_there_after_the_end_the_latest_of_each(store: Store, start: Start) -> None:
+@pytest.mark.parametrize("fault", ["", "slow"])
+def test_everything_that_was_put_is_there_after_the_end_the_latest_of_each(
+    store: Store, s3: FaultyServer, start: Start, fault: str
+) -> None:
+    s3.fault = fault
     node = start()
     log = node.folder / "log"
     log.write_bytes(b"one\n")

@@ -123,6 +123,13 @@ def test_a_signal_that_ends_the_training_is_in_s3_too(store: Store, script: Scri
     assert store.document("metadata.json")["status"] == "cancelled"
 
 
+def test_a_second_run_in_one_process_sets_aside_how_the_first_ended(store: Store, script: Script) -> None:
+    code = TRAIN.format(url=store.url)
+    assert script.run(code + code.replace("import trainwarden", "")).returncode == 0
+    assert {"_complete", "_complete.0"} <= store.names() and same(store, script, "_complete.0")
+    assert same(store, script, "_complete") and same(store, script, "progress.json")
+
+
 @pytest.mark.parametrize("url", ["bucket/prefix", "s3://a b/x", "s3://x/y", "https://bucket/x"])
 def test_a_wrong_url_is_refused_before_training(script: Script, url: str) -> None:
     done = script.run(TRAIN.format(url=url))
