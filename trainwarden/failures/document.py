@@ -1,0 +1,109 @@
+"""docs/failures.md, made from the taxonomy."""
+
+from trainwarden.failures.distributed import COLLECTIVES, NETWORK
+from trainwarden.failures.failure import Failure
+from trainwarden.failures.gpu import GPU, MEMORY
+from trainwarden.failures.process import BEHAVIOUR, PROCESS, SCHEDULER
+from trainwarden.failures.program import MODEL, SETTINGS
+from trainwarden.failures.storage import CHECKPOINT, DATA, STORAGE
+
+SECTIONS: tuple[tuple[str, tuple[Failure, ...]], ...] = (
+    ("Memory", MEMORY),
+    ("GPU and driver", GPU),
+    ("Between ranks", COLLECTIVES),
+    ("Network", NETWORK),
+    ("Storage", STORAGE),
+    ("Checkpoints", CHECKPOINT),
+    ("Data", DATA),
+    ("Settings and software", SETTINGS),
+    ("Model and numbers", MODEL),
+    ("Processes and launchers", PROCESS),
+    ("Schedulers and nodes", SCHEDULER),
+    ("Behaviour", BEHAVIOUR),
+)
+
+_COLUMNS = (
+    "slug", "error type", "category", "subsystem", "fault", "severity", "action", "restart", "repeat", "cascade", "hint",
+)  # fmt: skip
+
+_HEAD = """\
+# Failures
+
+Made from the taxonomy by `python -m trainwarden.failures.document > docs/failures.md`; change it there.
+
+A *slug* names one way to fail. Its *error type* is the label that alerts carry and policies use; several slugs share
+one. The *category* says what the training was busy with, the *fault* who or what most likely has to change. *Action*
+is what is to be done next: `stop` (a person changes something first), `restart`, `check_node` (test the nodes, then
+restart), `exclude_node`, `roll_back` (to an earlier checkpoint) or `wait`. *Restart* says whether the same job,
+started again, may well succeed; *repeat* whether the same call may, in the same process. The last is narrower: after
+an illegal memory access a restart helps, but the process has lost its GPU for good. *Cascade* marks what is mostly
+the consequence of another failure: look for that one first.
+
+## How an exception finds its failure
+
+    import trainwarden
+
+    try:
+        train()
+    except Exception as error:
+        failure = trainwarden.classify_exception(error)  # failure.slug, .error_type, .category, .action, .hint, …
+        print(trainwarden.recovery_suggestion(error))    # what to change, in a sentence or two
+        raise
+
+A run in progress does this by itself and writes the outcome to its record. Nothing is imported for it, and it never
+raises.
+
+- One exception is judged by the number of an operating system's error and the path it is about, then by its message,
+  then by its type. The message decides in most cases: what NCCL, CUDA, cuDNN, a damaged checkpoint and a wrong shape
+  raise is a `RuntimeError` each time. Types of other libraries (PyTorch, Ray, Hugging Face, DeepSpeed, Lightning,
+  requests, botocore, …) are known by name and module. The message of a `KeyError`, `AttributeError`, `NameError`,
+  `IndexError` or `ImportError` is a name out of the program and decides nothing. Of a long message the first and the
+  last 6000 characters are read.
+- Of a chain (`raise … from`, members of a group, a task of Ray) the deepest sure finding wins: a full disk explains
+  why a checkpoint could not be saved. What is vague, such as a broken connection or a missing file, yields to a
+  wrapper that knows more.
+- What was only being handled when the exception was raised counts if nothing else is known, or if it is grave and
+  what hides it is vague: a broken pipe while a process cleans up after running out of GPU memory. `raise … from None`
+  is respected.
+- What nobody knows is `user_exception`.
+
+## Retry in the process
+
+    from trainwarden import retry
+
+    @retry                                          # 5 calls in all
+    def fetch(name): ...
+
+    @retry(attempts=8, base_seconds=2, max_seconds=60, max_elapsed_seconds=600, on=MyFlakyError)
+    async def upload(path): ...
+
+    tokenizer = retry(attempts=3)(AutoTokenizer.from_pretrained)("gpt2")
+
+`retry` calls again only what fails with a slug marked *repeat* below, or with what `on` names: exception types, or a
+function that is asked. The wait is drawn evenly between nothing and `base_seconds`, doubled with each call up to
+`max_seconds`. The last exception is raised as it is. An interrupt, an exit or a cancellation ends it at once.
+Failures of the types `cuda_error`, `gpu_hardware`, `nccl` and `nccl_timeout` are never retried, whatever `on` says:
+the process cannot go on after them, and a restart of the job is the cure. Each retry is logged, and noted as `retry`
+in the events of the run in progress. Generator functions are refused: they fail while they are read.
+"""
+
+
+def document() -> str:
+    """Return docs/failures.md."""
+    parts = [_HEAD]
+    for title, failures in SECTIONS:
+        parts.append(f"\n## {title}\n\n| {' | '.join(_COLUMNS)} |\n{'|---' * len(_COLUMNS)}|\n")
+        parts += [_row(failure) for failure in failures]
+    return "".join(parts)
+
+
+def _row(failure: Failure) -> str:
+    named = (failure.slug, failure.error_type)
+    plain = (failure.category, failure.subsystem, failure.fault, failure.severity, failure.action)
+    flags = (failure.retryable, failure.retryable_in_process, failure.cascade)
+    cells = [*(f"`{each}`" for each in named), *plain, *("yes" if flag else "" for flag in flags), failure.hint]
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+
+if __name__ == "__main__":
+    print(document(), end="")
