@@ -23,7 +23,8 @@ SECTIONS: tuple[tuple[str, tuple[Failure, ...]], ...] = (
 )
 
 _COLUMNS = (
-    "slug", "error type", "category", "subsystem", "fault", "severity", "action", "restart", "repeat", "cascade", "hint",
+    "slug", "error type", "category", "subsystem", "fault", "severity", "action",
+    "restart", "repeat", "cascade", "hint",
 )  # fmt: skip
 
 _HEAD = """\
