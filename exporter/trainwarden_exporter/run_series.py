@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainwarden.record.files import STATUSES
-from trainwarden.record.thresholds import PHASES
+from trainwarden.record.place import PHASES
 from trainwarden_exporter.redaction import label_text
 from trainwarden_exporter.run_view import believed
 

@@ -1,11 +1,16 @@
 """Times as the run record holds them; in memory a time is a float, Unix seconds."""
 
-import re
-from datetime import datetime, timedelta, timezone
+from __future__ import annotations
 
-_ISO_8601 = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?\s*(Z|[+-]\d\d(?::?\d\d)?)?", re.IGNORECASE
-)
+import re
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+# Compiled when it is first needed, and `datetime` loaded then: shell commands write times and read none.
+_ISO_8601 = r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?\s*(Z|[+-]\d\d(?::?\d\d)?)?"
 
 
 def to_iso(seconds: float) -> str:
@@ -14,12 +19,24 @@ def to_iso(seconds: float) -> str:
     Raises:
         ValueError, OverflowError: `seconds` is outside the years 1 to 9999.
     """
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    whole = int(seconds // 1)
+    micros = round((seconds - whole) * 1_000_000)
+    if micros == 1_000_000:
+        whole, micros = whole + 1, 0
+    try:
+        year, month, day, hour, minute, second, *_ = time.gmtime(whole)
+    except OSError as error:
+        raise OverflowError(f"{seconds!r} seconds are no time") from error
+    if not 1 <= year <= 9999:
+        raise ValueError(f"the year {year} is out of range")
+    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z"
 
 
 def from_iso(text: str) -> float | None:
     """Unix seconds of any ISO 8601 time, with or without zone (none means UTC); None if `text` is no such time."""
-    match = _ISO_8601.fullmatch(text.strip())
+    from datetime import datetime, timezone  # noqa: PLC0415  # see above
+
+    match = re.fullmatch(_ISO_8601, text.strip(), re.IGNORECASE)
     if match is None:
         return None
     year, month, day, hour, minute, second, fraction, zone = match.groups()
@@ -34,6 +51,8 @@ def from_iso(text: str) -> float | None:
 
 
 def _offset(zone: str | None) -> timedelta:
+    from datetime import timedelta  # noqa: PLC0415  # see above
+
     if zone is None or zone in "Zz":
         return timedelta()
     digits = zone[1:].replace(":", "").ljust(4, "0")

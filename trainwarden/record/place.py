@@ -24,6 +24,8 @@ OWNER = ".owner"
 WRAPPER = ".wrapper"
 WRITING = ".writing"
 
+PHASES = ("init", "compile", "train", "eval", "checkpoint", "load", "idle", "done")
+
 # What other monitors look up without asking whether it is there.
 NULLABLE = frozenset(("step", "total_steps", "loss", "learning_rate"))
 

@@ -7,8 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from trainwarden.record.document import Document
-
-PHASES = ("init", "compile", "train", "eval", "checkpoint", "load", "idle", "done")
+from trainwarden.record.place import PHASES
 
 DEFAULT_STALE_SECONDS = 600.0
 # idle and done may last for ever.

@@ -16,7 +16,8 @@ from trainwarden.record.folder import RANKS, write_json
 class RankFile:
     """One rank's sign of life, left to whoever else writes it for this attempt: a training that uses the library."""
 
-    def __init__(self, folder: Path, key: AttemptKey, rank: int) -> None:
+    def __init__(self, folder: Path, key: AttemptKey, rank: int, pid: int | None = None) -> None:
+        self._pid = os.getpid() if pid is None else pid
         self._folder = folder
         self._key = key
         self._rank = rank
@@ -33,7 +34,7 @@ class RankFile:
             "status": status,
             "time": to_iso(time.time()),
             "host": host_name(),
-            "pid": os.getpid(),
+            "pid": self._pid,
             "attempt_key": str(self._key),
         }
         with contextlib.suppress(OSError):
@@ -55,6 +56,5 @@ class RankFile:
         is_here = known.host == host_name() and known.pid is not None
         return not is_here or known.status != "running" or process_lives(known.pid or 0)
 
-    @staticmethod
-    def _is_ours(beat: RankBeat) -> bool:
-        return (beat.host, beat.pid) == (host_name(), os.getpid())
+    def _is_ours(self, beat: RankBeat) -> bool:
+        return (beat.host, beat.pid) == (host_name(), self._pid)

@@ -52,10 +52,20 @@ class Witness:
         folder: of the run.
         key: of the attempt.
         thresholds: for a command that does not use the library; the others bring their own.
+        pid: of the process that stands for the command in the record; this one if None.
         tell: gets the name and the content of each file that is written, for a copy elsewhere.
     """
 
-    def __init__(self, folder: Path, key: AttemptKey, thresholds: Thresholds, tell: Teller = _nobody) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        key: AttemptKey,
+        thresholds: Thresholds,
+        *,
+        pid: int | None = None,
+        tell: Teller = _nobody,
+    ) -> None:
+        self._pid = os.getpid() if pid is None else pid
         self._folder = folder
         self._key = key
         self._thresholds = thresholds
@@ -94,7 +104,7 @@ class Witness:
             world_size=world_size(),
             thresholds=self._thresholds.as_json(),
             host=host_name(),
-            pid=os.getpid(),
+            pid=self._pid or None,
         )
         values.setdefault("start_time", to_iso(now))
         self._write(values)
@@ -104,7 +114,7 @@ class Witness:
     def alone(self) -> bool:
         """Whether the witness is the only one who has written about this attempt."""
         metadata = self._metadata()
-        return metadata is not None and metadata.pid == os.getpid()
+        return metadata is not None and metadata.pid == self._pid
 
     @property
     def open(self) -> bool:

@@ -1,0 +1,34 @@
+"""The first word of an attempt that nobody else has begun."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainwarden.record.ownership import owner_of
+from trainwarden.record.thresholds import InvalidThreshold, choose
+from trainwarden.shell.arguments import Misuse
+from trainwarden.shell.record import NotRecorded
+from trainwarden.shell.speaker import Speaker
+from trainwarden.wrapper.witness import Witness
+
+# No process stands for the attempt: each command is gone at once.
+_NOBODY = 0
+
+
+def begin(speaker: Speaker) -> None:
+    """Begin the speaker's attempt in the record, pending.
+
+    Raises:
+        NotRecorded: a live run owns the folder.
+        Misuse: a variable holds no threshold.
+        OSError: the folder cannot be written.
+    """
+    folder = Path(speaker.folder)
+    owner = owner_of(folder, speaker.key)
+    if owner is not None:
+        raise NotRecorded(f"{folder}: it belongs to a live run: {owner}")
+    try:
+        thresholds = choose(None, speaker.environ)
+    except InvalidThreshold as error:
+        raise Misuse(str(error)) from None
+    Witness(folder, speaker.key, thresholds, pid=_NOBODY).announce()
