@@ -23,8 +23,6 @@ from trainwarden.training.termination import Received, TerminationSignals
 # process take its time to end.
 ANNOUNCEMENT_SECONDS = 120.0
 _GRACE_SECONDS = 1800.0
-# A failure so soon after a request to end is its consequence.
-_SIGNAL_SECONDS = 120.0
 
 logger = logging.getLogger("trainwarden")
 
@@ -98,10 +96,12 @@ def judge(ending: Ending, received: Received | None, step: int | None, total: in
     is_done = total is not None and step is not None and step >= total
     if ending.unknown and is_done:
         ending = SUCCEEDED
-    if received is not None and received.explains(now):
-        early = not is_done and (ending.status == "succeeded" or ending.unknown)
-        if early or (ending.status == "failed" and now - received.time < _SIGNAL_SECONDS):
-            return of_signal(received)
+    left_early = not is_done and (ending.status == "succeeded" or ending.unknown)
+    if received is not None and (
+        (left_early and received.explains_leaving(now))
+        or (ending.status == "failed" and received.explains_failing(now))
+    ):
+        return of_signal(received)
     if ending.unknown:
         logger.warning("%s; end the run with a `with` block to have it recorded", ending.reason)
     if ending.status == "succeeded" and total is not None and not is_done:

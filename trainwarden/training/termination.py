@@ -22,6 +22,8 @@ _LIMIT_SECONDS = 120.0
 _PAST_SECONDS = 600.0
 # What is done about a warning is done by then.
 _HEED_SECONDS = 1800.0
+# A failure so soon after a request to end is its consequence.
+_CONSEQUENCE_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,14 @@ class Received:
     reason: str
     is_warning: bool = False
 
-    def explains(self, now: float) -> bool:
-        """Whether an end at `now` may be its consequence."""
-        if not self.is_warning:
-            return True
-        return self.reason in (TIME_LIMIT, PREEMPTED) and abs(now - self.time) < _HEED_SECONDS
+    def explains_leaving(self, now: float) -> bool:
+        """Whether it may be why the process left at `now` before it was done."""
+        return not self.is_warning or abs(now - self.time) < _HEED_SECONDS
+
+    def explains_failing(self, now: float) -> bool:
+        """Whether it may be why something broke at `now`; what a user may have sent for his own ends is not."""
+        is_known = not self.is_warning or self.reason in (TIME_LIMIT, PREEMPTED)
+        return is_known and abs(now - self.time) < _CONSEQUENCE_SECONDS
 
 
 def reason_for(number: int, now: float, environ: Mapping[str, str] = os.environ) -> str:
@@ -115,7 +120,7 @@ class TerminationSignals:
     def _remember(self, number: int, *, is_warning: bool) -> None:
         now, before = time.time(), self.received
         reason = reason_for(number, now)
-        if before and before.is_warning and before.explains(now) and reason == signal.Signals(number).name:
+        if before and before.is_warning and before.explains_leaving(now) and reason == signal.Signals(number).name:
             # The end that was announced has come.
             reason = before.reason
         self.received = Received(number, now, reason, is_warning)

@@ -185,6 +185,17 @@ def test_a_warning_that_the_training_heeds_itself_explains_an_early_end_and_no_o
     assert (record.state, record.metadata.reason) == (state, reason)
 
 
+@pytest.mark.parametrize(
+    ("then", "state", "reason"), [("pass", "cancelled", "SIGUSR1"), ("raise ValueError('x')", "failed", "x")]
+)
+def test_a_warning_that_cannot_be_told_from_a_users_signal_makes_no_success_and_hides_no_failure(
+    script: Script, then: str, state: str, reason: str
+) -> None:
+    script.run(OWN_HANDLER.format(then=then), SLURM_JOB_ID="9")
+    record = read_snapshot(script.folder)
+    assert (record.state, record.metadata.reason) == (state, reason)
+
+
 def test_without_slurm_a_programs_own_sigusr1_says_nothing_about_its_end(script: Script) -> None:
     done = script.run(OWN_HANDLER.format(then="assert signal.getsignal(signal.SIGUSR1) is own"))
     assert done.returncode == 0, done.stderr
