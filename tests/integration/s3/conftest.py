@@ -19,7 +19,7 @@ _numbers = itertools.count()
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine that runs the tests may be a job of some scheduler, or have credentials of its own."""
-    launchers = ("TRAINWARDEN_", "SLURM_", "OMPI_", "AWS_", "MONITORING_", "RAY_", "KUBERNETES_")
+    launchers = ("TRAINWARDEN_", "SLURM_", "OMPI_", "RAY_", "TORCHELASTIC_", "KUBERNETES_", "MODAL_", "AWS_", "MONITORING_")
     for name in list(os.environ):
         if name.startswith(launchers) or name in {"RANK", "WORLD_SIZE", "STALE_MINUTES"}:
             monkeypatch.delenv(name)
