@@ -84,3 +84,5 @@ def _report(look: Callable[[Contents], Report], contents: Contents) -> Report:
         return Report(against=[str(error)])
     except (OSError, OutOfTime) as error:
         return Report(doubts=[str(error)])
+    except Exception as error:  # noqa: BLE001  # what confuses us here must not hide what the others find
+        return Report(doubts=[f"it could not be judged: {error!r}"])

@@ -10,6 +10,10 @@ import pytest
 
 from tests.unit.checkpoint import formats
 from trainwarden.checkpoint import verify
+from trainwarden.checkpoint.contents import Contents
+from trainwarden.checkpoint.folder import FolderTree
+from trainwarden.checkpoint.patience import Deadline
+from trainwarden.checkpoint.tree import Listing
 from trainwarden.checkpoint.verdict import Verdict
 
 WHOLE = {
@@ -79,6 +83,26 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
     (tmp_path / "global_step10").mkdir()
     (tmp_path / "global_step10" / "mp_rank_00_model_states.pt").write_bytes(file.getvalue())
     assert verify(tmp_path / "global_step10").answer == "unverifiable"
+
+
+def test_a_header_may_send_us_anywhere_and_we_go_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    contents = Contents(FolderTree(str(tmp_path)), "", Listing({"a": 5}), Deadline(9))
+    places = [(-1, 2), (5, 1), (2**63, 1), (2**200, 1), (3, 2**63)]
+    assert [contents.read("a", start, length) for start, length in places] == [b"", b"", b"", b"", b"45"]
+
+
+def test_a_zip_file_behind_something_else_is_not_what_was_saved(tmp_path: Path) -> None:
+    assert _verdict(tmp_path, "a.pt", b"PK\x03\x04" + b"\7" * 96 + formats.torch_file()).answer == "incomplete"
+
+
+def test_members_must_lie_where_the_zip_directory_says_and_fit_there(tmp_path: Path) -> None:
+    data = formats.torch_file()
+    entry = data.rindex(b"PK\x01\x02")
+    moved = data[: entry + 42] + struct.pack("<I", data.rindex(b"PK\x03\x04") - 1) + data[entry + 46 :]
+    longer = data[: entry + 20] + struct.pack("<I", 400) + data[entry + 24 :]
+    for damaged in (moved, longer):
+        assert _verdict(tmp_path, "a.pt", damaged).answer == "incomplete"
 
 
 def test_any_one_damaged_byte_of_a_directory_raises_nothing(tmp_path: Path) -> None:

@@ -79,6 +79,17 @@ def test_a_folder_that_may_not_be_read_leaves_it_unverifiable(whole: Path, monke
     assert "sub/ cannot be read: Permission denied" in verdict.evidence[0]
 
 
+def test_what_was_promised_in_a_folder_that_may_not_be_read_need_not_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = b'{"weight_map": {"a": "sub/model-00001-of-00001.safetensors"}}'
+    folder = write(tmp_path / "export", {"config.json": b"{}", "model.safetensors.index.json": index})
+    (folder / "sub").mkdir()
+    assert verify(folder).answer == "incomplete"
+    forbid(monkeypatch, "scandir", lambda path: str(path).rstrip("/").endswith("sub"))
+    assert verify(folder).answer == "unverifiable"
+
+
 def test_a_file_that_may_not_be_read_leaves_it_unverifiable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "step_10.pt"
     path.write_bytes(formats.torch_file())
