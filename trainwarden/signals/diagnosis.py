@@ -1,7 +1,8 @@
 """Names the cause among all that matched: what broke first, not what fell over last.
 
 The first root wins. Where there is none, a symptom or an unknown exception counts, whichever came first; a cascade only
-where nothing else is known. What the training survived, or the launcher is mending by itself, is no failure.
+where nothing else is known, and a confirmation that names a failure where not even that is. What the training survived,
+or the launcher is mending by itself, is no failure.
 """
 
 import re
@@ -14,6 +15,8 @@ from trainwarden.taxonomy import FAILURES, Failure
 STEPS_THAT_PROVE_LIFE = 3
 EVIDENCE = 8
 RECOVERED = "in_job_recovered"
+# Exceptions that only pass on what another process raised.
+WRAPPER = "launcher_child"
 
 _TIME = re.compile(r"\b(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)")
 
@@ -55,26 +58,34 @@ def _standing(matches: list[Match], progress: list[int]) -> list[Match]:
 
 
 def _cause(matches: list[Match]) -> Match | None:
-    for strength in (0, 1, 2):
+    wrapped = {match.offset for match in matches if match.signal.failure == WRAPPER}
+    matches = [match for match in matches if match.signal.role != "fallback" or match.offset not in wrapped]
+    for strength in (0, 1, 2, 3):
         of_strength = [match for match in matches if _strength(match) == strength]
         if not of_strength:
             continue
-        first = min(of_strength, key=lambda match: (match.offset, _PRECEDENCE.index(match.signal.role)))
+        first = min(of_strength, key=_order)
         return _before(first, matches) if first.signal.role == "fallback" else first
     return None
+
+
+def _order(match: Match) -> tuple[bool, int, int]:
+    return match.signal.failure == WRAPPER, match.offset, _PRECEDENCE.index(match.signal.role)
 
 
 def _before(unknown: Match, matches: list[Match]) -> Match:
     """The cascade that an unknown exception is about: the record itself, or one before it."""
     cascades = [match for match in matches if match.signal.role == "cascade" and match.offset <= unknown.offset]
-    return min(cascades, key=lambda match: match.offset, default=unknown)
+    return min(cascades, key=_order, default=unknown)
 
 
 _PRECEDENCE = ("root", "symptom", "cascade", "fallback", "confirmation", "event")
 
 
 def _strength(match: Match) -> int:
-    return {"root": 0, "symptom": 1, "fallback": 1, "cascade": 2}.get(match.signal.role, 3)
+    if match.signal.role == "confirmation":
+        return 3 if match.signal.failure else 4
+    return {"root": 0, "symptom": 1, "fallback": 1, "cascade": 2}.get(match.signal.role, 4)
 
 
 def _time(match: Match) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 #   symptom       the cause unless something broke before it: a time-out, a lost peer
 #   fallback      an exception that no other signal knows
 #   cascade       follows from a failure elsewhere: the cause only if nothing else is known
-#   confirmation  evidence beside another signal; says nothing alone
+#   confirmation  evidence beside another signal; alone it counts only if it names a failure
 #   event         no failure: a checkpoint, the end, a restart by the launcher itself
 ROLES = ("root", "symptom", "fallback", "cascade", "confirmation", "event")
 PATTERN_TYPES = ("regex", "substring")
@@ -33,6 +33,7 @@ class Signal:
         framework: the tool that prints it, or None.
         source: `file:line` of the definition.
         shipped: comes with Trainwarden; others are searched under a time limit.
+        ignore_warnings: a record that its writer marks as a warning, a note or a retry is no match.
         examples: records that must match; counterexamples: records that must not.
     """
 
@@ -54,6 +55,7 @@ class Signal:
     framework: str | None = None
     source: str = ""
     shipped: bool = False
+    ignore_warnings: bool = False
     examples: tuple[str, ...] = ()
     counterexamples: tuple[str, ...] = ()
 

@@ -13,6 +13,15 @@ FIELD_LIMIT = 300
 
 Found = tuple[int, Mapping[str, str]]
 
+_CALM = re.compile(
+    rb"\b(?:WARN(?:ING)?|INFO|DEBUG|NOTICE|TRACE|\w*Warning|warning)\b|[\[(][WI]\d|\[W |^[WI]\d{4} "
+    rb"|\blevel=(?:warn|info)|\b[Rr]etrying\b|Retry\(|\b[Ff]all(?:ing|s)? ?back\b|\b[Ii]gnor(?:ing|ed)\b"
+    rb"|\b[Ss]kipp(?:ing|ed)\b|from scratch|\b[Uu]s(?:ing|es?) (?:\w+ ){0,3}instead\b|not installed[,.;] "
+    rb"|\bresolved after\b",
+    re.MULTILINE,
+)
+_LOUD = re.compile(rb"\b(?:ERROR|CRITICAL|FATAL)\b|\[[EF]\d")
+
 
 class PatternTooSlow(Exception):
     """A pattern used up its time on one record."""
@@ -33,8 +42,10 @@ class Pattern(Protocol):
 def compiled(signal: Signal) -> Pattern:
     """The signal's pattern, ready to run. Raises re.error, or regex.error, where it is none."""
     if signal.pattern_type == "substring":
-        return _Substring(signal)
-    return _Shipped(signal) if signal.shipped else _limited(signal)
+        pattern: Pattern = _Substring(signal)
+    else:
+        pattern = _Shipped(signal) if signal.shipped else _limited(signal)
+    return _Errors(pattern) if signal.ignore_warnings else pattern
 
 
 def _limited(signal: Signal) -> Pattern:
@@ -54,6 +65,19 @@ def _fields(signal: Signal, match: Any) -> dict[str, str]:
             text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
             fields[name] = text[:FIELD_LIMIT]
     return fields
+
+
+class _Errors:
+    """Another pattern, in records that are no warnings."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        self._pattern = pattern
+
+    def search(self, chunk: bytes, start: int, end: int) -> Found | None:
+        found = self._pattern.search(chunk, start, end)
+        if found and _CALM.search(chunk, start, end) and not _LOUD.search(chunk, start, end):
+            return None
+        return found
 
 
 class _Substring:

@@ -14,7 +14,7 @@ Warn = Callable[[str], None]
 
 _KEYS = frozenset((
     "name", "pattern", "pattern_type", "state", "actions", "metadata", "extract_groups", "role", "failure",
-    "framework", "literals", "examples", "not", "enabled",
+    "framework", "literals", "examples", "not", "enabled", "ignore_warnings",
 ))  # fmt: skip
 _ACTIONS = frozenset(("ErrorNoteAction", "LogAction", "ExecutionAction", "RestartAction", "TerminationAction"))
 _ROLE_OF_STATE = {"SuccessState": "event", "CrashState": "root", "StalledState": "root", "TimeoutState": "root"}
@@ -77,6 +77,7 @@ def _signal(entry: Entry, shipped: bool, warn: Warn) -> Signal:
         framework=_text(value.get("framework")),
         source=entry.place,
         shipped=shipped,
+        ignore_warnings=value.get("ignore_warnings") is True,
         examples=tuple(str(text) for text in _list(value, "examples", name)),
         counterexamples=tuple(str(text) for text in _list(value, "not", name)),
     )

@@ -17,8 +17,10 @@ else:
     import sre_constants as codes
     import sre_parse as parser
 
-# More alternatives than this are not worth a pass; shorter texts are found everywhere.
+# How many texts a run of characters may be spelled out into, how many may be asked for in all; shorter texts than the
+# shortest are found everywhere.
 ALTERNATIVES = 64
+MOST = 512
 SHORTEST = 3
 
 Texts = frozenset[str]
@@ -150,6 +152,6 @@ def _join(left: Texts, right: Texts | None) -> Texts | None:
 
 def _best(whole: Texts | None, found: list[Texts]) -> Texts | None:
     sets = [*found, *([whole] if whole is not None else [])]
-    usable = [each for each in sets if each and len(each) <= ALTERNATIVES and min(map(len, each)) >= SHORTEST]
+    usable = [each for each in sets if each and len(each) <= MOST and min(map(len, each)) >= SHORTEST]
     # A rare text is a long one; few alternatives are cheaper than many.
     return max(usable, key=lambda each: (min(*map(len, each), 12), -len(each)), default=None)
