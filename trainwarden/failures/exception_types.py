@@ -144,6 +144,7 @@ _PATHS = (
     ("ckpt_missing", r"checkpoint|ckpt|global_step|\biter_\d|\.(pt|pth|safetensors)$"),
     ("data_missing", r"dataset|\.(jsonl|parquet|arrow|tfrecord|mds|idx)(\.(gz|zst))?$"),
 )
+_MOST_FRAMES = 200
 # What a wrapper says of these is worth more than that a file was not there.
 _UNSURE = frozenset(("storage_missing", "storage_permission"))
 
@@ -163,7 +164,7 @@ def of_type(exc: BaseException) -> Finding | None:
         for base in bases:
             if slug := table.get(f"{_library(base)}.{base.__name__}") or table.get(base.__name__):
                 return Finding(slug, sure)
-    return _of_silence(exc)
+    return _of_reader(exc) or _of_silence(exc)
 
 
 def of_errno(exc: BaseException) -> Finding | None:
@@ -185,6 +186,20 @@ def of_errno(exc: BaseException) -> Finding | None:
 def speaks_of_names(exc: BaseException) -> bool:
     """Whether the message is a name out of the program, which may contain any word."""
     return not {KeyError, IndexError, AttributeError, NameError, ImportError}.isdisjoint(type(exc).__mro__)
+
+
+def _of_reader(exc: BaseException) -> Finding | None:
+    # What a damaged file makes its reader raise may say nothing of it; that it was being read does.
+    if type(exc) is not EOFError and attribute(exc, "errno") != errno.EINVAL:
+        return None
+    trace = exc.__traceback__
+    for _ in range(_MOST_FRAMES):
+        if trace is None:
+            break
+        if trace.tb_frame.f_globals.get("__name__") == "torch.serialization":
+            return Finding("ckpt_corrupt", sure=True)
+        trace = trace.tb_next
+    return None
 
 
 def _of_silence(exc: BaseException) -> Finding | None:

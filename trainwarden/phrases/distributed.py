@@ -40,7 +40,7 @@ DISTRIBUTED: Phrases = (
         "nccl communicator was aborted",
     )),
     ("nccl_usage", (
-        ("nccl", "ncclinvalid(usage|argument)|nccl.{0,200}invalid (usage|argument)"),
+        ("nccl", "ncclinvalid(usage|argument)|nccl.{0,200}invalid usage"),
         "mismatched nccl version",
         "duplicate gpu detected",
         ("message truncated", "message truncated ?: received"),

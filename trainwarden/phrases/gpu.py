@@ -38,7 +38,7 @@ GPU: Phrases = (
         "std::bad_alloc",
         ("unable to allocate", r"unable to allocate [\d.]+ ?[kmgtp]i?b"),
         "failed to allocate memory from",
-        ("oom", r"\boom[-_]kill(er|ed)?\b|\boom killed\b|\boomkilled\b|\boom_reaper\b"),
+        ("oom", r"\bdetected \d+ oom[-_]kill event|\boom[-_]kill:|\boom killed\b|\boomkilled\b|\boom_reaper: reaped"),
         "out of memory: killed process",
         "exceeded job memory limit",
         ("memory limit", "exceeded (step |job )?memory limit"),

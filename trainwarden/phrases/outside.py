@@ -111,6 +111,7 @@ OUTSIDE: Phrases = (
         "unrecognized argument",
         "the following arguments are required",
         "invalid choice",
+        "you selected an invalid",
         ("divisible by", r"\b(is not|must be|should be|not) (evenly )?divisible by"),
         "should range in [pp=",
         "mutually exclusive",

@@ -46,7 +46,7 @@ PROGRAM: Phrases = (
         ("is invalid for input of size", "shape '.{1,80}' is invalid for input of size"),
         "could not be broadcast together",
         ("expected scalar type", r"expected scalar type \w{1,20} but found"),
-        ("same dtype", "expected .{1,40}to have the same dtype"),
+        "have the same dtype",
         ("to match target batch_size", "expected input batch_size .{1,20}to match target batch_size"),
     )),
     ("model_creation", (

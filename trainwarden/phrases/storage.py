@@ -36,6 +36,8 @@ STORAGE: Phrases = (
         "ran out of input",
         "pickle data was truncated",
         "invalid load key",
+        # No operation of a pickle; but 149 is one, of a later format.
+        ("weightsunpickler error", r"weightsunpickler error:\s{1,4}unsupported operand (?!149\b)"),
         "invalid magic number; corrupt file",
         "error while deserializing header",
         "metadataincompletebuffer",

@@ -176,6 +176,13 @@ def test_what_was_being_handled_before_the_call_can_be_left_out() -> None:
     assert classify_exception(error, ambient=ambient).slug == "user_exception"
 
 
+@pytest.mark.parametrize("error", [EOFError(), OSError(22, "Invalid argument")], ids=repr)
+def test_what_a_damaged_file_makes_its_reader_raise_is_known_by_the_reader(error: Exception) -> None:
+    reader: dict[str, Any] = {"__name__": "torch.serialization", "error": error}
+    exec("def load(): raise error", reader)
+    assert classify_exception(_raised(reader["load"])).slug == "ckpt_corrupt"
+
+
 def test_the_public_functions_give_the_entry_and_what_to_do() -> None:
     error = RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
     assert trainwarden.classify_exception(error) is FAILURES["cuda_oom"]

@@ -77,6 +77,11 @@ STORAGE = [
     ("RuntimeError", "unexpected EOF, expected 4259840 more bytes. The file might be corrupted.", "ckpt_corrupt"),
     ("EOFError", "Ran out of input", "ckpt_corrupt"),
     (
+        "UnpicklingError",
+        "Weights only load failed.\nWeightsUnpickler error: \n\nUnsupported operand 118",
+        "ckpt_corrupt",
+    ),
+    (
         "CheckpointException",
         (
             "CheckpointException ranks:dict_keys([3])\nTraceback (most recent call last): (RANK 3)\n"
@@ -144,6 +149,8 @@ PROGRAM = [
         "shape_mismatch",
     ),
     ("RuntimeError", "expected scalar type Half but found Float", "shape_mismatch"),
+    ("RuntimeError", "mat1 and mat2 must have the same dtype, but got Double and Float", "shape_mismatch"),
+    ("ValueError", "You selected an invalid accelerator name: `accelerator='foo'`.", "config_error"),
     (
         "RuntimeError",
         "Expected all tensors to be on the same device, but found at least two devices",
@@ -265,6 +272,8 @@ TRAPS = [
     ("RuntimeError", "CUDA graph: batch shape unchanged", "user_exception"),
     ("RuntimeError", "lm loss: 2.1E+00 | grad norm: 0.4 | number of nan iterations:   0 |", "user_exception"),
     ("AssertionError", "No inf checks were recorded for this optimizer.", "user_exception"),
+    ("RuntimeError", "transport/nvls.cc:621 NCCL INFO Cuda 1 'invalid argument'", "user_exception"),
+    ("RuntimeError", "failed to read oom_kill event of system.slice", "user_exception"),
     ("RuntimeError", "communicator setup: 0 error(s), nothing failed", "user_exception"),
     ("RuntimeError", "cancelled at step 3 due to time limit of solver", "user_exception"),
     ("RuntimeError", "NET/IB: Got non-fatal async event: port active", "user_exception"),
