@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from trainwarden.checkpoint.find import MAX_VERIFIED, Found, Search, search
+from trainwarden.checkpoint.find import Found, Search, search
 from trainwarden.checkpoint.verdict import Verdict, printable
 from trainwarden.checkpoint.verify import PATIENCE_SECONDS
 
@@ -82,7 +82,7 @@ def _document(path: str, result: Search, *, newest: bool) -> dict[str, Any]:
     document: dict[str, Any] = {"path": path, "newest": best, "remarks": list(map(printable, result.remarks))}
     if not newest:
         document["checkpoints"] = [_entry(found, verdict) for found, verdict in _judged(result)]
-        document["not_verified"] = max(0, len(result.candidates) - MAX_VERIFIED)
+        document["not_verified"] = len(result.candidates) - len(result.verdicts)
     return document
 
 

@@ -14,7 +14,7 @@ from trainwarden.checkpoint.tree import Entry, Listing, NotThere, Tree
 from trainwarden.checkpoint.verdict import Verdict, printable
 from trainwarden.checkpoint.verify import PATIENCE_SECONDS, verify_in
 
-# So many are verified before the search for a complete one ends.
+# So many are verified where all are wanted and one is complete.
 MAX_VERIFIED = 20
 _MAX_OPENED = 16
 _BELOW = ("checkpoints", "checkpoint")
@@ -57,7 +57,7 @@ class Search:
 
 def find(path: "str | os.PathLike[str]", *, seconds: float = PATIENCE_SECONDS) -> list[Found]:
     """The checkpoints in a folder or an S3 prefix, newest first; none where it cannot be read. Never raises."""
-    found = search(path, verified=0, seconds=seconds)
+    found = search(path, verifying=False, seconds=seconds)
     return [] if found.problem else list(found.candidates)
 
 
@@ -73,7 +73,7 @@ def newest(path: "str | os.PathLike[str]", *, seconds: float = PATIENCE_SECONDS)
 def search(
     path: "str | os.PathLike[str]",
     *,
-    verified: int = MAX_VERIFIED,
+    verifying: bool = True,
     every: bool = False,
     seconds: float = PATIENCE_SECONDS,
 ) -> Search:
@@ -81,8 +81,8 @@ def search(
 
     Args:
         path: a folder or `s3://bucket/prefix` that holds checkpoints, or a checkpoint itself.
-        verified: how many to verify at most.
-        every: go on after the first complete one.
+        verifying: False to look at names alone.
+        every: go on after the first complete one, as far as MAX_VERIFIED.
         seconds: for all of it.
     """
 
@@ -95,10 +95,12 @@ def search(
             return Search(problem=f"{os.fsdecode(path)}: {error}")
         except (OSError, ValueError, OutOfTime) as error:
             return failed(getattr(error, "strerror", None) or str(error))
-        for found in done.candidates[:verified]:
+        enough, has_complete = MAX_VERIFIED if every else 1, False
+        for found in done.candidates if verifying else ():
             below = found.name if found.path != tree.address("") else ""
             done.verdicts[found.path] = verify_in(tree, below, None, deadline)
-            if done.verdicts[found.path].answer == "complete" and not every:
+            has_complete |= done.verdicts[found.path].answer == "complete"
+            if has_complete and len(done.verdicts) >= enough:
                 break
         return done
 

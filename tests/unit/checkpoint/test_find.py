@@ -97,6 +97,18 @@ def test_the_newest_complete_one_wins_over_newer_incomplete_ones(tmp_path: Path)
     assert (found[0].step, found[1].answer) == (10, "complete")
 
 
+def test_the_search_for_a_complete_one_ends_with_the_last(tmp_path: Path) -> None:
+    _steps(tmp_path, "step_1")
+    for step in range(2, 40):
+        (tmp_path / f"step_{step}").mkdir()
+    done = search(tmp_path, every=True)
+    assert done.best is not None
+    assert (done.best[0].step, len(done.verdicts)) == (1, 39)
+    _steps(tmp_path, "step_50")
+    assert len(search(tmp_path, every=True).verdicts) == 20
+    assert len(search(tmp_path).verdicts) == 1
+
+
 def test_a_complete_one_newer_than_what_the_tracker_names_wins_and_that_is_said(tmp_path: Path) -> None:
     _steps(tmp_path, "iter_0000010", "iter_0000020")
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("10")
