@@ -104,7 +104,7 @@ OUTSIDE: Phrases = (
         ("got 0 bytes", "failed to recv, got 0 bytes"),
     )),
     ("peer_timeout", (
-        ("timed out", r"\b(connection|socket|peer|recv|send|read operation|write operation)\b.{0,60}timed out"),
+        ("timed out", r"\b(connection|socket|peer|recv|send|(read|write|handshake) operation)\b.{0,60}timed out"),
     )),
     ("config_error", (
         "unrecognized arguments",

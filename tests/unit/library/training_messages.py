@@ -24,6 +24,7 @@ NETWORK = [
     ),
     ("httpx.ConnectTimeout:TransportError", "_ssl.c:983: The handshake operation timed out", "hub_network"),
     ("urllib3.exceptions.IncompleteRead:HTTPError", "IncompleteRead(12 bytes read, 30 more expected)", "hub_network"),
+    ("TimeoutError", "_ssl.c:989: The handshake operation timed out", "peer_timeout"),
     ("OSError", "We couldn't connect to 'https://huggingface.co' to load this file", "hub_network"),
     ("OSError", "You are trying to access a gated repo.\nMake sure to have access to it", "hub_auth"),
     ("huggingface_hub.errors.RepositoryNotFoundError", "404 Client Error. (Request ID: Root=1-6)", "hub_auth"),
