@@ -135,6 +135,14 @@ def test_trainer_files_that_speak_of_another_step_leave_a_doubt(tmp_path: Path) 
     )
 
 
+def test_saved_arguments_say_that_optimizer_states_were_lost_all_of_them(tmp_path: Path) -> None:
+    files = formats.megatron_legacy()
+    folder = write(tmp_path / "iter_0000010", {name: files[name] for name in files if "distrib" not in name})
+    verdict = verify(folder)
+    assert verdict.answer == "incomplete"
+    assert "distrib_optim.pt" in verdict.evidence[0]
+
+
 def test_a_gap_between_deepspeed_ranks_is_noticed_even_if_their_number_is_not_known(tmp_path: Path) -> None:
     files = formats.deepspeed(4, 1)
     files["mp_rank_00_model_states.pt"] = formats.torch_file({})
