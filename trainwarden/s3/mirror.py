@@ -10,7 +10,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from trainwarden.record.folder import ERROR, RANKS
+from trainwarden.record.folder import ERROR, LOG, METADATA, RANKS
 from trainwarden.s3.bucket import Bucket, S3Error
 from trainwarden.s3.health import Health
 from trainwarden.s3.held import Held, fetch
@@ -29,12 +29,14 @@ class Mirror:
     Args:
         bucket: where the record is; used by the thread alone.
         sender: what writes there; likewise.
+        log: where a launcher may keep the run's output, which goes along.
         whole: whether this process writes the whole record, and not only its own failure.
     """
 
-    def __init__(self, bucket: Bucket, sender: Sender, *, whole: bool) -> None:
+    def __init__(self, bucket: Bucket, sender: Sender, log: Path, *, whole: bool) -> None:
         self._bucket = bucket
         self._sender = sender
+        self._log = log
         self._whole = whole
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="trainwarden-s3", daemon=True)
@@ -113,8 +115,10 @@ class Mirror:
             return
         try:
             self._outbox.put(name, content, time.monotonic())
-        except ValueError as error:
-            self._health.failed("TooLarge", str(error))
+            if name == METADATA and self._log.exists():
+                self._outbox.put(LOG, self._log, time.monotonic())
+        except (ValueError, OSError) as error:
+            self._health.failed("TooLarge" if isinstance(error, ValueError) else type(error).__name__, str(error))
         self._hurry = self._hurry or is_sentinel(name)
         self._wake.set()
 

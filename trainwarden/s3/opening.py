@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from trainwarden.identity import AttemptKey
-from trainwarden.record.folder import METADATA
+from trainwarden.record.folder import LOG, METADATA
 from trainwarden.record.ownership import RunRefused
 from trainwarden.s3.bucket import Bucket, MissingBoto3, S3Error, load_boto3
 from trainwarden.s3.held import Held, live_stranger, restore
@@ -40,7 +40,7 @@ class Opening:
         try:
             load_boto3()
             bucket = Bucket(record)
-            self._mirror = Mirror(bucket, Sender(bucket, folder, key, start), whole=whole)
+            self._mirror = Mirror(bucket, Sender(bucket, folder, key, start), folder / LOG, whole=whole)
             self._mirror.open()
         except MissingBoto3 as error:
             raise RunRefused(str(error)) from error

@@ -19,9 +19,9 @@ _numbers = itertools.count()
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine that runs the tests may be a job of some scheduler, or have credentials of its own."""
-    launchers = ("TRAINWARDEN_", "SLURM_", "OMPI_", "RAY_", "TORCHELASTIC_", "KUBERNETES_", "MODAL_", "AWS_", "MONITORING_")
+    launchers = ("TRAINWARDEN_", "SLURM_", "OMPI_", "RAY_", "TORCHELASTIC_", "KUBERNETES_", "MODAL_")
     for name in list(os.environ):
-        if name.startswith(launchers) or name in {"RANK", "WORLD_SIZE", "STALE_MINUTES"}:
+        if name.startswith((*launchers, "AWS_", "MONITORING_")) or name in {"RANK", "WORLD_SIZE", "STALE_MINUTES"}:
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIASECRET")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "topsecret")

@@ -15,7 +15,7 @@ from tests.unit.library.processes import Script, eventually
 from trainwarden.identity import AttemptKey
 from trainwarden.record.clock import to_iso
 from trainwarden.record.ownership import RunRefused
-from trainwarden.s3 import bucket, opening
+from trainwarden.s3 import opening
 from trainwarden.training.attempt import Beginning, begin
 
 STRANGER = AttemptKey("slurm", "6", 0)
@@ -24,7 +24,6 @@ STRANGER = AttemptKey("slurm", "6", 0)
 @pytest.fixture
 def node(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     """A node that never saw the run."""
-    monkeypatch.setattr(bucket, "READ_SECONDS", 0.3)
     monkeypatch.setattr(opening, "_LOOK_SECONDS", 0.05)
     made = Node(store, tmp_path / "r", KEY)
     yield made

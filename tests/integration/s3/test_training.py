@@ -52,7 +52,11 @@ def test_a_monitor_of_today_finds_what_it_looks_for(
     monkeypatch.setenv("MONITORING_BUCKET", store.bucket)
     monkeypatch.setenv("MONITORING_REGION", "us-east-1")
     code = "import trainwarden\nwith trainwarden.run('r', total_steps=9) as run: run.step(3, loss=2.5); 1 / 0"
+    log = script.folder / "logs/training_log_latest.txt"
+    log.parent.mkdir(parents=True)
+    log.write_text("the launcher keeps what the training prints\n")
     assert script.run(code).returncode == 1
+    assert store.read("logs/training_log_latest.txt") == log.read_bytes()
     metadata, progress = store.document("metadata.json"), store.document("progress.json")
     assert {"run_id", "status", "phase", "last_update", "instance_id"} <= metadata.keys()
     assert (metadata["run_id"], metadata["status"], metadata["phase"]) == ("r", "failed", "train")
@@ -94,7 +98,7 @@ def test_s3_that_goes_away_under_a_run_and_comes_back_has_the_latest(
     os.mkfifo(steps)
     code = f"""
 import trainwarden, trainwarden.s3.bucket, trainwarden.s3.outbox, trainwarden.training.writer
-trainwarden.s3.bucket.READ_SECONDS = trainwarden.training.writer.LIVENESS_SECONDS = 0.3
+trainwarden.s3.bucket.READ_SECONDS = trainwarden.training.writer.LIVENESS_SECONDS = 1.0
 trainwarden.s3.outbox._SECONDS.update({{"metadata.json": 0.3, "progress.json": 0.3}})
 with trainwarden.run("r", s3={store.url!r}) as run:
     for step, _ in enumerate(open({str(steps)!r}), 1):
