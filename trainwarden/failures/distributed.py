@@ -72,7 +72,7 @@ NETWORK: tuple[Failure, ...] = (
         "peer_timeout", "communication", "network", "distributed", "network",
         "error", "restart", _AGAIN,
         "Another rank or server did not answer in time. See whether it hangs, and look at the network between the two.",
-        retryable_in_process=True,
+        retryable_in_process=True, cascade=True,
     ),
     Failure(
         "nccl_net_ib", "communication", "network", "network", "network",
