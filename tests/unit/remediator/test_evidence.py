@@ -42,7 +42,8 @@ def test_a_run_is_read_with_the_failure_of_its_present_attempt() -> None:
         sample("training_failure_info", 1, "b:1", attempt="1", **old),
         sample("training_failure_info", 1, attempt="2", **failure),
     ]
-    assert read_run("r", result) == Run("r", 2, "slurm:17:1", "running", 7, 9, 100, "nccl", "distributed", "nccl_system")
+    of_this = ("nccl", "distributed", "nccl_system")
+    assert read_run("r", result) == Run("r", 2, "slurm:17:1", "running", 7, 9, 100, *of_this)
 
 
 def test_a_failure_of_an_older_attempt_is_not_this_one() -> None:
