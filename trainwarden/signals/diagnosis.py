@@ -14,6 +14,8 @@ from trainwarden.taxonomy import FAILURES, Failure
 # So many records of later steps show that the loop went on; fewer can be other ranks' lines that were still buffered.
 STEPS_THAT_PROVE_LIFE = 3
 EVIDENCE = 8
+# Bytes from what tells of a finalizer to the exception that it raised.
+DISMISSED_WITHIN = 4096
 RECOVERED = "in_job_recovered"
 # Exceptions that only pass on what another process raised.
 WRAPPER = "launcher_child"
@@ -46,6 +48,7 @@ def diagnose_ranks(logs: Sequence[Iterable[Match]], *, progress: Sequence[Iterab
 
 def _standing(matches: list[Match], progress: list[int]) -> list[Match]:
     """The matches without those that the training has got over."""
+    matches = _without_dismissed(matches)
     if len(progress) >= STEPS_THAT_PROVE_LIFE:
         alive = progress[-STEPS_THAT_PROVE_LIFE]
         matches = [match for match in matches if match.offset >= alive]
@@ -57,9 +60,26 @@ def _standing(matches: list[Match], progress: list[int]) -> list[Match]:
     return matches if recovered < 0 or any(match.signal.role == "cascade" for match in later) else []
 
 
+def _without_dismissed(matches: list[Match]) -> list[Match]:
+    """Without the exceptions of finalizers: who prints one goes on."""
+    standing: list[Match] = []
+    until, exception = -1, -1
+    for match in matches:
+        if match.signal.metadata.get("dismisses") == "exception":
+            until, exception = match.offset + DISMISSED_WITHIN, -1
+            while standing and standing[-1].signal.role == "confirmation":  # the head of its traceback
+                standing.pop()
+        elif match.offset > until or exception not in (-1, match.offset) or match.signal.role in ("root", "symptom"):
+            standing.append(match)
+        elif match.signal.role != "confirmation":
+            exception = match.offset
+    return standing
+
+
 def _cause(matches: list[Match]) -> Match | None:
-    wrapped = {match.offset for match in matches if match.signal.failure == WRAPPER}
-    matches = [match for match in matches if match.signal.role != "fallback" or match.offset not in wrapped]
+    # An exception that is known to be a cascade is no unknown one.
+    known = {match.offset for match in matches if match.signal.role == "cascade"}
+    matches = [match for match in matches if match.signal.role != "fallback" or match.offset not in known]
     for strength in (0, 1, 2, 3):
         of_strength = [match for match in matches if _strength(match) == strength]
         if not of_strength:

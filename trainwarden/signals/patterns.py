@@ -17,7 +17,7 @@ _CALM = re.compile(
     rb"\b(?:WARN(?:ING)?|INFO|DEBUG|NOTICE|TRACE|\w*Warning|warning)\b|[\[(][WI]\d|\[W |^[WI]\d{4} "
     rb"|\blevel=(?:warn|info)|\b[Rr]etrying\b|Retry\(|\b[Ff]all(?:ing|s)? ?back\b|\b[Ii]gnor(?:ing|ed)\b"
     rb"|\b[Ss]kipp(?:ing|ed)\b|from scratch|\b[Uu]s(?:ing|es?) (?:\w+ ){0,3}instead\b|not installed[,.;] "
-    rb"|\bresolved after\b",
+    rb"|\bresolved after\b|\bthrown while requesting\b",
     re.MULTILINE,
 )
 _LOUD = re.compile(rb"\b(?:ERROR|CRITICAL|FATAL)\b|\[[EF]\d")
