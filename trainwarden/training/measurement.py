@@ -10,6 +10,7 @@ from trainwarden.checkpoint import size_of
 from trainwarden.record.files import Checkpoint
 
 PATIENCE_SECONDS = 1.0
+LEAVING_SECONDS = 0.2
 
 logger = logging.getLogger("trainwarden")
 
@@ -42,8 +43,9 @@ class Measurer:
         self._thread.start()
 
     def close(self) -> None:
-        """Let the thread end once it has answered."""
+        """Let the thread end once it has answered, and see it off if that is soon."""
         self._questions.put(None)
+        self._thread.join(LEAVING_SECONDS)
 
     def measure(self, checkpoint: Checkpoint) -> Checkpoint:
         """The checkpoint with its size, if that is found within a second; else as it was."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 
+from trainwarden.record.clock import from_iso, to_iso
 from trainwarden.record.files import Checkpoint
 from trainwarden.training.chronicle import Chronicle
 from trainwarden.training.copies import Copy
@@ -20,6 +21,7 @@ from trainwarden.training.writer import PROGRESS_SECONDS, Writer
 
 # A loop that changes its phase all the time must not keep the disk busy.
 _PAUSE_SECONDS = 0.05
+_LEAVING_SECONDS = 1.0
 
 
 class Recorder:
@@ -110,6 +112,8 @@ class Recorder:
         if not self._finished.acquire(timeout=timeout if self._thread.is_alive() else 0):
             return False
         self._finished.release()
+        # A thread on its way out when the interpreter ends is stopped by force, for which there may be no memory.
+        self._thread.join(_LEAVING_SECONDS)
         return True
 
     def _run(self) -> None:
@@ -150,4 +154,5 @@ def _load_what_an_end_needs() -> None:
     """A process that ends for want of memory has none left to load a module with."""
     import traceback  # noqa: PLC0415
 
+    from_iso(to_iso(0.0))
     traceback.format_exception(ValueError, ValueError("for its imports"), None)

@@ -104,9 +104,8 @@ class TerminationSignals:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         previous = self._previous.get(number)
-        is_handled = callable(previous)
-        self._remember(number, is_warning=is_handled and number == signal.SIGUSR1)
-        if is_handled:
+        self._remember(number, is_warning=callable(previous) and number == signal.SIGUSR1)
+        if callable(previous):
             # It may save a checkpoint and leave in its own time; the end comes later, and remembers the signal.
             previous(number, frame)
             return

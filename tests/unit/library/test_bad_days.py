@@ -92,7 +92,8 @@ def test_a_folder_that_becomes_read_only_costs_nothing_but_words(script: Script)
     """As a user whom permissions bind; the thread goes on trying, and the end is recorded once it may be again."""
     done = script.run("""
         import os, tempfile, time, trainwarden
-        trainwarden.run  # loads what it needs while it may read all files
+        with tempfile.TemporaryDirectory() as runs:
+            trainwarden.run("r", dir=runs).__exit__(None, None, None)  # loads what it needs while it may read all files
         with tempfile.TemporaryDirectory(dir="/tmp") as runs:
             if os.geteuid() == 0:
                 os.chown(runs, 65534, 65534)
