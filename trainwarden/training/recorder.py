@@ -117,8 +117,8 @@ class Recorder:
         return True
 
     def _run(self) -> None:
-        _load_what_an_end_needs()
         writer = self._writer
+        writer.guarded(_load_what_an_end_needs)
         while True:
             requests = self._wait()
             for checkpoint in (request for request in requests if isinstance(request, Checkpoint)):
