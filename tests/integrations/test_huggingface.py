@@ -1,8 +1,10 @@
 """The callback for the Trainer of transformers, with the real one."""
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -106,6 +108,21 @@ def test_evaluation_and_checkpoints_are_phases_of_their_own(attempt: Begin, tmp_
     ]
 
 
+class Veto(TrainerCallback):
+    """Keeps Trainer from saving after all."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_save = False
+
+
+def test_a_checkpoint_that_was_announced_and_never_came_ends_with_the_next_step(
+    attempt: Begin, tmp_path: Path, phases: list[str]
+) -> None:
+    callbacks = (TrainwardenCallback(), Veto())
+    make_trainer(tmp_path, *callbacks, save_strategy="steps", save_steps=2, max_steps=4).train()
+    assert phases == ["train", "checkpoint", "train", "checkpoint", "train"]
+
+
 def test_checkpoints_are_recorded_with_their_steps_and_are_complete(
     attempt: Begin, folder: Path, tmp_path: Path
 ) -> None:
@@ -114,6 +131,40 @@ def test_checkpoints_are_recorded_with_their_steps_and_are_complete(
     saved = read_progress(folder).checkpoints
     assert [(Path(one.path).name, one.step) for one in saved] == [(f"checkpoint-{n}", n) for n in (6, 4, 2)]
     assert all(one.size_bytes > 1000 for one in saved)
+
+
+def test_with_several_ranks_a_checkpoint_counts_once_all_have_written_their_part(
+    attempt: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(
+        trainwarden.Run, "checkpoint_saved", lambda _, path, step: seen.append((step, len(list(Path(path).iterdir()))))
+    )
+    args = SimpleNamespace(world_size=2, output_dir=tmp_path, gradient_accumulation_steps=1)
+    args.should_save, args.save_only_model = True, False
+    state = SimpleNamespace(global_step=1, max_steps=4, num_input_tokens_seen=0, epoch=0, train_batch_size=1)
+    callback, control = TrainwardenCallback(), SimpleNamespace(should_evaluate=False, should_save=False)
+    callback.on_train_begin(args, state, control)
+    callback.on_save(args, state, control)
+    assert seen == []
+    write_part(tmp_path, 1, 0)
+    write_part(tmp_path, 1, 1)
+    # All ranks have made the next step.
+    state.global_step = 2
+    callback.on_step_end(args, state, control)
+    assert seen == [(1, 2)]
+    # No step comes after this one.
+    write_part(tmp_path, 2, 0)
+    callback.on_save(args, state, control)
+    threading.Timer(0.3, write_part, (tmp_path, 2, 1)).start()
+    callback.on_train_end(args, state, control)
+    assert seen == [(1, 2), (2, 2)]
+
+
+def write_part(folder: Path, step: int, rank: int) -> None:
+    path = folder / f"checkpoint-{step}" / f"rng_state_{rank}.pth"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"state")
 
 
 def test_a_refused_run_keeps_the_training_from_starting(attempt: Begin, tmp_path: Path) -> None:

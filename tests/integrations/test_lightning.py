@@ -131,13 +131,21 @@ def test_checkpoints_are_recorded_under_the_names_that_lightning_gave_them(
     assert all(one.size_bytes == Path(one.path).stat().st_size for one in done.checkpoints)
 
 
-def test_a_checkpoint_that_is_kept_for_its_metric_is_recorded_only_when_it_is_written(
-    attempt: Begin, folder: Path, tmp_path: Path
-) -> None:
-    best = ModelCheckpoint(tmp_path / "best", monitor="validation_loss", mode="min", save_top_k=1)
+def test_of_two_that_save_only_the_one_that_did_is_recorded(attempt: Begin, folder: Path, tmp_path: Path) -> None:
+    often, seldom = saver(tmp_path / "often"), saver(tmp_path / "seldom", every_n_train_steps=4)
+    make_trainer(TrainwardenCallback(), often, seldom, enable_checkpointing=True).fit(Line(), loader(16))
+    saved = [(Path(one.path).parts[-3], one.step) for one in read_progress(folder).checkpoints]
+    assert saved == [("often", 6), ("seldom", 4), ("often", 4)]
+
+
+def test_the_best_is_recorded_when_it_is_written_over(attempt: Begin, folder: Path, tmp_path: Path) -> None:
+    best = ModelCheckpoint(
+        tmp_path / "best", "same", monitor="validation_loss", mode="min", enable_version_counter=False
+    )
     trainer = make_trainer(TrainwardenCallback(), best, enable_checkpointing=True, val_check_interval=2, max_steps=8)
     trainer.fit(Line(), loader(16), loader(4))
-    assert read_progress(folder).checkpoint.path == best.best_model_path
+    done = read_progress(folder)
+    assert (done.checkpoint.path, done.checkpoint.step) == (best.best_model_path, 8)
 
 
 def test_an_exception_is_recorded_even_where_somebody_catches_it(attempt: Begin, folder: Path) -> None:
