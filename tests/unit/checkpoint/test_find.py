@@ -154,6 +154,12 @@ def test_a_latest_link_is_a_tracker_and_no_checkpoint_of_its_own(tmp_path: Path)
     assert done.remarks == ("latest names step_10, and step 20 is there as well",)
 
 
+def test_lightning_may_link_last_ckpt_to_what_it_saved(tmp_path: Path) -> None:
+    (tmp_path / "epoch=0-step=5.ckpt").write_bytes(formats.torch_file({"global_step": 5}))
+    (tmp_path / "last.ckpt").symlink_to("epoch=0-step=5.ckpt")
+    assert [(one.name, one.tracked) for one in find(tmp_path)] == [("epoch=0-step=5.ckpt", True)]
+
+
 @pytest.mark.parametrize("text", ["30", "", "12 monkeys", "\0" * 9, "9" * 5000])
 def test_a_tracker_that_names_nothing_that_is_there_is_remarked_and_changes_nothing(text: str, tmp_path: Path) -> None:
     _steps(tmp_path, "iter_0000010")

@@ -51,6 +51,13 @@ def test_a_pipe_where_a_file_was_promised_is_not_opened(whole: Path) -> None:
     assert verify(Path(os.devnull)).answer == "unverifiable"
 
 
+def test_a_pipe_that_has_taken_the_place_of_a_file_meanwhile_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in ("pipe", "."):
+        with pytest.raises(OSError, match="no plain file"):
+            FolderTree(str(tmp_path)).read(path, 0, 9)
+
+
 def test_names_that_are_no_text_are_shown_so_that_any_terminal_takes_them(tmp_path: Path) -> None:
     name = os.fsdecode(b"step_10\xff\n\x1b[31m")
     folder = write(tmp_path / name, {os.fsdecode(b"w\xfe.pt"): b"\0" * 100})

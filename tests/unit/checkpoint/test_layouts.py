@@ -98,6 +98,13 @@ def test_a_leftover_without_its_final_file_is_incomplete_and_one_beside_it_is_no
     assert verify(folder).answer == "incomplete"
 
 
+def test_a_leftover_of_what_nothing_else_proves_is_incomplete(tmp_path: Path) -> None:
+    files = {"weights.pt": formats.torch_file(), "optimizer.pt.tmp": b"x"}
+    verdict = verify(write(tmp_path / "step_10", files))
+    assert verdict.answer == "incomplete"
+    assert "optimizer.pt.tmp" in verdict.evidence[0]
+
+
 def test_what_nothing_promises_leaves_a_doubt(tmp_path: Path) -> None:
     """Were `ema.pt` lost as well, nobody would know."""
     folder = write(tmp_path / "step-10", {**formats.dcp(), "ema.pt": formats.torch_file()})
@@ -111,6 +118,7 @@ def test_a_folder_of_whole_files_in_no_known_layout_is_unverifiable_and_complete
     folder = write(tmp_path / "step_10", files)
     size = sum(map(len, files.values()))
     assert verify(folder).answer == "unverifiable"
+    assert "its layout is not known" in str(verify(folder))
     assert verify(folder, size).answer == "complete"
     (folder / "optimizer.pt").unlink()
     assert verify(folder, size).answer == "incomplete"

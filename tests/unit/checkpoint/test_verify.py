@@ -67,7 +67,11 @@ def test_what_has_grown_is_unverifiable_and_still_better_than_to_start_over(tmp_
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "shard").write_bytes(b"12345")
     (tmp_path / "a" / "marker").write_bytes(b"1")
-    assert verify(tmp_path / "a", 5).answer == "unverifiable"
+    verdict = verify(tmp_path / "a", 5)
+    assert (verdict.answer, verdict.evidence[0]) == (
+        "unverifiable",
+        "it has 6 bytes, more than the 5 when it was saved",
+    )
     grown = Checkpoint(str(tmp_path / "a"), size_bytes=5)
     assert choose([grown])[0] is grown
 
