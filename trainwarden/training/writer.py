@@ -186,8 +186,10 @@ class Writer:
         moved = view.reports != self._written_reports or self._checkpoint_is_new
         if beginning is None or not moved or self._has_a_successor():
             return
-        since_boot = (view.last_updated or 0.0) - (time.time() - time.monotonic())
-        rates = self._throughput.add(since_boot, view.tokens, view.samples)
+        # When the loop said it, on the clock that is never set.
+        now = time.monotonic()
+        said_time = min(now, now - (time.time() - (view.last_updated or 0.0)))
+        rates = self._throughput.add(said_time, view.tokens, view.samples)
         saved = self._checkpoints
         document = self.subject.progress(beginning, view, rates, saved.latest, saved.count)
         # After a loss of power the newest checkpoint must still be known, whatever became of later reports.
