@@ -31,6 +31,10 @@ class NotRecorded(Exception):
     """Nothing was recorded; the message says why. It is no reason for the training to end."""
 
 
+class Superseded(NotRecorded):
+    """A newer attempt owns the record."""
+
+
 def say(speaker: Speaker, *, phase: str | None = None, report: Mapping[str, Any] | None = None) -> list[str]:
     """Say that the run lives, and what it does; begins the attempt where the record does not know it.
 
@@ -54,7 +58,7 @@ def metadata_of_attempt(speaker: Speaker) -> dict[str, Any]:
     """The metadata of the speaker's attempt, which is begun if the record does not know it.
 
     Raises:
-        NotRecorded: the record belongs to somebody else.
+        NotRecorded: the record belongs to somebody else, or to a newer attempt (Superseded).
         OSError: the folder cannot be written.
     """
     metadata = read(speaker.folder, METADATA)
@@ -63,6 +67,9 @@ def metadata_of_attempt(speaker: Speaker) -> dict[str, Any]:
         raise NotRecorded(f"{speaker.folder}: process {owner}, which uses the library, writes this record")
     if metadata.get("attempt_key") == str(speaker.key):
         return metadata
+    attempts = metadata.get("attempts")
+    if any(isinstance(one, dict) and one.get("key") == str(speaker.key) for one in attempts or ()):
+        raise Superseded(f"{speaker.folder}: a newer attempt has begun: {metadata.get('attempt_key')}")
     from trainwarden.shell.beginning import begin  # noqa: PLC0415  # once in an attempt
 
     begin(speaker)
