@@ -104,10 +104,11 @@ def _initialised_cuda() -> Any | None:
 
 
 def _sample(counted: dict[str, Any]) -> Sample:
+    # What PyTorch does not list it has not allocated yet.
     return Sample(
-        allocated_mb=_megabytes(counted["allocated_bytes.all.current"]),
-        reserved_mb=_megabytes(counted["reserved_bytes.all.current"]),
-        peak_allocated_mb=_megabytes(counted["allocated_bytes.all.peak"]),
+        allocated_mb=_megabytes(counted.get("allocated_bytes.all.current", 0)),
+        reserved_mb=_megabytes(counted.get("reserved_bytes.all.current", 0)),
+        peak_allocated_mb=_megabytes(counted.get("allocated_bytes.all.peak", 0)),
     )
 
 

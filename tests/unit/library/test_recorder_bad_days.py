@@ -176,7 +176,7 @@ class _Loop:
         self.steps = 0
         self._run = run
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._go)
+        self._thread = threading.Thread(target=self._go, daemon=True)
         self._thread.start()
 
     def _go(self) -> None:
