@@ -100,6 +100,23 @@ def test_what_s3_refuses_keeps_nothing_else_and_no_end_waiting(store: Store, s3:
     assert {"PUT training-runs/r/metadata.json", "PUT training-runs/r/progress.json"} <= set(s3.touched)
 
 
+def test_a_failure_does_not_sit_out_a_pause_and_takes_along_what_waits(
+    store: Store, s3: FaultyServer, start: Start
+) -> None:
+    node = start()
+    node.mirror.put("metadata.json", encoded(metadata(step=1)))
+    eventually(lambda: "metadata.json" in store.names())
+    s3.fault = "reset"
+    node.mirror.put("progress.json", b"{}")
+    eventually(lambda: node.state["errors"])
+    node.mirror._health.not_before = time.monotonic() + 3600
+    s3.fault = ""
+    node.mirror.put("metadata.json", encoded(metadata(step=2)))
+    node.mirror.put("_error", encoded(error(KEY, 1)))
+    eventually(lambda: store.names() == {"_error", "metadata.json", "progress.json"})
+    eventually(lambda: store.document("metadata.json")["step"] == 2)
+
+
 def test_an_end_in_a_black_hole_is_bounded(s3: FaultyServer, start: Start) -> None:
     node = start()
     s3.fault = "black hole"

@@ -69,9 +69,11 @@ with trainwarden.run("r", s3={store.url!r}) as run:
 def test_plain_text_of_another_tool_is_set_aside_and_keeps_its_time(store: Store, node: Node) -> None:
     store.write("metadata.json", {"run_id": "r", "status": "failed", "phase": "training"})
     store.write("_error", b"CUDA out of memory\n")
+    written = store.client.head_object(Bucket=store.bucket, Key=store.record.key("_error"))["LastModified"].timestamp()
     beginning = arrive(node)
     assert beginning.this.attempt == 0
-    assert (node.folder / "_error.0").read_bytes() == b"CUDA out of memory\n"
+    kept = node.folder / "_error.0"
+    assert (kept.read_bytes(), kept.stat().st_mtime) == (b"CUDA out of memory\n", written)
     assert node.mirror.close(20)
     assert store.names() == {"metadata.json", "_error.0"} and store.read("_error.0") == b"CUDA out of memory\n"
 
@@ -88,7 +90,8 @@ def test_the_newer_record_counts_wherever_it_is(store: Store, node: Node, newer:
     """A run that comes back to a node finds what it left there then; S3 may have been away meanwhile."""
     old = metadata(AttemptKey("slurm", "7", 0), 0, status="failed")
     new = metadata(AttemptKey("slurm", "7", 4), 4, status="failed")
-    behind, ahead = {"attempt": 0, "step": 5, "high_water": 5}, {"attempt": 4, "step": 70, "high_water": 70}
+    behind = {"last_updated": "2026-01-01T00:00:00Z", "step": 5, "high_water": 5}
+    ahead = {"last_updated": "2026-01-02T00:00:00Z", "step": 70, "high_water": 70}
     (node.folder / "metadata.json").write_bytes(encoded(new if newer == "folder" else old))
     (node.folder / "progress.json").write_bytes(encoded(ahead if newer == "folder" else behind))
     store.write("metadata.json", old if newer == "folder" else new)
@@ -108,6 +111,7 @@ def test_what_cannot_be_read_in_s3_is_not_believed(store: Store, node: Node) -> 
     store.write("progress.json", b"[]")
     (node.folder / "metadata.json").write_bytes(encoded(metadata(OLDER, 2)))
     assert arrive(node).this.attempt == 3
+    assert {path.name for path in node.folder.iterdir()} == {"metadata.json"}
 
 
 def test_a_run_that_lives_elsewhere_refuses_a_second_one(store: Store, node: Node) -> None:
@@ -139,9 +143,12 @@ def test_a_run_that_lives_elsewhere_refuses_a_second_one(store: Store, node: Nod
     ],
     ids=["silent", "ended", "the same job's start before", "a process of this host that is gone"],
 )
-def test_a_run_that_lives_no_more_is_taken_over_at_once(store: Store, node: Node, said: dict[str, Any]) -> None:
+def test_a_run_that_lives_no_more_is_taken_over_at_once(
+    store: Store, node: Node, said: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     store.write("metadata.json", said)
     assert arrive(node).this.attempt == 1
+    assert "waiting" not in caplog.text
 
 
 def test_a_run_that_was_lost_a_moment_ago_is_taken_over_when_it_stays_silent(
