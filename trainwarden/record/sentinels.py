@@ -219,12 +219,11 @@ def attempt_number(metadata: Metadata | Unreadable | None, key: str) -> int | No
 
 def shorten(text: str, limit: int) -> str:
     """At most `limit` characters: beginning and end, which say more than the middle; never unencodable."""
-    text = text.encode("utf-8", "replace").decode()
-    if len(text) <= limit:
-        return text
-    cut = f" … {len(text) - limit} characters left out … "
-    head = (limit - len(cut)) // 3
-    return text[:head] + cut + text[len(text) - (limit - len(cut) - head) :]
+    if len(text) > limit:
+        cut = f" … {len(text) - limit} characters left out … "
+        head = (limit - len(cut)) // 3
+        text = text[:head] + cut + text[len(text) - (limit - len(cut) - head) :]
+    return text.encode("utf-8", "replace").decode()
 
 
 def _of_attempt(path: Path, key: str | None, attempt_start: float | None) -> Sentinel | Unreadable | None:
