@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
-from trainwarden.record.ownership import owner_of
+from trainwarden.record.ownership import RunRefused, owner_of
 from trainwarden.record.thresholds import InvalidThreshold, choose
 from trainwarden.shell.arguments import Misuse
 from trainwarden.shell.record import NotRecorded
 from trainwarden.shell.speaker import Speaker
+from trainwarden.wrapper.s3_copy import opening
 from trainwarden.wrapper.witness import Witness
 
 # No process stands for the attempt: each command is gone at once.
 _NOBODY = 0
+_S3_SECONDS = 5.0
 
 
 def begin(speaker: Speaker) -> None:
@@ -31,4 +34,13 @@ def begin(speaker: Speaker) -> None:
         thresholds = choose(None, speaker.environ)
     except InvalidThreshold as error:
         raise Misuse(str(error)) from None
-    Witness(folder, speaker.key, thresholds, pid=_NOBODY).announce()
+    try:
+        in_s3 = opening(speaker.environ, folder, speaker.key, time.time(), rank=speaker.rank)
+        if in_s3:
+            in_s3.fill()
+    except RunRefused as error:
+        raise NotRecorded(str(error)) from None
+    mirror = in_s3.begin() if in_s3 else None
+    Witness(folder, speaker.key, thresholds, pid=_NOBODY, copy=mirror).announce()
+    if mirror:
+        mirror.close(_S3_SECONDS)

@@ -21,6 +21,7 @@ from trainwarden.record.thresholds import InvalidThreshold, choose
 from trainwarden.shell.arguments import Help, Misuse, parse, whole
 from trainwarden.shell.speaker import OPTIONS, Speaker, speaker
 from trainwarden.wrapper.rank_file import RankFile
+from trainwarden.wrapper.s3_copy import opening
 from trainwarden.wrapper.witness import Witness
 
 USAGE = """\
@@ -136,7 +137,10 @@ def _begun(who: Speaker, folder: Path, pid: int) -> Witness:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-    witness = Witness(folder, who.key, thresholds, pid=pid)
+    in_s3 = opening(who.environ, folder, who.key, time.time(), rank=who.rank)
+    if in_s3:
+        in_s3.fill()
+    witness = Witness(folder, who.key, thresholds, pid=pid, copy=in_s3.begin() if in_s3 else None)
     witness.announce()
     return witness
 

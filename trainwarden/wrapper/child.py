@@ -58,7 +58,7 @@ class Signals:
 
 
 class Child:
-    """A running command. Start it before any thread.
+    """A running command.
 
     Should we die without a word, the kernel sends it SIGHUP, as a terminal does that goes away.
 
@@ -87,7 +87,7 @@ class Child:
             env=environment,
             stdout=outputs[0],
             stderr=outputs[1],
-            preexec_fn=prepare,  # noqa: PLW1509  # there is no other thread yet
+            preexec_fn=prepare,  # noqa: PLW1509  # system calls alone, which take no lock that another thread may hold
         )
 
     def wait(self, on_signal: Callable[[int], None] = lambda _number: None) -> int:

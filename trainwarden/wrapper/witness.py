@@ -33,14 +33,11 @@ from trainwarden.record.sentinels import (
 from trainwarden.record.thresholds import Thresholds
 from trainwarden.taxonomy import FAILURES
 from trainwarden.training.attempt import begin
+from trainwarden.training.copies import Copy
 from trainwarden.training.endings import Ending
 
 # What an attempt says of itself at its end, and of its copy: no longer true of the next.
 _OF_AN_ATTEMPT = ("end_time", "reason", "s3", "write_errors")
-
-
-def _nobody(_name: str, _content: bytes) -> None:
-    """There is no copy."""
 
 
 class Witness:
@@ -53,7 +50,7 @@ class Witness:
         key: of the attempt.
         thresholds: for a command that does not use the library; the others bring their own.
         pid: of the process that stands for the command in the record; this one if None.
-        tell: gets the name and the content of each file that is written, for a copy elsewhere.
+        copy: of the record elsewhere, if there is one.
     """
 
     def __init__(
@@ -63,13 +60,13 @@ class Witness:
         thresholds: Thresholds,
         *,
         pid: int | None = None,
-        tell: Teller = _nobody,
+        copy: Copy | None = None,
     ) -> None:
         self._pid = os.getpid() if pid is None else pid
         self._folder = folder
         self._key = key
         self._thresholds = thresholds
-        self._tell = tell
+        self._copy = copy
         self._start = time.time()
         self._said: dict[str, Any] = {}
 
@@ -180,6 +177,10 @@ class Witness:
                 changes["reason"] = " ".join(shorten(reason, MAX_MESSAGE).split())
             self._write({**self._values(), **changes})
 
+    def _tell(self, name: str, content: bytes) -> None:
+        if self._copy is not None:
+            self._copy.put(name, content)
+
     def _metadata(self) -> Metadata | None:
         """The metadata, if it is this attempt's."""
         metadata = read_metadata(self._folder)
@@ -187,9 +188,17 @@ class Witness:
 
     def _write(self, values: dict[str, Any]) -> None:
         self._said = values
-        content = encode(values)
-        self._tell(METADATA, content)
-        replace(str(self._folder / METADATA), content)
+        if self._copy is not None:
+            values["s3"] = self._copy.state()
+        path, content = self._folder / METADATA, encode(values)
+        try:
+            replace(str(path), content)
+        except OSError:
+            self._tell(METADATA, content)
+            raise
+        if self._copy is not None:
+            # As it is when its turn comes: by then the training may have written its own.
+            self._copy.put_file(METADATA, path)
 
     def _values(self) -> dict[str, Any]:
         document = read_document(self._folder / METADATA)
@@ -198,7 +207,7 @@ class Witness:
         return {name: value for name, value in document.values.items() if _can_be_written(value)}
 
 
-def record_ending(folder: Path, key: AttemptKey, ending: Ending, rank: int, tell: Teller = _nobody) -> None:
+def record_ending(folder: Path, key: AttemptKey, ending: Ending, rank: int, tell: Teller | None = None) -> None:
     """Write the `_error` of an attempt that failed; the first writer wins.
 
     Raises:

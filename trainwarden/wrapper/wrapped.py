@@ -13,6 +13,7 @@ from dataclasses import replace
 from trainwarden.record.crash import read_crash, trace_path
 from trainwarden.record.folder import LOG, WRAPPER
 from trainwarden.record.ownership import claim
+from trainwarden.s3.mirror import Mirror
 from trainwarden.training.endings import Ending, judge, settle
 from trainwarden.training.termination import Received, reason_for
 from trainwarden.wrapper.child import Child, Signals
@@ -20,12 +21,15 @@ from trainwarden.wrapper.log_file import LOG_BYTES, LogFile, put_aside
 from trainwarden.wrapper.output import Output
 from trainwarden.wrapper.rank_file import RankFile
 from trainwarden.wrapper.request import Misuse, Request
+from trainwarden.wrapper.s3_copy import opening
 from trainwarden.wrapper.tail import Tail
 from trainwarden.wrapper.verdict import how, verdict
 from trainwarden.wrapper.witness import Witness, record_ending
 
 LIVENESS_SECONDS = 5.0
 _TICK_SECONDS = 0.05
+# How long an end waits for S3.
+_LAST_WORD_SECONDS = 10.0
 _TELLS_TO_END = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT))
 
 
@@ -44,14 +48,20 @@ class Wrapped:
         self._received: Received | None = None
         self._tail = Tail()
         self._witness: Witness | None = None
+        self._mirror: Mirror | None = None
         self._rank_file = RankFile(request.folder, request.key, request.rank)
         environment, number = dict(request.environment), 0
         try:
             request.folder.mkdir(parents=True, exist_ok=True)
+            in_s3 = opening(request.environment, request.folder, request.key, self._start, rank=request.rank)
             if request.rank == 0:
                 # Held until this process ends.
                 claim(request.folder, request.key, name=WRAPPER)
-                self._witness = Witness(request.folder, request.key, request.thresholds)
+                if in_s3:
+                    in_s3.fill()
+            self._mirror = in_s3.begin() if in_s3 else None
+            if request.rank == 0:
+                self._witness = Witness(request.folder, request.key, request.thresholds, copy=self._mirror)
                 number = self._witness.announce()
                 environment["TRAINWARDEN_ATTEMPT"] = str(number)
             self._logs = self._open_logs(number)
@@ -80,6 +90,7 @@ class Wrapped:
         over.set()
         beats.join(LIVENESS_SECONDS)
         self._record(status)
+        self._finish_copy()
         self._say_what_was_lost()
         return 128 - status if status < 0 else status
 
@@ -132,6 +143,7 @@ class Wrapped:
         say(why)
         self._keep(f"trainwarden exec: {why}\n".encode("utf-8", "replace"))
         self._close(replace(verdict(status, self._tail), reason=why))
+        self._finish_copy()
         return status
 
     def _record(self, status: int) -> None:
@@ -153,10 +165,20 @@ class Wrapped:
             self._witness.end(ending, rank=request.rank)
         elif ending.status == "failed" and ending.failure and not self._rank_file.has_spoken():
             try:
-                record_ending(request.folder, request.key, ending, request.rank)
+                record_ending(
+                    request.folder, request.key, ending, request.rank, self._mirror.put if self._mirror else None
+                )
             except OSError as error:
                 say(f"{request.folder}: cannot be written: {error.strerror}")
         self._rank_file.write(ending.status)
+
+    def _finish_copy(self) -> None:
+        if self._mirror is None:
+            return
+        if self._witness:
+            self._mirror.put_file(LOG, self._request.folder / LOG)
+        if not self._mirror.close(_LAST_WORD_SECONDS):
+            say("the end of the run could not be copied to S3 in time")
 
     def _say_what_was_lost(self) -> None:
         for log in self._logs:
