@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 from trainwarden.record.crash import read_crash, trace_path
 from trainwarden.record.folder import LOG, WRAPPER
@@ -51,6 +52,7 @@ class Wrapped:
         self._mirror: Mirror | None = None
         self._rank_file = RankFile(request.folder, request.key, request.rank)
         environment, number = dict(request.environment), 0
+        users_log = _users_log(request.log)
         try:
             request.folder.mkdir(parents=True, exist_ok=True)
             in_s3 = opening(request.environment, request.folder, request.key, self._start, rank=request.rank)
@@ -64,7 +66,7 @@ class Wrapped:
                 self._witness = Witness(request.folder, request.key, request.thresholds, copy=self._mirror)
                 number = self._witness.announce()
                 environment["TRAINWARDEN_ATTEMPT"] = str(number)
-            self._logs = self._open_logs(number)
+            self._logs = self._open_logs(number, users_log)
         except OSError as error:
             what = error.filename or request.folder
             raise Misuse(f"{what}: cannot be written: {error.strerror or error}") from None
@@ -94,7 +96,7 @@ class Wrapped:
         self._say_what_was_lost()
         return 128 - status if status < 0 else status
 
-    def _open_logs(self, attempt: int) -> list[LogFile]:
+    def _open_logs(self, attempt: int, users_log: LogFile | None) -> list[LogFile]:
         rank, folder = self._request.rank, self._request.folder
         path = folder / (LOG if rank == 0 else f"logs/rank_{rank}.txt")
         logs = []
@@ -102,11 +104,8 @@ class Wrapped:
             if rank == 0:
                 put_aside(path, attempt)
             logs.append(LogFile(path, LOG_BYTES))
-        given = self._request.log
-        # What our own output leads to already is not to be written twice.
-        if given and not any(_is_file(descriptor, str(given)) for descriptor in (1, 2)):
-            extra = LogFile(given)
-            logs += [] if any(log.is_same_as(extra) for log in logs) else [extra]
+        if users_log and not any(log.is_same_as(users_log) for log in logs):
+            logs.append(users_log)
         return logs
 
     def _keep(self, data: bytes) -> None:
@@ -184,6 +183,16 @@ class Wrapped:
         for log in self._logs:
             if log.write_errors:
                 say(f"{log.path}: {log.write_errors} pieces of output are missing: {log.last_error}")
+
+
+def _users_log(path: Path | None) -> LogFile | None:
+    # What our own output leads to already is not to be written twice.
+    if path is None or any(_is_file(descriptor, str(path)) for descriptor in (1, 2)):
+        return None
+    try:
+        return LogFile(path)
+    except OSError as error:
+        raise Misuse(f"--log {path}: a file that can be written was expected: {error.strerror or error}") from None
 
 
 def say(line: str) -> None:

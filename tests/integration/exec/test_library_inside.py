@@ -1,0 +1,69 @@
+"""A training that uses the library, under `trainwarden exec`: the record is the training's."""
+
+import sys
+
+from tests.integration.exec.running import Exec
+
+TRAINING = """
+import os, signal, sys, trainwarden
+with trainwarden.run(total_steps=3) as run:
+    for step in (1, 2, 3):
+        run.step(step, loss=1.0)
+    sys.stdout.write("stepped\\n")
+    {end}
+"""
+
+
+def test_the_training_writes_its_record_and_the_wrapper_keeps_the_log(wrapped: Exec) -> None:
+    assert wrapped.python(TRAINING.format(end="pass")).returncode == 0
+    assert wrapped.read("_complete")["step"] == 3
+    assert wrapped.read("progress.json")["step"] == 3
+    metadata = wrapped.read("metadata.json")
+    assert (metadata["status"], metadata["attempt"], len(metadata["attempts"])) == ("succeeded", 0, 1)
+    assert wrapped.log == b"stepped\n"
+
+
+def test_what_the_training_says_of_its_failure_stays(wrapped: Exec) -> None:
+    assert wrapped.python(TRAINING.format(end="raise ValueError('its own words')")).returncode == 1
+    error = wrapped.snapshot().error
+    assert error is not None
+    assert (error.message, error.exception_type) == ("its own words", "ValueError")
+
+
+def test_a_death_without_a_word_is_recorded_for_it(wrapped: Exec) -> None:
+    end = "os.kill(os.getpid(), signal.SIGKILL)"
+    assert wrapped.python(TRAINING.format(end=end)).returncode == 137
+    snapshot = wrapped.snapshot()
+    assert snapshot.error is not None
+    assert (snapshot.error.failure, snapshot.error.exit_code) == ("killed", 137)
+    assert wrapped.read("metadata.json")["status"] == "failed"
+    assert wrapped.read("ranks/0.json")["status"] == "failed"
+
+
+def test_a_crash_is_recorded_with_the_trace_that_the_interpreter_left(wrapped: Exec) -> None:
+    end = "import ctypes; ctypes.string_at(0)"
+    assert wrapped.python(TRAINING.format(end=end)).returncode == 139
+    error = wrapped.snapshot().error
+    assert error is not None
+    assert (error.failure, error.exit_code) == ("crash_signal", 139)
+    assert error.traceback is not None
+    assert "string_at" in error.traceback
+
+
+def test_a_training_that_left_with_status_0_and_no_word_is_never_called_a_success(wrapped: Exec) -> None:
+    assert wrapped.python(TRAINING.format(end="sys.stdout.flush(); os._exit(0)")).returncode == 0
+    assert wrapped.snapshot().state == "failed"
+    assert "left no word" in wrapped.read("_error")["message"]
+
+
+def test_a_phase_that_a_script_inside_says_stays_until_it_says_another(wrapped: Exec) -> None:
+    command = f"{sys.executable} -m trainwarden phase compile && exec sleep 60"
+    process = wrapped.start("sh", "-c", f"{command}")
+    from tests.unit.library.processes import eventually
+
+    metadata = wrapped.folder / "metadata.json"
+    eventually(lambda: metadata.exists() and wrapped.read("metadata.json")["phase"] == "compile")
+    assert wrapped.read("metadata.json")["status"] == "running"
+    process.terminate()
+    process.wait(30)
+    assert wrapped.read("metadata.json")["phase"] == "compile"
