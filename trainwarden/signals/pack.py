@@ -163,12 +163,9 @@ class _Reader:
                 self._warn(f"{entry.place}: log_signals: expected a list, not {entry.value!r:.60}")
         shipped = SHIPPED in document.path.parents
         for entry in document.items.get("log_signals", ()):
-            signal = read_signal(entry, shipped, self._warn)
-            if signal is None:
-                continue
             if isinstance(entry.value, dict) and entry.value.get("enabled") is False:
-                signals.pop(signal.name, None)
-            else:
+                signals.pop(str(entry.value.get("name")), None)
+            elif signal := read_signal(entry, shipped, self._warn):
                 signals[signal.name] = signal
 
     def _setting(self, key: str, entry: Entry, settings: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ They let a scanner pass over what cannot match without running the expression at
 least one occurs in any match; None where nothing of the kind can be promised.
 """
 
+import math
 import re
 import sys
 import warnings
@@ -22,6 +23,15 @@ else:
 ALTERNATIVES = 64
 MOST = 512
 SHORTEST = 3
+LONG = 14
+
+# What every other line of a log holds says nothing.
+COMMON = frozenset(
+    "actor batch cache checkpoint code config cuda data dataset debug epoch error exit fail failed file found global_step"
+    " gradient grad_norm iter iteration loss memory message metadata missing model module nccl node norm output parameter"
+    " path port process rank saving shard start status step task tensor time timeout timer token train training warning"
+    " weight worker mlx5 unexpected".split()
+)
 
 Texts = frozenset[str]
 
@@ -87,8 +97,9 @@ def _walk(items: Any) -> tuple[Texts | None, list[Texts]]:
         exact, inside = _step(operation, argument)
         found.extend(inside)
         joined = _join(run, exact)
-        if joined is None:
+        if joined is None or (exact is not None and len(exact) > 1):
             found.append(run)
+        if joined is None:
             run = exact if exact is not None else frozenset({""})
         else:
             run = joined
@@ -120,7 +131,9 @@ def _step(operation: Any, argument: Any) -> tuple[Texts | None, list[Texts]]:
 def _members(items: Any) -> Texts | None:
     if len(items) > 4 or any(operation is not codes.LITERAL for operation, _ in items):
         return None
-    return frozenset(chr(argument) for _, argument in items)
+    texts = frozenset(chr(argument) for _, argument in items)
+    # [Ff]ailed: what follows says enough, with half of the texts.
+    return texts if len({text.lower() for text in texts}) == len(texts) else None
 
 
 def _branches(branches: Any) -> tuple[Texts | None, list[Texts]]:
@@ -153,5 +166,12 @@ def _join(left: Texts, right: Texts | None) -> Texts | None:
 def _best(whole: Texts | None, found: list[Texts]) -> Texts | None:
     sets = [*found, *([whole] if whole is not None else [])]
     usable = [each for each in sets if each and len(each) <= MOST and min(map(len, each)) >= SHORTEST]
-    # A rare text is a long one; few alternatives are cheaper than many.
-    return max(usable, key=lambda each: (min(*map(len, each), 12), -len(each)), default=None)
+    # A rare text is a long one; few texts are found faster than many.
+    return max(usable, key=lambda each: min(map(_rarity, each)) - math.log2(len(each)) / 2, default=None)
+
+
+def _rarity(text: str) -> int:
+    word = text.strip(" :=.,'\"/([_").lower()
+    return (
+        2 if any(common.endswith(word) and len(common) - len(word) < 2 for common in COMMON) else min(len(text), LONG)
+    )

@@ -1,0 +1,105 @@
+"""The numbers of a record, each with the words before it and the unit behind it."""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# A key is looked for this far before its number.
+KEY_LIMIT = 96
+WORDS = 6
+
+_NUMBER = re.compile(
+    rb"""
+    (?<![\w.])
+    (?P<number>
+        [-+]?(?:
+            \d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?
+          | \d+(?:\.\d+)?(?:[eE][-+]?\d+)?
+          | \.\d+(?:[eE][-+]?\d+)?
+          | [nN]a[nN]\b | [iI]nf(?:inity)?\b
+        )
+    )
+    (?P<multiple>[kKMBG](?![\w/]))?
+    (?:\s{0,12}(?:/|\bof\b)\s{0,12}(?P<total>\d{1,15}(?:,\d{3}){0,4})(?![\w.:]))?
+    (?P<unit>
+        %
+      | \s?(?:ms|milliseconds|s|secs?|seconds)(?![\w/])
+      | \s?(?:tok|token|sample|seq|sequence|example|sentence|img|image|it|iter|step|batche?)(?:s|es)?/s(?:ec|econd)?(?![\w/])
+      | \s?s/(?:it|iter|step|batch)(?![\w/])
+    )?
+    (?!\w | [-.][\w-] | :\d | \()
+    """,
+    re.VERBOSE,
+)
+_WRAPPER = re.compile(rb"(?:[\w.]{1,16}\.)?(?:float\d*|int\d*|tensor|array)\($")
+_SCALE = re.compile(rb"\([-+.\deE]{1,16}\)$")
+_BREAK = re.compile(rb"[,;|{}\t\]]|\s-\s")
+_WORD = re.compile(r"[a-z0-9]+")
+_MULTIPLE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9, b"G": 1e9}
+
+
+@dataclass(frozen=True)
+class Token:
+    """A number and what is said of it.
+
+    Attributes:
+        key: the last words before it, lower case; empty if nothing but signs is there.
+        namespaced: the key is a path such as `train/lr`.
+        assigned: a colon, an equals sign or a bracket parts key and number, not only space.
+        rounded: printed with fewer digits than it has (26K, 3.1e+4).
+        total: of `12/500` or `12 of 500`.
+        unit: lower case, without space; empty if there is none.
+        scale: of keys such as `lr(1e-4)`.
+        start: where its key starts in the record.
+    """
+
+    key: tuple[str, ...]
+    namespaced: bool
+    assigned: bool
+    value: float
+    whole: bool
+    rounded: bool
+    total: int | None
+    unit: str
+    start: int
+
+
+def tokens(record: bytes) -> Iterator[Token]:
+    """The numbers of a record from left to right; work is linear in its length."""
+    after, scale = 0, 1.0
+    for match in _NUMBER.finditer(record):
+        start, text = match.start(), match["number"]
+        if record[start - 1 : start] == b"(" and record[match.end() : match.end() + 2] in (b"):", b")="):
+            scale = float(text) if text[:1].isdigit() and b"," not in text else 1.0  # lr(1e-4):0.01
+            continue
+        head = _WRAPPER.sub(b"", record[max(after, start - KEY_LIMIT) : start])
+        bare = head.rstrip(b" \t\"'[(<~@#*")
+        assigned = bare[-1:] in (b":", b"=") or head[-1:] in (b"[", b"(")
+        if text[-1:].isalpha() and not assigned and not bare.endswith((b"loss", b"Loss", b"norm")):
+            continue  # the word, as in "number of nan iterations"
+        after = match.end()
+        piece = _BREAK.split(_SCALE.sub(b"", bare.rstrip(b" \t\"':=")))[-1]
+        words = tuple(_WORD.findall(piece.decode("ascii", "replace").lower())[-WORDS:])
+        yield _token(match, words, b"/" in piece, assigned, scale, start - len(piece))
+        scale = 1.0
+
+
+def _token(
+    match: "re.Match[bytes]", words: tuple[str, ...], namespaced: bool, assigned: bool, scale: float, start: int
+) -> Token:
+    text, multiple = match["number"], match["multiple"]
+    value = float(text.replace(b",", b"")) * _MULTIPLE.get(multiple or b"", 1.0)
+    total = int(match["total"].replace(b",", b"")) if match["total"] else None
+    unit = (match["unit"] or b"").decode().strip()
+    return Token(
+        key=words,
+        namespaced=namespaced,
+        assigned=assigned,
+        value=value * scale,
+        whole=math.isfinite(value) and 0 <= value < 1e15 and value == int(value) and (assigned or b"." not in text),
+        rounded=multiple is not None or b"e" in text.lower(),
+        total=total,
+        unit=unit,
+        start=max(0, start),
+    )

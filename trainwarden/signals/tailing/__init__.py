@@ -1,0 +1,1 @@
+"""Following logs as they grow, through all that happens to files."""

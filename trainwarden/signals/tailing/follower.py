@@ -1,0 +1,301 @@
+"""One log file, followed by its path through rotation, truncation, replacement and absence."""
+
+import contextlib
+import errno
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainwarden.signals.tailing.opening import open_log
+from trainwarden.signals.tailing.remainder import FINGERPRINT, Position, find_remainder, is_at
+
+__all__ = ["Follower", "Piece", "Position"]
+
+ROTATED, TRUNCATED, REMOVED, REPLACED = "rotated", "truncated", "removed", "replaced"
+# What is wholly zeros from here on may be a hole of any size.
+_HOLE = 4096
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes of a log.
+
+    Attributes:
+        data: from where the follower is.
+        anew: they begin another text than the piece before.
+        last: nothing follows in this file.
+    """
+
+    data: bytes
+    anew: bool
+    last: bool
+
+
+class Follower:
+    """Reads a log from where it was left. Nothing is read twice and nothing is passed over in silence.
+
+    `poll` once, then `read` and `consume` until there is no more: what is not consumed comes again. All may raise
+    `OSError` and `Refused`; the next round goes on from the same place.
+
+    Args:
+        path: of the log; need not exist yet.
+        roots: folders outside of which nothing is read.
+        position: where an earlier follower was.
+        first_read: of a log seen for the first time, so many bytes of its end are read at most.
+
+    Attributes:
+        size, modified: of the file as it was polled; `modified` in Unix seconds, None before there was one.
+        skipped: bytes passed over at first sight.
+        restarts: how often the text began anew, by why.
+    """
+
+    def __init__(
+        self, path: str, roots: Sequence[str], position: Position | None = None, *, first_read: int = 64 * 2**20
+    ) -> None:
+        self.path = path
+        self.size = position.offset if position else 0
+        self.modified: float | None = None
+        self.skipped = 0
+        self.restarts: Counter[str] = Counter()
+        self._roots = roots
+        self._first_read = first_read
+        self._descriptor: int | None = None
+        self._position = position
+        self._known: tuple[int, int, int] | None = None  # what was at the path when the file was let go
+        self._anew = position is None
+        self._over = False  # nothing comes any more in the file that is open
+        self._mid_line = False
+        self._piece = b""
+
+    @property
+    def offset(self) -> int:
+        """Of the next byte to read, in its file."""
+        return self._position.offset if self._position else 0
+
+    @property
+    def lag(self) -> int:
+        """How many bytes are still to be read, as of the last poll."""
+        return max(0, self.size - self.offset)
+
+    @property
+    def position(self) -> Position | None:
+        """Where to go on after a restart; None before the file was first seen."""
+        return self._position
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """Device and inode of the file that is open."""
+        if self._descriptor is None:
+            return None
+        with contextlib.suppress(OSError):
+            status = os.fstat(self._descriptor)
+            return status.st_dev, status.st_ino
+        return None
+
+    def poll(self) -> None:
+        """Look at what became of the file."""
+        try:
+            self._poll()
+        except OSError as error:
+            if error.errno in (errno.ESTALE, errno.EBADF):
+                self._let_go()  # the path may lead to it again
+            raise
+
+    def read(self, limit: int) -> Piece | None:
+        """At most `limit` bytes; None if there are none now."""
+        try:
+            while self._descriptor is not None and self._position is not None:
+                data = self._ahead(limit)
+                if data is None:
+                    self._start_over(TRUNCATED)
+                elif not data:
+                    if not self._over:
+                        return None
+                    self._next_file()
+                elif not self._skip_hole(data) and not self._skip_to_line(data):
+                    self._piece = data
+                    return Piece(data, self._anew, self._over and len(data) < limit)
+        except OSError as error:
+            if error.errno in (errno.ESTALE, errno.EBADF):
+                self._let_go()
+            raise
+        return None
+
+    def consume(self, count: int) -> None:
+        """Go on behind the first `count` bytes of the last piece."""
+        if count:
+            self._advance(self._piece[:count])
+            self._piece = b""
+            self._anew = False
+
+    def rest(self) -> None:
+        """Let the file go while nothing happens to it; `poll` takes it up again."""
+        if self._descriptor is not None and not self.lag and not self._over:
+            with contextlib.suppress(OSError):
+                status = os.stat(self.path)
+                self._known = status.st_ino, status.st_size, status.st_mtime_ns
+            self._let_go()
+
+    def close(self) -> None:
+        """Let the file go for good."""
+        self._let_go()
+
+    def _poll(self) -> None:
+        try:
+            there = os.stat(self.path)
+        except FileNotFoundError:
+            if self._descriptor is not None:
+                self._look(os.fstat(self._descriptor))
+                # Renamed, it may still be written to; removed, it only holds the disk's space.
+                self._over = os.fstat(self._descriptor).st_nlink == 0
+            return
+        if self._descriptor is None:
+            if self._known == (there.st_ino, there.st_size, there.st_mtime_ns):
+                return
+            self._open()
+            self._known = None
+        assert self._descriptor is not None
+        current = os.fstat(self._descriptor)
+        self._look(current)
+        # While the new file is empty its writer may not know of it yet and go on with the old one.
+        another = (there.st_dev, there.st_ino) != (current.st_dev, current.st_ino)
+        self._over = (another and there.st_size > 0) or current.st_nlink == 0
+
+    def _look(self, status: os.stat_result) -> None:
+        assert self._descriptor is not None
+        self.size, self.modified = status.st_size, status.st_mtime
+        position = self._position
+        if position is None:
+            return
+        if status.st_size < position.offset or os.pread(self._descriptor, len(position.head), 0) != position.head:
+            self._start_over(TRUNCATED)
+
+    def _open(self) -> None:
+        descriptor = open_log(self.path, self._roots)
+        position = self._position
+        if position is None:
+            self._begin(descriptor, self._first_read)
+        elif is_at(descriptor, position) and os.fstat(descriptor).st_ino == position.inode:
+            self._descriptor = descriptor
+        elif (older := find_remainder(self.path, position, self._roots)) is not None:
+            os.close(descriptor)
+            self._descriptor = older
+        else:
+            self.restarts[REPLACED] += 1
+            self._begin(descriptor, None)
+
+    def _begin(self, descriptor: int, first_read: int | None) -> None:
+        """Take a file from its beginning, or from as near to its end as is read of it."""
+        self._descriptor, self._anew, self._mid_line = descriptor, True, False
+        status = os.fstat(descriptor)
+        start = 0 if first_read is None else max(0, status.st_size - first_read)
+        if start:
+            self.skipped += start
+            self._mid_line = True
+        head = os.pread(descriptor, min(FINGERPRINT, start), 0)
+        before = os.pread(descriptor, min(FINGERPRINT, start), start - min(FINGERPRINT, start))
+        self._position = Position(status.st_ino, start, head, before)
+        self.size, self.modified = status.st_size, status.st_mtime
+
+    def _ahead(self, limit: int) -> bytes | None:
+        """The bytes that come; None if what stood before them is no longer there."""
+        assert self._position is not None
+        assert self._descriptor is not None
+        before = self._position.before
+        data = os.pread(self._descriptor, len(before) + limit, self._position.offset - len(before))
+        return data[len(before) :] if data.startswith(before) else None
+
+    def _start_over(self, why: str) -> None:
+        """The text is another one: what was not read of the old one may have been copied beside it."""
+        assert self._descriptor is not None
+        position, descriptor = self._position, self._descriptor
+        self.restarts[why] += 1
+        copy = find_remainder(self.path, position, self._roots, but=descriptor) if position else None
+        if copy is not None:
+            os.close(descriptor)
+            self._descriptor, self._over = copy, True
+        else:
+            self._begin(descriptor, None)
+
+    def _next_file(self) -> None:
+        """What is at the path now follows what was read to its end."""
+        self._let_go()
+        self._position = None
+        try:
+            descriptor = open_log(self.path, self._roots)
+        except FileNotFoundError:
+            # It begins with its first byte once there is one.
+            self.restarts[REMOVED] += 1
+            self._over, self.size, self._first_read = False, 0, 2**63
+            self._anew = True
+            return
+        self.restarts[ROTATED] += 1
+        self._over = False
+        self._begin(descriptor, None)
+
+    def _skip_hole(self, data: bytes) -> bool:
+        """Pass over a hole, as it is left by who goes on writing where he was in a file that was cut."""
+        assert self._position is not None
+        assert self._descriptor is not None
+        if len(data) < _HOLE or data.strip(b"\0"):
+            return False
+        offset = self._position.offset
+        try:
+            end = os.lseek(self._descriptor, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                return False
+            end = os.fstat(self._descriptor).st_size
+        if end <= offset:
+            return False
+        self._move(end)
+        return True
+
+    def _move(self, offset: int) -> None:
+        assert self._position is not None
+        assert self._descriptor is not None
+        size = min(FINGERPRINT, offset)
+        before = os.pread(self._descriptor, size, offset - size)
+        head = self._position.head or os.pread(self._descriptor, size, 0)
+        self._position = Position(self._position.inode, offset, head, before)
+
+    def _skip_to_line(self, data: bytes) -> bool:
+        """Begin with a whole line where the beginning of the file was passed over."""
+        if not self._mid_line:
+            return False
+        end = data.find(b"\n") + 1
+        skipped = end or len(data)
+        self.skipped += skipped
+        self._mid_line = not end
+        self._advance(data[:skipped])
+        return True
+
+    def _advance(self, data: bytes) -> None:
+        assert self._position is not None
+        inode, offset = self._position.inode, self._position.offset
+        head, before = self._position.head, self._position.before
+        if offset == len(head) < FINGERPRINT:
+            head = (head + data[:FINGERPRINT])[:FINGERPRINT]
+        before = (before + data[-FINGERPRINT:])[-FINGERPRINT:]
+        self._position = Position(inode, offset + len(data), head, before)
+
+    def _let_go(self) -> None:
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def state(self) -> dict[str, Any] | None:
+        """The position, as JSON can hold it."""
+        return self._position.as_json() if self._position else None
+
+    @staticmethod
+    def position_of(state: Mapping[str, Any] | None) -> Position | None:
+        """The position of a `state()`.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        return Position.of_json(state) if state else None

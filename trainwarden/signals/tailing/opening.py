@@ -1,0 +1,55 @@
+"""Opening what somebody else says is a log: a plain file, inside the folders where logs may be, and nothing else."""
+
+import os
+import stat
+from collections.abc import Sequence
+
+# Without O_NONBLOCK a pipe would be waited for; a terminal must not become ours.
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class Refused(Exception):
+    """A path that is not read; `reason` is one word."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+def open_log(path: str, roots: Sequence[str]) -> int:
+    """Open a log for reading and return its descriptor. Links are followed as far as they stay inside `roots`.
+
+    Raises:
+        Refused: it is no plain file, or lies outside.
+        OSError: it cannot be opened.
+    """
+    # Looked at first: opening alone moves some devices.
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise Refused("no_plain_file", f"{path}: is no plain file")
+    descriptor = os.open(path, _READ)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Refused("no_plain_file", f"{path}: is no plain file")
+        place = _place(descriptor, path)
+        if not is_inside(place, roots):
+            raise Refused("outside", f"{path}: leads to {place}, outside {', '.join(roots)}")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def is_inside(place: str, roots: Sequence[str]) -> bool:
+    """Whether a real path lies in one of the folders, whatever links lead to those."""
+    return any(os.path.commonpath((place, os.path.realpath(root))) == os.path.realpath(root) for root in roots)
+
+
+def _place(descriptor: int, path: str) -> str:
+    """The real path of what was opened, not of what the path leads to by now."""
+    try:
+        place = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        place = ""
+    if place.startswith("/") and not place.endswith(" (deleted)"):
+        return place
+    return os.path.realpath(path)

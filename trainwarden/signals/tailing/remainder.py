@@ -1,0 +1,88 @@
+"""Where a reader was in a file, and where what it has not read is by now, if not at its old path."""
+
+import contextlib
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainwarden.signals.tailing.opening import Refused, open_log
+
+# Bytes remembered of the beginning of a file and of what was read last.
+FINGERPRINT = 256
+# With less than this before it, a place is like many others.
+_CERTAIN = 64
+_ENTRIES = 4096
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in a file: its offset, and what tells this file from another of the same name.
+
+    Attributes:
+        head: the first bytes of the file.
+        before: the bytes right before the offset.
+    """
+
+    inode: int
+    offset: int
+    head: bytes
+    before: bytes
+
+    def as_json(self) -> dict[str, Any]:
+        """As `of_json` takes it."""
+        return {"inode": self.inode, "offset": self.offset, "head": self.head.hex(), "before": self.before.hex()}
+
+    @staticmethod
+    def of_json(value: Mapping[str, Any]) -> "Position":
+        """The position.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        position = Position(
+            int(value["inode"]), int(value["offset"]), bytes.fromhex(value["head"]), bytes.fromhex(value["before"])
+        )
+        if position.offset < max(len(position.head), len(position.before)):
+            raise ValueError(f"offset: {position.offset} is before what stands in front of it")
+        return position
+
+
+def is_at(descriptor: int, position: Position) -> bool:
+    """Whether what was read up to the position still stands there."""
+    before = os.pread(descriptor, len(position.before), position.offset - len(position.before))
+    return before == position.before and os.pread(descriptor, len(position.head), 0) == position.head
+
+
+def find_remainder(path: str, position: Position, roots: Sequence[str], but: int | None = None) -> int | None:
+    """Open the file that holds what was read up to the position, under another name beside `path`.
+
+    That is the same file renamed, or else a copy of it with more in it. `but` is a descriptor that it must not be.
+    """
+    folder, name = os.path.split(path)
+    try:
+        with os.scandir(folder or ".") as entries:
+            found = [(entry.name, entry.inode()) for entry in itertools.islice(entries, _ENTRIES)]
+    except OSError:
+        return None
+    excluded = os.fstat(but).st_ino if but is not None else None
+    renamed = [other for other, inode in found if inode == position.inode and inode != excluded and other != name]
+    copies = []
+    if len(position.before) >= _CERTAIN:
+        copies = [other for other, inode in found if other.startswith(name) and other != name and inode != excluded]
+    for other in (*renamed, *copies):
+        descriptor = _open_at(os.path.join(folder, other), position, roots)
+        if descriptor is not None:
+            return descriptor
+    return None
+
+
+def _open_at(path: str, position: Position, roots: Sequence[str]) -> int | None:
+    with contextlib.suppress(OSError, Refused):
+        descriptor = open_log(path, roots)
+        with contextlib.suppress(OSError):
+            if is_at(descriptor, position):
+                return descriptor
+        os.close(descriptor)
+    return None
