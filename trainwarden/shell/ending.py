@@ -121,8 +121,9 @@ def _close_metadata(speaker: Speaker, metadata: dict[str, Any], ending: Ending) 
 def _close_rank(speaker: Speaker, status: str) -> None:
     name = f"{RANKS}/{speaker.rank}.json"
     known = read(speaker.folder, name)
-    if known.get("attempt_key") == str(speaker.key):
-        write(speaker.folder, name, {**known, "status": status, "time": to_iso(time.time())})
+    if known.get("attempt_key") != str(speaker.key):
+        known = {"rank": speaker.rank, "host": speaker.host, "attempt_key": str(speaker.key)}
+    write(speaker.folder, name, {**known, "status": status, "time": to_iso(time.time())})
 
 
 def _with_reason(ending: Ending, step: object, total: object) -> Ending:

@@ -14,18 +14,31 @@
 _tw_total=
 _tw_said=
 _tw_user_exit=
-_tw_user_err=
 _tw_trapped=
 _tw_signal=
 _tw_failed=
 _tw_failed_status=
+
+# In bash, what failed last, and where: told by a trap on ERR, in functions too, where the script has none so far. A trap
+# that it sets later takes the place of this one. (Here and not in tw_start: functions do not see such a trap.)
+_tw_on_err() {
+    _tw_failed_status=$1
+    _tw_failed="line $2: $3"
+}
+if [ -n "${BASH_VERSION-}" ]; then
+    # shellcheck disable=SC3047  # bash has ERR
+    if [ -z "$(trap -p ERR)" ]; then
+        set -E
+        trap '_tw_on_err "$?" "$LINENO" "$BASH_COMMAND"' ERR
+    fi
+fi
 
 # tw_start RUN_ID [TOTAL_STEPS]: begin an attempt; say that it lives for as long as this script runs.
 tw_start() {
     _tw_answer=$(trainwarden keep --pid "$$" --run-id "${1-}") || return $?
     _tw_total=${2-}
     _tw_said=
-    TRAINWARDEN_RUN_ID=$1
+    TRAINWARDEN_RUN_ID=${1:-$TRAINWARDEN_RUN_ID}
     TRAINWARDEN_ATTEMPT_KEY=${_tw_answer%%"
 "*}
     TRAINWARDEN_RUNS_DIR=${_tw_answer#*"
@@ -65,14 +78,7 @@ _tw_set_traps() {
     # A line of `trap` that was the beginning of one, told to _tw_note_trap. It is the script's own code, quoted by the
     # shell for exactly this use.
     eval "$(_tw_print_traps | sed 's/^trap -- /_tw_note_trap -- /')"
-    if [ -n "$_tw_file" ]; then
-        rm -f "$_tw_file"
-    else
-        # Where functions have no ERR trap of the script's, they get ours, which remembers what failed.
-        if [ -z "$_tw_user_err" ]; then set -E; fi
-        # shellcheck disable=SC3047,SC2154  # bash has ERR; the variable is set when the trap runs
-        trap '_tw_status=$?; _tw_on_err "$_tw_status" "$LINENO" "$BASH_COMMAND"; _tw_return "$_tw_status" || eval "$_tw_user_err"' ERR
-    fi
+    if [ -n "$_tw_file" ]; then rm -f "$_tw_file"; fi
     for _tw_name in HUP INT QUIT USR1 USR2 PIPE ALRM TERM; do
         case $_tw_trapped in
         *" $_tw_name "*) ;;
@@ -92,7 +98,7 @@ _tw_note_trap() {
     case ${2-} in *_tw_*) return 0 ;; esac
     case ${3-} in
     EXIT | 0) _tw_user_exit=$2 ;;
-    ERR) _tw_user_err=$2 ;;
+    ERR) ;;
     *) _tw_trapped="$_tw_trapped${3#SIG} " ;;
     esac
 }
@@ -108,29 +114,20 @@ _tw_return() {
     return "$1"
 }
 
-_tw_on_err() {
-    _tw_failed_status=$1
-    _tw_failed="line $2: $3"
-}
-
 _tw_at_exit() {
     set +eu
     trap - EXIT
-    if [ -n "${BASH_VERSION-}" ]; then
-        # shellcheck disable=SC3047  # bash has ERR
-        if [ -n "$_tw_user_err" ]; then trap "$_tw_user_err" ERR; else trap - ERR; fi
-    fi
     _tw_code=$1
     _tw_command=$2
     if [ "$_tw_failed_status" = "$_tw_code" ]; then _tw_command=$_tw_failed; fi
     if [ "$_tw_code" -eq 0 ]; then
         eval "$_tw_user_exit"
-        if [ -z "$_tw_said" ]; then trainwarden complete; fi
+        if [ -z "$_tw_said" ]; then trainwarden complete || :; fi
     else
         _tw_return "$_tw_code" || eval "$_tw_user_exit"
         if [ -z "$_tw_said" ]; then
             printf '%s\n' "the script ended with status $_tw_code${_tw_command:+ at $_tw_command}" |
-                trainwarden fail - --exit-code "$_tw_code"
+                trainwarden fail - --exit-code "$_tw_code" || :
         fi
     fi
     if [ -n "$_tw_signal" ]; then

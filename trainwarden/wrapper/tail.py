@@ -11,7 +11,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 # What launchers put before each line: `[rank0]: ` of torch, `0: ` of srun.
 _LABEL = re.compile(r"^(?:\[[\w: -]{1,40}\]: ?| *\d{1,6}: )")
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: |$)")
+_RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: |:?$)")
 # These say that another process failed, and not why.
 _SECONDHAND = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException")
 _MAX_LINES = 400

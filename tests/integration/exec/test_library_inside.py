@@ -1,8 +1,11 @@
 """A training that uses the library, under `trainwarden exec`: the record is the training's."""
 
+import os
+import subprocess
 import sys
 
-from tests.integration.exec.running import Exec
+from tests.integration.exec.running import ROOT, Exec
+from tests.unit.library.processes import eventually
 
 TRAINING = """
 import os, signal, sys, trainwarden
@@ -59,11 +62,25 @@ def test_a_training_that_left_with_status_0_and_no_word_is_never_called_a_succes
 def test_a_phase_that_a_script_inside_says_stays_until_it_says_another(wrapped: Exec) -> None:
     command = f"{sys.executable} -m trainwarden phase compile && exec sleep 60"
     process = wrapped.start("sh", "-c", f"{command}")
-    from tests.unit.library.processes import eventually
-
     metadata = wrapped.folder / "metadata.json"
     eventually(lambda: metadata.exists() and wrapped.read("metadata.json")["phase"] == "compile")
     assert wrapped.read("metadata.json")["status"] == "running"
     process.terminate()
     process.wait(30)
     assert wrapped.read("metadata.json")["phase"] == "compile"
+
+
+def test_a_training_of_another_job_is_refused_while_the_wrapper_lives(wrapped: Exec) -> None:
+    process = wrapped.start("sh", "-c", "echo ready; sleep 60")
+    assert process.stdout is not None
+    process.stdout.readline()
+    other = subprocess.run(
+        [sys.executable, "-c", "import trainwarden; trainwarden.run('r')"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TRAINWARDEN_RUNS_DIR": str(wrapped.runs)},
+        capture_output=True,
+        check=False,
+    )
+    assert b"RunRefused" in other.stderr
+    assert str(process.pid).encode() in other.stderr
+    process.terminate()
+    process.wait(30)

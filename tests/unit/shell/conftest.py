@@ -1,0 +1,46 @@
+"""What the tests of shell commands share."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.shell.calling import Shell
+
+_SAYING = ("TRAINWARDEN_", "SLURM_", "OMPI_", "RAY_", "TORCHELASTIC_", "KUBERNETES_", "MODAL_", "AWS_", "MONITORING_")
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine that runs the tests may be a job of some scheduler."""
+    for name in list(os.environ):
+        if name.startswith(_SAYING) or name in {"RANK", "WORLD_SIZE", "LOCAL_RANK", "STALE_MINUTES"}:
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    """`trainwarden` is on its PATH."""
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    command = commands / "trainwarden"
+    command.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(Path(__file__).resolve().parents[3])!r})\n"
+        "from trainwarden.cli import main\nsys.exit(main())\n"
+    )
+    command.chmod(0o755)
+    made = Shell(tmp_path / "runs", commands)
+    yield made
+    made.clean_up()
+
+
+@pytest.fixture(params=["bash", "dash"])
+def interpreter(request: pytest.FixtureRequest) -> str:
+    """Each shell that trainwarden.sh is for."""
+    name = str(request.param)
+    if subprocess.run(["sh", "-c", f"command -v {name}"], capture_output=True, check=False).returncode:
+        pytest.skip(f"{name} is not installed")
+    return name
