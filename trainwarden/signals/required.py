@@ -26,12 +26,13 @@ SHORTEST = 3
 LONG = 14
 
 # What every other line of a log holds says nothing.
-COMMON = frozenset(
-    "actor batch cache checkpoint code config cuda data dataset debug epoch error exit fail failed file found global_step"
-    " gradient grad_norm iter iteration loss memory message metadata missing model module nccl node norm output parameter"
-    " path port process rank saving shard start status step task tensor time timeout timer token train training warning"
-    " weight worker mlx5 unexpected".split()
-)
+COMMON = frozenset((
+    "actor", "batch", "cache", "checkpoint", "code", "config", "cuda", "data", "dataset", "debug", "epoch", "error",
+    "exit", "fail", "failed", "file", "found", "global_step", "gradient", "grad_norm", "iter", "iteration", "loss",
+    "memory", "message", "metadata", "missing", "model", "module", "nccl", "node", "norm", "output", "parameter",
+    "path", "port", "process", "rank", "saving", "shard", "start", "status", "step", "task", "tensor", "time",
+    "timeout", "timer", "token", "train", "training", "warning", "weight", "worker", "mlx5", "unexpected",
+))  # fmt: skip
 
 Texts = frozenset[str]
 
@@ -99,10 +100,7 @@ def _walk(items: Any) -> tuple[Texts | None, list[Texts]]:
         joined = _join(run, exact)
         if joined is None or (exact is not None and len(exact) > 1):
             found.append(run)
-        if joined is None:
-            run = exact if exact is not None else frozenset({""})
-        else:
-            run = joined
+        run = joined or exact or frozenset({""})
         whole = None if whole is None else _join(whole, exact)
     found.append(run)
     return whole, found
