@@ -17,7 +17,7 @@ _KERAS = re.compile(
 )
 _RATE = re.compile(rb"(?<![\w.])(?P<rate>\d{1,9}(?:\.\d{1,9})?)\s?(?P<unit>[A-Za-z]{1,12}/[A-Za-z]{1,12})")
 _STEPS = frozenset((b"it", b"iter", b"iters", b"step", b"steps", b"batch", b"batches", b"update", b"updates"))
-_SECONDS = {b"s": 1.0, b"ms": 1e-3, b"us": 1e-6}
+_SECONDS = {b"s": 1, b"ms": 1000, b"us": 1_000_000}
 
 # What a launcher or a logger puts before a line.
 _PREFIX = re.compile(
@@ -89,7 +89,7 @@ def _rate(rest: bytes) -> tuple[float | None, bool]:
         return None, re.search(rb"\?(?!it|step|batch)[A-Za-z]+/s", rest) is not None
     rate, (thing, per) = float(match["rate"]), match["unit"].split(b"/")
     if thing in _SECONDS and per in _STEPS:
-        return rate * _SECONDS[thing], False
+        return rate / _SECONDS[thing], False
     if thing in _STEPS and per == b"s":
         return (1 / rate if rate else None), False
     return None, per == b"s"

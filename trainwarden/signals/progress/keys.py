@@ -12,40 +12,166 @@ class Meaning:
 
     Attributes:
         score: among several names in one record the lowest wins.
-        factor: to the unit of the field.
+        divisor: of the number, for the unit of the field.
         inverse: the number is a rate, the field a duration.
     """
 
     field: str
     score: int = 0
-    factor: float = 1.0
+    divisor: float = 1.0
     inverse: bool = False
 
 
 # Losses, times and rates of something else than the training step.
 _ELSEWHERE = frozenset(
-    "val valid validation validate eval evaluation test dev predict best min max minimum maximum prev previous std var"
-    " delta scale mask weight coeff coef threshold target limit clip clipped".split()
+    [
+        "val",
+        "valid",
+        "validation",
+        "validate",
+        "eval",
+        "evaluation",
+        "test",
+        "dev",
+        "predict",
+        "best",
+        "min",
+        "max",
+        "minimum",
+        "maximum",
+        "prev",
+        "previous",
+        "std",
+        "var",
+        "delta",
+        "scale",
+        "mask",
+        "weight",
+        "coeff",
+        "coef",
+        "threshold",
+        "target",
+        "limit",
+        "clip",
+        "clipped",
+    ]
 )
 _OTHER_LOSS = frozenset(
-    "z aux auxiliary balance balancing load router moe mtp kl vf value critic entropy ent reg regularization"
-    " regularisation indexer epoch initial disc discriminator ppl".split()
+    [
+        "z",
+        "aux",
+        "auxiliary",
+        "balance",
+        "balancing",
+        "load",
+        "router",
+        "moe",
+        "mtp",
+        "kl",
+        "vf",
+        "value",
+        "critic",
+        "entropy",
+        "ent",
+        "reg",
+        "regularization",
+        "regularisation",
+        "indexer",
+        "epoch",
+        "initial",
+        "disc",
+        "discriminator",
+        "ppl",
+    ]
 )
 _TRAIN_LOSS = frozenset(
-    "train training lm total reduced avg average mean batch step running global ce nll token per xent cross entropy"
-    " language model smoothed".split()
+    [
+        "train",
+        "training",
+        "lm",
+        "total",
+        "reduced",
+        "avg",
+        "average",
+        "mean",
+        "batch",
+        "step",
+        "running",
+        "global",
+        "ce",
+        "nll",
+        "token",
+        "per",
+        "xent",
+        "cross",
+        "entropy",
+        "language",
+        "model",
+        "smoothed",
+    ]
 )
 _STEP_WORDS = {"step": 1, "update": 1, "iteration": 2, "iter": 2, "it": 2, "itr": 2, "globalstep": 0, "batch": 4}
-_STEP_PLURALS = frozenset("steps updates iterations iters".split())
-_DONE = frozenset("global current cur completed finished done trained opt optimizer optim".split())
+_STEP_PLURALS = frozenset(["steps", "updates", "iterations", "iters"])
+_DONE = frozenset(["global", "current", "cur", "completed", "finished", "done", "trained", "opt", "optimizer", "optim"])
 _NOT_STEPS = frozenset(
-    "micro mini max total number warmup warm save saving log logging per every accumulation accum decay local inner"
-    " skipped nan start end time timing avg ms loss lr size rate norm tokens samples sub job srun slurm tflops flops"
-    " reward length mem memory sec second seconds port line pid id loading resume".split()
+    [
+        "micro",
+        "mini",
+        "max",
+        "total",
+        "number",
+        "warmup",
+        "warm",
+        "save",
+        "saving",
+        "log",
+        "logging",
+        "per",
+        "every",
+        "accumulation",
+        "accum",
+        "decay",
+        "local",
+        "inner",
+        "skipped",
+        "nan",
+        "start",
+        "end",
+        "time",
+        "timing",
+        "avg",
+        "ms",
+        "loss",
+        "lr",
+        "size",
+        "rate",
+        "norm",
+        "tokens",
+        "samples",
+        "sub",
+        "job",
+        "srun",
+        "slurm",
+        "tflops",
+        "flops",
+        "reward",
+        "length",
+        "mem",
+        "memory",
+        "sec",
+        "second",
+        "seconds",
+        "port",
+        "line",
+        "pid",
+        "id",
+        "loading",
+        "resume",
+    ]
 ) | _ELSEWHERE.difference({"target", "limit"})
-_COUNTS = frozenset("step steps iteration iterations iter iters updates".split())
-_ALL = frozenset("max total num number target limit".split())
-_TIME_UNITS = {"ms": 1e-3, "milliseconds": 1e-3, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0, "in": 1.0}
+_COUNTS = frozenset(["step", "steps", "iteration", "iterations", "iter", "iters", "updates"])
+_ALL = frozenset(["max", "total", "num", "number", "target", "limit"])
+_TIME_UNITS = {"ms": 1e3, "milliseconds": 1e3, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0, "in": 1.0}
 _STEP_TIMES = frozenset(
     {
         ("step", "time"), ("iter", "time"), ("iteration", "time"), ("batch", "time"), ("step", "timing"), ("dt",),
@@ -62,12 +188,27 @@ _STEP_RATES = frozenset(
         ("batches", "per", "sec"), ("batches", "per", "second"),
     }
 )  # fmt: skip
-_TOKENS = frozenset("tok toks token tokens words".split())
-_SAMPLES = frozenset("sample samples seq seqs sequences example examples sentences img imgs image images".split())
-_SECOND = frozenset("s sec second".split())
-_TOKEN_RATES = frozenset("tps wps tokpersec tokenspersec tokenspersecond".split())
-_PER_DEVICE = frozenset("gpu device chip npu card rank core".split())
-_GRAD_NORMS = frozenset("gnorm gradnorm gradientnorm grad".split())
+_TOKENS = frozenset(["tok", "toks", "token", "tokens", "words"])
+_SAMPLES = frozenset(
+    [
+        "sample",
+        "samples",
+        "seq",
+        "seqs",
+        "sequences",
+        "example",
+        "examples",
+        "sentences",
+        "img",
+        "imgs",
+        "image",
+        "images",
+    ]
+)
+_SECOND = frozenset(["s", "sec", "second"])
+_TOKEN_RATES = frozenset(["tps", "wps", "tokpersec", "tokenspersec", "tokenspersecond"])
+_PER_DEVICE = frozenset(["gpu", "device", "chip", "npu", "card", "rank", "core"])
+_GRAD_NORMS = frozenset(["gnorm", "gradnorm", "gradientnorm", "grad"])
 
 
 @lru_cache(maxsize=4096)
@@ -89,16 +230,16 @@ def unit_meaning(unit: str) -> Meaning | None:
 
 
 def _time(words: tuple[str, ...]) -> Meaning | None:
-    factor, name = 1.0, words
+    divisor, name = 1.0, words
     while name and name[-1] in _TIME_UNITS and len(name) > 1 and not _is_time(name):
-        factor, name = min(factor, _TIME_UNITS[name[-1]]), name[:-1]
+        divisor, name = max(divisor, _TIME_UNITS[name[-1]]), name[:-1]
     if not _is_time(name):
         rate = _ends(words, _STEP_RATES)
         return Meaning("step_time_seconds", 2, inverse=True) if rate and not _ELSEWHERE & set(words) else None
     if _ELSEWHERE.union({"data", "forward", "backward", "remaining", "eta"}) & set(words):
         return None
     # "step time" beats the average "step_avg"
-    return Meaning("step_time_seconds", 1 if name[-1] == "avg" else 0, factor)
+    return Meaning("step_time_seconds", 1 if name[-1] == "avg" else 0, divisor)
 
 
 def _is_time(words: tuple[str, ...]) -> bool:

@@ -25,7 +25,7 @@ def read_mllog(record: bytes) -> Reading | None:
     for name, number in stated.items():
         found = meaning(tuple(str(name).lower().split("_"))) if _is_number(number) else None
         if found is not None and found.field not in ("step", "total_steps", "epoch"):
-            values[found.field] = number * found.factor
+            values[found.field] = number / found.divisor
     if _is_number(stated.get("throughput")):
         values["samples_per_second"] = float(stated["throughput"])
     step = next((metadata[name] for name in ("step", "step_num", "iteration") if _is_step(metadata.get(name))), None)

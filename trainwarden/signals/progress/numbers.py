@@ -4,10 +4,13 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import TypedDict
 
-# A key is looked for this far before its number.
-KEY_LIMIT = 96
-WORDS = 6
+# A key is looked for this far before its number, and is no longer than so many words.
+KEY_LIMIT, WORDS = 96, 6
+# More numbers are no record of progress but a dump of something.
+NUMBERS = 1024
 
 _NUMBER = re.compile(
     rb"""
@@ -25,7 +28,8 @@ _NUMBER = re.compile(
     (?P<unit>
         %
       | \s?(?:ms|milliseconds|s|secs?|seconds)(?![\w/])
-      | \s?(?:tok|token|sample|seq|sequence|example|sentence|img|image|it|iter|step|batche?)(?:s|es)?/s(?:ec|econd)?(?![\w/])
+      | \s?(?:tok|token|sample|seq|sequence|example|sentence|img|image|it|iter|step|batche?)(?:s|es)?
+          /s(?:ec|econd)?(?![\w/])
       | \s?s/(?:it|iter|step|batch)(?![\w/])
     )?
     (?!\w | [-.][\w-] | :\d | \()
@@ -68,7 +72,7 @@ class Token:
 def tokens(record: bytes) -> Iterator[Token]:
     """The numbers of a record from left to right; work is linear in its length."""
     after, scale = 0, 1.0
-    for match in _NUMBER.finditer(record):
+    for match in islice(_NUMBER.finditer(record), NUMBERS):
         start, text = match.start(), match["number"]
         if record[start - 1 : start] == b"(" and record[match.end() : match.end() + 2] in (b"):", b")="):
             scale = float(text) if text[:1].isdigit() and b"," not in text else 1.0  # lr(1e-4):0.01
@@ -81,25 +85,32 @@ def tokens(record: bytes) -> Iterator[Token]:
         after = match.end()
         piece = _BREAK.split(_SCALE.sub(b"", bare.rstrip(b" \t\"':=")))[-1]
         words = tuple(_WORD.findall(piece.decode("ascii", "replace").lower())[-WORDS:])
-        yield _token(match, words, b"/" in piece, assigned, scale, start - len(piece))
+        yield Token(
+            key=words,
+            namespaced=b"/" in piece,
+            assigned=assigned,
+            start=max(0, start - len(piece)),
+            **_number(match, assigned, scale),
+        )
         scale = 1.0
 
 
-def _token(
-    match: "re.Match[bytes]", words: tuple[str, ...], namespaced: bool, assigned: bool, scale: float, start: int
-) -> Token:
+class _Number(TypedDict):
+    value: float
+    whole: bool
+    rounded: bool
+    total: int | None
+    unit: str
+
+
+def _number(match: "re.Match[bytes]", assigned: bool, scale: float) -> _Number:
     text, multiple = match["number"], match["multiple"]
     value = float(text.replace(b",", b"")) * _MULTIPLE.get(multiple or b"", 1.0)
-    total = int(match["total"].replace(b",", b"")) if match["total"] else None
-    unit = (match["unit"] or b"").decode().strip()
-    return Token(
-        key=words,
-        namespaced=namespaced,
-        assigned=assigned,
-        value=value * scale,
-        whole=math.isfinite(value) and 0 <= value < 1e15 and value == int(value) and (assigned or b"." not in text),
-        rounded=multiple is not None or b"e" in text.lower(),
-        total=total,
-        unit=unit,
-        start=max(0, start),
-    )
+    countable = math.isfinite(value) and 0 <= value < 1e15 and value == int(value)
+    return {
+        "value": value * scale,
+        "whole": countable and (assigned or b"." not in text),  # "STEP 513.0" is a job's
+        "rounded": multiple is not None or b"e" in text.lower(),
+        "total": int(match["total"].replace(b",", b"")) if match["total"] else None,
+        "unit": (match["unit"] or b"").decode().strip(),
+    }

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainwarden.signals.progress.model import COUNTER, Progress, Reading
+from trainwarden.signals.progress.model import BARE, COUNTER, STATED, Progress, Reading
 
 # A better kind of step that the log has not repeated for so long no longer counts.
 STALE_BYTES = 4 * 1024 * 1024
@@ -56,6 +56,8 @@ class Picture:
         if reading.anonymous and not self._is_training_bar(reading):
             return
         stride = 0
+        if reading.rank == BARE and self._counts_the_same(reading):
+            reading = replace(reading, rank=STATED)
         if reading.step is not None:
             stride = self._add_step(reading, reading.step, at)
         for name, value in reading.values.items():
@@ -72,10 +74,11 @@ class Picture:
         current = self._current()
         step = current.step if current else None
         values = {name: value.value for name, value in self._values.items() if not _outdated(value, step)}
+        progress = Progress(**values)  # type: ignore[arg-type]  # a reading's values are never the integer fields
         if current is None:
-            return Progress(**values)
+            return progress
         total = current.total if current.total is None or current.total >= current.step else None
-        return Progress(step=current.step, total_steps=total, high_water=current.high, **values)
+        return replace(progress, step=current.step, total_steps=total, high_water=current.high)
 
     def state(self) -> dict[str, Any]:
         """Everything, as JSON can hold it."""
@@ -111,6 +114,10 @@ class Picture:
             return False
         self._bar, self._other_bars = total, 0
         return True
+
+    def _counts_the_same(self, reading: Reading) -> bool:
+        known = self._steps.get(STATED)
+        return known is not None and known.total is not None and known.total == reading.total_steps
 
     def _add_step(self, reading: Reading, number: int, at: int) -> int:
         old = self._steps.get(reading.rank)

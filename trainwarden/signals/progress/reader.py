@@ -22,8 +22,8 @@ HITS, RECORDS, SHAPES = 128, 16, 24
 # Every record that says something of progress holds one of these. In most trainers' output: the first ones.
 _ALWAYS = (b"loss", b"step", b"iter", b"it/s")
 _TEXTS = (
-    *_ALWAYS, b"s/it", b"Step", b"Loss", b"Iter", b"STEP", b"LOSS", b"pdate", b"batch=", b"Epoch", b"SamplesPerSec", b"_norm",
-    b"per_sec", b"ok/s", b"lr", b" \xe2\x80\xa2 ", b"ITER",
+    *_ALWAYS, b"s/it", b"Step", b"Loss", b"Iter", b"STEP", b"LOSS", b"ITER", b"pdate", b"batch=", b"Epoch", b"lr",
+    b"SamplesPerSec", b"_norm", b"per_sec", b"ok/s", b" \xe2\x80\xa2 ",
 )  # fmt: skip
 _NUMBER_NEAR = re.compile(rb"[^\r\n]{0,64}?(?:\d|[nN]a[nN]|inf)")
 _BARS = frozenset((b"it/s", b"s/it"))

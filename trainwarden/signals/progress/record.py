@@ -41,6 +41,7 @@ def read_record(record: bytes) -> Reading | None:
     stated: dict[str, tuple[Meaning, Token]] = {}
     first = len(record)
     for token in tokens(record):
+        token = _with_total(token, stated)  # noqa: PLW2901  # the same number again
         for found in (meaning(token.key), unit_meaning(token.unit) if token.unit else None):
             if found is not None and _fits(found, token, stated.get(found.field)):
                 stated[found.field] = (found, token)
@@ -51,6 +52,13 @@ def read_record(record: bytes) -> Reading | None:
     if stated and _EVALUATION.search(record, 0, first):
         return None
     return _reading(record, bar, stated)
+
+
+def _with_total(token: Token, stated: dict[str, tuple[Meaning, Token]]) -> Token:
+    """A step that is stated twice, once with the total, has that total."""
+    if token.total is None and STEP in stated and stated[STEP][1].value == token.value:
+        return replace(token, total=stated[STEP][1].total)
+    return token
 
 
 def _fits(found: Meaning, token: Token, known: tuple[Meaning, Token] | None) -> bool:
@@ -72,13 +80,14 @@ def _fits(found: Meaning, token: Token, known: tuple[Meaning, Token] | None) -> 
 
 
 def _bare_time(record: bytes, token: Token, stated: dict[str, tuple[Meaning, Token]]) -> None:
-    """`dt` under the names that mean a step's time only beside a step."""
-    if STEP not in stated and "epoch" not in stated:
+    """A duration under a name that means a step's only beside a step."""
+    if token.unit not in ("", "ms", "s"):
         return
-    last = token.key[-1:]
-    plain = not token.key and token.unit == "ms"
-    timed = last == ("time",) and len(token.key) == 1 and (token.unit or _RECORD_TIME.search(record))
-    if (plain or timed or token.key == ("seconds",)) and token.unit in ("", "ms", "s"):
+    unnamed = not token.key and token.unit == "ms"
+    timed = token.key == ("time",) and (token.unit or _RECORD_TIME.search(record))
+    if (unnamed or timed or token.key == ("seconds",)) and (
+        STEP in stated or "epoch" in stated or _BATCH_OF_EPOCH.search(record)
+    ):
         stated.setdefault("step_time_seconds", (Meaning("step_time_seconds", 4), token))
 
 
@@ -87,9 +96,9 @@ def _values(record: bytes, stated: dict[str, tuple[Meaning, Token]]) -> dict[str
     for field, (found, token) in stated.items():
         if field in (STEP, TOTAL):
             continue
-        value = token.value * found.factor
+        value = token.value / found.divisor
         if field == "step_time_seconds":
-            value = value * 1e-3 if token.unit in ("ms", "milliseconds") else value
+            value = value / 1000 if token.unit in ("ms", "milliseconds") else value
             value = (1 / value if value else float("nan")) if found.inverse else value
         values[field] = value
     if b"train_runtime" in record:  # averages over the whole run
