@@ -48,7 +48,7 @@ def diagnose_ranks(logs: Sequence[Iterable[Match]], *, progress: Sequence[Iterab
 
 def _standing(matches: list[Match], progress: list[int]) -> list[Match]:
     """The matches without those that the training has got over."""
-    matches = _without_dismissed(matches)
+    matches = _without_known(_without_dismissed(matches))
     if len(progress) >= STEPS_THAT_PROVE_LIFE:
         alive = progress[-STEPS_THAT_PROVE_LIFE]
         matches = [match for match in matches if match.offset >= alive]
@@ -58,6 +58,12 @@ def _standing(matches: list[Match], progress: list[int]) -> list[Match]:
         return later
     # With a launcher that gave up after it, the last thing known is what it tried to mend.
     return matches if recovered < 0 or any(match.signal.role == "cascade" for match in later) else []
+
+
+def _without_known(matches: list[Match]) -> list[Match]:
+    """Without the unknown exceptions that a cascade knows."""
+    known = {match.offset for match in matches if match.signal.role == "cascade"}
+    return [match for match in matches if match.signal.role != "fallback" or match.offset not in known]
 
 
 def _without_dismissed(matches: list[Match]) -> list[Match]:
@@ -77,9 +83,6 @@ def _without_dismissed(matches: list[Match]) -> list[Match]:
 
 
 def _cause(matches: list[Match]) -> Match | None:
-    # An exception that is known to be a cascade is no unknown one.
-    known = {match.offset for match in matches if match.signal.role == "cascade"}
-    matches = [match for match in matches if match.signal.role != "fallback" or match.offset not in known]
     for strength in (0, 1, 2, 3):
         of_strength = [match for match in matches if _strength(match) == strength]
         if not of_strength:

@@ -59,6 +59,8 @@ def required_texts(pattern: str) -> Required | None:
     if texts is None:
         return None
     if caseless:
+        if not all(text.isascii() for text in texts):
+            return None
         texts = frozenset(text.lower() for text in texts)
     return Required(tuple(sorted(texts)), caseless)
 
