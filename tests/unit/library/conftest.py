@@ -31,6 +31,8 @@ def script(tmp_path: Path) -> Iterator[Script]:
 @pytest.fixture
 def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Starter:
     """Starts an attempt of the run "r" under the key of a given generation."""
+    # A worker of a test run that is split has no program's name.
+    monkeypatch.setattr("sys.argv", ["/jobs/train.py"])
 
     def start(generation: int = 0, **options: Any) -> trainwarden.Run:
         monkeypatch.setenv("TRAINWARDEN_ATTEMPT_KEY", f"local:5:{generation}")

@@ -88,7 +88,7 @@ def test_a_caught_error_is_in_both_journals_and_ends_nothing(attempt: Starter, f
     assert (line["rank"], line["attempt"], line["attempt_key"]) == (0, 0, "local:5:0")
     assert line["context"] == {"batch": 7}
     assert "Traceback" in line["traceback"]
-    assert line["script"]
+    assert line["script"] == "train.py"
     (event,) = [data for name, data in _events(folder) if name == "error"]
     assert event["error_message"] == line["error_message"]
     assert "traceback" not in event

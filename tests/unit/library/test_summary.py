@@ -51,7 +51,7 @@ def test_a_success_is_summed_up(attempt: Starter, summary: Callable[[], dict[str
     assert training["checkpoint_path"] == str(checkpoint)
     assert training["start_time"] < training["end_time"]
     assert 0 < training["duration_seconds"] < 60
-    assert training["script"]
+    assert training["script"] == "train.py"
     assert said["errors"] == []
     assert said["gpu_stats"] == {
         "samples": 0,
