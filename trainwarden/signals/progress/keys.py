@@ -22,193 +22,53 @@ class Meaning:
     inverse: bool = False
 
 
+def _words(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
+
+def _names(listed: str) -> frozenset[tuple[str, ...]]:
+    return frozenset(tuple(name.split()) for name in listed.split(","))
+
+
 # Losses, times and rates of something else than the training step.
-_ELSEWHERE = frozenset(
-    [
-        "val",
-        "valid",
-        "validation",
-        "validate",
-        "eval",
-        "evaluation",
-        "test",
-        "dev",
-        "predict",
-        "best",
-        "min",
-        "max",
-        "minimum",
-        "maximum",
-        "prev",
-        "previous",
-        "std",
-        "var",
-        "delta",
-        "scale",
-        "mask",
-        "weight",
-        "coeff",
-        "coef",
-        "threshold",
-        "target",
-        "limit",
-        "clip",
-        "clipped",
-    ]
+_ELSEWHERE = _words(
+    "val valid validation validate eval evaluation test dev predict best min max minimum maximum prev previous "
+    "std var delta scale mask weight coeff coef threshold target limit clip clipped"
 )
-_OTHER_LOSS = frozenset(
-    [
-        "z",
-        "aux",
-        "auxiliary",
-        "balance",
-        "balancing",
-        "load",
-        "router",
-        "moe",
-        "mtp",
-        "kl",
-        "vf",
-        "value",
-        "critic",
-        "entropy",
-        "ent",
-        "reg",
-        "regularization",
-        "regularisation",
-        "indexer",
-        "epoch",
-        "initial",
-        "disc",
-        "discriminator",
-        "ppl",
-    ]
+_OTHER_LOSS = _words(
+    "z aux auxiliary balance balancing load router moe mtp kl vf value critic entropy ent reg regularization "
+    "regularisation indexer epoch initial disc discriminator ppl"
 )
-_TRAIN_LOSS = frozenset(
-    [
-        "train",
-        "training",
-        "lm",
-        "total",
-        "reduced",
-        "avg",
-        "average",
-        "mean",
-        "batch",
-        "step",
-        "running",
-        "global",
-        "ce",
-        "nll",
-        "token",
-        "per",
-        "xent",
-        "cross",
-        "entropy",
-        "language",
-        "model",
-        "smoothed",
-    ]
+_TRAIN_LOSS = _words(
+    "train training lm total reduced avg average mean batch step running global ce nll token per xent cross "
+    "entropy language model smoothed"
 )
 _STEP_WORDS = {"step": 1, "update": 1, "iteration": 2, "iter": 2, "it": 2, "itr": 2, "globalstep": 0, "batch": 4}
-_STEP_PLURALS = frozenset(["steps", "updates", "iterations", "iters"])
-_DONE = frozenset(["global", "current", "cur", "completed", "finished", "done", "trained", "opt", "optimizer", "optim"])
-_NOT_STEPS = frozenset(
-    [
-        "micro",
-        "mini",
-        "max",
-        "total",
-        "number",
-        "warmup",
-        "warm",
-        "save",
-        "saving",
-        "log",
-        "logging",
-        "per",
-        "every",
-        "accumulation",
-        "accum",
-        "decay",
-        "local",
-        "inner",
-        "skipped",
-        "nan",
-        "start",
-        "end",
-        "time",
-        "timing",
-        "avg",
-        "ms",
-        "loss",
-        "lr",
-        "size",
-        "rate",
-        "norm",
-        "tokens",
-        "samples",
-        "sub",
-        "job",
-        "srun",
-        "slurm",
-        "tflops",
-        "flops",
-        "reward",
-        "length",
-        "mem",
-        "memory",
-        "sec",
-        "second",
-        "seconds",
-        "port",
-        "line",
-        "pid",
-        "id",
-        "loading",
-        "resume",
-    ]
+_STEP_PLURALS = frozenset(("steps", "updates", "iterations", "iters"))
+_DONE = _words("global current cur completed finished done trained opt optimizer optim")
+_NOT_STEPS = _words(
+    "micro mini max total number warmup warm save saving log logging per every accumulation accum decay local "
+    "inner skipped nan start end time timing avg ms loss lr size rate norm tokens samples sub job srun slurm "
+    "tflops flops reward length mem memory sec second seconds port line pid id loading resume"
 ) | _ELSEWHERE.difference({"target", "limit"})
-_COUNTS = frozenset(["step", "steps", "iteration", "iterations", "iter", "iters", "updates"])
-_ALL = frozenset(["max", "total", "num", "number", "target", "limit"])
+_COUNTS = frozenset(("step", "steps", "iteration", "iterations", "iter", "iters", "updates"))
+_ALL = frozenset(("max", "total", "num", "number", "target", "limit"))
 _TIME_UNITS = {"ms": 1e3, "milliseconds": 1e3, "s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0, "in": 1.0}
-_STEP_TIMES = frozenset(
-    {
-        ("step", "time"), ("iter", "time"), ("iteration", "time"), ("batch", "time"), ("step", "timing"), ("dt",),
-        ("time", "per", "iteration"), ("time", "per", "step"), ("time", "per", "iter"), ("time", "per", "batch"),
-        ("step", "avg"), ("step", "duration"), ("timing", "s", "step"), ("time", "step"), ("seconds", "per", "step"),
-        ("sec", "per", "step"), ("seconds", "per", "iteration"), ("s", "it"), ("s", "iter"), ("s", "step"),
-        ("sec", "step"), ("timing", "step"), ("iteration", "timing"),
-    }
-)  # fmt: skip
-_STEP_RATES = frozenset(
-    {
-        ("it", "s"), ("iter", "s"), ("steps", "s"), ("iters", "s"), ("step", "s"), ("it", "sec"), ("iter", "sec"),
-        ("steps", "sec"), ("steps", "per", "second"), ("steps", "per", "sec"), ("iterations", "per", "second"),
-        ("batches", "per", "sec"), ("batches", "per", "second"),
-    }
-)  # fmt: skip
-_TOKENS = frozenset(["tok", "toks", "token", "tokens", "words"])
-_SAMPLES = frozenset(
-    [
-        "sample",
-        "samples",
-        "seq",
-        "seqs",
-        "sequences",
-        "example",
-        "examples",
-        "sentences",
-        "img",
-        "imgs",
-        "image",
-        "images",
-    ]
+_STEP_TIMES = _names(
+    "step time, iter time, iteration time, batch time, step timing, dt, time per iteration, time per step, "
+    "time per iter, time per batch, step avg, step duration, timing s step, time step, seconds per step, "
+    "sec per step, seconds per iteration, s it, s iter, s step, sec step, timing step, iteration timing"
 )
-_SECOND = frozenset(["s", "sec", "second"])
-_TOKEN_RATES = frozenset(["tps", "wps", "tokpersec", "tokenspersec", "tokenspersecond"])
-_PER_DEVICE = frozenset(["gpu", "device", "chip", "npu", "card", "rank", "core"])
-_GRAD_NORMS = frozenset(["gnorm", "gradnorm", "gradientnorm", "grad"])
+_STEP_RATES = _names(
+    "it s, iter s, steps s, iters s, step s, it sec, iter sec, steps sec, steps per second, steps per sec, "
+    "iterations per second, batches per sec, batches per second"
+)
+_TOKENS = frozenset(("tok", "toks", "token", "tokens", "words"))
+_SAMPLES = _words("sample samples seq seqs sequences example examples sentences img imgs image images")
+_SECOND = frozenset(("s", "sec", "second"))
+_TOKEN_RATES = frozenset(("tps", "wps", "tokpersec", "tokenspersec", "tokenspersecond"))
+_PER_DEVICE = frozenset(("gpu", "device", "chip", "npu", "card", "rank", "core"))
+_GRAD_NORMS = frozenset(("gnorm", "gradnorm", "gradientnorm", "grad"))
 
 
 @lru_cache(maxsize=4096)

@@ -1,11 +1,10 @@
 """The numbers of a record, each with the words before it and the unit behind it."""
 
-import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
-from typing import TypedDict
+from typing import NamedTuple
 
 # A key is looked for this far before its number, and is no longer than so many words.
 KEY_LIMIT, WORDS = 96, 6
@@ -43,8 +42,7 @@ _WORD = re.compile(r"[a-z0-9]+")
 _MULTIPLE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9, b"G": 1e9}
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """A number and what is said of it.
 
     Attributes:
@@ -69,48 +67,51 @@ class Token:
     start: int
 
 
+class _Key(NamedTuple):
+    words: tuple[str, ...]
+    namespaced: bool
+    assigned: bool
+    length: int
+    takes_words: bool  # NaN and infinity: after `number of` it is a word
+
+
 def tokens(record: bytes) -> Iterator[Token]:
     """The numbers of a record from left to right; work is linear in its length."""
     after, scale = 0, 1.0
     for match in islice(_NUMBER.finditer(record), NUMBERS):
-        start, text = match.start(), match["number"]
-        if record[start - 1 : start] == b"(" and record[match.end() : match.end() + 2] in (b"):", b")="):
+        text, multiple, total, unit = match.groups()
+        start, end = match.span()
+        if record[start - 1 : start] == b"(" and record[end : end + 2] in (b"):", b")="):
             scale = float(text) if text[:1].isdigit() and b"," not in text else 1.0  # lr(1e-4):0.01
             continue
-        head = _WRAPPER.sub(b"", record[max(after, start - KEY_LIMIT) : start])
-        bare = head.rstrip(b" \t\"'[(<~@#*")
-        assigned = bare[-1:] in (b":", b"=") or head[-1:] in (b"[", b"(")
-        if text[-1:].isalpha() and not assigned and not bare.endswith((b"loss", b"Loss", b"norm")):
-            continue  # the word, as in "number of nan iterations"
-        after = match.end()
-        piece = _BREAK.split(_SCALE.sub(b"", bare.rstrip(b" \t\"':=")))[-1]
-        words = tuple(_WORD.findall(piece.decode("ascii", "replace").lower())[-WORDS:])
+        key = _key(record[max(after, start - KEY_LIMIT) : start])
+        if not key.takes_words and text[-1:].isalpha():
+            continue
+        after = end
+        value = float(text.replace(b",", b""))
+        if multiple:
+            value *= _MULTIPLE[multiple]
         yield Token(
-            key=words,
-            namespaced=b"/" in piece,
-            assigned=assigned,
-            start=max(0, start - len(piece)),
-            **_number(match, assigned, scale),
+            key=key.words,
+            namespaced=key.namespaced,
+            assigned=key.assigned,
+            value=value * scale,
+            # "STEP 513.0" is a job's
+            whole=0 <= value < 1e15 and value == int(value) and (key.assigned or b"." not in text),
+            rounded=multiple is not None or b"e" in text or b"E" in text,
+            total=int(total.replace(b",", b"")) if total else None,
+            unit=unit.decode().strip() if unit else "",
+            start=max(0, start - key.length),
         )
         scale = 1.0
 
 
-class _Number(TypedDict):
-    value: float
-    whole: bool
-    rounded: bool
-    total: int | None
-    unit: str
-
-
-def _number(match: "re.Match[bytes]", assigned: bool, scale: float) -> _Number:
-    text, multiple = match["number"], match["multiple"]
-    value = float(text.replace(b",", b"")) * _MULTIPLE.get(multiple or b"", 1.0)
-    countable = math.isfinite(value) and 0 <= value < 1e15 and value == int(value)
-    return {
-        "value": value * scale,
-        "whole": countable and (assigned or b"." not in text),  # "STEP 513.0" is a job's
-        "rounded": multiple is not None or b"e" in text.lower(),
-        "total": int(match["total"].replace(b",", b"")) if match["total"] else None,
-        "unit": (match["unit"] or b"").decode().strip(),
-    }
+@lru_cache(maxsize=4096)
+def _key(head: bytes) -> _Key:
+    """The key at the end of what is between two numbers: the same in each line of a kind, so it is kept."""
+    head = _WRAPPER.sub(b"", head)
+    bare = head.rstrip(b" \t\"'[(<~@#*")
+    assigned = bare[-1:] in (b":", b"=") or head[-1:] in (b"[", b"(")
+    piece = _BREAK.split(_SCALE.sub(b"", bare.rstrip(b" \t\"':=")))[-1]
+    words = tuple(_WORD.findall(piece.decode("ascii", "replace").lower())[-WORDS:])
+    return _Key(words, b"/" in piece, assigned, len(piece), assigned or bare.endswith((b"loss", b"Loss", b"norm")))

@@ -8,16 +8,16 @@ from trainwarden.signals.progress.model import Progress, Reading
 from trainwarden.signals.progress.picture import Picture
 from trainwarden.signals.progress.record import read_record
 
-CHUNK = 256 * 1024
+CHUNK = 1024 * 1024
 # A record is read this far, as the signals do.
 RECORD_LIMIT = 64 * 1024
 # Of a chunk, searched for texts that the log has not used so far.
-WINDOW = 16 * 1024
+WINDOW = 32 * 1024
 # Until here, and then in every so many chunks, every text is searched everywhere.
 LEARNING_BYTES = 1024 * 1024
 RELEARN_CHUNKS = 32
 # Bounds of the work on one text of a chunk, and on the whole chunk.
-HITS, RECORDS, SHAPES = 128, 16, 24
+HITS, RECORDS, SHAPES = 128, 12, 24
 
 # Every record that says something of progress holds one of these. In most trainers' output: the first ones.
 _ALWAYS = (b"loss", b"step", b"iter", b"it/s")
@@ -35,8 +35,8 @@ class ProgressReader:
     """Follows one log; a record ends at a line feed or a carriage return.
 
     Of records that differ only in their numbers the last one of each chunk is read, so the cost hardly depends on how
-    much the run prints. `Progress.high_water` is therefore never too high, and too low only by a peak that rose and
-    fell between two reads of the log, or within `CHUNK` bytes.
+    much the run prints, and a long log is read fastest in pieces of `CHUNK` bytes. `Progress.high_water` is therefore
+    never too high, and too low only by a peak that rose and fell between two reads of the log, or within one chunk.
     """
 
     def __init__(self) -> None:
@@ -141,22 +141,23 @@ class _Search:
                 continue  # beyond what is read of a record
             high = start
             records += 1
-            useful = self._take(start, end) or useful
+            useful = self._take(start, end, at + len(text) if text in _BARS else 0) or useful
             if records >= RECORDS or len(self._shapes) >= SHAPES:
                 break
         return useful
 
-    def _take(self, start: int, end: int) -> bool:
+    def _take(self, start: int, end: int, bar: int) -> bool:
+        """Read a record if none of its shape was read; whether it says something. A bar may have any text behind it."""
         if start in self._starts:
-            return start in self.found
-        self._starts.add(start)
-        record = self._chunk[start:end]
-        total = _BAR_TOTAL.search(record)
-        shape = (record[:512].translate(None, _SIGNS)[:96], total[1] if total else b"")
+            return False
+        head = self._chunk[start : min(bar, start + 2048) if bar else min(end, start + 512)]
+        total = _BAR_TOTAL.search(head) if bar else None
+        shape = (head.translate(None, _SIGNS)[:96], b"")
         if shape in self._shapes:
             return False
+        self._starts.add(start)
         self._shapes.add(shape)
-        reading = read_record(record)
+        reading = read_record(self._chunk[start:end])
         if reading is None:
             return False
         self.found[start] = reading

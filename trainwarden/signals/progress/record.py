@@ -57,7 +57,7 @@ def read_record(record: bytes) -> Reading | None:
 def _with_total(token: Token, stated: dict[str, tuple[Meaning, Token]]) -> Token:
     """A step that is stated twice, once with the total, has that total."""
     if token.total is None and STEP in stated and stated[STEP][1].value == token.value:
-        return replace(token, total=stated[STEP][1].total)
+        return token._replace(total=stated[STEP][1].total)
     return token
 
 
