@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from trainwarden.signals.tailing.opening import open_log
@@ -134,7 +135,7 @@ class Follower:
         """Let the file go while nothing happens to it; `poll` takes it up again."""
         if self._descriptor is not None and not self.lag and not self._over:
             with contextlib.suppress(OSError):
-                status = os.stat(self.path)
+                status = Path(self.path).stat()
                 self._known = status.st_ino, status.st_size, status.st_mtime_ns
             self._let_go()
 
@@ -144,7 +145,7 @@ class Follower:
 
     def _poll(self) -> None:
         try:
-            there = os.stat(self.path)
+            there = Path(self.path).stat()
         except FileNotFoundError:
             if self._descriptor is not None:
                 self._look(os.fstat(self._descriptor))
@@ -156,20 +157,18 @@ class Follower:
                 return
             self._open()
             self._known = None
-        assert self._descriptor is not None
-        current = os.fstat(self._descriptor)
+        current = os.fstat(self._fd)
         self._look(current)
         # While the new file is empty its writer may not know of it yet and go on with the old one.
         another = (there.st_dev, there.st_ino) != (current.st_dev, current.st_ino)
         self._over = (another and there.st_size > 0) or current.st_nlink == 0
 
     def _look(self, status: os.stat_result) -> None:
-        assert self._descriptor is not None
         self.size, self.modified = status.st_size, status.st_mtime
         position = self._position
         if position is None:
             return
-        if status.st_size < position.offset or os.pread(self._descriptor, len(position.head), 0) != position.head:
+        if status.st_size < position.offset or os.pread(self._fd, len(position.head), 0) != position.head:
             self._start_over(TRUNCATED)
 
     def _open(self) -> None:
@@ -201,16 +200,13 @@ class Follower:
 
     def _ahead(self, limit: int) -> bytes | None:
         """The bytes that come; None if what stood before them is no longer there."""
-        assert self._position is not None
-        assert self._descriptor is not None
-        before = self._position.before
-        data = os.pread(self._descriptor, len(before) + limit, self._position.offset - len(before))
+        before = self._at.before
+        data = os.pread(self._fd, len(before) + limit, self._at.offset - len(before))
         return data[len(before) :] if data.startswith(before) else None
 
     def _start_over(self, why: str) -> None:
         """The text is another one: what was not read of the old one may have been copied beside it."""
-        assert self._descriptor is not None
-        position, descriptor = self._position, self._descriptor
+        position, descriptor = self._position, self._fd
         self.restarts[why] += 1
         copy = find_remainder(self.path, position, self._roots, but=descriptor) if position else None
         if copy is not None:
@@ -237,29 +233,25 @@ class Follower:
 
     def _skip_hole(self, data: bytes) -> bool:
         """Pass over a hole, as it is left by who goes on writing where he was in a file that was cut."""
-        assert self._position is not None
-        assert self._descriptor is not None
         if len(data) < _HOLE or data.strip(b"\0"):
             return False
-        offset = self._position.offset
+        offset = self._at.offset
         try:
-            end = os.lseek(self._descriptor, offset, os.SEEK_DATA)
+            end = os.lseek(self._fd, offset, os.SEEK_DATA)
         except OSError as error:
             if error.errno != errno.ENXIO:
                 return False
-            end = os.fstat(self._descriptor).st_size
+            end = os.fstat(self._fd).st_size
         if end <= offset:
             return False
         self._move(end)
         return True
 
     def _move(self, offset: int) -> None:
-        assert self._position is not None
-        assert self._descriptor is not None
         size = min(FINGERPRINT, offset)
-        before = os.pread(self._descriptor, size, offset - size)
-        head = self._position.head or os.pread(self._descriptor, size, 0)
-        self._position = Position(self._position.inode, offset, head, before)
+        before = os.pread(self._fd, size, offset - size)
+        head = self._at.head or os.pread(self._fd, size, 0)
+        self._position = Position(self._at.inode, offset, head, before)
 
     def _skip_to_line(self, data: bytes) -> bool:
         """Begin with a whole line where the beginning of the file was passed over."""
@@ -273,13 +265,23 @@ class Follower:
         return True
 
     def _advance(self, data: bytes) -> None:
-        assert self._position is not None
-        inode, offset = self._position.inode, self._position.offset
-        head, before = self._position.head, self._position.before
+        inode, offset, head, before = self._at.inode, self._at.offset, self._at.head, self._at.before
         if offset == len(head) < FINGERPRINT:
             head = (head + data[:FINGERPRINT])[:FINGERPRINT]
         before = (before + data[-FINGERPRINT:])[-FINGERPRINT:]
         self._position = Position(inode, offset + len(data), head, before)
+
+    @property
+    def _fd(self) -> int:
+        if self._descriptor is None:
+            raise RuntimeError(f"{self.path}: is not open")
+        return self._descriptor
+
+    @property
+    def _at(self) -> Position:
+        if self._position is None:
+            raise RuntimeError(f"{self.path}: was never open")
+        return self._position
 
     def _let_go(self) -> None:
         if self._descriptor is not None:

@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Sequence
+from pathlib import Path
 
 # Without O_NONBLOCK a pipe would be waited for; a terminal must not become ours.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -24,7 +25,7 @@ def open_log(path: str, roots: Sequence[str]) -> int:
         OSError: it cannot be opened.
     """
     # Looked at first: opening alone moves some devices.
-    if not stat.S_ISREG(os.stat(path).st_mode):
+    if not stat.S_ISREG(Path(path).stat().st_mode):
         raise Refused("no_plain_file", f"{path}: is no plain file")
     descriptor = os.open(path, _READ)
     try:
@@ -47,7 +48,7 @@ def is_inside(place: str, roots: Sequence[str]) -> bool:
 def _place(descriptor: int, path: str) -> str:
     """The real path of what was opened, not of what the path leads to by now."""
     try:
-        place = os.readlink(f"/proc/self/fd/{descriptor}")
+        place = str(Path(f"/proc/self/fd/{descriptor}").readlink())
     except OSError:
         place = ""
     if place.startswith("/") and not place.endswith(" (deleted)"):

@@ -61,8 +61,9 @@ def find_remainder(path: str, position: Position, roots: Sequence[str], but: int
     That is the same file renamed, or else a copy of it with more in it. `but` is a descriptor that it must not be.
     """
     folder, name = os.path.split(path)
+    folder = folder or "."
     try:
-        with os.scandir(folder or ".") as entries:
+        with os.scandir(folder) as entries:
             found = [(entry.name, entry.inode()) for entry in itertools.islice(entries, _ENTRIES)]
     except OSError:
         return None
@@ -72,7 +73,7 @@ def find_remainder(path: str, position: Position, roots: Sequence[str], but: int
     if len(position.before) >= _CERTAIN:
         copies = [other for other, inode in found if other.startswith(name) and other != name and inode != excluded]
     for other in (*renamed, *copies):
-        descriptor = _open_at(os.path.join(folder, other), position, roots)
+        descriptor = _open_at(f"{folder}/{other}", position, roots)
         if descriptor is not None:
             return descriptor
     return None

@@ -1,0 +1,170 @@
+"""A log that grows: what is in it, and how far it is, without ever counting a record twice."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainwarden.signals.diagnosis import STEPS_THAT_PROVE_LIFE
+from trainwarden.signals.model import Match, Signal
+from trainwarden.signals.pack import Pack
+from trainwarden.signals.progress import Progress, ProgressReader
+from trainwarden.signals.scanner import Scanner
+from trainwarden.signals.tailing.follower import Follower, Position
+
+PIECE_BYTES = 256 * 1024
+# Of each signal: the first ones, among them the cause, and the last.
+KEPT = 8
+_TEXT = 400
+_MARKS = 64
+
+
+class Searcher:
+    """The compiled signals of one pack, for all logs that are searched with it, one piece at a time."""
+
+    def __init__(self, pack: Pack) -> None:
+        self.pack = pack
+        self.signals: dict[str, Signal] = {signal.name: signal for signal in pack.signals}
+        self.scanner = Scanner(pack.signals)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A match, and when at the latest it was written, Unix seconds."""
+
+    match: Match
+    time: float
+
+
+class TailedLog:
+    """Follows one file and searches what is new in it.
+
+    `take` may raise `OSError` and `Refused`; the next time goes on from the same place. Nothing is kept of a record
+    that is not complete yet: it is read again once it has grown.
+    """
+
+    def __init__(self, path: str, roots: Sequence[str], first_read: int) -> None:
+        self.path = path
+        self.follower = Follower(path, roots, first_read=first_read)
+        self.reader = ProgressReader()
+        self.seen: list[Seen] = []
+        self.moves: tuple[int, ...] = ()  # where a step higher than all before was reported, the last few
+        self._roots = roots
+        self._first_read = first_read
+        self._at = 0  # in the text of all its files, one after the other
+        self._line = 1
+        self._skipping = False
+        self._marks: deque[tuple[int, float]] = deque(maxlen=_MARKS)
+
+    @property
+    def progress(self) -> Progress:
+        """How far the log says that the training is."""
+        return self.reader.progress()
+
+    def poll(self, now: float) -> None:
+        """Look at the file; once before `take` is called until it returns None."""
+        self.follower.poll()
+        self._mark(now)
+
+    def take(self, searcher: Searcher, now: float, *, last: bool = False) -> tuple[list[Match], int] | None:
+        """Search the next piece: the matches, and how many bytes were done with; None if nothing is complete.
+
+        Args:
+            searcher: the signals.
+            now: Unix seconds.
+            last: nobody writes any more: what stands at the end without a line feed counts.
+        """
+        piece = self.follower.read(PIECE_BYTES)
+        if piece is None:
+            return None
+        if piece.anew:
+            self._skipping = False
+            self._marks.clear()
+            self._mark(now)
+        scanner = searcher.scanner
+        scanner.restore({"offset": self._at, "line": self._line, "skipping": self._skipping, "off": {}})
+        matches = scanner.feed(piece.data)
+        if piece.last or (last and len(piece.data) < PIECE_BYTES):
+            matches += scanner.finish()
+        after = scanner.state()
+        done = int(after["offset"]) - self._at
+        if not done:
+            return None
+        self._move_on(piece.data[:done])
+        self._line, self._skipping = int(after["line"]), bool(after["skipping"])
+        self.follower.consume(done)
+        time = self._written_by(self.follower.offset, now)
+        self._keep(matches, time)
+        return matches, done
+
+    def forget_before(self, time: float) -> None:
+        """A new attempt began then: what was written before is not about it."""
+        self.seen = [one for one in self.seen if one.time >= time]
+        self.moves = ()
+        self.reader = ProgressReader()
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {
+            "path": self.path, "file": self.follower.state(), "at": self._at, "line": self._line,
+            "skipping": self._skipping, "skipped": self.follower.skipped, "moves": list(self.moves),
+            "progress": self.reader.state(), "seen": [_seen_state(one) for one in self.seen],
+        }  # fmt: skip
+
+    def restore(self, state: Mapping[str, Any], signals: Mapping[str, Signal]) -> None:
+        """Go on where `state()` was taken.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError: it is no such state; this log is as new.
+        """
+        position = Position.of_json(state["file"]) if state["file"] else None
+        reader = ProgressReader()
+        reader.restore(state["progress"])
+        seen = [_seen(one, signals[one["signal"]]) for one in state["seen"] if one["signal"] in signals]
+        at, line, moves = int(state["at"]), int(state["line"]), tuple(int(move) for move in state["moves"])
+        skipped = int(state["skipped"])
+        self.follower = Follower(self.path, self._roots, position, first_read=self._first_read)
+        self.follower.skipped = skipped
+        self.reader, self.seen, self.moves = reader, seen, moves
+        self._at, self._line, self._skipping = at, line, bool(state["skipping"])
+
+    def _move_on(self, data: bytes) -> None:
+        before = self.progress.high_water
+        self.reader.feed(data)
+        reached = self.progress.high_water
+        if reached is not None and (before is None or reached > before):
+            self.moves = (*self.moves, self._at)[-STEPS_THAT_PROVE_LIFE:]
+            if len(self.moves) == STEPS_THAT_PROVE_LIFE:
+                # The training has got over these; see trainwarden.signals.diagnosis.
+                self.seen = [one for one in self.seen if one.match.offset >= self.moves[0]]
+        self._at += len(data)
+
+    def _keep(self, matches: list[Match], time: float) -> None:
+        for match in matches:
+            known = [index for index, one in enumerate(self.seen) if one.match.signal.name == match.signal.name]
+            if len(known) >= KEPT:
+                del self.seen[known[-1]]
+            self.seen.append(Seen(replace(match, text=match.text[:_TEXT]), time))
+
+    def _mark(self, now: float) -> None:
+        """What is in the file now was written when the file was last changed, at the latest."""
+        modified = self.follower.modified
+        self._marks.append((self.follower.size, now if modified is None else min(now, modified)))
+
+    def _written_by(self, offset: int, now: float) -> float:
+        """When the byte before the offset was there at the latest."""
+        return min((time for size, time in self._marks if size >= offset), default=now)
+
+
+def _seen_state(one: Seen) -> dict[str, Any]:
+    match = one.match
+    return {
+        "signal": match.signal.name, "offset": match.offset, "line": match.line, "text": match.text,
+        "fields": dict(match.fields), "time": one.time,
+    }  # fmt: skip
+
+
+def _seen(state: Mapping[str, Any], signal: Signal) -> Seen:
+    fields = {str(name): str(value) for name, value in state["fields"].items()}
+    match = Match(signal, int(state["offset"]), int(state["line"]), str(state["text"]), fields)
+    return Seen(match, float(state["time"]))

@@ -1,0 +1,136 @@
+"""Where a run's logs are, as a pattern that names the run: `/logs/{run_id}/*.out`, `/scratch/slurm-%A_%a.out`."""
+
+import glob
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from trainwarden.identity import InvalidRunId, check_run_id
+
+MAX_PATHS = 4096
+_TOKEN = re.compile(r"\{(?P<name>[A-Za-z_]\w*)\}|%(?P<width>\d{0,2})(?P<letter>[A-Za-z%])")
+_WILD = re.compile(r"[*?\[]")
+# What sbatch and srun put into file names.
+_LETTERS = {
+    "j": "job_id", "J": "job_step", "A": "array_job_id", "a": "array_task_id", "N": "host", "n": "node_number",
+    "t": "task", "s": "step", "x": "job_name", "u": "user",
+}  # fmt: skip
+_NAMES = frozenset(_LETTERS.values()) | {"run_id", "attempt"}
+_OF_THE_RUN = frozenset(("run_id", "job_id", "job_step", "array_job_id"))
+# What stands for these where it is not known: a name that the run's own number still tells from others'.
+_ANYTHING = frozenset(("host", "node_number", "task", "step", "job_name", "user"))
+
+
+class InvalidTemplate(ValueError):
+    """A template that cannot be used; the message says what was expected."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """A pattern of paths. `parse` makes one.
+
+    Attributes:
+        names_run: it tells one run's files from another's.
+        names_node: it tells one node's files from another's.
+        root: the folder in which everything lies that it can mean.
+    """
+
+    text: str
+    names_run: bool
+    names_node: bool
+    root: str
+
+    @staticmethod
+    def parse(text: str) -> "Template":
+        """Read a template.
+
+        Raises:
+            InvalidTemplate: it is no absolute path, or has a name in braces that is not known.
+        """
+        if not text.startswith("/") or "\0" in text or ".." in text.split("/"):
+            raise InvalidTemplate(f"{text!r} is no template of logs: expected an absolute path without ..")
+        names = set()
+        for match in _TOKEN.finditer(text):
+            name = match["name"] or _LETTERS.get(match["letter"], "")
+            if match["name"] and name not in _NAMES:
+                raise InvalidTemplate(f"{text!r}: {{{name}}} is none of {', '.join(sorted(_NAMES))}")
+            names.add(name)
+        fixed = text[
+            : min((match.start() for match in (_TOKEN.search(text), _WILD.search(text)) if match), default=None)
+        ]
+        return Template(text, bool(names & _OF_THE_RUN), "host" in names, fixed[: fixed.rfind("/")] or "/")
+
+    def paths(self, values: Mapping[str, str]) -> list[str]:
+        """The files of a run that are there now, or, where nothing is left open, will be there.
+
+        Args:
+            values: of `run_id`, `job_id`, `array_job_id`, `array_task_id`, `host`, `job_name`, `user`, `attempt`. What
+                cannot be part of a file's name counts as unknown.
+        """
+        usable = {name: value for name, value in values.items() if _is_part(value)}
+        parts, end = [], 0
+        for match in _TOKEN.finditer(self.text):
+            value = _value(match, usable)
+            if value is None:
+                return []
+            parts += [self.text[end : match.start()], value]
+            end = match.end()
+        pattern = "".join((*parts, self.text[end:]))
+        if not glob.has_magic(pattern):
+            return [pattern]
+        return sorted(itertools.islice(glob.iglob(pattern), MAX_PATHS))  # noqa: PTH207  # absolute
+
+    def runs(self) -> Iterator[str]:
+        """The ids of the runs that have files by this template; nothing if it does not name them."""
+        if "{run_id}" not in self.text:
+            return
+        pattern, expression, end = [], [], 0
+        named = False
+        for match in _TOKEN.finditer(self.text):
+            literal = self.text[end : match.start()]
+            pattern += [literal, "*"]
+            expression += [
+                _expression(literal),
+                "(?P<run_id>[^/]+?)" if match["name"] == "run_id" and not named else "[^/]*",
+            ]
+            named = named or match["name"] == "run_id"
+            end = match.end()
+        matcher = re.compile("".join((*expression, _expression(self.text[end:]))))
+        pattern.append(self.text[end:])
+        found = set()
+        for path in itertools.islice(glob.iglob("".join(pattern)), MAX_PATHS):  # noqa: PTH207  # absolute
+            if (named_by := matcher.fullmatch(path)) and named_by["run_id"] not in found:
+                found.add(named_by["run_id"])
+                try:
+                    yield check_run_id(named_by["run_id"])
+                except InvalidRunId:
+                    continue
+
+
+def _value(match: "re.Match[str]", values: Mapping[str, str]) -> str | None:
+    """What a token stands for; None if that is not known."""
+    if match["letter"] == "%":
+        return "%"
+    name = match["name"] or _LETTERS.get(match["letter"])
+    if name is None:
+        return glob.escape(match[0])
+    if name == "array_job_id" and name not in values:
+        name = "job_id"
+    if name == "array_task_id" and name not in values and "array_job_id" not in values:
+        return "*"
+    if name == "job_step" and "job_id" in values:
+        return glob.escape(values["job_id"]) + "*"
+    if name not in values:
+        return "*" if name in _ANYTHING else None
+    value = values[name]
+    return glob.escape(value.zfill(int(match["width"])) if match["width"] and value.isdigit() else value)
+
+
+def _is_part(value: str) -> bool:
+    return bool(value) and "/" not in value and "\0" not in value and value not in (".", "..")
+
+
+def _expression(text: str) -> str:
+    """A literal piece of a template, with its wildcards, as an expression."""
+    return "".join({"*": "[^/]*", "?": "[^/]"}.get(char, re.escape(char)) for char in text)
