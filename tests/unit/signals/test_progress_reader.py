@@ -86,6 +86,20 @@ def test_an_evaluations_bar_within_the_trainings_is_not_the_step() -> None:
     assert (reader.progress().step, reader.progress().high_water) == (101, 101)
 
 
+def test_an_evaluations_bar_at_the_end_of_a_piece_does_not_hide_the_trainings() -> None:
+    log = b"".join(bar(n, 500) for n in range(90, 101)) + b"".join(bar(n, 6) for n in range(1, 7)) + b"\n"
+    assert (fed(log).progress().step, fed(log).progress().total_steps) == (100, 500)
+
+
+def test_a_better_kind_of_step_that_is_no_longer_printed_gives_way() -> None:
+    reader = fed(b"global_step: 5 loss: 2.5\n", bar(400, 500) + b"\n")
+    assert reader.progress().step == 5
+    for _ in range(5):
+        reader.feed(CHATTER * (CHUNK // len(CHATTER)))
+    reader.feed(bar(450, 500) + b"\n")
+    assert reader.progress().step == 450
+
+
 def test_a_global_step_beats_a_bar_of_the_epoch_and_a_bare_step() -> None:
     reader = fed(b"{'global_step': 1200, 'loss': 2.5}\n" + bar(20, 100, "Epoch 12: ") + b"\nstep=3\n")
     assert reader.progress().step == 1200

@@ -152,7 +152,7 @@ class _Search:
             return False
         head = self._chunk[start : min(bar, start + 2048) if bar else min(end, start + 512)]
         total = _BAR_TOTAL.search(head) if bar else None
-        shape = (head.translate(None, _SIGNS)[:96], b"")
+        shape = (head.translate(None, _SIGNS)[:96], total[1] if total else b"")
         if shape in self._shapes:
             return False
         self._starts.add(start)
