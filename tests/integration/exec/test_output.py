@@ -75,6 +75,11 @@ def test_a_grandchild_that_keeps_the_pipe_open_does_not_keep_us(wrapped: Exec) -
     assert wrapped.snapshot().state == "succeeded"
 
 
+def test_not_even_one_that_prints_without_end(wrapped: Exec) -> None:
+    done = wrapped.run("sh", "-c", "yes & exit 3", options=("--grace-seconds", "0.1"), stdout=subprocess.DEVNULL)
+    assert done.returncode == 3
+
+
 def test_what_a_grandchild_prints_within_the_grace_is_kept(wrapped: Exec) -> None:
     done = wrapped.run("sh", "-c", "(sleep 0.3; echo late) & echo soon")
     assert done.stdout == b"soon\nlate\n" == wrapped.log
