@@ -49,6 +49,7 @@ format: .venv/ready ## Format the code
 
 docs: .venv/ready ## Make the generated pages again
 	$(BIN)/python -m trainwarden_exporter.catalog > docs/metrics.md
+	$(BIN)/python -m trainwarden.signals.listing > docs/signal-list.md
 	$(BIN)/python -m trainwarden.failures.document > docs/failures.md
 
 lock: .venv/ready ## Resolve the development dependencies again

@@ -8,7 +8,7 @@ or the launcher is mending by itself, is no failure.
 import re
 from collections.abc import Iterable, Sequence
 
-from trainwarden.signals.model import Match, Verdict
+from trainwarden.signals.model import Match, Signal, Verdict
 from trainwarden.taxonomy import FAILURES, Failure
 
 # So many records of later steps show that the loop went on; fewer can be other ranks' lines that were still buffered.
@@ -116,9 +116,8 @@ def _time(match: Match) -> str:
     return found[1].replace("T", " ").replace(",", ".") if found else "~"  # sorts behind all digits
 
 
-def error_type_of(match: Match) -> str | None:
-    """The error type that a match stands for."""
-    signal = match.signal
+def error_type_of(signal: Signal) -> str | None:
+    """The error type that a signal stands for."""
     if signal.error_type:
         return signal.error_type
     return FAILURES[signal.failure].error_type if signal.failure else None
@@ -127,8 +126,8 @@ def error_type_of(match: Match) -> str | None:
 def _verdict(cause: Match, matches: list[Match]) -> Verdict:
     signal = cause.signal
     known: Failure | None = FAILURES[signal.failure] if signal.failure else None
-    kind = error_type_of(cause) or "exception"
-    same = [match for match in matches if match is not cause and error_type_of(match) == kind]
+    kind = error_type_of(cause.signal) or "exception"
+    same = [match for match in matches if match is not cause and error_type_of(match.signal) == kind]
     fields = dict(cause.fields)
     for match in same:
         for name, value in match.fields.items():

@@ -12,7 +12,7 @@ from trainwarden.taxonomy import ACTIONS, FAILURES, FAULTS
 
 Warn = Callable[[str], None]
 
-_KEYS = frozenset((
+KEYS = frozenset((
     "name", "pattern", "pattern_type", "state", "actions", "metadata", "extract_groups", "role", "failure",
     "framework", "literals", "examples", "not", "enabled", "ignore_warnings",
 ))  # fmt: skip
@@ -52,7 +52,7 @@ def _signal(entry: Entry, shipped: bool, warn: Warn) -> Signal:
         raise _Wrong(f"a signal needs a name; this one has {name!r:.60}")
     if not isinstance(pattern, str) or not pattern:
         raise _Wrong(f"signal {name}: pattern: expected a text, not {pattern!r:.60}")
-    for key in value.keys() - _KEYS:
+    for key in value.keys() - KEYS:
         warn(f"{entry.place}: signal {name}: {key}: is not known and has no effect")
     metadata = _mapping(value, "metadata", name)
     state = _state(value.get("state"), name, entry.place, warn)

@@ -31,7 +31,9 @@ def answers(name: str) -> list[tuple[dict[str, Any], str]]:
 
 @needs_corpus
 def test_the_cause_is_right_for_95_in_100_failures_and_healthy_logs_raise_no_alarm() -> None:
-    wrong, alarms, failures = [], [], 0
+    wrong: list[tuple[str, str, str]] = []
+    alarms: list[tuple[str, str, str]] = []
+    failures = 0
     for item, answer in answers("logs_dev.jsonl"):
         right = answer in (item["error_type"], *item["also"])
         failures += item["error_type"] != "none"

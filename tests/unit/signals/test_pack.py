@@ -1,4 +1,4 @@
-"""Signal files of users load unchanged; what has no effect is named with file and line, what is wrong costs only itself."""
+"""Signal files of users load unchanged; what has no effect is named with its place, what is wrong costs only itself."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_pack_extends_others_and_the_later_signal_of_a_name_counts(tmp_path: P
 
 @pytest.mark.parametrize("text", ["a: [", "- a list", "a: b: c", "\x00"])
 def test_what_is_no_such_file_at_all_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
-    with pytest.raises(PackError, match="mine.yaml"):
+    with pytest.raises(PackError, match=r"mine\.yaml"):
         load_pack(write(tmp_path, text))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from typing import Any
@@ -25,7 +26,8 @@ SIGNALS = (
 )
 STREAM = (
     b"step 1\rstep 2\rfatal: out of memory, 77 bytes\nnothing\r\n\r\nSEGMENTATION FAULT (core)\n"
-    b"rank3 says rank3 died\nrank3 says rank4 died\nstatus 503\nx a.b[c] y\n\xff\xfe out of \x00memory out of memory \xe2\x82\n"
+    b"rank3 says rank3 died\nrank3 says rank4 died\nstatus 503\nx a.b[c] y\n\xff\xfe out of \x00memory"
+    b" out of memory \xe2\x82\n"
     b"out of\nmemory\nlast: out of memory"
 )
 
@@ -59,7 +61,7 @@ def test_a_field_is_what_its_group_caught_and_absent_where_that_took_no_part() -
 def test_any_cut_into_chunks_gives_the_same_matches(cuts: list[int]) -> None:
     scanner = Scanner(SIGNALS)
     edges = [0, *sorted(cuts), len(STREAM)]
-    matches = [match for start, end in zip(edges, edges[1:], strict=False) for match in scanner.feed(STREAM[start:end])]
+    matches = [match for start, end in itertools.pairwise(edges) for match in scanner.feed(STREAM[start:end])]
     assert seen(matches + scanner.finish()) == seen(whole(STREAM))
 
 

@@ -1,4 +1,4 @@
-"""Every shipped signal finds its examples and nothing in healthy logs; every kind of failure is told from what tools print."""
+"""Every shipped signal finds its examples and nothing in healthy logs; every kind of failure is told."""
 
 from __future__ import annotations
 
