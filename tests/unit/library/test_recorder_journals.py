@@ -17,17 +17,6 @@ Starter = Callable[..., trainwarden.Run]
 
 
 @pytest.fixture
-def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Starter:
-    """Starts an attempt of the run "r" under the key of a given generation."""
-
-    def start(generation: int = 0, **options: Any) -> trainwarden.Run:
-        monkeypatch.setenv("TRAINWARDEN_ATTEMPT_KEY", f"local:5:{generation}")
-        return trainwarden.run("r", dir=tmp_path, **options)
-
-    return start
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "r"
 

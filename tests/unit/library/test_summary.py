@@ -14,17 +14,6 @@ Starter = Callable[..., trainwarden.Run]
 
 
 @pytest.fixture
-def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Starter:
-    """Starts an attempt of the run "r" under the key of a given generation."""
-
-    def start(generation: int = 0, **options: Any) -> trainwarden.Run:
-        monkeypatch.setenv("TRAINWARDEN_ATTEMPT_KEY", f"local:5:{generation}")
-        return trainwarden.run("r", dir=tmp_path, **options)
-
-    return start
-
-
-@pytest.fixture
 def summary(tmp_path: Path) -> Callable[[], dict[str, Any]]:
     def read() -> dict[str, Any]:
         document: dict[str, Any] = json.loads((tmp_path / "r" / "summary.json").read_text())
