@@ -41,7 +41,7 @@ def test_a_loss_that_is_no_number_replaces_the_number(loss: str) -> None:
         "Loading checkpoint shards:  75%|███████▌  | 3/4 [00:10<00:03,  3.31s/it]",
         "Map:  40%|████      | 4000/10000 [00:01<00:02, 2890.11 examples/s]",
         "Map (num_proc=8):  40%|████      | 4000/10000 [00:01<00:02, 2890.11 examples/s]",
-        " 40%|████      | 4000/10000 [00:01<00:02, 2890.11 rows/s]",
+        "Iter rows:  40%|████      | 4000/10000 [00:01<00:02, 2890.11 rows/s]",
         "Generating train split: 1200 examples [00:00, 9000.11 examples/s]",
         "model-00001-of-00004.safetensors:  12%|█▏        | 598M/4.98G [00:05<00:41, 105MB/s]",
         "Downloading shards:  50%|█████     | 2/4 [00:20<00:20, 10.1s/it]",
