@@ -6,6 +6,8 @@ import os
 
 from trainwarden.shell.arguments import Misuse, parse, whole
 from trainwarden.shell.command import run
+from trainwarden.shell.completion import complete
+from trainwarden.shell.publication import publish
 from trainwarden.shell.speaker import OPTIONS, speaker
 
 USAGE = """\
@@ -24,7 +26,10 @@ def main(arguments: list[str]) -> int:
         if others:
             raise Misuse(f"{others[0]!r}: only options were expected")
         who = speaker(options, os.environ)
-        from trainwarden.shell.ending import SUCCEEDED, record_end  # noqa: PLC0415  # after what may be misuse
+        written = complete(who, options.get("step"))
+        if written is not None:
+            return publish(who, written)
+        from trainwarden.shell.ending import SUCCEEDED, record_end  # noqa: PLC0415  # takes long to load
 
         return record_end(who, SUCCEEDED, step=options.get("step"))
 

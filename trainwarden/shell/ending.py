@@ -20,6 +20,7 @@ from trainwarden.record.sentinels import (
     shorten,
 )
 from trainwarden.shell.arguments import Misuse
+from trainwarden.shell.completion import early
 from trainwarden.shell.publication import publish
 from trainwarden.shell.record import NotRecorded, Superseded, metadata_of_attempt, read, say, write
 from trainwarden.shell.speaker import Speaker
@@ -93,11 +94,12 @@ def _end_first(speaker: Speaker, ending: Ending, step: int | None) -> list[str]:
         reached = progress.get("step") if progress.get("attempt_key") == key else None
         record_completion(folder, key=key, step=step if step is not None else reached)
         names.append(COMPLETE)
-        ending = _with_reason(ending, step if step is not None else reached, progress.get("total_steps"))
+        said = early(step if step is not None else reached, progress.get("total_steps"))
+        ending = Ending(ending.status, said.get("reason"))
     _close_metadata(speaker, metadata, ending)
     _close_rank(speaker, ending.status)
-    said = isinstance(error, Sentinel)
-    return publish(speaker, names) + (["this attempt has failed before; its first failure counts"] if said else [])
+    words = ["this attempt has failed before; its first failure counts"] if isinstance(error, Sentinel) else []
+    return publish(speaker, names) + words
 
 
 def _end_rank(speaker: Speaker, ending: Ending) -> list[str]:
@@ -124,12 +126,6 @@ def _close_rank(speaker: Speaker, status: str) -> None:
     if known.get("attempt_key") != str(speaker.key):
         known = {"rank": speaker.rank, "host": speaker.host, "attempt_key": str(speaker.key)}
     write(speaker.folder, name, {**known, "status": status, "time": to_iso(time.time())})
-
-
-def _with_reason(ending: Ending, step: object, total: object) -> Ending:
-    if isinstance(total, int) and isinstance(step, int) and step < total:
-        return Ending(ending.status, f"ended at step {step} of {total}")
-    return ending
 
 
 def _named(options: Mapping[str, Any]) -> Failure | None:

@@ -62,7 +62,7 @@ def metadata_of_attempt(speaker: Speaker) -> dict[str, Any]:
         OSError: the folder cannot be written.
     """
     metadata = read(speaker.folder, METADATA)
-    owner = _library_owner(speaker.folder)
+    owner = library_owner(speaker.folder)
     if owner is not None:
         raise NotRecorded(f"{speaker.folder}: process {owner}, which uses the library, writes this record")
     if metadata.get("attempt_key") == str(speaker.key):
@@ -152,7 +152,7 @@ def _write_rank(speaker: Speaker, phase: str | None, report: Mapping[str, Any]) 
     return [name]
 
 
-def _library_owner(folder: str) -> int | None:
+def library_owner(folder: str) -> int | None:
     """The live process that holds the lock of the library; 0 for one on another host."""
     try:
         descriptor = os.open(os.path.join(folder, OWNER), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
