@@ -9,8 +9,8 @@ from trainwarden.signals.pack import load_pack, shipped_packs
 
 _HEAD = """# Signals
 
-Made by `make docs` from the packs in `trainwarden/signals/packs`. [Log signals](signals.md) says how to write and to test one.
-`role` says what a signal may win against, `failure` is its entry in the taxonomy; `–` is an event, no failure.
+Made by `make docs` from the packs in `trainwarden/signals/packs`. [Log signals](signals.md) says how to write one
+and to test it. `role` says what a signal may win against, `failure` is its entry in the taxonomy; `-`: it has none.
 """
 _COLUMNS = "| signal | error type | failure | role | printed by | for example |\n|---|---|---|---|---|---|\n"
 _EXAMPLE = 90
@@ -35,9 +35,9 @@ def _pack(name: str) -> str:
 def _row(signal: Signal) -> str:
     example = signal.examples[0].strip().replace("|", "\\|").replace("`", "'").replace("\n", " ")
     example = example[: _EXAMPLE - 1].rstrip("\\ ") + "…" if len(example) > _EXAMPLE else example
-    kind = error_type_of(signal) or "–"
+    kind = error_type_of(signal) or "-"
     printer = signal.framework or ""
-    return f"| `{signal.name}` | {kind} | {signal.failure or '–'} | {signal.role} | {printer} | `{example}` |\n"
+    return f"| `{signal.name}` | {kind} | {signal.failure or '-'} | {signal.role} | {printer} | `{example}` |\n"
 
 
 if __name__ == "__main__":

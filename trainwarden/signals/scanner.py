@@ -155,7 +155,7 @@ class _Stage:
     def search(self, text: bytes, scanner: Scanner, found: _Found) -> None:
         start, end = 0, -1
         tested: set[int] = set()
-        for literal, at, until in self._literals.find(text.lower() if self._caseless else text):
+        for literal, at, _ in self._literals.find(text.lower() if self._caseless else text):
             if not start <= at < end:
                 bounds = _record(text, at)
                 if bounds is None:
@@ -163,8 +163,6 @@ class _Stage:
                 if bounds[0] != start or end < 0:
                     tested.clear()
                 start, end = bounds
-            if until > end:
-                continue
             for index in self._signals[literal]:
                 if index not in tested:
                     tested.add(index)

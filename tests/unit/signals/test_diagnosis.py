@@ -123,6 +123,7 @@ def test_an_exception_in_a_finalizer_ends_no_run_but_hides_nothing_else() -> Non
     noise = ("Exception ignored in: <function x.__del__ at 0x7f>", TRACEBACK, "OSError: [Errno 9] Bad file descriptor")
     assert diagnose(matches_in(*noise)) is None
     assert verdict_of(*noise, TRACEBACK, "ValueError: bad").fields["exception"] == "ValueError"
+    assert verdict_of(*noise[:2], "KeyboardInterrupt").error_type == "cancelled"
     assert verdict_of(TRACEBACK, "KeyError: 'x'", *noise).fields["exception"] == "KeyError"
 
 
