@@ -48,6 +48,8 @@ def choose(given: Mapping[str, Any] | None, environ: Mapping[str, str] = os.envi
     Raises:
         InvalidThreshold: a value is no positive number, or a key is unknown.
     """
+    if given is not None and not isinstance(given, Mapping):
+        raise InvalidThreshold(f"thresholds={given!r} is no dictionary")
     stale, stall = DEFAULT_STALE_SECONDS, dict(DEFAULT_STALL_SECONDS)
     if environ.get("STALE_MINUTES"):
         stale = 60 * _positive("STALE_MINUTES", environ["STALE_MINUTES"])

@@ -55,17 +55,23 @@ def run(
     """
     global _current  # noqa: PLW0603  # the module's functions speak for the run in progress
     if _current is not None:
+        _current.end_if_given_up()
+    if _current is not None:
         raise RunRefused(f"a run is in progress in this process already: {_current.run_id}")
     if total_steps is not None and whole(total_steps) is None:
         raise RunRefused(f"total_steps={total_steps!r} is not a whole number, 0 or more")
     try:
         key = identity.current_attempt_key()
+        if dir is not None and not isinstance(dir, (str, os.PathLike)):
+            raise RunRefused(f"dir={dir!r} is no path of a folder")
         name = run_id or os.environ.get("TRAINWARDEN_RUN_ID") or f"{key.scheduler}-{key.job_id}".replace("+", "-")
-        folder = run_folder(name, runs_dir() if dir is None else Path(dir).absolute())
+        folder = run_folder(name, Path(runs_dir() if dir is None else dir).absolute())
         limits = choose_thresholds(thresholds)
         place = choose_place(s3)
     except (InvalidRunId, InvalidAttemptKey, InvalidThreshold, InvalidLocation) as error:
         raise RunRefused(str(error)) from error
+    except OSError as error:
+        raise RunRefused(f"the run folder cannot be told, the working folder is gone: {error}") from error
     made = _make(
         Subject(
             run_id=name,
@@ -155,7 +161,8 @@ def _make(subject: Subject, in_s3: Location | None) -> Run:
             opening.abandon()
         if ownership:
             ownership.release()
-        if not isinstance(error, (OSError, RuntimeError)):
+        # The last one is of a name that no file can have.
+        if not isinstance(error, (OSError, RuntimeError, ValueError)):
             raise
         said = error.strerror if isinstance(error, OSError) else None
         raise RunRefused(f"run folder {subject.folder} cannot be written: {said or error}") from error

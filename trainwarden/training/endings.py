@@ -4,6 +4,7 @@ import atexit
 import logging
 import math
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from trainwarden.training.termination import Received, TerminationSignals
 # process take its time to end.
 ANNOUNCEMENT_SECONDS = 120.0
 _GRACE_SECONDS = 1800.0
+_UNSEEN_EXIT = "left by a SystemExit whose status is not known"
 
 logger = logging.getLogger("trainwarden")
 
@@ -56,8 +58,11 @@ def of_exception(exc: BaseException) -> Ending:
         return Ending("cancelled", "SIGTERM", signalled=True, unknown=True)
     if isinstance(exc, SystemExit):
         return of_exit(exc.code)
+    if is_given_up(exc):
+        what = "generator was closed" if isinstance(exc, GeneratorExit) else "task was cancelled"
+        return Ending("cancelled", f"its {what} before it came to its end", unknown=True)
     if isinstance(exc, UnknownExit):
-        return Ending("cancelled", "left by a SystemExit whose status is not known", unknown=True)
+        return Ending("cancelled", _UNSEEN_EXIT, unknown=True)
     name = type(exc).__name__
     try:
         text = str(exc)
@@ -102,7 +107,7 @@ def judge(ending: Ending, received: Received | None, step: int | None, total: in
         or (ending.status == "failed" and received.explains_failing(now))
     ):
         return of_signal(received)
-    if ending.unknown:
+    if ending.reason == _UNSEEN_EXIT:
         logger.warning("%s; end the run with a `with` block to have it recorded", ending.reason)
     if ending.status == "succeeded" and total is not None and not is_done:
         at = "before the first step" if step is None else f"at step {step}"
@@ -149,11 +154,19 @@ def _traceback(exc: BaseException) -> str | None:
         return None
 
 
+def is_given_up(exc: BaseException) -> bool:
+    """Whether a loop was left from outside, by whoever awaits it or reads from it: how that one ends says why."""
+    # Known by name: asyncio and trio need not be there.
+    return isinstance(exc, GeneratorExit) or (
+        not isinstance(exc, Exception) and type(exc).__name__ in {"CancelledError", "Cancelled"}
+    )
+
+
 class EndHooks:
     """Listens for every end that Python can see, and leaves all else as it was.
 
     Args:
-        on_end: called with the ending, in the main thread, and maybe more than once.
+        on_end: called with the ending, in the thread that it was in, and maybe more than once.
         moves: a number that changes when the training loop moves.
     """
 
@@ -161,27 +174,32 @@ class EndHooks:
         self._on_end = on_end
         self._exit_status = ExitStatus(moves)
         self._previous_hook = sys.excepthook
-        self._signals = TerminationSignals(self._on_signal)
+        self._previous_thread_hook = threading.excepthook
+        self._thread = threading.current_thread()
+        self.signals = TerminationSignals(self._on_signal)
 
     def install(self) -> None:
         """Begin to listen."""
         atexit.register(self._at_exit)
         sys.excepthook = self._on_exception
+        threading.excepthook = self._on_thread_exception
         self._exit_status.install()
-        self._signals.install()
+        self.signals.install()
 
     def remove(self) -> None:
         """Stop listening; what others put over our hooks since stays."""
         atexit.unregister(self._at_exit)
         if sys.excepthook == self._on_exception:
             sys.excepthook = self._previous_hook
+        if threading.excepthook == self._on_thread_exception:
+            threading.excepthook = self._previous_thread_hook
         self._exit_status.remove()
-        self._signals.remove()
+        self.signals.remove()
 
     @property
     def received(self) -> Received | None:
         """The last signal that asked the process to end, or warned it."""
-        return self._signals.received
+        return self.signals.received
 
     def _at_exit(self) -> None:
         left_by = self._exit_status.left_by()
@@ -190,6 +208,13 @@ class EndHooks:
     def _on_exception(self, kind: type[BaseException], exc: BaseException, trace: TracebackType | None) -> None:
         self._on_end(of_exception(exc))
         self._previous_hook(kind, exc, trace)
+
+    def _on_thread_exception(self, args: "threading.ExceptHookArgs") -> None:
+        # A training in a thread of its own; the process ends with status 0 all the same.
+        exc = args.exc_value
+        if args.thread is self._thread and exc is not None and not isinstance(exc, SystemExit):
+            self._on_end(of_exception(exc))
+        self._previous_thread_hook(args)
 
     def _on_signal(self) -> None:
         if self.received:

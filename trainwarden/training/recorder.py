@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -34,9 +35,13 @@ class Recorder:
         subject: whose record it is.
         loop: what the training loop said.
         copy: gets every file that is written.
+        look: called by the thread twice a second.
     """
 
-    def __init__(self, subject: Subject, loop: Loop, copy: Copy | None = None) -> None:
+    def __init__(
+        self, subject: Subject, loop: Loop, copy: Copy | None = None, look: Callable[[], None] = lambda: None
+    ) -> None:
+        self._look = look
         self._requests: SimpleQueue[Ending | Checkpoint | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="trainwarden", daemon=True)
         self._measurer = Measurer(late=self._requests.put)
@@ -131,6 +136,7 @@ class Recorder:
                 return
             if self._samples_gpu:
                 self.gpu_memory.arm()
+            writer.guarded(self._look)
             writer.guarded(writer.write_what_is_due)
             time.sleep(_PAUSE_SECONDS)
 

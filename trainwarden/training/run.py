@@ -67,11 +67,12 @@ class Run:
         self._ownership = ownership
         self._on_end = on_end
         self._loop = Loop(subject.beginning.carried if subject.beginning else Carried())
-        self._recorder = Recorder(subject, self._loop, copy)
-        self._trace = CrashTrace(subject.folder, subject.rank, str(subject.key))
         self._hooks = EndHooks(self._end, lambda: self._loop.reports)
-        self._active = True
-        self._abandoned = False
+        self._signals = self._hooks.signals
+        self._recorder = Recorder(subject, self._loop, copy, look=self._signals.look)
+        self._trace = CrashTrace(subject.folder, subject.rank, str(subject.key))
+        self._active, self._abandoned = True, False
+        self._given_up: Ending | None = None
 
     @property
     def run_id(self) -> str:
@@ -136,6 +137,8 @@ class Run:
                 samples=samples,
                 metrics=metrics,
             )
+            if self._signals.covered:
+                self._signals.cover()
             if self._recorder.gpu_memory.due:
                 self._recorder.gpu_memory.sample()
         except Exception:  # nothing ever raises into the loop
@@ -246,7 +249,17 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end(endings.SUCCEEDED if exc is None else endings.of_exception(exc))
+        if exc is not None and endings.is_given_up(exc):
+            # Nothing is due any more, and how the process goes on or ends says what this was.
+            self._given_up = endings.of_exception(exc)
+            self.phase("idle")
+        else:
+            self._end(endings.SUCCEEDED if exc is None else endings.of_exception(exc))
+
+    def end_if_given_up(self) -> None:
+        """Have the last word about a loop that was left from outside, in a process that goes on."""
+        if self._given_up:
+            self._end(self._given_up)
 
     def open(self) -> None:
         """Write the first word; `run()` has done it.
@@ -255,14 +268,21 @@ class Run:
             OSError, RuntimeError: the folder cannot be written, or there can be no more threads.
         """
         self._recorder.open()
-        self._trace.open()
-        self._hooks.install()
+        try:
+            self._trace.open()
+            self._hooks.install()
+        except BaseException as error:
+            # An interrupt; there is a thread by now that would say for ever that the run lives.
+            self._end(endings.of_exception(error))
+            raise
 
     def _end(self, ending: Ending) -> None:
         """Have the last word written. The first ending counts; whoever comes later only waits for it."""
         if self._abandoned:
             return
         self._active = False
+        if self._given_up and ending == endings.SUCCEEDED:
+            ending = self._given_up
         ending = judge(ending, self._hooks.received, self._loop.step, self._subject.total_steps, time.time())
         if self._recorder.finish(ending, _LAST_WORD_SECONDS):
             self._trace.close()

@@ -73,6 +73,8 @@ class TerminationSignals:
     """Listens for SIGTERM and SIGUSR1, and leaves what they do as it was.
 
     A handler that was there before is called and decides. Where there was none the process still dies of the signal.
+    One that is put over ours later gets ours over it in turn, by `look` in any thread and then `cover` in the main one:
+    else a program that saves and leaves with status 0 when it is told to end would look like one that was done.
 
     Args:
         on_end: called before the process dies of a signal, in the main thread.
@@ -80,8 +82,10 @@ class TerminationSignals:
 
     def __init__(self, on_end: Callable[[], None]) -> None:
         self._on_end = on_end
-        self._previous: dict[int, Any] = {}
+        self._numbers: set[int] = set()
         self.received: Received | None = None
+        # A plain attribute: `step()` looks at it every time.
+        self.covered = False
 
     def install(self) -> None:
         """Begin to listen, if this is the main thread."""
@@ -90,26 +94,46 @@ class TerminationSignals:
         for number in (signal.SIGTERM, signal.SIGUSR1):
             previous = signal.getsignal(number)
             if _is_ours_to_handle(number, previous):
-                self._previous[number] = previous
-                signal.signal(number, self._on_signal)
+                self._numbers.add(number)
+                signal.signal(number, _Handler(self._on_signal, previous))
+
+    def look(self) -> None:
+        """See whether a program has put handlers of its own over ours."""
+        self.covered = any(self._is_covered(number) for number in tuple(self._numbers))
+
+    def cover(self) -> None:
+        """Put ours over them, if this is the main thread."""
+        self.covered = False
+        if threading.current_thread() is threading.main_thread():
+            for number in filter(self._is_covered, tuple(self._numbers)):
+                signal.signal(number, _Handler(self._on_signal, signal.getsignal(number)))
 
     def remove(self) -> None:
         """Stop listening; what others put over our handlers since stays."""
-        for number in list(self._previous):
+        for number in tuple(self._numbers):
+            current: Any = signal.getsignal(number)
             # Only the main thread may.
             with contextlib.suppress(ValueError):
-                if signal.getsignal(number) == self._on_signal:
-                    signal.signal(number, self._previous[number])
-                    del self._previous[number]
+                if self._is_ours(current):
+                    signal.signal(number, current.previous)
+        self.covered = False
+        self._numbers.clear()
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        previous = self._previous.get(number)
+    def _is_ours(self, handler: Any) -> bool:
+        return isinstance(handler, _Handler) and handler.on_signal == self._on_signal
+
+    def _is_covered(self, number: int) -> bool:
+        current = signal.getsignal(number)
+        return callable(current) and not self._is_ours(current) and _is_ours_to_handle(number, current)
+
+    def _on_signal(self, handler: "_Handler", number: int, frame: FrameType | None) -> None:
+        previous = handler.previous
         self._remember(number, is_warning=callable(previous) and number == signal.SIGUSR1)
         if callable(previous):
             # It may save a checkpoint and leave in its own time; the end comes later, and remembers the signal.
             previous(number, frame)
             return
-        if signal.getsignal(number) != self._on_signal:
+        if signal.getsignal(number) is not handler:
             # A handler that was put over ours calls it; how the process ends is for that one to say.
             return
         self._on_end()
@@ -123,6 +147,17 @@ class TerminationSignals:
             # The end that was announced has come.
             reason = before.reason
         self.received = Received(number, now, reason, is_warning)
+
+
+class _Handler:
+    """Ours for one signal, and what was there before it: one each, for whoever finds one may bring it back later."""
+
+    def __init__(self, on_signal: "Callable[[_Handler, int, FrameType | None], None]", previous: Any) -> None:
+        self.on_signal = on_signal
+        self.previous = previous
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.on_signal(self, number, frame)
 
 
 def _is_ours_to_handle(number: int, previous: Any) -> bool:

@@ -71,3 +71,36 @@ def test_a_folder_without_permission_is_refused_by_name(script: Script) -> None:
 def test_two_runs_at_once_in_one_process_are_refused(attempt: Starter, tmp_path: Path) -> None:
     with attempt(), pytest.raises(trainwarden.RunRefused, match="in this process"):
         trainwarden.run("other", dir=tmp_path)
+
+
+@pytest.mark.parametrize("given", [{"dir": 5}, {"dir": b"runs"}, {"dir": "a\0b"}, {"thresholds": [1]}])
+def test_an_argument_that_makes_no_sense_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(trainwarden.RunRefused):
+        trainwarden.run("r", **given)
+
+
+def test_a_relative_folder_of_a_working_folder_that_is_gone_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(trainwarden.RunRefused, match="working folder is gone"):
+        trainwarden.run("r", dir="runs")
+
+
+def test_an_interrupt_while_a_run_begins_leaves_nothing_behind(script: Script) -> None:
+    done = script.run("""
+        import threading, trainwarden
+        from trainwarden.training.endings import EndHooks
+        def interrupted(self):
+            raise KeyboardInterrupt
+        EndHooks.install = interrupted
+        try:
+            trainwarden.run("r")
+        except KeyboardInterrupt:
+            print(*(thread.name for thread in threading.enumerate()))
+    """)
+    assert done.stdout == "MainThread\n"
+    metadata = read_metadata(script.folder)
+    assert (metadata.status, metadata.reason) == ("cancelled", "SIGINT")

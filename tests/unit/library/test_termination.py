@@ -102,6 +102,32 @@ def test_a_handler_that_was_put_over_ours_decides_how_the_process_ends(script: S
     assert (record.state, record.metadata.reason, record.progress.step) == ("cancelled", "SIGTERM", 2)
 
 
+LATER = """
+    import os, signal, sys, time, trainwarden
+    told = []
+    with trainwarden.run("r") as run:
+        before = signal.signal(signal.SIGTERM, lambda *_: told.append("saved"))
+        while not run._signals.covered:
+            time.sleep(0.01)
+        run.step(1)
+        {then}
+"""
+
+
+@pytest.mark.parametrize("then", ["sys.exit(0)", "pass"])
+def test_a_handler_that_came_later_and_does_not_call_ours_makes_no_success(script: Script, then: str) -> None:
+    done = script.run(LATER.format(then=f"os.kill(os.getpid(), signal.SIGTERM); assert told; {then}"))
+    assert done.returncode == 0, done.stderr
+    record = read_snapshot(script.folder)
+    assert (record.state, record.metadata.reason, record.completion) == ("cancelled", "SIGTERM", None)
+
+
+def test_whoever_brings_back_the_handler_that_he_found_finds_it_working(script: Script) -> None:
+    done = script.run(LATER.format(then=f"signal.signal(signal.SIGTERM, before); {TERM}"))
+    assert done.returncode == -signal.SIGTERM
+    assert read_snapshot(script.folder).metadata.reason == "SIGTERM"
+
+
 def test_a_signal_during_the_last_word_does_not_lose_it(script: Script) -> None:
     done = script.run("""
         import os, signal, threading, time, trainwarden
