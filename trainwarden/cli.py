@@ -28,6 +28,7 @@ _OWN = {
     "keep": ("trainwarden.shell.keeper", "for trainwarden.sh: begin an attempt, and keep it alive while a script runs"),
     "shell-init": ("trainwarden.shell.library", "where trainwarden.sh is, for shell scripts to source"),
     "checkpoints": ("trainwarden.checkpoint.command", "find checkpoints and say whether they are complete"),
+    "scan": ("trainwarden.scan.command", "name the cause of a failure from the logs that it left behind"),
     "runs": ("trainwarden.listing", "list the runs whose records are in a folder"),
 }
 _BRIEF = ("heartbeat", "phase", "fail", "complete")
@@ -49,8 +50,9 @@ def main(argv: list[str] | None = None) -> int:
         command = _own(name) if name in _OWN else _added(name)
     except ImportError as error:
         missing = error.name or str(error)
+        extra = "exporter" if name == "scan" else "stack"
         print(
-            f"trainwarden {name}: {missing} is not installed; pip install 'trainwarden[stack]' brings it",
+            f"trainwarden {name}: {missing} is not installed; pip install 'trainwarden[{extra}]' brings it",
             file=sys.stderr,
         )
         return 2

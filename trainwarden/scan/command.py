@@ -1,0 +1,104 @@
+"""`trainwarden scan`: name the cause of a failure from the logs that it left behind.
+
+Exit status: 0 nothing is wrong, 1 a failure was found, 2 misuse or a log that can't be read to its end.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+from trainwarden.scan.document import document
+from trainwarden.scan.meter import Meter
+from trainwarden.scan.reading import Log, read_log
+from trainwarden.scan.report import printable, report
+from trainwarden.scan.source import Unreadable, open_source
+from trainwarden.scan.verdicts import Finding, of_one, of_ranks
+from trainwarden.signals.model import Signal
+from trainwarden.signals.pack import DEFAULT_PACK, PackError, load_pack, shipped_packs
+from trainwarden.signals.scanner import Scanner
+
+_BROKEN_PIPE = 141
+
+
+def main(argv: list[str]) -> int:
+    """Scan the files and print what each says."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    files: list[str] = arguments.files
+    if files.count("-") > 1:
+        parser.error("standard input can be read once only: - stands there twice")
+    try:
+        signals = _signals(arguments.signals or [DEFAULT_PACK])
+    except PackError as error:
+        parser.error(str(error))
+    try:
+        return _scan(files, signals, arguments)
+    except BrokenPipeError:
+        # Whoever read this has gone. The interpreter would say so once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="trainwarden scan",
+        description="Name the cause of a failure from logs.",
+        epilog="exit status: 0 nothing is wrong; 1 a failure was found; 2 misuse, or a log that can't be read.",
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a log, compressed or not; - is standard input")
+    parser.add_argument(
+        "--signals", action="append", metavar="PACK",
+        help=f"a file of signals, or one of {', '.join(shipped_packs())}; several add up (default: {DEFAULT_PACK})",
+    )  # fmt: skip
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="json: one object a line, per FILE")
+    parser.add_argument("--explain", action="store_true", help="say why it counts, and why the rest does not")
+    parser.add_argument("--together", action="store_true", help="the logs are of one attempt's ranks: one verdict")
+    return parser
+
+
+def _signals(packs: Sequence[str]) -> tuple[Signal, ...]:
+    """Of two signals of a name that of the later pack counts."""
+    signals: dict[str, Signal] = {}
+    for pack in packs:
+        signals.update((signal.name, signal) for signal in load_pack(pack).signals)
+    return tuple(signals.values())
+
+
+def _scan(files: Sequence[str], signals: Sequence[Signal], arguments: argparse.Namespace) -> int:
+    status = 0
+    is_text = arguments.format == "text"
+    for finding in _findings(files, signals, with_context=is_text, together=arguments.together):
+        for log in finding.logs:
+            if log.trouble is not None:
+                status = 2
+                print(f"trainwarden scan: {printable(log.name)}: {printable(log.trouble)}", file=sys.stderr)
+        status = max(status, 1 if finding.verdict else 0)
+        text = report(finding, explain=arguments.explain) if is_text else json.dumps(document(finding)) + "\n"
+        # A log's own letters can be such that this terminal has none for them.
+        sys.stdout.write(text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding))
+        sys.stdout.flush()
+    return status
+
+
+def _findings(
+    files: Sequence[str], signals: Sequence[Signal], *, with_context: bool, together: bool
+) -> Iterator[Finding]:
+    logs = (_log(file, signals, with_context) for file in files)
+    if together:
+        yield of_ranks(tuple(logs))
+    else:
+        yield from map(of_one, logs)
+
+
+def _log(file: str, signals: Sequence[Signal], with_context: bool) -> Log:
+    try:
+        with open_source(file) as source:
+            meter = Meter(source.size)
+            try:
+                return read_log(file, source, Scanner(signals), with_context=with_context, tell=meter.tell)
+            finally:
+                meter.clear()
+    except Unreadable as error:
+        return Log(file, trouble=str(error))

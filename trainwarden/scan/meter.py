@@ -1,0 +1,39 @@
+"""How far the reading of a large file is, on a terminal."""
+
+import sys
+import time
+
+# Smaller files are read before anybody wonders.
+_LARGE_BYTES = 64 * 1024 * 1024
+_EVERY_SECONDS = 0.2
+_CELLS = 24
+
+
+class Meter:
+    """One line of standard error that is written again and again; nothing where that is no terminal."""
+
+    def __init__(self, size: int | None) -> None:
+        self._size = size or 0
+        self._on = self._size >= _LARGE_BYTES and sys.stderr.isatty()
+        self._began = self._shown = time.monotonic()
+        self._is_shown = False
+
+    def tell(self, position: int) -> None:
+        """So many bytes of the file were read."""
+        now = time.monotonic()
+        if not self._on or now - self._shown < _EVERY_SECONDS:
+            return
+        self._shown, self._is_shown = now, True
+        share = min(1.0, position / self._size)
+        speed = position / (now - self._began)
+        left = (self._size - position) / speed if speed else 0
+        bar = "#" * int(share * _CELLS)
+        sys.stderr.write(f"\r{share:4.0%} [{bar:<{_CELLS}}] {speed / 1e6:.0f} MB/s, {max(0.0, left):.0f} s left \x1b[K")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Leave the line as if nothing had been written."""
+        if self._is_shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._is_shown = False

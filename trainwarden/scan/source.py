@@ -1,0 +1,143 @@
+"""The bytes of a log, wherever they are: a file, compressed or not, or standard input."""
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import IO, Any
+
+STDIN = "-"
+_MAGIC_BYTES = 6
+_ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+class Unreadable(Exception):
+    """A log can't be read, or not to its end; the message says why."""
+
+
+class Source:
+    """A log that is open for reading.
+
+    Attributes:
+        size: of the file in bytes, as it is on the disk; None where nobody knows.
+    """
+
+    def __init__(self, raw: IO[bytes], content: Any, size: int | None, is_growing: bool) -> None:
+        self._raw = raw
+        self._content = content
+        self.size = size
+        # What a log gains while it is read is for the next scan; else a fast writer is never caught up with.
+        self._left = size if is_growing and size else None
+        self._trouble: Unreadable | None = None
+
+    def read(self, most: int) -> bytes:
+        """The next bytes, up to `most`; empty at the end.
+
+        Raises:
+            Unreadable: the disk says no, or the compressed content is damaged.
+        """
+        if self._left is not None:
+            most = min(most, self._left)
+        parts: list[bytes] = []
+        size = 0
+        while size < most and self._trouble is None:
+            try:
+                # At most one read below: what a damaged file holds before the damage is not lost.
+                part = self._read1(most - size)
+            except Unreadable as error:
+                self._trouble = error
+                break
+            if not part:
+                break
+            parts.append(part)
+            size += len(part)
+        if self._trouble is not None and not size:
+            raise self._trouble
+        if self._left is not None:
+            self._left -= size
+        return b"".join(parts)
+
+    def _read1(self, most: int) -> bytes:
+        try:
+            data: bytes = self._content.read1(most)
+        except EOFError:
+            raise Unreadable("the compressed content is cut off") from None
+        except (OSError, zlib.error, lzma.LZMAError) as error:
+            raise Unreadable(_reason(error)) from error
+        except Exception as error:  # the zstd packages have exceptions of their own
+            if type(error).__name__ != "ZstdError":
+                raise
+            raise Unreadable(str(error)) from error
+        return data
+
+    def position(self) -> int:
+        """How many bytes of the file itself were read; 0 where nobody knows."""
+        try:
+            return self._raw.tell()
+        except (OSError, ValueError):
+            return 0
+
+
+@contextmanager
+def open_source(name: str) -> Iterator[Source]:
+    """Open a log by its name, `-` for standard input. What is compressed is recognised by its first bytes.
+
+    Raises:
+        Unreadable: there is none, it may not be read, or nothing here can decompress it.
+    """
+    if name == STDIN:
+        yield _source(sys.stdin.buffer, None)
+        return
+    try:
+        raw = open(name, "rb")  # noqa: SIM115, PTH123  # closed below; a name is what was typed, not a path of ours
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise Unreadable(_reason(error)) from error
+    with raw:
+        status = os.fstat(raw.fileno())
+        yield _source(raw, status.st_size if stat.S_ISREG(status.st_mode) else None)
+
+
+def _source(raw: Any, size: int | None) -> Source:
+    try:
+        magic = raw.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
+    except OSError as error:
+        raise Unreadable(_reason(error)) from error
+    content = _decompressed(raw, magic)
+    return Source(raw, content or raw, size, is_growing=content is None)
+
+
+def _decompressed(raw: IO[bytes], magic: bytes) -> Any:
+    if magic.startswith(b"\x1f\x8b"):
+        return gzip.GzipFile(fileobj=raw)
+    if magic.startswith(b"BZh") and magic[3:4].isdigit():
+        return bz2.BZ2File(raw)
+    if magic.startswith(b"\xfd7zXZ\x00"):
+        return lzma.LZMAFile(raw)
+    if magic.startswith(_ZSTD):
+        return _zstd_reader()(raw)
+    return None
+
+
+def _zstd_reader() -> Callable[[IO[bytes]], Any]:
+    try:
+        return import_module("compression.zstd").ZstdFile  # type: ignore[no-any-return]  # from Python 3.14
+    except ImportError:
+        pass
+    try:
+        decompressor = import_module("zstandard").ZstdDecompressor()  # optional
+    except ImportError:
+        raise Unreadable("is compressed with zstd; `zstd -dc FILE | trainwarden scan -` reads it") from None
+    return lambda raw: io.BufferedReader(decompressor.stream_reader(raw, read_across_frames=True))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, IsADirectoryError):
+        return "is a folder; name the files in it"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,73 @@
+"""What logs say: each for itself, or those of one attempt's ranks together."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainwarden.scan.reading import Log
+from trainwarden.signals.diagnosis import diagnose, diagnose_ranks
+from trainwarden.signals.model import Match, Verdict
+from trainwarden.signals.progress import Progress
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is to be said of one log, or of several together.
+
+    Attributes:
+        file: as typed; of several logs, the one that decided.
+        verdict: None if nothing failed.
+        others: what else matched, one match for each signal; also what the training has got over.
+        files: of several logs, which one a match is from, by its `id`.
+    """
+
+    file: str
+    verdict: Verdict | None
+    others: tuple[Match, ...]
+    progress: Progress
+    logs: tuple[Log, ...]
+    files: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def evidence(self) -> tuple[Match, ...]:
+        """What decided, and the other records that say the same: each record once."""
+        seen: dict[tuple[str | None, int], Match] = {}
+        for match in self.verdict.evidence if self.verdict else ():
+            seen.setdefault((self.files.get(id(match)), match.offset), match)
+        return tuple(seen.values())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the logs were read to their ends."""
+        return all(log.trouble is None for log in self.logs)
+
+    @property
+    def error_type(self) -> str | None:
+        """`none` when nothing is wrong; None when that can't be said."""
+        if self.verdict:
+            return self.verdict.error_type
+        return "none" if self.is_whole else None
+
+
+def of_one(log: Log) -> Finding:
+    """What one log says."""
+    verdict = diagnose(log.matches, progress=log.moves)
+    others = verdict.also if verdict else _one_of_each(log.matches)
+    return Finding(log.name, verdict, others, log.progress, (log,))
+
+
+def of_ranks(logs: Sequence[Log]) -> Finding:
+    """What the logs of one attempt's ranks say together; the progress is that of the furthest one."""
+    verdict = diagnose_ranks([log.matches for log in logs], progress=[log.moves for log in logs])
+    files = {id(match): log.name for log in logs for match in log.matches}
+    others = verdict.also if verdict else _one_of_each([match for log in logs for match in log.matches])
+    furthest = max(logs, key=lambda log: -1 if log.progress.step is None else log.progress.step)
+    file = files[id(verdict.evidence[0])] if verdict else furthest.name
+    return Finding(file, verdict, others, furthest.progress, tuple(logs), files)
+
+
+def _one_of_each(matches: Sequence[Match]) -> tuple[Match, ...]:
+    first: dict[str, Match] = {}
+    for match in matches:
+        if match.signal.role != "event":
+            first.setdefault(match.signal.name, match)
+    return tuple(first.values())
