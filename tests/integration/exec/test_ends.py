@@ -65,7 +65,11 @@ def test_the_trace_that_a_command_printed_says_why_it_failed(wrapped: Exec) -> N
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"])
 def test_a_command_that_is_told_to_end_was_cancelled(wrapped: Exec, name: str) -> None:
-    process = wrapped.start("sh", "-c", "echo ready; sleep 60")
+    # A shell would not do: one that is just about to start a command may keep an interrupt for later.
+    code = (
+        "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); print('ready', flush=True); time.sleep(60)"
+    )
+    process = wrapped.start(sys.executable, "-c", code)
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.Signals[name])
