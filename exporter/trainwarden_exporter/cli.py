@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.record.folder import replace_file, runs_dir
@@ -16,14 +18,18 @@ from trainwarden.record.thresholds import choose as choose_thresholds
 from trainwarden_exporter.collection import Collection, Schedule
 from trainwarden_exporter.collectors.runs import RunsCollector
 from trainwarden_exporter.flags import build_parser
+from trainwarden_exporter.log_board import Board
+from trainwarden_exporter.log_state import StateFolder, StateTaken, default_folder
 from trainwarden_exporter.server import ExporterServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
+
+    from trainwarden_exporter.collection import Collector
 
 log = logging.getLogger(__name__)
 
+TRANSITIONS = "trainwarden_exporter.run_transitions"
 FINE, BAD, MISUSE, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -39,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         level=flags["log.level"].upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    if flags["once"]:
+        logging.getLogger(TRANSITIONS).setLevel(logging.WARNING)  # nothing starts or ends in one look
     try:
         collection = Collection(schedules(flags))
         return collect_once(collection) if flags["once"] else serve(collection, flags)
@@ -51,19 +59,38 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def schedules(flags: dict[str, Any]) -> list[Schedule]:
     """Return the collectors that the flags ask for; raises `UsageError`."""
-    wanted = []
-    if flags["collector.runs"]:
-        wanted.append(
-            Schedule(runs_collector(flags), flags["collector.runs.interval"], flags["collector.runs.timeout"])
-        )
-    if not wanted:
+    if not flags["collector.runs"]:
+        if flags["collector.logs"]:
+            raise UsageError("--collector.logs: the collector of runs knows the runs, expected no --no-collector.runs")
         raise UsageError("--no-collector.runs: no collector is left, expected at least one")
+    runs = flags["collector.runs.path"] or runs_dir()
+    board = Board() if follows_logs(flags) else None
+    wanted = [
+        Schedule(runs_collector(flags, runs, board), flags["collector.runs.interval"], flags["collector.runs.timeout"])
+    ]
+    if board is not None:
+        logs = logs_collector(flags, runs, board)
+        wanted.append(Schedule(logs, flags["collector.logs.interval"], flags["collector.logs.timeout"]))
     return wanted
+
+
+def follows_logs(flags: dict[str, Any]) -> bool:
+    """Whether logs are to be followed; raises `UsageError` if they are asked for and cannot be."""
+    if flags["collector.logs"] is False:
+        return False
+    if importlib.util.find_spec("yaml") is not None:
+        return True
+    if flags["collector.logs"]:
+        raise UsageError("--collector.logs: PyYAML is not installed, expected trainwarden[exporter]")
+    log.warning("logs are not followed: PyYAML is not installed")
+    return False
 
 
 def collect_once(collection: Collection) -> int:
     """Print one page; status 1 if a collector failed."""
-    collection.sample_once()
+    # The logs are those of the runs, and a run's page says what its logs say.
+    for _ in range(3 if len(collection.samplers) > 1 else 1):
+        collection.sample_once()
     sys.stdout.buffer.write(collection.page())
     sys.stdout.flush()
     return FINE if all(status.success for status in collection.statuses()) else BAD
@@ -89,9 +116,47 @@ def serve(collection: Collection, flags: dict[str, Any]) -> int:
     return INTERRUPTED if received == signal.SIGINT else FINE
 
 
-def runs_collector(flags: dict[str, Any]) -> RunsCollector:
+def logs_collector(flags: dict[str, Any], runs: Path, board: Board) -> Collector:
+    """Return the collector of logs; raises `UsageError` if its signals cannot be read or its state not be kept."""
+    # Signals, YAML and the search engine: imported for this collector alone.
+    from trainwarden.signals.pack import PackError  # noqa: PLC0415
+    from trainwarden_exporter.collectors.logs import LogsCollector, LogSettings  # noqa: PLC0415
+
+    templates = tuple(flags["collector.logs.path"])
+    folders = (runs, *(template.root for template in templates), *flags["collector.logs.root"])
+    all_hosts = flags["collector.runs.scope"] == "all"
+    settings = LogSettings(
+        pack=flags["collector.logs.signals"],
+        templates=templates,
+        roots=tuple(str(folder.absolute()) for folder in map(Path, folders)),
+        host=None if all_hosts else flags["instance_host"].partition(".")[0],
+        first_read=flags["collector.logs.first_read"],
+        max_files=flags["collector.logs.max_files"],
+        max_series=flags["collector.logs.max_series"],
+        max_runs=flags["collector.runs.max"],
+    )
+    try:
+        return LogsCollector(board, settings, log_state(flags, runs))
+    except PackError as error:
+        raise UsageError(f"--collector.logs.signals {settings.pack}: {error}") from error
+
+
+def log_state(flags: dict[str, Any], runs: Path) -> StateFolder | None:
+    """Return where offsets and findings are kept; None, and a warning, where the default folder cannot be had."""
+    given = flags["collector.logs.state"]
+    path = given or default_folder(flags["instance_host"], runs)
+    try:
+        return StateFolder(path)
+    except (OSError, StateTaken) as error:
+        reason = str(error) if isinstance(error, StateTaken) else error.strerror
+        if given:
+            raise UsageError(f"--collector.logs.state {path}: {reason}; expected a folder of its own") from error
+        log.warning("what is found in logs is not kept over a restart: %s: %s", path, reason)
+        return None
+
+
+def runs_collector(flags: dict[str, Any], path: Path, board: Board | None = None) -> RunsCollector:
     """Return the collector of run records; raises `UsageError` if its folder is none or cannot be read."""
-    path = flags["collector.runs.path"] or runs_dir()
     if not path.exists():
         log.warning("--collector.runs.path %s does not exist yet; its runs are exported once it does", path)
     elif not path.is_dir() or not os.access(path, os.R_OK | os.X_OK):
@@ -106,6 +171,7 @@ def runs_collector(flags: dict[str, Any]) -> RunsCollector:
         all_hosts=flags["collector.runs.scope"] == "all",
         limit=flags["collector.runs.max"],
         defaults=defaults,
+        board=board,
     )
 
 

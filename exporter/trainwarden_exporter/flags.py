@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trainwarden import __version__
 from trainwarden.identity import host_name
+from trainwarden_exporter.log_flags import add_log_flags
 
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0}
 _DURATION = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<unit>|ms|s|m)")
@@ -30,6 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _web_flags(parser)
     _runs_flags(parser)
+    add_log_flags(parser, duration, positive_count)
     parser.add_argument(
         "--once",
         action="store_true",

@@ -44,6 +44,7 @@ class RunFolder:
         self.run_id = path.name
         self.problems: list[Problem] = []
         self.asleep_until = 0.0
+        self.shown: RunRecord | None = None  # as it was exported last
         self._path = path
         self._defaults = defaults
         self._metadata = CachedFile(path / METADATA, lambda: read_metadata(path))

@@ -27,6 +27,7 @@ class RunRecord:
 
     `metadata` and `progress` are None where missing or unreadable; `has_metadata` and `has_progress` tell which.
     `node_only`: the folder holds ranks and no more, as on a node beside that of rank 0. `modified`: its last change.
+    `from_logs`: nothing is recorded, and a log tells of steps.
     """
 
     run_id: str
@@ -35,6 +36,7 @@ class RunRecord:
     has_metadata: bool = False
     has_progress: bool = False
     node_only: bool = False
+    from_logs: bool = False
     metadata: Metadata | None = None
     progress: Progress | None = None
     error: Sentinel | None = None
@@ -45,7 +47,7 @@ class RunRecord:
     def state(self) -> str | None:
         """The run's state; None where nobody says."""
         state = run_state(self.metadata, self.error, self.completion)
-        if state is None and not (self.has_metadata or self.has_progress or self.node_only):
+        if state is None and not (self.has_metadata or self.has_progress or self.node_only or self.from_logs):
             return "pending"
         return state
 

@@ -7,7 +7,7 @@ All times are Unix seconds.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,9 @@ class Metadata:
     write_errors: int | None
     thresholds: Thresholds
     problems: tuple[str, ...]
+    signals: str | None = None
+    log_path: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -207,8 +210,16 @@ def _metadata(document: Document) -> Metadata:
         pid=document.integer("pid"),
         write_errors=document.integer("write_errors"),
         thresholds=thresholds.read(document.child("thresholds")),
+        signals=document.text("signals"),
+        log_path=document.text("log_path"),
+        environment=_texts(document.child("environment")),
         problems=tuple(document.problems),
     )
+
+
+def _texts(document: Document | None) -> dict[str, str]:
+    values = document.values if document else {}
+    return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
 def _status(document: Document) -> str | None:

@@ -134,6 +134,7 @@ class LocalStack:
             f"--web.listen-address={self._address('exporter')}",
             f"--collector.runs.path={self._settings.runs_dir}",
             "--collector.runs.scope=all",
+            f"--collector.logs.state={self._folder('exporter')}",
         ]
         self._start("exporter", command).wait_for(f"{self.exporter_url}/-/ready")
 

@@ -7,13 +7,18 @@ import logging
 import os
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden_exporter.catalog import Families
+from trainwarden_exporter.log_progress import add_log_only, add_log_progress, is_under_way
+from trainwarden_exporter.log_verdict import LogEvidence
+from trainwarden_exporter.log_watch import watched
 from trainwarden_exporter.redaction import plain
 from trainwarden_exporter.run_folder import UNEXPECTED, UNREADABLE, Problem, RunFolder
 from trainwarden_exporter.run_series import add_last_words, add_rank, add_run, add_verdict
+from trainwarden_exporter.run_transitions import Transitions
 from trainwarden_exporter.run_view import KEPT_SECONDS, is_quiet, last_sign
 
 if TYPE_CHECKING:
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from trainwarden.record.thresholds import Thresholds
+    from trainwarden_exporter.log_board import Board
     from trainwarden_exporter.run_view import RunRecord
 
 log = logging.getLogger(__name__)
@@ -45,6 +51,7 @@ class RunsCollector:
         all_hosts: export every run and rank, not only those of `host`; records that name no host always are.
         limit: how many runs at most, those with the latest sign of life.
         defaults: thresholds of records that state none.
+        board: where the collector of logs learns of the runs, and tells what it has read; None where there is none.
         now: the clock, Unix seconds.
     """
 
@@ -58,6 +65,7 @@ class RunsCollector:
         all_hosts: bool,
         limit: int,
         defaults: Thresholds,
+        board: Board | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._path = path
@@ -65,6 +73,9 @@ class RunsCollector:
         self._all_hosts = all_hosts
         self._limit = limit
         self._defaults = defaults
+        self._board = board
+        self._evidence = LogEvidence(board)
+        self._transitions = Transitions()
         self._now = now
         self._folders: dict[str, RunFolder] = {}
         self._problems: list[Problem] = []
@@ -90,10 +101,14 @@ class RunsCollector:
                 outcomes[OTHER_HOST] += 1
         mine.sort(key=lambda found: last_sign(found[1], now), reverse=True)
         outcomes[DROPPED] = len(mine[self._limit :])
-        for folder, record in sorted(mine[: self._limit], key=lambda found: found[0].run_id):
+        mine = sorted(mine[: self._limit], key=lambda found: found[0].run_id)
+        self._tell(mine, now)
+        for folder, record in mine:
             with self._isolated(folder):
                 self._add(families, folder, record, now)
                 outcomes[EXPORTED] += 1
+        for view in self._evidence.log_only(self._folders.keys(), now):
+            add_log_only(families, *view)
         self._add_own(families, outcomes)
         self._log_new_problems()
         return families.collected()
@@ -145,13 +160,49 @@ class RunsCollector:
                 add_rank(families, record.run_id, beat, now)
         if not self._owns_run(record):
             return
+        found = folder.verdict(record)
+        if found and self._evidence.waits(record, found, now):
+            # Shown together with its cause, so that the alert has one name from the beginning. Until then: as before.
+            if folder.shown is None or folder.shown.attempt_key != record.attempt_key:
+                return
+            record, found = folder.shown, None
+        folder.shown = record
+        view = self._evidence.current(record.run_id, now)
+        if is_under_way(record, view):
+            record = replace(record, from_logs=True)
+        self._transitions.observe(record)
         steps = folder.steps(record, now)
         add_run(families, record, steps, now)
-        if found := folder.verdict(record):
-            add_verdict(families, record.run_id, found, now)
-            add_last_words(families, record.run_id, found.message, folder.last_line(), found.hint)
+        add_log_progress(families, record, view, now)
+        if found:
+            verdict = self._evidence.refined(record, found)
+            add_verdict(families, record.run_id, verdict, now)
+            add_last_words(families, record.run_id, verdict.message, folder.last_line(), verdict.hint)
         elif is_quiet(record, steps.advanced, now):
-            add_last_words(families, record.run_id, "", folder.last_line(), "")
+            cause = view.verdict if view else None
+            message, hint = (cause.message, cause.hint) if cause else ("", "")
+            add_last_words(families, record.run_id, message, folder.last_line(), hint)
+
+    def _tell(self, mine: list[tuple[RunFolder, RunRecord]], now: float) -> None:
+        """Let the collector of logs know which runs there are."""
+        run_ids = {folder.run_id for folder, _ in mine}
+        self._evidence.forget_others(run_ids)
+        self._transitions.forget_others(run_ids)
+        if self._board is None:
+            return
+        self._board.others = frozenset(self._folders.keys() - run_ids)
+        host = None if self._all_hosts else self._host
+        self._board.runs = tuple(
+            watched(
+                record,
+                self._path / folder.run_id,
+                owned=self._owns_run(record),
+                host=host,
+                steps=folder.steps(record, now),
+                now=now,
+            )
+            for folder, record in mine
+        )
 
     def _owns_run(self, record: RunRecord) -> bool:
         return not record.node_only and self._owns(record.metadata.host if record.metadata else None)

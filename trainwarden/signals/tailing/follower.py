@@ -4,10 +4,9 @@ import contextlib
 import errno
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from trainwarden.signals.tailing.opening import open_log
 from trainwarden.signals.tailing.remainder import FINGERPRINT, Position, find_remainder, is_at
@@ -69,6 +68,7 @@ class Follower:
         self._over = False  # nothing comes any more in the file that is open
         self._mid_line = False
         self._piece = b""
+        self._finished: list[Position] = []
 
     @property
     def offset(self) -> int:
@@ -130,6 +130,15 @@ class Follower:
             self._advance(self._piece[:count])
             self._piece = b""
             self._anew = False
+
+    def resume(self, position: Position | None) -> None:
+        """Begin at a position, before the first poll."""
+        self._position, self._anew = position, position is None
+
+    def take_finished(self) -> list[Position]:
+        """The ends of the files that were read to their end since this was last asked."""
+        finished, self._finished = self._finished, []
+        return finished
 
     def rest(self) -> None:
         """Let the file go while nothing happens to it; `poll` takes it up again."""
@@ -218,6 +227,7 @@ class Follower:
     def _next_file(self) -> None:
         """What is at the path now follows what was read to its end."""
         self._let_go()
+        self._finished.append(self._at)
         self._position = None
         try:
             descriptor = open_log(self.path, self._roots)
@@ -288,16 +298,3 @@ class Follower:
             descriptor, self._descriptor = self._descriptor, None
             with contextlib.suppress(OSError):
                 os.close(descriptor)
-
-    def state(self) -> dict[str, Any] | None:
-        """The position, as JSON can hold it."""
-        return self._position.as_json() if self._position else None
-
-    @staticmethod
-    def position_of(state: Mapping[str, Any] | None) -> Position | None:
-        """The position of a `state()`.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is none.
-        """
-        return Position.of_json(state) if state else None

@@ -10,7 +10,8 @@ from trainwarden.signals.model import Match, Signal
 from trainwarden.signals.pack import Pack
 from trainwarden.signals.progress import Progress, ProgressReader
 from trainwarden.signals.scanner import Scanner
-from trainwarden.signals.tailing.follower import Follower, Position
+from trainwarden.signals.tailing.follower import Follower
+from trainwarden.signals.tailing.remainder import Position
 
 PIECE_BYTES = 256 * 1024
 # Of each signal: the first ones, among them the cause, and the last.
@@ -105,8 +106,9 @@ class TailedLog:
 
     def state(self) -> dict[str, Any]:
         """Everything, as JSON can hold it."""
+        position = self.follower.position
         return {
-            "path": self.path, "file": self.follower.state(), "at": self._at, "line": self._line,
+            "path": self.path, "file": position and position.as_json(), "at": self._at, "line": self._line,
             "skipping": self._skipping, "skipped": self.follower.skipped, "moves": list(self.moves),
             "progress": self.reader.state(), "seen": [_seen_state(one) for one in self.seen],
         }  # fmt: skip

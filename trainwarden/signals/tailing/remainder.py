@@ -3,8 +3,8 @@
 import contextlib
 import itertools
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainwarden.signals.tailing.opening import Refused, open_log
@@ -77,6 +77,23 @@ def find_remainder(path: str, position: Position, roots: Sequence[str], but: int
         if descriptor is not None:
             return descriptor
     return None
+
+
+def standing(path: str, positions: Iterable[Position], roots: Sequence[str]) -> Position | None:
+    """The position, of those, up to which this very file was read; raises `OSError` and `Refused`."""
+    candidates = [position for position in positions if position.offset]
+    if not candidates:
+        return None
+    descriptor = open_log(path, roots)
+    try:
+        inode = os.fstat(descriptor).st_ino
+        for position in candidates:
+            same = position.inode == inode or len(position.before) >= _CERTAIN
+            if same and is_at(descriptor, position):
+                return replace(position, inode=inode)
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def _open_at(path: str, position: Position, roots: Sequence[str]) -> int | None:

@@ -1,0 +1,45 @@
+"""The progress of runs that record none: what their logs say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainwarden_exporter.run_view import believed
+
+if TYPE_CHECKING:
+    from trainwarden.signals.progress import Progress
+    from trainwarden_exporter.catalog import Families
+    from trainwarden_exporter.log_board import LogView
+    from trainwarden_exporter.run_view import RunRecord
+
+
+def is_under_way(record: RunRecord, view: LogView | None) -> bool:
+    """Whether a run that seems not to have begun is at work, by its logs."""
+    return record.state == "pending" and not record.has_metadata and view is not None and view.progress is not None
+
+
+def add_log_progress(families: Families, record: RunRecord, view: LogView | None, now: float) -> None:
+    """Add a run's progress where no other is recorded."""
+    if view is not None and view.progress is not None and not record.has_progress:
+        _add(families, record.run_id, view.progress)
+        # That the loop moves, never that it stands still: a log may be silent, or held back, while a training works.
+        families.add("training_step_change_timestamp_seconds", believed(view.moved, now), run_id=record.run_id)
+
+
+def add_log_only(families: Families, run_id: str, view: LogView) -> None:
+    """Add a run that has logs and no record: what state it is in is not known."""
+    if view.progress is not None:
+        _add(families, run_id, view.progress)
+        families.add("training_step_change_timestamp_seconds", view.moved, run_id=run_id)
+
+
+def _add(families: Families, run_id: str, progress: Progress) -> None:
+    families.add("training_step", progress.step, run_id=run_id)
+    families.add("training_steps_target", progress.total_steps, run_id=run_id)
+    families.add("training_step_high_water", progress.high_water, run_id=run_id)
+    families.add("training_epoch", progress.epoch, run_id=run_id)
+    families.add("training_loss", progress.loss, run_id=run_id)
+    families.add("training_learning_rate", progress.learning_rate, run_id=run_id)
+    families.add("training_grad_norm", progress.grad_norm, run_id=run_id)
+    families.add("training_tokens_per_second", progress.tokens_per_second, run_id=run_id)
+    families.add("training_samples_per_second", progress.samples_per_second, run_id=run_id)

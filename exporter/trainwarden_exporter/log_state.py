@@ -1,0 +1,109 @@
+"""What is kept of the logs over a restart of the exporter: one file for each run, counts and offsets together."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainwarden.record.folder import replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+log = logging.getLogger(__name__)
+
+KEPT_SECONDS = 7 * 24 * 3600.0
+MAX_BYTES = 64 * 2**20
+VERSION = 1
+
+
+class StateTaken(Exception):
+    """Another exporter uses the folder."""
+
+
+def default_folder(host: str, runs: Path, environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the state is kept: systemd's folder, else the system's, else the user's; one for each runs folder."""
+    name = f"{host}-{hashlib.sha256(os.fsencode(runs.absolute())).hexdigest()[:8]}"
+    if given := environ.get("STATE_DIRECTORY"):
+        return Path(given.split(":")[0]) / name
+    system = Path("/var/lib/trainwarden")
+    if system.is_dir() and os.access(system, os.W_OK | os.X_OK):
+        return system / "exporter" / name
+    state = environ.get("XDG_STATE_HOME", "")
+    base = Path(state) if state.startswith("/") else Path(environ.get("HOME") or "/") / ".local" / "state"
+    return base / "trainwarden" / "exporter" / name
+
+
+class StateFolder:
+    """The folder of the state. One exporter at a time has it.
+
+    Raises:
+        StateTaken: another one has it.
+        OSError: it cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)  # what logs say is not for everyone
+        self._lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._lock)
+            raise StateTaken(f"{path}: another exporter keeps its state there") from error
+
+    def read(self, run_id: str) -> tuple[dict[str, Any] | None, bool]:
+        """The state of a run, None if there is none; and whether there was one that had to be set aside."""
+        path = self._file(run_id)
+        try:
+            if path.stat().st_size > MAX_BYTES:
+                raise ValueError(f"is larger than {MAX_BYTES} bytes")
+            document = json.loads(path.read_bytes())
+            if not isinstance(document, dict) or document.get("version") != VERSION or document.get("run") != run_id:
+                raise ValueError(f"is no state of version {VERSION} of the run {run_id}")
+        except FileNotFoundError:
+            return None, False
+        except (OSError, ValueError, RecursionError) as error:
+            self.set_aside(run_id, str(error))
+            return None, True
+        return document, False
+
+    def write(self, run_id: str, state: Mapping[str, Any]) -> None:
+        """Replace the state of a run; raises `OSError` if it cannot be written."""
+        document = {"version": VERSION, "run": run_id, **state}
+        replace_file(self._file(run_id), json.dumps(document, separators=(",", ":")).encode("utf-8", "replace"))
+
+    def set_aside(self, run_id: str, why: str) -> None:
+        """Keep what cannot be used under another name, and say so."""
+        path = self._file(run_id)
+        aside = path.with_name(f"{path.name}.damaged-{time.time():.0f}")
+        with contextlib.suppress(OSError):
+            path.replace(aside)
+        log.error(
+            "%s: %s; it is kept as %s, and the logs of this run are read as if for the first time",
+            path,
+            why,
+            aside.name,
+        )
+
+    def prune(self, now: float) -> None:
+        """Remove what belongs to runs that have long been over."""
+        with contextlib.suppress(OSError):
+            for path in list(self.path.iterdir()):
+                with contextlib.suppress(OSError):
+                    if not path.name.startswith(".") and now - path.stat().st_mtime > KEPT_SECONDS:
+                        path.unlink()
+
+    def close(self) -> None:
+        """Leave the folder to others."""
+        os.close(self._lock)
+
+    def _file(self, run_id: str) -> Path:
+        return self.path / f"{run_id}.json"
