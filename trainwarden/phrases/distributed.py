@@ -58,6 +58,8 @@ DISTRIBUTED: Phrases = (
         ("cuda failure", r"\bcuda failure \d"),
         ("_status_", r"\bcu(blas|dnn|solver|sparse)_status_(?!success)|\brocblas_status_(?!success)"),
         "unable to find an engine to execute this computation",
+        "cuda driver error: ",
+        "triton error [",
     )),
     ("config_error", (
         ("expected, but not set", r"environment variable \w{1,40} expected, but not set"),
@@ -79,6 +81,7 @@ DISTRIBUTED: Phrases = (
         "application timeout caused pair closure",
         "wait timeout after",
         ("wait timeout", r"^wait timeout$"),
+        ("socket timeout", r"^socket timeout$|got error: socket timeout\b"),
         "barrier timed out",
         ("operation to complete", r"timed out waiting \d+ ?ms for (recv|send) operation to complete"),
         ("time", r"\b(store|tcpstore|gloo|barrier|process group|init_process_group)\b.{0,120}\btimed? ?out"),

@@ -19,6 +19,7 @@ GPU: Phrases = (
     )),
     ("cuda_oom", (
         ("out of memory", r"\b(cuda|hip|npu|xpu|mps backend|gpu|cuda error:|hip error:) out of memory"),
+        ("out of memory", r"\b(cuda driver|triton) error( \[\w{1,10}\])?: out of memory"),
         ("out of memory", r"\bcuda failure[ \d]{0,8}'out of memory'"),
         ("out of memory", "resource_exhausted.{0,20}out of memory"),
         "cuda_error_out_of_memory",
@@ -47,6 +48,8 @@ GPU: Phrases = (
     )),
     ("gpu_ecc", (
         "uncorrectable ecc error",
+        "cuda_error_ecc_uncorrectable",
+        "cudaerroreccuncorrectable",
         "double bit ecc error",
         ("xid", r"\bxid \([^)]{1,60}\): (48|63|64|94|95)\b"),
     )),

@@ -62,6 +62,7 @@ OUTSIDE: Phrases = (
     )),
     ("hub_network", (
         "max retries exceeded",
+        ("read timed out", r"https?connectionpool\(.{1,200}read timed out"),
         "name or service not known",
         "temporary failure in name resolution",
         "nodename nor servname provided",

@@ -42,6 +42,7 @@ PROGRAM: Phrases = (
     ("shape_mismatch", (
         "shapes cannot be multiplied",
         "must match the size of tensor",
+        "must match the existing size",
         "sizes of tensors must match",
         ("is invalid for input of size", "shape '.{1,80}' is invalid for input of size"),
         "could not be broadcast together",

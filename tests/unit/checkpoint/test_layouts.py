@@ -151,6 +151,31 @@ def test_saved_arguments_say_that_optimizer_states_were_lost_all_of_them(tmp_pat
     assert "distrib_optim.pt" in verdict.evidence[0]
 
 
+def test_trainer_on_deepspeed_is_complete_with_a_scheduler_of_its_own(tmp_path: Path) -> None:
+    files = formats.transformers_trainer(10)
+    del files["optimizer.pt"]
+    files |= {f"global_step10/{name}": data for name, data in formats.deepspeed(2, 1).items()}
+    folder = write(tmp_path / "checkpoint-10", {**files, "latest": b"global_step10"})
+    assert "scheduler.pt" in files
+    assert verify(folder).answer == "complete"
+    (folder / "global_step10/zero_pp_rank_1_mp_rank_00_optim_states.pt").unlink()
+    assert verify(folder).answer == "incomplete"
+
+
+@pytest.mark.parametrize(
+    ("below", "state", "more"),
+    [("", "train_state.pt", "run_config.yaml"), ("actor/dist_ckpt/", "data.pt", "actor/huggingface/config.json")],
+)
+def test_what_is_saved_beside_the_shards_of_megatron_belongs_to_them(
+    tmp_path: Path, below: str, state: str, more: str
+) -> None:
+    files = {f"{below}{name}": data for name, data in formats.megatron_distributed().items()}
+    folder = write(tmp_path / "iter_0000010", {**files, state: formats.torch_file(), more: b"{}"})
+    assert verify(folder).answer == "complete"
+    (folder / state).unlink()
+    assert verify(folder).answer == "unverifiable"
+
+
 def test_a_gap_between_deepspeed_ranks_is_noticed_even_if_their_number_is_not_known(tmp_path: Path) -> None:
     files = formats.deepspeed(4, 1)
     files["mp_rank_00_model_states.pt"] = formats.torch_file({})

@@ -14,6 +14,7 @@ NETWORK = [
         "HTTPSConnectionPool(host='hf.co', port=443): Read timed out.",
         "hub_network",
     ),
+    ("RuntimeError", "HTTPSConnectionPool(host='hf.co', port=443): Read timed out. (read timeout=10)", "hub_network"),
     (
         "requests.exceptions.ConnectionError",
         (
@@ -144,6 +145,7 @@ PROGRAM = [
     ("Exception", "Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.", "loss_scale"),
     ("FloatingPointError", "Minimum loss scale reached (0.0001). Your loss is probably exploding.", "loss_scale"),
     ("RuntimeError", "mat1 and mat2 shapes cannot be multiplied (4x512 and 768x10)", "shape_mismatch"),
+    ("RuntimeError", "The expanded size of the tensor (5) must match the existing size (4)", "shape_mismatch"),
     (
         "RuntimeError",
         "The size of tensor a (2) must match the size of tensor b (32000) at non-singleton",

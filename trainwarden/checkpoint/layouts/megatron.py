@@ -21,6 +21,11 @@ def look_distributed(contents: Contents) -> Report:
         if "common.pt" not in names and backend is None:
             continue
         report.layouts.append("Megatron distributed")
+        # Megatron Bridge keeps the counters of the training in a file of their own.
+        state = f"{folder}train_state.pt"
+        report.claimed.add(state)
+        if "run_config.yaml" in names and state not in contents.files:
+            report.doubts.append(f"{state}, which belongs to {folder}run_config.yaml, is missing")
         contents.require(report, [f"{folder}metadata.json", f"{folder}common.pt"], "Megatron saves")
         if backend is not None and backend != "torch_dist":
             report.doubts.append(f"what the sharded backend {backend} promises is not known")

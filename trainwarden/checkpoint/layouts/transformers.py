@@ -64,6 +64,8 @@ def look_trainer(contents: Contents) -> Report:
     report.claimed |= {
         _ARGUMENTS,
         "scaler.pt",
+        # Beside the states of DeepSpeed too, unless its own scheduler is used.
+        _SCHEDULER,
         "optimizer.bin",
         "pytorch_model_fsdp.bin",
         *filter(_RNG.fullmatch, names),

@@ -14,6 +14,9 @@ _DATA = "data.pt"
 def look(contents: Contents) -> Report:
     """Folders with files of ranks, by themselves or as `actor` and `critic` of one step."""
     report = Report()
+    if any(f"{role}dist_ckpt/" in contents.folders for role in _ROLES):
+        # On Megatron the shards are told by their own metadata; the place in the data goes with them.
+        _look_for_data(contents, report)
     for folder, names in sorted(contents.folders.items()):
         found = [match for match in map(_FILE.fullmatch, names) if match]
         if not found:
@@ -33,8 +36,12 @@ def look(contents: Contents) -> Report:
         if len(sizes) > 1:
             report.doubts.append(f"{folder or 'it'} holds files of several world sizes")
         if folder in _ROLES:
-            report.claimed.add(_DATA)
-            if not contents.files.get(_DATA):
-                report.doubts.append(f"{_DATA}, the place in the data, is missing or empty: verl writes it last")
+            _look_for_data(contents, report)
         report.proof.append(f"{', '.join(kinds)} of all {'/'.join(sorted(sizes))} ranks are there in {folder or 'it'}")
     return report
+
+
+def _look_for_data(contents: Contents, report: Report) -> None:
+    if _DATA not in report.claimed and not contents.files.get(_DATA):
+        report.doubts.append(f"{_DATA}, the place in the data, is missing or empty: verl writes it last")
+    report.claimed.add(_DATA)
