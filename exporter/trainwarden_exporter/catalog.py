@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from trainwarden_exporter.log_catalog import LOG_ROWS
+
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
@@ -163,85 +165,7 @@ METRICS = _table(
         "seconds",
         "Without a new step for longer in this phase, the run counts as stalled.",
     ),
-    (
-        "training_log_signals_total",
-        "counter",
-        "run_id signal error_type role",
-        "records",
-        "Records of the run's logs in which a signal was found.",
-    ),
-    (
-        "training_log_signal_last_timestamp_seconds",
-        "gauge",
-        "run_id signal error_type role",
-        "Unix seconds",
-        "When the last record with the signal was written, at the latest.",
-    ),
-    (
-        "training_log_last_write_timestamp_seconds",
-        "gauge",
-        "run_id",
-        "Unix seconds",
-        "When one of the run's logs last grew.",
-    ),
-    (
-        "training_log_silence_threshold_seconds",
-        "gauge",
-        "run_id",
-        "seconds",
-        "How long the run's logs may be silent, as its signal pack says.",
-    ),
-    (
-        "trainwarden_log_lag_bytes",
-        "gauge",
-        "run_id",
-        "bytes",
-        "What is in the run's logs and has not been read yet.",
-    ),
-    (
-        "trainwarden_log_skipped_bytes_total",
-        "counter",
-        "run_id",
-        "bytes",
-        "What was never read of the run's logs: all but the end of those that were long when first seen.",
-    ),
-    ("trainwarden_log_read_bytes_total", "counter", "", "bytes", "What this exporter has read of logs."),
-    (
-        "trainwarden_log_records_cut_total",
-        "counter",
-        "",
-        "records",
-        "Records that were searched only in part: too long.",
-    ),
-    (
-        "trainwarden_log_restarts_total",
-        "counter",
-        "reason",
-        "files",
-        "How often a log began anew: rotated, truncated, removed, replaced.",
-    ),
-    (
-        "trainwarden_log_errors_total",
-        "counter",
-        "reason",
-        "errors",
-        "What went wrong with logs and their state, by kind; the log names the files.",
-    ),
-    ("trainwarden_log_files", "gauge", "outcome", "files", "Logs, by whether they are followed or beyond a limit."),
-    (
-        "trainwarden_log_series_dropped",
-        "gauge",
-        "",
-        "series",
-        "Series of signals that are not shown: beyond a limit.",
-    ),
-    (
-        "trainwarden_log_signal_off",
-        "gauge",
-        "pack signal",
-        "1",
-        "A signal that is not looked for any more, because its pattern takes too long; always 1.",
-    ),
+    *LOG_ROWS,
     ("trainwarden_runs", "gauge", "outcome", "runs", "Folders of the runs folder, by what became of them."),
     (
         "trainwarden_runs_unreadable",

@@ -14,7 +14,7 @@ from trainwarden.signals.tailing.remainder import FINGERPRINT, Position, find_re
 __all__ = ["Follower", "Piece", "Position"]
 
 ROTATED, TRUNCATED, REMOVED, REPLACED = "rotated", "truncated", "removed", "replaced"
-# What is wholly zeros from here on may be a hole of any size.
+# So many zeros may be the beginning of a hole of any size.
 _HOLE = 4096
 
 
@@ -167,10 +167,10 @@ class Follower:
             self._open()
             self._known = None
         current = os.fstat(self._fd)
-        self._look(current)
         # While the new file is empty its writer may not know of it yet and go on with the old one.
         another = (there.st_dev, there.st_ino) != (current.st_dev, current.st_ino)
         self._over = (another and there.st_size > 0) or current.st_nlink == 0
+        self._look(current)
 
     def _look(self, status: os.stat_result) -> None:
         self.size, self.modified = status.st_size, status.st_mtime
@@ -243,7 +243,7 @@ class Follower:
 
     def _skip_hole(self, data: bytes) -> bool:
         """Pass over a hole, as it is left by who goes on writing where he was in a file that was cut."""
-        if len(data) < _HOLE or data.strip(b"\0"):
+        if len(data) < _HOLE or data[:_HOLE].strip(b"\0"):
             return False
         offset = self._at.offset
         try:
