@@ -16,7 +16,9 @@ READ_SECONDS = 5.0
 
 _NOT_THERE = frozenset(("NoSuchKey", "404", "NotFound"))
 _LATER_STATUS = (408, 409, 425, 429)
-_LATER = frozenset(("RequestTimeout", "RequestTimeTooSkewed", "ExpiredToken", "Throttling", "SlowDown"))
+# Whoever renews credentials may leave them where the client found the old ones.
+_STALE_CREDENTIALS = frozenset(("ExpiredToken", "TokenRefreshRequired"))
+_LATER = frozenset(("RequestTimeout", "RequestTimeTooSkewed", "Throttling", "SlowDown")) | _STALE_CREDENTIALS
 _CODE = re.compile(r"[A-Za-z0-9._-]{1,80}")
 
 _Result = TypeVar("_Result")
@@ -232,6 +234,8 @@ class Bucket:
         response = getattr(error, "response", None)
         said = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
         code = said if isinstance(said, str) and _CODE.fullmatch(said) else type(error).__name__
+        if code in _STALE_CREDENTIALS:
+            self._connected = None
         if conditional and code in {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}:
             return Changed(code, self.location, name)
         if conditional and code in {

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainwarden import identity
+from trainwarden import identity, log
 from trainwarden.environment import read_environment
 from trainwarden.identity import InvalidAttemptKey, InvalidRunId
 from trainwarden.record.folder import run_folder, runs_dir
@@ -24,6 +24,9 @@ from trainwarden.training.subject import Subject
 _MAX_TEXT = 200
 
 _current: Run | None = None
+
+# Before anything here has something to say.
+log.protect()
 
 
 def run(

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 _SLOW_SECONDS = 0.1
 _ERRORS = {
     "forbidden": (403, "AccessDenied"),
+    "expired": (400, "ExpiredToken"),
     "slow down": (503, "SlowDown"),
     "broken": (500, "InternalError"),
     "full": (507, "InsufficientStorage"),
@@ -24,7 +25,7 @@ class FaultyServer(ThreadingHTTPServer):
     `fault` is "" for none, "slow", "black hole" (takes the request and never answers), "reset" (hangs up), "half" (an
     answer that breaks off), "unconditional" (a server that knows no conditions), "no reading" (it forbids that alone),
     "lost answer" (does what it is asked to, and hangs up), or one of `_ERRORS`. `touched` keeps `METHOD key` of each
-    request, percent-decoded, as it came in.
+    request, percent-decoded, as it came in; `signed` is what the last one was signed with.
     """
 
     daemon_threads = True
@@ -35,6 +36,7 @@ class FaultyServer(ThreadingHTTPServer):
         self.upstream = urllib.parse.urlsplit(upstream).netloc
         self.fault = ""
         self.touched: list[str] = []
+        self.signed = ""
         self.released = threading.Event()
 
     @property
@@ -68,6 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = urllib.parse.unquote(self.path.partition("?")[0])
         self.server.touched.append(f"{self.command} {path.lstrip('/').partition('/')[2]}")
+        self.server.signed = self.headers.get("Authorization", "")
         fault = self.server.fault
         conditional = bool(self.headers.get("If-Match") or self.headers.get("If-None-Match"))
         if fault == "black hole":

@@ -122,3 +122,17 @@ def test_an_object_is_as_old_as_it_is_whatever_the_servers_clock_says(store: Sto
     bucket._client().meta.events.register("after-call.s3.GetObject", ahead)
     stored = bucket.get("x")
     assert stored is not None and 90 < time.time() - stored.modified < 130
+
+
+def test_credentials_that_were_renewed_where_they_came_from_are_taken(
+    store: Store, s3: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = bucket_of(store)
+    s3.fault = "expired"
+    with pytest.raises(S3Error, match="ExpiredToken") as caught:
+        bucket.put("x", b"1")
+    assert not caught.value.refused
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIARENEWED")
+    s3.fault = ""
+    bucket.put("x", b"2")
+    assert "AKIARENEWED" in s3.signed

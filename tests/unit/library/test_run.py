@@ -206,3 +206,25 @@ def test_thresholds_come_from_the_call_then_the_environment_then_the_defaults(
     with attempt(1, thresholds={"stale_seconds": 30, "stall_seconds": {"train": 20}}):
         said = read_metadata(folder).thresholds
         assert (said.stale_seconds, said.stall_seconds["train"]) == (30, 20)
+
+
+def test_what_a_users_logging_raises_reaches_neither_the_loop_nor_the_writing_thread(script: Script) -> None:
+    done = script.run("""
+        import logging, shutil, sys, time, trainwarden
+        class Broken(logging.Handler):
+            def emit(self, record):
+                raise ValueError("a handler with a bug")
+        logging.getLogger().addHandler(Broken())
+        with trainwarden.run("r") as run:
+            run.checkpoint_saved(object())
+            shutil.rmtree(run.folder)
+            run.folder.write_text("in the way")
+            while not run.write_errors:
+                run.note("something to write")
+                time.sleep(0.01)
+            run.folder.unlink()
+            run.step(7)
+    """)
+    assert done.returncode == 0, done.stderr
+    record = read_snapshot(script.folder)
+    assert (record.state, record.progress.step) == ("succeeded", 7)
