@@ -1,5 +1,6 @@
 """The logger of the library. What handlers of others do about its messages stays out of the training."""
 
+import contextlib
 import logging
 
 
@@ -8,9 +9,8 @@ def protect(name: str = "trainwarden") -> None:
     logger = logging.getLogger(name)
 
     def call_handlers(record: logging.LogRecord) -> None:
-        try:
+        # There is nowhere left to say it.
+        with contextlib.suppress(Exception):
             logging.Logger.callHandlers(logger, record)
-        except Exception:  # noqa: BLE001, S110  # there is nowhere left to say it
-            pass
 
     logger.callHandlers = call_handlers  # type: ignore[method-assign]  # for this logger alone, whoever gets it by name

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
+from trainwarden import log
 from trainwarden.classify import classify_exception
 from trainwarden.taxonomy import Failure
 
@@ -22,6 +23,7 @@ On = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
 F = TypeVar("F", bound=Callable[..., Any])
 
 logger = logging.getLogger("trainwarden")
+log.protect()
 
 
 @overload

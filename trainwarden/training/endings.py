@@ -24,7 +24,6 @@ from trainwarden.training.termination import Received, TerminationSignals
 # process take its time to end.
 ANNOUNCEMENT_SECONDS = 120.0
 _GRACE_SECONDS = 1800.0
-_UNSEEN_EXIT = "left by a SystemExit whose status is not known"
 
 logger = logging.getLogger("trainwarden")
 
@@ -62,7 +61,7 @@ def of_exception(exc: BaseException) -> Ending:
         what = "generator was closed" if isinstance(exc, GeneratorExit) else "task was cancelled"
         return Ending("cancelled", f"its {what} before it came to its end", unknown=True)
     if isinstance(exc, UnknownExit):
-        return Ending("cancelled", _UNSEEN_EXIT, unknown=True)
+        return Ending("cancelled", str(exc), unknown=True)
     name = type(exc).__name__
     try:
         text = str(exc)
@@ -107,8 +106,8 @@ def judge(ending: Ending, received: Received | None, step: int | None, total: in
         or (ending.status == "failed" and received.explains_failing(now))
     ):
         return of_signal(received)
-    if ending.reason == _UNSEEN_EXIT:
-        logger.warning("%s; end the run with a `with` block to have it recorded", ending.reason)
+    if ending.unknown:
+        logger.warning("%s; a `with` block around all of the loop has its end recorded", ending.reason)
     if ending.status == "succeeded" and total is not None and not is_done:
         at = "before the first step" if step is None else f"at step {step}"
         return replace(ending, reason=f"ended {at} of {total}")

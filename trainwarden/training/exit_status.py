@@ -13,7 +13,7 @@ _RETURNS = frozenset(opcode.opmap[name] for name in ("RETURN_VALUE", "RETURN_CON
 
 
 class UnknownExit(Exception):
-    """The interpreter was left by a `SystemExit` whose status nobody saw."""
+    """The interpreter was left in a way that may be success or failure; the message says which way."""
 
 
 class ExitStatus:
@@ -26,6 +26,7 @@ class ExitStatus:
     def __init__(self, moves: Callable[[], int]) -> None:
         self._moves = moves
         self._said: tuple[Any, int] | None = None
+        self._shown_before = _shown()
         self._frame: FrameType | None = None
         self._previous_exit = sys.exit
         self._quitter: Any = type(getattr(builtins, "exit", None))
@@ -53,14 +54,17 @@ class ExitStatus:
 
     def left_by(self) -> BaseException | None:
         """What ended the interpreter, asked in an exit handler: None is its normal end, with status 0."""
+        shown = _shown()
+        if shown is self._shown_before:
+            shown = None
         frame = self._frame
         if frame is None or frame.f_code.co_code[frame.f_lasti] in _RETURNS:
-            return None
+            # A notebook shows what a cell raised, goes on, and is closed well.
+            return shown and UnknownExit(f"ended after {type(shown).__name__} was shown and not raised on")
         if self._said is not None and self._said[1] == self._moves():
             return SystemExit(self._said[0])
         # Somebody may have put a hook over ours that reports exceptions in his own way.
-        uncaught = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-        return uncaught if isinstance(uncaught, BaseException) else UnknownExit()
+        return shown or UnknownExit("left by a SystemExit whose status is not known")
 
     def _replace_quit(self, previous: Any) -> None:
         def leave(quitter: Any, code: Any = None) -> Any:
@@ -78,3 +82,9 @@ class ExitStatus:
         # In any other thread it ends that thread and no more.
         if threading.current_thread() is threading.main_thread():
             self._said = (status, self._moves())
+
+
+def _shown() -> BaseException | None:
+    """The last exception that an interpreter or a notebook has shown its user."""
+    shown = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    return shown if isinstance(shown, BaseException) else None

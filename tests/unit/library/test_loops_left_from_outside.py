@@ -1,4 +1,4 @@
-"""A loop in an asyncio task, in a generator, in a thread: who runs it says how it ended."""
+"""A loop in an asyncio task, in a generator, in a thread, in a notebook: who runs it says how it ended."""
 
 import pytest
 
@@ -102,3 +102,21 @@ def test_a_thread_of_another_purpose_may_die_without_ending_the_run(script: Scri
     """)
     record = read_snapshot(script.folder)
     assert (record.state, record.progress.step) == ("succeeded", 7)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "state"), [("", "show()", "cancelled"), ("show()", "", "succeeded"), ("", "", "succeeded")]
+)
+def test_a_notebook_that_showed_an_exception_makes_no_success_when_it_is_closed(
+    script: Script, before: str, after: str, state: str
+) -> None:
+    script.run(f"""
+        import sys, trainwarden
+        def show():  # as IPython does
+            sys.last_value = ValueError("of a cell")
+        {before}
+        trainwarden.run("r")
+        trainwarden.step(1)
+        {after}
+    """)
+    assert read_snapshot(script.folder).state == state
