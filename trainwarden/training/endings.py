@@ -167,10 +167,14 @@ class EndHooks:
     Args:
         on_end: called with the ending, in the thread that it was in, and maybe more than once.
         moves: a number that changes when the training loop moves.
+        loop_thread: which thread it was last in, None before.
     """
 
-    def __init__(self, on_end: Callable[[Ending], None], moves: Callable[[], int]) -> None:
+    def __init__(
+        self, on_end: Callable[[Ending], None], moves: Callable[[], int], loop_thread: Callable[[], int | None]
+    ) -> None:
         self._on_end = on_end
+        self._loop_thread = loop_thread
         self._exit_status = ExitStatus(moves)
         self._previous_hook = sys.excepthook
         self._previous_thread_hook = threading.excepthook
@@ -210,8 +214,9 @@ class EndHooks:
 
     def _on_thread_exception(self, args: "threading.ExceptHookArgs") -> None:
         # A training in a thread of its own; the process ends with status 0 all the same.
-        exc = args.exc_value
-        if args.thread is self._thread and exc is not None and not isinstance(exc, SystemExit):
+        thread, exc = args.thread, args.exc_value
+        trains = thread is not None and (thread is self._thread or thread.ident == self._loop_thread())
+        if trains and exc is not None and not isinstance(exc, SystemExit):
             self._on_end(of_exception(exc))
         self._previous_thread_hook(args)
 

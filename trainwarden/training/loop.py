@@ -61,6 +61,8 @@ class Loop:
     def __init__(self, carried: Carried) -> None:
         self._lock = threading.RLock()
         self._reports = 0
+        # The thread that reported last.
+        self.thread: int | None = None
         self._step: int | None = None
         self._first_step: int | None = None
         self._attempt_high = -1
@@ -96,6 +98,7 @@ class Loop:
         plain = plain_metrics(metrics) if metrics else {}
         with self._lock:
             self._reports += 1
+            self.thread = threading.get_ident()
             self._last_updated = now
             self._last = (loss, learning_rate, grad_norm, plain)
             if plain and "epoch" in plain:

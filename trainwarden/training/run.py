@@ -67,7 +67,7 @@ class Run:
         self._ownership = ownership
         self._on_end = on_end
         self._loop = Loop(subject.beginning.carried if subject.beginning else Carried())
-        self._hooks = EndHooks(self._end, lambda: self._loop.reports)
+        self._hooks = EndHooks(self._end, lambda: self._loop.reports, lambda: self._loop.thread)
         self._signals = self._hooks.signals
         self._recorder = Recorder(subject, self._loop, copy, look=self._signals.look)
         self._trace = CrashTrace(subject.folder, subject.rank, str(subject.key))

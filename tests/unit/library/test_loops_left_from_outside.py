@@ -91,6 +91,18 @@ def test_a_thread_that_dies_of_its_exception_makes_no_success_of_its_process(scr
     assert (record.state, record.error.message, record.completion) == ("failed", "in its thread", None)
 
 
+def test_a_thread_that_trains_for_a_run_of_the_main_thread_makes_no_success_either(script: Script) -> None:
+    script.run("""
+        import threading, trainwarden
+        trainwarden.run("r")
+        def train():
+            trainwarden.step(1)
+            raise ValueError("in its thread")
+        threading.Thread(target=train).start()
+    """)
+    assert read_snapshot(script.folder).state == "failed"
+
+
 def test_a_thread_of_another_purpose_may_die_without_ending_the_run(script: Script) -> None:
     script.run("""
         import threading, trainwarden
