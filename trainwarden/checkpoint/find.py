@@ -157,12 +157,14 @@ def _is_one(entries: list[Entry]) -> bool:
 def _candidates(
     tree: Tree, below: str, entries: list[Entry], told: list[Tracker], deadline: Deadline
 ) -> Iterator[Found]:
-    opened = 0
+    opened, beside = 0, {entry.name for entry in entries}
     for entry in entries:
         is_link = entry.target is not None and any(one.file == entry.name for one in told)
         if is_link or entry.kind == "other" or not names.is_candidate(entry.name):
             continue
         if entry.kind == "file" and not entry.name.endswith(names.SUFFIXES):
+            continue
+        if names.unfinished(entry.name) in beside:
             continue
         path = f"{below}/{entry.name}" if below else entry.name
         evidence: tuple[str, ...] = ("its name gives the step",)
@@ -199,8 +201,9 @@ def _orbax_step(tree: Tree, path: str, name: str, deadline: Deadline) -> int | N
     return int(name) if len(name) <= 18 and held & set(orbax.MARKERS) else None
 
 
-def _age(found: Found) -> tuple[bool, int, int, bool, str]:
-    return found.step is not None, found.step or 0, names.version_of(found.name), found.tracked, found.name
+def _age(found: Found) -> tuple[bool, int, bool, int, bool, str]:
+    is_model = not names.is_part(found.name.rpartition("/")[2])
+    return found.step is not None, found.step or 0, is_model, names.version_of(found.name), found.tracked, found.name
 
 
 def _remarks(candidates: list[Found], told: list[Tracker]) -> Iterator[str]:

@@ -12,6 +12,7 @@ _TEMPORARY = re.compile(
     r"(?:^|[._-])(?:tmp|temp|partial|incomplete|inprogress|orbax-checkpoint-tmp)(?=$|[._0-9-])|~$", re.IGNORECASE
 )
 _SET_ASIDE = re.compile(r"(?:^|[._-])(?:failed|corrupt|corrupted|broken|damaged|quarantined?|deleted)(?=$|[._-])", re.I)
+_PART = re.compile(r"(?:^|[._-])(?:optim|optimizer|sched|scheduler|scaler|rng)(?=[._-])", re.IGNORECASE)
 _LEFTOVER = re.compile(r"(.+?)(?:\.tmp|\.temp|\.partial|\.part|\.incomplete)(?:[._-]?[0-9A-Za-z]{1,40})?")
 _FORMATS = (
     (re.compile(r"iter_[0-9]{7}"), "Megatron"),
@@ -47,6 +48,16 @@ def is_temporary(name: str) -> bool:
 def is_candidate(name: str) -> bool:
     """Whether somebody may want to resume from it: neither temporary, hidden nor set aside as damaged."""
     return not (name.startswith(".") or is_temporary(name) or _SET_ASIDE.search(name))
+
+
+def is_part(name: str) -> bool:
+    """Whether a file of that name commonly lies beside the model of the same step: an optimizer's, a scheduler's."""
+    return bool(_PART.search(name))
+
+
+def unfinished(name: str) -> str:
+    """The marker that NeMo keeps beside what it is writing, and removes when that is done."""
+    return f"{name.removesuffix('.ckpt').removesuffix('.nemo')}-unfinished"
 
 
 def final(path: str) -> str | None:

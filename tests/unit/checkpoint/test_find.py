@@ -205,3 +205,17 @@ def test_logs_and_configurations_beside_checkpoints_are_none(tmp_path: Path) -> 
     (tmp_path / "step_20.log").write_text("x")
     (tmp_path / "checkpoint-30.json").write_text(json.dumps({}))
     assert [one.step for one in find(tmp_path)] == [10]
+
+
+def test_an_optimizer_s_file_is_not_taken_for_the_model_of_its_step(tmp_path: Path) -> None:
+    for name in ("optimizer_step_9.pt", "model_step_9.pt", "scheduler_step_9.pt", "model_step_8.pt"):
+        (tmp_path / name).write_bytes(formats.torch_file())
+    assert Path(find(tmp_path)[0].path).name == "model_step_9.pt"
+
+
+@pytest.mark.parametrize("name", ["llama-step=9-consumed_samples=72.0", "llama-step=9.ckpt"])
+def test_what_nemo_has_marked_as_unfinished_is_no_candidate(name: str, tmp_path: Path) -> None:
+    _steps(tmp_path, name, "llama-step=8-consumed_samples=64.0")
+    assert [one.step for one in find(tmp_path)] == [9, 8]
+    (tmp_path / f"{name.removesuffix('.ckpt')}-unfinished").touch()
+    assert [one.step for one in find(tmp_path)] == [8]
