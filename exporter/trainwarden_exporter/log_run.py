@@ -72,6 +72,7 @@ class RunLogs:
         self._attempt = run.attempt
         self._verdict: LogVerdict | None = None
         self._settled = False
+        self._moved_then: float | None = None  # `moved` when the verdict was made
         self._skipped = 0  # in files that are no longer followed
         self._finished: deque[Position] = deque(maxlen=_FINISHED)
 
@@ -101,14 +102,15 @@ class RunLogs:
         One that is followed already, by whatever name, is not followed twice.
         """
         wanted = dict.fromkeys(paths)
-        left_out = 0
+        left_out, known = 0, self._files() | self._turned()
         for path in [path for path in wanted if path not in self.logs]:
-            if not self._is_new(path):
+            file = _file_at(path)
+            if file is None or file in known or (None, file[1]) in known:
                 continue
             if len(self.logs) >= room:
                 left_out += 1
-            else:
-                problems.safely(path, partial(self._follow, path))
+            elif problems.safely(path, partial(self._follow, path)):
+                known.add(file)
         for path in self.logs.keys() - wanted.keys():
             # A file that was renamed is followed by its old name to its end.
             if self.logs[path].follower.identity is None:
@@ -117,12 +119,25 @@ class RunLogs:
         self._first_read = 2**62
         return left_out
 
-    def _is_new(self, path: str) -> bool:
-        try:
-            status = Path(path).stat()
-        except OSError:
-            return False
-        return all(log.follower.identity != (status.st_dev, status.st_ino) for log in self.logs.values())
+    def _files(self) -> set[tuple[int | None, int]]:
+        """Device and inode of every file that is followed; of one that is not open the device is not known."""
+        files: set[tuple[int | None, int]] = set()
+        for log in self.logs.values():
+            if (identity := log.follower.identity) is not None:
+                files.add(identity)
+            elif (position := log.follower.position) is not None:
+                files.add((None, position.inode))
+        return files
+
+    def _turned(self) -> set[tuple[int | None, int]]:
+        """What the paths lead to now. One that was turned to another log's file is given up at the end of its own."""
+        targets: set[tuple[int | None, int]] = set()
+        for log in self.logs.values():
+            if (target := _file_at(log.path)) is not None:
+                targets.add(target)
+                others = (other.follower.identity for other in self.logs.values() if other is not log)
+                log.follower.stays = target != log.follower.identity and target in others
+        return targets
 
     def _follow(self, path: str) -> None:
         log = TailedLog(path, self._roots, self._first_read)
@@ -142,9 +157,11 @@ class RunLogs:
         modified = log.follower.modified
         silent = modified is not None and now - modified > SILENT_SECONDS
         step = log.progress.step
-        taken = log.take(self.searcher, now, last=self.run.ended or silent)
+        taken = log.take(self.searcher, now, last=self.run.ended or silent or log.follower.stays)
         self._finished += log.follower.take_finished()
         if taken is None:
+            if log.follower.stays:
+                self._finished_with(self.logs.pop(log.path))
             return 0
         matches, done = taken
         for match in matches:
@@ -166,8 +183,8 @@ class RunLogs:
             if not self._settled:
                 self._verdict = None  # the loop moves again
             return
-        if self._verdict is None:
-            self._verdict = self._diagnose()
+        if self._verdict is None or self.moved != self._moved_then:
+            self._verdict, self._moved_then = self._diagnose(), self.moved
             self.dirty = self.dirty or self._verdict is not None
         if self.run.ended:
             self._settled = self.dirty = True
@@ -222,6 +239,7 @@ class RunLogs:
         """
         self._attempt, self._settled = str(state["attempt"]), bool(state["settled"])
         self.moved = None if state["moved"] is None else float(state["moved"])
+        self._moved_then = self.moved
         self._verdict = None if state["verdict"] is None else LogVerdict(**state["verdict"])
         self.counts = Counter({str(name): int(count) for name, count in state["counts"].items()})
         self.last = {str(name): float(time) for name, time in state["last"].items()}
@@ -237,3 +255,11 @@ class RunLogs:
         """Let all files go."""
         for log in self.logs.values():
             log.follower.close()
+
+
+def _file_at(path: str) -> tuple[int, int] | None:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -93,8 +93,9 @@ class StateFolder:
             aside.name,
         )
 
-    def prune(self, now: float) -> None:
+    def prune(self) -> None:
         """Remove what belongs to runs that have long been over."""
+        now = time.time()
         with contextlib.suppress(OSError):
             for path in list(self.path.iterdir()):
                 with contextlib.suppress(OSError):

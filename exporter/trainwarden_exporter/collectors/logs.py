@@ -101,10 +101,12 @@ class LogsCollector:
         now = self._now()
         self._update(now)
         active = [run for run in self._runs.values() if self._is_due(run, now)]
-        read_to_end = self._read_new(self._look(active, now), now)
+        readable = self._look(active, now)
+        unread = {id(each) for _, each in readable} - self._read_new(readable, now)
         for run in active:
             self._looked[run.run.run_id] = now
-            if all(id(each) in read_to_end for each in run.logs.values()):
+            # What cannot be read at all keeps nobody from judging by the rest.
+            if not any(id(each) in unread for each in run.logs.values()):
                 run.judge()
         self._keep(now)
         self._board.views = {run_id: run.view(now) for run_id, run in self._runs.items()}
@@ -219,7 +221,7 @@ class LogsCollector:
                 except OSError as error:
                     self._problems.add("state", "", f"{self._state.path}: {error.strerror or error}")
         if now - self._pruned > PRUNE_SECONDS:
-            self._state.prune(now)
+            self._state.prune()
             self._pruned = now
 
     def _families(self, now: float) -> list[Metric]:

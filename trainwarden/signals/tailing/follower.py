@@ -49,6 +49,7 @@ class Follower:
         size, modified: of the file as it was polled; `modified` in Unix seconds, None before there was one.
         skipped: bytes passed over at first sight.
         restarts: how often the text began anew, by why.
+        stays: what its path leads to now is read by somebody else.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Follower:
         self.modified: float | None = None
         self.skipped = 0
         self.restarts: Counter[str] = Counter()
+        self.stays = False
         self._roots = roots
         self._first_read = first_read
         self._descriptor: int | None = None
@@ -101,7 +103,7 @@ class Follower:
             self._poll()
         except OSError as error:
             if error.errno in (errno.ESTALE, errno.EBADF):
-                self._let_go()  # the path may lead to it again
+                self.close()  # the path may lead to it again
             raise
 
     def read(self, limit: int) -> Piece | None:
@@ -120,7 +122,7 @@ class Follower:
                     return Piece(data, self._anew, self._over and len(data) < limit)
         except OSError as error:
             if error.errno in (errno.ESTALE, errno.EBADF):
-                self._let_go()
+                self.close()
             raise
         return None
 
@@ -146,11 +148,14 @@ class Follower:
             with contextlib.suppress(OSError):
                 status = Path(self.path).stat()
                 self._known = status.st_ino, status.st_size, status.st_mtime_ns
-            self._let_go()
+            self.close()
 
     def close(self) -> None:
-        """Let the file go for good."""
-        self._let_go()
+        """Let the file go."""
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
     def _poll(self) -> None:
         try:
@@ -169,7 +174,7 @@ class Follower:
         current = os.fstat(self._fd)
         # While the new file is empty its writer may not know of it yet and go on with the old one.
         another = (there.st_dev, there.st_ino) != (current.st_dev, current.st_ino)
-        self._over = (another and there.st_size > 0) or current.st_nlink == 0
+        self._over = (another and there.st_size > 0 and not self.stays) or current.st_nlink == 0
         self._look(current)
 
     def _look(self, status: os.stat_result) -> None:
@@ -226,7 +231,7 @@ class Follower:
 
     def _next_file(self) -> None:
         """What is at the path now follows what was read to its end."""
-        self._let_go()
+        self.close()
         self._finished.append(self._at)
         self._position = None
         try:
@@ -292,9 +297,3 @@ class Follower:
         if self._position is None:
             raise RuntimeError(f"{self.path}: was never open")
         return self._position
-
-    def _let_go(self) -> None:
-        if self._descriptor is not None:
-            descriptor, self._descriptor = self._descriptor, None
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
