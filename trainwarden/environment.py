@@ -78,6 +78,12 @@ def read_environment(environ: Mapping[str, str] = os.environ, root: str = "/") -
     return {name: _short(text) for name, text in known.items() if text}
 
 
+def read_log_wishes(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What the record says of the run's logs: `signals`, a pack, and `log_path`, a template; each if stated."""
+    wishes = {"signals": environ.get("TRAINWARDEN_SIGNALS"), "log_path": environ.get("TRAINWARDEN_LOG_PATH")}
+    return {name: text for name, text in wishes.items() if text}
+
+
 def ec2_instance_id(root: str = "/") -> str | None:
     """The id of the EC2 instance; None elsewhere, and on the older instances whose hypervisor does not say."""
     if "Amazon" not in _line(root, _DMI, "sys_vendor"):

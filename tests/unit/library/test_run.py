@@ -28,6 +28,18 @@ def test_the_record_is_there_before_training_starts(attempt: Starter, folder: Pa
         assert not (folder / "progress.json").exists()
 
 
+def test_the_record_says_which_signals_and_which_logs_the_run_asks_for(
+    attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with attempt():
+        assert (read_metadata(folder).signals, read_metadata(folder).log_path) == (None, None)
+    monkeypatch.setenv("TRAINWARDEN_SIGNALS", "megatron_basic")
+    monkeypatch.setenv("TRAINWARDEN_LOG_PATH", "/logs/{run_id}/*.out")
+    with attempt():
+        said = read_metadata(folder)
+        assert (said.signals, said.log_path) == ("megatron_basic", "/logs/{run_id}/*.out")
+
+
 def test_what_the_loop_says_is_in_the_record_while_it_runs_with_the_loops_own_time(
     attempt: Starter, folder: Path
 ) -> None:
