@@ -35,7 +35,7 @@ test-compat: .venv/ready ## Repeat rule, route and end-to-end tests with the new
 test-integrations: .venv-integrations/ready ## Run the tests with PyTorch, Transformers and Lightning, on the CPU
 	.venv-integrations/bin/python -m pytest tests/integrations
 
-bench: .venv/ready ## Measure what the library costs, and write it into docs/benchmarks.md
+bench: .venv/ready ## Measure what the library and the log reader cost, and write it into docs/benchmarks.md
 	$(BIN)/python -m benchmarks --write docs/benchmarks.md
 
 lint: .venv/ready ## Check style and types

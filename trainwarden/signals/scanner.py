@@ -202,7 +202,7 @@ def _stages(signals: tuple[Signal, ...]) -> tuple[list[_Stage], list[int]]:
     caseless: dict[bytes, list[int]] = {}
     everywhere = []
     for index, signal in enumerate(signals):
-        texts, any_case = _texts(signal)
+        texts, any_case = texts_of(signal)
         for text in texts:
             (caseless if any_case else exact).setdefault(text.encode(), []).append(index)
         if not texts:
@@ -211,7 +211,8 @@ def _stages(signals: tuple[Signal, ...]) -> tuple[list[_Stage], list[int]]:
     return stages, everywhere
 
 
-def _texts(signal: Signal) -> tuple[tuple[str, ...], bool]:
+def texts_of(signal: Signal) -> tuple[tuple[str, ...], bool]:
+    """Texts of which every match holds one, and whether their case does not matter; none where nothing is known."""
     if signal.literals:
         return signal.literals, False
     if signal.pattern_type == "substring":
