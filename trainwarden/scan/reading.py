@@ -57,7 +57,7 @@ def read_log(
     Args:
         name: as typed.
         source: what to read.
-        scanner: a new one, for this log alone.
+        scanner: at the beginning of a stream.
         with_context: keep the lines around each match.
         tell: is called after each piece with how many bytes of the file were read.
     """

@@ -144,3 +144,13 @@ def test_the_logs_of_one_attempts_ranks_have_one_cause(scan: Scan, log: Write) -
     assert one["evidence"] == [{"file": str(culprit), "line": 41, "text": OOM.strip()}]
     assert str(victim) in [other["file"] for other in one["also"]]
     assert one["progress"]["step"] == 40
+
+
+def test_a_pattern_that_would_never_end_loses_its_own_signal_and_the_rest_is_found(
+    scan: Scan, log: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "slow.yaml").write_text("extends: all\nlog_signals: [{name: slow, pattern: 'x(a|aa)+$'}]")
+    evil = "".join(f"xaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa{n}\n" for n in range(20))
+    done = scan("--signals", tmp_path / "slow.yaml", "--format", "json", log(evil + OOM), log(evil + OOM, "again"))
+    assert [(one["error_type"], one["evidence"][0]["line"]) for one in done.objects] == [("oom", 21)] * 2
+    assert "signal slow is off" in caplog.text
