@@ -11,6 +11,11 @@ import pytest
 
 from tests.unit.exporter.logs_tree import OOM, LogsTree
 from trainwarden.record.clock import to_iso
+from trainwarden.record.thresholds import Thresholds
+from trainwarden_exporter.log_board import LogVerdict, LogView
+from trainwarden_exporter.log_verdict import LogEvidence
+from trainwarden_exporter.run_folder import RunFolder
+from trainwarden_exporter.run_view import verdict
 
 KEY = "local:77-1:0"
 
@@ -57,6 +62,29 @@ def test_what_the_library_recorded_wins(logs: LogsTree) -> None:
     logs.look()
     assert logs.labels("training_failure_info", "r")["failure"] == "storage_quota"
     assert logs.labels("training_failure_message_info", "r")["message"] == "disk full"
+
+
+@pytest.mark.parametrize(
+    ("own", "found", "shown"),
+    [
+        ("storage_quota", "cuda_oom", "storage_quota"),
+        ("user_exception", "cuda_oom", "user_exception"),
+        ("killed", "cuda_oom", "cuda_oom"),
+        ("killed", "nonzero_exit", "killed"),
+        ("nonzero_exit", "crash_signal", "crash_signal"),
+        ("nonzero_exit", "launcher_child", "nonzero_exit"),
+        ("nccl_remote_closed", "gpu_lost", "gpu_lost"),
+        ("", "cuda_oom", "cuda_oom"),
+    ],
+)
+def test_the_log_has_the_word_only_where_the_record_does_not_say_why(
+    logs: LogsTree, own: str, found: str, shown: str
+) -> None:
+    fail(logs, failure=own)
+    record = RunFolder(logs.folder / "runs" / "r", Thresholds()).read(logs.runs.now)
+    cause = LogVerdict("type", found, "", "critical", "it said so", "", "signal", "root")
+    logs.board.views = {"r": LogView(KEY, True, cause, None, None, logs.runs.now)}
+    assert LogEvidence(logs.board).refined(record, verdict(record)).failure == shown
 
 
 def test_a_log_that_knows_nothing_leaves_the_record_its_word(logs: LogsTree) -> None:

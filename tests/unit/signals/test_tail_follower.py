@@ -110,6 +110,14 @@ def test_a_file_that_has_grown_beyond_the_old_offset_after_it_was_cut_is_read_fr
     assert tail.read() == text
 
 
+def test_a_file_that_was_cut_and_has_grown_again_with_the_same_beginning_is_read_from_its_beginning(tail: Tail) -> None:
+    banner = b"the same banner as ever\n" * 20
+    add(tail.path, banner + b"one\n")
+    tail.read()
+    tail.path.write_bytes(banner + b"two and more\n")
+    assert tail.read() == banner + b"two and more\n"
+
+
 def test_what_was_written_before_a_copytruncate_is_read_from_the_copy(tail: Tail) -> None:
     add(tail.path, b"the first line of many\n" * 10)
     tail.read()
