@@ -1,6 +1,7 @@
 """Finds the signals of a pack in a stream of bytes, however it is cut into chunks."""
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from trainwarden.signals.required import required_texts
 # A record is searched this far; what is beyond is passed over and counted.
 RECORD_LIMIT = 64 * 1024
 TEXT_LIMIT = 2000
+_COLOUR = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 
 _log = logging.getLogger(__name__)
 
@@ -114,6 +116,10 @@ class Scanner:
             return
         try:
             hit = pattern.search(text, start, end)
+            if hit is None and text.find(b"\x1b[", start, end) >= 0:
+                # Colours stand where a pattern expects the line to begin, or between two words.
+                plain = _COLOUR.sub(b"", text[start:end])
+                hit = pattern.search(plain, 0, len(plain))
         except PatternTooSlow:
             self._strikes[index] += 1
             if self._strikes[index] >= STRIKES:

@@ -138,3 +138,8 @@ def test_a_warning_is_no_match_where_the_signal_says_so() -> None:
     signal: Any = Signal("calm", "it broke", shipped=True, ignore_warnings=True)
     data = b"WARNING it broke\nit broke, retrying\nERROR it broke\nit broke\n"
     assert [match.line for match in whole(data, (signal,))] == [3, 4]
+
+
+def test_colours_hide_no_signal() -> None:
+    coloured = b"\x1b[31mfatal: \x1b[1mout of memory\x1b[0m, 5 bytes\x1b[0m\n"
+    assert [match.signal.name for match in Scanner(SIGNALS).feed(coloured)] == ["oom", "first"]
