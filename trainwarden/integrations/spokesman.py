@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import trainwarden
 from trainwarden.training.current import run_in_progress
-from trainwarden.training.run import PhaseScope, Run
+from trainwarden.training.phase_scope import PhaseScope
+from trainwarden.training.run import Run
 
 _Hook = TypeVar("_Hook", bound=Callable[..., Any])
 

@@ -18,12 +18,16 @@ from trainwarden.s3.location import InvalidLocation, Location
 from trainwarden.s3.location import choose as choose_place
 from trainwarden.training.attempt import begin
 from trainwarden.training.loop import whole
-from trainwarden.training.run import PhaseScope, Run
+from trainwarden.training.mistakes import Mistakes
+from trainwarden.training.phase_scope import PhaseScope
+from trainwarden.training.run import Run
 from trainwarden.training.subject import Subject
 
 _MAX_TEXT = 200
 
 _current: Run | None = None
+# None once a run has begun: calls after its end, and in processes forked from it, are no mistakes.
+_mistakes: Mistakes | None = Mistakes()
 
 # Before anything here has something to say.
 log.protect()
@@ -56,7 +60,7 @@ def run(
         RunRefused: the run must not start: its folder belongs to a live run or cannot be written, or an argument or a
             variable is unusable. Nothing raises after that.
     """
-    global _current  # noqa: PLW0603  # the module's functions speak for the run in progress
+    global _current, _mistakes
     if _current is not None:
         _current.end_if_given_up()
     if _current is not None:
@@ -93,7 +97,7 @@ def run(
         ),
         place and place.below(name),
     )
-    _current = made
+    _current, _mistakes = made, None
     return made
 
 
@@ -106,40 +110,61 @@ def step(step: int, **values: Any) -> None:
     """`Run.step` of the run in progress; nothing where there is none."""
     if _current is not None:
         _current.step(step, **values)
+    else:
+        _too_early("step")
 
 
 def phase(name: str) -> PhaseScope:
     """`Run.phase` of the run in progress; nothing where there is none."""
-    return PhaseScope(None, None) if _current is None else _current.phase(name)
+    if _current is not None:
+        return _current.phase(name)
+    _too_early("phase")
+    return PhaseScope(None, None)
 
 
 def epoch(n: float) -> None:
     """`Run.epoch` of the run in progress; nothing where there is none."""
     if _current is not None:
         _current.epoch(n)
+    else:
+        _too_early("epoch")
 
 
 def error(exc: BaseException, /, severity: str | None = None, category: str | None = None, **context: Any) -> None:
     """`Run.error` of the run in progress; nothing where there is none."""
     if _current is not None:
         _current.error(exc, severity, category, **context)
+    else:
+        _too_early("error")
 
 
 def note(event: str, /, **data: Any) -> None:
     """`Run.note` of the run in progress; nothing where there is none."""
     if _current is not None:
         _current.note(event, **data)
+    else:
+        _too_early("note")
 
 
 def checkpoint_saved(path: str | os.PathLike[str], step: int | None = None) -> None:
     """`Run.checkpoint_saved` of the run in progress; nothing where there is none."""
     if _current is not None:
         _current.checkpoint_saved(path, step)
+    else:
+        _too_early("checkpoint_saved")
 
 
 def resume_checkpoint() -> str | None:
     """`Run.resume_checkpoint` of the run in progress; None where there is none."""
-    return None if _current is None else _current.resume_checkpoint()
+    if _current is not None:
+        return _current.resume_checkpoint()
+    _too_early("resume_checkpoint")
+    return None
+
+
+def _too_early(call: str) -> None:
+    if _mistakes is not None:
+        _mistakes.tell("before run", f"{call}() before run(): nothing is recorded, as no run has begun in this process")
 
 
 def _make(subject: Subject, in_s3: Location | None) -> Run:

@@ -87,20 +87,24 @@ class Loop:
         tokens: Any = None,
         samples: Any = None,
         metrics: dict[str, Any],
-    ) -> None:
-        """Take one report of the loop. Numbers of any library will do; what is no number is passed over."""
+    ) -> tuple[str, ...]:
+        """Take one report of the loop. Numbers of any library will do; what is no number is passed over.
+
+        Returns:
+            The names of what was passed over, of `metrics` none.
+        """
         now = time.time()
         number = step if type(step) is int and 0 <= step < _LARGEST else whole(step)
         # In the loop's own thread and before the lock: only the loop waits for a device that does not answer.
-        loss, learning_rate, grad_norm = _number(loss), _number(learning_rate), _number(grad_norm)
-        bad = not (_is_finite(loss) and _is_finite(grad_norm))
+        value, rate, norm = _number(loss), _number(learning_rate), _number(grad_norm)
+        bad = not (_is_finite(value) and _is_finite(norm))
         more_tokens, more_samples = finite(tokens), finite(samples)
         plain = plain_metrics(metrics) if metrics else {}
         with self._lock:
             self._reports += 1
             self.thread = threading.get_ident()
             self._last_updated = now
-            self._last = (loss, learning_rate, grad_norm, plain)
+            self._last = (value, rate, norm, plain)
             if plain and "epoch" in plain:
                 epoch = finite(plain.pop("epoch"))
                 self._epoch = self._epoch if epoch is None else epoch
@@ -112,6 +116,17 @@ class Loop:
                 self._samples = (self._samples or 0.0) + (more_samples or 0.0)
             if number is not None:
                 self._advance(number, now)
+        if (
+            number is None
+            or (value is None and loss is not None)
+            or (rate is None and learning_rate is not None)
+            or (norm is None and grad_norm is not None)
+            or (more_tokens is None and tokens is not None)
+            or (more_samples is None and samples is not None)
+        ):
+            given = (step, loss, learning_rate, grad_norm, tokens, samples)
+            return _passed_over(given, (number, value, rate, norm, more_tokens, more_samples))
+        return ()
 
     def enter_epoch(self, epoch: Any) -> int | float | None:
         """Take the epoch that begins, a whole number or a fraction; what it is, None if it is no number."""
@@ -212,6 +227,12 @@ def plain_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
         elif hasattr(value, "__float__") or hasattr(value, "__index__"):
             plain[name] = finite(value)
     return plain
+
+
+def _passed_over(given: tuple[Any, ...], taken: tuple[Any, ...]) -> tuple[str, ...]:
+    names = ("step", "loss", "learning_rate", "grad_norm", "tokens", "samples")
+    left = zip(names, given, taken, strict=True)
+    return tuple(name for name, value, number in left if number is None and (value is not None or name == "step"))
 
 
 def _number(value: Any) -> float | None:

@@ -21,6 +21,8 @@ from trainwarden.training.caught import describe
 from trainwarden.training.copies import Copy
 from trainwarden.training.endings import EndHooks, Ending, judge
 from trainwarden.training.loop import Carried, Loop, whole
+from trainwarden.training.mistakes import RESERVED_EVENTS, Mistakes, is_phase
+from trainwarden.training.phase_scope import PhaseScope
 from trainwarden.training.recorder import Recorder
 from trainwarden.training.requests import Note
 from trainwarden.training.subject import Subject
@@ -32,25 +34,6 @@ _MAX_EVENT = 200
 _LAST_WORD_SECONDS = 10.0
 
 logger = logging.getLogger("trainwarden")
-
-
-class PhaseScope:
-    """What `phase()` returns: as a context manager it brings the phase before back."""
-
-    def __init__(self, recorder: Recorder | None, name: str | None) -> None:
-        self._recorder = recorder
-        self._name = name
-        self._before = recorder.phase if recorder else None
-        if recorder and name:
-            recorder.enter_phase(name)
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        # A phase that was entered in between, by the first step for one, stays.
-        if self._recorder and self._before and self._recorder.phase == self._name:
-            self._recorder.enter_phase(self._before)
 
 
 class Run:
@@ -66,6 +49,7 @@ class Run:
         self._subject = subject
         self._ownership = ownership
         self._on_end = on_end
+        self._mistakes = Mistakes()
         self._loop = Loop(subject.beginning.carried if subject.beginning else Carried())
         self._hooks = EndHooks(self._end, lambda: self._loop.reports, lambda: self._loop.thread)
         self._signals = self._hooks.signals
@@ -128,7 +112,7 @@ class Run:
         try:
             if self._recorder.phase in _BEFORE_TRAINING:
                 self._recorder.enter_phase("train")
-            self._loop.report(
+            wrong = self._loop.report(
                 step,
                 loss=loss,
                 learning_rate=learning_rate,
@@ -137,6 +121,9 @@ class Run:
                 samples=samples,
                 metrics=metrics,
             )
+            if wrong:
+                given = {"loss": loss, "learning_rate": learning_rate, "grad_norm": grad_norm}
+                self._mistakes.in_report(wrong, {**given, "step": step, "tokens": tokens, "samples": samples})
             if self._signals.covered:
                 self._signals.cover()
             if self._recorder.gpu_memory.due:
@@ -146,8 +133,12 @@ class Run:
 
     def expect(self, total_steps: int) -> None:
         """Say after which step the run is finished, where `run()` could not know."""
+        if not self._active:
+            return
         number = whole(total_steps)
-        if self._active and number is not None:
+        if number is None:
+            self._mistakes.tell("expect", "expect(%s): no whole number, 0 or more: it is passed over", total_steps)
+        else:
             self._subject = replace(self._subject, total_steps=number)
             self._recorder.expect(number)
 
@@ -156,6 +147,8 @@ class Run:
 
         It takes effect at once. Used as a context manager it brings the phase before back.
         """
+        if self._active and not is_phase(name):
+            self._mistakes.in_phase(name)
         if not self._active or not isinstance(name, str):
             return PhaseScope(None, None)
         return PhaseScope(self._recorder, known_phase(name))
@@ -166,7 +159,9 @@ class Run:
             return
         try:
             number = self._loop.enter_epoch(n)
-            if number is not None:
+            if number is None:
+                self._mistakes.tell("epoch", "epoch(%s): no number: it is not recorded", n)
+            else:
                 self._recorder.note(Note(time.time(), "epoch_started", {"epoch": number}))
         except Exception:  # nothing ever raises into the loop
             logger.debug("epoch %r could not be recorded", n, exc_info=True)
@@ -190,11 +185,15 @@ class Run:
             logger.debug("an error could not be recorded", exc_info=True)
 
     def note(self, event: str, /, **data: Any) -> None:
-        """Have a line of your own in `events.jsonl`, by rank 0: what happened, with numbers, texts and lists."""
+        """Have a line in `events.jsonl`, by rank 0: numbers, texts, lists. No name of the library's own events."""
         if not self._active or self._subject.beginning is None:
             return
         try:
-            self._recorder.note(Note(time.time(), shorten(str(event), _MAX_EVENT), data))
+            name = shorten(str(event), _MAX_EVENT)
+            if name in RESERVED_EVENTS:
+                self._mistakes.tell("note", "note(%s): an event of the library's own: it is not written", name)
+            else:
+                self._recorder.note(Note(time.time(), name, data))
         except Exception:  # nothing ever raises into the loop
             logger.debug("a note could not be recorded", exc_info=True)
 
