@@ -87,7 +87,15 @@ def of_signal(received: Received) -> Ending:
     return Ending("cancelled", received.reason, signalled=True)
 
 
-def judge(ending: Ending, received: Received | None, step: int | None, total: int | None, now: float) -> Ending:
+def judge(
+    ending: Ending,
+    received: Received | None,
+    step: int | None,
+    total: int | None,
+    now: float,
+    *,
+    high_water: int | None = None,
+) -> Ending:
     """The ending in the light of what the loop and a signal before have said.
 
     Args:
@@ -96,6 +104,7 @@ def judge(ending: Ending, received: Received | None, step: int | None, total: in
         step: the last one reported.
         total: the step after which the run is finished.
         now: Unix seconds.
+        high_water: the highest step of all attempts.
     """
     is_done = total is not None and step is not None and step >= total
     if ending.unknown and is_done:
@@ -109,6 +118,8 @@ def judge(ending: Ending, received: Received | None, step: int | None, total: in
     if ending.unknown:
         logger.warning("%s; a `with` block around all of the loop has its end recorded", ending.reason)
     if ending.status == "succeeded" and total is not None and not is_done:
+        if step is None and high_water is not None and high_water >= total:
+            return replace(ending, reason="was finished already")
         at = "before the first step" if step is None else f"at step {step}"
         return replace(ending, reason=f"ended {at} of {total}")
     return ending

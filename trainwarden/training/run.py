@@ -282,7 +282,8 @@ class Run:
         self._active = False
         if self._given_up and ending == endings.SUCCEEDED:
             ending = self._given_up
-        ending = judge(ending, self._hooks.received, self._loop.step, self._subject.total_steps, time.time())
+        step, high = self._loop.step, self._loop.view().high_water
+        ending = judge(ending, self._hooks.received, step, self._subject.total_steps, time.time(), high_water=high)
         if self._recorder.finish(ending, _LAST_WORD_SECONDS):
             self._trace.close()
         else:

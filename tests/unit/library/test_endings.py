@@ -165,3 +165,24 @@ def test_hooks_are_gone_after_the_run(script: Script) -> None:
         assert before == hooks()
     """)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_finished_run_that_is_started_again_was_finished_already(script: Script) -> None:
+    code = """
+        import trainwarden
+        with trainwarden.run("r", total_steps={total}) as run:
+            for step in {steps}:
+                run.step(step)
+    """
+    reasons = []
+    for total, steps in ((60, [60]), (60, []), (80, []), (60, [30])):
+        script.run(code.format(total=total, steps=steps))
+        record = read_snapshot(script.folder)
+        summary = script.read("summary.json")["training"]
+        assert (record.state, summary["status"], summary["reason"]) == (
+            "succeeded",
+            "completed",
+            record.metadata.reason,
+        )
+        reasons.append(record.metadata.reason)
+    assert reasons == [None, "was finished already", "ended before the first step of 80", "ended at step 30 of 60"]
