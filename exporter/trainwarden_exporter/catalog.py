@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from trainwarden_exporter.log_catalog import LOG_ROWS
+from trainwarden_exporter.logs.catalog import LOG_ROWS
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -18,8 +18,8 @@ from trainwarden.record.thresholds import choose as choose_thresholds
 from trainwarden_exporter.collection import Collection, Schedule
 from trainwarden_exporter.collectors.runs import RunsCollector
 from trainwarden_exporter.flags import build_parser
-from trainwarden_exporter.log_board import Board
-from trainwarden_exporter.log_state import StateFolder, StateTaken, default_folder
+from trainwarden_exporter.logs.board import Board
+from trainwarden_exporter.logs.state import StateFolder, StateTaken, default_folder
 from trainwarden_exporter.server import ExporterServer
 
 if TYPE_CHECKING:

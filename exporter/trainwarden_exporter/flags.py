@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainwarden import __version__
 from trainwarden.identity import host_name
-from trainwarden_exporter.log_flags import add_log_flags
+from trainwarden_exporter.logs.flags import add_log_flags
 
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0}
 _DURATION = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<unit>|ms|s|m)")

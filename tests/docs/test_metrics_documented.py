@@ -10,7 +10,7 @@ import pytest
 from trainwarden_exporter.catalog import METRICS, document
 from trainwarden_exporter.collectors.runs import OUTCOMES, REASONS
 from trainwarden_exporter.flags import build_parser
-from trainwarden_exporter.log_problems import REASONS as LOG_REASONS
+from trainwarden_exporter.logs.problems import REASONS as LOG_REASONS
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "exporter.md").read_text(encoding="utf-8")

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.catalog import Families
-from trainwarden_exporter.log_board import WatchedRun
-from trainwarden_exporter.log_packs import LogPacks
-from trainwarden_exporter.log_problems import LogProblems
-from trainwarden_exporter.log_run import RunLogs, logs_of
-from trainwarden_exporter.log_series import add_logs
+from trainwarden_exporter.logs.board import WatchedRun
+from trainwarden_exporter.logs.packs import LogPacks
+from trainwarden_exporter.logs.problems import LogProblems
+from trainwarden_exporter.logs.run import RunLogs, logs_of
+from trainwarden_exporter.logs.series import add_logs
 from trainwarden_exporter.redaction import label_text
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from trainwarden.signals.tailing.log import TailedLog
     from trainwarden.signals.tailing.template import Template
-    from trainwarden_exporter.log_board import Board
-    from trainwarden_exporter.log_state import StateFolder
+    from trainwarden_exporter.logs.board import Board
+    from trainwarden_exporter.logs.state import StateFolder
 
 # Of one look: a storm in one log, or a long one seen for the first time, must not keep the others waiting.
 LOOK_BYTES = 32 * 2**20

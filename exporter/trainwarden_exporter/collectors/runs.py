@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden_exporter.catalog import Families
-from trainwarden_exporter.log_progress import add_log_only, add_log_progress, is_under_way
-from trainwarden_exporter.log_verdict import LogEvidence
-from trainwarden_exporter.log_watch import watched
+from trainwarden_exporter.logs.progress import add_log_only, add_log_progress, is_under_way
+from trainwarden_exporter.logs.verdict import LogEvidence
+from trainwarden_exporter.logs.watch import watched
 from trainwarden_exporter.redaction import plain
 from trainwarden_exporter.run_folder import UNEXPECTED, UNREADABLE, Problem, RunFolder
 from trainwarden_exporter.run_series import add_last_words, add_rank, add_run, add_verdict
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from trainwarden.record.thresholds import Thresholds
-    from trainwarden_exporter.log_board import Board
+    from trainwarden_exporter.logs.board import Board
     from trainwarden_exporter.run_view import RunRecord
 
 log = logging.getLogger(__name__)

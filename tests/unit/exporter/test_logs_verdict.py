@@ -12,8 +12,8 @@ import pytest
 from tests.unit.exporter.logs_tree import OOM, LogsTree
 from trainwarden.record.clock import to_iso
 from trainwarden.record.thresholds import Thresholds
-from trainwarden_exporter.log_board import LogVerdict, LogView
-from trainwarden_exporter.log_verdict import LogEvidence
+from trainwarden_exporter.logs.board import LogVerdict, LogView
+from trainwarden_exporter.logs.verdict import LogEvidence
 from trainwarden_exporter.run_folder import RunFolder
 from trainwarden_exporter.run_view import verdict
 

@@ -12,7 +12,7 @@ from trainwarden.record.folder import LOG
 from trainwarden.signals.diagnosis import diagnose_ranks
 from trainwarden.signals.tailing.log import TailedLog
 from trainwarden.signals.tailing.remainder import Position, standing
-from trainwarden_exporter.log_board import LogVerdict, LogView
+from trainwarden_exporter.logs.board import LogVerdict, LogView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from trainwarden.signals.progress import Progress
     from trainwarden.signals.tailing.log import Searcher
     from trainwarden.signals.tailing.template import Template
-    from trainwarden_exporter.log_board import WatchedRun
-    from trainwarden_exporter.log_problems import LogProblems
+    from trainwarden_exporter.logs.board import WatchedRun
+    from trainwarden_exporter.logs.problems import LogProblems
 
 # The log of an attempt that is over, put aside by the next: it was read under its old name.
 _ASIDE = re.compile(r"training_log_\d+_\d+\.txt")

@@ -10,7 +10,7 @@ from trainwarden.taxonomy import FAILURES
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from trainwarden_exporter.log_board import Board, LogVerdict, LogView
+    from trainwarden_exporter.logs.board import Board, LogVerdict, LogView
     from trainwarden_exporter.run_view import RunRecord, Verdict
 
 # A failure is shown together with its cause, if the logs are read so soon.

@@ -11,7 +11,7 @@ from trainwarden_exporter.run_view import believed
 if TYPE_CHECKING:
     from trainwarden.signals.model import Signal
     from trainwarden_exporter.catalog import Families
-    from trainwarden_exporter.log_run import RunLogs
+    from trainwarden_exporter.logs.run import RunLogs
 
 # Series of one run at most, whatever its pack holds.
 PER_RUN = 1000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.log_board import WatchedRun
-from trainwarden_exporter.log_verdict import attempt_of
+from trainwarden_exporter.logs.board import WatchedRun
+from trainwarden_exporter.logs.verdict import attempt_of
 from trainwarden_exporter.run_view import ENDED, is_quiet
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from trainwarden_exporter.run_view import believed
 if TYPE_CHECKING:
     from trainwarden.signals.progress import Progress
     from trainwarden_exporter.catalog import Families
-    from trainwarden_exporter.log_board import LogView
+    from trainwarden_exporter.logs.board import LogView
     from trainwarden_exporter.run_view import RunRecord
 
 

@@ -13,8 +13,8 @@ from trainwarden.signals.tailing.template import InvalidTemplate, Template
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainwarden_exporter.log_board import WatchedRun
-    from trainwarden_exporter.log_problems import LogProblems
+    from trainwarden_exporter.logs.board import WatchedRun
+    from trainwarden_exporter.logs.problems import LogProblems
 
 MAX_PACKS = 64
 
