@@ -11,8 +11,8 @@ import signal
 from trainwarden.failures.chain import causes, contexts, shortened, text_of
 from trainwarden.failures.exception_types import Finding, of_errno, of_type, speaks_of_names
 from trainwarden.failures.leftover import is_left_over
-from trainwarden.phrases import PHRASES
-from trainwarden.phrases.phrase import Phrase
+from trainwarden.failures.phrases import PHRASES
+from trainwarden.failures.phrases.phrase import Phrase
 from trainwarden.taxonomy import FAILURES, Failure
 
 # Messages can be of any size; what they are about stands at the beginning or at the end.

@@ -7,12 +7,12 @@ entry for an exception, an exit status or a message; `trainwarden.failures` hold
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from trainwarden.failures.distributed import COLLECTIVES, NETWORK
+from trainwarden.failures.entries.distributed import COLLECTIVES, NETWORK
+from trainwarden.failures.entries.gpu import GPU, MEMORY
+from trainwarden.failures.entries.process import BEHAVIOUR, PROCESS, SCHEDULER
+from trainwarden.failures.entries.program import MODEL, SETTINGS
+from trainwarden.failures.entries.storage import CHECKPOINT, DATA, STORAGE
 from trainwarden.failures.failure import ACTIONS, CATEGORIES, FAULTS, SEVERITIES, Failure
-from trainwarden.failures.gpu import GPU, MEMORY
-from trainwarden.failures.process import BEHAVIOUR, PROCESS, SCHEDULER
-from trainwarden.failures.program import MODEL, SETTINGS
-from trainwarden.failures.storage import CHECKPOINT, DATA, STORAGE
 
 __all__ = ["ACTIONS", "CATEGORIES", "ERROR_TYPES", "FAILURES", "FAULTS", "SEVERITIES", "SUBSYSTEMS", "Failure"]
 

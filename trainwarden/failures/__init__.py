@@ -1,1 +1,4 @@
-"""The entries of the taxonomy, one module for each part of a training that fails; `trainwarden.taxonomy` joins them."""
+"""Ways to fail: `entries` of the taxonomy, `phrases` that tools print; beside them is what tells failures apart.
+
+`trainwarden.taxonomy` and `trainwarden.classify` are the way in.
+"""

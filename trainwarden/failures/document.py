@@ -1,11 +1,11 @@
 """docs/failures.md, made from the taxonomy."""
 
-from trainwarden.failures.distributed import COLLECTIVES, NETWORK
+from trainwarden.failures.entries.distributed import COLLECTIVES, NETWORK
+from trainwarden.failures.entries.gpu import GPU, MEMORY
+from trainwarden.failures.entries.process import BEHAVIOUR, PROCESS, SCHEDULER
+from trainwarden.failures.entries.program import MODEL, SETTINGS
+from trainwarden.failures.entries.storage import CHECKPOINT, DATA, STORAGE
 from trainwarden.failures.failure import Failure
-from trainwarden.failures.gpu import GPU, MEMORY
-from trainwarden.failures.process import BEHAVIOUR, PROCESS, SCHEDULER
-from trainwarden.failures.program import MODEL, SETTINGS
-from trainwarden.failures.storage import CHECKPOINT, DATA, STORAGE
 
 SECTIONS: tuple[tuple[str, tuple[Failure, ...]], ...] = (
     ("Memory", MEMORY),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainwarden.phrases import PHRASES
+from trainwarden.failures.phrases import PHRASES
 from trainwarden.taxonomy import ACTIONS, CATEGORIES, FAILURES, FAULTS, SEVERITIES
 
 # The labels by which logs of failed trainings are sorted, and `unknown`.

@@ -1,6 +1,6 @@
 """What is printed by models, their numbers and their gradients."""
 
-from trainwarden.phrases.phrase import Phrases
+from trainwarden.failures.phrases.phrase import Phrases
 
 PROGRAM: Phrases = (
     ("missing_module", ("no module named '", "cannot open shared object file", "undefined symbol: ")),

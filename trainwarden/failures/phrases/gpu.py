@@ -1,6 +1,6 @@
 """What is printed by what GPUs, their drivers and the memory beside them."""
 
-from trainwarden.phrases.phrase import Phrases
+from trainwarden.failures.phrases.phrase import Phrases
 
 GPU: Phrases = (
     ("ray_host_oom", (

@@ -1,6 +1,6 @@
 """What is printed by collectives and what brings ranks together."""
 
-from trainwarden.phrases.phrase import Phrases
+from trainwarden.failures.phrases.phrase import Phrases
 
 DISTRIBUTED: Phrases = (
     ("deadlock", (

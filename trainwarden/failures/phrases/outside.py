@@ -1,6 +1,6 @@
 """What is printed by schedulers, servers, launchers and settings."""
 
-from trainwarden.phrases.phrase import Phrases
+from trainwarden.failures.phrases.phrase import Phrases
 
 OUTSIDE: Phrases = (
     ("time_limit", (

@@ -1,6 +1,6 @@
 """What is printed by checkpoints, file systems and data sets."""
 
-from trainwarden.phrases.phrase import Phrases
+from trainwarden.failures.phrases.phrase import Phrases
 
 STORAGE: Phrases = (
     ("storage_quota", (
