@@ -287,7 +287,7 @@ class Run:
         if self._recorder.finish(ending, _LAST_WORD_SECONDS):
             self._trace.close()
         else:
-            logger.warning("the end of the run could not be recorded in %s in time", self.folder)
+            logger.error("no time to record in %s that the run %s at step %s", self.folder, ending.status, step)
         self._hooks.remove()
         if self._ownership:
             self._ownership.release()

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from trainwarden.record.files import Checkpoint, Metadata, read_metadata
-from trainwarden.record.folder import CHECKPOINTED, ERROR, METADATA, PROGRESS, RANKS, SUMMARY
+from trainwarden.record.folder import CHECKPOINTED, COMPLETE, ERROR, METADATA, PROGRESS, RANKS, SUMMARY
 from trainwarden.record.sentinels import Sentinel, attempt_number, current_error, record_completion, record_failure
 from trainwarden.training.checkpoints import SavedCheckpoints
 from trainwarden.training.chronicle import Chronicle
@@ -73,6 +73,9 @@ class Writer:
         self._told_phase = phase()
         self._checkpoint_is_new = False
         self._superseded = False
+        # What of the last word could not be written, and the last reason for that.
+        self._lost: list[str] = []
+        self._problem: Exception | None = None
 
     def open(self) -> None:
         """Write the record for the first time.
@@ -115,20 +118,21 @@ class Writer:
             self._store.bring_error(_LOOK_SECONDS)
         ending = self._ended = settle(seen, subject.folder, str(subject.key), subject.rank, subject.start)
         if ending.status == "failed" and ending.failure is not None:
-            self._insist(lambda: self._write_error(ending))
-        self._insist(self._write_progress)
-        self._insist(self._write_beat)
+            self._insist(ERROR, lambda: self._write_error(ending))
+        self._insist(PROGRESS, self._write_progress)
+        self._insist(METADATA, self._write_beat)
         if ending.status == "succeeded" and subject.beginning is not None and not self._superseded:
-            self._insist(self._write_completion)
+            self._insist(COMPLETE, self._write_completion)
         outcome = self._outcome(ending, end_time)
         self._tell_events()
         if ending.status == "failed":
             self._chronicle.failed(ending, end_time)
         self._chronicle.note(Note(end_time, "training_completed", outcome.completion()), must=True)
-        self._insist(self._write_journals)
+        self._insist("the journals", self._write_journals)
         if subject.beginning is not None and not self._superseded:
-            self._insist(lambda: self._write_summary(outcome))
+            self._insist(SUMMARY, lambda: self._write_summary(outcome))
         self._finish_copy(deadline)
+        self._say_what_is_lost(ending)
 
     def guarded(self, write: Callable[[], None]) -> bool:
         """Whether `write()` worked; what it raised is counted."""
@@ -136,17 +140,31 @@ class Writer:
             write()
         except Exception as error:  # noqa: BLE001  # the thread outlives whatever goes wrong in it
             self.write_errors += 1
+            self._problem = error
             level = logging.WARNING if self.write_errors == 1 else logging.DEBUG
             logger.log(level, "the run record in %s could not be written: %s", self.subject.folder, error)
             return False
         return True
 
-    def _insist(self, write: Callable[[], None]) -> None:
+    def _insist(self, name: str, write: Callable[[], None]) -> None:
         # The last word has no next time.
         for attempt in range(_LAST_TRIES):
             if self.guarded(write):
                 return
             time.sleep(0.1 * 2**attempt)
+        self._lost.append(name)
+
+    def _say_what_is_lost(self, ending: Ending) -> None:
+        if self._lost:
+            logger.error(
+                "the end of the run could not be recorded in %s: lost are status %s, step %s (%s)%s: %s",
+                self.subject.folder,
+                ending.status,
+                self._loop.step,
+                ", ".join(self._lost),
+                "; it goes on saying running" if METADATA in self._lost else "",
+                self._problem,
+            )
 
     def _state(self) -> State:
         phase, since = self._phase()

@@ -117,6 +117,23 @@ def test_a_folder_that_becomes_read_only_costs_nothing_but_words(script: Script)
     assert done.stdout.endswith("True\n")
 
 
+def test_an_end_that_no_disk_takes_is_said_with_all_that_is_lost(
+    attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def read_only(*_args: object, **_values: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as patched:
+        with attempt() as run:
+            patched.setattr("trainwarden.training.store.write_json", read_only)
+            run.step(7)
+            eventually(lambda: run.write_errors >= 2)
+    assert read_metadata(folder).status == "running"
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    for part in (str(folder), "status succeeded", "step 7", "metadata.json", "running", "Read-only file system"):
+        assert part in said
+
+
 @pytest.mark.parametrize("jump", [3600, -3600])
 def test_a_clock_that_is_set_does_not_hide_that_the_run_lives_and_moves(script: Script, jump: int) -> None:
     done = script.run(f"""
