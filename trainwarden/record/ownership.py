@@ -146,7 +146,7 @@ def _lock(folder: Path, name: str, key: AttemptKey) -> Ownership | None:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except OSError as error:
-        raise RunRefused(f"run folder {folder} cannot be written: {error.strerror or error}") from error
+        raise RunRefused(f"run folder {folder} cannot be written: {error}") from None
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Written in place: a file that is replaced takes its lock along.
@@ -160,7 +160,7 @@ def _lock(folder: Path, name: str, key: AttemptKey) -> Ownership | None:
             raise BlockingIOError(error.errno, "another process holds the lock") from error
         if error.errno in _UNSUPPORTED:
             return None
-        raise RunRefused(f"run folder {folder} cannot be written: {error.strerror or error}") from error
+        raise RunRefused(f"run folder {folder} cannot be written: {error}") from None
     return Ownership(path, descriptor)
 
 

@@ -76,9 +76,9 @@ def run(
         limits = choose_thresholds(thresholds)
         place = choose_place(s3)
     except (InvalidRunId, InvalidAttemptKey, InvalidThreshold, InvalidLocation) as error:
-        raise RunRefused(str(error)) from error
+        raise RunRefused(str(error)) from None
     except OSError as error:
-        raise RunRefused(f"the run folder cannot be told, the working folder is gone: {error}") from error
+        raise RunRefused(f"the run folder cannot be told, the working folder is gone: {error}") from None
     made = _make(
         Subject(
             run_id=name,
@@ -192,8 +192,9 @@ def _make(subject: Subject, in_s3: Location | None) -> Run:
         # The last one is of a name that no file can have.
         if not isinstance(error, (OSError, RuntimeError, ValueError)):
             raise
-        said = error.strerror if isinstance(error, OSError) else None
-        raise RunRefused(f"run folder {subject.folder} cannot be written: {said or error}") from error
+        # The system's own words say it all, with the path that they are about.
+        is_told = isinstance(error, OSError) and error.strerror
+        raise RunRefused(f"run folder {subject.folder} cannot be written: {error}") from None if is_told else error
     return made
 
 

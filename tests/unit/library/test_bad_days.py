@@ -123,11 +123,10 @@ def test_an_end_that_no_disk_takes_is_said_with_all_that_is_lost(
     def read_only(*_args: object, **_values: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    with monkeypatch.context() as patched:
-        with attempt() as run:
-            patched.setattr("trainwarden.training.store.write_json", read_only)
-            run.step(7)
-            eventually(lambda: run.write_errors >= 2)
+    with monkeypatch.context() as patched, attempt() as run:
+        patched.setattr("trainwarden.training.store.write_json", read_only)
+        run.step(7)
+        eventually(lambda: run.write_errors >= 2)
     assert read_metadata(folder).status == "running"
     (said,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     for part in (str(folder), "status succeeded", "step 7", "metadata.json", "running", "Read-only file system"):

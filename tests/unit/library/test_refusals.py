@@ -48,6 +48,7 @@ def test_a_folder_that_cannot_be_written_is_refused_by_name(
         with pytest.raises(trainwarden.RunRefused, match="Read-only file system") as refusal:
             attempt()
     assert str(folder) in str(refusal.value)
+    assert (refusal.value.__cause__, refusal.value.__suppress_context__) == (None, True)
     with attempt():
         assert read_metadata(folder).status == "running"
 
@@ -59,13 +60,29 @@ def test_a_folder_without_permission_is_refused_by_name(script: Script) -> None:
         trainwarden.run  # loads what it needs while it may read all files
         if os.geteuid() == 0:
             os.seteuid(65534)
-        try:
-            trainwarden.run("r")
-        except trainwarden.RunRefused as refusal:
-            print(refusal)
+        trainwarden.run("r")
     """)
-    assert str(script.folder) in done.stdout
-    assert "Permission denied" in done.stdout
+    assert done.stderr.count("Traceback") == 1
+    said = done.stderr.splitlines()[-1]
+    assert str(script.folder) in said
+    assert "Permission denied" in said
+
+
+def test_a_refusal_names_the_file_that_is_in_the_way(attempt: Starter, folder: Path) -> None:
+    (folder / ".owner").mkdir(parents=True)
+    with pytest.raises(trainwarden.RunRefused, match=r"Is a directory.*[.]owner") as refusal:
+        attempt()
+    assert refusal.value.__suppress_context__
+
+
+def test_a_failure_that_is_not_the_systems_keeps_its_cause(attempt: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(*_args: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("trainwarden.training.recorder.threading.Thread.start", no_thread)
+    with pytest.raises(trainwarden.RunRefused, match="can't start new thread") as refusal:
+        attempt()
+    assert isinstance(refusal.value.__cause__, RuntimeError)
 
 
 def test_two_runs_at_once_in_one_process_are_refused(attempt: Starter, tmp_path: Path) -> None:
