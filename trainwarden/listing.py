@@ -2,9 +2,12 @@
 
 import argparse
 import os
+import sys
 import time
 from pathlib import Path
 
+from trainwarden.identity import host_name, process_lives
+from trainwarden.record.files import Metadata
 from trainwarden.record.folder import run_folders, runs_dir
 from trainwarden.record.snapshot import Snapshot, read_snapshot
 
@@ -23,7 +26,10 @@ def main(argv: list[str]) -> int:
     if not os.access(folder, os.R_OK | os.X_OK):
         parser.error(f"{folder}: this user cannot read that folder")
     now = time.time()
-    rows = [_COLUMNS, *(_row(read_snapshot(run), now) for run in run_folders(folder))]
+    found = [_row(read_snapshot(run), now) for run in run_folders(folder)]
+    if not found:
+        print(f"{folder}: there are no run records in this folder", file=sys.stderr)
+    rows = [_COLUMNS, *found]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -38,6 +44,8 @@ def _row(snapshot: Snapshot, now: float) -> tuple[str, ...]:
     message = snapshot.error.message if snapshot.error else (metadata and metadata.reason) or ""
     if not message and snapshot.unreadable:
         message = str(snapshot.unreadable[0])
+    if snapshot.state == "running" and metadata and _is_gone(metadata):
+        message = f"process gone{message and ': '}{message}"
     return (
         snapshot.run_id,
         snapshot.state or "unknown",
@@ -47,6 +55,11 @@ def _row(snapshot: Snapshot, now: float) -> tuple[str, ...]:
         _age(metadata.last_update if metadata else None, now),
         "".join(letter if letter.isprintable() else " " for letter in message)[:60],
     )
+
+
+def _is_gone(metadata: Metadata) -> bool:
+    # Of a container's processes, which has another name, nothing is known here.
+    return metadata.host == host_name() and metadata.pid is not None and not process_lives(metadata.pid)
 
 
 def _age(then: float | None, now: float) -> str:

@@ -2,6 +2,8 @@
 
 import importlib.metadata
 import json
+import os
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 import trainwarden
 from trainwarden import cli
+from trainwarden.identity import host_name
 from trainwarden.record.folder import write_json
 from trainwarden.record.sentinels import record_failure
 from trainwarden.taxonomy import FAILURES
@@ -90,6 +93,31 @@ def test_runs_are_listed_with_what_their_records_say(tmp_path: Path, capsys: pyt
     assert lines[2][:2] == ["failed", "failed"]
     assert "\x1b" not in json.dumps(lines, ensure_ascii=False)
     assert lines[3][:5] == ["foreign", "running", "train", "2", "5/9"]
+
+
+def test_a_folder_without_records_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["runs", "--runs-dir", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert str(tmp_path) in told.err
+    assert told.out.split()[0] == "RUN"
+
+
+def test_a_running_record_whose_process_is_gone_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    here = host_name()
+    for name, host, pid, status in (
+        ("elsewhere", "another-host", gone.pid, "running"),
+        ("ended", here, gone.pid, "cancelled"),
+        ("gone", here, gone.pid, "running"),
+        ("living", here, os.getpid(), "running"),
+    ):
+        (tmp_path / name).mkdir()
+        write_json(tmp_path / name / "metadata.json", {"status": status, "phase": "train", "host": host, "pid": pid})
+    assert cli.main(["runs", "--runs-dir", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert [line.split()[0] for line in told.out.splitlines() if line.endswith("process gone")] == ["gone"]
+    assert told.err == ""
 
 
 def test_a_runs_folder_that_is_not_there_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
