@@ -1,6 +1,6 @@
 """What the taxonomy says of one way to fail, and the words it may use."""
 
-from dataclasses import dataclass
+from collections import namedtuple
 
 CATEGORIES = (
     "data_loading",
@@ -18,8 +18,44 @@ SEVERITIES = ("warning", "error", "critical", "fatal")
 ACTIONS = ("stop", "restart", "check_node", "exclude_node", "roll_back", "wait")
 
 
-@dataclass(frozen=True)
-class Failure:
+# A shell command that tells of a failure has no time to load what dataclasses and typing are made of.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+
+    class _Fields(NamedTuple):
+        slug: str
+        error_type: str
+        category: str
+        subsystem: str
+        fault: str
+        severity: str
+        action: str
+        retryable: bool
+        hint: str
+        retryable_in_process: bool = False
+        cascade: bool = False
+else:
+    _Fields = namedtuple(  # typed above
+        "_Fields",
+        (
+            "slug",
+            "error_type",
+            "category",
+            "subsystem",
+            "fault",
+            "severity",
+            "action",
+            "retryable",
+            "hint",
+            "retryable_in_process",
+            "cascade",
+        ),
+        defaults=(False, False),
+    )
+
+
+class Failure(_Fields):
     """One way to fail.
 
     Attributes:
@@ -37,14 +73,4 @@ class Failure:
         cascade: mostly the consequence of a failure elsewhere; another one found beside it is the cause.
     """
 
-    slug: str
-    error_type: str
-    category: str
-    subsystem: str
-    fault: str
-    severity: str
-    action: str
-    retryable: bool
-    hint: str
-    retryable_in_process: bool = False
-    cascade: bool = False
+    __slots__ = ()
