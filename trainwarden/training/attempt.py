@@ -19,7 +19,7 @@ from trainwarden.record.files import (
     read_progress,
 )
 from trainwarden.record.folder import PROGRESS
-from trainwarden.record.sentinels import set_aside
+from trainwarden.record.sentinels import Sentinel, current_completion, current_error, set_aside
 from trainwarden.training.loop import Carried
 
 # Enough to see a run's whole story; one that restarts for ever must not grow its record for ever.
@@ -29,8 +29,25 @@ logger = logging.getLogger("trainwarden")
 
 
 @dataclass(frozen=True)
+class Lost:
+    """An attempt that never said its end. `last_update` is its last sign of life, Unix seconds.
+
+    `error` is what a launcher, another rank or a trace of a crash says of it.
+    """
+
+    key: str | None
+    attempt: int | None
+    last_update: float | None
+    step: int | None
+    error: str | None
+
+
+@dataclass(frozen=True)
 class Beginning:
-    """An attempt as it begins. `attempts` are those before it and itself, last; times are Unix seconds."""
+    """An attempt as it begins. `attempts` are those before it and itself, last; times are Unix seconds.
+
+    `lost` is the one before, if it never said its end.
+    """
 
     this: Attempt
     attempts: tuple[Attempt, ...]
@@ -38,6 +55,7 @@ class Beginning:
     carried: Carried
     checkpoints: tuple[Checkpoint, ...]
     checkpoints_saved: int
+    lost: Lost | None = None
 
 
 def begin(folder: Path, key: AttemptKey, now: float, environ: Mapping[str, str] = os.environ) -> Beginning:
@@ -54,6 +72,7 @@ def begin(folder: Path, key: AttemptKey, now: float, environ: Mapping[str, str] 
     begun_before = same is not None and not announced
     if isinstance(metadata, Metadata) and metadata.attempt_key != str(key):
         record_crash(folder, metadata)
+    lost = _lost(folder, metadata, past, key)
     set_aside(folder, metadata, str(key), begun_before=begun_before)
     forget_crashes(folder, str(key), begun_before=begun_before)
     this = same or Attempt(_next_number(metadata, past, environ), str(key), now)
@@ -68,6 +87,7 @@ def begin(folder: Path, key: AttemptKey, now: float, environ: Mapping[str, str] 
         carried=_carried(past),
         checkpoints=saved_checkpoints(past),
         checkpoints_saved=(past and past.checkpoints_saved) or 0,
+        lost=lost,
     )
 
 
@@ -97,6 +117,18 @@ def _keep_damaged(folder: Path, now: float) -> None:
         kept = folder / f"{PROGRESS}.damaged-{int(now)}"
         (folder / PROGRESS).replace(kept)
         logger.error("what could not be read is kept as %s", kept)
+
+
+def _lost(folder: Path, metadata: object, past: Progress | None, key: AttemptKey) -> Lost | None:
+    if not isinstance(metadata, Metadata) or metadata.status != "running" or metadata.attempt_key in {None, str(key)}:
+        return None
+    before, start = metadata.attempt_key, metadata.attempt_start_time
+    if isinstance(current_completion(folder, before, start), Sentinel):
+        return None
+    error = current_error(folder, before, start)
+    step = past.step if past and past.attempt_key == before else None
+    message = error.message if isinstance(error, Sentinel) else None
+    return Lost(before, metadata.attempt, metadata.last_update, step, message)
 
 
 def _only_announced(metadata: Metadata, key: AttemptKey) -> bool:

@@ -3,7 +3,9 @@
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 
+from trainwarden.record.clock import to_iso
 from trainwarden.record.files import Checkpoint, Metadata, read_metadata
 from trainwarden.record.folder import CHECKPOINTED, COMPLETE, ERROR, METADATA, PROGRESS, RANKS, SUMMARY
 from trainwarden.record.sentinels import Sentinel, attempt_number, current_error, record_completion, record_failure
@@ -86,6 +88,12 @@ class Writer:
         (self.subject.folder / RANKS).mkdir(exist_ok=True)
         self._write_beat()
         self._chronicle.event("training_started", self.subject.introduction(), must=True)
+        beginning = self.subject.beginning
+        if beginning and beginning.lost:
+            lost = asdict(beginning.lost)
+            last = lost.pop("last_update")
+            data = {"attempt_key": lost.pop("key"), "last_update": None if last is None else to_iso(last), **lost}
+            self._chronicle.event("attempt_lost", data, must=True)
 
     def write_what_is_due(self) -> None:
         """Write what has changed, and what has not been written for long."""

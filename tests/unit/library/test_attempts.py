@@ -1,8 +1,10 @@
 """A run that is started again is a new attempt of it."""
 
+import json
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,3 +122,40 @@ def test_a_damaged_record_does_not_keep_a_training_from_starting(attempt: Starte
         run.step(41)
     assert read_metadata(folder).attempt == 7
     assert read_progress(folder).high_water == 44
+
+
+def _lost(folder: Path) -> list[Any]:
+    lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    return [line["data"] for line in lines if line["event_type"] == "attempt_lost"]
+
+
+@pytest.mark.parametrize("message", [None, "the node is gone"])
+def test_an_attempt_that_never_said_its_end_is_an_event_of_the_next(script: Script, message: str | None) -> None:
+    code = """
+        import os, signal, time, trainwarden
+        with trainwarden.run("r") as run:
+            run.step({step})
+            while {killed}:
+                if os.path.exists(run.folder / "progress.json"):
+                    os.kill(os.getpid(), signal.SIGKILL)
+                time.sleep(0.01)
+    """
+    script.run(code.format(step=7, killed=True), TRAINWARDEN_ATTEMPT_KEY="local:5:0")
+    last = script.read("metadata.json")["last_update"]
+    if message:
+        record_failure(script.folder, key="local:5:0", failure=FAILURES["killed"], message=message)
+    for generation in (1, 2):
+        script.run(code.format(step=8, killed=False), TRAINWARDEN_ATTEMPT_KEY=f"local:5:{generation}")
+    said = {"attempt_key": "local:5:0", "attempt": 0, "last_update": last, "step": 7, "error": message}
+    assert _lost(script.folder) == [said]
+
+
+def test_attempts_that_ended_or_go_on_are_not_lost(attempt: Starter, folder: Path) -> None:
+    for generation in (0, 1, 1):
+        with attempt(generation) as run:
+            run.step(1)
+    with pytest.raises(ValueError, match="x"), attempt(2):
+        raise ValueError("x")
+    with attempt(3):
+        pass
+    assert _lost(folder) == []
