@@ -11,15 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwarden.identity import host_name
 from trainwarden.record.clock import to_iso
 from trainwarden.record.document import Document, FileContent, Unreadable, parse, read_document, read_file
+from trainwarden.record.error import MAX_MESSAGE, MAX_TRACEBACK, error_document, shorten
 from trainwarden.record.files import Metadata, read_metadata
 from trainwarden.record.folder import COMPLETE, ERROR, RESTART, encode, write_json, write_temporary
 from trainwarden.taxonomy import Failure
 
-MAX_MESSAGE = 4000
-MAX_TRACEBACK = 64_000
+__all__ = [
+    "MAX_MESSAGE", "MAX_TRACEBACK", "Announcement", "Sentinel", "Teller", "announce_restart", "announced_restart",
+    "attempt_number", "current_completion", "current_error", "parse_sentinel", "read_sentinel", "record_completion",
+    "record_failure", "run_state", "set_aside", "shorten",
+]  # fmt: skip
 
 Teller = Callable[[str, bytes], None]
 
@@ -117,24 +120,19 @@ def record_failure(
     """
     metadata = read_metadata(folder)
     attempt = attempt_number(metadata, key)
-    document = {
-        "run_id": folder.name,
-        "attempt": attempt,
-        "attempt_key": key,
-        "rank": rank,
-        "host": host or host_name(),
-        "time": to_iso(time.time() if when is None else when),
-        "message": shorten(message, MAX_MESSAGE),
-        "exception_type": exception_type,
-        "error_type": failure.error_type,
-        "failure": failure.slug,
-        "subsystem": failure.subsystem,
-        "severity": failure.severity,
-        "fault": failure.fault,
-        "hint": failure.hint,
-        "traceback": traceback and shorten(traceback, MAX_TRACEBACK),
-        "exit_code": exit_code,
-    }
+    document = error_document(
+        run_id=folder.name,
+        attempt=attempt,
+        key=key,
+        failure=failure,
+        message=message,
+        rank=rank,
+        exception_type=exception_type,
+        traceback=traceback,
+        exit_code=exit_code,
+        host=host,
+        when=when,
+    )
     superseded = isinstance(metadata, Metadata) and attempt is not None and metadata.attempt_key != key
     path, content = folder / (f"{ERROR}.{attempt}" if superseded else ERROR), encode(document)
     if tell:
@@ -215,15 +213,6 @@ def attempt_number(metadata: Metadata | Unreadable | None, key: str) -> int | No
     if not isinstance(metadata, Metadata):
         return None
     return next((attempt.attempt for attempt in metadata.attempts if attempt.key == key), None)
-
-
-def shorten(text: str, limit: int) -> str:
-    """At most `limit` characters: beginning and end, which say more than the middle; never unencodable."""
-    if len(text) > limit:
-        cut = f" … {len(text) - limit} characters left out … "
-        head = (limit - len(cut)) // 3
-        text = text[:head] + cut + text[len(text) - (limit - len(cut) - head) :]
-    return text.encode("utf-8", "replace").decode()
 
 
 def _of_attempt(path: Path, key: str | None, attempt_start: float | None) -> Sentinel | Unreadable | None:

@@ -15,6 +15,8 @@ from trainwarden.shell.record import NotRecorded, library_owner, read, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from trainwarden.shell.speaker import Speaker
 
 # Whatever they say has to be weighed.
@@ -34,9 +36,7 @@ def complete(speaker: Speaker, step: int | None) -> list[str] | None:
     try:
         with writing(folder):
             metadata = read(folder, METADATA)
-            plain = metadata.get("attempt_key") == str(speaker.key) and metadata.get("status") == "running"
-            spoken = any(os.path.lexists(os.path.join(folder, name)) for name in _OTHERS)
-            if speaker.rank != 0 or not plain or spoken or library_owner(folder) is not None:
+            if not is_undisputed(speaker, metadata):
                 return None
             progress, now = read(folder, PROGRESS), to_iso(time.time())
             if step is None and progress.get("attempt_key") == str(speaker.key):
@@ -51,6 +51,14 @@ def complete(speaker: Speaker, step: int | None) -> list[str] | None:
     except OSError as error:
         raise NotRecorded(f"{error.filename or folder}: {error.strerror or error}") from None
     return [METADATA, "_complete"]
+
+
+def is_undisputed(speaker: Speaker, metadata: dict[str, Any]) -> bool:
+    """Whether the attempt runs and is the speaker's to end, and nobody has said anything of its end."""
+    folder = speaker.folder
+    plain = metadata.get("attempt_key") == str(speaker.key) and metadata.get("status") == "running"
+    spoken = any(os.path.lexists(os.path.join(folder, name)) for name in _OTHERS)
+    return speaker.rank == 0 and plain and not spoken and library_owner(folder) is None
 
 
 def early(step: object, total: object) -> dict[str, str]:

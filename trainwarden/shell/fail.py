@@ -7,6 +7,8 @@ import sys
 
 from trainwarden.shell.arguments import Misuse, parse, whole
 from trainwarden.shell.command import run
+from trainwarden.shell.failure import record, tell
+from trainwarden.shell.publication import publish
 from trainwarden.shell.speaker import OPTIONS, speaker
 
 USAGE = """\
@@ -29,8 +31,12 @@ def main(arguments: list[str]) -> int:
             raise Misuse(f"{len(others)} messages: one was expected, or - to read it from standard input")
         who = speaker(options, os.environ)
         message = sys.stdin.buffer.read(_MAX_BYTES) if others == ["-"] else os.fsencode(others[0])
-        from trainwarden.shell.ending import failure_of, record_end  # noqa: PLC0415  # after what may be misuse
+        told = tell(message, options)
+        written = record(who, told) if told else None
+        if written is not None:
+            return publish(who, written)
+        from trainwarden.shell.ending import cancelled, failed, record_end  # noqa: PLC0415  # takes long to load
 
-        return record_end(who, failure_of(message, options))
+        return record_end(who, failed(told) if told else cancelled(options["exit-code"]))
 
     return run("fail", USAGE, body, lenient=lambda: False)

@@ -10,6 +10,7 @@ import os
 import time
 
 from trainwarden.record.clock import to_iso
+from trainwarden.record.error import MAX_MESSAGE, shorten
 from trainwarden.record.locks import lock_holder, writing
 from trainwarden.record.place import METADATA, OWNER, PROGRESS, RANKS, encode, replace
 from trainwarden.shell.progress import advance
@@ -98,6 +99,35 @@ def write(folder: str, name: str, document: dict[str, Any]) -> None:
         # Somebody else wrote NaN into it, which is no JSON.
         content = encode(json.loads(json.dumps(document), parse_constant=lambda _text: None))
     replace(os.path.join(folder, name), content)
+
+
+def close(speaker: Speaker, metadata: dict[str, Any], status: str, reason: str | None) -> None:
+    """Say that the attempt has ended, and with it its rank.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    now = to_iso(time.time())
+    changes: dict[str, Any] = {"status": status, "last_update": now, "end_time": now}
+    if status == "succeeded":
+        changes.update(phase="done", phase_time=now)
+    if reason:
+        changes["reason"] = " ".join(shorten(reason, MAX_MESSAGE).split())
+    write(speaker.folder, METADATA, {**metadata, **changes})
+    close_rank(speaker, status)
+
+
+def close_rank(speaker: Speaker, status: str) -> None:
+    """Say that the speaker's rank has ended.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    name = f"{RANKS}/{speaker.rank}.json"
+    known = read(speaker.folder, name)
+    if known.get("attempt_key") != str(speaker.key):
+        known = {"rank": speaker.rank, "host": speaker.host, "attempt_key": str(speaker.key)}
+    write(speaker.folder, name, {**known, "status": status, "time": to_iso(time.time())})
 
 
 def _say_as_first(speaker: Speaker, phase: str | None, report: Mapping[str, Any]) -> list[str]:

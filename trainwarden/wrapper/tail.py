@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 KEPT_BYTES = 64 * 1024
 
@@ -17,13 +16,16 @@ _SECONDHAND = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException
 _MAX_LINES = 400
 
 
-@dataclass(frozen=True)
 class Trace:
     """One Python traceback: the whole text, and its last line taken apart."""
 
-    text: str
-    exception_type: str | None
-    message: str
+    # Shell commands need it and have no time to load dataclasses.
+    __slots__ = ("exception_type", "message", "text")
+
+    def __init__(self, text: str, exception_type: str | None, message: str) -> None:
+        self.text = text
+        self.exception_type = exception_type
+        self.message = message
 
     @property
     def secondhand(self) -> bool:
