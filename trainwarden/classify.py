@@ -6,7 +6,6 @@ imported.
 """
 
 import re
-import signal
 
 from trainwarden.failures.chain import causes, contexts, shortened, text_of
 from trainwarden.failures.exception_types import Finding, of_errno, of_type, speaks_of_names
@@ -26,9 +25,8 @@ _EXITS = {
     126: "config_error",
     127: "config_error",
 }
-_CRASHES = frozenset(
-    (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP)
-)
+_CRASHES = frozenset(("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP"))
+_REQUESTS = frozenset(("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"))
 
 
 def classify_exception(exc: BaseException, *, ambient: BaseException | None = None) -> Failure:
@@ -67,14 +65,26 @@ def classify_exit(status: int) -> Failure | None:
     """
     if status == 0:
         return None
-    number = -status if status < 0 else status - 128 if status > 128 else 0
-    if number == signal.SIGKILL:
+    name = _signal(-status if status < 0 else status - 128)
+    if name == "SIGKILL":
         return FAILURES["killed"]
-    if number in {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}:
+    if name in _REQUESTS:
         return FAILURES["cancelled"]
-    if number in _CRASHES:
+    if name in _CRASHES:
         return FAILURES["crash_signal"]
     return FAILURES[_EXITS.get(status, "nonzero_exit" if status > 0 else "killed")]
+
+
+def _signal(number: int) -> str | None:
+    """The name of a signal; None if there is no such."""
+    if number <= 0:
+        return None
+    import signal  # noqa: PLC0415  # most shell commands that tell of a failure know of none
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return None
 
 
 def _slug_of(exc: BaseException, ambient: BaseException | None) -> str:
