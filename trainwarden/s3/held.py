@@ -33,6 +33,8 @@ class Held:
     """The objects of a record that decide how the next attempt begins, by name; what was not there is left out."""
 
     objects: Mapping[str, Stored]
+    # The journals of which the folder holds all that S3 does.
+    settled: frozenset[str] = frozenset()
 
     @property
     def metadata(self) -> Metadata | None:

@@ -11,9 +11,10 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from trainwarden.record.folder import ERROR, LOG, METADATA, RANKS
-from trainwarden.s3.bucket import Bucket, S3Error
+from trainwarden.s3.bucket import Bucket, S3Error, Stored
 from trainwarden.s3.health import Health
 from trainwarden.s3.held import Held, fetch
+from trainwarden.s3.journals import fetch_journals
 from trainwarden.s3.outbox import Content, Outbox, is_sentinel
 from trainwarden.s3.sender import Sender
 
@@ -63,6 +64,11 @@ class Mirror:
     def fetch(self, timeout_seconds: float) -> Held | S3Error:
         """What S3 holds of the record now, or why that cannot be known."""
         answer: Held | S3Error = self._ask(lambda: fetch(self._bucket), timeout_seconds)
+        return answer
+
+    def fetch_journals(self, timeout_seconds: float) -> dict[str, Stored | None] | S3Error:
+        """What S3 holds of the run's journals now, or why that cannot be known."""
+        answer: dict[str, Stored | None] | S3Error = self._ask(lambda: fetch_journals(self._bucket), timeout_seconds)
         return answer
 
     def bring_error(self, timeout_seconds: float) -> None:

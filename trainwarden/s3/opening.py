@@ -2,6 +2,7 @@
 
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from trainwarden.identity import AttemptKey
@@ -9,6 +10,7 @@ from trainwarden.record.folder import LOG, METADATA
 from trainwarden.record.ownership import RunRefused
 from trainwarden.s3.bucket import Bucket, MissingBoto3, S3Error, load_boto3
 from trainwarden.s3.held import Held, live_stranger, restore
+from trainwarden.s3.journals import restore_journals
 from trainwarden.s3.location import Location
 from trainwarden.s3.mirror import Mirror
 from trainwarden.s3.sender import Sender
@@ -55,7 +57,9 @@ class Opening:
                 not exist.
             OSError: the folder cannot be written.
         """
+        began = time.monotonic()
         held = self._mirror.fetch(START_SECONDS)
+        left = START_SECONDS - (time.monotonic() - began)
         if isinstance(held, S3Error):
             # A run that was there before goes on without: nothing about S3 is worth its time.
             if held.code == "NoSuchBucket" and not (self._folder / METADATA).exists():
@@ -68,7 +72,7 @@ class Opening:
             return
         held = self._after_strangers(held)
         restore(held, self._folder, str(self._key))
-        self._held = held
+        self._held = replace(held, settled=self._restore_journals(left))
 
     def begin(self) -> Mirror:
         """Begin to write, now that the attempt has begun in the folder."""
@@ -78,6 +82,14 @@ class Opening:
     def abandon(self) -> None:
         """Let go of S3: there will be no attempt."""
         self._mirror.close(0)
+
+    def _restore_journals(self, seconds: float) -> frozenset[str]:
+        journals = self._mirror.fetch_journals(max(0.0, seconds))
+        if isinstance(journals, S3Error):
+            # What S3 has of them is set aside there before they are written.
+            logger.warning("the journals of the attempts before stay in S3, %s: %s", self._record, journals)
+            return frozenset()
+        return restore_journals(journals, self._folder)
 
     def _after_strangers(self, held: Held) -> Held:
         """Wait while another job's heartbeat is fresh: one that beats again is live, one that does not was lost."""

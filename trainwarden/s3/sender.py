@@ -13,6 +13,7 @@ from trainwarden.record.folder import COMPLETE, ERROR, METADATA, RESTART, replac
 from trainwarden.record.sentinels import attempt_number, parse_sentinel
 from trainwarden.s3.bucket import Bucket, Changed, S3Error, Stored, Unconditional
 from trainwarden.s3.held import SENTINELS, Held, live_stranger, parsed_metadata, parsed_sentinel, sentinel_number
+from trainwarden.s3.journals import JOURNALS, JournalSender
 from trainwarden.s3.outbox import Content
 
 # A rank may fail before rank 0 has begun its attempt, and clocks differ.
@@ -38,12 +39,14 @@ class Sender:
         self._start = start
         self._metadata_etag: str | None = None
         self._files: dict[str, tuple[int, int, int]] = {}
+        self._journals = JournalSender(bucket, start)
         # The record has come to belong to another attempt: nothing more is written.
         self.stood_down = False
 
     def take_over(self, held: Held) -> None:
         """Set aside what older attempts left, after the folder was filled from `held` and the attempt began in it."""
         self._know_metadata(held)
+        self._journals.settle(held.settled)
         for name in SENTINELS:
             if name in held.objects and not (self._folder / name).exists():
                 self._set_aside(name, held)
@@ -83,6 +86,8 @@ class Sender:
             return False
         elif name == METADATA:
             self._send_metadata(data)
+        elif name in JOURNALS:
+            self._journals.send(name, data)
         else:
             self._bucket.put(name, data)
         if seen is not None:
