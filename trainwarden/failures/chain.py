@@ -1,12 +1,9 @@
 """What led to an exception: its causes, and what was being handled when it was raised."""
 
-from __future__ import annotations
+from collections.abc import Callable, Iterator
+from typing import Any
 
-# Shell commands need this and have no time to load `typing`.
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
+from trainwarden.failures.messages import shortened
 
 # A chain that is longer, or a group that holds more, is a loop of the program's own.
 _MOST_LINKS = 100
@@ -28,11 +25,6 @@ def text_of(exc: BaseException, limit: int) -> str:
     except BaseException:  # noqa: BLE001  # the __str__ of a stranger, which may even exit
         return ""
     return shortened(text, limit)
-
-
-def shortened(text: str, limit: int) -> str:
-    """The text; of one longer than `limit` characters its beginning and its end."""
-    return text if len(text) <= limit else f"{text[: limit // 2]}\n{text[-limit // 2 :]}"
 
 
 def causes(exc: BaseException) -> list[BaseException]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from trainwarden.classify import classify_exit, classify_message
+from trainwarden.failures.exits import classify_exit
 from trainwarden.record.error import error_document
 from trainwarden.record.locks import writing
 from trainwarden.record.place import METADATA, RANKS, encode, write_temporary
@@ -52,7 +52,7 @@ def tell(message: bytes, options: Mapping[str, Any]) -> Told | None:
     text = message.decode("utf-8", "replace").strip()
     if trace:
         text = f"{trace.exception_type}: {trace.message}" if trace.exception_type else trace.message
-    failure = named or classify_message(text) or by_code or FAILURES["user_exception" if trace else "nonzero_exit"]
+    failure = named or _known(text) or by_code or FAILURES["user_exception" if trace else "nonzero_exit"]
     return Told(failure, text or "the script said no more", trace, code)
 
 
@@ -100,6 +100,12 @@ def _is_first(speaker: Speaker, metadata: dict[str, Any], told: Told) -> bool:
     finally:
         os.unlink(temporary)
     return True
+
+
+def _known(message: str) -> Failure | None:
+    from trainwarden.failures.messages import classify_message  # noqa: PLC0415  # not where the failure is named
+
+    return classify_message(message)
 
 
 def _trace(message: bytes) -> Trace | None:

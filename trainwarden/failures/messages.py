@@ -1,0 +1,42 @@
+"""Which failure a message is."""
+
+from __future__ import annotations
+
+import re
+
+from trainwarden.failures.leftover import is_left_over
+from trainwarden.failures.phrases import PHRASES
+from trainwarden.taxonomy import FAILURES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from trainwarden.failures.phrases.phrase import Phrase
+    from trainwarden.taxonomy import Failure
+
+# Messages can be of any size; what they are about stands at the beginning or at the end.
+MESSAGE_LIMIT = 12_000
+
+
+def classify_message(text: str) -> Failure | None:
+    """The failure that one line or message tells of; None if it is not known."""
+    slug = slug_of_message(shortened(text, MESSAGE_LIMIT))
+    return FAILURES[slug] if slug else None
+
+
+def shortened(text: str, limit: int) -> str:
+    """The text; of one longer than `limit` characters its beginning and its end."""
+    return text if len(text) <= limit else f"{text[: limit // 2]}\n{text[-limit // 2 :]}"
+
+
+def slug_of_message(text: str) -> str | None:
+    """The slug of what a message tells of; None if it is not known."""
+    text = text.lower()
+    slug = next((slug for slug, phrases in PHRASES if any(_says(text, phrase) for phrase in phrases)), None)
+    return "gpu_oom_leftover" if slug == "cuda_oom" and is_left_over(text) else slug
+
+
+def _says(text: str, phrase: Phrase) -> bool:
+    if isinstance(phrase, str):
+        return phrase in text
+    needle, pattern = phrase
+    return needle in text and re.search(pattern, text) is not None
