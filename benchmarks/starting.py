@@ -3,6 +3,7 @@
 import compileall
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ Traceback (most recent call last):
     loss.backward()
 RuntimeError: CUDA error: an illegal memory access was encountered
 """
+_FIRST = "`trainwarden fail why`, the first word of an attempt"
 _COMMANDS = {
     "`trainwarden heartbeat --step 7 --loss 2.5`": ["heartbeat", "--step", "7", "--loss", "2.5"],
     "`trainwarden phase train`": ["phase", "train"],
@@ -79,11 +81,13 @@ def _commands() -> Table:
         cases = {bare: _timed([sys.executable, "-c", "pass"])}
         for name, arguments in _COMMANDS.items():
             cases[name] = _begun(_timed([*_trainwarden(), *arguments], environment), runs)
+        cases[_FIRST] = _unheard(_timed([*_trainwarden(), "fail", "why"], environment), runs)
         times = take_turns(cases, ROUNDS)
     rows = [[bare, f"{1000 * median(times[bare]):.1f} ms", "", ""]]
-    for name in _COMMANDS:
+    for name in (*_COMMANDS, _FIRST):
         ratio = median_ratio(times[name], times[bare])
-        rows.append([name, f"{1000 * median(times[name]):.1f} ms", f"{ratio:.2f}", verdict(ratio <= _RATIO)])
+        said = "" if name == _FIRST else verdict(ratio <= _RATIO)
+        rows.append([name, f"{1000 * median(times[name]):.1f} ms", f"{ratio:.2f}", said])
     note = (
         f"Target: at most {_RATIO} times as long. The first word of an attempt takes longer, "
         "and so does an end of which somebody has spoken before: they load what weighs such things."
@@ -101,6 +105,16 @@ def _begun(case: Callable[[], float], runs: str) -> Callable[[], float]:
             (folder / name).unlink(missing_ok=True)
         metadata = {"attempt": 0, "attempt_key": _KEY, "status": "running", "phase": "train"}
         (folder / "metadata.json").write_text(json.dumps(metadata))
+        return case()
+
+    return once
+
+
+def _unheard(case: Callable[[], float], runs: str) -> Callable[[], float]:
+    """The case in an attempt of which nobody has spoken."""
+
+    def once() -> float:
+        shutil.rmtree(Path(runs, "bench"), ignore_errors=True)
         return case()
 
     return once
