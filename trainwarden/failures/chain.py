@@ -1,9 +1,14 @@
 """What led to an exception: its causes, and what was being handled when it was raised."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from __future__ import annotations
 
 from trainwarden.failures.messages import shortened
+
+# Shell commands need this and have no time to load `typing`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
 # A chain that is longer, or a group that holds more, is a loop of the program's own.
 _MOST_LINKS = 100

@@ -2,7 +2,7 @@
 
 import errno
 import re
-from dataclasses import dataclass
+from collections import namedtuple
 
 from trainwarden.failures.chain import attribute
 
@@ -149,12 +149,22 @@ _MOST_FRAMES = 200
 _UNSURE = frozenset(("storage_missing", "storage_permission"))
 
 
-@dataclass(frozen=True)
-class Finding:
+# As cheap to load as `trainwarden.failures.failure`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+
+    class _Fields(NamedTuple):
+        slug: str
+        sure: bool
+else:
+    _Fields = namedtuple("_Fields", ("slug", "sure"))  # typed above
+
+
+class Finding(_Fields):
     """A slug, and whether it is sure: something vaguer, or further out, does not go before it."""
 
-    slug: str
-    sure: bool
+    __slots__ = ()
 
 
 def of_type(exc: BaseException) -> Finding | None:
