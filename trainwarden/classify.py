@@ -9,9 +9,10 @@ from trainwarden.failures.chain import causes, contexts, text_of
 from trainwarden.failures.exception_types import Finding, of_errno, of_type, speaks_of_names
 from trainwarden.failures.exits import classify_exit
 from trainwarden.failures.messages import MESSAGE_LIMIT, classify_message, slug_of_message
+from trainwarden.failures.raised import rebuilt
 from trainwarden.taxonomy import FAILURES, Failure
 
-__all__ = ["classify_exception", "classify_exit", "classify_message", "recovery_suggestion"]
+__all__ = ["classify_exception", "classify_exit", "classify_message", "classify_raised", "recovery_suggestion"]
 
 
 def classify_exception(exc: BaseException, *, ambient: BaseException | None = None) -> Failure:
@@ -29,6 +30,28 @@ def classify_exception(exc: BaseException, *, ambient: BaseException | None = No
         return FAILURES[_slug_of(exc, ambient)]
     except Exception:  # noqa: BLE001  # no exception, however it was made, must hide itself by breaking this
         return FAILURES["user_exception"]
+
+
+def classify_raised(exception_type: str, message: str) -> tuple[Failure, bool] | None:
+    """The failure that the last line of a traceback tells of, and whether it is sure; None if it is not known.
+
+    The same as `classify_exception` says of that exception alone, as far as a type's name tells of its bases.
+
+    Args:
+        exception_type: as printed: `FileNotFoundError`, `requests.exceptions.Timeout`.
+        message: what is printed after the colon.
+    """
+    exc = rebuilt(exception_type, message)
+    finding = _of_link(exc)
+    if finding and (finding.sure or "." not in exception_type):
+        return FAILURES[finding.slug], finding.sure
+    if speaks_of_names(exc):
+        return None
+    # The name of a type that is not known may say something too.
+    known = classify_message(f"{exception_type}: {message}")
+    if known:
+        return known, not known.cascade
+    return (FAILURES[finding.slug], False) if finding else None
 
 
 def recovery_suggestion(exc: BaseException) -> str:

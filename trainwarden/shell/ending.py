@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -25,10 +26,10 @@ def failed(told: Told) -> Ending:
     return Ending("failed", told.message, told.failure, told.exception_type, told.traceback, told.exit_code)
 
 
-def cancelled(exit_code: int) -> Ending:
-    """The ending that a request to end makes, of which an exit code tells."""
-    now = time.time()
-    return of_signal(Received(exit_code - 128, now, reason_for(exit_code - 128, now)))
+def cancelled(exit_code: int | None) -> Ending:
+    """The ending that a request to end makes, of which an exit code tells; that of an interrupt where none does."""
+    now, number = time.time(), exit_code - 128 if exit_code and exit_code > 128 else signal.SIGINT
+    return of_signal(Received(number, now, reason_for(number, now)))
 
 
 def record_end(speaker: Speaker, ending: Ending, step: int | None = None) -> list[str]:

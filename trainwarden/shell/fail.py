@@ -16,7 +16,8 @@ usage: trainwarden fail MESSAGE [--failure SLUG | --error-type TYPE] [--exit-cod
 
 Says that the run has failed, and why. MESSAGE `-` is read from standard input: a whole traceback will do. What kind of
 failure it is follows from --failure or --error-type, else from MESSAGE, else from --exit-code. An exit code that stands
-for a request to end (130, 143, ...) makes the run cancelled. The first failure of an attempt counts.
+for a request to end (130, 143, ...) makes the run cancelled, as does the
+traceback of a KeyboardInterrupt. The first failure of an attempt counts.
 Status 1: nothing was recorded. 2 is misuse.
 """
 _MAX_BYTES = 2**20
@@ -37,6 +38,6 @@ def main(arguments: list[str]) -> int:
             return publish(who, written)
         from trainwarden.shell.ending import cancelled, failed, record_end  # noqa: PLC0415  # takes long to load
 
-        return record_end(who, failed(told) if told else cancelled(options["exit-code"]))
+        return record_end(who, failed(told) if told else cancelled(options.get("exit-code")))
 
     return run("fail", USAGE, body, lenient=lambda: False)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from trainwarden.wrapper.tail import Trace
 
 _ERROR = "_error"
+# How the names of exceptions end, and those whose message alone says what they are.
+_TYPES = ("Error", "Exception", "Interrupt", "Exit")
+_SAYS_NOTHING = ("RuntimeError", "ValueError", "TypeError", "AssertionError", "Exception")
 
 
 class Told:
@@ -42,17 +45,19 @@ class Told:
 
 
 def tell(message: bytes, options: Mapping[str, Any]) -> Told | None:
-    """What `trainwarden fail` tells of; None where its exit code stands for a request to end. Raises Misuse."""
+    """What `trainwarden fail` tells of; None where it is a request to end that was met. Raises Misuse."""
     code = options.get("exit-code")
     by_code = classify_exit(code) if code else None
     named = _named(options)
     if named is None and by_code is not None and by_code.error_type == "cancelled":
         return None
     trace = _trace(message)
+    if named is None and trace and trace.exception_type == "KeyboardInterrupt":
+        return None
     text = message.decode("utf-8", "replace").strip()
     if trace:
         text = f"{trace.exception_type}: {trace.message}" if trace.exception_type else trace.message
-    failure = named or _known(text) or by_code or FAILURES["user_exception" if trace else "nonzero_exit"]
+    failure = named or _known(text, trace) or by_code or FAILURES["user_exception" if trace else "nonzero_exit"]
     return Told(failure, text or "the script said no more", trace, code)
 
 
@@ -102,7 +107,14 @@ def _is_first(speaker: Speaker, metadata: dict[str, Any], told: Told) -> bool:
     return True
 
 
-def _known(message: str) -> Failure | None:
+def _known(message: str, trace: Trace | None) -> Failure | None:
+    kind, colon, said = (trace.exception_type, ":", trace.message) if trace else message.partition(": ")
+    is_type = bool(kind and colon and kind.endswith(_TYPES) and kind.replace(".", "").isidentifier())
+    if kind and is_type and kind not in _SAYS_NOTHING:
+        from trainwarden.classify import classify_raised  # noqa: PLC0415  # takes long to load
+
+        found = classify_raised(kind, said)
+        return found[0] if found else None
     from trainwarden.failures.messages import classify_message  # noqa: PLC0415  # not where the failure is named
 
     return classify_message(message)
@@ -123,9 +135,17 @@ def _named(options: Mapping[str, Any]) -> Failure | None:
     if slug and kind:
         raise Misuse("--failure and --error-type: one of them was expected")
     if slug and slug not in FAILURES:
-        raise Misuse(f"--failure {slug[:80]!r}: one of these was expected: {', '.join(sorted(FAILURES))}")
+        raise Misuse(f"--failure {slug[:80]!r}: there is no such failure{_nearest(slug)}")
     if kind and kind not in ERROR_TYPES:
         raise Misuse(f"--error-type {kind[:80]!r}: one of these was expected: {', '.join(sorted(ERROR_TYPES))}")
     if slug:
         return FAILURES[slug]
     return next((failure for failure in FAILURES.values() if failure.error_type == kind), None) if kind else None
+
+
+def _nearest(slug: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415  # for those who misspell
+
+    near = get_close_matches(slug[:80].lower().replace("-", "_"), list(FAILURES), 3)
+    meant = f"; did you mean {' or '.join(near)}?" if near else f", as {', '.join(sorted(FAILURES)[:3])} are"
+    return f"{meant} docs/failures.md lists all {len(FAILURES)}"

@@ -6,12 +6,12 @@ import signal
 import time
 from dataclasses import replace
 
-from trainwarden.classify import classify_exit, classify_message
+from trainwarden.classify import classify_exit, classify_message, classify_raised
 from trainwarden.record.crash import Crash
 from trainwarden.taxonomy import FAILURES, Failure
 from trainwarden.training.endings import SUCCEEDED, Ending, of_signal
 from trainwarden.training.termination import Received, reason_for
-from trainwarden.wrapper.tail import Tail
+from trainwarden.wrapper.tail import Tail, Trace
 
 # Exit statuses that say more than any text could.
 _SPEAKING = frozenset(("sdc_suspect", "killed"))
@@ -31,9 +31,7 @@ def verdict(status: int, tail: Tail, crash: Crash | None = None) -> Ending:
     if failure is None:
         return SUCCEEDED
     if failure.error_type == "cancelled":
-        now = time.time()
-        number = -status if status < 0 else status - 128
-        return of_signal(Received(number, now, reason_for(number, now)))
+        return _cancelled(-status if status < 0 else status - 128)
     code = status if status > 0 else 128 - status
     if crash is not None:
         return Ending("failed", crash.message, FAILURES["crash_signal"], traceback=crash.trace, exit_code=code)
@@ -58,12 +56,29 @@ def _explained(failure: Failure, status: int, tail: Tail) -> Ending:
     trace = tail.trace()
     if trace is not None:
         said = f"{trace.exception_type}: {trace.message}" if trace.exception_type else trace.message
-        known = classify_message(said) or _last_known(tail)
+        known = _raised(trace, tail)
+        if trace.exception_type == "KeyboardInterrupt":
+            return _cancelled(signal.SIGINT)
         failure = known or (FAILURES["user_exception"] if failure.slug == "nonzero_exit" else failure)
         return Ending("failed", said, failure, trace.exception_type, trace.text)
     lines = tail.lines()
     last = f"; the last it said: {lines[-1][:500]}" if lines else ""
     return Ending("failed", how(status) + last, _last_known(tail) or failure)
+
+
+def _cancelled(number: int) -> Ending:
+    now = time.time()
+    return of_signal(Received(number, now, reason_for(number, now)))
+
+
+def _raised(trace: Trace, tail: Tail) -> Failure | None:
+    found = classify_raised(trace.exception_type, trace.message) if trace.exception_type else None
+    if found and found[1]:
+        return found[0]
+    # What was printed before may say why a file is missing, or a peer is silent.
+    before = _last_known(tail)
+    is_grave = before is not None and before.severity in ("critical", "fatal")
+    return found[0] if found and not is_grave else before
 
 
 def _last_known(tail: Tail) -> Failure | None:

@@ -82,3 +82,23 @@ def test_it_loads_next_to_nothing(shell: Shell, arguments: tuple[str, ...]) -> N
     assert loaded & {*slow, "contextlib", "subprocess", "threading", "tempfile", "traceback", "signal"} == set()
     assert "trainwarden.record.files" not in loaded
     assert shell.snapshot().state == "failed"
+
+
+def test_a_misspelt_failure_is_answered_with_the_nearest_and_not_with_all(shell: Shell) -> None:
+    done = shell.call("fail", "why", "--failure", "cuda-omm")
+    assert done.returncode == 2
+    assert "did you mean cuda_oom" in done.stderr and "storage_missing" not in done.stderr
+    done = shell.call("fail", "why", "--failure", "nope")
+    assert done.returncode == 2 and len(done.stderr) < 300
+
+
+@pytest.mark.parametrize("lines", ['Traceback (most recent call last):\n  File "t.py", line 1\n', ""])
+def test_a_missing_file_is_one_in_a_traceback_too(shell: Shell, lines: str) -> None:
+    shell.call("fail", f"{lines}FileNotFoundError: [Errno 2] No such file or directory: '/nope'")
+    assert shell.read("_error")["failure"] == "storage_missing"
+
+
+def test_the_traceback_of_an_interrupt_is_a_run_that_was_cancelled(shell: Shell) -> None:
+    trace = 'Traceback (most recent call last):\n  File "t.py", line 1\nKeyboardInterrupt'
+    assert shell.call("fail", trace).returncode == 0
+    assert shell.read("metadata.json")["status"] == "cancelled"

@@ -1,0 +1,80 @@
+"""An exception and the last line of its traceback are the same failure."""
+
+import errno
+import os
+import traceback
+
+import pytest
+
+from trainwarden.classify import classify_exception, classify_raised
+from trainwarden.wrapper.tail import Tail
+from trainwarden.wrapper.verdict import verdict
+
+NUMBERS = ("ENOENT", "EACCES", "ENOSPC", "EIO", "ESTALE", "EROFS", "ECONNRESET", "EMFILE", "ETIMEDOUT", "EADDRINUSE")
+RAISED = {
+    **{name: OSError(getattr(errno, name), os.strerror(getattr(errno, name)), "/data/x") for name in NUMBERS},
+    "a checkpoint that is missing": FileNotFoundError(errno.ENOENT, "No such file or directory", "/ckpt/model.pt"),
+    "a shard that is missing": FileNotFoundError(errno.ENOENT, "No such file or directory", "/c/__0_0.distcp"),
+    "shared memory": OSError(errno.ENOSPC, "No space left on device", "/dev/shm/x"),
+    "a move": FileNotFoundError(errno.ENOENT, "No such file or directory", "/a", None, "/b"),
+    "a module": ModuleNotFoundError("No module named 'apex'"),
+    "an interrupt": KeyboardInterrupt(),
+    "memory": MemoryError(),
+    "silence": TimeoutError("timed out"),
+    "an end": EOFError(),
+    "text": UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    "names": KeyError("CUDA out of memory"),
+    "a message": RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"),
+    "the script itself": ValueError("wrong shape"),
+}
+
+
+def last_line(exc: BaseException) -> tuple[str, str]:
+    kind, _, said = traceback.format_exception_only(type(exc), exc)[-1].strip().partition(": ")
+    return kind, said
+
+
+@pytest.mark.parametrize("exc", RAISED.values(), ids=RAISED.keys())
+def test_the_last_line_of_a_traceback_is_the_failure_that_the_exception_is(exc: BaseException) -> None:
+    found = classify_raised(*last_line(exc))
+    assert (found[0].slug if found else "user_exception") == classify_exception(exc).slug
+
+
+@pytest.mark.parametrize(
+    ("line", "slug"),
+    [
+        ("torch.OutOfMemoryError: no words", "cuda_oom"),
+        ("requests.exceptions.ConnectionError: no words", "hub_network"),
+        ("ray.exceptions.OutOfDiskError: no words", "storage_quota"),
+        ("some.library.Odd: NCCL error: unhandled system error", "nccl_system"),
+        ("builtins: x", None),
+        ("print: x", None),
+    ],
+)
+def test_types_of_libraries_are_known_by_their_names(line: str, slug: str | None) -> None:
+    kind, _, said = line.partition(": ")
+    found = classify_raised(kind, said)
+    assert (found[0].slug if found else None) == slug
+
+
+def printed(*lines: str) -> Tail:
+    tail = Tail()
+    tail.add("\n".join([*lines, "Traceback (most recent call last):", '  File "t.py", line 1, in <module>']).encode())
+    tail.add(b"\nFileNotFoundError: [Errno 2] No such file or directory: '/nope'\n")
+    return tail
+
+
+def test_a_command_that_misses_a_file_is_told_apart_from_one_with_a_bug() -> None:
+    ending = verdict(1, printed())
+    assert ending.failure is not None and ending.failure.slug == "storage_missing"
+
+
+def test_a_grave_failure_before_it_says_why_a_file_is_missing() -> None:
+    ending = verdict(1, printed("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"))
+    assert ending.failure is not None and ending.failure.slug == "cuda_oom"
+
+
+def test_a_launcher_that_reports_an_interrupt_as_status_1_was_cancelled() -> None:
+    tail = Tail()
+    tail.add(b'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\nKeyboardInterrupt\n')
+    assert verdict(1, tail).status == "cancelled"
