@@ -28,4 +28,6 @@ def rebuilt(exception_type: str, message: str) -> BaseException:
             return made
     # Known by its name alone: the library that it is of may not even be installed.
     module, _, name = exception_type.rpartition(".")
-    return type(name, (Exception,), {"__module__": module or ("builtins" if kind else "__main__")})(*arguments)
+    home = module or ("builtins" if kind else "__main__")
+    stand_in: type[Exception] = type(name, (Exception,), {"__module__": home})
+    return stand_in(*arguments)

@@ -1,5 +1,6 @@
 """The thread that keeps the copy of a run's record in S3, so that nothing else ever waits for S3."""
 
+import logging
 import os
 import random
 import threading
@@ -19,6 +20,10 @@ from trainwarden.s3.outbox import Content, Outbox, is_sentinel
 from trainwarden.s3.sender import Sender
 
 _LAST_PAUSE_SECONDS = 1.0
+# An end that takes longer says what it waits for.
+_SILENT_SECONDS = 1.0
+
+logger = logging.getLogger("trainwarden")
 
 
 class Mirror:
@@ -101,7 +106,10 @@ class Mirror:
             return False
         self._deadline = time.monotonic() + timeout_seconds
         self._wake.set()
-        return self._closed.wait(timeout_seconds) and self._outbox.next_due() is None
+        if timeout_seconds > _SILENT_SECONDS and not self._closed.wait(_SILENT_SECONDS):
+            left = timeout_seconds - _SILENT_SECONDS
+            logger.warning("waiting for S3 to take the end of %s, for up to %.0f s", self._bucket.location, left)
+        return self._closed.wait(max(0.0, self._deadline - time.monotonic())) and self._outbox.next_due() is None
 
     def _ask(self, question: Callable[[], Any], timeout_seconds: float) -> Any:
         while not self._answers.empty():

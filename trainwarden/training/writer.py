@@ -283,5 +283,11 @@ class Writer:
             # It may be another rank's, which was first.
             store.put_file(ERROR)
         if not store.close(max(0.0, deadline - time.monotonic() - _MARGIN_SECONDS)):
-            logger.warning("the copy of the run record in %s could not be finished in time", subject.folder)
+            state = store.copy_state() or {}
+            logger.warning(
+                "the copy of the run record in %s could not be finished in time (last error: %s); the record is in %s",
+                state.get("url"),
+                state.get("last_error") or "none, no answer",
+                subject.folder,
+            )
         self.guarded(self._write_beat)

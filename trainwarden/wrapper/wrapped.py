@@ -177,7 +177,9 @@ class Wrapped:
         if self._witness:
             self._mirror.put_file(LOG, self._request.folder / LOG)
         if not self._mirror.close(_LAST_WORD_SECONDS):
-            say("the end of the run could not be copied to S3 in time")
+            state = self._mirror.state()
+            error = state["last_error"] or "none, no answer"
+            say(f"the end of the run could not be copied to {state['url']} in time (last error: {error})")
 
     def _say_what_was_lost(self) -> None:
         for log in self._logs:

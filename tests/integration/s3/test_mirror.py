@@ -12,7 +12,7 @@ from tests.integration.s3.records import KEY, OLDER, Node, encoded, error, metad
 from tests.integration.s3.store import Store
 from tests.unit.library.processes import eventually
 from trainwarden.identity import AttemptKey
-from trainwarden.s3 import bucket, outbox
+from trainwarden.s3 import bucket, mirror, outbox
 
 Start = Callable[..., Node]
 
@@ -123,6 +123,22 @@ def test_an_end_in_a_black_hole_is_bounded(s3: FaultyServer, start: Start) -> No
     s3.fault = "black hole"
     node.mirror.put("metadata.json", encoded(metadata()))
     assert not node.mirror.close(0.2)
+
+
+@pytest.mark.parametrize("silent_seconds", [0.1, 60.0])
+def test_an_end_that_waits_for_s3_says_so_once_and_one_that_does_not_says_nothing(
+    s3: FaultyServer,
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    silent_seconds: float,
+) -> None:
+    monkeypatch.setattr(mirror, "_SILENT_SECONDS", silent_seconds)
+    node = start()
+    s3.fault = "black hole" if silent_seconds < 1 else ""
+    node.mirror.put("metadata.json", encoded(metadata()))
+    assert node.mirror.close(silent_seconds + 0.5) is (silent_seconds > 1)
+    assert caplog.text.count(f"waiting for S3 to take the end of {node.state['url']}") == (silent_seconds < 1)
 
 
 def test_the_metadata_of_a_server_without_conditions_is_replaced(store: Store, s3: FaultyServer, start: Start) -> None:

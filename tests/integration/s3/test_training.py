@@ -89,6 +89,8 @@ def test_a_training_without_s3_runs_to_its_end_and_its_record_says_why(
     assert (metadata["s3"]["last_error"], metadata["s3"].get("last_success")) == (code, None)
     assert "SECRET" not in done.stderr + json.dumps(metadata) and "topsecret" not in done.stderr
     assert code in done.stderr and store.names() == set()
+    *_, last = done.stderr.splitlines()
+    assert f"{store.url}/r could not be finished in time (last error: {code})" in last
 
 
 def test_s3_that_goes_away_under_a_run_and_comes_back_has_the_latest(
