@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 MAX_TEXT = 200
 
+_MAX_POLICY = 64
+_POLICY_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
+_refused: set[str] = set()
+
 _DMI = "sys/devices/virtual/dmi/id"
 _NAMESPACE = "var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
@@ -78,9 +82,13 @@ def read_environment(environ: Mapping[str, str] = os.environ, root: str = "/") -
     return {name: _short(text) for name, text in known.items() if text}
 
 
-def read_log_wishes(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What the record says of the run's logs: `signals`, a pack, and `log_path`, a template; each if stated."""
-    wishes = {"signals": environ.get("TRAINWARDEN_SIGNALS"), "log_path": environ.get("TRAINWARDEN_LOG_PATH")}
+def read_wishes(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What the run asks for, each if stated: `signals`, a pack; `log_path`, a template; `policy`, a restart policy."""
+    wishes = {
+        "signals": environ.get("TRAINWARDEN_SIGNALS"),
+        "log_path": environ.get("TRAINWARDEN_LOG_PATH"),
+        "policy": _policy(environ.get("TRAINWARDEN_POLICY", "")),
+    }
     return {name: text for name, text in wishes.items() if text}
 
 
@@ -151,6 +159,22 @@ def _ray_context(environ: Mapping[str, str]) -> Any:
         return ray.get_runtime_context() if ray else None
     except Exception:  # noqa: BLE001  # as above
         return None
+
+
+def _policy(name: str) -> str:
+    """The name of a restart policy; empty, with one warning for the process, where it is none."""
+    if not name or (len(name) <= _MAX_POLICY and _POLICY_LETTERS.issuperset(name)):
+        return name
+    if name not in _refused:
+        import logging  # noqa: PLC0415  # only a mistake needs it
+
+        _refused.add(name)
+        logging.getLogger("trainwarden").warning(
+            "TRAINWARDEN_POLICY: %.80r: expected a name of 1 to %d of a-z, 0-9, _ and -; it is not recorded",
+            name,
+            _MAX_POLICY,
+        )
+    return ""
 
 
 def _named(environ: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:

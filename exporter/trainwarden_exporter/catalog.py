@@ -39,9 +39,9 @@ METRICS = _table(
     (
         "training_run_info",
         "gauge",
-        "run_id attempt_key job_id scheduler framework model method instance_id host",
+        "run_id attempt_key job_id scheduler framework model method instance_id host policy",
         "1",
-        "Who and where the run is; always 1.",
+        "Who and where the run is, and the restart policy that it asks for; always 1.",
     ),
     ("training_run_attempt", "gauge", "run_id", "", "Number of the attempt that owns the record, from 0."),
     (

@@ -78,7 +78,7 @@ def add_last_words(families: Families, run_id: str, message: str, last_line: str
 
 
 def _add_identity(families: Families, run_id: str, metadata: Metadata | None) -> None:
-    labels = ("attempt_key", "job_id", "scheduler", "framework", "model", "method", "instance_id", "host")
+    labels = ("attempt_key", "job_id", "scheduler", "framework", "model", "method", "instance_id", "host", "policy")
     # A label that is empty is a label that is absent.
     known = {label: label_text(getattr(metadata, label, None) or "") for label in labels}
     families.add("training_run_info", 1, run_id=run_id, **known)

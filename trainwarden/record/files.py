@@ -61,6 +61,7 @@ class Metadata:
     problems: tuple[str, ...]
     signals: str | None = None
     log_path: str | None = None
+    policy: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -212,6 +213,7 @@ def _metadata(document: Document) -> Metadata:
         thresholds=thresholds.read(document.child("thresholds")),
         signals=document.text("signals"),
         log_path=document.text("log_path"),
+        policy=document.text("policy"),
         environment=_texts(document.child("environment")),
         problems=tuple(document.problems),
     )

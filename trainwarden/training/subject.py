@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from trainwarden.environment import read_log_wishes
+from trainwarden.environment import read_wishes
 from trainwarden.identity import AttemptKey, host_name
 from trainwarden.record.clock import to_iso
 from trainwarden.record.files import Attempt, Checkpoint
@@ -83,7 +83,7 @@ class Subject:
             "pid": os.getpid(),
             "environment": self.environment or None,
             "write_errors": write_errors or None,
-            **read_log_wishes(),
+            **read_wishes(),
             "thresholds": self.thresholds.as_json(),
         }
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from trainwarden.environment import read_log_wishes
+from trainwarden.environment import read_wishes
 from trainwarden.identity import AttemptKey, host_name, world_size
 from trainwarden.record.clock import to_iso
 from trainwarden.record.document import Document, read_document
@@ -38,7 +38,7 @@ from trainwarden.training.copies import Copy
 from trainwarden.training.endings import Ending
 
 # What an attempt says of itself at its end, and of its copy: no longer true of the next.
-_OF_AN_ATTEMPT = ("end_time", "reason", "s3", "write_errors", "signals", "log_path")
+_OF_AN_ATTEMPT = ("end_time", "reason", "s3", "write_errors", "signals", "log_path", "policy")
 
 
 class Witness:
@@ -103,7 +103,7 @@ class Witness:
             thresholds=self._thresholds.as_json(),
             host=host_name(),
             pid=self._pid or None,
-            **read_log_wishes(),
+            **read_wishes(),
         )
         values.setdefault("start_time", to_iso(now))
         self._write(values)

@@ -53,6 +53,14 @@ def test_a_command_that_is_not_there_is_127_and_one_that_cannot_be_run_126(wrapp
     assert wrapped.read("metadata.json")["attempt"] == 1
 
 
+def test_the_record_says_which_policy_this_attempt_asks_for_and_never_a_path(wrapped: Exec) -> None:
+    assert wrapped.run("true", environment={"TRAINWARDEN_POLICY": "megatron_aggressive"}).returncode == 0
+    assert wrapped.read("metadata.json")["policy"] == "megatron_aggressive"
+    done = wrapped.run("false", environment={"TRAINWARDEN_POLICY": "../mine.yaml"})
+    assert (done.returncode, done.stderr.count(b"TRAINWARDEN_POLICY: '../mine.yaml': expected")) == (1, 1)
+    assert "policy" not in wrapped.read("metadata.json")
+
+
 def test_the_trace_that_a_command_printed_says_why_it_failed(wrapped: Exec) -> None:
     code = "raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 GiB')"
     assert wrapped.python(code).returncode == 1

@@ -29,6 +29,7 @@ def test_a_running_record_becomes_its_core_series(runs: RunsTree) -> None:
         "method": "sft",
         "instance_id": "i-0abc",
         "host": "node1",
+        "policy": "",
     }
     assert runs.value("training_run_attempt", run_id="r") == 2
     assert runs.value("training_attempt_start_timestamp_seconds", run_id="r") == NOW - 600
@@ -44,6 +45,14 @@ def test_a_running_record_becomes_its_core_series(runs: RunsTree) -> None:
     assert runs.value("training_step_change_timestamp_seconds", run_id="r") == NOW - 2
     assert runs.value("training_epoch", run_id="r") == 1.5
     assert runs.value("training_grad_norm", run_id="r") == 0.7
+
+
+def test_the_restart_policy_is_told_only_of_a_run_that_asks_for_one(runs: RunsTree) -> None:
+    runs.metadata("asks", policy="megatron_aggressive")
+    runs.metadata("does-not")
+    assert runs.labels("training_run_info", "asks")["policy"] == "megatron_aggressive"
+    # To Prometheus an empty label is none.
+    assert runs.labels("training_run_info", "does-not")["policy"] == ""
 
 
 def test_what_a_record_does_not_say_is_not_exported(runs: RunsTree) -> None:

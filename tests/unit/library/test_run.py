@@ -40,6 +40,28 @@ def test_the_record_says_which_signals_and_which_logs_the_run_asks_for(
         assert (said.signals, said.log_path) == ("megatron_basic", "/logs/{run_id}/*.out")
 
 
+def test_the_record_says_which_restart_policy_the_run_asks_for(
+    attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with attempt():
+        assert read_metadata(folder).policy is None
+    monkeypatch.setenv("TRAINWARDEN_POLICY", "megatron_aggressive")
+    with attempt():
+        assert read_metadata(folder).policy == "megatron_aggressive"
+
+
+@pytest.mark.parametrize("name", ["../mine", "/etc/mine.yaml", "Mine", "m" * 65, "mine\n"])
+def test_what_is_no_name_of_a_policy_is_refused_with_one_warning(
+    attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    monkeypatch.setenv("TRAINWARDEN_POLICY", name)
+    with attempt() as run:
+        run.phase("eval")
+    assert "policy" not in json.loads((folder / "metadata.json").read_text())
+    [said] = [record.getMessage() for record in caplog.records if "TRAINWARDEN_POLICY" in record.getMessage()]
+    assert "expected a name of 1 to 64 of a-z, 0-9, _ and -" in said
+
+
 def test_what_the_loop_says_is_in_the_record_while_it_runs_with_the_loops_own_time(
     attempt: Starter, folder: Path
 ) -> None:
