@@ -9,6 +9,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from trainwarden_remediator.choice import load_policies
 from trainwarden_remediator.clock import SystemClock
 from trainwarden_remediator.config import Settings, allowed_users, read_token
 from trainwarden_remediator.database import Lock, open_database
@@ -19,7 +20,6 @@ from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.evidence import PrometheusRuns
 from trainwarden_remediator.examine import Examiner
 from trainwarden_remediator.metrics import Metrics, RemediatorCollector
-from trainwarden_remediator.policy import load_policy
 from trainwarden_remediator.poll import AlertmanagerAlerts
 from trainwarden_remediator.records import Records
 from trainwarden_remediator.remediate import Remediator
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 def serve(settings: Settings, stop: threading.Event) -> None:
     """Serve until `stop` is set. Raises ConfigError or StoreError before anything was touched."""
     token = read_token("--webhook-token-file", settings.webhook_token_file)
-    policy = load_policy(settings.policy)
+    policies = load_policies(settings.policy, settings.policy_dir, settings.run_policy)
     drivers = build_drivers(settings)
     clock, metrics = SystemClock(), Metrics()
     lock = Lock(settings.state_dir)
@@ -55,7 +55,7 @@ def serve(settings: Settings, stop: threading.Event) -> None:
         repeat_after=settings.poll_interval,
         verify_timeout=settings.verify_timeout,
     )
-    examiner = Examiner(world, store, policy, metrics, remediator.failed_again)
+    examiner = Examiner(world, store, policies, metrics, remediator.failed_again)
     worker = Worker(
         world,
         store,
@@ -68,7 +68,7 @@ def serve(settings: Settings, stop: threading.Event) -> None:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(RemediatorCollector(metrics, store))
     service = Service(store, metrics, registry, clock, token, worker.wake, worker.alive)
-    for warning in policy.warnings():
+    for warning in policies.warnings():
         log.warning("%s", warning)
     try:
         _run(settings, service, worker, stop)

@@ -85,6 +85,19 @@ def _serving(top: argparse.ArgumentParser) -> None:
         help=f"a policy file, or one of {', '.join(shipped())}; default %(default)s",
     )
     group.add_argument(
+        "--policy-dir",
+        type=Path,
+        metavar="DIR",
+        help="policy files that a run may ask for by their name without .yaml, beside the shipped ones",
+    )
+    group.add_argument(
+        "--run-policy",
+        action="append",
+        default=[],
+        metavar="GLOB=NAME",
+        help="the policy of the runs whose id matches, whatever their record asks for; repeatable, the first counts",
+    )
+    group.add_argument(
         "--runs-dir",
         type=Path,
         metavar="DIR",

@@ -62,6 +62,8 @@ class Settings(BaseModel):
     alertmanager_url: Url
     prometheus_url: Url
     policy: str
+    policy_dir: Path | None
+    run_policy: list[str]
     driver: list[str]
     runs_dir: Path | None
     local_launcher_url: Url | None

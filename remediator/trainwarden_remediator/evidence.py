@@ -25,7 +25,10 @@ _SERIES = (
 
 @dataclass(frozen=True)
 class Run:
-    """The newest attempt of a run. None is unknown; `started` is Unix time, `high_water` counts across attempts."""
+    """The newest attempt of a run. None is unknown; `started` is Unix time, `high_water` counts across attempts.
+
+    `policy` is the restart policy that the record asks for: a user's text, not yet looked at.
+    """
 
     run_id: str
     attempt: int
@@ -37,6 +40,7 @@ class Run:
     error_type: str | None = None
     subsystem: str | None = None
     failure: str | None = None
+    policy: str | None = None
 
 
 Evidence = Run | Unknown | None
@@ -127,4 +131,5 @@ def _run(run_id: str, record: _Record) -> Run:
         error_type=failure.get("error_type"),
         subsystem=failure.get("subsystem"),
         failure=failure.get("failure"),
+        policy=(record.info or {}).get("policy") or None,
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from trainwarden_remediator.choice import Policies
 from trainwarden_remediator.decide import (
     Decision,
     Failure,
@@ -23,10 +25,11 @@ from trainwarden_remediator.evidence import Run
 from trainwarden_remediator.incident import OPEN_STATES, Action, Alert, Incident, State, parse_key
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.patience import Patience
-from trainwarden_remediator.policy import Policy
 from trainwarden_remediator.store import Pending, Store
 from trainwarden_remediator.unknown import Unknown
 from trainwarden_remediator.world import World
+
+log = logging.getLogger(__name__)
 
 INACTIVE = "Alertmanager does not list it as active: resolved, silenced or inhibited"
 _IN_PLACE_SECONDS = 60.0
@@ -70,13 +73,13 @@ class Examiner:
         self,
         world: World,
         store: Store,
-        policy: Policy,
+        policies: Policies,
         metrics: Metrics,
         newer_attempt_alerts: Callable[[Incident, str], None],
     ) -> None:
         self._world = world
         self._store = store
-        self._policy = policy
+        self._policies = policies
         self._metrics = metrics
         self._newer_attempt_alerts = newer_attempt_alerts
         self._objections = Objections(world)
@@ -160,15 +163,20 @@ class Examiner:
             signal=run.failure,
         )
         history = History(self._store.used(run.run_id))
-        self._record(pending, run, decide(failure, history, self._policy, self._world.clock.now()), failure)
+        choice = self._policies.of(run.run_id, run.policy)
+        decision = decide(failure, history, choice.policy, self._world.clock.now())
+        if choice.objection:
+            decision = replace(decision, reason=f"{decision.reason}; {choice.objection}")
+        if self._record(pending, run, decision, failure) and choice.objection:
+            log.warning("run %s: %s", run.run_id, choice.objection)
 
-    def _record(self, pending: Pending, run: Run, decision: Decision, failure: Failure) -> None:
+    def _record(self, pending: Pending, run: Run, decision: Decision, failure: Failure) -> bool:
         state = {
             Action.RESTART: State.PROPOSED,
             Action.ESCALATE: State.ESCALATED,
             Action.NONE: State.SUPPRESSED,
         }[decision.action]
-        self._propose(pending, run, decision, failure, state)
+        return self._propose(pending, run, decision, failure, state)
 
     def _suppress(self, pending: Pending, run: Run | None, reason: str, *, dropped: bool = False) -> None:
         alert = pending.alert
@@ -187,12 +195,14 @@ class Examiner:
         *,
         dropped: bool = False,
         answered: bool = True,
-    ) -> None:
+    ) -> bool:
+        """Write it down; False if it is on record already."""
         alert = pending.alert
+        run_id = alert.run_id or alert.label("run_id") or ""
         key = parse_key(run.attempt_key) if run else None
         incident = Incident(
             id=uuid.uuid4().hex,
-            run_id=alert.run_id or alert.label("run_id") or "",
+            run_id=run_id,
             attempt=alert.attempt,
             attempt_key=run.attempt_key if run and key else None,
             job_id=key.job_id if key else alert.label("job_id"),
@@ -203,7 +213,7 @@ class Examiner:
             state=state,
             action=decision.action,
             reason=decision.reason,
-            policy=self._policy.name,
+            policy=self._policies.of(run_id, run.policy if run else None).policy.name,
             budget_used=decision.used if decision.limit is not None else None,
             budget_limit=decision.limit,
             step_before=run.high_water if run else None,
@@ -215,6 +225,7 @@ class Examiner:
         written = self._store.propose(pending, incident, dropped=dropped, answered=answered)
         if written is not None:
             self._metrics.decided(written)
+        return written is not None
 
 
 def firing_by_key(firing: list[Alert] | Unknown) -> dict[str, Alert] | None:

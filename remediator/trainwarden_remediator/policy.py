@@ -112,6 +112,11 @@ class Policy:
     rules: dict[str, Implementation]
     file: str | None = None
 
+    @property
+    def restarts(self) -> bool:
+        """Whether it restarts anything at all."""
+        return any(rule.class_name != "NoRestartPolicy" for rule in self.rules.values())
+
     def warnings(self) -> list[str]:
         """What is allowed but may surprise its author."""
         return [

@@ -38,6 +38,7 @@ class World:
     starts: list[str] = field(default_factory=list)
     down: set[str] = field(default_factory=set)
     recovers: bool = True
+    policy: str = ""
     asked: list[str] = field(default_factory=list)
 
     def alert(self, name: str = "TrainRunStalled", **labels: str) -> dict[str, Any]:
@@ -195,8 +196,11 @@ def _empty() -> dict[str, Any]:
 def _vector(world: World) -> dict[str, Any]:
     attempt = world.attempt
     target = {"run_id": world.run_id, "instance": "host:9745", "job": "trainwarden"}
+    info = {"attempt_key": attempt.key, "job_id": world.job_id, "scheduler": "local"}
+    # To Prometheus an empty label is none.
+    info |= {"policy": world.policy} if world.policy else {}
     series: list[tuple[str, dict[str, str], float]] = [
-        ("training_run_info", {"attempt_key": attempt.key, "job_id": world.job_id, "scheduler": "local"}, 1),
+        ("training_run_info", info, 1),
         ("training_run_attempt", {}, attempt.number),
         ("training_attempt_start_timestamp_seconds", {}, attempt.started),
         ("training_step", {}, attempt.step),

@@ -37,6 +37,28 @@ def test_a_webhook_leads_to_one_restart_and_the_recovery_is_verified(remediator:
     assert remediator.metric("webhook_requests_total", code="200") == 3
 
 
+def test_the_policy_that_a_record_asks_for_decides_and_the_operators_word_beats_it(
+    remediator: Process, world: World
+) -> None:
+    folder = remediator.folder / "policies"
+    folder.mkdir()
+    (folder / "mine.yaml").write_text(
+        "policies: [{mode: stall, implementation: {class_name: AlwaysRestartPolicy, max_retries: 9}}]"
+    )
+    remediator.flags["--policy-dir"] = str(folder)
+    world.policy = "mine"
+    remediator.start()
+    world.alert()
+    incident = remediator.incident("DONE")
+    assert (incident["policy"], incident["budget"]) == ("mine", {"used": 0, "limit": 9})
+    remediator.stop()
+    remediator.flags["--run-policy"] = f"{world.run_id}=observe"
+    remediator.start()
+    world.alert("TrainRunStalledAgain")
+    suppressed = remediator.incident("SUPPRESSED")
+    assert (suppressed["policy"], suppressed["reason"]) == ("observe", "policy observe never restarts after a stall")
+
+
 def test_an_alert_that_no_webhook_brought_is_found_by_polling(remediator: Process, world: World) -> None:
     remediator.start()
     world.alert()

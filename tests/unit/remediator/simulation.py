@@ -12,13 +12,14 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from trainwarden_remediator.choice import Policies
 from trainwarden_remediator.database import open_database
 from trainwarden_remediator.drivers.driver import Answer, Job, Outcome, Reading, Standing, Subject
 from trainwarden_remediator.evidence import Evidence, Run
 from trainwarden_remediator.examine import Examiner
 from trainwarden_remediator.incident import Alert, Incident, State
 from trainwarden_remediator.metrics import Metrics
-from trainwarden_remediator.policy import Policy, load_policy
+from trainwarden_remediator.policy import Policy, load_policy, shipped
 from trainwarden_remediator.poll import Firing
 from trainwarden_remediator.records import Records
 from trainwarden_remediator.remediate import Remediator
@@ -255,7 +256,9 @@ class Simulation:
         folder.mkdir(exist_ok=True)
         self._folder = folder
         self._engine: sa.Engine | None = None
-        self._policy = load_policy(policy) if isinstance(policy, str) else policy
+        default = load_policy(policy) if isinstance(policy, str) else policy
+        self.policies = Policies(default, {name: load_policy(name) for name in shipped()})
+        self.asked: str | None = None
         self.clock = FakeClock()
         self.cluster = Cluster(two_phase, self.clock)
         self.driver = FakeDriver(self.cluster, self.durable)
@@ -286,7 +289,7 @@ class Simulation:
             verify_timeout=600,
             crashpoint=self._point,
         )
-        examiner = Examiner(world, self.store, self._policy, metrics, remediator.failed_again)
+        examiner = Examiner(world, self.store, self.policies, metrics, remediator.failed_again)
         self.worker = Worker(world, self.store, examiner, remediator, metrics, interval=1, busy_interval=1)
 
     def close(self) -> None:
@@ -341,7 +344,8 @@ class Simulation:
         if self.prometheus_down:
             return Unknown("Prometheus is down")
         cluster = self.cluster
-        return Run(run_id, cluster.attempt, cluster.attempt_key, cluster.run_state, cluster.step, cluster.high_water)
+        now = (cluster.attempt_key, cluster.run_state, cluster.step, cluster.high_water)
+        return Run(run_id, cluster.attempt, *now, policy=self.asked)
 
     def tick(self, count: int = 1) -> None:
         """Seconds pass; a remediator that died comes back one second later."""

@@ -31,6 +31,8 @@ def flags(tmp_path: Path) -> dict[str, str]:
         ("--local-launcher-token-file", "/dev/null", "--local-launcher-token-file: /dev/null: empty"),
         ("--policy", "nonsense", "--policy: 'nonsense': no such policy"),
         ("--policy", "/dev/null", "/dev/null: the file: None: expected"),
+        ("--policy-dir", "/nonexistent", "--policy-dir: /nonexistent: No such file"),
+        ("--run-policy", "*=nonsense", "--run-policy: '*=nonsense': expected GLOB=NAME"),
         ("--poll-interval", "0", "--poll-interval: '0': expected greater than 0"),
         ("--poll-interval", "nan", "--poll-interval: 'nan': expected a number of seconds"),
         ("--alertmanager-url", "localhost:9093", "--alertmanager-url: 'localhost:9093': expected http://HOST:PORT"),

@@ -74,6 +74,17 @@ def test_a_run_without_identity_is_no_run() -> None:
     assert read_run("r", record(0, "local:1:0", 1)[1:]) is None
 
 
+def test_the_policy_that_the_record_asks_for_is_the_newest_records() -> None:
+    older, newer = record(0, "slurm:17:0", 100, "a:1"), record(1, "slurm:17:1", 200, "b:1")
+    older[0]["metric"]["policy"] = "observe"
+    for asked, read in ((None, None), ("", None), ("default", "default")):
+        if asked is not None:
+            newer[0]["metric"]["policy"] = asked
+        run = read_run("r", [*older, *newer])
+        assert run is not None
+        assert run.policy == read
+
+
 class Scripted:
     """An HTTP server that gives one answer."""
 
