@@ -33,6 +33,8 @@ _OWN = {
     "runs": ("trainwarden.listing", "list the runs whose records are in a folder"),
 }
 _BRIEF = ("heartbeat", "phase", "fail", "complete")
+# Which extra brings what is imported under these names; the stack has everything else.
+_EXTRAS = {"ahocorasick_rs": "exporter", "yaml": "exporter", "regex": "exporter", "boto3": "s3", "botocore": "s3"}
 _ENTRY_POINTS = "trainwarden.commands"
 
 
@@ -53,12 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         command = _own(name) if name in _OWN else _added(name)
     except ImportError as error:
-        missing = error.name or str(error)
-        extra = "exporter" if name == "scan" else "stack"
-        print(
-            f"trainwarden {name}: {missing} is not installed; pip install 'trainwarden[{extra}]' brings it",
-            file=sys.stderr,
-        )
+        print(f"trainwarden {name}: {_why_not_loaded(name, error)}", file=sys.stderr)
         return 2
     if command is None:
         _parser().error(f"there is no command {name!r}; `trainwarden --help` lists them")
@@ -69,6 +66,16 @@ def main(argv: list[str] | None = None) -> int:
     if is_process and name in _BRIEF:
         _leave(status)
     return status
+
+
+def _why_not_loaded(name: str, error: ImportError) -> str:
+    package = (error.name or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or not package or package in sys.stdlib_module_names:
+        return str(error)
+    if package.startswith("trainwarden"):
+        return f"{error.name} is missing from what is installed of trainwarden; install it again"
+    extra = "stack" if name == "up" else _EXTRAS.get(package, "stack")
+    return f"{package} is not installed; pip install 'trainwarden[{extra}]' brings it"
 
 
 def _leave(status: int) -> NoReturn:

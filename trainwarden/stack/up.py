@@ -19,6 +19,7 @@ from trainwarden.record.ownership import owner_of
 from trainwarden.stack import launcher
 from trainwarden.stack.binaries import ToolsMissing, find_tools
 from trainwarden.stack.bundle import BundleMissing
+from trainwarden.stack.installed import require_installed
 from trainwarden.stack.local_stack import SERVICES
 from trainwarden.stack.service import PortBusy, ServiceFailed
 from trainwarden.stack.session import Outcome, Request, Session
@@ -90,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     terminal = Terminal()
     try:
+        require_installed()
         request = to_request(options, os.environ)
         tools = find_tools(options.tools_dir, report=lambda line: terminal.say("tools", line))
         terminal.say("tools", f"{tools.versions()} ({tools.source})")
@@ -128,12 +130,15 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> Reque
         raise Misuse(message)
     given = options.run_id if options.run_id is not None else environ.get("TRAINWARDEN_RUN_ID")
     run_id = _run_id(given, command)
+    ports = {name: _port(name, getattr(options, f"{name}_port")) for name in SERVICES}
+    slack_url = _slack_url(options.slack_url_file, environ)
+    _check_policy(options.policy)
+    # What is refused leaves no folder behind.
     state_dir = _writable(options.state_dir or _default_state_dir(environ) / run_id, "--state-dir")
     runs = _writable(options.runs_dir or _given_runs_dir(environ) or state_dir / "runs", "--runs-dir")
     _refuse_owned(run_id, runs)
     _hold(state_dir / ".in-use", f"--state-dir {state_dir}")
     _hold(run_folder(run_id, runs) / ".launcher", f"--run-id {run_id}")
-    _check_policy(options.policy)
     return Request(
         command=command,
         run_id=run_id,
@@ -141,9 +146,9 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> Reque
         runs_dir=runs,
         environment={**environ, **_thresholds(options)},
         policy=options.policy,
-        slack_url=_slack_url(options.slack_url_file, environ),
+        slack_url=slack_url,
         grace_seconds=options.grace_seconds,
-        ports={name: _port(name, getattr(options, f"{name}_port")) for name in SERVICES},
+        ports=ports,
         show_output=not options.quiet,
         keep=options.keep,
     )
@@ -233,6 +238,9 @@ def _check_policy(policy: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().removeprefix("trainwarden-remediator: ")
+        if "Traceback (most recent call last)" in said:
+            message = f"the remediator, which would read --policy {policy}, cannot be started: {said.splitlines()[-1]}"
+            raise Misuse(message)
         raise Misuse(said if said.startswith("--policy") else f"--policy {policy}: {said}")
 
 

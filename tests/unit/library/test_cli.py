@@ -40,14 +40,48 @@ def test_up_gets_everything_after_its_name_and_its_status_is_the_commands(monkey
     assert seen == [argv[1:]]
 
 
+@pytest.mark.parametrize(
+    ("command", "missing", "extra"),
+    [
+        ("up", "prometheus_client", "stack"),
+        ("up", "yaml", "stack"),
+        ("scan", "yaml", "exporter"),
+        ("scan", "ahocorasick_rs._native", "exporter"),
+        ("checkpoints", "boto3", "s3"),
+    ],
+)
 def test_a_missing_package_is_named_with_the_extra_that_brings_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, missing: str, extra: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "trainwarden.stack.up", None)
+    def own(_name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    monkeypatch.setattr(cli, "_own", own)
+    assert cli.main([command]) == 2
+    package = missing.partition(".")[0]
+    said = f"trainwarden {command}: {package} is not installed; pip install 'trainwarden[{extra}]' brings it\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModuleNotFoundError("No module named 'trainwarden.stack'", name="trainwarden.stack"),
+        ModuleNotFoundError("No module named '_sqlite3'", name="_sqlite3"),
+        ImportError("cannot import name 'x' from 'yaml'", name="yaml"),
+    ],
+    ids=["our own", "of Python", "too old"],
+)
+def test_what_no_extra_brings_is_not_said_to_be_brought_by_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: ImportError
+) -> None:
+    def own(_name: str) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "_own", own)
     assert cli.main(["up"]) == 2
     said = capsys.readouterr().err
-    assert "is not installed" in said
-    assert "trainwarden[stack]" in said
+    assert "pip install" not in said and str(error.name) in said
 
 
 @pytest.mark.parametrize("argv", [[], ["no-such-command"], ["--no-such-option"]])

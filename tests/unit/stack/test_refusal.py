@@ -1,0 +1,40 @@
+"""What `trainwarden up` refuses leaves a plain line and nothing else."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainwarden.stack import installed, up
+
+TRACE = "Traceback (most recent call last):\n  File 'x'\nModuleNotFoundError: No module named 'attr'"
+
+
+def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    status = up.main(["--state-dir", str(tmp_path / "state"), *options, "--", sys.executable, "-c", ""])
+    assert status == 2
+    assert list(tmp_path.iterdir()) == []
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "Traceback" not in said
+    return said
+
+
+def test_a_package_that_is_missing_is_named_with_the_extra(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installed, "NEEDED", ("prometheus_client_that_is_not_there", "json"))
+    said = refused(tmp_path, capsys)
+    assert "prometheus_client_that_is_not_there is not installed; pip install 'trainwarden[stack]'" in said
+
+
+def test_a_remediator_that_cannot_start_is_not_the_policys_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = subprocess.CompletedProcess([], 1, "", TRACE)
+    monkeypatch.setattr("trainwarden.stack.up.subprocess.run", lambda *_arguments, **_options: done)
+    assert "cannot be started: ModuleNotFoundError: No module named 'attr'" in refused(tmp_path, capsys)
+
+
+def test_a_policy_that_is_not_there_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--policy" in refused(tmp_path, capsys, "--policy", "no-such-policy")
