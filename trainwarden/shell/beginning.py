@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainwarden.record.ownership import RunRefused, owner_of
 from trainwarden.record.thresholds import InvalidThreshold, choose
@@ -12,6 +13,9 @@ from trainwarden.shell.record import NotRecorded
 from trainwarden.shell.speaker import Speaker
 from trainwarden.wrapper.s3_copy import opening
 from trainwarden.wrapper.witness import Witness
+
+if TYPE_CHECKING:
+    from trainwarden.s3.opening import Opening
 
 # No process stands for the attempt: each command is gone at once.
 _NOBODY = 0
@@ -35,7 +39,7 @@ def begin(speaker: Speaker) -> None:
     except InvalidThreshold as error:
         raise Misuse(str(error)) from None
     try:
-        in_s3 = opening(speaker.environ, folder, speaker.key, time.time(), rank=speaker.rank)
+        in_s3 = _opening(speaker, folder)
         if in_s3:
             in_s3.fill()
     except RunRefused as error:
@@ -44,3 +48,11 @@ def begin(speaker: Speaker) -> None:
     Witness(folder, speaker.key, thresholds, pid=_NOBODY, copy=mirror).announce()
     if mirror:
         mirror.close(_S3_SECONDS)
+
+
+def _opening(speaker: Speaker, folder: Path) -> Opening | None:
+    try:
+        return opening(speaker.environ, folder, speaker.key, time.time(), rank=speaker.rank)
+    except RunRefused:
+        # What names no place in S3 is no reason to record nothing here; whoever copies the record there says so.
+        return None

@@ -40,6 +40,6 @@ def main(arguments: list[str]) -> int:
             raise Misuse(f"{others[0]!r}: only options were expected")
         report = {name: value for name, value in options.items() if f"--{name}" in _VALUES}
         who = speaker(options, os.environ)
-        return publish(who, say(who, report=report))
+        return publish(who, say(who, report=report), strict="strict" in options)
 
     return run("heartbeat", USAGE, body, lenient=lambda: "--strict" not in arguments)

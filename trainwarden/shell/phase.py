@@ -29,6 +29,6 @@ def main(arguments: list[str]) -> int:
         if len(others) != 1 or name not in PHASES:
             raise Misuse(f"{' '.join(others)!r}: one phase was expected, of {', '.join(PHASES)}")
         who = speaker(options, os.environ)
-        return publish(who, say(who, phase=name))
+        return publish(who, say(who, phase=name), strict="strict" in options)
 
     return run("phase", USAGE, body, lenient=lambda: "--strict" not in arguments)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trainwarden.shell.arguments import Misuse
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from trainwarden.shell.speaker import Speaker
@@ -10,15 +12,19 @@ if TYPE_CHECKING:
 _SECONDS = 10.0
 
 
-def publish(speaker: Speaker, names: list[str]) -> list[str]:
-    """Copy these files of the record, in ten seconds or not at all; returns what is worth a word. Never raises."""
+def publish(speaker: Speaker, names: list[str], *, strict: bool = False) -> list[str]:
+    """Copy these files of the record, in ten seconds or not at all; returns what is worth a word.
+
+    Raises:
+        Misuse: a variable names no place in S3, and this is to be `strict`.
+    """
     if not (speaker.environ.get("TRAINWARDEN_S3_URL") or speaker.environ.get("MONITORING_BUCKET")):
         return []
     # They load much that a record in a folder alone does not need.
     import time  # noqa: PLC0415
     from pathlib import Path  # noqa: PLC0415
 
-    from trainwarden.s3.location import choose  # noqa: PLC0415
+    from trainwarden.s3.location import InvalidLocation, choose  # noqa: PLC0415
     from trainwarden.s3.now import put_now  # noqa: PLC0415
 
     deadline = time.monotonic() + _SECONDS
@@ -30,6 +36,10 @@ def publish(speaker: Speaker, names: list[str]) -> list[str]:
             if place is not None:
                 record, left = place.below(speaker.run_id), deadline - time.monotonic()
                 put_now(record, name, Path(speaker.folder, name), speaker.key, timeout_seconds=max(left, 0.1))
+        except InvalidLocation as error:
+            if strict:
+                raise Misuse(f"{error}; the record in {speaker.folder} was written") from None
+            return [f"recorded in {speaker.folder} alone, not in S3: {error}"]
         except Exception as error:  # noqa: BLE001  # nothing about S3 may end a training
             return [f"{name} was not copied to S3: {error}"]
     return []
