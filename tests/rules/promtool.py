@@ -60,7 +60,7 @@ def run(
     labels = f'run_id="{run_id}",instance="{instance}",job="trainwarden-exporter"'
     page: dict[str, float | None] = {
         f'training_run_info{{{labels},attempt_key="slurm:{job_id}:{attempt}",job_id="{job_id}",scheduler="slurm",'
-        f'host="{host}"}}': 1,
+        f'host="{host}",policy="p{attempt}"}}': 1,
         f"training_run_attempt{{{labels}}}": attempt,
         f"training_attempt_start_timestamp_seconds{{{labels}}}": start,
         f"training_phase_start_timestamp_seconds{{{labels}}}": phase_start,
