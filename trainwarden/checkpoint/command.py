@@ -62,7 +62,8 @@ def _print_all(path: str, result: Search) -> None:
         print(f"no checkpoint in {printable(path)}")
     for found, verdict in _judged(result):
         step = "-" if found.step is None else str(found.step)
-        mark = "*" if result.best and found is result.best[0] else " "
+        is_best = result.best is not None and found is result.best[0] and verdict.answer != "incomplete"
+        mark = "*" if is_best else " "
         print(f"{mark} {verdict.answer:<12}  step {step:<10}  {printable(found.path)}")
         for line in verdict.evidence:
             print(f"      {line}")

@@ -17,6 +17,7 @@ from trainwarden.checkpoint.verify import PATIENCE_SECONDS, verify_in
 # So many are verified where all are wanted and one is complete.
 MAX_VERIFIED = 20
 _MAX_OPENED = 16
+_MAX_NAMED = 5
 _BELOW = ("checkpoints", "checkpoint")
 _STEP_KEYS = ("global_step", "iteration")
 
@@ -137,7 +138,7 @@ def _search(tree: Tree, deadline: Deadline) -> Search:
             return Search(tuple(candidates), tuple(_remarks(candidates, told)))
         if not below and _is_one(entries):
             return Search((itself,), tuple(map(str, told)))
-    return Search()
+    return Search(remarks=tuple(_no_candidates(tree.entries("", deadline))))
 
 
 def _itself(tree: Tree) -> Found:
@@ -199,6 +200,22 @@ def _orbax_step(tree: Tree, path: str, name: str, deadline: Deadline) -> int | N
     except OSError:
         return None
     return int(name) if len(name) <= 18 and held & set(orbax.MARKERS) else None
+
+
+def _no_candidates(entries: list[Entry]) -> Iterator[str]:
+    """What looks like a checkpoint, and why it is taken for none."""
+    like = [
+        entry.name
+        for entry in entries
+        if entry.name.endswith(names.SUFFIXES) or (entry.kind == "folder" and not entry.name.startswith("."))
+    ]
+    for name in like[:_MAX_NAMED]:
+        if names.is_candidate(name):
+            yield f"{name} is not counted: its name gives no step, as step_100, iter_0000100 and checkpoint-100 do"
+        else:
+            yield f"{name} is not counted: its name is that of something unfinished or set aside"
+    if len(like) > _MAX_NAMED:
+        yield f"{len(like) - _MAX_NAMED} more are not counted"
 
 
 def _age(found: Found) -> tuple[bool, int, bool, int, bool, str]:

@@ -59,6 +59,19 @@ def pairs(data: bytes, keys: Collection[str], deadline: Deadline) -> Iterator[tu
         last = value
 
 
+def stated(data: bytes | None, keys: Collection[str], deadline: Deadline, path: str) -> dict[str, Value]:
+    """The last of each of `keys` in the pickle that the file `path` holds; nothing if it holds none.
+
+    Raises:
+        Damaged: the pickle is cut off or none; it names the file.
+        OutOfTime: it takes too long.
+    """
+    try:
+        return dict(pairs(data or b".", keys, deadline))
+    except Damaged as error:
+        raise Damaged(f"{path} holds {error}") from error
+
+
 def _opcodes(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Each opcode, and where its argument begins and ends."""
     lengths = _lengths()
@@ -68,7 +81,7 @@ def _opcodes(data: bytes) -> Iterator[tuple[int, int, int]]:
         position += 1
         length = lengths[code]
         if length is None:
-            raise Damaged("a pickle that is none")
+            raise Damaged("something that should be a pickle and is none")
         begin, end = position, position + length
         if length < 0:
             if code == _STOP:

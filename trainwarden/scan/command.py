@@ -76,6 +76,9 @@ def _scan(files: Sequence[str], signals: Sequence[Signal], arguments: argparse.N
                 status = 2
                 print(f"trainwarden scan: {printable(log.name)}: {printable(log.trouble)}", file=sys.stderr)
         status = max(status, 1 if finding.verdict else 0)
+        if is_text and all(log.is_unread for log in finding.logs):
+            # Why not is said already, and there is no more to say.
+            continue
         text = report(finding, explain=arguments.explain) if is_text else json.dumps(document(finding)) + "\n"
         # A log's own letters can be such that this terminal has none for them.
         sys.stdout.write(text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding))
@@ -105,4 +108,4 @@ def _log(file: str, scanner: Scanner, with_context: bool) -> Log:
             finally:
                 meter.clear()
     except Unreadable as error:
-        return Log(file, trouble=str(error))
+        return Log(file, trouble=str(error), is_unread=True)

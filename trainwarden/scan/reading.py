@@ -33,6 +33,7 @@ class Log:
         moves: where a step higher than all before was reported, the last few.
         contexts: the lines around a match, by its offset.
         trouble: why the log was not read, or not to its end.
+        is_unread: nothing of it could be read.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Log:
     progress: Progress = field(default_factory=Progress)
     contexts: dict[int, Context] = field(default_factory=dict)
     trouble: str | None = None
+    is_unread: bool = False
 
 
 def read_log(

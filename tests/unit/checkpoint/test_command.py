@@ -10,6 +10,9 @@ import pytest
 
 from tests.unit.checkpoint import formats
 from tests.unit.checkpoint.formats import write
+from trainwarden.checkpoint.contents import Damaged
+from trainwarden.checkpoint.patience import Deadline
+from trainwarden.checkpoint.pickled import stated
 from trainwarden.cli import main
 
 
@@ -86,3 +89,34 @@ def test_a_name_that_is_no_text_reaches_a_script_as_it_is(tmp_path: Path) -> Non
             assert done.stdout == os.fsencode(path) + b"\n"
         elif options:
             assert json.loads(done.stdout)["newest"]["path"] == str(path)
+
+
+def test_nothing_is_marked_where_nothing_can_be_resumed_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checkpoints", str(folder / "step_20")]) == 1
+    assert "*" not in capsys.readouterr().out
+
+
+def test_what_looks_like_a_checkpoint_and_is_not_counted_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "epoch_3").mkdir()
+    (tmp_path / "step_5.tmp").mkdir()
+    (tmp_path / "train.log").touch()
+    assert main(["checkpoints", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "epoch_3 is not counted: its name gives no step" in out
+    assert "step_5.tmp is not counted: its name is that of something unfinished" in out
+    assert "train.log" not in out
+
+
+def test_a_wrong_bucket_is_called_that_and_nothing_of_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checkpoints", "s3://b/x"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("trainwarden checkpoints: s3://b/x: the bucket's name is not usable: expected 3 to 255")
+
+
+def test_a_file_that_should_hold_a_pickle_is_named() -> None:
+    with pytest.raises(
+        Damaged, match=r"mp_rank_00_model_states\.pt holds something that should be a pickle and is none"
+    ):
+        stated(b"\xff\xff", {"dp_world_size"}, Deadline(60), "mp_rank_00_model_states.pt")

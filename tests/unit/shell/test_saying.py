@@ -223,10 +223,10 @@ def test_a_document_is_what_readers_expect(shell: Shell) -> None:
 
 
 def test_a_variable_that_names_no_place_in_s3_keeps_nothing_from_being_recorded_here(shell: Shell) -> None:
-    wrong = {"TRAINWARDEN_S3_URL": "http://x"}
+    wrong = "http://x"
     for step, arguments, status in (("1", (), 0), ("2", (), 0), ("3", ("--strict",), 2)):
-        done = shell.call("heartbeat", "--step", step, *arguments, **wrong)
+        done = shell.call("heartbeat", "--step", step, *arguments, TRAINWARDEN_S3_URL=wrong)
         assert (done.returncode, shell.read("progress.json")["step"]) == (status, int(step))
         assert "TRAINWARDEN_S3_URL='http://x' is no place in S3" in done.stderr
-    assert shell.call("phase", "eval", "--strict", **wrong).returncode == 2
+    assert shell.call("phase", "eval", "--strict", TRAINWARDEN_S3_URL=wrong).returncode == 2
     assert shell.read("metadata.json")["phase"] == "eval"

@@ -71,4 +71,4 @@ def _stated(contents: Contents, path: str) -> "dict[str, pickled.Value]":
         return {}
     data = archive.pickle_of(contents, path)
     wanted = {"dp_world_size", "mp_world_size", "stage"}
-    return dict(pickled.pairs(data or b".", wanted, contents.deadline))
+    return pickled.stated(data, wanted, contents.deadline, path)

@@ -87,7 +87,7 @@ def _stated(contents: Contents, paths: list[str]) -> "dict[str, pickled.Value] |
         if not contents.files[path] or contents.read(path, 0, 4) != archive.START:
             continue
         data = archive.pickle_of(contents, path)
-        stated = dict(pickled.pairs(data or b".", wanted, contents.deadline))
+        stated = pickled.stated(data, wanted, contents.deadline, path)
         if isinstance(stated.get(_SIZES[0]), int) and isinstance(stated.get(_SIZES[1]), int):
             return stated
     return None
