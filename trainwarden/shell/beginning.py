@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainwarden.record.ownership import RunRefused, owner_of
 from trainwarden.record.thresholds import InvalidThreshold, choose
 from trainwarden.shell.arguments import Misuse
-from trainwarden.shell.record import NotRecorded
+from trainwarden.shell.not_recorded import NotRecorded
 from trainwarden.shell.speaker import Speaker
 from trainwarden.wrapper.s3_copy import opening
 from trainwarden.wrapper.witness import Witness

@@ -6,7 +6,7 @@ import os
 import sys
 
 from trainwarden.shell.arguments import Help, Misuse
-from trainwarden.shell.record import NotRecorded
+from trainwarden.shell.not_recorded import NotRecorded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import time
 from trainwarden.record.clock import to_iso
 from trainwarden.record.locks import writing
 from trainwarden.record.place import METADATA, PROGRESS, RANKS, encode, replace
-from trainwarden.shell.record import NotRecorded, library_owner, read, write
+from trainwarden.shell.not_recorded import NotRecorded
+from trainwarden.shell.record import library_owner, read, write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

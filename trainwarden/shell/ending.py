@@ -11,8 +11,9 @@ from trainwarden.record.locks import writing
 from trainwarden.record.sentinels import Sentinel, current_completion, current_error, record_completion
 from trainwarden.shell.completion import early
 from trainwarden.shell.failure import Told
+from trainwarden.shell.not_recorded import NotRecorded, Superseded
 from trainwarden.shell.publication import publish
-from trainwarden.shell.record import NotRecorded, Superseded, close, close_rank, metadata_of_attempt, read, say
+from trainwarden.shell.record import close, close_rank, metadata_of_attempt, read, say
 from trainwarden.shell.speaker import Speaker
 from trainwarden.training.endings import SUCCEEDED, Ending, of_signal, settle
 from trainwarden.training.termination import Received, reason_for

@@ -13,7 +13,8 @@ from trainwarden.record.locks import writing
 from trainwarden.record.place import METADATA, RANKS, encode, write_temporary
 from trainwarden.shell.arguments import Misuse
 from trainwarden.shell.completion import is_undisputed
-from trainwarden.shell.record import NotRecorded, close, read
+from trainwarden.shell.not_recorded import NotRecorded
+from trainwarden.shell.record import close, read
 from trainwarden.taxonomy import ERROR_TYPES, FAILURES
 
 TYPE_CHECKING = False

@@ -13,6 +13,7 @@ from trainwarden.record.clock import to_iso
 from trainwarden.record.error import MAX_MESSAGE, shorten
 from trainwarden.record.locks import lock_holder, writing
 from trainwarden.record.place import METADATA, OWNER, PROGRESS, RANKS, encode, replace
+from trainwarden.shell.not_recorded import NotRecorded, Superseded
 from trainwarden.shell.progress import advance
 
 TYPE_CHECKING = False
@@ -26,14 +27,6 @@ _LIVE = ("running", "pending")
 # The phases that the first step ends; idle is what a run does that has shown no step yet.
 _BEFORE_TRAINING = ("init", "compile", "load", "idle")
 _MAX_BYTES = 4 * 2**20
-
-
-class NotRecorded(Exception):
-    """Nothing was recorded; the message says why. It is no reason for the training to end."""
-
-
-class Superseded(NotRecorded):
-    """A newer attempt owns the record."""
 
 
 def say(speaker: Speaker, *, phase: str | None = None, report: Mapping[str, Any] | None = None) -> list[str]:
