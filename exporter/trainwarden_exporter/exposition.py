@@ -2,73 +2,167 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from prometheus_client.exposition import generate_latest
+from trainwarden_exporter.metric import Family
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from prometheus_client.core import Metric
+    from collections.abc import Iterable, Iterator, Sequence
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 AGE_SUFFIX = "_age_seconds"
+
+
+class AnySample(Protocol):
+    """A sample of prometheus_client."""
+
+    @property
+    def name(self) -> str:
+        """With the suffix of its kind."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """By name."""
+
+    @property
+    def value(self) -> float:
+        """As exposed."""
+
+
+class AnyFamily(Protocol):
+    """A family of ours or of prometheus_client."""
+
+    @property
+    def name(self) -> str:
+        """Of a counter, without its suffix."""
+
+    @property
+    def documentation(self) -> str:
+        """HELP."""
+
+    @property
+    def type(self) -> str:
+        """TYPE, as in OpenMetrics."""
+
+    @property
+    def samples(self) -> Sequence[AnySample]:
+        """In the order in which they are exposed."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One family of one sample, encoded: `body` are its lines; `ages` (line up to the value, seconds when sampled)."""
+
+    name: str
+    kind: str
+    help: str
+    body: bytes
+    ages: tuple[tuple[bytes, float], ...] = ()
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """What one collector sampled: `text` as it is served; `ages` as (text up to the value, seconds when sampled)."""
+    """What one part of a collector sampled; `series` names each of its series once."""
 
-    text: bytes = b""
-    ages: tuple[tuple[bytes, float], ...] = ()
-    names: frozenset[str] = frozenset()
-
-    def page(self, elapsed: float) -> bytes:
-        """Return the exposition as it is true `elapsed` seconds after the sample was taken."""
-        if not self.ages:
-            return self.text
-        return self.text + b"".join(b"%s%.3f\n" % (prefix, age + elapsed) for prefix, age in self.ages)
+    blocks: tuple[Block, ...] = ()
+    series: frozenset[bytes] = frozenset()
 
 
-def encode(families: Iterable[Metric]) -> Encoded:
-    """Encode one collector's families; raises `ValueError` if two of them have the same name."""
-    fixed: list[Metric] = []
-    ages: list[tuple[bytes, float]] = []
-    names: set[str] = set()
-    for family in families:
-        if family.name in names:
-            raise ValueError(f"the family {family.name} was collected twice")
-        names.add(family.name)
-        if family.name.endswith(AGE_SUFFIX):
-            ages.extend(_age_lines(family))
-        else:
-            fixed.append(family)
-    return Encoded(encode_text(fixed), tuple(ages), frozenset(names))
+class Encoder:
+    """Encodes one part again and again: name and labels of a series are rendered once and kept while it lives."""
+
+    def __init__(self) -> None:
+        self._prefixes: dict[tuple[str, tuple[str, ...]], bytes] = {}
+        self._series: frozenset[bytes] = frozenset()
+
+    def encode(self, families: Iterable[AnyFamily]) -> Encoded:
+        """Encode; raises `ValueError` if a family or a series occurs twice."""
+        kept: dict[tuple[str, tuple[str, ...]], bytes] = {}
+        blocks: list[Block] = []
+        names: set[str] = set()
+        count = 0
+        for family in families:
+            if family.name in names:
+                raise ValueError(f"the family {family.name} was collected twice")
+            names.add(family.name)
+            lines: list[tuple[bytes, float]] = []
+            for name, label_names, labels, value in _rows(family):
+                key = (name, labels)
+                prefix = self._prefixes.get(key) or _prefix(name, label_names, labels)
+                kept[key] = prefix
+                lines.append((prefix, value))
+            count += len(lines)
+            if len(kept) != count:
+                raise ValueError(f"the family {family.name} has a series twice")
+            blocks.append(_block(family, lines))
+        if kept.keys() != self._prefixes.keys():
+            self._series = frozenset(kept.values())
+        self._prefixes = kept
+        return Encoded(tuple(blocks), self._series)
 
 
-def encode_text(families: Iterable[Metric]) -> bytes:
-    """Encode families in the text format, version 0.0.4."""
-    return generate_latest(_Collected(families))
+def render(parts: Iterable[tuple[Encoded, float]], *, openmetrics: bool = False) -> bytes:
+    """Return a page of all parts, each given with the seconds since it was sampled; a family's lines stand together."""
+    lines: dict[str, list[bytes]] = {}
+    for encoded, elapsed in parts:
+        for block in encoded.blocks:
+            under = lines.get(block.name)
+            if under is None:
+                under = lines[block.name] = [_head(block.name, block.kind, block.help, openmetrics)]
+            under.append(block.body)
+            under.extend(b"%s%.3f\n" % (prefix, age + elapsed) for prefix, age in block.ages)
+    page = b"".join(b"".join(under) for under in lines.values())
+    return page + b"# EOF\n" if openmetrics else page
 
 
-def _age_lines(family: Metric) -> Iterator[tuple[bytes, float]]:
-    """Take an encoded family apart; its HELP and TYPE lines go in front of its first sample."""
-    head = b""
-    for line in encode_text([family]).splitlines(keepends=True):
-        if line.startswith(b"#"):
-            head += line
-        else:
-            prefix, _, value = line.rpartition(b" ")
-            yield head + prefix + b" ", float(value)
-            head = b""
+def encode_text(families: Iterable[AnyFamily]) -> bytes:
+    """Encode families in the text format, version 0.0.4, ages as they were sampled."""
+    return render([(Encoder().encode(families), 0.0)])
 
 
-class _Collected:
-    """Families as the registry that prometheus_client's encoder expects."""
+def _rows(family: AnyFamily) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...], float]]:
+    if isinstance(family, Family):
+        name, names = family.entry.name, family.entry.label_names
+        for suffix, labels, value in family.rows:
+            yield name + suffix, (*names, "le") if suffix == "_bucket" else names, labels, value
+    else:
+        for sample in family.samples:
+            yield sample.name, tuple(sample.labels), tuple(sample.labels.values()), sample.value
 
-    def __init__(self, families: Iterable[Metric]) -> None:
-        self._families = families
 
-    def collect(self) -> Iterable[Metric]:
-        return self._families
+def _block(family: AnyFamily, lines: list[tuple[bytes, float]]) -> Block:
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    kind = "untyped" if family.type == "unknown" else family.type
+    if name.endswith(AGE_SUFFIX):
+        return Block(name, kind, family.documentation, b"", tuple(lines))
+    return Block(name, kind, family.documentation, b"".join([b"%s%s\n" % (prefix, _number(v)) for prefix, v in lines]))
+
+
+def _number(value: float) -> bytes:
+    text = repr(float(value))
+    return {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}.get(text, text).encode()
+
+
+def _prefix(name: str, label_names: tuple[str, ...], labels: tuple[str, ...]) -> bytes:
+    """Return a line up to its value; a label that is empty is one that is absent, and is written all the same."""
+    if not labels:
+        return f"{name} ".encode()
+    pairs = ",".join(f'{label}="{_escaped(value)}"' for label, value in zip(label_names, labels, strict=True))
+    return f"{name}{{{pairs}}} ".encode("utf-8", "replace")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+@functools.lru_cache(maxsize=4096)
+def _head(name: str, kind: str, text: str, openmetrics: bool) -> bytes:
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    if openmetrics:
+        text = text.replace('"', '\\"')
+        name = name.removesuffix("_total") if kind == "counter" else name
+        kind = "unknown" if kind == "untyped" else kind
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n".encode("utf-8", "replace")

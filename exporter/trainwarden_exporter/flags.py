@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 
 from trainwarden import __version__
 from trainwarden.identity import host_name
-from trainwarden_exporter.logs.flags import add_log_flags
-
-_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0}
-_DURATION = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<unit>|ms|s|m)")
+from trainwarden_exporter.flag_values import duration
+from trainwarden_exporter.registry import KINDS
+from trainwarden_exporter.web.flags import add_web_flags
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,13 +27,13 @@ def build_parser() -> argparse.ArgumentParser:
         description="Exports what runs on this node as Prometheus metrics.",
         allow_abbrev=False,
     )
-    _web_flags(parser)
-    _runs_flags(parser)
-    add_log_flags(parser, duration, positive_count)
+    add_web_flags(parser)
+    _node_flags(parser)
+    _collector_flags(parser)
     parser.add_argument(
         "--once",
         action="store_true",
-        help="collect once, print the metrics and end: status 0, or 1 if a collector failed",
+        help="wait for the first sample of each collector, or its deadline, print the metrics and end with status 0",
     )
     parser.add_argument(
         "--log.level", choices=("debug", "info", "warning", "error"), default="info", help="what to log"
@@ -44,76 +42,15 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _web_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--web.listen-address",
-        type=listen_address,
-        default=":9745",
-        metavar="HOST:PORT",
-        help="where to listen; an empty host is every address, port 0 a free one (default %(default)s)",
-    )
-    parser.add_argument(
-        "--web.telemetry-path",
-        type=telemetry_path,
-        default="/metrics",
-        metavar="PATH",
-        help="path of the metrics (default %(default)s)",
-    )
-    parser.add_argument(
-        "--web.max-requests",
-        type=positive_count,
-        default=40,
-        metavar="N",
-        help="requests answered at the same time, more get 503 (default %(default)s)",
-    )
-    parser.add_argument(
-        "--web.port-file",
-        type=Path,
-        metavar="FILE",
-        help="write the address that was bound, as host:port, to this file; removed at the end",
-    )
-
-
-def _runs_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--collector.runs",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="export the run records of a folder",
-    )
-    parser.add_argument(
-        "--collector.runs.path",
-        type=Path,
-        metavar="FOLDER",
-        help="the runs folder (default: $TRAINWARDEN_RUNS_DIR, else where the library puts records)",
-    )
-    parser.add_argument(
-        "--collector.runs.scope",
-        choices=("host", "all"),
-        default="host",
-        help="host: what belongs to this host; all: everything, for the one exporter of a shared folder (default host)",
-    )
-    parser.add_argument(
-        "--collector.runs.interval",
-        type=duration,
-        default="2s",
-        metavar="DURATION",
-        help="pause between two samples (default %(default)s)",
-    )
-    parser.add_argument(
-        "--collector.runs.timeout",
-        type=duration,
-        default="10s",
-        metavar="DURATION",
-        help="a sample that takes longer counts as failed (default %(default)s)",
-    )
-    parser.add_argument(
-        "--collector.runs.max",
-        type=positive_count,
-        default=2000,
-        metavar="N",
-        help="runs exported at most, those with the latest sign of life (default %(default)s)",
-    )
+def _node_flags(parser: argparse.ArgumentParser) -> None:
+    for name, default in (("sysfs", "/sys"), ("procfs", "/proc"), ("rootfs", "/")):
+        parser.add_argument(
+            f"--path.{name}",
+            type=Path,
+            default=Path(default),
+            metavar="FOLDER",
+            help=f"where the node's {default} is mounted (default %(default)s)",
+        )
     parser.add_argument(
         "--instance-host",
         default=host_name(),
@@ -122,36 +59,32 @@ def _runs_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def listen_address(text: str) -> tuple[str, int]:
-    """Parse host:port; an IPv6 address stands in brackets."""
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        colon = ""
-    if not colon or not re.fullmatch(r"\d{1,5}", port) or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address: expected host:port, :port or [IPv6]:port")
-    return host, int(port)
-
-
-def telemetry_path(text: str) -> str:
-    """Parse a path of plain characters that no other page has."""
-    if not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", text) or text in {"/-/healthy", "/-/ready"}:
-        raise argparse.ArgumentTypeError(f"{text!r} is no path for metrics: expected one such as /metrics")
-    return text
-
-
-def duration(text: str) -> float:
-    """Parse a duration above zero into seconds: 2, 2s, 500ms, 1m."""
-    match = _DURATION.fullmatch(text)
-    seconds = float(match["number"]) * _UNITS[match["unit"]] if match else 0.0
-    if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration: expected one above zero, such as 2s, 500ms or 1m")
-    return seconds
-
-
-def positive_count(text: str) -> int:
-    """Parse a whole number above zero."""
-    if not re.fullmatch(r"\d{1,9}", text) or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no count: expected a whole number above zero")
-    return int(text)
+def _collector_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--collector.disable-defaults",
+        action="store_true",
+        help="run only the collectors that are switched on by name",
+    )
+    for kind in KINDS:
+        name = f"--collector.{kind.name}"
+        parser.add_argument(
+            name,
+            action=argparse.BooleanOptionalAction,
+            default=None,
+            help=f"export {kind.help} (default: where there is something of it)",
+        )
+        parser.add_argument(
+            f"{name}.interval",
+            type=duration,
+            default=kind.interval,
+            metavar="DURATION",
+            help="pause between two samples (default %(default)s)",
+        )
+        parser.add_argument(
+            f"{name}.timeout",
+            type=duration,
+            default=kind.timeout,
+            metavar="DURATION",
+            help="a sample that takes longer counts as failed (default %(default)s)",
+        )
+        kind.wiring.add_flags(parser)

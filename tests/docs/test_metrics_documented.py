@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from trainwarden_exporter.catalog import METRICS, document
-from trainwarden_exporter.collectors.runs import OUTCOMES, REASONS
 from trainwarden_exporter.flags import build_parser
 from trainwarden_exporter.logs.problems import REASONS as LOG_REASONS
+from trainwarden_exporter.runs.collector import OUTCOMES, REASONS
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "exporter.md").read_text(encoding="utf-8")
@@ -62,4 +62,4 @@ def test_every_metric_that_the_architecture_names_for_the_exporter_exists_with_i
     for name, labels in re.findall(r"\b(training_\w+|trainwarden_\w+)(?:\{([^}]*)\})?", block):
         assert name in METRICS
         stated = {label.partition("=")[0] for label in labels.split(",")} if labels else set()
-        assert stated <= set(METRICS[name].labels)
+        assert stated <= set(METRICS[name].label_names)

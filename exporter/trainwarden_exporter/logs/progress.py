@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.run_view import believed
+from trainwarden_exporter.runs.view import believed
 
 if TYPE_CHECKING:
     from trainwarden.signals.progress import Progress
     from trainwarden_exporter.catalog import Families
     from trainwarden_exporter.logs.board import LogView
-    from trainwarden_exporter.run_view import RunRecord
+    from trainwarden_exporter.runs.view import RunRecord
 
 
 def is_under_way(record: RunRecord, view: LogView | None) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from trainwarden.taxonomy import FAILURES
 from trainwarden_exporter.redaction import label_text
-from trainwarden_exporter.run_view import believed
+from trainwarden_exporter.runs.view import believed
 
 if TYPE_CHECKING:
     from trainwarden.signals.model import Signal

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from trainwarden_exporter.logs.board import Board, LogVerdict, LogView
-    from trainwarden_exporter.run_view import RunRecord, Verdict
+    from trainwarden_exporter.runs.view import RunRecord, Verdict
 
 # A failure is shown together with its cause, if the logs are read so soon.
 WAIT_SECONDS = 8.0

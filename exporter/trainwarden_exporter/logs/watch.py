@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from trainwarden_exporter.logs.board import WatchedRun
 from trainwarden_exporter.logs.verdict import attempt_of
-from trainwarden_exporter.run_view import ENDED, is_quiet
+from trainwarden_exporter.runs.view import ENDED, is_quiet
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trainwarden_exporter.run_view import RunRecord, Steps
+    from trainwarden_exporter.runs.view import RunRecord, Steps
 
 _NAMED = {
     "slurm_array_job_id": "array_job_id",

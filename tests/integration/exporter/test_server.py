@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from trainwarden_exporter.collection import Collection, Schedule
-from trainwarden_exporter.server import ExporterServer, accepts_gzip
+from trainwarden_exporter.sampling.collection import Collection
+from trainwarden_exporter.sampling.part import whole
+from trainwarden_exporter.sampling.sampler import Sampler
+from trainwarden_exporter.web.server import ExporterServer, accepts_gzip
 
 
 class Beat:
@@ -36,7 +38,7 @@ class Serving:
 
     def __init__(self, **options: object) -> None:
         self.collector = Beat()
-        self.collection = Collection([Schedule(self.collector, 0.01, 60)])
+        self.collection = Collection([Sampler(whole(self.collector, 0.01, 60))])
         self.server = ExporterServer(("127.0.0.1", 0), self.collection, **options)  # type: ignore[arg-type]  # by name
         self.port = self.server.server_port
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

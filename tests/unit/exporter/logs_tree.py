@@ -6,9 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from tests.unit.exporter.runs_tree import HOST, RunsTree, samples_of
-from trainwarden_exporter.collectors.logs import LogsCollector, LogSettings
 from trainwarden_exporter.exposition import encode_text
 from trainwarden_exporter.logs.board import Board
+from trainwarden_exporter.logs.collector import LogsCollector, LogSettings
 from trainwarden_exporter.logs.state import StateFolder
 
 if TYPE_CHECKING:

@@ -7,14 +7,28 @@ from typing import Any
 import pytest
 
 from trainwarden_exporter.catalog import METRICS, Families
+from trainwarden_exporter.metric import KINDS
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_a_name_follows_the_conventions(name: str) -> None:
     entry = METRICS[name]
-    assert name.startswith(("training_", "trainwarden_"))
+    assert name.startswith(
+        (
+            "training_",
+            "trainwarden_",
+            "gpu_",
+            "efa_",
+            "infiniband_",
+            "slurm_",
+            "ray_cluster_",
+            "node_",
+            "process_",
+            "finetuning_",
+        )
+    )
     assert (entry.kind == "counter") == name.endswith("_total")
-    assert entry.kind in {"counter", "gauge"}
+    assert entry.kind in KINDS
     assert entry.help.endswith(".")
     assert "|" not in entry.help
     if name.endswith("_timestamp_seconds"):

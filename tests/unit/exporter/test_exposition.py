@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
-from trainwarden_exporter.exposition import encode
+from trainwarden_exporter.exposition import AnyFamily, Encoder, render
 
 
 def parsed(page: bytes) -> dict[tuple[str, str], float]:
@@ -17,6 +19,10 @@ def parsed(page: bytes) -> dict[tuple[str, str], float]:
     }
 
 
+def page(families: Iterable[AnyFamily], elapsed: float) -> bytes:
+    return render([(Encoder().encode(families), elapsed)])
+
+
 def gauge(name: str, **values: float) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, "Help.", labels=["run_id"])
     for run_id, value in values.items():
@@ -25,12 +31,12 @@ def gauge(name: str, **values: float) -> GaugeMetricFamily:
 
 
 def test_an_age_grows_between_sample_and_scrape_and_nothing_else_does() -> None:
-    encoded = encode([gauge("training_heartbeat_age_seconds", a=1.5, b=-2), gauge("training_step", a=7)])
-    assert parsed(encoded.page(0)) == parsed(encoded.page(30)) | {
+    families = [gauge("training_heartbeat_age_seconds", a=1.5, b=-2), gauge("training_step", a=7)]
+    assert parsed(page(families, 0)) == parsed(page(families, 30)) | {
         ("training_heartbeat_age_seconds", "a"): 1.5,
         ("training_heartbeat_age_seconds", "b"): -2,
     }
-    assert parsed(encoded.page(30)) == {
+    assert parsed(page(families, 30)) == {
         ("training_heartbeat_age_seconds", "a"): 31.5,
         ("training_heartbeat_age_seconds", "b"): 28,
         ("training_step", "a"): 7,
@@ -38,23 +44,23 @@ def test_an_age_grows_between_sample_and_scrape_and_nothing_else_does() -> None:
 
 
 def test_help_and_type_of_an_age_appear_once_and_first() -> None:
-    page = encode([gauge("training_heartbeat_age_seconds", a=1, b=2)]).page(1).decode().splitlines()
-    assert [line.split()[1] for line in page[:2]] == ["HELP", "TYPE"]
-    assert not any(line.startswith("#") for line in page[2:])
+    lines = page([gauge("training_heartbeat_age_seconds", a=1, b=2)], 1).decode().splitlines()
+    assert [line.split()[1] for line in lines[:2]] == ["HELP", "TYPE"]
+    assert not any(line.startswith("#") for line in lines[2:])
 
 
 def test_a_family_collected_twice_is_refused() -> None:
     with pytest.raises(ValueError, match="training_step"):
-        encode([gauge("training_step", a=1), gauge("training_step", b=1)])
+        page([gauge("training_step", a=1), gauge("training_step", b=1)], 0)
 
 
 def test_a_counter_has_its_suffix_once() -> None:
     family = CounterMetricFamily("training_nonfinite_total", "Help.", labels=["run_id"])
     family.add_metric(["r"], 3)
-    assert parsed(encode([family]).page(0)) == {("training_nonfinite_total", "r"): 3}
+    assert parsed(page([family], 0)) == {("training_nonfinite_total", "r"): 3}
 
 
 def test_any_label_value_survives_the_parser() -> None:
     value = 'quote " backslash \\ newline \n brace } comma ,'
-    assert parsed(encode([gauge("training_step", **{value: 1})]).page(0)) == {("training_step", value): 1}
-    assert parsed(encode([gauge("x_age_seconds", **{value: 1})]).page(1)) == {("x_age_seconds", value): 2}
+    assert parsed(page([gauge("training_step", **{value: 1})], 0)) == {("training_step", value): 1}
+    assert parsed(page([gauge("x_age_seconds", **{value: 1})], 1)) == {("x_age_seconds", value): 2}

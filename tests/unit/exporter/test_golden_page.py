@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.unit.exporter.runs_tree import NOW, RunsTree, samples_of
 from trainwarden.record.clock import to_iso
 from trainwarden.stack.binaries import Tools
-from trainwarden_exporter.catalog import METRICS
+from trainwarden_exporter.runs.catalog import RUN_ROWS
 
 GOLDEN = Path(__file__).parent / "golden.prom"
 
@@ -67,9 +67,7 @@ def test_the_page_of_the_fixture_tree_is_the_golden_one(runs: RunsTree) -> None:
 
 def test_the_golden_page_holds_every_metric_of_the_catalogue_that_tells_of_runs() -> None:
     exposed = samples_of(GOLDEN.read_text(encoding="utf-8")).keys()
-    others = ("trainwarden_collector_", "trainwarden_build_", "trainwarden_log_", "training_log_")
-    own = {name for name in METRICS if name.startswith(others)}
-    assert exposed == METRICS.keys() - own
+    assert exposed == {entry.name for entry in RUN_ROWS}
 
 
 def test_promtool_finds_nothing_wrong_with_the_golden_page(tools: Tools) -> None:

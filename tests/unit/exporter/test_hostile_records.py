@@ -17,15 +17,15 @@ from tests.unit.exporter.runs_tree import NOW, RunsTree
 from trainwarden.record.clock import to_iso
 from trainwarden.record.files import Metadata, Progress, RankBeat
 from trainwarden.record.sentinels import Sentinel
-from trainwarden_exporter.run_folder import MAX_RANKS
-from trainwarden_exporter.run_view import KEPT_SECONDS
+from trainwarden_exporter.runs.folder import MAX_RANKS
+from trainwarden_exporter.runs.view import KEPT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trainwarden_exporter.catalog import Families
-    from trainwarden_exporter.run_folder import RunFolder
-    from trainwarden_exporter.run_view import RunRecord
+    from trainwarden_exporter.runs.folder import RunFolder
+    from trainwarden_exporter.runs.view import RunRecord
 
 os_lstat = os.lstat
 
@@ -172,7 +172,7 @@ def test_a_folder_with_far_too_many_ranks_loses_only_its_ranks(
     neighbour: RunsTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert MAX_RANKS > 10_000
-    monkeypatch.setattr("trainwarden_exporter.run_folder.MAX_RANKS", 3)
+    monkeypatch.setattr("trainwarden_exporter.runs.folder.MAX_RANKS", 3)
     neighbour.metadata("many")
     for rank in range(4):
         neighbour.rank("many", rank)

@@ -14,8 +14,8 @@ from trainwarden.record.clock import to_iso
 from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.logs.board import LogVerdict, LogView
 from trainwarden_exporter.logs.verdict import LogEvidence
-from trainwarden_exporter.run_folder import RunFolder
-from trainwarden_exporter.run_view import verdict
+from trainwarden_exporter.runs.folder import RunFolder
+from trainwarden_exporter.runs.view import verdict
 
 KEY = "local:77-1:0"
 
@@ -193,7 +193,7 @@ def test_a_folder_with_a_log_that_moves_is_not_taken_for_one_that_never_started(
 
 
 def test_starts_and_changes_of_state_are_logged(logs: LogsTree, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "trainwarden_exporter.run_transitions")
+    caplog.set_level(logging.INFO, "trainwarden_exporter.runs.transitions")
     logs.look()
     logs.look()
     fail(logs, failure="cuda_oom", error_type="oom")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from trainwarden.record.files import STATUSES
 from trainwarden.record.place import PHASES
 from trainwarden_exporter.redaction import label_text
-from trainwarden_exporter.run_view import believed
+from trainwarden_exporter.runs.view import believed
 
 if TYPE_CHECKING:
     from trainwarden.record.files import Checkpoint, Metadata, Progress, RankBeat
     from trainwarden_exporter.catalog import Families
-    from trainwarden_exporter.run_view import RunRecord, Steps, Verdict
+    from trainwarden_exporter.runs.view import RunRecord, Steps, Verdict
 
 HINT_BYTES = 300
 

@@ -20,12 +20,11 @@ from trainwarden_exporter.redaction import label_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from prometheus_client.core import Metric
-
     from trainwarden.signals.tailing.log import TailedLog
     from trainwarden.signals.tailing.template import Template
     from trainwarden_exporter.logs.board import Board
     from trainwarden_exporter.logs.state import StateFolder
+    from trainwarden_exporter.metric import Family
 
 # Of one look: a storm in one log, or a long one seen for the first time, must not keep the others waiting.
 LOOK_BYTES = 32 * 2**20
@@ -96,7 +95,7 @@ class LogsCollector:
         self._searched_at = -SEARCH_SECONDS
         self._pruned = 0.0
 
-    def collect(self) -> Iterable[Metric]:
+    def collect(self) -> Iterable[Family]:
         """Read what is new in all logs, keep the state, and return the families."""
         now = self._now()
         self._update(now)
@@ -224,7 +223,7 @@ class LogsCollector:
             self._state.prune()
             self._pruned = now
 
-    def _families(self, now: float) -> list[Metric]:
+    def _families(self, now: float) -> list[Family]:
         families = Families()
         room, dropped = self._settings.max_series, 0
         # Where there is no room for all, the runs that still run come first.

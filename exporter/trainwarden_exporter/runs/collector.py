@@ -16,20 +16,19 @@ from trainwarden_exporter.logs.progress import add_log_only, add_log_progress, i
 from trainwarden_exporter.logs.verdict import LogEvidence
 from trainwarden_exporter.logs.watch import watched
 from trainwarden_exporter.redaction import plain
-from trainwarden_exporter.run_folder import UNEXPECTED, UNREADABLE, Problem, RunFolder
-from trainwarden_exporter.run_series import add_last_words, add_rank, add_run, add_verdict
-from trainwarden_exporter.run_transitions import Transitions
-from trainwarden_exporter.run_view import KEPT_SECONDS, is_quiet, last_sign
+from trainwarden_exporter.runs.folder import UNEXPECTED, UNREADABLE, Problem, RunFolder
+from trainwarden_exporter.runs.series import add_last_words, add_rank, add_run, add_verdict
+from trainwarden_exporter.runs.transitions import Transitions
+from trainwarden_exporter.runs.view import KEPT_SECONDS, is_quiet, last_sign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from prometheus_client.core import Metric
-
     from trainwarden.record.thresholds import Thresholds
     from trainwarden_exporter.logs.board import Board
-    from trainwarden_exporter.run_view import RunRecord
+    from trainwarden_exporter.metric import Family
+    from trainwarden_exporter.runs.view import RunRecord
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +80,7 @@ class RunsCollector:
         self._problems: list[Problem] = []
         self._logged: set[tuple[str, str]] = set()
 
-    def collect(self) -> Iterable[Metric]:
+    def collect(self) -> Iterable[Family]:
         """Return the families of all runs; raises `OSError` if the runs folder is there and cannot be read."""
         now = self._now()
         self._problems.clear()

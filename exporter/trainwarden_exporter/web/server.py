@@ -14,12 +14,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.exposition import CONTENT_TYPE
-from trainwarden_exporter.landing import landing_page
+from trainwarden_exporter.web.landing import landing_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trainwarden_exporter.collection import Collection
+    from trainwarden_exporter.sampling.collection import Collection
 
 log = logging.getLogger(__name__)
 

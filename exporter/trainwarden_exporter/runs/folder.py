@@ -15,7 +15,7 @@ from trainwarden.record.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS, 
 from trainwarden.record.sentinels import current_completion, current_error
 from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.files import CachedFile, last_line
-from trainwarden_exporter.run_view import Advance, RunRecord, Steps, Verdict, advance, believed, verdict
+from trainwarden_exporter.runs.view import Advance, RunRecord, Steps, Verdict, advance, believed, verdict
 
 if TYPE_CHECKING:
     from pathlib import Path

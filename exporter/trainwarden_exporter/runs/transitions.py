@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trainwarden_exporter.redaction import label_text
 
 if TYPE_CHECKING:
-    from trainwarden_exporter.run_view import RunRecord
+    from trainwarden_exporter.runs.view import RunRecord
 
 log = logging.getLogger(__name__)
 

@@ -1,1 +1,0 @@
-"""One module per collector; each yields prometheus_client metric families."""

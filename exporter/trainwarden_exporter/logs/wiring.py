@@ -1,0 +1,84 @@
+"""How the collector of logs is set up."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.logs.flags import add_log_flags
+from trainwarden_exporter.logs.state import StateFolder, StateTaken, default_folder
+from trainwarden_exporter.runs.wiring import runs_folder
+from trainwarden_exporter.sampling.part import whole
+from trainwarden_exporter.sampling.sampler import Sampler
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from trainwarden_exporter.logs.board import Board
+    from trainwarden_exporter.node import Node
+
+log = logging.getLogger(__name__)
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that only this collector has."""
+    add_log_flags(parser)
+
+
+def present(node: Node, flags: Mapping[str, Any]) -> bool:  # noqa: ARG001  # the others ask for the node
+    """Tell whether there is something here for it: runs, and what reads signals."""
+    if flags["collector.runs"] is False:
+        return False
+    if importlib.util.find_spec("yaml") is None:
+        log.warning("logs are not followed: PyYAML is not installed")
+        return False
+    return True
+
+
+def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Sampler:
+    """Return what samples it; raises `UsageError` if its signals cannot be read or its state not be kept."""
+    if board is None:
+        raise UsageError("--collector.logs: the collector of runs knows the runs, expected no --no-collector.runs")
+    if importlib.util.find_spec("yaml") is None:
+        raise UsageError("--collector.logs: PyYAML is not installed, expected trainwarden[exporter]")
+    # Signals, YAML and the search engine: imported for this collector alone.
+    from trainwarden.signals.pack import PackError  # noqa: PLC0415
+    from trainwarden_exporter.logs.collector import LogsCollector, LogSettings  # noqa: PLC0415
+
+    runs = runs_folder(flags)
+    templates = tuple(flags["collector.logs.path"])
+    folders = (runs, *(template.root for template in templates), *flags["collector.logs.root"])
+    all_hosts = flags["collector.runs.scope"] == "all"
+    settings = LogSettings(
+        pack=flags["collector.logs.signals"],
+        templates=templates,
+        roots=tuple(str(folder.absolute()) for folder in map(Path, folders)),
+        host=None if all_hosts else node.host.partition(".")[0],
+        first_read=flags["collector.logs.first_read"],
+        max_files=flags["collector.logs.max_files"],
+        max_series=flags["collector.logs.max_series"],
+        max_runs=flags["collector.runs.max"],
+    )
+    try:
+        collector = LogsCollector(board, settings, _state(flags, node, runs))
+    except PackError as error:
+        raise UsageError(f"--collector.logs.signals {settings.pack}: {error}") from error
+    return Sampler(whole(collector, flags["collector.logs.interval"], flags["collector.logs.timeout"]))
+
+
+def _state(flags: Mapping[str, Any], node: Node, runs: Path) -> StateFolder | None:
+    """Return where offsets and findings are kept; None, and a warning, where the default folder cannot be had."""
+    given = flags["collector.logs.state"]
+    path = given or default_folder(node.host, runs)
+    try:
+        return StateFolder(path)
+    except (OSError, StateTaken) as error:
+        reason = str(error) if isinstance(error, StateTaken) else error.strerror
+        if given:
+            raise UsageError(f"--collector.logs.state {path}: {reason}; expected a folder of its own") from error
+        log.warning("what is found in logs is not kept over a restart: %s: %s", path, reason)
+        return None

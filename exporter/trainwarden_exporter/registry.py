@@ -1,0 +1,50 @@
+"""Every collector there is. What belongs to one is in a room of its own, whose `wiring` says how it is set up."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from trainwarden_exporter.logs.board import Board
+    from trainwarden_exporter.node import Node
+    from trainwarden_exporter.sampling.part import Member
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One collector: what it exports and, by default, its cadence and its deadline."""
+
+    name: str
+    help: str
+    interval: str
+    timeout: str
+
+    @property
+    def wiring(self) -> Wiring:
+        """How it is set up."""
+        return cast("Wiring", importlib.import_module(f"trainwarden_exporter.{self.name}.wiring"))
+
+
+class Wiring(Protocol):
+    """The module `wiring` of a collector's room. It imports the collector itself only when it is asked for a member."""
+
+    def add_flags(self, parser: argparse.ArgumentParser) -> None:
+        """Add the flags that only this collector has, each named `--collector.NAME.…`."""
+
+    def present(self, node: Node, flags: Mapping[str, Any]) -> bool:
+        """Tell whether there is something here for it: then it is on unless switched off. Quick, and never raises."""
+
+    def member(self, node: Node, flags: Mapping[str, Any], board: Board | None) -> Member:
+        """Return what samples it; raises `UsageError` if what the flags say cannot be done."""
+
+
+# In this order they are set up and stand on the page.
+KINDS = (
+    Kind("runs", "the records of runs", "2s", "10s"),
+    Kind("logs", "the logs of runs", "2s", "30s"),
+)

@@ -1,0 +1,1 @@
+"""What the records of runs tell, and which of them this exporter tells of."""

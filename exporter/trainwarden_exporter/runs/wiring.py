@@ -1,0 +1,83 @@
+"""How the collector of runs is set up."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainwarden.record.folder import runs_dir
+from trainwarden.record.thresholds import InvalidThreshold
+from trainwarden.record.thresholds import choose as choose_thresholds
+from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.flag_values import positive_count
+from trainwarden_exporter.sampling.part import whole
+from trainwarden_exporter.sampling.sampler import Sampler
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from trainwarden_exporter.logs.board import Board
+    from trainwarden_exporter.node import Node
+
+log = logging.getLogger(__name__)
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that only this collector has."""
+    parser.add_argument(
+        "--collector.runs.path",
+        type=Path,
+        metavar="FOLDER",
+        help="the runs folder (default: $TRAINWARDEN_RUNS_DIR, else where the library puts records)",
+    )
+    parser.add_argument(
+        "--collector.runs.scope",
+        choices=("host", "all"),
+        default="host",
+        help="host: what belongs to this host; all: everything, for the one exporter of a shared folder (default host)",
+    )
+    parser.add_argument(
+        "--collector.runs.max",
+        type=positive_count,
+        default=2000,
+        metavar="N",
+        help="runs exported at most, those with the latest sign of life (default %(default)s)",
+    )
+
+
+def present(node: Node, flags: Mapping[str, Any]) -> bool:  # noqa: ARG001  # the others ask
+    """Tell whether there is something here for it: a run may begin anywhere, at any time."""
+    return True
+
+
+def runs_folder(flags: Mapping[str, Any]) -> Path:
+    """Return the runs folder that the flags, else the environment, name."""
+    path: Path | None = flags["collector.runs.path"]
+    return path or runs_dir()
+
+
+def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Sampler:
+    """Return what samples it; raises `UsageError` if its folder is none or cannot be read."""
+    from trainwarden_exporter.runs.collector import RunsCollector  # noqa: PLC0415  # for this collector alone
+
+    path = runs_folder(flags)
+    if not path.exists():
+        log.warning("--collector.runs.path %s does not exist yet; its runs are exported once it does", path)
+    elif not path.is_dir() or not os.access(path, os.R_OK | os.X_OK):
+        raise UsageError(f"--collector.runs.path {path}: expected a folder that this user can read")
+    try:
+        defaults = choose_thresholds(None)
+    except InvalidThreshold as error:
+        raise UsageError(str(error)) from error
+    collector = RunsCollector(
+        path,
+        host=node.host,
+        all_hosts=flags["collector.runs.scope"] == "all",
+        limit=flags["collector.runs.max"],
+        defaults=defaults,
+        board=board,
+    )
+    return Sampler(whole(collector, flags["collector.runs.interval"], flags["collector.runs.timeout"]))

@@ -1,0 +1,76 @@
+"""The process in which a driver is called: it may hang, die or be asked to let go without taking the page along.
+
+Its first line of input says which collector it runs and with which settings; at the end of its input it releases every
+device and ends. What it samples goes to its output, see `messages`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from trainwarden_exporter.sampling.fleet import Fleet
+from trainwarden_exporter.sampling.messages import sample_line, state_line
+from trainwarden_exporter.sampling.part import whole
+from trainwarden_exporter.sampling.sampler import Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STATE_SECONDS = 1.0
+
+
+class Output:
+    """Lines to the parent, from several threads."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+
+    def write(self, line: bytes) -> None:
+        """Write one line; ends the process if nobody reads any more."""
+        with self._lock:
+            try:
+                while line:
+                    line = line[os.write(self._descriptor, line) :]
+            except BrokenPipeError:
+                os._exit(0)
+
+
+def main() -> int:
+    """Sample until the input ends."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())  # the parent has blocked what it waits for
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the parent to act upon
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    order = json.loads(sys.stdin.buffer.readline())
+    logging.basicConfig(stream=sys.stderr, level=order["log_level"], format=order["log_format"])
+    output = Output(sys.stdout.fileno())
+    member = _member(order, lambda sampler: output.write(sample_line(sampler)))
+    samplers = member.samplers if isinstance(member, Fleet) else lambda: [member]
+    member.start()
+    try:
+        while not select.select([sys.stdin], [], [], STATE_SECONDS)[0]:
+            output.write(state_line(samplers()))
+    finally:
+        released = member.release()
+        # Not by an orderly end of the interpreter: a thread that hangs in a driver would hold it up.
+        sys.stderr.flush()
+        os._exit(0 if released else 1)
+
+
+def _member(order: dict[str, Any], done: Callable[[Sampler], None]) -> Fleet | Sampler:
+    collector = importlib.import_module(order["module"]).build(order["settings"])
+    if hasattr(collector, "parts"):
+        return Fleet(collector, order["interval"], order["timeout"], done)
+    return Sampler(whole(collector, order["interval"], order["timeout"]), done)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""All collectors of this exporter and the page they make together."""
+
+from __future__ import annotations
+
+import platform
+import threading
+from typing import TYPE_CHECKING
+
+from trainwarden import __version__
+from trainwarden_exporter.catalog import Families
+from trainwarden_exporter.exposition import Encoder, render
+
+if TYPE_CHECKING:
+    from collections.abc import Collection as Names
+    from collections.abc import Sequence
+
+    from trainwarden_exporter.exposition import Encoded
+    from trainwarden_exporter.metric import Family
+    from trainwarden_exporter.sampling.part import Member, Status
+
+
+class Collection:
+    """Members that are sampled in the background, and their page."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.members = list(members)
+        self.released = False
+        self._encoder = Encoder()
+        self._encoder_lock = threading.Lock()
+        # Which members were found to repeat a series of another, for exactly these sets of series.
+        self._checked: tuple[tuple[int, ...], dict[int, str]] = ((), {})
+
+    @property
+    def names(self) -> list[str]:
+        """The collectors."""
+        return [member.name for member in self.members]
+
+    def start(self) -> None:
+        """Start sampling in the background."""
+        for member in self.members:
+            member.start()
+
+    def sample_once(self) -> None:
+        """Take one sample of each part; one that takes longer than its timeout is left behind as failed."""
+        threads = [threading.Thread(target=member.sample_once, daemon=True) for member in self.members]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def stop(self) -> None:
+        """Let every part end after the sample it is taking."""
+        threads = [threading.Thread(target=member.stop, daemon=True) for member in self.members]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10.0)
+
+    def release(self) -> list[str]:
+        """Let go of every device until `resume`; returns the collectors that could not."""
+        self.released = True
+        return [member.name for member in self.members if not member.release()]
+
+    def resume(self) -> None:
+        """Take the devices again."""
+        for member in self.members:
+            member.resume()
+        self.released = False
+
+    def statuses(self) -> list[Status]:
+        """Return how each part of each collector is doing."""
+        return [status for member in self.members for status in member.statuses()]
+
+    def page(self, only: Names[str] = (), *, openmetrics: bool = False) -> bytes:
+        """Return the exposition as it is true now, of the collectors in `only` where it names any."""
+        members = [member for member in self.members if not only or member.name in only]
+        ready = [(member.name, *good) for member in members for good in member.ready()]
+        conflicts = self._conflicts([(name, encoded) for name, encoded, _ in ready])
+        parts = [(encoded, elapsed) for place, (_, encoded, elapsed) in enumerate(ready) if place not in conflicts]
+        own = self._own([status for member in members for status in member.statuses()], set(conflicts.values()))
+        with self._encoder_lock:
+            parts.append((self._encoder.encode(own), 0.0))
+        return render(parts, openmetrics=openmetrics)
+
+    def _conflicts(self, ready: list[tuple[str, Encoded]]) -> dict[int, str]:
+        """Return the places of those that repeat a series of an earlier one: a page with both would be refused."""
+        looked_at = tuple(id(encoded.series) for _, encoded in ready)
+        if looked_at == self._checked[0]:
+            return self._checked[1]
+        seen: set[bytes] = set()
+        found: dict[int, str] = {}
+        for place, (name, encoded) in enumerate(ready):
+            if seen.isdisjoint(encoded.series):
+                seen |= encoded.series
+            else:
+                found[place] = name
+        self._checked = (looked_at, found)
+        return found
+
+    def _own(self, statuses: list[Status], conflicting: set[str]) -> list[Family]:
+        families = Families()
+        by_collector: dict[str, list[Status]] = {}
+        for status in statuses:
+            by_collector.setdefault(status.name, []).append(status)
+        for name, parts in by_collector.items():
+            if all(part.attempted for part in parts):
+                good = name not in conflicting and all(part.success for part in parts)
+                families.add("trainwarden_collector_success", good, collector=name)
+                longest = max(part.duration for part in parts)
+                families.add("trainwarden_collector_duration_seconds", longest, collector=name)
+            times = [part.last_success for part in parts]
+            oldest = min((time for time in times if time is not None), default=None) if None not in times else None
+            families.add("trainwarden_collector_last_success_timestamp_seconds", oldest, collector=name)
+            for device, call in sorted({(part.device, part.call) for part in parts if part.stuck}):
+                families.add("trainwarden_collector_stuck", 1, collector=name, device=device, call=call)
+        families.add("trainwarden_exporter_released", self.released)
+        families.add(
+            "trainwarden_build_info", 1, version=__version__, component="exporter", python=platform.python_version()
+        )
+        return families.collected()

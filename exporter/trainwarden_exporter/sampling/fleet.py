@@ -1,0 +1,114 @@
+"""Samples every device of a collector by itself; devices come and go."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from trainwarden_exporter.sampling.part import Part
+from trainwarden_exporter.sampling.sampler import Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from trainwarden_exporter.exposition import AnyFamily, Encoded
+    from trainwarden_exporter.sampling.part import DeviceCollector, Status
+
+
+class Fleet:
+    """A collector and its devices: one thread looks which there are, and each has a thread of its own.
+
+    Args:
+        collector: whose devices are sampled.
+        interval: pause between two looks at which devices there are, seconds.
+        timeout: after which a look counts as hung, seconds.
+        done: called after each sample, in its thread.
+    """
+
+    def __init__(
+        self,
+        collector: DeviceCollector,
+        interval: float,
+        timeout: float,
+        done: Callable[[Sampler], None] | None = None,
+    ) -> None:
+        self.collector = collector
+        self.name = collector.name
+        self._done = done
+        self._look = Sampler(Part(collector.name, self._found, interval, timeout), done)
+        self._devices: dict[tuple[str, str], Sampler] = {}
+        self._lock = threading.Lock()
+        self._started = False
+        self._released = False
+
+    def start(self) -> None:
+        """Start sampling in the background."""
+        self._started = True
+        self._look.start()
+
+    def stop(self) -> None:
+        """Let each part end after the sample that it is taking."""
+        self._look.stop()
+        with self._lock:
+            for sampler in self._devices.values():
+                sampler.stop()
+
+    def samplers(self) -> list[Sampler]:
+        """Return every part there is: the look itself first."""
+        with self._lock:
+            return [self._look, *self._devices.values()]
+
+    def sample_once(self) -> None:
+        """Look which devices there are, then take one sample of each."""
+        self._look.sample_once()
+        threads = [threading.Thread(target=each.sample_once, daemon=True) for each in self.samplers()[1:]]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def statuses(self) -> list[Status]:
+        """Return how each part is doing."""
+        return [sampler.status() for sampler in self.samplers()]
+
+    def ready(self) -> list[tuple[Encoded, float]]:
+        """Return the good samples."""
+        return [encoded for sampler in self.samplers() for encoded in sampler.ready()]
+
+    def release(self) -> bool:
+        """Let go of every device; False if one is in the middle of a sample that does not end."""
+        self._released = True
+        with self._lock:
+            going = list(self._devices.values())
+            self._devices.clear()
+        for sampler in going:
+            sampler.stop()
+        deadline = time.monotonic() + 2.0
+        while any(sampler.running() for sampler in (self._look, *going)) and time.monotonic() < deadline:
+            time.sleep(0.01)  # as long as samples that are being taken need to end
+        self.collector.close()
+        return not any(sampler.running() for sampler in (self._look, *going))
+
+    def resume(self) -> None:
+        """Take the devices again at the next look."""
+        self._released = False
+
+    def _found(self) -> Iterable[AnyFamily]:
+        if self._released:
+            return ()
+        families = self.collector.collect()
+        self._update({part.key: part for part in self.collector.parts()})
+        return families
+
+    def _update(self, found: dict[tuple[str, str], Part]) -> None:
+        with self._lock:
+            for key in self._devices.keys() - found.keys():
+                # One that hangs is kept in sight, and no second thread is put on the same device.
+                self._devices[key].stop()
+                if self._devices[key].running() is None:
+                    del self._devices[key]
+            for key in found.keys() - self._devices.keys():
+                sampler = self._devices[key] = Sampler(found[key], self._done)
+                if self._started:
+                    sampler.start()

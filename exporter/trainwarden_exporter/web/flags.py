@@ -1,0 +1,42 @@
+"""The flags of the HTTP side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainwarden_exporter.flag_values import listen_address, positive_count, telemetry_path
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_web_flags(parser: argparse.ArgumentParser) -> None:
+    """Add them to the exporter's."""
+    parser.add_argument(
+        "--web.listen-address",
+        type=listen_address,
+        default=":9745",
+        metavar="HOST:PORT",
+        help="where to listen; an empty host is every address, port 0 a free one (default %(default)s)",
+    )
+    parser.add_argument(
+        "--web.telemetry-path",
+        type=telemetry_path,
+        default="/metrics",
+        metavar="PATH",
+        help="path of the metrics (default %(default)s)",
+    )
+    parser.add_argument(
+        "--web.max-requests",
+        type=positive_count,
+        default=40,
+        metavar="N",
+        help="requests answered at the same time, more get 503 (default %(default)s)",
+    )
+    parser.add_argument(
+        "--web.port-file",
+        type=Path,
+        metavar="FILE",
+        help="write the address that was bound, as host:port, to this file; removed at the end",
+    )
