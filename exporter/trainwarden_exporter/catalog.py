@@ -5,15 +5,46 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from trainwarden_exporter.amd.catalog import AMD_ROWS
+from trainwarden_exporter.clock.catalog import CLOCK_ROWS
+from trainwarden_exporter.efa.catalog import EFA_ROWS
+from trainwarden_exporter.gpu.catalog import GPU_ROWS
+from trainwarden_exporter.gpu_jobs.catalog import GPU_JOBS_ROWS
+from trainwarden_exporter.infiniband.catalog import INFINIBAND_ROWS
+from trainwarden_exporter.kernel.catalog import KERNEL_ROWS
 from trainwarden_exporter.logs.catalog import LOG_ROWS
 from trainwarden_exporter.metric import Family
+from trainwarden_exporter.nvidia.catalog import NVIDIA_ROWS
+from trainwarden_exporter.process.catalog import PROCESS_ROWS
+from trainwarden_exporter.ray.catalog import RAY_ROWS
 from trainwarden_exporter.runs.catalog import RUN_ROWS
+from trainwarden_exporter.s3.catalog import S3_ROWS
 from trainwarden_exporter.sampling.catalog import OWN_ROWS
+from trainwarden_exporter.slurm.catalog import SLURM_ROWS
+from trainwarden_exporter.transport.catalog import TRANSPORT_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-METRICS = {entry.name: entry for entry in (*RUN_ROWS, *LOG_ROWS, *OWN_ROWS)}
+_ROWS = (
+    RUN_ROWS,
+    LOG_ROWS,
+    TRANSPORT_ROWS,
+    GPU_ROWS,
+    NVIDIA_ROWS,
+    AMD_ROWS,
+    GPU_JOBS_ROWS,
+    EFA_ROWS,
+    INFINIBAND_ROWS,
+    KERNEL_ROWS,
+    CLOCK_ROWS,
+    SLURM_ROWS,
+    RAY_ROWS,
+    S3_ROWS,
+    PROCESS_ROWS,
+    OWN_ROWS,
+)
+METRICS = {entry.name: entry for rows in _ROWS for entry in rows}
 _ORDER = {name: place for place, name in enumerate(METRICS)}
 
 

@@ -37,6 +37,13 @@ def duration(text: str) -> float:
     return seconds
 
 
+def count(text: str) -> int:
+    """Parse a whole number."""
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no count: expected a whole number")
+    return int(text)
+
+
 def positive_count(text: str) -> int:
     """Parse a whole number above zero."""
     if not re.fullmatch(r"\d{1,9}", text) or int(text) == 0:

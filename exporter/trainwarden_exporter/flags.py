@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainwarden import __version__
 from trainwarden.identity import host_name
-from trainwarden_exporter.flag_values import duration
+from trainwarden_exporter.flag_values import count, duration
 from trainwarden_exporter.registry import KINDS
 from trainwarden_exporter.web.flags import add_web_flags
 
@@ -51,6 +51,13 @@ def _node_flags(parser: argparse.ArgumentParser) -> None:
             metavar="FOLDER",
             help=f"where the node's {default} is mounted (default %(default)s)",
         )
+    for name, what in (("gpus", "GPUs"), ("efa-devices", "EFA devices")):
+        parser.add_argument(
+            f"--expect.{name}",
+            type=count,
+            metavar="N",
+            help=f"{what} that this node should have (default: by its instance type, else what its PCI bus shows)",
+        )
     parser.add_argument(
         "--instance-host",
         default=host_name(),
@@ -66,7 +73,7 @@ def _collector_flags(parser: argparse.ArgumentParser) -> None:
         help="run only the collectors that are switched on by name",
     )
     for kind in KINDS:
-        name = f"--collector.{kind.name}"
+        name = kind.flag
         parser.add_argument(
             name,
             action=argparse.BooleanOptionalAction,

@@ -25,6 +25,11 @@ class Kind:
     timeout: str
 
     @property
+    def flag(self) -> str:
+        """The flag that switches it on; those that only it has begin with it."""
+        return f"--collector.{self.name.replace('_', '-')}"
+
+    @property
     def wiring(self) -> Wiring:
         """How it is set up."""
         return cast("Wiring", importlib.import_module(f"trainwarden_exporter.{self.name}.wiring"))
@@ -45,6 +50,18 @@ class Wiring(Protocol):
 
 # In this order they are set up and stand on the page.
 KINDS = (
+    Kind("s3", "the records of runs in S3", "20s", "60s"),
     Kind("runs", "the records of runs", "2s", "10s"),
     Kind("logs", "the logs of runs", "2s", "30s"),
+    Kind("transport", "which network NCCL uses for each run", "15s", "30s"),
+    Kind("nvidia", "NVIDIA GPUs", "5s", "10s"),
+    Kind("amd", "AMD GPUs", "5s", "10s"),
+    Kind("gpu_jobs", "which job each GPU works for", "5s", "10s"),
+    Kind("efa", "EFA devices", "5s", "5s"),
+    Kind("infiniband", "RDMA devices other than EFA", "15s", "5s"),
+    Kind("kernel", "what the kernel says of faults", "5s", "5s"),
+    Kind("clock", "how far the clock is off", "15s", "5s"),
+    Kind("slurm", "jobs and nodes of a SLURM cluster", "30s", "20s"),
+    Kind("ray", "jobs and resources of a Ray cluster", "15s", "10s"),
+    Kind("process", "what the exporter itself costs", "15s", "5s"),
 )

@@ -1,0 +1,1 @@
+"""How far the clock of this node is off."""

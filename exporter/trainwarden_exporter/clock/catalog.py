@@ -1,0 +1,5 @@
+"""The metrics of this room: rows of the catalogue."""
+
+from trainwarden_exporter.metric import Entry
+
+CLOCK_ROWS: tuple[Entry, ...] = ()

@@ -1,0 +1,1 @@
+"""EFA devices: their counters, links, and how many there should be."""

@@ -1,0 +1,1 @@
+"""Which job each GPU of this node works for."""

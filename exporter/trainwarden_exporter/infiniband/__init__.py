@@ -1,0 +1,1 @@
+"""RDMA devices other than EFA: links and the basic counters."""

@@ -1,0 +1,41 @@
+"""What a cloud instance of a known type should have: nobody tells a node that a device did not come up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """How many devices an instance type has."""
+
+    gpus: int
+    efa_devices: int
+
+
+# As AWS lists them.
+INSTANCE_TYPES = {
+    "p4d.24xlarge": Inventory(8, 4),
+    "p4de.24xlarge": Inventory(8, 4),
+    "p5.48xlarge": Inventory(8, 32),
+    "p5e.48xlarge": Inventory(8, 32),
+    "p5en.48xlarge": Inventory(8, 16),
+    "p6-b200.48xlarge": Inventory(8, 8),
+}
+
+
+def instance_type(sysfs: Path) -> str | None:
+    """Return what the firmware calls the machine, which on EC2 is the instance type; None if it says nothing."""
+    try:
+        return (sysfs / "class/dmi/id/product_name").read_text(errors="replace").strip() or None
+    except OSError:
+        return None
+
+
+def inventory(sysfs: Path) -> Inventory | None:
+    """Return what the instance should have; None for a machine that is not in the list."""
+    return INSTANCE_TYPES.get(instance_type(sysfs) or "")

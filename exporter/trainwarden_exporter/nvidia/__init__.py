@@ -1,0 +1,1 @@
+"""NVIDIA GPUs, through NVML in a process of its own."""

@@ -1,0 +1,1 @@
+"""Jobs and resources of a Ray cluster, for a head node."""

@@ -1,0 +1,1 @@
+"""Jobs and nodes of a SLURM cluster, for a head node."""

@@ -1,0 +1,1 @@
+"""Which network NCCL really uses for a run."""
