@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import platform
 import threading
 from typing import TYPE_CHECKING
@@ -28,7 +29,7 @@ class Collection:
         self._encoder = Encoder()
         self._encoder_lock = threading.Lock()
         # Which members were found to repeat a series of another, for exactly these sets of series.
-        self._checked: tuple[tuple[int, ...], dict[int, str]] = ((), {})
+        self._checked: tuple[list[frozenset[bytes]], dict[int, str]] = ([], {})
 
     @property
     def names(self) -> list[str]:
@@ -84,9 +85,10 @@ class Collection:
 
     def _conflicts(self, ready: list[tuple[str, Encoded]]) -> dict[int, str]:
         """Return the places of those that repeat a series of an earlier one: a page with both would be refused."""
-        looked_at = tuple(id(encoded.series) for _, encoded in ready)
-        if looked_at == self._checked[0]:
-            return self._checked[1]
+        sets = [encoded.series for _, encoded in ready]
+        known, conflicts = self._checked
+        if len(sets) == len(known) and all(map(operator.is_, sets, known)):
+            return conflicts
         seen: set[bytes] = set()
         found: dict[int, str] = {}
         for place, (name, encoded) in enumerate(ready):
@@ -94,7 +96,7 @@ class Collection:
                 seen |= encoded.series
             else:
                 found[place] = name
-        self._checked = (looked_at, found)
+        self._checked = (sets, found)
         return found
 
     def _own(self, statuses: list[Status], conflicting: set[str]) -> list[Family]:

@@ -199,5 +199,5 @@ def test_a_failure_is_logged_once_until_it_changes(caplog: pytest.LogCaptureFixt
 def test_a_collector_of_ours_works_in_a_registry_of_the_users(runs: RunsTree) -> None:
     runs.metadata("r")
     registry = CollectorRegistry()
-    registry.register(runs.collector)
+    registry.register(runs.collector)  # type: ignore[arg-type]  # its families have what a Metric has
     assert registry.get_sample_value("training_run_state", {"run_id": "r", "state": "running"}) == 1
