@@ -1,0 +1,127 @@
+"""Records of /dev/kmsg, read from files and pipes that hold such."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from trainwarden_exporter.kernel.kmsg import KernelLog, KernelLogUnreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def record(sequence: int, text: str, *, priority: int = 3, microseconds: int = 5_000_000) -> bytes:
+    return f"{priority},{sequence},{microseconds},-;{text}\n".encode()
+
+
+@pytest.fixture
+def kmsg(tmp_path: Path) -> Path:
+    path = tmp_path / "kmsg"
+    path.write_bytes(record(7, "first", priority=14, microseconds=1_500_000) + record(8, "second"))
+    return path
+
+
+def test_the_first_call_gives_what_the_ring_holds_and_the_next_what_is_new(kmsg: Path) -> None:
+    log = KernelLog(kmsg)
+    first = log.read()
+    assert [(line.sequence, line.boot_seconds, line.level, line.text) for line in first] == [
+        (7, 1.5, 6, "first"),
+        (8, 5.0, 3, "second"),
+    ]
+    assert log.read() == []
+    with kmsg.open("ab") as stream:
+        stream.write(record(9, "third"))
+    assert [line.text for line in log.read()] == ["third"]
+    log.close()
+
+
+def test_what_continues_a_record_is_no_line_of_its_own(kmsg: Path) -> None:
+    kmsg.write_bytes(record(1, "a b") + b" SUBSYSTEM=pci\n DEVICE=+pci:0000:10:1c.0\n" + record(2, "c"))
+    assert [line.text for line in KernelLog(kmsg).read()] == ["a b", "c"]
+
+
+def test_escaped_bytes_are_what_they_stood_for(kmsg: Path) -> None:
+    kmsg.write_bytes(record(1, r"caf\xc3\xa9 \x5cx a\x0ab"))
+    assert [line.text for line in KernelLog(kmsg).read()] == ["café \\x a\nb"]
+
+
+def test_half_a_record_waits_for_its_other_half(kmsg: Path) -> None:
+    kmsg.write_bytes(record(1, "whole") + b"3,2,50000")
+    log = KernelLog(kmsg)
+    assert [line.text for line in log.read()] == ["whole"]
+    with kmsg.open("ab") as stream:
+        stream.write(b"00,-;halved\n")
+    assert [line.text for line in log.read()] == ["halved"]
+    log.close()
+
+
+def test_lines_that_the_ring_dropped_are_counted(kmsg: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    again = BlockingIOError()
+    answers: Iterator[bytes | OSError] = iter([record(10, "a"), again, BrokenPipeError(), record(25, "b"), again])
+
+    def read(descriptor: int, size: int) -> bytes:
+        answer = next(answers)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    log = KernelLog(kmsg)
+    monkeypatch.setattr(os, "read", read)
+    assert [line.text for line in log.read()] == ["a"]
+    assert log.lost == 0, "what was said before we came is not lost"
+    assert [line.text for line in log.read()] == ["b"]
+    assert log.lost == 14
+
+
+def test_a_pipe_without_lines_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    os.mkfifo(path)
+    log = KernelLog(path)
+    assert log.read() == []
+    writer = os.open(path, os.O_WRONLY)
+    try:
+        assert log.read() == []
+        os.write(writer, record(1, "said"))
+        assert [line.text for line in log.read()] == ["said"]
+    finally:
+        os.close(writer)
+        log.close()
+
+
+def test_a_line_is_said_to_be_from_when_the_kernel_said_it(kmsg: Path) -> None:
+    ago = 30.0
+    kmsg.write_bytes(
+        record(1, "x", microseconds=int((time.monotonic() - ago) * 1e6)) + record(2, "y", microseconds=10**17)
+    )
+    past, ahead = KernelLog(kmsg).read()
+    assert past.time == pytest.approx(time.time() - ago, abs=2.0)
+    assert ahead.time <= time.time()
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [(errno.EPERM, "dmesg_restrict"), (errno.ENOENT, "does not exist here"), (errno.EIO, "Input/output error")],
+)
+def test_a_log_that_cannot_be_read_says_why(
+    kmsg: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(KernelLogUnreadable, match=f"{kmsg}: .*{reason}"):
+        KernelLog(kmsg).read()
+
+
+def test_a_log_that_was_opened_anew_gives_no_line_twice(kmsg: Path) -> None:
+    log = KernelLog(kmsg)
+    assert len(log.read()) == 2
+    log.close()
+    assert log.read() == []
+    log.close()
