@@ -59,8 +59,9 @@ class Collection:
 
     def release(self) -> list[str]:
         """Let go of every device until `resume`; returns the collectors that could not."""
-        self.released = True
-        return [member.name for member in self.members if not member.release()]
+        holding = [member.name for member in self.members if not member.release()]
+        self.released = not holding
+        return holding
 
     def resume(self) -> None:
         """Take the devices again."""

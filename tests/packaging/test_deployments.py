@@ -1,0 +1,37 @@
+"""What deploy/ starts the exporter with is what the exporter takes."""
+
+from __future__ import annotations
+
+import configparser
+from typing import Any
+
+import yaml
+
+from tests.rules.promtool import ROOT
+from trainwarden_exporter.flags import build_parser
+
+UNIT = ROOT / "deploy/systemd/trainwarden-exporter.service"
+MANIFEST = ROOT / "deploy/kubernetes/exporter.yaml"
+
+
+def test_the_systemd_unit_starts_the_exporter_with_flags_that_there_are() -> None:
+    unit = configparser.ConfigParser(interpolation=None, strict=True)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]  # keys of systemd have capitals
+    unit.read_string(UNIT.read_text(encoding="utf-8"))
+    program, *arguments = unit["Service"]["ExecStart"].split()
+    assert program.endswith("/trainwarden-exporter")
+    build_parser().parse_args(arguments)
+    assert unit["Service"]["SendSIGKILL"] == "no"
+
+
+def test_the_kubernetes_manifest_starts_the_exporter_with_flags_that_there_are() -> None:
+    documents = {each["kind"]: each for each in yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8"))}
+    pod: dict[str, Any] = documents["DaemonSet"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    build_parser().parse_args(container["args"])
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
+    (endpoint,) = documents["PodMonitor"]["spec"]["podMetricsEndpoints"]
+    assert endpoint["port"] in {port["name"] for port in container["ports"]}
+    labels = documents["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
+    assert documents["PodMonitor"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
