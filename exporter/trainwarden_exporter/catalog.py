@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trainwarden_exporter.amd.catalog import AMD_ROWS
 from trainwarden_exporter.clock.catalog import CLOCK_ROWS
 from trainwarden_exporter.efa.catalog import EFA_ROWS
+from trainwarden_exporter.finetuning.catalog import FINETUNING_ROWS
 from trainwarden_exporter.gpu.catalog import GPU_ROWS
 from trainwarden_exporter.gpu_jobs.catalog import GPU_JOBS_ROWS
 from trainwarden_exporter.infiniband.catalog import INFINIBAND_ROWS
@@ -42,6 +43,7 @@ _ROWS = (
     RAY_ROWS,
     S3_ROWS,
     PROCESS_ROWS,
+    FINETUNING_ROWS,
     OWN_ROWS,
 )
 METRICS = {entry.name: entry for rows in _ROWS for entry in rows}
