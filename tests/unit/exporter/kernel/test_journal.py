@@ -1,0 +1,93 @@
+"""The kernel's log out of the journal, as a journalctl of ours tells it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from trainwarden_exporter.kernel.journal import CADENCE_SECONDS, Journal, journal_readable
+from trainwarden_exporter.kernel.kmsg import KernelLogUnreadable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def entry(cursor: str, message: object, microseconds: int = 2_500_000) -> str:
+    return json.dumps(
+        {
+            "__CURSOR": cursor,
+            "__MONOTONIC_TIMESTAMP": "9999999",
+            "_SOURCE_MONOTONIC_TIMESTAMP": str(microseconds),
+            "MESSAGE": message,
+            "PRIORITY": "3",
+        }
+    )
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def journalctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program that notes how it is called and prints what the file `said` holds."""
+    program = tmp_path / "journalctl"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\ncat {tmp_path}/said\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return program
+
+
+def test_each_line_comes_once_and_the_next_question_goes_on_where_the_last_ended(
+    journalctl: Path, tmp_path: Path
+) -> None:
+    clock = Clock()
+    journal = Journal(tmp_path, clock)
+    said = tmp_path / "said"
+    said.write_text(entry("c1", "first") + "\n" + entry("c2", list(b"caf\xc3\xa9 \xff")) + "\n" + '{"half')
+    first = journal.read()
+    assert [(line.sequence, line.boot_seconds, line.level, line.text) for line in first] == [
+        (1, 2.5, 3, "first"),
+        (2, 2.5, 3, "café \N{REPLACEMENT CHARACTER}"),
+    ]
+    said.write_text(entry("c3", None))
+    assert journal.read() == [], "a process at each sample would cost too much"
+    clock.now += CADENCE_SECONDS
+    assert [(line.sequence, line.text) for line in journal.read()] == [(3, "")]
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert len(asked) == 2
+    assert "--after-cursor=c2" in asked[1]
+    assert f"--root={tmp_path}" in asked[0]
+
+
+def test_a_journal_that_cannot_be_asked_says_why(journalctl: Path, tmp_path: Path) -> None:
+    journalctl.write_text("#!/bin/sh\necho first >&2\necho 'No such boot' >&2\nexit 1\n")
+    with pytest.raises(KernelLogUnreadable, match="status 1: No such boot"):
+        Journal(tmp_path).read()
+
+
+def test_a_journal_that_does_not_answer_is_left(
+    journalctl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journalctl.write_text("#!/bin/sh\nexec sleep 600\n")
+    monkeypatch.setattr("trainwarden_exporter.kernel.journal.TIMEOUT_SECONDS", 0.2)
+    with pytest.raises(KernelLogUnreadable, match="no answer"):
+        Journal(tmp_path).read()
+
+
+def test_a_journal_that_this_user_may_not_read_is_none(
+    journalctl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For journalctl itself ends in success, without a line."""
+    assert not journal_readable(tmp_path)
+    journal = tmp_path / "var/log/journal/0123/system.journal"
+    journal.parent.mkdir(parents=True)
+    journal.touch()
+    assert journal_readable(tmp_path)
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert not journal_readable(tmp_path)
