@@ -51,6 +51,8 @@ def collect_once(collection: Collection) -> int:
         # The logs are those of the runs, and a run's page says what its logs say.
         for name in ("logs", "runs"):
             by_name[name].sample_once()
+    if "finetuning" in by_name:
+        by_name["finetuning"].sample_once()  # a view of the others
     sys.stdout.buffer.write(collection.page())
     sys.stdout.flush()
     collection.stop()

@@ -95,4 +95,4 @@ def _collector_flags(parser: argparse.ArgumentParser) -> None:
             help="a sample that takes longer counts as failed (default %(default)s)",
         )
         kind.wiring.add_flags(parser)
-    parser.add_argument("--compat.finetuning", action="store_true", help="export runs by the names finetuning_… as well")
+    parser.add_argument("--compat.finetuning", action="store_true", help="export runs as finetuning_… as well")

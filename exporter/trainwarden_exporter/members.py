@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.finetuning.wiring import finetuning_member
 from trainwarden_exporter.logs.board import Board
 from trainwarden_exporter.node import Node
 from trainwarden_exporter.registry import KINDS, Kind
@@ -37,7 +38,8 @@ def members(node: Node, flags: Mapping[str, Any]) -> list[Member]:
     kinds = wanted(node, flags)
     # The logs are those of the runs.
     board = Board() if {"runs", "logs"} <= {kind.name for kind in kinds} else None
-    return [kind.wiring.member(node, flags, board) for kind in kinds]
+    found = [kind.wiring.member(node, flags, board) for kind in kinds]
+    return [*found, finetuning_member(found, node)] if flags["compat.finetuning"] else found
 
 
 def _is_wanted(kind: Kind, node: Node, flags: Mapping[str, Any]) -> bool:

@@ -1,0 +1,43 @@
+"""Reads again what other collectors have encoded: whatever they sampled in, a thread or a child process."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from trainwarden_exporter.exposition import Encoded
+
+_LINE = re.compile(r"^\w+(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(r"\\(.)")
+
+
+class Samples:
+    """The samples of some families, by name."""
+
+    def __init__(self, encoded: Iterable[Encoded], names: frozenset[str]) -> None:
+        self._bodies: dict[str, list[bytes]] = {}
+        for one in encoded:
+            for block in one.blocks:
+                if block.name in names:
+                    self._bodies.setdefault(block.name, []).append(block.body)
+
+    def of(self, name: str) -> Iterator[tuple[Mapping[str, str], float]]:
+        """Return each sample of a family: its labels and its value."""
+        for body in self._bodies.get(name, ()):
+            for found in _LINE.finditer(body.decode("utf-8", "replace")):
+                labels = {key: _unescaped(value) for key, value in _LABEL.findall(found[1] or "")}
+                yield labels, float(found[2])
+
+    def by(self, label: str, name: str) -> dict[str, float]:
+        """Return the values of a family by one of its labels."""
+        return {labels.get(label, ""): value for labels, value in self.of(name)}
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(lambda found: "\n" if found[1] == "n" else found[1], text)

@@ -1,0 +1,72 @@
+"""Which GPUs of this node work for a job, and what they do together."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from trainwarden_exporter.finetuning.encoded import Samples
+
+UTILIZATION, USED, SIZE = "gpu_utilization_ratio", "gpu_memory_used_bytes", "gpu_memory_size_bytes"
+RUN_OF_GPU, SLURM_JOB_OF_GPU = "training_gpu_info", "slurm_gpu_job_info"
+GPU_FAMILIES = frozenset({UTILIZATION, USED, SIZE, RUN_OF_GPU, SLURM_JOB_OF_GPU})
+
+
+class Gpu(NamedTuple):
+    """What tells one GPU from another."""
+
+    number: str
+    uuid: str
+
+
+@dataclass(frozen=True)
+class Together:
+    """Some GPUs together: mean utilisation in percent, sums of memory in bytes; None where none of them says."""
+
+    utilization: float | None = None
+    memory_used: float | None = None
+    memory_total: float | None = None
+
+
+class Gpus:
+    """The GPUs of this node as they were sampled last."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._values = {
+            name: {_gpu(labels): value for labels, value in samples.of(name)} for name in (UTILIZATION, USED, SIZE)
+        }
+        self.of_run: dict[str, set[Gpu]] = {}
+        self.of_slurm_job: dict[str, set[Gpu]] = {}
+        for found, name, label in (
+            (self.of_run, RUN_OF_GPU, "run_id"),
+            (self.of_slurm_job, SLURM_JOB_OF_GPU, "job_id"),
+        ):
+            for labels, _ in samples.of(name):
+                if labels.get(label):
+                    found.setdefault(labels[label], set()).add(_gpu(labels))
+
+    @property
+    def are_attributed(self) -> bool:
+        """Whether it is known of any GPU which job it works for."""
+        return bool(self.of_run or self.of_slurm_job)
+
+    def together(self, gpus: Iterable[Gpu] | None = None) -> Together:
+        """Return what these GPUs do, all of the node by default."""
+        chosen = None if gpus is None else set(gpus)
+        utilization, used, size = (
+            [value for gpu, value in self._values[name].items() if chosen is None or gpu in chosen]
+            for name in (UTILIZATION, USED, SIZE)
+        )
+        return Together(
+            100.0 * statistics.fmean(utilization) if utilization else None,
+            sum(used) if used else None,
+            sum(size) if size else None,
+        )
+
+
+def _gpu(labels: Mapping[str, str]) -> Gpu:
+    return Gpu(labels.get("gpu", ""), labels.get("uuid", ""))
