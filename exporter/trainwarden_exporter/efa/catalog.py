@@ -1,5 +1,165 @@
-"""The metrics of this room: rows of the catalogue."""
+"""The metrics of EFA devices: rows of the catalogue."""
 
+from trainwarden_exporter.efa.counters import DEVICE, PORT, metric
 from trainwarden_exporter.metric import Entry
 
-EFA_ROWS: tuple[Entry, ...] = ()
+_CLASS = "/sys/class/infiniband"
+_UNITS = ("bytes", "packets", "work_requests", "commands")
+
+_NODE = (
+    Entry(
+        "efa_devices",
+        "gauge",
+        "",
+        "devices",
+        "EFA devices that the node shows.",
+        _CLASS,
+        "efa_devices < efa_devices_expected",
+    ),
+    Entry(
+        "efa_devices_expected",
+        "gauge",
+        "",
+        "devices",
+        "EFA devices that the node should have: as a flag says, else its instance type, else its PCI bus.",
+        "--expect.efa-devices, /sys/class/dmi/id/product_name, /sys/bus/pci/devices",
+        "efa_devices_expected - efa_devices > 0",
+    ),
+    Entry(
+        "efa_device_up",
+        "gauge",
+        "device",
+        "0/1",
+        "1 while the node shows the device; 0 for one that it has shown since the exporter began and shows no more.",
+        _CLASS,
+        "efa_device_up == 0",
+    ),
+    Entry(
+        "efa_node_ports_down",
+        "gauge",
+        "",
+        "ports",
+        "Ports of the node's EFA devices that are not active; a device that is gone has none.",
+        f"{_CLASS}/DEVICE/ports/PORT/state",
+        "efa_node_ports_down > 0",
+    ),
+    Entry(
+        "efa_node_tx_bytes_total",
+        "counter",
+        "",
+        "bytes",
+        "Bytes that all EFA devices have sent since the exporter began to watch them.",
+        "the sum of efa_tx_bytes_total, without its resets",
+        "rate(efa_node_tx_bytes_total[1m])",
+    ),
+    Entry(
+        "efa_node_rx_bytes_total",
+        "counter",
+        "",
+        "bytes",
+        "Bytes that all EFA devices have received since the exporter began to watch them.",
+        "the sum of efa_rx_bytes_total, without its resets",
+        "rate(efa_node_rx_bytes_total[1m])",
+    ),
+    Entry(
+        "efa_node_retransmitted_bytes_total",
+        "counter",
+        "",
+        "bytes",
+        "Bytes that all EFA devices have sent again since the exporter began to watch them; since driver 2.17.",
+        "the sum of efa_retransmitted_bytes_total, without its resets",
+        "rate(efa_node_retransmitted_bytes_total[5m]) / rate(efa_node_tx_bytes_total[5m]) > 0.01",
+    ),
+)
+_DEVICE = (
+    Entry(
+        "efa_device_info",
+        "gauge",
+        "device pci_bus_id firmware numa_node driver",
+        "1",
+        "What the device is; a label is empty where it is not known; always 1.",
+        f"{_CLASS}/DEVICE/{{device,fw_ver,device/numa_node}}, /sys/module/efa/version",
+        "count by (driver, firmware) (efa_device_info)",
+    ),
+    Entry(
+        "efa_port_up",
+        "gauge",
+        "device port",
+        "0/1",
+        "1 while the port is active.",
+        f"{_CLASS}/DEVICE/ports/PORT/state",
+        "efa_port_up == 0",
+    ),
+    Entry(
+        "efa_port_state",
+        "gauge",
+        "device port",
+        "",
+        "State of the port: 1 down, 2 initializing, 3 armed, 4 active, 5 active with errors.",
+        f"{_CLASS}/DEVICE/ports/PORT/state",
+        "efa_port_state != 4",
+    ),
+    Entry(
+        "efa_port_physical_state",
+        "gauge",
+        "device port",
+        "",
+        "Physical state of the port: 1 sleep, 2 polling, 3 disabled, 4 training, 5 link up, 6 error recovery.",
+        f"{_CLASS}/DEVICE/ports/PORT/phys_state",
+        "efa_port_physical_state != 5",
+    ),
+    Entry(
+        "efa_port_rate_bytes_per_second",
+        "gauge",
+        "device port",
+        "bytes/s",
+        "What the link can carry in one direction.",
+        f"{_CLASS}/DEVICE/ports/PORT/rate",
+        "rate(efa_tx_bytes_total[1m]) / on (instance, device, port) efa_port_rate_bytes_per_second",
+    ),
+    Entry(
+        "efa_read_errors_total",
+        "counter",
+        "device",
+        "reads",
+        "Reads of the device's files that brought nothing that can be used.",
+        "the exporter",
+        "increase(efa_read_errors_total[10m]) > 0",
+    ),
+)
+_UNKNOWN = (
+    Entry(
+        "efa_hw_value",
+        "untyped",
+        "device port name",
+        "",
+        "What a counter says that this exporter has no name for, by the name of its file; no port: one of the device.",
+        f"{_CLASS}/DEVICE[/ports/PORT]/hw_counters/NAME",
+        "count by (name) (efa_hw_value)",
+    ),
+)
+
+
+_EXAMPLES = {
+    "no_completion_cmds": "increase(efa_no_completion_commands_total[10m]) > 0",
+    "keep_alive_rcvd": "rate(efa_keep_alives_received_total[5m]) == 0",
+    "rdma_read_resp_bytes": "sum without (device, port) (rate(efa_rdma_read_response_bytes_total[1m]))",
+    "retrans_pkts": "rate(efa_retransmitted_packets_total[5m]) / rate(efa_tx_packets_total[5m]) > 0.01",
+}
+
+
+def _counter(name: str, help_text: str, labels: str, folder: str) -> Entry:
+    shown = metric(name)
+    unit = next((unit for unit in _UNITS if shown.endswith(f"_{unit}_total")), "")
+    example = f"rate({shown}[1m])" if unit else f"increase({shown}[10m]) > 0"
+    example = _EXAMPLES.get(name, example)
+    return Entry(shown, "counter", labels, unit.replace("_", " "), help_text, f"{folder}/hw_counters/{name}", example)
+
+
+EFA_ROWS: tuple[Entry, ...] = (
+    *_NODE,
+    *_DEVICE,
+    *(_counter(name, text, "device port", f"{_CLASS}/DEVICE/ports/PORT") for name, text in PORT.items()),
+    *(_counter(name, text, "device", f"{_CLASS}/DEVICE") for name, text in DEVICE.items()),
+    *_UNKNOWN,
+)

@@ -60,13 +60,15 @@ class Fleet:
             return [self._look, *self._devices.values()]
 
     def sample_once(self) -> None:
-        """Look which devices there are, then take one sample of each."""
+        """Look which devices there are, take one sample of each, and look again: at what they make together."""
         self._look.sample_once()
         threads = [threading.Thread(target=each.sample_once, daemon=True) for each in self.samplers()[1:]]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
+        if threads:
+            self._look.sample_once()
 
     def statuses(self) -> list[Status]:
         """Return how each part is doing."""
@@ -108,7 +110,7 @@ class Fleet:
                 self._devices[key].stop()
                 if self._devices[key].running() is None:
                     del self._devices[key]
-            for key in found.keys() - self._devices.keys():
+            for key in [key for key in found if key not in self._devices]:
                 sampler = self._devices[key] = Sampler(found[key], self._done)
                 if self._started:
                     sampler.start()

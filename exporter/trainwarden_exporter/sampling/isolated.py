@@ -169,8 +169,10 @@ class Isolated:
         """Take in what the child says; False when it has ended, True when all of it hangs or somebody else ends it."""
         output = process.stdout.fileno() if process.stdout else -1
         rest = b""
+        ready = select.poll()  # unlike select, it takes descriptors above 1023
+        ready.register(output, select.POLLIN)
         while self._process is process and not self._gives_up():
-            if select.select([output], [], [], 1.0)[0]:
+            if ready.poll(1000):
                 data = os.read(output, 2**20)
                 if not data:
                     return False

@@ -1,0 +1,119 @@
+"""One EFA device: what its files say, as metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from trainwarden_exporter.catalog import Families
+from trainwarden_exporter.efa.counters import DEVICE, NO_COUNTERS, PORT, metric
+from trainwarden_exporter.infiniband.device_files import DeviceFiles
+from trainwarden_exporter.infiniband.info import device_info
+from trainwarden_exporter.infiniband.port import add_link, ports, read_link
+from trainwarden_exporter.redaction import label_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from trainwarden_exporter.efa.node_totals import NodeTotals
+    from trainwarden_exporter.infiniband.devices import RdmaDevice
+    from trainwarden_exporter.metric import Family
+
+_OWN = "hw_counters"
+_VERSION = "module/efa/version"
+
+
+class Counter(NamedTuple):
+    """One file, the metric that it is shown as, and that metric's labels."""
+
+    file: str
+    name: str
+    metric: str
+    labels: dict[str, str]
+
+
+class EfaDevice:
+    """A device that is sampled again and again; what it counts goes to `totals` as well.
+
+    Args:
+        device: as it was found.
+        sysfs: where the version of the driver is looked up.
+        below: the first descriptor that is not kept between two samples.
+        totals: of the node.
+    """
+
+    def __init__(self, device: RdmaDevice, sysfs: str, below: int, totals: NodeTotals) -> None:
+        self.device = device
+        self.files = DeviceFiles(device.path, below)
+        self._driver = DeviceFiles(sysfs, below=0)
+        self._totals = totals
+        self._counters: list[Counter] = []
+        self._ports: list[str] = []
+        self._info: dict[str, str] = {}
+
+    def read(self) -> Iterable[Family]:
+        """Return the families as they are now; raises `OSError` if the device is gone."""
+        families = Families()
+        with self.files as files:
+            if not files.listed:
+                self._ports = ports(files)
+                self._counters = list(self._plan())
+                self._info = {**device_info(files, self.device.pci_bus_id), "driver": self._version()}
+            name = self.device.name
+            families.add("efa_device_info", 1, device=name, **self._info)
+            down = 0
+            for port in self._ports:
+                link = read_link(files, port)
+                add_link(families, "efa", link, name, port)
+                down += link.up is False
+            self._totals.down(name, down)
+            for counter in self._counters:
+                value = files.counter(counter.file)
+                families.add(counter.metric, value, **counter.labels)
+                if value is not None:
+                    self._totals.count(name, counter.file, counter.name, value)
+            families.add("efa_read_errors_total", files.errors, device=name)
+        return families.collected()
+
+    def close(self) -> None:
+        """Let go of every file."""
+        self.files.close()
+
+    def _plan(self) -> Iterator[Counter]:
+        """Which files are read, each counter once, where it belongs if it is there.
+
+        Drivers before 1.14 keep the counters of the device among those of its port.
+        """
+        own = [name for name in self.files.names(_OWN) if name not in NO_COUNTERS]
+        folders = {port: self.files.names(f"ports/{port}/{_OWN}") for port in self._ports}
+        there = {name for name in own if name not in PORT}
+        first = self._ports[0] if self._ports else ""
+        for name in own:
+            if name not in PORT:
+                yield self._of_device(f"{_OWN}/{name}", name)
+            elif name not in folders.get(first, ()):
+                yield self._of_port(f"{_OWN}/{name}", name, first)
+        for port, names in folders.items():
+            for name in names:
+                file = f"ports/{port}/{_OWN}/{name}"
+                if name in DEVICE:
+                    if name not in there:
+                        there.add(name)
+                        yield self._of_device(file, name)
+                elif name not in NO_COUNTERS:
+                    yield self._of_port(file, name, port)
+
+    def _of_device(self, file: str, name: str) -> Counter:
+        labels = {"device": self.device.name}
+        if name in DEVICE:
+            return Counter(file, name, metric(name), labels)
+        return Counter(file, name, "efa_hw_value", {**labels, "port": "", "name": name})
+
+    def _of_port(self, file: str, name: str, port: str) -> Counter:
+        labels = {"device": self.device.name, "port": port}
+        if name in PORT:
+            return Counter(file, name, metric(name), labels)
+        return Counter(file, name, "efa_hw_value", {**labels, "name": name})
+
+    def _version(self) -> str:
+        with self._driver as files:
+            return label_text(files.text(_VERSION, str) or "", 64)
