@@ -1,10 +1,11 @@
-"""How this collector is set up."""
+"""How the collector of the exporter itself is set up."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.sampling.part import whole
+from trainwarden_exporter.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     import argparse
@@ -12,18 +13,19 @@ if TYPE_CHECKING:
 
     from trainwarden_exporter.logs.board import Board
     from trainwarden_exporter.node import Node
-    from trainwarden_exporter.sampling.part import Member
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:  # the others have some
-    """Add the flags that only this collector has."""
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that only this collector has: none."""
 
 
 def present(node: Node, flags: Mapping[str, Any]) -> bool:  # noqa: ARG001  # the others ask
-    """Tell whether there is something here for it."""
-    return False
+    """Tell whether there is something here for it: there is always the exporter."""
+    return True
 
 
-def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Member:  # noqa: ARG001  # the others ask
-    """Return what samples it; raises `UsageError` if what the flags say cannot be done."""
-    raise UsageError("--collector.process: not there yet")
+def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Sampler:  # noqa: ARG001  # the others ask
+    """Return what samples it."""
+    from trainwarden_exporter.process.collector import ProcessCollector  # noqa: PLC0415  # for this collector alone
+
+    return Sampler(whole(ProcessCollector(), flags["collector.process.interval"], flags["collector.process.timeout"]))
