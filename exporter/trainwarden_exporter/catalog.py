@@ -59,7 +59,7 @@ class Families:
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}
 
-    def add(self, name: str, value: float | None, **labels: str) -> None:
+    def add(self, name: str, value: float | None, /, **labels: str) -> None:
         """Add one sample; None and what is not finite are left out, for missing is not zero."""
         ordered = self._ordered(name, labels)
         if value is not None and math.isfinite(value):
