@@ -31,17 +31,19 @@ class CachedFile(Generic[P, T]):
         self._seen: tuple[object, ...] | None = None
         self._value: T | Unreadable | None = None
         self._read_at = 0.0
+        self.modified: float | None = None  # Unix seconds, as of the last look
 
     def get(self, now: float, *arguments: P.args, **named: P.kwargs) -> T | Unreadable | None:
         """Return what `read` makes of the file with these arguments, None if there is none; `now` is Unix seconds."""
         try:
             status = os.lstat(self._path)
         except (FileNotFoundError, NotADirectoryError):
-            self._seen, self._value = None, None
+            self._seen, self._value, self.modified = None, None, None
             return None
         except OSError as error:
-            self._seen, self._value = None, None
+            self._seen, self._value, self.modified = None, None, None
             return Unreadable(self._path, error.strerror or str(error))
+        self.modified = status.st_mtime
         # The time of change is part of it, for a change of permissions is one too.
         seen = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, arguments)
         retry = isinstance(self._value, Unreadable) and now - self._read_at >= RETRY_SECONDS

@@ -21,7 +21,9 @@ _NAMED = {
 }
 
 
-def watched(record: RunRecord, folder: Path, *, owned: bool, host: str | None, steps: Steps, now: float) -> WatchedRun:
+def watched(
+    record: RunRecord, folder: Path | None, *, owned: bool, host: str | None, steps: Steps, now: float
+) -> WatchedRun:
     """The run as its logs are followed; `host` is what a template's node is, None for every node."""
     metadata = record.metadata
     values = {"run_id": record.run_id}

@@ -1,56 +1,58 @@
-"""The collector of run records: every run of one folder that is this exporter's to tell of."""
+"""The collector of run records: every run that is this exporter's to tell of."""
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
 import time
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden_exporter.catalog import Families
 from trainwarden_exporter.logs.progress import add_log_only, add_log_progress, is_under_way
 from trainwarden_exporter.logs.verdict import LogEvidence
 from trainwarden_exporter.logs.watch import watched
-from trainwarden_exporter.redaction import plain
-from trainwarden_exporter.runs.folder import UNEXPECTED, UNREADABLE, Problem, RunFolder
-from trainwarden_exporter.runs.series import add_last_words, add_rank, add_run, add_verdict
+from trainwarden_exporter.runs.durations import Durations
+from trainwarden_exporter.runs.problems import Problems
+from trainwarden_exporter.runs.series import (
+    add_blocked,
+    add_expected,
+    add_last_words,
+    add_observed,
+    add_rank,
+    add_run,
+    add_verdict,
+)
+from trainwarden_exporter.runs.sources import Found, Sources
 from trainwarden_exporter.runs.transitions import Transitions
-from trainwarden_exporter.runs.view import KEPT_SECONDS, is_quiet, last_sign
+from trainwarden_exporter.runs.view import RunRecord, is_quiet, last_sign
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from trainwarden.record.thresholds import Thresholds
+    from trainwarden_exporter.expected import Expected
     from trainwarden_exporter.logs.board import Board
     from trainwarden_exporter.metric import Family
-    from trainwarden_exporter.runs.view import RunRecord
+    from trainwarden_exporter.runs.proofs import Proofs
 
-log = logging.getLogger(__name__)
-
-INVALID_NAME, INTERNAL = "invalid_run_id", "internal"
-REASONS = (INVALID_NAME, UNREADABLE, UNEXPECTED, INTERNAL)
 EXPORTED, OTHER_HOST, EXPIRED, DROPPED = "exported", "other_host", "expired", "dropped"
 OUTCOMES = (EXPORTED, OTHER_HOST, EXPIRED, DROPPED)
-# An expired record may come to life again, but thousands of them need not be looked at each time.
-ASLEEP_SECONDS = 15.0
-LOGGED_AT_ONCE = 20
 
 
 class RunsCollector:
-    """Exports the runs below `path`.
+    """Exports the runs below `path`, and those that were copied from S3.
 
     Args:
         path: the runs folder; need not exist yet.
         host: this host's name in records.
-        all_hosts: export every run and rank, not only those of `host`; records that name no host always are.
+        all_hosts: export every run and rank, not only those of `host`; records in `path` that name no host always are.
         limit: how many runs at most, those with the latest sign of life.
         defaults: thresholds of records that state none.
         board: where the collector of logs learns of the runs, and tells what it has read; None where there is none.
+        places: folders with copies of records in S3.
+        expected: which runs should be there; None where nobody says.
+        proofs: what is known of checkpoints; None to tell nothing of them.
         now: the clock, Unix seconds.
     """
 
@@ -65,6 +67,9 @@ class RunsCollector:
         limit: int,
         defaults: Thresholds,
         board: Board | None = None,
+        places: Sequence[Path] = (),
+        expected: Expected | None = None,
+        proofs: Proofs | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._path = path
@@ -73,164 +78,115 @@ class RunsCollector:
         self._limit = limit
         self._defaults = defaults
         self._board = board
+        self._expected = expected
+        self._proofs = proofs
+        self._now = now
+        self._problems = Problems()
+        self._sources = Sources(path, places, defaults, self._problems)
         self._evidence = LogEvidence(board)
         self._transitions = Transitions()
-        self._now = now
-        self._folders: dict[str, RunFolder] = {}
-        self._problems: list[Problem] = []
-        self._logged: set[tuple[str, str]] = set()
+        self._durations = Durations(now())
 
     def collect(self) -> Iterable[Family]:
         """Return the families of all runs; raises `OSError` if the runs folder is there and cannot be read."""
         now = self._now()
-        self._problems.clear()
+        self._problems.begin()
         families, outcomes = Families(), Counter(dict.fromkeys(OUTCOMES, 0))
-        names = self._names()
-        self._folders = {
-            name: self._folders.get(name) or RunFolder(self._path / name, self._defaults) for name in names
-        }
-        mine: list[tuple[RunFolder, RunRecord]] = []
-        for folder in self._folders.values():
-            record = self._look(folder, now)
-            if record is None:
-                outcomes[EXPIRED] += folder.asleep_until > now
-            elif self._owns_run(record) or any(self._owns(beat.host) for beat in record.current_ranks):
-                mine.append((folder, record))
-            else:
-                outcomes[OTHER_HOST] += 1
-        mine.sort(key=lambda found: last_sign(found[1], now), reverse=True)
-        outcomes[DROPPED] = len(mine[self._limit :])
-        mine = sorted(mine[: self._limit], key=lambda found: found[0].run_id)
+        found = self._sources.look(now)
+        mine = [each for each in found if self._owns_run(each) or self._owns_ranks(each.record)]
+        mine.sort(key=lambda each: last_sign(each.record, now), reverse=True)
+        outcomes[EXPIRED] = self._sources.asleep
+        outcomes[OTHER_HOST], outcomes[DROPPED] = len(found) - len(mine), len(mine[self._limit :])
+        mine = sorted(mine[: self._limit], key=lambda each: each.folder.run_id)
         self._tell(mine, now)
-        for folder, record in mine:
-            with self._isolated(folder):
-                self._add(families, folder, record, now)
+        for each in mine:
+            with self._problems.isolated(each.folder.run_id):
+                self._add(families, each, now)
                 outcomes[EXPORTED] += 1
-        for view in self._evidence.log_only(self._folders.keys(), now):
+        logged = dict(self._evidence.log_only(self._sources.known, now))
+        for view in logged.items():
             add_log_only(families, *view)
-        self._add_own(families, outcomes)
-        self._log_new_problems()
+        self._add_expected(families, logged.keys(), now)
+        self._durations.add(families)
+        add_blocked(families, self._sources.blocked)
+        for outcome in OUTCOMES:
+            families.add("trainwarden_runs", outcomes[outcome], outcome=outcome)
+        self._problems.tell(families)
         return families.collected()
 
-    def _names(self) -> list[str]:
-        try:
-            with os.scandir(self._path) as entries:
-                found = sorted(entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry))
-        except FileNotFoundError:
-            return []
-        names = []
-        for name in found:
-            try:
-                names.append(check_run_id(name))
-            except InvalidRunId as error:  # noqa: PERF203  # rare
-                self._problems.append(Problem(INVALID_NAME, name, str(error)))
-        return names
-
-    def _look(self, folder: RunFolder, now: float) -> RunRecord | None:
-        """Read one run; None if it has expired or cannot be read."""
-        if now < folder.asleep_until:
-            return None
-        record = None
-        with self._isolated(folder):
-            found = folder.read(now)
-            if now - last_sign(found, now) > KEPT_SECONDS:
-                folder.asleep_until = now + ASLEEP_SECONDS
-            else:
-                self._problems += folder.problems
-                record = found
-        return record
-
-    @contextlib.contextmanager
-    def _isolated(self, folder: RunFolder) -> Iterator[None]:
-        """Let no record, however odd, cost the others theirs."""
-        try:
-            yield
-        except FileNotFoundError:
-            log.debug("run %s was removed while it was read", folder.run_id)
-        except OSError as error:
-            self._problems.append(Problem(UNREADABLE, folder.run_id, str(error)))
-        except Exception as error:
-            log.debug("run %s", folder.run_id, exc_info=True)
-            self._problems.append(Problem(INTERNAL, folder.run_id, f"{type(error).__name__}: {error}"))
-
-    def _add(self, families: Families, folder: RunFolder, record: RunRecord, now: float) -> None:
+    def _add(self, families: Families, found: Found, now: float) -> None:
+        folder, record = found.folder, found.record
         for beat in record.current_ranks:
             if self._owns(beat.host):
                 add_rank(families, record.run_id, beat, now)
-        if not self._owns_run(record):
+        if not self._owns_run(found):
             return
-        found = folder.verdict(record)
-        if found and self._evidence.waits(record, found, now):
+        self._durations.observe(record)
+        cause = folder.verdict(record)
+        if cause and self._evidence.waits(record, cause, now):
             # Shown together with its cause, so that the alert has one name from the beginning. Until then: as before.
             if folder.shown is None or folder.shown.attempt_key != record.attempt_key:
                 return
-            record, found = folder.shown, None
+            record, cause = folder.shown, None
         folder.shown = record
         view = self._evidence.current(record.run_id, now)
         if is_under_way(record, view):
             record = replace(record, from_logs=True)
         self._transitions.observe(record)
         steps = folder.steps(record, now)
-        add_run(families, record, steps, now)
+        add_run(families, record, steps, now, observed=folder.observed)
+        add_observed(families, record.run_id, folder.observed)
+        if self._proofs:
+            families.add("training_checkpoint_complete", self._proofs.complete(record), run_id=record.run_id)
         add_log_progress(families, record, view, now)
-        if found:
-            verdict = self._evidence.refined(record, found)
+        if cause:
+            verdict = self._evidence.refined(record, cause)
             add_verdict(families, record.run_id, verdict, now)
-            add_last_words(families, record.run_id, verdict.message, folder.last_line(), verdict.hint)
+            add_last_words(families, record.run_id, verdict.message, folder.last_words, verdict.hint)
         elif is_quiet(record, steps.advanced, now):
-            cause = view.verdict if view else None
-            message, hint = (cause.message, cause.hint) if cause else ("", "")
-            add_last_words(families, record.run_id, message, folder.last_line(), hint)
+            said = view.verdict if view else None
+            message, hint = (said.message, said.hint) if said else ("", "")
+            add_last_words(families, record.run_id, message, folder.last_words, hint)
 
-    def _tell(self, mine: list[tuple[RunFolder, RunRecord]], now: float) -> None:
+    def _add_expected(self, families: Families, logged: Iterable[str], now: float) -> None:
+        """Runs that should be there and of which nothing is."""
+        there = self._sources.known | set(logged)
+        for run_id, sources in self._expected.runs().items() if self._expected else ():
+            if run_id not in there:
+                record = RunRecord(run_id, min(sources.values()), self._defaults)
+                add_expected(families, record, sources, now)
+
+    def _tell(self, mine: list[Found], now: float) -> None:
         """Let the collector of logs know which runs there are."""
-        run_ids = {folder.run_id for folder, _ in mine}
-        self._evidence.forget_others(run_ids)
-        self._transitions.forget_others(run_ids)
+        run_ids = {each.folder.run_id for each in mine}
+        for known in (self._evidence, self._transitions, self._durations, self._proofs):
+            if known is not None:
+                known.forget_others(run_ids)
         if self._board is None:
             return
-        self._board.others = frozenset(self._folders.keys() - run_ids)
+        self._board.others = self._sources.known - run_ids
         host = None if self._all_hosts else self._host
         self._board.runs = tuple(
             watched(
-                record,
-                self._path / folder.run_id,
-                owned=self._owns_run(record),
+                each.record,
+                # Of a log in S3 only the end is copied, and that again and again: it is not one that grows.
+                None if each.copied else self._path / each.folder.run_id,
+                owned=self._owns_run(each),
                 host=host,
-                steps=folder.steps(record, now),
+                steps=each.folder.steps(each.record, now),
                 now=now,
             )
-            for folder, record in mine
+            for each in mine
         )
 
-    def _owns_run(self, record: RunRecord) -> bool:
-        return not record.node_only and self._owns(record.metadata.host if record.metadata else None)
+    def _owns_run(self, found: Found) -> bool:
+        host = found.record.metadata.host if found.record.metadata else None
+        if found.copied and host is None:
+            return self._all_hosts  # every exporter sees what is in S3
+        return not found.record.node_only and self._owns(host)
+
+    def _owns_ranks(self, record: RunRecord) -> bool:
+        return any(self._owns(beat.host) for beat in record.current_ranks)
 
     def _owns(self, host: str | None) -> bool:
         return self._all_hosts or host is None or host == self._host
-
-    def _add_own(self, families: Families, outcomes: Counter[str]) -> None:
-        for outcome in OUTCOMES:
-            families.add("trainwarden_runs", outcomes[outcome], outcome=outcome)
-        reasons = Counter(problem.reason for problem in self._problems)
-        for reason in REASONS:
-            families.add("trainwarden_runs_unreadable", reasons[reason], reason=reason)
-
-    def _log_new_problems(self) -> None:
-        """Name the first problem of each kind and folder, once: a value that changes with every step is one problem."""
-        first: dict[tuple[str, str], Problem] = {}
-        for problem in self._problems:
-            first.setdefault((problem.reason, problem.folder), problem)
-        new = [problem for key, problem in first.items() if key not in self._logged]
-        for problem in new[:LOGGED_AT_ONCE]:
-            log.warning("%s", plain(f"run {problem.folder}: {problem.reason}: {problem.text}")[:500])
-        if len(new) > LOGGED_AT_ONCE:
-            log.warning("and %d more runs with something that cannot be used", len(new) - LOGGED_AT_ONCE)
-        self._logged = set(first)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that leads to itself
-        return False

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import itertools
 import os
+import stat
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -15,7 +18,18 @@ from trainwarden.record.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS, 
 from trainwarden.record.sentinels import current_completion, current_error
 from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.files import CachedFile, last_line
-from trainwarden_exporter.runs.view import Advance, RunRecord, Steps, Verdict, advance, believed, verdict
+from trainwarden_exporter.runs.view import (
+    KEPT_SECONDS,
+    Advance,
+    RunRecord,
+    Steps,
+    Verdict,
+    advance,
+    believed,
+    is_quiet,
+    verdict,
+)
+from trainwarden_exporter.sampling.calls import enter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +39,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_RANKS = 16384
+# What was not written to for so long tells of a run that is over, however far off the clock of its writer is.
+LEFT_SECONDS = 2 * KEPT_SECONDS
 UNREADABLE, UNEXPECTED = "unreadable", "unexpected_value"
 
 
@@ -38,13 +54,21 @@ class Problem:
 
 
 class RunFolder:
-    """What is known of one run. `problems` are those of the last look."""
+    """What is known of one run.
+
+    Attributes:
+        problems: those of the last look.
+        observed: when its source last said how it is, Unix seconds; None where that is now.
+        last_words: the last line of its log, if the attempt failed or is quiet.
+    """
 
     def __init__(self, path: Path, defaults: Thresholds) -> None:
         self.run_id = path.name
         self.problems: list[Problem] = []
         self.asleep_until = 0.0
         self.shown: RunRecord | None = None  # as it was exported last
+        self.observed: float | None = None
+        self.last_words: str | None = None
         self._path = path
         self._defaults = defaults
         self._metadata = CachedFile(path / METADATA, lambda: read_metadata(path))
@@ -57,25 +81,61 @@ class RunFolder:
 
     def read(self, now: float) -> RunRecord:
         """Return the record as its files are now; raises `OSError` if the folder is gone or cannot be looked into."""
-        modified = self._path.stat().st_mtime
+        record = self.understood(self._record(now))
+        self._advance = advance(self._advance, record, now)
+        if record.state == "failed" or is_quiet(record, self.steps(record, now).advanced, now):
+            enter(LOG)
+            self.last_words = last_line(self._path / LOG)
+        return record
+
+    def is_left(self, now: float) -> bool:
+        """Whether nothing was written here for so long that it need not be read; raises `OSError` as `read` does."""
+        if now - self._modified() < LEFT_SECONDS:
+            return False
+        times = []
+        for name in (METADATA, PROGRESS, RANKS):
+            with contextlib.suppress(FileNotFoundError):
+                times.append(os.lstat(self._path / name).st_mtime)
+        return now - max(times, default=0.0) > LEFT_SECONDS
+
+    def our_time(self, stated: float | None, metadata: Metadata | None) -> float | None:  # noqa: ARG002  # copies ask
+        """Return a time that the writer stated by this host's clock."""
+        return stated
+
+    def understood(self, record: RunRecord) -> RunRecord:
+        """Return the record by this host's clock."""
+        return record
+
+    def _modified(self) -> float:
+        enter("stat")
+        status = self._path.stat()
+        if not stat.S_ISDIR(status.st_mode):
+            raise FileNotFoundError(errno.ENOTDIR, "is no folder", str(self._path))
+        return status.st_mtime
+
+    def _record(self, now: float) -> RunRecord:
+        modified = self._modified()
         self.problems = []
-        metadata_file, progress_file, ranks_file = (
-            self._metadata.get(now),
-            self._progress.get(now),
-            self._ranks.get(now),
-        )
+        enter(METADATA)
+        metadata_file = self._metadata.get(now)
+        enter(PROGRESS)
+        progress_file = self._progress.get(now)
+        enter(RANKS)
+        ranks_file = self._ranks.get(now)
         metadata, progress = self._usable(metadata_file), self._usable(progress_file)
         error, completion = None, None
         # Of which attempt a sentinel speaks cannot be told while it is not known which one owns the record.
         if not isinstance(metadata_file, Unreadable):
             key = metadata.attempt_key if metadata else None
-            start = (metadata.attempt_start_time or metadata.start_time) if metadata else None
+            stated = (metadata.attempt_start_time or metadata.start_time) if metadata else None
+            start = self.our_time(stated, metadata)
+            enter(ERROR)
             error = self._usable(self._error.get(now, key, start)) or crash_error(self._path, metadata)
             completion = self._usable(self._completion.get(now, key, start))
-        for stated in (metadata, progress):
-            if stated:
-                self.problems += [Problem(UNEXPECTED, self.run_id, problem) for problem in stated.problems]
-        record = RunRecord(
+        for document in (metadata, progress):
+            if document:
+                self.problems += [Problem(UNEXPECTED, self.run_id, problem) for problem in document.problems]
+        return RunRecord(
             run_id=self.run_id,
             modified=modified,
             thresholds=_thresholds(metadata, self._defaults),
@@ -88,8 +148,6 @@ class RunFolder:
             completion=completion,
             ranks=self._usable_ranks(ranks_file),
         )
-        self._advance = advance(self._advance, record, now)
-        return record
 
     def steps(self, record: RunRecord, now: float) -> Steps:
         """Return when the attempt's step last advanced and last changed: as the record says, else as it was seen."""
@@ -110,10 +168,6 @@ class RunFolder:
         if self._verdict is None or self._verdict[0] is None or self._verdict[0] != record.attempt_key:
             self._verdict = (record.attempt_key, verdict(record))
         return self._verdict[1]
-
-    def last_line(self) -> str | None:
-        """Return the last line of the run's log, if it has one."""
-        return last_line(self._path / LOG)
 
     def _usable(self, value: T | Unreadable | None) -> T | None:
         if isinstance(value, Unreadable):

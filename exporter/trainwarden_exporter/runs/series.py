@@ -7,31 +7,41 @@ from typing import TYPE_CHECKING
 from trainwarden.record.files import STATUSES
 from trainwarden.record.place import PHASES
 from trainwarden_exporter.redaction import label_text
-from trainwarden_exporter.runs.view import believed
+from trainwarden_exporter.runs.view import Steps, believed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from trainwarden.record.files import Checkpoint, Metadata, Progress, RankBeat
     from trainwarden_exporter.catalog import Families
-    from trainwarden_exporter.runs.view import RunRecord, Steps, Verdict
+    from trainwarden_exporter.runs.folder import RunFolder
+    from trainwarden_exporter.runs.reader import Blocked
+    from trainwarden_exporter.runs.view import RunRecord, Verdict
 
 HINT_BYTES = 300
+# A copy that was not confirmed for so long says nothing of how the run is now.
+BLIND_SECONDS = 60.0
 
 
-def add_run(families: Families, record: RunRecord, steps: Steps, now: float) -> None:
-    """Add what the run itself is: identity, state, phase, heartbeats, progress, thresholds."""
+def add_run(families: Families, record: RunRecord, steps: Steps, now: float, *, observed: float | None = None) -> None:
+    """Add what the run itself is: identity, state, phase, heartbeats, progress, thresholds.
+
+    `observed` is when the record was last confirmed, None for now: of one that nobody confirms no age grows.
+    """
     run_id, metadata = record.run_id, record.metadata
+    ages = observed is None or now - observed < BLIND_SECONDS
     _add_identity(families, run_id, metadata)
     if metadata:
         families.add("training_run_attempt", metadata.attempt, run_id=run_id)
         _add_phase(families, run_id, metadata, now)
-        _add_heartbeat(families, run_id, "metadata", metadata.last_update, now)
+        _add_heartbeat(families, run_id, "metadata", metadata.last_update, now, ages=ages)
     families.add("training_attempt_start_timestamp_seconds", believed(record.attempt_start, now), run_id=run_id)
     if record.state is not None:
         for state in STATUSES:
             families.add("training_run_state", state == record.state, run_id=run_id, state=state)
     families.add("training_run_end_timestamp_seconds", believed(record.end, now), run_id=run_id)
     if record.current_progress:
-        _add_heartbeat(families, run_id, "progress", record.current_progress.last_updated, now)
+        _add_heartbeat(families, run_id, "progress", record.current_progress.last_updated, now, ages=ages)
         _add_progress(families, run_id, record.current_progress)
         families.add("training_step_timestamp_seconds", believed(steps.advanced, now), run_id=run_id)
         families.add("training_step_change_timestamp_seconds", believed(steps.changed, now), run_id=run_id)
@@ -40,6 +50,26 @@ def add_run(families: Families, record: RunRecord, steps: Steps, now: float) -> 
     families.add("training_stale_threshold_seconds", record.thresholds.stale_seconds, run_id=run_id)
     for phase, seconds in record.thresholds.stall_seconds.items():
         families.add("training_stall_threshold_seconds", seconds, run_id=run_id, phase=phase)
+
+
+def add_observed(families: Families, run_id: str, observed: float | None) -> None:
+    """Add when a copied record was last confirmed: there the rules end its ages."""
+    families.add("training_run_observed_timestamp_seconds", observed, run_id=run_id)
+
+
+def add_expected(families: Families, record: RunRecord, sources: Mapping[str, float], now: float) -> None:
+    """Add a run that should be there and has left no record."""
+    add_run(families, record, Steps(None, None), now)
+    for source in sources:
+        families.add("training_run_expected", 1, run_id=record.run_id, source=label_text(source))
+
+
+def add_blocked(families: Families, blocked: Sequence[Blocked[RunFolder]]) -> None:
+    """Name the folders that do not answer as a device would be named."""
+    for each in blocked:
+        families.add(
+            "trainwarden_collector_stuck", 1, collector="runs", device=each.key.run_id, call=label_text(each.call)
+        )
 
 
 def add_rank(families: Families, run_id: str, beat: RankBeat, now: float) -> None:
@@ -91,10 +121,10 @@ def _add_phase(families: Families, run_id: str, metadata: Metadata, now: float) 
     families.add("training_phase_start_timestamp_seconds", believed(metadata.phase_time, now), run_id=run_id)
 
 
-def _add_heartbeat(families: Families, run_id: str, source: str, time: float | None, now: float) -> None:
+def _add_heartbeat(families: Families, run_id: str, source: str, time: float | None, now: float, *, ages: bool) -> None:
     beat = believed(time, now)
     families.add("training_heartbeat_timestamp_seconds", beat, run_id=run_id, source=source)
-    age = None if beat is None else now - beat
+    age = None if beat is None or not ages else now - beat
     families.add("training_heartbeat_age_seconds", age, run_id=run_id, source=source)
 
 

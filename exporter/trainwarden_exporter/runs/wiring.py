@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.folder import runs_dir
 from trainwarden.record.thresholds import InvalidThreshold
 from trainwarden.record.thresholds import choose as choose_thresholds
 from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.expected import EXPECTED
 from trainwarden_exporter.flag_values import positive_count
 from trainwarden_exporter.sampling.part import whole
 from trainwarden_exporter.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Mapping
 
     from trainwarden_exporter.logs.board import Board
@@ -46,6 +49,21 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="runs exported at most, those with the latest sign of life (default %(default)s)",
     )
+    parser.add_argument(
+        "--expect.run",
+        action="append",
+        default=[],
+        type=_run_id,
+        metavar="RUN_ID",
+        help="a run that should leave a record here, may be repeated; until then it is pending",
+    )
+
+
+def _run_id(text: str) -> str:
+    try:
+        return check_run_id(text)
+    except InvalidRunId as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def present(node: Node, flags: Mapping[str, Any]) -> bool:  # noqa: ARG001  # the others ask
@@ -62,6 +80,8 @@ def runs_folder(flags: Mapping[str, Any]) -> Path:
 def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Sampler:
     """Return what samples it; raises `UsageError` if its folder is none or cannot be read."""
     from trainwarden_exporter.runs.collector import RunsCollector  # noqa: PLC0415  # for this collector alone
+    from trainwarden_exporter.runs.proofs import Proofs  # noqa: PLC0415
+    from trainwarden_exporter.s3.wiring import copies  # noqa: PLC0415  # it asks here where runs are
 
     path = runs_folder(flags)
     if not path.exists():
@@ -72,6 +92,7 @@ def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Sampler
         defaults = choose_thresholds(None)
     except InvalidThreshold as error:
         raise UsageError(str(error)) from error
+    EXPECTED.put("flag", dict.fromkeys(flags["expect.run"], time.time()))
     collector = RunsCollector(
         path,
         host=node.host,
@@ -79,5 +100,8 @@ def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Sampler
         limit=flags["collector.runs.max"],
         defaults=defaults,
         board=board,
+        places=copies(node, flags),
+        expected=EXPECTED,
+        proofs=Proofs(),
     )
     return Sampler(whole(collector, flags["collector.runs.interval"], flags["collector.runs.timeout"]))

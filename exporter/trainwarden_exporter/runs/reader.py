@@ -1,0 +1,126 @@
+"""Looks into many folders, any of which may lie on a file system that never answers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from trainwarden_exporter.sampling import calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+K = TypeVar("K")
+R = TypeVar("R")
+
+PATIENCE_SECONDS = 2.0
+# Each costs a thread that cannot be ended. Where more hang the file system of all is gone, and the collector says so.
+MAX_BLOCKED = 16
+
+
+class TooManyBlocked(Exception):
+    """So many folders do not answer that it is not worth trying more."""
+
+
+@dataclass(frozen=True)
+class Blocked(Generic[K]):
+    """A folder that does not answer, the call that it is in, and for how many seconds."""
+
+    key: K
+    call: str
+    seconds: float
+
+
+class _Walk(Generic[K, R]):
+    """One thread's way through the folders that are left."""
+
+    def __init__(self, left: deque[K], look: Callable[[K], R]) -> None:
+        self._left, self._look = left, look
+        self._lock = threading.Lock()
+        self._given_up = False
+        self.at: tuple[K, float] | None = None
+        self.results: dict[K, R] = {}
+        self.done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="runs-reader", daemon=True)
+        self._thread.start()
+
+    @property
+    def call(self) -> str:
+        """What it is doing."""
+        return calls.current(self._thread.ident)
+
+    def give_up(self, patience: float) -> deque[K] | None:
+        """Return the folders that are left if one takes too long; from then on nothing that comes back counts."""
+        with self._lock:
+            if self.at is None or time.monotonic() - self.at[1] <= patience:
+                return None
+            self._given_up = True
+            return self._left
+
+    def _run(self) -> None:
+        try:
+            while (key := self._next()) is not None:
+                found = self._look(key)
+                with self._lock:
+                    if self._given_up:
+                        return
+                    self.at, self.results[key] = None, found
+        finally:
+            calls.leave()
+            self.done.set()
+
+    def _next(self) -> K | None:
+        with self._lock:
+            if not self._left:
+                return None
+            key = self._left.popleft()
+            self.at = (key, time.monotonic())
+            return key
+
+
+class FolderReader(Generic[K]):
+    """Does the looking in threads of its own. `blocked` are the folders that did not answer at the last look."""
+
+    def __init__(self, patience: float = PATIENCE_SECONDS) -> None:
+        self._patience = patience
+        self._stuck: dict[K, _Walk[K, object]] = {}
+        self.blocked: list[Blocked[K]] = []
+
+    def look(self, keys: Iterable[K], look: Callable[[K], R]) -> dict[K, R]:
+        """Return what `look`, which must not raise, finds in each folder that answers.
+
+        One that was given up is left alone until its thread has come back.
+
+        Raises:
+            TooManyBlocked: more than `MAX_BLOCKED` do not answer.
+        """
+        for key in [key for key, walk in self._stuck.items() if walk.done.is_set()]:
+            del self._stuck[key]
+        found: dict[K, R] = {}
+        left = deque(key for key in keys if key not in self._stuck)
+        while left:
+            walk = _Walk(left, look)
+            rest = self._wait(walk)
+            found |= walk.results
+            if rest is None or walk.at is None:
+                break
+            self._stuck[walk.at[0]] = walk  # type: ignore[assignment]  # what it finds is of no interest any more
+            left = rest
+            if len(self._stuck) > MAX_BLOCKED:
+                raise TooManyBlocked(f"more than {MAX_BLOCKED} folders do not answer")
+        now = time.monotonic()
+        self.blocked = [
+            Blocked(key, walk.call, now - walk.at[1]) for key, walk in self._stuck.items() if walk.at is not None
+        ]
+        return found
+
+    def _wait(self, walk: _Walk[K, R]) -> deque[K] | None:
+        """Wait until the walk is done; returns what is left if it hangs."""
+        while not walk.done.wait(self._patience / 4):
+            rest = walk.give_up(self._patience)
+            if rest is not None:
+                return rest
+        return None

@@ -1,0 +1,49 @@
+"""The collector of records in S3, as the child process runs it: each prefix is sampled by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainwarden.s3.location import parse
+from trainwarden_exporter.s3.copy import Copy, place_of
+from trainwarden_exporter.s3.place import Bounds, Place
+from trainwarden_exporter.s3.store import Store
+from trainwarden_exporter.sampling.part import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trainwarden_exporter.metric import Family
+
+
+class S3Collector:
+    """Copies the records of several prefixes to folders of this node."""
+
+    name = "s3"
+
+    def __init__(self, places: Mapping[str, Place], interval: float, timeout: float) -> None:
+        self._places, self._interval, self._timeout = places, interval, timeout
+
+    def collect(self) -> Iterable[Family]:
+        """Everything belongs to some prefix."""
+        return ()
+
+    def parts(self) -> Sequence[Part]:
+        """Return the prefixes."""
+        return [Part(self.name, place.read, self._interval, self._timeout, url) for url, place in self._places.items()]
+
+    def close(self) -> None:
+        """Nothing is held between two looks."""
+
+
+def build(settings: Mapping[str, Any]) -> S3Collector:
+    """Return the collector that `wiring` asks for."""
+    timeout = float(settings["timeout"])
+    bounds = Bounds(int(settings["runs"]), min(15.0, timeout / 2))
+    places = {}
+    for url in settings["urls"]:
+        location = parse(url, settings["region"], source="--collector.s3.url")
+        store = Store(location, settings["connect_seconds"], settings["read_seconds"])
+        places[url] = Place(store, Copy(place_of(Path(settings["cache"]), url)), bounds)
+    return S3Collector(places, float(settings["interval"]), timeout)
