@@ -17,7 +17,7 @@ GPU_ROWS = (
         "gauge",
         "gpu uuid",
         "0/1",
-        "1 if the GPU answers, 0 for one that is on the PCI bus, or was, and does not; its uuid is empty where not known.",
+        "1 if the GPU answers, 0 for one that is on the PCI bus, or was, and does not; uuid is empty where not known.",
         "the last fast sample of the GPU",
         "gpu_up == 0",
     ),

@@ -1,0 +1,50 @@
+"""Which GPUs are on the PCI bus: nobody has to open one, and one whose driver fails is still there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NVIDIA = 0x10DE
+AMD = 0x1002
+_DISPLAY = 0x03
+# What a virtual machine is given, and what another driver holds, no driver of the vendor can open.
+_FOREIGN_DRIVERS = frozenset({"vfio-pci", "nouveau", "pci-stub", "xen-pciback"})
+
+
+def gpus_on_bus(sysfs: Path, vendor: int) -> list[str]:
+    """Return the addresses (0000:3b:00.0) of the vendor's GPUs in the order of the bus; none if it cannot be read."""
+    try:
+        devices = sorted((sysfs / "bus/pci/devices").iterdir())
+    except OSError:
+        return []
+    return [device.name for device in devices if _is_gpu(device, vendor)]
+
+
+def bus_address(text: str) -> str | None:
+    """Return an address as sysfs writes it, from what drivers make of it (00000000:3B:00.0); None if it is none."""
+    domain, _, rest = text.strip().lower().partition(":")
+    bus, _, slot = rest.partition(":")
+    device, _, function = slot.partition(".")
+    try:
+        return f"{int(domain, 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}.{int(function or '0', 16):x}"
+    except ValueError:
+        return None
+
+
+def _is_gpu(device: Path, vendor: int) -> bool:
+    if _hexadecimal(device / "vendor") != vendor or (_hexadecimal(device / "class") or 0) >> 16 != _DISPLAY:
+        return False
+    try:
+        return (device / "driver").readlink().name not in _FOREIGN_DRIVERS
+    except OSError:
+        return True  # no driver has it: then that is what is wrong with it
+
+
+def _hexadecimal(path: Path) -> int | None:
+    try:
+        return int(path.read_text(), 16)
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,102 @@
+"""What NVML tells of errors by itself."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pynvml
+
+from trainwarden_exporter.nvidia.library import error_word
+from trainwarden_exporter.sampling.calls import calling
+
+if TYPE_CHECKING:
+    from trainwarden_exporter.nvidia.ledger import Ledger
+    from trainwarden_exporter.nvidia.state import GpuState
+
+log = logging.getLogger(__name__)
+
+SOURCE = "nvml"
+WAIT_SECONDS = 1.0
+MAX_PAUSE_SECONDS = 30.0
+
+
+class Events:
+    """One set of events for all GPUs. `open`, `register` and `wait` are called in different threads."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._set: Any = None
+        self._buses: dict[int, str] = {}
+        self._pause = WAIT_SECONDS
+        self._not_before = 0.0
+        self._closed = threading.Event()
+
+    def open(self) -> None:
+        """Make the set; where there are no events, the kernel's log has to do."""
+        self._closed.clear()
+        self._buses = {}
+        try:
+            with calling("nvmlEventSetCreate"):
+                self._set = pynvml.nvmlEventSetCreate()
+        except pynvml.NVMLError as error:
+            self._set = None
+            log.warning("NVML tells of no errors: %s", error_word(error.value))
+
+    def register(self, handle: Any, state: GpuState) -> None:
+        """Ask for the errors of one GPU."""
+        if self._set is None:
+            return
+        try:
+            with calling("nvmlDeviceRegisterEvents"):
+                pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._set)
+        except pynvml.NVMLError as error:
+            log.warning("GPU %s: NVML does not tell of its errors: %s", state.bus, error_word(error.value))
+            return
+        self._buses = {**self._buses, _address(handle): state.bus}
+
+    def wait(self) -> tuple[()]:
+        """Wait for an error for at most a second and count it."""
+        pause = self._not_before - time.monotonic()
+        if self._set is None or not self._buses or pause > 0:
+            self._closed.wait(WAIT_SECONDS)
+            return ()
+        try:
+            with calling("nvmlEventSetWait_v2"):
+                event = pynvml.nvmlEventSetWait_v2(self._set, int(WAIT_SECONDS * 1000))
+        except pynvml.NVMLError as error:
+            self._failed(error.value)
+            return ()
+        self._pause = WAIT_SECONDS
+        if event.eventType & pynvml.nvmlEventTypeXidCriticalError:
+            bus = self._buses.get(_address(event.device), "")
+            self._ledger.report(bus, int(event.eventData), time.time(), SOURCE)
+        return ()
+
+    def close(self) -> None:
+        """Let go of the set."""
+        self._closed.set()
+        events, self._set = self._set, None
+        if events is not None:
+            try:
+                with calling("nvmlEventSetFree"):
+                    pynvml.nvmlEventSetFree(events)
+            except pynvml.NVMLError as error:
+                log.warning("NVML keeps its events: %s", error_word(error.value))
+
+    def _failed(self, code: int) -> None:
+        if code == pynvml.NVML_ERROR_TIMEOUT:
+            self._pause = WAIT_SECONDS
+            return
+        # With a GPU that is lost, it comes back at once, again and again.
+        if self._pause == WAIT_SECONDS:
+            log.warning("NVML does not tell of errors now: %s", error_word(code))
+        self._not_before = time.monotonic() + self._pause
+        self._pause = min(2 * self._pause, MAX_PAUSE_SECONDS)
+
+
+def _address(handle: Any) -> int:
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0

@@ -1,0 +1,78 @@
+"""What is dear to read, or changes seldom: errors, links, instances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pynvml
+
+from trainwarden_exporter.nvidia.fields import Fields
+from trainwarden_exporter.nvidia.mig import add_instances
+from trainwarden_exporter.nvidia.nvlink import Links
+from trainwarden_exporter.nvidia.valid import counted, within
+
+if TYPE_CHECKING:
+    from trainwarden_exporter.catalog import Families
+    from trainwarden_exporter.nvidia.calls import Calls
+
+# Two metrics, not two values of a label: the second holds the first, and their sum means nothing.
+ECC = {
+    (3, 0): ("gpu_ecc_errors_total", "corrected"),
+    (4, 0): ("gpu_ecc_errors_total", "uncorrected"),
+    (5, 0): ("gpu_ecc_lifetime_errors_total", "corrected"),
+    (6, 0): ("gpu_ecc_lifetime_errors_total", "uncorrected"),
+}
+RECOVERY_ACTION = (230, 0)
+FABRIC_COMPLETED = 3
+
+
+class SlowTier:
+    """Reads one GPU; for one thread."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+        self._fields = Fields([*ECC, RECOVERY_ACTION])
+        self._links = Links(calls)
+        # Made once, for `ask` remembers by its arguments what a GPU does not have. Newest first.
+        self._fabrics = {
+            "nvmlDeviceGetGpuFabricInfoV": pynvml.c_nvmlGpuFabricInfoV_t(),
+            "nvmlDeviceGetGpuFabricInfo": pynvml.c_nvmlGpuFabricInfo_t(),
+        }
+
+    def read(self, families: Families, **gpu: str) -> None:
+        """Add the series of one sample; raises `GpuDown`."""
+        fields = self._fields.read(self.calls)
+        for key, (name, kind) in ECC.items():
+            families.add(name, fields.get(key), kind=kind, **gpu)
+        families.add("gpu_recovery_action", within(fields.get(RECOVERY_ACTION), 0, 255), **gpu)
+        self._rows(families, gpu)
+        self._pcie(families, gpu)
+        self._fabric(families, gpu)
+        self._links.read(families, gpu)
+        add_instances(families, self.calls, gpu)
+
+    def _rows(self, families: Families, gpu: dict[str, str]) -> None:
+        rows = self.calls.ask("nvmlDeviceGetRemappedRows")
+        if rows is not None:
+            corrected, uncorrected, pending, failure = rows
+            families.add("gpu_remapped_rows", counted(corrected), cause="corrected", **gpu)
+            families.add("gpu_remapped_rows", counted(uncorrected), cause="uncorrected", **gpu)
+            families.add("gpu_remapped_rows_pending", within(pending, 0, 1), **gpu)
+            families.add("gpu_row_remap_failure", within(failure, 0, 1), **gpu)
+
+    def _pcie(self, families: Families, gpu: dict[str, str]) -> None:
+        replays = counted(self.calls.ask("nvmlDeviceGetPcieReplayCounter"))
+        families.add("gpu_pcie_replays_total", replays, **gpu)
+        width = within(self.calls.ask("nvmlDeviceGetCurrPcieLinkWidth"), 1, 32)
+        families.add("gpu_pcie_link_width", width, **gpu)
+        generation = within(self.calls.ask("nvmlDeviceGetCurrPcieLinkGeneration"), 1, 9)
+        families.add("gpu_pcie_link_generation", generation, **gpu)
+
+    def _fabric(self, families: Families, gpu: dict[str, str]) -> None:
+        info = next((into for name, into in self._fabrics.items() if self.calls.ask(name, into) is not None), None)
+        if info is None:
+            return
+        state = within(info.state, 1, 255)  # 0 is a GPU without a fabric
+        families.add("gpu_fabric_state", state, **gpu)
+        if state == FABRIC_COMPLETED:
+            families.add("gpu_fabric_healthy", info.status == 0, **gpu)
