@@ -21,11 +21,11 @@ help: ## Show this help
 demo: .venv/ready ## Break a real training and watch it being noticed, reported and brought back
 	@SCENARIO='$(SCENARIO)' STALL_SECONDS='$(STALL_SECONDS)' KEEP='$(KEEP)' $(BIN)/python examples/demo/demo.py
 
-test: .venv/ready ## Run all tests, with real Prometheus, Alertmanager and SLURM
+test: .venv/ready ## Run all tests, with real Prometheus, Alertmanager, SLURM and Ray
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-fast: .venv/ready ## Run the tests that take no cluster and no whole stack
-	$(BIN)/python -m pytest -m "not e2e and not slurm" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not e2e and not slurm and not ray" $(PYTEST_ARGS)
 
 # What the mutations put to the test are the scenarios, not the tools.
 test-compat: .venv/ready ## Repeat rule, route and end-to-end tests with the newest Prometheus and Alertmanager
@@ -57,6 +57,8 @@ lock: .venv/ready ## Resolve the development dependencies again
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --universal --python-version 3.10 --extra stack --group dev --upgrade --quiet \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements/dev.txt
+	$(BIN)/uv pip compile --universal --python-version 3.10 --upgrade --quiet \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links requirements/ray.in -o requirements/ray.txt
 
 lock-integrations: ## Resolve the dependencies of the integration tests again
 	$(PYTHON_3_11) -m venv --clear .venv-integrations

@@ -1,0 +1,46 @@
+"""The real Ray, in a Python environment of its own: it pins what this project does not."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+from trainwarden.stack.binaries import default_folder
+
+REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements" / "ray.txt"
+
+
+class RayUnavailable(Exception):
+    """Ray cannot be had here; the message says why."""
+
+
+def find_python() -> Path:
+    """The Python of an environment with Ray, made below the tools folder on first use. Raises RayUnavailable."""
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    # Another Python and other pins are another environment: whoever runs from the old one is not disturbed.
+    pins = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
+    folder = default_folder() / "ray" / f"{version}-{pins}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # test processes start together
+        if not (folder / "ready").exists():
+            _make(folder)
+    return folder / "bin" / "python"
+
+
+def _make(folder: Path) -> None:
+    python = str(folder / "bin" / "python")
+    for command in (
+        [sys.executable, "-m", "venv", "--clear", str(folder)],
+        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(REQUIREMENTS)],
+    ):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+        except subprocess.TimeoutExpired:
+            raise RayUnavailable("pip did not end within 280 s") from None
+        if done.returncode:
+            raise RayUnavailable((done.stderr.strip().splitlines() or ["no message"])[-1])
+    (folder / "ready").touch()

@@ -1,0 +1,170 @@
+"""A real Ray head with four GPUs that only Ray believes in, on the loopback interface, in one folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+GPUS = 4
+# Ray puts the machine's own address where it is told 127.0.0.1; the rest of the loopback network it takes as it is.
+ADDRESS = "127.0.0.2"
+_MARK = "TRAINWARDEN_TEST_RAY"
+
+_T = TypeVar("_T")
+
+
+def wait_for(what: str, probe: Callable[[], _T | None], seconds: float = 40.0) -> _T:
+    """The first true answer of `probe`. Raises TimeoutError with `what` if there was none in `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (answer := probe()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(0.1)
+    return answer
+
+
+class Head:
+    """Ray's processes. `url` is that of the dashboard, `token` what it asks for.
+
+    It asks for one always: some of Ray's ports listen on every interface, whatever it is told.
+    """
+
+    def __init__(self, python: Path, folder: Path, environment: dict[str, str] | None = None) -> None:
+        self.folder = folder
+        self.token = secrets.token_hex(32)
+        self.python = python
+        self._mark = secrets.token_hex(16)
+        ports = free_ports(5)
+        self.url = f"http://{ADDRESS}:{ports[1]}"
+        options = {
+            "port": ports[0], "dashboard-port": ports[1], "dashboard-agent-listen-port": ports[2],
+            "ray-client-server-port": ports[3], "metrics-export-port": ports[4],
+            "min-worker-port": 0, "max-worker-port": 0, "node-ip-address": ADDRESS, "dashboard-host": ADDRESS,
+            "num-gpus": GPUS, "num-cpus": 4, "object-store-memory": 80 * 2**20, "temp-dir": folder / "ray",
+        }  # fmt: skip
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "TRAINWARDEN_"))}
+        auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
+        home = {"HOME": str(folder), "PATH": f"{python.parent}:{os.environ['PATH']}", _MARK: self._mark}
+        self.environment = {**kept, **auth, **home, **(environment or {})}
+        self._gcs = f"{ADDRESS}:{ports[0]}"
+        command = [str(python), "-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats"]
+        with (folder / "head.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                command + [f"--{name}={value}" for name, value in options.items()],
+                env=self.environment,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def start(self) -> None:
+        """Wait until it says that it has its GPUs. Raises TimeoutError with its log."""
+        try:
+            wait_for("a head that tells of its GPUs", lambda: f"/{GPUS}.0 GPU" in self.status())
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}\n{(self.folder / 'head.log').read_text(errors='replace')}") from None
+
+    def stop(self) -> None:
+        """End every process that it started, jobs and the watchdogs that Ray gives them too."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(timeout=30)
+        wait_for("every process of the head is gone", lambda: not self._kill_all())
+
+    def call(self, path: str, body: object = None) -> Any:
+        """The JSON that a path answers; a POST where there is a body."""
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.token}"}
+        data = None if body is None else json.dumps(body).encode()
+        with urllib.request.urlopen(urllib.request.Request(self.url + path, data, headers), timeout=20) as answer:
+            return json.load(answer)
+
+    def submit(self, entrypoint: str, **fields: Any) -> str:
+        """Submit a job; its submission id."""
+        return str(self.call("/api/jobs/", {"entrypoint": entrypoint, **fields})["submission_id"])
+
+    def drive(self, script: str) -> subprocess.Popen[bytes]:
+        """Start a program that works on the cluster and that nobody submitted."""
+        with (self.folder / "driver.log").open("ab") as log:
+            return subprocess.Popen(
+                [str(self.python), "-c", script],
+                env={**self.environment, "RAY_ADDRESS": self._gcs},
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def state(self, submission_id: str) -> str:
+        """A job's state, in Ray's word."""
+        return str(self.call(f"/api/jobs/{submission_id}")["status"])
+
+    def end(self, submission_id: str) -> None:
+        """Stop a job and wait until it has ended."""
+        self.call(f"/api/jobs/{submission_id}/stop", {})
+        wait_for(f"{submission_id} has ended", lambda: self.state(submission_id) not in {"PENDING", "RUNNING"})
+
+    def status(self) -> str:
+        """What `ray status` prints; empty where nothing answers yet."""
+        try:
+            return str(self.call("/api/cluster_status?format=1")["data"]["clusterStatus"])
+        except (OSError, KeyError):
+            return ""
+
+    def _kill_all(self) -> bool:
+        """Kill what carries this head's mark in its environment; whether there was anything."""
+        found = False
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit():
+                with suppress(OSError):
+                    ours = f"{_MARK}={self._mark}".encode() in (folder / "environ").read_bytes().split(b"\0")
+                    if ours and not _is_zombie(folder):
+                        found = True
+                        os.kill(int(folder.name), signal.SIGKILL)
+        return found
+
+
+def _is_zombie(folder: Path) -> bool:
+    return (folder / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def free_ports(count: int) -> list[int]:
+    """Free ports outside of the range that Ray wants for its workers."""
+    with_sockets: list[socket.socket] = []
+    ports: list[int] = []
+    while len(ports) < count:
+        with_sockets.append(socket.socket())
+        with_sockets[-1].bind((ADDRESS, 0))
+        port = int(with_sockets[-1].getsockname()[1])
+        if not 10002 <= port <= 19999:
+            ports.append(port)
+    for each in with_sockets:
+        each.close()
+    return ports
+
+
+@contextmanager
+def running_head(python: Path, environment: dict[str, str] | None = None) -> Iterator[Head]:
+    """A head that answers, and is gone afterwards with all that it wrote."""
+    # Not pytest's folder: the path of a UNIX socket, of which Ray's session takes 70 bytes, has at most 107.
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))
+    head = Head(python, folder, environment)
+    try:
+        head.start()
+        yield head
+    finally:
+        head.stop()
+        shutil.rmtree(folder, ignore_errors=True)

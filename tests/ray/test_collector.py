@@ -1,0 +1,191 @@
+"""The collector of Ray reads a real head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ray.exporting import export_once
+from tests.ray.head import GPUS, Head, running_head, wait_for
+from trainwarden_exporter.expected import EXPECTED
+from trainwarden_exporter.flags import build_parser
+from trainwarden_exporter.node import Node
+from trainwarden_exporter.ray import wiring
+
+pytestmark = pytest.mark.ray
+
+RESERVE = """
+import ray, time
+ray.init(log_to_driver=False)
+group = ray.util.placement_group([{"GPU": 1}] * 2)
+ray.get(group.ready())
+print("reserved", flush=True)
+time.sleep(300)
+"""
+# In the pod: everything after the two dashes, whatever machine that is.
+KUBECTL = """#!/bin/sh
+printf '%s\\n' "$@" > "{log}"
+while [ "$1" != "--" ]; do shift; done
+shift
+exec "$@"
+"""
+
+
+@pytest.fixture
+def token_file(head: Head, tmp_path: Path) -> Path:
+    file = tmp_path / "token"
+    file.write_text(f"{head.token}\n")
+    return file
+
+
+@pytest.fixture(scope="module")
+def jobs(head: Head) -> Iterator[None]:
+    """A job in each state."""
+    head.submit("sleep 300", submission_id="idle", metadata={"trainwarden_run_id": "llama-7b"})
+    head.submit("true", submission_id="good")
+    head.submit("echo s3cr3t-output; exit 3", submission_id="bad")
+    head.submit("sleep 300", submission_id="ended")
+    variables = {"TRAINWARDEN_RUN_ID": "bert-1", "PASSWORD": "s3cr3t-variable"}
+    head.submit("sleep 300", submission_id="waits", entrypoint_num_gpus=9, runtime_env={"env_vars": variables})
+    head.submit(": s3cr3t-argument; sleep 300", submission_id="evil", metadata={"trainwarden_run_id": "../etc"})
+    wait_for("it runs", lambda: head.state("ended") == "RUNNING")
+    head.end("ended")
+    states = {"idle": "RUNNING", "good": "SUCCEEDED", "bad": "FAILED", "waits": "PENDING", "evil": "RUNNING"}
+    wait_for("each job in its state", lambda: all(head.state(job) == state for job, state in states.items()))
+    yield
+    for job in ("idle", "evil"):
+        head.end(job)
+
+
+def test_jobs_are_shown_in_their_states_with_the_runs_that_they_name(head: Head, token_file: Path, jobs: None) -> None:
+    page = export_once("--collector.ray.url", head.url, "--collector.ray.token-file", str(token_file))
+
+    assert page.value("trainwarden_collector_success", collector="ray") == 1, page.log
+    shown = {job: page.state(job) for job in ("idle", "good", "bad", "ended", "waits")}
+    assert shown == {"idle": "running", "good": "succeeded", "bad": "failed", "ended": "stopped", "waits": "pending"}
+    assert page.value("ray_cluster_job_info", submission_id="idle", run_id="llama-7b") == 1
+    assert page.value("ray_cluster_job_info", submission_id="waits", run_id="bert-1") == 1
+    assert page.value("ray_cluster_job_info", submission_id="evil", run_id="") == 1
+    assert page.value("ray_cluster_job_info", submission_id="bad", ray_error_type="job_entrypoint_command_error") == 1
+    assert page.value("ray_cluster_job_exit_code", submission_id="bad") == 3
+    start = page.value("ray_cluster_job_start_timestamp_seconds", submission_id="good")
+    end = page.value("ray_cluster_job_end_timestamp_seconds", submission_id="good")
+    sampled = page.value("trainwarden_collector_last_success_timestamp_seconds", collector="ray")
+    assert start is not None
+    assert end is not None
+    assert sampled is not None
+    assert sampled - 300 < start < end < sampled
+    assert page.value("ray_cluster_job_end_timestamp_seconds", submission_id="idle") is None
+    assert page.value("ray_cluster_info", ray_version=str(head.call("/api/version")["ray_version"])) == 1
+    assert page.value("ray_cluster_nodes", state="alive") == 1
+    assert {page.value("trainwarden_ray_errors_total", source=each) for each in ("usage", "nodes", "gpus")} == {0}
+
+
+def test_what_users_wrote_into_a_job_is_not_on_the_page_nor_in_the_log(
+    head: Head, token_file: Path, jobs: None
+) -> None:
+    page = export_once("--collector.ray.url", head.url, "--collector.ray.token-file", str(token_file))
+    assert "s3cr3t" not in page.text + page.log
+    assert head.token not in page.text + page.log
+
+
+def test_a_running_job_without_any_gpu_in_use_is_told_from_one_that_holds_some(
+    head: Head, token_file: Path, jobs: None
+) -> None:
+    flags = ("--collector.ray.url", head.url, "--collector.ray.token-file", str(token_file))
+    wait_for("ray status tells of the demand", lambda: "'GPU': 9.0" in head.status())
+    page = export_once(*flags)
+    assert page.value("ray_cluster_gpus") == GPUS
+    assert page.value("ray_cluster_gpus_allocated") == 0
+    assert page.value("ray_cluster_gpus_wanted") == 9
+    assert page.value("ray_cluster_running_jobs_without_gpu") == 2
+
+    head.submit("sleep 300", submission_id="busy", entrypoint_num_gpus=2)
+    wait_for("ray status tells of the GPUs", lambda: f"2.0/{GPUS}.0 GPU" in head.status())
+    page = export_once(*flags)
+    head.end("busy")
+    assert page.value("ray_cluster_gpus_allocated") == 2
+    assert page.value("ray_cluster_running_jobs_without_gpu") == 0
+
+
+def test_gpus_that_a_placement_group_reserves_and_nobody_uses_are_not_in_use(head: Head, token_file: Path) -> None:
+    """And the program that reserves them, which nobody submitted, is a job under Ray's own id."""
+    driver = head.drive(RESERVE)
+    try:
+        wait_for("ray status tells of the group", lambda: "of 2.0 reserved in placement groups" in head.status())
+        page = export_once("--collector.ray.url", head.url, "--collector.ray.token-file", str(token_file))
+    finally:
+        driver.kill()
+        driver.wait()
+    assert page.value("ray_cluster_gpus_reserved") == 2
+    assert page.value("ray_cluster_gpus_allocated") == 0
+    ids = [dict(pairs) for name, pairs in page.samples if name == "ray_cluster_job_info"]
+    drivers = [labels for labels in ids if labels["submission_id"] == labels["job_id"] != ""]
+    assert len(drivers) == 1
+    assert page.state(drivers[0]["job_id"]) == "running"
+
+
+def test_a_token_that_is_missing_or_wrong_is_named_in_the_log(head: Head, tmp_path: Path) -> None:
+    without = export_once("--collector.ray.url", head.url)
+    assert without.value("trainwarden_collector_success", collector="ray") == 0
+    assert "ray_cluster_" not in without.text
+    assert "401: the dashboard asks for a token" in without.log
+
+    file = tmp_path / "wrong"
+    file.write_text("0123456789abcdef")
+    wrong = export_once("--collector.ray.url", head.url, "--collector.ray.token-file", str(file))
+    assert wrong.value("trainwarden_collector_success", collector="ray") == 0
+    assert "403: the dashboard refuses the token" in wrong.log
+    assert "0123456789abcdef" not in wrong.log
+
+
+@pytest.mark.parametrize("whose", ["exporter", "pod"])
+def test_a_head_pod_is_asked_from_within_with_the_token_on_no_command_line(
+    head: Head, token_file: Path, tmp_path: Path, jobs: None, whose: str
+) -> None:
+    argv, kubectl = tmp_path / "argv", tmp_path / "kubectl"
+    kubectl.write_text(KUBECTL.format(log=argv))
+    kubectl.chmod(0o755)
+    flags = ["--collector.ray.url", head.url, "--collector.ray.kubectl", str(kubectl)]
+    flags += ["--collector.ray.head-pod", "train-head-x2x4z", "--collector.ray.namespace", "ml"]
+    if whose == "exporter":
+        page = export_once(*flags, "--collector.ray.token-file", str(token_file))
+    else:
+        page = export_once(*flags, environment={"RAY_AUTH_TOKEN": head.token})
+
+    assert page.value("trainwarden_collector_success", collector="ray") == 1, page.log
+    assert page.state("idle") == "running"
+    assert page.value("ray_cluster_gpus") == GPUS
+    asked = argv.read_text()
+    assert asked.startswith("exec\n--stdin\ntrain-head-x2x4z\n--namespace=ml\n--\npython3\n-c\n")
+    assert head.token not in asked
+
+
+def test_runs_of_jobs_under_way_are_expected_to_have_records(head: Head, token_file: Path, jobs: None) -> None:
+    argv = ["--collector.ray.url", head.url, "--collector.ray.token-file", str(token_file)]
+    flags = vars(build_parser().parse_args(argv))
+    member = wiring.member(Node("head"), flags, None)
+    before = head.call("/api/jobs/idle")["start_time"] / 1000
+    try:
+        member.sample_once()
+        assert EXPECTED.runs().get("llama-7b") == {"ray": before}
+        assert "bert-1" in EXPECTED.runs()
+    finally:
+        EXPECTED.put("ray", {})
+
+
+def test_the_newer_autoscaler_is_understood_as_well(ray_python: Path, tmp_path: Path) -> None:
+    """It tells what is in use as text alone."""
+    with running_head(ray_python, {"RAY_enable_autoscaler_v2": "1"}) as head:
+        assert head.call("/api/cluster_status")["data"]["clusterStatus"] is None
+        file = tmp_path / "token"
+        file.write_text(head.token)
+        head.submit("sleep 300", entrypoint_num_gpus=1)
+        head.submit("sleep 300", entrypoint_num_gpus=7)
+        wait_for("ray status tells of it", lambda: f"1.0/{GPUS}.0 GPU" in (said := head.status()) and "7.0}" in said)
+        page = export_once("--collector.ray.url", head.url, "--collector.ray.token-file", str(file))
+    assert page.value("ray_cluster_gpus") == GPUS
+    assert page.value("ray_cluster_gpus_allocated") == 1
+    assert page.value("ray_cluster_gpus_wanted") == 7
