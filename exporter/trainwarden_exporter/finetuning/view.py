@@ -51,7 +51,7 @@ class FinetuningView:
     name = "finetuning"
 
     def __init__(self, members: Sequence[Member], host: str) -> None:
-        self._members = list(members)
+        self._members = members  # as they are at each look: others may take their places
         self._host = host
         self._seen: dict[str, _Seen] = {}
         self._last: tuple[list[Encoded], list[Family]] = ([], [])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tests.unit.exporter.runs_tree import HOST, RunsTree, samples_of
 from trainwarden_exporter.catalog import Families
-from trainwarden_exporter.exposition import encode_text
+from trainwarden_exporter.exposition import AnyFamily, encode_text
 from trainwarden_exporter.finetuning.view import FinetuningView
 from trainwarden_exporter.metric import Entry, Family
-from trainwarden_exporter.sampling.part import Part, whole
+from trainwarden_exporter.sampling.part import Part
 from trainwarden_exporter.sampling.sampler import Sampler
 
 
@@ -18,10 +18,11 @@ class FinetuningTree:
 
     def __init__(self, runs: RunsTree) -> None:
         self.runs = runs
+        self.fails = False
         self.gpus: list[Family] = []
         self.jobs: list[Family] = []
         self._samplers = [
-            Sampler(whole(runs.collector, 1, 10)),
+            Sampler(Part("runs", self._read, 1, 10)),
             Sampler(Part("nvidia", lambda: self.gpus, 1, 10)),
             Sampler(Part("gpu_jobs", lambda: self.jobs, 1, 10)),
         ]
@@ -44,6 +45,11 @@ class FinetuningTree:
         for number, labels in gpus.items():
             family.add((str(number), f"GPU-{number}", *(labels[label] for label in more)), 1)
         self.jobs = [family]
+
+    def _read(self) -> Iterable[AnyFamily]:
+        if self.fails:
+            raise OSError("the runs folder cannot be read")
+        return self.runs.collector.collect()
 
     def text(self) -> str:
         for sampler in self._samplers:

@@ -1,0 +1,128 @@
+"""`trainwarden metrics-server`: a sidecar that serves what a training writes about itself into a file."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.finetuning.follower import Follower
+from trainwarden_exporter.finetuning.gpu_members import gpu_members
+from trainwarden_exporter.finetuning.job import Labels
+from trainwarden_exporter.flag_values import duration
+from trainwarden_exporter.flags import Parser
+from trainwarden_exporter.sampling.collection import Collection
+from trainwarden_exporter.sampling.isolated import LOG_FORMAT
+from trainwarden_exporter.sampling.part import whole
+from trainwarden_exporter.sampling.sampler import Sampler
+from trainwarden_exporter.web.server import ExporterServer
+from trainwarden_exporter.web.site import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PORT = 8000
+TIMEOUT_SECONDS = 10.0
+FINE, MISUSE, INTERRUPTED = 0, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit status."""
+    arguments = _parser().parse_args(argv)
+    logging.basicConfig(stream=sys.stderr, level=arguments.log_level.upper(), format=LOG_FORMAT)
+    # Blocked before any thread is started, so that each inherits it; waited for, not handled.
+    signals = {signal.SIGTERM, signal.SIGINT}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        received = serve(arguments, signals)
+    except UsageError as error:
+        print(f"trainwarden metrics-server: {error}", file=sys.stderr)
+        return MISUSE
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    log.info("ended by %s", received.name)
+    return INTERRUPTED if received == signal.SIGINT else FINE
+
+
+def serve(arguments: argparse.Namespace, signals: set[signal.Signals]) -> signal.Signals:
+    """Serve until one of the signals comes, and return it; raises `UsageError` if the address cannot be had."""
+    gpus = gpu_members() if arguments.gpus else []
+    labels = Labels(arguments.job_name, arguments.model_id, arguments.method)
+    follower = Follower(arguments.training_info, labels, gpus)
+    collection = Collection([Sampler(whole(follower, arguments.interval, TIMEOUT_SECONDS))])
+    address = (arguments.listen_address, arguments.port)
+    try:
+        server = ExporterServer(address, Site(collection))
+    except OSError as error:
+        shown = f"{address[0]}:{address[1]}"
+        raise UsageError(
+            f"--listen-address, --port: {shown}: {error.strerror}; expected an address that is free"
+        ) from error
+    with server:
+        for member in (*gpus, *collection.members):
+            member.start()
+        threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+        log.info("serving /metrics on %s", server.bound)
+        received = signal.Signals(signal.sigwait(signals))
+        collection.stop()
+        for member in gpus:
+            member.stop()
+        server.shutdown()
+    return received
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="trainwarden metrics-server",
+        description="Serves what a training writes about itself into a file as Prometheus metrics, finetuning_….",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--job-name", required=True, metavar="NAME", help="the label job_name")
+    parser.add_argument("--model-id", default="", metavar="MODEL", help="the label model_id")
+    parser.add_argument("--method", default="", metavar="METHOD", help="the label method, such as lora")
+    parser.add_argument(
+        "--training-info",
+        type=Path,
+        metavar="FILE",
+        help="what the training writes, or a folder: training_info.json, trainer_log.jsonl, trainer_state.json, "
+        "a run record; need not be there yet",
+    )
+    parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help="where to listen (default %(default)s)")
+    parser.add_argument(
+        "--listen-address",
+        default="127.0.0.1",
+        metavar="HOST",
+        help="address to listen on; in a pod 0.0.0.0 (default %(default)s)",
+    )
+    parser.add_argument(
+        "--interval",
+        type=duration,
+        default="2s",
+        metavar="DURATION",
+        help="pause between two looks at the file (default %(default)s)",
+    )
+    parser.add_argument(
+        "--gpus",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="export what this node's GPUs do as the job's, where they can be asked (default: yes)",
+    )
+    parser.add_argument("--log.level", dest="log_level", choices=("debug", "info", "warning", "error"), default="info")
+    return parser
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: expected a number from 0 to 65535")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
