@@ -16,7 +16,7 @@ class NodeTree:
         self.sysfs = root / "sys"
         self.procfs = root / "proc"
         self.rootfs = root / "root"
-        for folder in ("bus/pci/devices", "class"):
+        for folder in ("bus/pci/devices", "class/infiniband"):
             (self.sysfs / folder).mkdir(parents=True)
         self.procfs.mkdir()
         self.rootfs.mkdir()

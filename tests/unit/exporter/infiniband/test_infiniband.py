@@ -1,0 +1,107 @@
+"""RDMA devices that are no EFA: links and the basic counters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.nodes.fixtures import mi300x, no_gpu, p4d
+from tests.nodes.tree import NodeTree
+from tests.nodes.watched import Watched
+from trainwarden_exporter.infiniband import wiring
+from trainwarden_exporter.infiniband.collector import InfinibandCollector
+from trainwarden_exporter.node import Node
+
+FIRST = "mlx5_0"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> NodeTree:
+    """A node with eight ConnectX-7."""
+    return mi300x(tmp_path)
+
+
+@pytest.fixture
+def watched(tree: NodeTree) -> Iterator[Watched]:
+    """Watches them."""
+    watched = Watched(InfinibandCollector(tree.sysfs, 1.0, 5.0))
+    yield watched
+    watched.fleet.release()
+
+
+def test_links_and_counters_are_shown_in_base_units(watched: Watched) -> None:
+    watched.look()
+    port: dict[str, Any] = {"device": FIRST, "port": "1"}
+    assert watched.value("infiniband_devices") == 8
+    assert watched.value("infiniband_port_up", **port) == 1
+    assert watched.value("infiniband_port_rate_bytes_per_second", **port) == 50e9
+    assert watched.value("infiniband_tx_bytes_total", **port) == 4 * 10**9
+    assert watched.value("infiniband_rx_bytes_total", **port) == 4 * (10**9 + 1)
+    assert watched.value("infiniband_tx_packets_total", **port) == 10**9 + 2
+    assert watched.labelled("infiniband_symbol_errors_total", "device")["mlx5_3"] == 3
+    assert watched.labelled("infiniband_link_downed_total", "device")["mlx5_7"] == 7
+    labels = {"pci_bus_id": "0000:09:00.0", "firmware": "28.39.1002", "numa_node": "0", "model": "MT4129"}
+    assert watched.value("infiniband_info", device=FIRST, **labels) == 1
+    assert watched.success == 1
+
+
+def test_efa_devices_are_left_to_their_own_collector(tmp_path: Path) -> None:
+    watched = Watched(InfinibandCollector(p4d(tmp_path).sysfs, 1.0, 5.0))
+    watched.look()
+    assert watched.value("infiniband_devices") == 0
+    assert "rdmap" not in watched.page
+
+
+def test_a_software_device_without_hardware_behind_it_is_shown(tree: NodeTree, watched: Watched) -> None:
+    (tree.sysfs / "class/infiniband/rxe0/ports/1").mkdir(parents=True)
+    (tree.sysfs / "class/infiniband/rxe0/ports/1/state").write_text("4: ACTIVE\n")
+    watched.look()
+    assert watched.value("infiniband_port_up", device="rxe0", port="1") == 1
+    labels = {"pci_bus_id": "", "firmware": "", "numa_node": "", "model": ""}
+    assert watched.value("infiniband_info", device="rxe0", **labels) == 1
+
+
+def test_a_port_that_goes_down_and_a_device_that_vanishes_are_told(tree: NodeTree, watched: Watched) -> None:
+    watched.look()
+    (tree.sysfs / "class/infiniband/mlx5_1/ports/1/state").write_text("1: DOWN\n")
+    tree.remove_rdma("mlx5_2")
+    watched.look()
+    assert watched.labelled("infiniband_port_up", "device")["mlx5_1"] == 0
+    assert watched.labelled("infiniband_device_up", "device")["mlx5_2"] == 0
+    assert watched.value("infiniband_devices") == 7
+    assert watched.success == 1
+
+
+def test_a_counter_that_the_device_does_not_have_is_no_error(tree: NodeTree, watched: Watched) -> None:
+    counters = tree.sysfs / "class/infiniband/mlx5_0/ports/1/counters"
+    (counters / "port_xmit_wait").write_text("N/A (no PMA)\n")
+    (counters / "symbol_error").unlink()
+    watched.look()
+    assert FIRST not in watched.labelled("infiniband_tx_wait_ticks_total", "device")
+    assert FIRST not in watched.labelled("infiniband_symbol_errors_total", "device")
+    assert watched.value("infiniband_read_errors_total", device=FIRST) == 0
+
+
+@pytest.mark.parametrize("content", [b"junk", b"-5", b"1" + b"0" * 30])
+def test_a_counter_that_is_none_costs_itself_alone(tree: NodeTree, watched: Watched, content: bytes) -> None:
+    counters = tree.sysfs / "class/infiniband/mlx5_0/ports/1/counters"
+    (counters / "port_rcv_data").write_bytes(content)
+    (counters / "link_downed").unlink()
+    os.mkfifo(counters / "link_downed")
+    watched.look()
+    assert FIRST not in watched.labelled("infiniband_rx_bytes_total", "device")
+    assert watched.labelled("infiniband_tx_bytes_total", "device")[FIRST] == 4 * 10**9
+    assert watched.value("infiniband_read_errors_total", device=FIRST) == 2
+    assert watched.success == 1
+
+
+@pytest.mark.parametrize(("make", "there"), [(mi300x, True), (p4d, False), (no_gpu, False)])
+def test_the_collector_is_on_where_there_is_such_a_device(
+    tmp_path: Path, make: Callable[[Path], NodeTree], there: bool
+) -> None:
+    tree = make(tmp_path / "other")
+    assert wiring.present(Node("node1", tree.sysfs, tree.procfs, tree.rootfs), {}) is there
