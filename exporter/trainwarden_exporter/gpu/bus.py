@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 NVIDIA = 0x10DE
 AMD = 0x1002
-_DISPLAY = 0x03
+# Display controllers, and processing accelerators: an MI300X is one of these.
+_CLASSES = frozenset({0x03, 0x12})
 # What a virtual machine is given, and what another driver holds, no driver of the vendor can open.
 _FOREIGN_DRIVERS = frozenset({"vfio-pci", "nouveau", "pci-stub", "xen-pciback"})
 
@@ -35,7 +36,7 @@ def bus_address(text: str) -> str | None:
 
 
 def _is_gpu(device: Path, vendor: int) -> bool:
-    if _hexadecimal(device / "vendor") != vendor or (_hexadecimal(device / "class") or 0) >> 16 != _DISPLAY:
+    if _hexadecimal(device / "vendor") != vendor or (_hexadecimal(device / "class") or 0) >> 16 not in _CLASSES:
         return False
     try:
         return (device / "driver").readlink().name not in _FOREIGN_DRIVERS

@@ -220,6 +220,15 @@ GPU_ROWS = (
         "gpu_pcie_link_generation < 4 and on (instance, gpu) gpu_utilization_ratio > 0.5",
     ),
     Entry(
+        "gpu_read_errors_total",
+        "counter",
+        "gpu uuid error",
+        "",
+        "Calls of the driver's library that failed for a GPU which answers others; what it does not have is not counted.",
+        "return codes of the driver's library",
+        "rate(gpu_read_errors_total[15m]) > 0",
+    ),
+    Entry(
         "gpu_node_utilization_ratio",
         "gauge",
         "vendor stat",

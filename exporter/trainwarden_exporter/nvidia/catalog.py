@@ -149,15 +149,6 @@ NVIDIA_ROWS = (
         "sum by (instance, gpu) (gpu_mig_memory_size_bytes)",
     ),
     Entry(
-        "gpu_read_errors_total",
-        "counter",
-        "gpu uuid error",
-        "",
-        "Calls of NVML that failed for a GPU that answers others; what it does not support is not counted.",
-        "return codes of NVML",
-        "rate(gpu_read_errors_total[15m]) > 0",
-    ),
-    Entry(
         "gpu_kernel_log_readable",
         "gauge",
         "vendor",

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.gpu.bus import NVIDIA, bus_address, gpus_on_bus
+from trainwarden_exporter.gpu.state import DriverTime, GpuState
 from trainwarden_exporter.nvidia.kernel_log import ErrorLog
 from trainwarden_exporter.nvidia.ledger import Ledger
 from trainwarden_exporter.nvidia.library import Library, NvmlUnavailable, text
-from trainwarden_exporter.nvidia.state import DriverTime, GpuState
 from trainwarden_exporter.nvidia.summary import Summary
 from trainwarden_exporter.sampling.calls import calling
 from trainwarden_exporter.sampling.part import Part

@@ -14,8 +14,8 @@ from trainwarden_exporter.nvidia.library import error_word
 from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
+    from trainwarden_exporter.gpu.state import GpuState
     from trainwarden_exporter.nvidia.ledger import Ledger
-    from trainwarden_exporter.nvidia.state import GpuState
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from trainwarden_exporter.sampling.calls import enter
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from trainwarden_exporter.gpu.state import DriverTime, GpuState
     from trainwarden_exporter.metric import Family
     from trainwarden_exporter.nvidia.library import Library
-    from trainwarden_exporter.nvidia.state import DriverTime, GpuState
 
 log = logging.getLogger(__name__)
 

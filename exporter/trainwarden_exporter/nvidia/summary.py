@@ -13,10 +13,10 @@ from trainwarden_exporter.sampling.calls import calling
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from trainwarden_exporter.gpu.state import DriverTime, GpuState
     from trainwarden_exporter.metric import Family
     from trainwarden_exporter.nvidia.kernel_log import ErrorLog
     from trainwarden_exporter.nvidia.ledger import Ledger
-    from trainwarden_exporter.nvidia.state import DriverTime, GpuState
 
 VENDOR = "nvidia"
 SLACK_SECONDS = 2.0
