@@ -38,7 +38,7 @@ class Calls:
         self.answered = 0
         self.errors = errors
         self._bus = bus
-        self._absent: set[tuple[str, tuple[Any, ...]]] = set()
+        self._absent: set[tuple[str, tuple[int, ...]]] = set()
         self._since = time.monotonic()
 
     def ask(self, name: str, *arguments: Any) -> Any:
@@ -51,7 +51,7 @@ class Calls:
 
     def of(self, handle: Any, name: str, *arguments: Any) -> Any:
         """Do the same with another handle: an instance of the GPU."""
-        key = (name, arguments)
+        key = (name, tuple(each for each in arguments if isinstance(each, int)))
         if key in self._absent:
             return None
         function = getattr(pynvml, name, None)
@@ -67,7 +67,7 @@ class Calls:
         self.answered += 1
         return answer
 
-    def failed(self, key: tuple[str, tuple[Any, ...]], code: int) -> None:
+    def failed(self, key: tuple[str, tuple[int, ...]], code: int) -> None:
         """Take in a return code; raises `GpuDown` if the GPU, or the library, is gone."""
         if code in UNSUPPORTED:
             self._absent.add(key)
@@ -81,7 +81,7 @@ class Calls:
             log.warning("GPU %s: %s gives %s; its other calls go on", self._bus, key[0], word)
         self.errors[word] = self.errors.get(word, 0) + 1
 
-    def is_absent(self, name: str, *arguments: Any) -> bool:
+    def is_absent(self, name: str, *arguments: int) -> bool:
         """Tell whether the GPU is known not to have it."""
         return (name, arguments) in self._absent
 

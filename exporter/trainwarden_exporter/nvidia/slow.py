@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import byref
 from typing import TYPE_CHECKING
 
 import pynvml
@@ -33,7 +34,6 @@ class SlowTier:
         self.calls = calls
         self._fields = Fields([*ECC, RECOVERY_ACTION])
         self._links = Links(calls)
-        # Made once, for `ask` remembers by its arguments what a GPU does not have. Newest first.
         self._fabrics = {
             "nvmlDeviceGetGpuFabricInfoV": pynvml.c_nvmlGpuFabricInfoV_t(),
             "nvmlDeviceGetGpuFabricInfo": pynvml.c_nvmlGpuFabricInfo_t(),
@@ -69,7 +69,9 @@ class SlowTier:
         families.add("gpu_pcie_link_generation", generation, **gpu)
 
     def _fabric(self, families: Families, gpu: dict[str, str]) -> None:
-        info = next((into for name, into in self._fabrics.items() if self.calls.ask(name, into) is not None), None)
+        info = next(
+            (into for name, into in self._fabrics.items() if self.calls.ask(name, byref(into)) is not None), None
+        )
         if info is None:
             return
         state = within(info.state, 1, 255)  # 0 is a GPU without a fabric
