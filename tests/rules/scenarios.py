@@ -6,6 +6,7 @@ from tests.rules.expected import stalled
 from tests.rules.promtool import LIVE, Page, Scenario, run
 from tests.rules.scenarios_critical import FAILED, OOM, STALLED, TIMED_OUT
 from tests.rules.scenarios_other import DEGRADED, EXHAUSTION, NEVER_STARTED, SUCCEEDED
+from tests.rules.scenarios_s3 import S3
 
 
 def ahead(page: Page, seconds: int) -> Page:
@@ -109,4 +110,5 @@ SCENARIOS = {
     "TrainRunDegraded": DEGRADED,
     "TrainRunSucceeded": SUCCEEDED,
     "TrainRunRestartExhausted": EXHAUSTION,
+    "S3": S3,
 }

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 MAX_RANKS = 16384
 # What was not written to for so long tells of a run that is over, however far off the clock of its writer is.
-LEFT_SECONDS = 2 * KEPT_SECONDS
+LEFT_SECONDS = 3 * KEPT_SECONDS
 UNREADABLE, UNEXPECTED = "unreadable", "unexpected_value"
 
 
@@ -108,7 +108,12 @@ class RunFolder:
 
     def _modified(self) -> float:
         enter("stat")
-        status = self._path.stat()
+        try:
+            status = self._path.stat()
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise FileNotFoundError(errno.ELOOP, "is a link that leads to itself", str(self._path)) from error
         if not stat.S_ISDIR(status.st_mode):
             raise FileNotFoundError(errno.ENOTDIR, "is no folder", str(self._path))
         return status.st_mtime

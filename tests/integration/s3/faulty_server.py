@@ -1,13 +1,18 @@
 """A proxy in front of S3 that misbehaves on request."""
 
+import datetime as dt
+import email.utils
 import http.client
+import re
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 _SLOW_SECONDS = 0.1
+_DATED = re.compile(rb"<LastModified>([^<]+)</LastModified>")
 _ERRORS = {
     "forbidden": (403, "AccessDenied"),
     "expired": (400, "ExpiredToken"),
@@ -25,7 +30,8 @@ class FaultyServer(ThreadingHTTPServer):
     `fault` is "" for none, "slow", "black hole" (takes the request and never answers), "reset" (hangs up), "half" (an
     answer that breaks off), "unconditional" (a server that knows no conditions), "no reading" (it forbids that alone),
     "lost answer" (does what it is asked to, and hangs up), or one of `_ERRORS`. `touched` keeps `METHOD key` of each
-    request, percent-decoded, as it came in; `signed` is what the last one was signed with.
+    request, percent-decoded, as it came in; `signed` is what the last one was signed with; `skew` is how far its clock is
+    ahead, in seconds.
     """
 
     daemon_threads = True
@@ -37,6 +43,7 @@ class FaultyServer(ThreadingHTTPServer):
         self.fault = ""
         self.touched: list[str] = []
         self.signed = ""
+        self.skew = 0
         self.released = threading.Event()
 
     @property
@@ -101,12 +108,24 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in _OWN_HEADERS:
-                self.send_header(name, value)
+                self.send_header(name, self._dated(value) if name.lower() == "last-modified" else value)
+        content = _DATED.sub(self._moved, content) if self.server.skew else content
         if self.command != "HEAD":
             self.send_header("Content-Length", str(len(content)))
         self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(content[: len(content) // 2] if fault == "half" else content)
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string(int(timestamp or time.time()) + self.server.skew)
+
+    def _dated(self, text: str) -> str:
+        return self.date_time_string(email.utils.parsedate_to_datetime(text).timestamp())
+
+    def _moved(self, found: re.Match[bytes]) -> bytes:
+        moved = dt.datetime.strptime(found[1].decode()[:19] + "Z", "%Y-%m-%dT%H:%M:%S%z")
+        moved += dt.timedelta(seconds=self.server.skew)
+        return b"<LastModified>" + moved.strftime("%Y-%m-%dT%H:%M:%S.000Z").encode() + b"</LastModified>"
 
     def _refuse(self, status: int, code: str) -> None:
         content = f"<Error><Code>{code}</Code><Message>no: AKIASECRET</Message></Error>".encode()

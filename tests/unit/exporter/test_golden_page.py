@@ -11,6 +11,13 @@ from trainwarden.record.clock import to_iso
 from trainwarden.stack.binaries import Tools
 from trainwarden_exporter.runs.catalog import RUN_ROWS
 
+# Of runs that are in S3 alone or nowhere, of checkpoints that are looked at elsewhere, and of durations.
+NOT_HERE = {
+    "training_run_observed_timestamp_seconds",
+    "training_run_expected",
+    "training_checkpoint_complete",
+    "training_run_duration_seconds",
+}
 GOLDEN = Path(__file__).parent / "golden.prom"
 
 
@@ -67,7 +74,8 @@ def test_the_page_of_the_fixture_tree_is_the_golden_one(runs: RunsTree) -> None:
 
 def test_the_golden_page_holds_every_metric_of_the_catalogue_that_tells_of_runs() -> None:
     exposed = samples_of(GOLDEN.read_text(encoding="utf-8")).keys()
-    assert exposed == {entry.name for entry in RUN_ROWS}
+    histogram = {f"training_run_duration_seconds{suffix}" for suffix in ("_bucket", "_count", "_sum")}
+    assert exposed - histogram == {entry.name for entry in RUN_ROWS} - NOT_HERE
 
 
 def test_promtool_finds_nothing_wrong_with_the_golden_page(tools: Tools) -> None:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trainwarden_exporter.catalog import Families
-    from trainwarden_exporter.runs.folder import RunFolder
-    from trainwarden_exporter.runs.view import RunRecord
+    from trainwarden_exporter.runs.sources import Found
 
 os_lstat = os.lstat
 
@@ -193,10 +192,10 @@ def test_an_unforeseen_error_in_one_run_is_counted_and_costs_no_other(
     neighbour.metadata("bad")
     real = neighbour.collector._add
 
-    def fail_for_bad(families: Families, folder: RunFolder, record: RunRecord, now: float) -> None:
-        if record.run_id == "bad":
+    def fail_for_bad(families: Families, found: Found, now: float) -> None:
+        if found.record.run_id == "bad":
             raise RuntimeError("never thought of")
-        real(families, folder, record, now)
+        real(families, found, now)
 
     monkeypatch.setattr(neighbour.collector, "_add", fail_for_bad)
     assert_neighbour_is_there(neighbour)
@@ -261,5 +260,5 @@ def test_three_thousand_old_folders_are_silent_and_looked_at_seldom(
     runs.now += 2
     samples = runs.samples()
     assert samples["trainwarden_runs"][frozenset({("outcome", "expired")})] == 3000
-    assert [name for name in samples if name.startswith("training_")] == []
+    assert not {name for name in samples if name.startswith("training_") and "_duration_" not in name}
     assert [name for name in looked if name.startswith("old-")] == []

@@ -129,7 +129,12 @@ def test_two_exporters_over_one_folder_export_no_series_twice(make_runs: Callabl
     first.rank("a", 1, host="node2")
     own = {"trainwarden_runs", "trainwarden_runs_unreadable"}
     told = [
-        {(name, labels) for name, found in tree.samples().items() if name not in own for labels in found}
+        {
+            (name, labels)
+            for name, found in tree.samples().items()
+            if name not in own and not name.startswith("training_run_duration_seconds")
+            for labels in found
+        }
         for tree in (first, second)
     ]
     assert told[0]

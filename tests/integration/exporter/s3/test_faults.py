@@ -1,0 +1,112 @@
+"""S3 that does not do what it should: each kind of trouble is told apart, and none is taken for a silent run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.exporter.s3.prefix import Prefix, of
+from trainwarden_exporter.s3.store import Content, Store, Trouble
+
+RUN = {"run_id": "r"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("black hole", "unreachable"),
+        ("reset", "unreachable"),
+        ("broken", "unreachable"),
+        ("forbidden", "denied"),
+        ("expired", "denied"),
+        ("slow down", "throttled"),
+    ],
+)
+def test_trouble_is_told_by_its_kind_and_what_was_copied_stays(prefix: Prefix, fault: str, reason: str) -> None:
+    prefix.run()
+    assert prefix.up() == 1
+    prefix.server.fault = fault
+    assert prefix.up() == 0
+    assert prefix.errors() == {reason: 1}
+    assert of(prefix.page(), "training_step", **RUN) == 7
+    prefix.server.fault = ""
+    assert prefix.up() == 1
+
+
+def test_after_trouble_s3_is_left_alone_for_a_while(prefix: Prefix) -> None:
+    prefix.server.fault = "slow down"
+    prefix.look()
+    before = len(prefix.server.touched)
+    prefix.place.read()
+    assert len(prefix.server.touched) == before
+
+
+def test_a_slow_answer_is_an_answer(prefix: Prefix) -> None:
+    prefix.run()
+    prefix.server.fault = "slow"
+    assert prefix.up() == 1
+    assert of(prefix.page(), "training_step", **RUN) == 7
+
+
+def test_a_server_that_is_not_there_is_unreachable(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    prefix.place = prefix.new_place()
+    assert prefix.up() == 0
+    assert prefix.errors() == {"unreachable": 1}
+
+
+def test_a_bucket_that_is_not_there_is_missing(prefix: Prefix) -> None:
+    prefix.place = prefix.new_place(urls=["s3://no-such-bucket-here/training-runs"])
+    assert prefix.up() == 0
+    assert prefix.errors() == {"missing": 1}
+
+
+def test_half_a_document_is_invalid_and_costs_its_run_alone(prefix: Prefix) -> None:
+    prefix.run()
+    prefix.write("bad/metadata.json", b'{"run_id": "bad", "sta')
+    assert prefix.up() == 1
+    assert prefix.errors() == {"invalid": 1}
+    page = prefix.page()
+    assert of(page, "training_step", **RUN) == 7
+    assert of(page, "trainwarden_runs_unreadable", reason="unreadable") == 1
+    assert prefix.up() == 1
+    assert prefix.errors() == {"invalid": 1}, "one object is counted once"
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(prefix: Prefix) -> None:
+    prefix.run()
+    prefix.server.fault = "half"
+    assert prefix.up() == 0
+    assert of(prefix.page(), "training_step", **RUN) is None
+    prefix.server.fault = ""
+    assert prefix.up() == 1
+    assert of(prefix.page(), "training_step", **RUN) == 7
+
+
+def test_an_object_that_vanishes_before_it_is_fetched_is_missing_and_the_rest_is_told(
+    prefix: Prefix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix.run()
+    prefix.run("other")
+    real = Store.get
+
+    def vanishing(self: Store, name: str, etag: str | None = None, last: int | None = None) -> Content | None:
+        if name == "r/progress.json":
+            prefix.delete(name)
+        return real(self, name, etag, last)
+
+    monkeypatch.setattr(Store, "get", vanishing)
+    assert prefix.up() == 1
+    assert prefix.errors() == {"missing": 1}
+    page = prefix.page()
+    assert of(page, "training_run_attempt", **RUN) == 0
+    assert of(page, "training_step", run_id="other") == 7
+
+
+def test_a_word_of_trouble_holds_no_secret(prefix: Prefix, caplog: pytest.LogCaptureFixture) -> None:
+    prefix.server.fault = "forbidden"
+    prefix.look()
+    assert "AccessDenied" in caplog.text
+    assert "AKIASECRET" not in caplog.text
+    with pytest.raises(Trouble) as raised:
+        prefix.place._store.get("r/metadata.json")
+    assert "AKIASECRET" not in str(raised.value)

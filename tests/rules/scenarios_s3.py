@@ -1,0 +1,51 @@
+"""What must be raised of records that are in S3 alone: S3 that does not answer accuses no run."""
+
+from __future__ import annotations
+
+from tests.rules.expected import never_started, timed_out
+from tests.rules.promtool import LIVE, Page, Scenario, run
+
+
+def in_s3(page: Page, confirmed: float) -> Page:
+    """The page of a run that is in S3 alone, which S3 confirmed last at second `confirmed`."""
+    return {
+        **page,
+        'training_run_observed_timestamp_seconds{run_id="r1",instance="n1:9745",job="trainwarden-exporter"}': confirmed,
+    }
+
+
+def until(t: int, last: float) -> float:
+    return min(float(t), last)
+
+
+S3 = [
+    Scenario(
+        "a run whose record S3 goes on confirming is silent",
+        lambda t: in_s3(run(t, metadata=60, progress=60, step=60, phase="idle"), until(t, LIVE)),
+        {120: [], 125: [timed_out()]},
+    ),
+    Scenario(
+        "S3 does not answer: neither silent nor standing still",
+        lambda t: in_s3(run(t, metadata=60, progress=60, step=60), until(t, 60)),
+        {125: [], 400: []},
+    ),
+    Scenario(
+        "S3 answers again and the run has been silent",
+        lambda t: in_s3(run(t, metadata=60, progress=60, step=60, phase="idle"), 60.0 if 60 < t < 300 else float(t)),
+        {295: [], 300: [timed_out()]},
+    ),
+    Scenario(
+        "S3 does not answer before a run has started",
+        lambda t: in_s3(
+            run(t, state="pending", metadata=None, progress=None, step=None, phase_start=None), until(t, 30)
+        ),
+        {65: [], 300: []},
+    ),
+    Scenario(
+        "S3 answers, and a run never started",
+        lambda t: in_s3(
+            run(t, state="pending", metadata=None, progress=None, step=None, phase_start=None), until(t, LIVE)
+        ),
+        {60: [], 65: [never_started()]},
+    ),
+]
