@@ -10,12 +10,19 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.record.folder import replace_file
+from trainwarden_exporter.configuration.check import COMMAND, check
+from trainwarden_exporter.configuration.reload import Reload
+from trainwarden_exporter.configuration.settings import read_flags
+from trainwarden_exporter.crew import Crew
 from trainwarden_exporter.errors import UsageError
-from trainwarden_exporter.flags import build_parser
-from trainwarden_exporter.members import members, node_of
+from trainwarden_exporter.members import node_of
+from trainwarden_exporter.release import Release
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.isolated import LOG_FORMAT
+from trainwarden_exporter.signals import Signals
+from trainwarden_exporter.web.access import Watched
 from trainwarden_exporter.web.server import ExporterServer
+from trainwarden_exporter.web.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,17 +32,24 @@ log = logging.getLogger(__name__)
 
 TRANSITIONS = "trainwarden_exporter.runs.transitions"
 FINE, MISUSE, INTERRUPTED = 0, 2, 130
+ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
+EVERYWHERE = [("", 9745)]
+TICK_SECONDS = 1.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the exporter until SIGTERM or SIGINT; returns the exit status."""
-    flags = vars(build_parser().parse_args(argv))
-    logging.basicConfig(stream=sys.stderr, level=flags["log.level"].upper(), format=LOG_FORMAT)
-    if flags["once"]:
-        logging.getLogger(TRANSITIONS).setLevel(logging.WARNING)  # nothing starts or ends in one look
+    argv = sys.argv[1:] if argv is None else argv
     try:
-        collection = Collection(members(node_of(flags), flags))
-        return collect_once(collection) if flags["once"] else serve(collection, flags)
+        if argv and argv[0] == COMMAND:
+            check(argv[1:])
+            return FINE
+        flags = read_flags(argv)
+        logging.basicConfig(stream=sys.stderr, level=flags["log.level"].upper(), format=LOG_FORMAT)
+        if flags["once"]:
+            logging.getLogger(TRANSITIONS).setLevel(logging.WARNING)  # nothing starts or ends in one look
+        crew = Crew(node_of(flags), flags)
+        return collect_once(Collection(crew.members)) if flags["once"] else serve(crew, argv, flags)
     except UsageError as error:
         print(f"trainwarden-exporter: {error}", file=sys.stderr)
         return MISUSE
@@ -59,31 +73,53 @@ def collect_once(collection: Collection) -> int:
     return FINE
 
 
-def serve(collection: Collection, flags: dict[str, Any]) -> int:
-    """Serve until a signal comes."""
-    # Waited for, not handled: the kernel may give a signal to any thread, and a handler runs only once the main thread
-    # comes back from a wait that the signal did not interrupt. Blocked first, so that every thread inherits it.
-    signals = {signal.SIGTERM, signal.SIGINT}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        with open_server(collection, flags) as server, port_file(flags["web.port_file"], server.bound):
-            collection.start()
+def serve(crew: Crew, argv: Sequence[str], flags: dict[str, Any]) -> int:
+    """Serve until a signal comes that ends it."""
+    collection = Collection(crew.members)
+    release = Release(collection, flags["release.seconds"], flags["release.file"])
+    reload = Reload(argv, flags, crew, collection, release)
+    file = flags["web.config.file"]
+    site = Site(collection, flags["web.telemetry_path"], flags["web.max_requests"], Watched(file) if file else None)
+    with Signals(ENDING | {signal.SIGHUP, signal.SIGUSR1}) as signals, contextlib.ExitStack() as stack:
+        servers = [
+            stack.enter_context(open_server(address, site)) for address in flags["web.listen_address"] or EVERYWHERE
+        ]
+        stack.enter_context(port_file(flags["web.port_file"], servers[0].bound))
+        collection.start()
+        for server in servers:
             threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
             log.info("serving %s on %s", flags["web.telemetry_path"], server.bound)
-            received = signal.sigwait(signals)
-            collection.stop()
+        received = attend(signals, reload, release)
+        collection.stop()
+        for server in servers:
             server.shutdown()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    log.info("ended by %s", signal.Signals(received).name)
+    log.info("ended by %s", received.name)
     return INTERRUPTED if received == signal.SIGINT else FINE
 
 
-def open_server(collection: Collection, flags: dict[str, Any]) -> ExporterServer:
+def attend(signals: Signals, reload: Reload, release: Release) -> signal.Signals:
+    """Do what signals and the release file ask for, until one ends the exporter: that is returned."""
+    read_later = False
+    while True:
+        received = signals.wait(TICK_SECONDS)
+        if received in ENDING:
+            return received
+        read_later |= received == signal.SIGHUP
+        if received == signal.SIGUSR1:
+            release.toggle()
+        else:
+            release.tick()
+        if read_later and not release.asked:
+            reload.read_again()
+        elif received == signal.SIGHUP:
+            log.warning("the configuration is read again once the devices are taken again")
+        read_later &= release.asked
+
+
+def open_server(address: tuple[str, int], site: Site) -> ExporterServer:
     """Return a server that listens; raises `UsageError` if the address cannot be had."""
-    address = flags["web.listen_address"]
     try:
-        return ExporterServer(address, collection, flags["web.telemetry_path"], flags["web.max_requests"])
+        return ExporterServer(address, site)
     except OSError as error:
         shown = f"{address[0]}:{address[1]}"
         raise UsageError(f"--web.listen-address {shown}: {error.strerror}; expected an address that is free") from error
