@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from trainwarden import __version__
 from trainwarden.identity import host_name
 from trainwarden_exporter.flag_values import count, duration
 from trainwarden_exporter.registry import KINDS
 from trainwarden_exporter.web.flags import add_web_flags
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Parser(argparse.ArgumentParser):
@@ -19,16 +23,44 @@ class Parser(argparse.ArgumentParser):
         """Print one line and end."""
         self.exit(2, f"{self.prog}: {message}\n")
 
+    def flags(self) -> list[argparse.Action]:
+        """Return the flags, in the order in which they were added."""
+        return list(self._actions)
 
-def build_parser() -> argparse.ArgumentParser:
+    def repeats(self, action: argparse.Action) -> bool:
+        """Tell whether a flag may be given several times."""
+        return isinstance(action, argparse._AppendAction)  # noqa: SLF001  # has no public name
+
+    def value_of(self, action: argparse.Action, text: str) -> Any:
+        """Return the value of a flag, of one given time; raises `argparse.ArgumentError`."""
+        value = self._get_value(action, text)
+        self._check_value(action, value)
+        return value
+
+    def given(self, argv: Sequence[str] | None) -> frozenset[str]:
+        """Return the names of the flags that a command line gives itself. Leaves the parser without defaults."""
+        for action in self._actions:
+            action.default = argparse.SUPPRESS
+        return frozenset(vars(self.parse_args(argv)))
+
+
+def build_parser() -> Parser:
     """Return the parser; its defaults are the exporter's."""
     parser = Parser(
         prog="trainwarden-exporter",
         description="Exports what runs on this node as Prometheus metrics.",
+        epilog="trainwarden-exporter check-config FILE tells whether a configuration is right, and starts nothing.",
         allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--config.file",
+        type=Path,
+        metavar="FILE",
+        help="flags as YAML, which those of the command line go before; read again on SIGHUP",
     )
     add_web_flags(parser)
     _node_flags(parser)
+    _release_flags(parser)
     _collector_flags(parser)
     parser.add_argument(
         "--once",
@@ -63,6 +95,22 @@ def _node_flags(parser: argparse.ArgumentParser) -> None:
         default=host_name(),
         metavar="NAME",
         help="this host's name in run records (default: the host name)",
+    )
+
+
+def _release_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--release.seconds",
+        type=duration,
+        default="5m",
+        metavar="DURATION",
+        help="after SIGUSR1 every device is let go of for this long, or until a second SIGUSR1 (default %(default)s)",
+    )
+    parser.add_argument(
+        "--release.file",
+        type=Path,
+        metavar="FILE",
+        help="every device is let go of while this file exists; looked at each second",
     )
 
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.errors import UsageError
-from trainwarden_exporter.finetuning.wiring import finetuning_member
-from trainwarden_exporter.logs.board import Board
 from trainwarden_exporter.node import Node
 from trainwarden_exporter.registry import KINDS, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from trainwarden_exporter.sampling.part import Member
+    from collections.abc import Callable, Mapping
 
 
 def node_of(flags: Mapping[str, Any]) -> Node:
@@ -25,25 +21,19 @@ def node_of(flags: Mapping[str, Any]) -> Node:
     return Node(flags["instance_host"], flags["path.sysfs"], flags["path.procfs"], flags["path.rootfs"])
 
 
-def wanted(node: Node, flags: Mapping[str, Any]) -> list[Kind]:
-    """Return the collectors that are to run; raises `UsageError` if none is."""
-    found = [kind for kind in KINDS if _is_wanted(kind, node, flags)]
+def wanted(
+    node: Node, flags: Mapping[str, Any], present: Callable[[Kind, Node, Mapping[str, Any]], bool] | None = None
+) -> list[Kind]:
+    """Return the collectors that are to run, those of which nothing is said by `present`.
+
+    Raises `UsageError` if there is none.
+    """
+    there = present or (lambda kind, node, flags: kind.wiring.present(node, flags))
+    found = []
+    for kind in KINDS:
+        said: bool | None = flags[f"collector.{kind.name}"]
+        if said or (said is None and not flags["collector.disable_defaults"] and there(kind, node, flags)):
+            found.append(kind)
     if not found:
         raise UsageError("no collector is left, expected at least one --collector.NAME")
     return found
-
-
-def members(node: Node, flags: Mapping[str, Any]) -> list[Member]:
-    """Return what samples them; raises `UsageError` if what the flags say cannot be done."""
-    kinds = wanted(node, flags)
-    # The logs are those of the runs.
-    board = Board() if {"runs", "logs"} <= {kind.name for kind in kinds} else None
-    found = [kind.wiring.member(node, flags, board) for kind in kinds]
-    return [*found, finetuning_member(found, node)] if flags["compat.finetuning"] else found
-
-
-def _is_wanted(kind: Kind, node: Node, flags: Mapping[str, Any]) -> bool:
-    said: bool | None = flags[f"collector.{kind.name}"]
-    if said is None:
-        return not flags["collector.disable_defaults"] and kind.wiring.present(node, flags)
-    return said

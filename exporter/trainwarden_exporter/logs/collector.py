@@ -112,6 +112,13 @@ class LogsCollector:
         self._board.log_only = tuple(run_id for run_id, run in self._runs.items() if run.run.folder is None)
         return self._families(now)
 
+    def close(self) -> None:
+        """Leave the logs, and the state to whoever comes next."""
+        for run in self._runs.values():
+            run.close()
+        if self._state is not None:
+            self._state.close()
+
     def _update(self, now: float) -> None:
         """Take in which runs there are."""
         if self._board.runs is None:

@@ -12,8 +12,8 @@ from trainwarden_exporter.catalog import Families
 from trainwarden_exporter.exposition import Encoder, render
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from collections.abc import Collection as Names
-    from collections.abc import Sequence
 
     from trainwarden_exporter.exposition import Encoded
     from trainwarden_exporter.metric import Family
@@ -26,6 +26,8 @@ class Collection:
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = list(members)
         self.released = False
+        # Whoever else has something to say of the exporter itself.
+        self.also: list[Callable[[Families], None]] = []
         self._encoder = Encoder()
         self._encoder_lock = threading.Lock()
         # Which members were found to repeat a series of another, for exactly these sets of series.
@@ -73,9 +75,9 @@ class Collection:
         """Return how each part of each collector is doing."""
         return [status for member in self.members for status in member.statuses()]
 
-    def page(self, only: Names[str] = (), *, openmetrics: bool = False) -> bytes:
-        """Return the exposition as it is true now, of the collectors in `only` where it names any."""
-        members = [member for member in self.members if not only or member.name in only]
+    def page(self, only: Names[str] | None = None, *, openmetrics: bool = False) -> bytes:
+        """Return the exposition as it is true now; of the collectors in `only`, where it is given."""
+        members = [member for member in self.members if only is None or member.name in only]
         ready = [(member.name, *good) for member in members for good in member.ready()]
         conflicts = self._conflicts([(name, encoded) for name, encoded, _ in ready])
         parts = [(encoded, elapsed) for place, (_, encoded, elapsed) in enumerate(ready) if place not in conflicts]
@@ -106,6 +108,10 @@ class Collection:
         for status in statuses:
             by_collector.setdefault(status.name, []).append(status)
         for name, parts in by_collector.items():
+            for device, call in sorted({(part.device, part.call) for part in parts if part.stuck}):
+                families.add("trainwarden_collector_stuck", 1, collector=name, device=device, call=call)
+            if any(part.released for part in parts):
+                continue  # neither good nor bad
             if all(part.attempted for part in parts):
                 good = name not in conflicting and all(part.success for part in parts)
                 families.add("trainwarden_collector_success", good, collector=name)
@@ -114,9 +120,9 @@ class Collection:
             times = [part.last_success for part in parts]
             oldest = min((time for time in times if time is not None), default=None) if None not in times else None
             families.add("trainwarden_collector_last_success_timestamp_seconds", oldest, collector=name)
-            for device, call in sorted({(part.device, part.call) for part in parts if part.stuck}):
-                families.add("trainwarden_collector_stuck", 1, collector=name, device=device, call=call)
         families.add("trainwarden_exporter_released", self.released)
+        for say in self.also:
+            say(families)
         families.add(
             "trainwarden_build_info", 1, version=__version__, component="exporter", python=platform.python_version()
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.sampling.part import Part
@@ -72,7 +73,8 @@ class Fleet:
 
     def statuses(self) -> list[Status]:
         """Return how each part is doing."""
-        return [sampler.status() for sampler in self.samplers()]
+        found = [sampler.status() for sampler in self.samplers()]
+        return [replace(each, released=not each.stuck) for each in found] if self._released else found
 
     def ready(self) -> list[tuple[Encoded, float]]:
         """Return the good samples."""
@@ -81,16 +83,14 @@ class Fleet:
     def release(self) -> bool:
         """Let go of every device; False if one is in the middle of a sample that does not end."""
         self._released = True
-        with self._lock:
-            going = list(self._devices.values())
-            self._devices.clear()
-        for sampler in going:
-            sampler.stop()
         deadline = time.monotonic() + 2.0
-        while any(sampler.running() for sampler in (self._look, *going)) and time.monotonic() < deadline:
+        while self._stop_devices() and time.monotonic() < deadline:
             time.sleep(0.01)  # as long as samples that are being taken need to end
         self.collector.close()
-        return not any(sampler.running() for sampler in (self._look, *going))
+        holding = self._stop_devices()
+        with self._lock:  # one that hangs stays in sight
+            self._devices = {key: sampler for key, sampler in self._devices.items() if not sampler.over}
+        return not holding
 
     def resume(self) -> None:
         """Take the devices again at the next look."""
@@ -103,13 +103,20 @@ class Fleet:
         self._update({part.key: part for part in self.collector.parts()})
         return families
 
+    def _stop_devices(self) -> bool:
+        """Let no device take another sample; True while one is being taken."""
+        samplers = self.samplers()
+        for sampler in samplers[1:]:
+            sampler.stop()
+        return any(sampler.running() for sampler in samplers)
+
     def _update(self, found: dict[tuple[str, str], Part]) -> None:
         with self._lock:
             for key in self._devices.keys() - found.keys():
                 # One that hangs is kept in sight, and no second thread is put on the same device.
                 self._devices[key].stop()
-                if self._devices[key].running() is None:
-                    del self._devices[key]
+            for key in [key for key, sampler in self._devices.items() if sampler.over]:
+                del self._devices[key]
             for key in [key for key in found if key not in self._devices]:
                 sampler = self._devices[key] = Sampler(found[key], self._done)
                 if self._started:

@@ -69,6 +69,7 @@ class Isolated:
         self._error: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._left: list[subprocess.Popen[bytes]] = []
+        self._released = False
         self._wanted = threading.Event()
         self._stopped = threading.Event()
         self._lock = threading.Lock()
@@ -86,6 +87,7 @@ class Isolated:
 
     def release(self) -> bool:
         """End the child, which lets go of every device; False if it hangs and still holds some."""
+        self._released = True
         self._wanted.clear()
         with self._lock:
             process = self._process
@@ -96,6 +98,7 @@ class Isolated:
 
     def resume(self) -> None:
         """Start a child again."""
+        self._released = False
         self._wanted.set()
 
     def sample_once(self) -> None:
@@ -109,6 +112,8 @@ class Isolated:
         """Return how each part is doing, as the child said last."""
         now = time.monotonic()
         heard, views = self._heard, self._views
+        if self._released:
+            return [self._let_go()]
         if heard is None or not views:
             return [Status(self.name, self._error is not None, False, 0.0, None, self._error)]
         found = [status_of(view.part, view.taken, view.running, now) for view in views.values()]
@@ -128,6 +133,12 @@ class Isolated:
             if fresh and status_of(view.part, view.taken, view.running, now).success:
                 good.append((view.taken.encoded, elapsed))
         return good
+
+    def _let_go(self) -> Status:
+        if self._hanging():
+            error = "its process does not end, and may still hold a device"
+            return Status(self.name, True, False, 0.0, None, error, stuck=True, call="process")
+        return Status(self.name, False, False, 0.0, None, None, released=True)
 
     def _watch(self) -> None:
         pause = 1.0

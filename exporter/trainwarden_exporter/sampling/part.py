@@ -34,6 +34,7 @@ class Part:
         timeout: after which a sample counts as hung.
         device: value of the label of that name; empty for what is of no device.
         tier: tells two cadences of one device apart.
+        close: called once no more samples will be taken.
     """
 
     collector: str
@@ -42,6 +43,7 @@ class Part:
     timeout: float
     device: str = ""
     tier: str = ""
+    close: Callable[[], None] | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -50,8 +52,8 @@ class Part:
 
 
 def whole(collector: Collector, interval: float, timeout: float) -> Part:
-    """Return a collector as one part."""
-    return Part(collector.name, collector.collect, interval, timeout)
+    """Return a collector as one part; if it has a `close`, it is called in the end."""
+    return Part(collector.name, collector.collect, interval, timeout, close=getattr(collector, "close", None))
 
 
 class DeviceCollector(Protocol):
@@ -83,6 +85,7 @@ class Status:
         error: None after a good sample.
         stuck: a sample is over its deadline.
         call: of the driver or the system, in which it has been since; empty where not known.
+        released: it has let go of its devices because it was told to, which is neither good nor bad.
     """
 
     name: str
@@ -94,6 +97,7 @@ class Status:
     device: str = ""
     stuck: bool = False
     call: str = ""
+    released: bool = False
 
 
 class Member(Protocol):

@@ -56,6 +56,7 @@ class Sampler:
         self._monotonic = monotonic
         self._encoder = Encoder()
         self._stop = threading.Event()
+        self._background: threading.Thread | None = None
         self._thread: int | None = None
         # Both are replaced as a whole: a reader sees the one or the other, never half of either.
         self.taken = Taken()
@@ -64,11 +65,25 @@ class Sampler:
     def start(self) -> None:
         """Start sampling in the background."""
         # A daemon, because one that hangs in a driver or on a dead mount must not keep the process alive.
-        threading.Thread(target=self._run, name=f"collector-{self.name}", daemon=True).start()
+        self._background = threading.Thread(target=self._run, name=f"collector-{self.name}", daemon=True)
+        self._background.start()
 
     def stop(self) -> None:
         """Let it end after the sample that it is taking."""
         self._stop.set()
+        if self._background is None and self.part.close is not None:
+            self.part.close()
+
+    def join(self, seconds: float) -> bool:
+        """Wait until one that was stopped has ended; False if it did not in this time."""
+        if self._background is not None:
+            self._background.join(seconds)
+        return not (self._background and self._background.is_alive())
+
+    @property
+    def over(self) -> bool:
+        """It was stopped, and takes no sample any more."""
+        return self._stop.is_set() and self._begun is None
 
     def release(self) -> bool:
         """Nothing is held between two samples."""
@@ -124,9 +139,16 @@ class Sampler:
         return [(taken.encoded, self._monotonic() - taken.begun)] if self.status().success else []
 
     def _run(self) -> None:
-        while not self._stop.is_set():
+        while True:
+            # Before the look at `_stop`: whoever sets that and sees no sample being taken may rely on it.
+            self._begun = self._monotonic()
+            if self._stop.is_set():
+                break
             self.sample()
             self._stop.wait(self.part.interval)
+        self._begun = None
+        if self.part.close is not None:
+            self.part.close()
 
     def _shown(self) -> str:
         return f"collector {self.name}" + (f", device {self.part.device}" if self.part.device else "")

@@ -16,9 +16,15 @@ def add_web_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--web.listen-address",
         type=listen_address,
-        default=":9745",
+        action="append",
         metavar="HOST:PORT",
-        help="where to listen; an empty host is every address, port 0 a free one (default %(default)s)",
+        help="where to listen; an empty host is every address, port 0 a free one; repeatable (default: :9745)",
+    )
+    parser.add_argument(
+        "--web.config.file",
+        type=Path,
+        metavar="FILE",
+        help="TLS, client certificates and users, in exporter-toolkit's format; read again when it changes",
     )
     parser.add_argument(
         "--web.telemetry-path",
@@ -38,5 +44,5 @@ def add_web_flags(parser: argparse.ArgumentParser) -> None:
         "--web.port-file",
         type=Path,
         metavar="FILE",
-        help="write the address that was bound, as host:port, to this file; removed at the end",
+        help="write the address that was bound (of several, the first), as host:port, to this file; removed at the end",
     )

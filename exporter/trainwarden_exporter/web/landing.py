@@ -1,4 +1,4 @@
-"""The page a person sees first: what is running and how each collector is doing."""
+"""The page a person sees first: what is running and how each part of each collector is doing."""
 
 from __future__ import annotations
 
@@ -18,37 +18,55 @@ PAGE = """<!DOCTYPE html>
 <head><meta charset="utf-8"><title>Trainwarden exporter</title></head>
 <body>
 <h1>Trainwarden exporter</h1>
-<p>Version {version}</p>
+<p>Version {version}{released}</p>
 <ul>
 <li><a href="{telemetry_path}">Metrics</a></li>
 <li><a href="/-/healthy">Healthy</a></li>
 <li><a href="/-/ready">Ready</a></li>
 </ul>
 <table>
-<tr><th>collector</th><th>state</th><th>last sample took</th><th>last good sample</th></tr>
+<tr><th>collector</th><th>device</th><th>state</th><th>call</th><th>last sample took</th><th>last good sample</th></tr>
 {rows}
 </table>
 </body>
 </html>
 """
-ROW = "<tr><td>{name}</td><td>{state}</td><td>{duration:.3f} s</td><td>{last}</td></tr>"
 
 
-def landing_page(statuses: Iterable[Status], telemetry_path: str) -> bytes:
+def landing_page(statuses: Iterable[Status], telemetry_path: str, released: bool = False) -> bytes:
     """Return the landing page as HTML."""
-    rows = "\n".join(_row(status) for status in statuses)
-    page = PAGE.format(version=html.escape(__version__), telemetry_path=html.escape(telemetry_path), rows=rows)
+    page = PAGE.format(
+        version=html.escape(__version__),
+        released=", the devices are released" if released else "",
+        telemetry_path=html.escape(telemetry_path),
+        rows="\n".join(_row(status) for status in statuses),
+    )
     return page.encode("utf-8", "replace")
 
 
 def _row(status: Status) -> str:
-    state = "waiting for its first sample"
-    if status.attempted:
-        state = "good" if status.success else f"failed: {status.error}"
-    last = "never"
-    if status.last_success is not None:
-        moment = dt.datetime.fromtimestamp(status.last_success, dt.timezone.utc)
-        last = moment.isoformat(sep=" ", timespec="seconds")
-    return ROW.format(
-        name=html.escape(status.name), state=html.escape(state), duration=status.duration, last=html.escape(last)
+    cells = (
+        status.name,
+        status.device,
+        _state(status),
+        status.call if status.stuck else "",
+        f"{status.duration:.3f} s",
+        _time(status.last_success),
     )
+    return "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+
+
+def _state(status: Status) -> str:
+    if status.released:
+        return "released"
+    if not status.attempted:
+        return "waiting for its first sample"
+    if status.stuck:
+        return f"stuck: {status.error}"
+    return "good" if status.success else f"failed: {status.error}"
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "never"
+    return dt.datetime.fromtimestamp(seconds, dt.timezone.utc).isoformat(sep=" ", timespec="seconds")

@@ -14,7 +14,7 @@ from trainwarden_exporter.flags import build_parser
     [(":9745", ("", 9745)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:80", ("::1", 80)), ("node.x:1", ("node.x", 1))],
 )
 def test_an_address_is_host_and_port(text: str, expected: Any) -> None:
-    assert vars(build_parser().parse_args([f"--web.listen-address={text}"]))["web.listen_address"] == expected
+    assert vars(build_parser().parse_args([f"--web.listen-address={text}"]))["web.listen_address"] == [expected]
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("2", 2), ("2s", 2), ("500ms", 0.5), ("1m", 60), ("0.5s", 0.5)])

@@ -1,0 +1,67 @@
+"""What SIGHUP does: reads the configuration again, and changes what it concerns."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from trainwarden_exporter.configuration.settings import read_flags
+from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.members import node_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainwarden_exporter.catalog import Families
+    from trainwarden_exporter.crew import Crew
+    from trainwarden_exporter.release import Release
+    from trainwarden_exporter.sampling.collection import Collection
+
+log = logging.getLogger(__name__)
+
+
+class Reload:
+    """Follows the configuration file of a running exporter."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        flags: dict[str, Any],
+        crew: Crew,
+        collection: Collection,
+        release: Release,
+    ) -> None:
+        self._argv = argv
+        self._flags = flags
+        self._crew = crew
+        self._collection = collection
+        self._release = release
+        self._good = True
+        self._last_success = time.time()
+        collection.also.append(self._families)
+
+    def read_again(self) -> None:
+        """Read the configuration and follow it; where it is wrong, all stays as it is."""
+        try:
+            flags = read_flags(self._argv)
+            done = self._crew.follow(node_of(flags), flags)
+        except UsageError as error:
+            self._good = False
+            log.error("%s; what held before still holds", error)  # noqa: TRY400  # the user's mistake, in one line
+            return
+        finally:
+            self._collection.members = self._crew.members
+        for name in sorted(flags):
+            if name.startswith("web.") and flags[name] != self._flags[name]:
+                log.warning("--%s is another now, which takes a restart", name.replace("_", "-"))
+        self._release.seconds, self._release.file = flags["release.seconds"], flags["release.file"]
+        logging.getLogger().setLevel(flags["log.level"].upper())
+        self._flags = {name: self._flags[name] if name.startswith("web.") else flags[name] for name in flags}
+        self._good, self._last_success = True, time.time()
+        log.info("configuration read again: %s", done or "no collector changed")
+
+    def _families(self, families: Families) -> None:
+        if self._flags["config.file"] is not None:
+            families.add("trainwarden_config_last_reload_successful", self._good, file="config")
+            families.add("trainwarden_config_last_reload_success_timestamp_seconds", self._last_success, file="config")

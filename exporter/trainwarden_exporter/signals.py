@@ -1,0 +1,54 @@
+"""Waits for signals, without keeping them from the processes that collectors start."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Signals:
+    """Collects signals while the block lasts; the main thread alone may enter it.
+
+    They are not blocked, for what is blocked here is blocked in every command that a collector starts. A handler of
+    Python runs only once the main thread comes back from a wait, which a signal that another thread got does not end;
+    so the number of each goes through a pipe, and the wait is for that.
+    """
+
+    def __init__(self, numbers: Iterable[signal.Signals]) -> None:
+        self._numbers = tuple(numbers)
+        self._before: dict[signal.Signals, Any] = {}
+        self._pending = b""
+
+    def __enter__(self) -> Signals:
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        for number in self._numbers:
+            self._before[number] = signal.signal(number, _noted)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup)
+        os.close(self._read)
+        os.close(self._write)
+
+    def wait(self, seconds: float) -> signal.Signals | None:
+        """Return the next signal; None if there was none in this time."""
+        if not self._pending:
+            poll = select.poll()
+            poll.register(self._read, select.POLLIN)
+            if not poll.poll(seconds * 1000):
+                return None
+            self._pending = os.read(self._read, 64)
+        number, self._pending = self._pending[0], self._pending[1:]
+        return signal.Signals(number)
+
+
+def _noted(*_: object) -> None:
+    """Do nothing: its number is in the pipe already."""

@@ -1,0 +1,85 @@
+"""TLS from its settings. Imported only where it is asked for: it costs some MiB."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+
+from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.web.tls_settings import IF_GIVEN, NO_CLIENT, REQUIRED
+
+if TYPE_CHECKING:
+    import socket
+    from pathlib import Path
+
+    from trainwarden_exporter.web.tls_settings import TlsSettings
+
+TLS_HANDSHAKE = b"\x16"
+_VERIFY = {NO_CLIENT: ssl.CERT_NONE, IF_GIVEN: ssl.CERT_OPTIONAL, REQUIRED: ssl.CERT_REQUIRED}
+
+
+class Refused(Exception):
+    """The client's certificate names nobody who is allowed."""
+
+
+class Tls:
+    """Wraps connections as `settings` ask; raises `UsageError` if they, or a file that they name, cannot be used."""
+
+    def __init__(self, settings: TlsSettings, file: Path) -> None:
+        self.allowed_sans = settings.client_allowed_sans
+        self._context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion[settings.min_version]
+        context.maximum_version = ssl.TLSVersion[settings.max_version]
+        if not settings.server_preference:
+            context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
+        section = f"{file}: key tls_server_config"
+        try:
+            context.load_cert_chain(settings.cert_file, settings.key_file, password=_no_password)
+        except (OSError, ValueError) as error:  # OSError: ssl.SSLError too
+            files = f"cert_file {settings.cert_file}, key_file {settings.key_file}"
+            raise UsageError(
+                f"{section}: {files}: {_said(error)}, expected a certificate and its key in PEM"
+            ) from error
+        context.verify_mode = _VERIFY[settings.client_auth]
+        if settings.client_auth != NO_CLIENT:
+            _trust(context, settings.client_ca_file, section)
+        try:
+            if settings.ciphers:
+                context.set_ciphers(":".join(settings.ciphers))
+            if settings.curve:
+                context.set_ecdh_curve(settings.curve)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{section}: {_said(error)}, expected suites and a curve that OpenSSL has") from error
+
+    def wrap(self, connection: socket.socket) -> ssl.SSLSocket:
+        """Return the connection with TLS around it; the handshake is still to be done."""
+        return self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+
+    def check(self, connection: ssl.SSLSocket) -> None:
+        """Raise `Refused` if the client's certificate is for none of the names that are allowed."""
+        if not self.allowed_sans:
+            return
+        certificate = connection.getpeercert() or {}
+        names = certificate.get("subjectAltName", ())
+        if self.allowed_sans.isdisjoint(str(entry[1]) for entry in names if isinstance(entry, tuple)):
+            raise Refused(f"its certificate names {names}")
+
+
+def _trust(context: ssl.SSLContext, file: Path | None, section: str) -> None:
+    if file is None:
+        context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+        return
+    try:
+        context.load_verify_locations(cafile=file)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{section}.client_ca_file: {file}: {_said(error)}, expected certificates in PEM") from error
+
+
+def _no_password() -> str:
+    """Answer for whoever would be asked on a terminal that nobody looks at."""
+    raise ValueError("the key is encrypted")
+
+
+def _said(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    return str(reason).lower().replace("_", " ")
