@@ -19,7 +19,8 @@ _KEPT = frozenset(
     signal id signal_id set infinite number gres_detail tres_alloc_str
     state state_flags gres gres_used reason reason_changed_at reason_set_by_user""".split()  # noqa: SIM905  # shorter
 )
-_GPUS = re.compile(r"gpu(?::[^,(:]+)?(?::(\d+)|\(CNT:(\d+)\))?(?=[,(]|$)")
+# gpu, gpu:COUNT or gpu:TYPE:COUNT; a type may begin with a digit, as that of a part of a GPU does.
+_GPUS = re.compile(r"gpu(?::(?!\d+(?:[,(]|$))[^,(:]+)?(?::(\d+)|\(CNT:(\d+)\))?(?=[,(]|$)")
 _TRES_GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)(?=,|$)")
 _NO_VALUE = 0xFFFFFFF0  # from here on SLURM's own "none" and "infinite" begin, where a version prints them
 

@@ -1,0 +1,136 @@
+"""A record of squeue becomes a job, whichever version wrote it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.unit.exporter.slurm.answers import exit_24_05, job_22_05, job_24_05
+from trainwarden_exporter.slurm.jobs import STATES, read_job
+
+HELD: dict[str, Any] = {"job_state": "PENDING", "state_reason": "JobHeldUser", "priority": 0}
+
+
+@pytest.mark.parametrize(("entry", "gpus"), [(job_22_05(7), 4), (job_24_05(7), 16)], ids=["22.05", "24.05"])
+def test_a_running_job_of_both_layouts(entry: dict[str, Any], gpus: int) -> None:
+    job = read_job(entry, None)
+    assert (job.job_id, job.run_id, job.state, job.user, job.partition) == ("7", "run-7", "running", "alice", "main")
+    assert (job.restarts, job.nodes, job.gpus, job.held_by_us) == (1, 2, gpus, False)
+    assert (job.submitted, job.started, job.deadline) == (1795271880, 1795271886, 1795275486)
+    assert (job.ended, job.exit_code, job.exit_signal) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("entry", "state", "code", "signal"),
+    [
+        (job_22_05(job_state="FAILED", exit_code=3 << 8), "failed", 3, 0),
+        (job_22_05(job_state="TIMEOUT", exit_code=15), "timeout", 0, 15),
+        (job_24_05(job_state=["FAILED"], exit_code=exit_24_05("ERROR", 3)), "failed", 3, 0),
+        (job_24_05(job_state=["NODE_FAIL"], exit_code=exit_24_05("SIGNALED", 0, 9)), "node_fail", 0, 9),
+        (job_24_05(job_state=["PREEMPTED"], exit_code={"set": True, "number": 0}), "preempted", 0, 0),
+        (job_24_05(job_state=["CANCELLED"], exit_code="?"), "cancelled", None, None),
+    ],
+)
+def test_a_job_that_has_ended_says_how(entry: dict[str, Any], state: str, code: int, signal: int) -> None:
+    job = read_job(entry, None)
+    assert (job.state, job.exit_code, job.exit_signal) == (state, code, signal)
+    assert job.ended == 1795275486
+    assert (job.deadline, job.gpus) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        (["COMPLETING", "FAILED"], "completing"),
+        (["PENDING", "REQUEUED"], "pending"),
+        ("RUNNING+SIGNALING", "running"),
+        ("REQUEUE_HOLD", "pending"),
+        ("STOPPED", "suspended"),
+        ("BRAND_NEW_STATE", "other"),
+        (None, "other"),
+        ([["RUNNING"], 7], "other"),
+    ],
+)
+def test_flags_and_new_words_lead_to_one_state(said: object, state: str) -> None:
+    assert state in STATES
+    assert read_job(job_24_05(job_state=said), None).state == state
+
+
+@pytest.mark.parametrize(
+    ("entry", "ours"),
+    [
+        (job_22_05(**HELD, state_description="job requeued in held state"), True),
+        (job_22_05(**{**HELD, "job_state": "COMPLETING"}), True),
+        (job_24_05(**{**HELD, "hold": True}, state_description="Job requeued in held state"), True),
+        (job_22_05(**HELD), False),  # a user's own hold
+        (job_22_05(**{**HELD, "state_reason": "JobHeldAdmin"}, state_description="job requeued in held state"), False),
+        (job_22_05(**{**HELD, "job_state": "CANCELLED"}, state_description="job requeued in held state"), False),
+        (job_22_05(job_state="COMPLETING"), False),
+    ],
+)
+def test_only_the_hold_of_a_requeue_is_ours(entry: dict[str, Any], ours: bool) -> None:
+    assert read_job(entry, None).held_by_us is ours
+
+
+def test_a_job_that_waits_has_not_started_though_slurm_says_when_it_means_to() -> None:
+    job = read_job(job_22_05(job_state="PENDING", state_reason="Priority", gres_detail=[]), None)
+    assert (job.started, job.deadline, job.ended, job.gpus) == (None, None, None, None)
+    assert job.reason == "Priority"
+
+
+@pytest.mark.parametrize(
+    "nothing", [0, None, "", {"set": False, "infinite": False, "number": 0}, {"infinite": True}, -1]
+)
+def test_a_time_that_is_not_set_is_none(nothing: object) -> None:
+    assert read_job(job_22_05(start_time=nothing, end_time=nothing), None).started is None
+
+
+@pytest.mark.parametrize(
+    ("comment", "run_id"),
+    [
+        ("trainwarden:a", "a"),
+        ("please, keep;trainwarden:a.b-c", "a.b-c"),
+        ("trainwarden:a\nJobState=FAKE", "a"),
+        ({"job": "trainwarden:a", "administrator": "", "system": ""}, "a"),
+        ("nottrainwarden:a", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_the_comment_names_the_run(comment: object, run_id: str | None) -> None:
+    assert read_job(job_22_05(comment=comment), None).run_id == run_id
+
+
+@pytest.mark.parametrize("comment", ["trainwarden:../etc", "trainwarden:", "trainwarden:a trainwarden:b"])
+def test_what_cannot_be_a_run_id_is_an_error_that_names_the_job(comment: str) -> None:
+    with pytest.raises(ValueError, match="job 1"):
+        read_job(job_22_05(comment=comment), None)
+
+
+def test_a_filter_takes_the_run_id_from_the_name_and_the_comment_wins() -> None:
+    pattern = re.compile(r"train-(?P<run_id>\w+)")
+    assert read_job(job_22_05(comment="", name="train-x1"), pattern).run_id == "x1"
+    assert read_job(job_22_05(comment="", name="pretrain-x1"), pattern).run_id is None
+    assert read_job(job_22_05(comment="trainwarden:y", name="train-x1"), pattern).run_id == "y"
+
+
+@pytest.mark.parametrize("job_id", [None, 0, "12", True, {"set": False}])
+def test_a_record_without_an_id_is_an_error(job_id: Any) -> None:
+    with pytest.raises(ValueError, match="expected a number"):
+        read_job(job_22_05(job_id=job_id), None)
+
+
+@pytest.mark.parametrize(
+    ("tres", "detail", "gpus"),
+    [
+        ("cpu=1,gres/gpu=4", ["gpu:2(IDX:0-1)"], 4),
+        ("cpu=1", ["gpu:h100:2(IDX:0,3),gpu:a100:1(IDX:4)", "shard:3"], 3),
+        ("cpu=1,gres/gpumem=80G", ["gpu:1g.10gb:2(IDX:0-1)"], 2),
+        ("cpu=1", [], None),  # SLURM shows details to some users alone
+        ("", None, None),
+    ],
+)
+def test_gpus_are_counted_where_slurm_names_them(tres: str, detail: Any, gpus: int | None) -> None:
+    assert read_job(job_22_05(tres_alloc_str=tres, gres_detail=detail), None).gpus == gpus
