@@ -2,4 +2,32 @@
 
 from trainwarden_exporter.metric import Entry
 
-GPU_JOBS_ROWS: tuple[Entry, ...] = ()
+GPU_JOBS_ROWS: tuple[Entry, ...] = (
+    Entry(
+        "slurm_gpu_job_info",
+        "gauge",
+        "gpu uuid job_id step_id user partition run_id",
+        "1",
+        "A SLURM job has this GPU; one for each GPU and job. Labels are empty where no source says them.",
+        "the prolog's files, the environment and the control group of processes, device control groups (v1)",
+        "gpu_up * on (instance, gpu) group_left (job_id, run_id) slurm_gpu_job_info",
+    ),
+    Entry(
+        "training_gpu_info",
+        "gauge",
+        "run_id gpu uuid",
+        "1",
+        "A process of the run has this GPU.",
+        "TRAINWARDEN_RUN_ID and SLURM_STEP_GPUS in `/proc/PID/environ`, else `/dev/nvidiaN` in `/proc/PID/fd`",
+        "gpu_up * on (instance, gpu) group_left (run_id) training_gpu_info",
+    ),
+    Entry(
+        "trainwarden_gpu_jobs_unreadable",
+        "gauge",
+        "source",
+        "files, groups or processes",
+        "What the last look could not use: the prolog's files, device control groups, environments of jobs' processes.",
+        "the exporter",
+        "trainwarden_gpu_jobs_unreadable > 0",
+    ),
+)
