@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.identity import InvalidRunId, check_run_id
-from trainwarden_exporter.redaction import label_text
+from trainwarden_exporter.redaction import plain, truncate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -127,7 +127,7 @@ def _error_type(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    return label_text(value, 128) if isinstance(value, str) else ""
+    return truncate(plain(value[:1024]), 128) if isinstance(value, str) else ""
 
 
 def _number(value: object) -> float | None:

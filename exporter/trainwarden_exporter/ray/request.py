@@ -33,13 +33,13 @@ def get(
     handlers = [urllib.request.ProxyHandler({}), NoRedirect(), urllib.request.HTTPSHandler(context=context)]
     try:
         with urllib.request.build_opener(*handlers).open(_request(url, headers), timeout=max(seconds, 0.05)) as answer:
-            body = b""
+            body = bytearray()
             while len(body) <= limit:
                 if time.monotonic() > until:
                     return answer.status, b"", TIMEOUT
                 chunk = answer.read1(65536)
                 if not chunk:
-                    return answer.status, body, _cut_off(body, answer.headers.get("Content-Length"))
+                    return answer.status, bytes(body), _cut_off(len(body), answer.headers.get("Content-Length"))
                 body += chunk
             return answer.status, b"", TOO_LARGE
     except urllib.error.HTTPError as error:
@@ -55,8 +55,8 @@ def _request(url: str, headers: dict[str, str]) -> urllib.request.Request:
     return urllib.request.Request(url, headers={"User-Agent": "trainwarden-exporter", **headers})  # noqa: S310  # http(s), checked where the flag is read
 
 
-def _cut_off(body: bytes, promised: str | None) -> str:
-    return CONNECTION if promised is not None and promised.isdigit() and len(body) < int(promised) else ""
+def _cut_off(length: int, promised: str | None) -> str:
+    return CONNECTION if promised is not None and promised.isdigit() and length < int(promised) else ""
 
 
 def get_all(ask: dict[str, Any], context: ssl.SSLContext | None = None) -> list[tuple[int, bytes, str]]:

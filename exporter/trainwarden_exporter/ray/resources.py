@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from trainwarden_exporter.redaction import label_text
+from trainwarden_exporter.redaction import plain, truncate
 
 NODE_STATES = ("alive", "dead")
 MAX_GPUS = 8192
@@ -18,7 +18,7 @@ _USAGE = re.compile(
     r"(?: \((?P<in_groups>[\d.]+) used of (?P<reserved>[\d.]+) reserved in placement groups\))?$",
     re.MULTILINE,
 )
-_NAMED = re.compile(r"(?<![\w:])(?P<name>CPU|GPU)\b(?!:)")
+_NAMED = re.compile(r"(?<![\w:])(?P<name>CPU|GPU)\b")
 _DEMAND = re.compile(r"^ *(?P<shape>\{.*?): (?P<count>\d+)\+ pending", re.MULTILINE)
 _BUNDLE = re.compile(r"\{(?P<resources>[^}]*)\}(?: \* (?P<count>\d+))?")
 _GPU = re.compile(r"'GPU': (?P<gpus>\d+(?:\.\d+)?)")
@@ -61,7 +61,8 @@ def read_usage(document: object) -> Usage:
     head = _HEAD.search(text) if isinstance(text, str) else None
     if not isinstance(text, str) or head is None or "Total Usage:" not in text:
         raise ValueError("expected the text of ray status")
-    usage, _, demands = text.partition("Total Usage:")[2].partition("Pending Demands:")
+    usage, _, rest = text.partition("Total Usage:")[2].partition("From request_resources:")
+    demands = rest.partition("Pending Demands:")[2]
     amounts = {match["name"]: _amount(match) for match in _USAGE.finditer(usage)}
     if {match["name"] for match in _NAMED.finditer(usage)} != amounts.keys():
         raise ValueError("expected the text of ray status: its resources are written otherwise")
@@ -126,4 +127,4 @@ def _node_gpus(node: dict[str, Any]) -> NodeGpus | None:
         index, percent = (gpu.get("index"), gpu.get("utilizationGpu")) if isinstance(gpu, dict) else (None, None)
         if isinstance(index, int) and isinstance(percent, (int, float)) and 0 <= percent <= 100:
             busy[str(index)] = percent / 100
-    return NodeGpus(label_text(name, 128), float(now), busy)
+    return NodeGpus(truncate(plain(name[:1024]), 128), float(now), busy)
