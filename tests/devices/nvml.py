@@ -110,7 +110,7 @@ class FakeNvml:
             self.on_bus(gpu)
         return self._write()
 
-    def set(self, gpu: int | None = None, **values: Value | None) -> FakeNvml:
+    def set(self, gpu: int | None = None, /, **values: Value | None) -> FakeNvml:
         """Say something of one GPU, or of all; None takes it back. Dots in keys are written `__`."""
         for name, value in values.items():
             key = name.replace("__", ".") if gpu is None else f"{gpu}.{name.replace('__', '.')}"
@@ -148,7 +148,7 @@ class FakeNvml:
             name = f"{self._lines['model']} MIG {profile}"
             uuid = f"MIG-{gpu:04x}{place:04x}-0000-4000-8000-000000000000"
             memory = {"memory": 10 * GIB, "memory_used": (place + 1) * GIB}
-            values = {"name": name, "uuid": uuid, **memory}
+            values: dict[str, Value] = {"name": name, "uuid": uuid, **memory}
             self.set(gpu, **{f"mig.{place}.{key}": value for key, value in values.items()})
         return self
 

@@ -25,13 +25,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STATE_SECONDS = 1.0
+# Less than the parent waits for the end.
+RELEASE_SECONDS = 4.0
+LOOK = ("", "")
 
 
 class Output:
     """Lines to the parent, from several threads."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self) -> None:
+        # A library of a driver that prints would spoil it: that goes to the log.
+        self._descriptor = os.dup(1)
+        os.dup2(2, 1)
         self._lock = threading.Lock()
 
     def write(self, line: bytes) -> None:
@@ -51,18 +56,33 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     order = json.loads(sys.stdin.buffer.readline())
     logging.basicConfig(stream=sys.stderr, level=order["log_level"], format=order["log_format"])
-    output = Output(sys.stdout.fileno())
-    member = _member(order, lambda sampler: output.write(sample_line(sampler)))
+    output = Output()
+
+    def done(sampler: Sampler) -> None:
+        if sampler.part.key == LOOK:  # whoever waits for all parts must know them before this one is done
+            output.write(state_line(samplers()))
+        output.write(sample_line(sampler))
+
+    member = _member(order, done)
     samplers = member.samplers if isinstance(member, Fleet) else lambda: [member]
     member.start()
     try:
         while not select.select([sys.stdin], [], [], STATE_SECONDS)[0]:
             output.write(state_line(samplers()))
     finally:
-        released = member.release()
+        released = _released(member)
         # Not by an orderly end of the interpreter: a thread that hangs in a driver would hold it up.
         sys.stderr.flush()
         os._exit(0 if released else 1)
+
+
+def _released(member: Fleet | Sampler) -> bool:
+    """Release every device; False if one cannot be, in this time: what hangs may hang here as well."""
+    results: list[bool] = []
+    thread = threading.Thread(target=lambda: results.append(member.release()), daemon=True)
+    thread.start()
+    thread.join(RELEASE_SECONDS)
+    return results == [True]
 
 
 def _member(order: dict[str, Any], done: Callable[[Sampler], None]) -> Fleet | Sampler:

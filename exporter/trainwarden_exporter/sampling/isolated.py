@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import os
-import select
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -16,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.sampling.messages import View, take_in
 from trainwarden_exporter.sampling.part import Status
+from trainwarden_exporter.sampling.process import END_SECONDS, ChildProcess, NoMessage
 from trainwarden_exporter.sampling.sampler import status_of
 
 if TYPE_CHECKING:
@@ -28,9 +24,12 @@ log = logging.getLogger(__name__)
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # It says every second what it is doing; a machine that is short of everything gets some patience.
 SILENT_SECONDS = 15.0
-# A child of which nothing answers any more is replaced after this time, once, for the next may hang just the same.
+# A child none of whose devices answers any more is replaced after this time, once, for the next may hang just the same.
 GIVE_UP_SECONDS = 60.0
-END_SECONDS = 5.0
+MAX_HANGING = 2
+# A library that prints where it should not is suffered for so long.
+MAX_RUBBISH_LINES = 100
+RESTART_SECONDS = 1.0
 BACKOFF_SECONDS = 60.0
 SLACK_SECONDS = 2.0
 
@@ -67,9 +66,11 @@ class Isolated:
         self._views: dict[tuple[str, str], View] = {}
         self._heard: float | None = None
         self._error: str | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._left: list[subprocess.Popen[bytes]] = []
+        self._process: ChildProcess | None = None
+        self._left: list[ChildProcess] = []
         self._released = False
+        self._replaced = False
+        self._rubbish = 0
         self._wanted = threading.Event()
         self._stopped = threading.Event()
         self._lock = threading.Lock()
@@ -92,9 +93,9 @@ class Isolated:
         with self._lock:
             process = self._process
         self._forget(None)
-        if process is not None and not _ended(process):
+        if process is not None and not process.end():
             self._left.append(process)
-        return not self._hanging()
+        return self._hanging() == 0
 
     def resume(self) -> None:
         """Start a child again."""
@@ -114,9 +115,11 @@ class Isolated:
         heard, views = self._heard, self._views
         if self._released:
             return [self._let_go()]
-        if heard is None or not views:
-            return [Status(self.name, self._error is not None, False, 0.0, None, self._error)]
         found = [status_of(view.part, view.taken, view.running, now) for view in views.values()]
+        if not found:
+            found = [Status(self.name, self._error is not None, False, 0.0, None, self._error)]
+        if heard is None:
+            return found
         if now - heard > SILENT_SECONDS:
             last = found[0].last_success
             silent = f"its process says nothing for {now - heard:.0f} s"
@@ -141,104 +144,88 @@ class Isolated:
         return Status(self.name, False, False, 0.0, None, None, released=True)
 
     def _watch(self) -> None:
-        pause = 1.0
+        pause = RESTART_SECONDS
         while not self._stopped.is_set():
             self._wanted.wait()
             if self._stopped.is_set():
                 return
-            if self._hanging():
-                self._stopped.wait(1.0)  # one that hangs is enough
+            if self._hanging() >= MAX_HANGING:
+                self._stopped.wait(1.0)
                 continue
             begun = time.monotonic()
             why = self._live()
             if self._wanted.is_set() and not self._stopped.is_set():
                 self._forget(why)
                 log.warning("collector %s: %s; starting it again", self.name, why)
-                pause = 1.0 if time.monotonic() - begun > BACKOFF_SECONDS else min(2 * pause, BACKOFF_SECONDS)
+                pause = (
+                    RESTART_SECONDS if time.monotonic() - begun > BACKOFF_SECONDS else min(2 * pause, BACKOFF_SECONDS)
+                )
                 self._stopped.wait(pause)
 
     def _live(self) -> str:
         """Start a child and listen until it ends or must be given up; returns why."""
-        command = [sys.executable, "-m", "trainwarden_exporter.sampling.child"]
         try:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            process = ChildProcess(self._order.line())
         except OSError as error:
             return f"its process cannot be started: {error}"
         with self._lock:
-            self._process = process
-        self._heard = time.monotonic()
-        _tell(process, self._order.line())
-        if not self._listen(process):
-            return f"its process ended with status {process.wait()}"
-        if self._process is process:
-            log.warning("collector %s: nothing of it answers, its process %d is given up", self.name, process.pid)
-            if not _ended(process):
-                self._left.append(process)
-        return "nothing of it answered any more"
+            # Whoever released or stopped it meanwhile did not see this one.
+            wanted = self._wanted.is_set() and not self._stopped.is_set()
+            self._process = process if wanted else None
+        self._heard, self._rubbish = time.monotonic(), 0
+        try:
+            why = self._listen(process)
+        except NoMessage as error:
+            why = str(error)
+        if self._process is not process and wanted:
+            process.drain()  # somebody else ends it
+        elif not process.end():
+            log.warning("collector %s: its process %d hangs and is left behind", self.name, process.pid)
+            self._left.append(process)
+        process.close()
+        return why or f"its process {process.why_ended()}"
 
-    def _listen(self, process: subprocess.Popen[bytes]) -> bool:
-        """Take in what the child says; False when it has ended, True when all of it hangs or somebody else ends it."""
-        output = process.stdout.fileno() if process.stdout else -1
-        rest = b""
-        ready = select.poll()  # unlike select, it takes descriptors above 1023
-        ready.register(output, select.POLLIN)
-        while self._process is process and not self._gives_up():
-            if ready.poll(1000):
-                data = os.read(output, 2**20)
-                if not data:
-                    return False
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
-                    self._take_in(line)
-        return True
+    def _listen(self, process: ChildProcess) -> str:
+        """Take in what the child says until it ends, somebody ends it, or it must be given up: then return why."""
+        while self._process is process:
+            if self._gives_up():
+                return "nothing of it answers any more"
+            lines = process.lines(1.0)
+            if lines is None:
+                break
+            for line in lines:
+                self._take_in(line)
+        return ""
 
     def _take_in(self, line: bytes) -> None:
         try:
             self._views = take_in(line, self.name, self._views)
-        except (ValueError, KeyError, TypeError) as error:
-            log.warning("collector %s: its process said what is no message: %s", self.name, error)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self._rubbish += 1
+            if self._rubbish == 1:
+                log.warning("collector %s: its process said what is no message: %s", self.name, error)
+            if self._rubbish > MAX_RUBBISH_LINES:
+                raise NoMessage("its process says what is no message") from error
             return
         self._heard = time.monotonic()
 
     def _gives_up(self) -> bool:
         statuses = self.statuses()
+        asked = [status for status in statuses if status.device] or statuses
+        if any(status.success for status in asked):
+            self._replaced = False
         silent = self._heard is not None and time.monotonic() - self._heard > GIVE_UP_SECONDS
-        return silent or all(status.stuck and status.duration > GIVE_UP_SECONDS for status in statuses)
+        hangs = all(status.stuck and status.duration > GIVE_UP_SECONDS for status in asked)
+        if self._replaced or not (silent or hangs):
+            return False
+        self._replaced = True
+        return True
 
-    def _hanging(self) -> bool:
-        self._left = [process for process in self._left if process.poll() is None]
-        return bool(self._left)
+    def _hanging(self) -> int:
+        self._left = [process for process in self._left if process.hangs()]
+        return len(self._left)
 
     def _forget(self, error: str | None) -> None:
-        self._views, self._heard, self._error = {}, None, error
         with self._lock:
             self._process = None
-
-
-def _tell(process: subprocess.Popen[bytes], line: bytes) -> None:
-    if process.stdin is not None:
-        with contextlib.suppress(OSError):  # it has ended already, and will be started again
-            process.stdin.write(line)
-            process.stdin.flush()
-
-
-def _ended(process: subprocess.Popen[bytes]) -> bool:
-    """Ask the child to end, then tell it to.
-
-    Never with SIGKILL: killed in the middle of a call, it may leave a GPU unusable.
-    """
-    with contextlib.suppress(OSError):
-        if process.stdin is not None:
-            process.stdin.close()
-    if _waited(process, END_SECONDS):
-        return True
-    process.terminate()
-    return _waited(process, 1.0)
-
-
-def _waited(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+        self._views, self._heard, self._error = {}, None, error
