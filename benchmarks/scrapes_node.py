@@ -1,0 +1,123 @@
+"""A node as its exporter sees it: 32 EFA devices, and as many runs with logs as a page of some size takes."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.scrapes_client import Client, free_port, is_listening
+from tests.nodes.fixtures import p5
+from trainwarden.record.clock import to_iso
+from trainwarden.record.folder import write_json
+
+HOST = "measured"
+RANKS = 8
+_START_SECONDS = 30.0
+_COLLECTORS = ("--collector.disable-defaults", "--collector.runs", "--collector.logs", "--collector.efa")
+
+
+class Node:
+    """Folders below `root`, and the exporter that watches them."""
+
+    def __init__(self, root: Path) -> None:
+        self._tree = p5(root / "node")
+        self._runs = root / "runs"
+        self._runs.mkdir()
+        self._count = 0
+        self._flags = [
+            *_COLLECTORS,
+            *self._tree.flags,
+            f"--collector.runs.path={self._runs}",
+            f"--collector.logs.state={root / 'state'}",
+            f"--instance-host={HOST}",
+            "--log.level=error",
+        ]
+
+    @property
+    def sysfs(self) -> Path:
+        """Its fixture tree of /sys."""
+        return self._tree.sysfs
+
+    @property
+    def runs(self) -> Path:
+        """Its runs folder."""
+        return self._runs
+
+    def add_runs(self, count: int) -> None:
+        """Add runs that are under way, each with ranks and a log."""
+        for number in range(self._count, self._count + count):
+            write_run(self._runs / f"run-{number:05d}", number)
+        self._count += count
+
+    def fill(self, samples: int) -> int:
+        """Add runs until the page has about so many samples, at least one; returns how many it has."""
+        self.add_runs(1)
+        one = self.samples_once()
+        self.add_runs(2)
+        each = (self.samples_once() - one) / 2
+        self.add_runs(max(0, round((samples - one) / each) - 2))
+        return self.samples_once()
+
+    def samples_once(self) -> int:
+        """How many samples a page has."""
+        command = [sys.executable, "-m", "trainwarden_exporter", "--once", *self._flags]
+        page = subprocess.run(command, check=True, capture_output=True).stdout
+        return count_samples(page)
+
+    @contextmanager
+    def exporter(self, *flags: str) -> Iterator[tuple[int, int]]:
+        """Run an exporter until its first samples are there; yields the process and its port on loopback."""
+        port = free_port()
+        command = [sys.executable, "-m", "trainwarden_exporter", *self._flags, *flags]
+        process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"])
+        try:
+            deadline = time.monotonic() + _START_SECONDS
+            while not is_listening(port) or not _is_sampled(port):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError("the exporter did not start")
+                time.sleep(0.1)
+            yield process.pid, port
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def write_run(folder: Path, number: int) -> None:
+    """Write the record of a run that is under way."""
+    now, key = to_iso(time.time()), f"local:{number}-1:0"
+    (folder / "ranks").mkdir(parents=True)
+    (folder / "logs").mkdir()
+    metadata = {
+        "run_id": folder.name, "version": 1, "status": "running", "phase": "train", "attempt": 0, "attempt_key": key,
+        "job_id": f"{number}-1", "scheduler": "local", "framework": "torch", "model": "llama-3-8b", "method": "sft",
+        "start_time": now, "attempt_start_time": now, "phase_time": now, "last_update": now, "host": HOST,
+    }  # fmt: skip
+    checkpoint = {"path": "/checkpoints/1000", "step": 1000, "time": now, "size_bytes": 16_000_000_000, "count": 1}
+    progress = {
+        "step": 1000 + number, "total_steps": 100_000, "loss": 2.25, "learning_rate": 3e-4, "grad_norm": 0.75,
+        "tokens_per_second": 41_000.5, "samples_per_second": 20.25, "epoch": 0.5, "high_water": 1000 + number,
+        "steps_completed": 1000 + number, "nonfinite": 0, "last_updated": now, "step_time": now, "moved_time": now,
+        "attempt_key": key, "checkpoint": checkpoint,
+    }  # fmt: skip
+    write_json(folder / "metadata.json", metadata)
+    write_json(folder / "progress.json", progress)
+    for rank in range(RANKS):
+        beat = {"rank": rank, "step": 1000 + number, "phase": "train", "time": now, "host": HOST, "attempt_key": key}
+        write_json(folder / "ranks" / f"{rank}.json", beat)
+    (folder / "logs" / "training_log_latest.txt").write_text("step 1000 loss 2.25\n" * 20)
+
+
+def count_samples(page: bytes) -> int:
+    """How many samples a page in text has."""
+    return sum(1 for line in page.splitlines() if line and not line.startswith(b"#"))
+
+
+def _is_sampled(port: int) -> bool:
+    client = Client(port)
+    try:
+        page = client.page()
+    finally:
+        client.close()
+    return all(f'trainwarden_collector_success{{collector="{name}"}} 1'.encode() in page for name in ("runs", "efa"))
