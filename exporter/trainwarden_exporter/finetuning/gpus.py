@@ -43,6 +43,7 @@ class Gpus:
         self.of_slurm_job: dict[str, set[Gpu]] = {}
         for found, name, label in (
             (self.of_run, RUN_OF_GPU, "run_id"),
+            (self.of_run, SLURM_JOB_OF_GPU, "run_id"),
             (self.of_slurm_job, SLURM_JOB_OF_GPU, "job_id"),
         ):
             for labels, _ in samples.of(name):

@@ -153,6 +153,13 @@ def test_gpus_of_a_slurm_job_are_those_of_its_run(tree: FinetuningTree) -> None:
     assert tree.value("gpu_utilization_percent", "s") is None
 
 
+def test_a_slurm_job_that_is_known_to_carry_a_run_gives_it_its_gpus(tree: FinetuningTree) -> None:
+    running(tree)
+    tree.gpu(0.25, 0.5)
+    tree.attribute("slurm_gpu_job_info", {1: {"job_id": "812", "run_id": "r"}})
+    assert tree.value("gpu_utilization_percent") == 50
+
+
 def test_a_run_that_has_ended_has_no_gpus(tree: FinetuningTree) -> None:
     running(tree, status="succeeded", end_time=to_iso(NOW))
     tree.gpu(1.0)
