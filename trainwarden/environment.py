@@ -46,6 +46,12 @@ _TORCHRUN = {
     "TORCHELASTIC_RESTART_COUNT": "torchrun_restart_count",
     "TORCHELASTIC_MAX_RESTARTS": "torchrun_max_restarts",
 }
+_NETWORK = {
+    "NCCL_NET": "nccl_net",
+    "NCCL_NET_PLUGIN": "nccl_net_plugin",
+    "NCCL_IB_DISABLE": "nccl_ib_disable",
+    "FI_PROVIDER": "fi_provider",
+}
 _KUBERNETES = {
     "NODE_NAME": "kubernetes_node",
     "JOB_COMPLETION_INDEX": "kubernetes_job_completion_index",
@@ -70,6 +76,7 @@ def read_environment(environ: Mapping[str, str] = os.environ, root: str = "/") -
     known |= _named(environ, _RAY)
     known |= {"ray_submission_id": ray_submission_id(environ) or ""}
     known |= _named(environ, _TORCHRUN if "TORCHELASTIC_RUN_ID" in environ else {})
+    known |= _named(environ, _NETWORK)
     if in_kubernetes(environ):
         known |= _named(environ, _KUBERNETES)
         known["kubernetes_pod"] = pod(environ) or ""

@@ -61,10 +61,11 @@ def collect_once(collection: Collection) -> int:
     """Print one page, whatever came of each collector: the page says it."""
     collection.sample_once()
     by_name = {member.name: member for member in collection.members}
-    if {"runs", "logs"} <= by_name.keys():
-        # The logs are those of the runs, and a run's page says what its logs say.
-        for name in ("logs", "runs"):
-            by_name[name].sample_once()
+    if "runs" in by_name and by_name.keys() & {"logs", "s3"}:
+        # What was copied is there now; the logs are those of the runs, and a run's page says what its logs say.
+        for name in ("runs", "logs", "transport", "runs"):
+            if name in by_name:
+                by_name[name].sample_once()
     if "finetuning" in by_name:
         by_name["finetuning"].sample_once()  # a view of the others
     sys.stdout.buffer.write(collection.page())

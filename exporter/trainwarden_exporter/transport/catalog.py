@@ -1,5 +1,44 @@
-"""The metrics of this room: rows of the catalogue."""
+"""The metrics of the networks that NCCL uses: rows of the catalogue."""
 
 from trainwarden_exporter.metric import Entry
 
-TRANSPORT_ROWS: tuple[Entry, ...] = ()
+TRANSPORT_ROWS: tuple[Entry, ...] = (
+    Entry(
+        "training_nccl_transport",
+        "gauge",
+        "run_id transport provider",
+        "processes",
+        "Processes of the attempt that use this network, as its logs say: efa, ofi with another provider, ib, socket,"
+        " other; absent where they do not say.",
+        "lines of NCCL_DEBUG=INFO in the run's logs",
+        'training_nccl_transport{transport="socket"} > 0',
+    ),
+    Entry(
+        "training_nccl_transport_ok",
+        "gauge",
+        "run_id",
+        "0/1",
+        "1 if every process that says what it uses is on a fast network, or there is none; 0 if one is not;"
+        " absent where that cannot be told.",
+        "training_nccl_transport, the node's RDMA devices, the run's environment",
+        "training_nccl_transport_ok == 0",
+    ),
+    Entry(
+        "training_nccl_transport_requested",
+        "gauge",
+        "run_id transport",
+        "processes",
+        "Processes of the attempt whose environment asks for this network: efa, ofi, ib, socket, not_ib.",
+        "NCCL_NET, NCCL_NET_PLUGIN, FI_PROVIDER, NCCL_IB_DISABLE of the ranks on this node, else of the record",
+        'training_nccl_transport_requested{transport="socket"} > 0',
+    ),
+    Entry(
+        "trainwarden_transport_files",
+        "gauge",
+        "outcome",
+        "files",
+        "Logs that are searched for what NCCL says, by what became of them: followed, unreadable, dropped.",
+        "the exporter",
+        'trainwarden_transport_files{outcome="unreadable"} > 0',
+    ),
+)

@@ -1,0 +1,181 @@
+"""Logs are read from their beginning, in slices, and one that cannot be read costs itself alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.unit.exporter.transport.transport_tree import TransportTree, efa, nccl, socket
+from trainwarden.signals.tailing.template import Template
+from trainwarden_exporter.transport import collector as collector_module
+from trainwarden_exporter.transport import init_log
+from trainwarden_exporter.transport.init_log import InitLog
+
+
+def test_every_process_is_counted_once_however_often_it_says_it(tree: TransportTree) -> None:
+    tree.add_efa()
+    tree.write("r", "".join(efa(pid) * 3 for pid in range(8)) + "".join(efa(pid, "node2") for pid in range(8)))
+    tree.look()
+    assert tree.used() == {("efa", "efa"): 16}
+    assert tree.ok() == 1
+
+
+def test_a_rank_on_sockets_shows_beside_15_on_efa(tree: TransportTree) -> None:
+    tree.add_efa()
+    tree.write("r", "".join(efa(pid) for pid in range(15)) + socket(99))
+    tree.look()
+    assert tree.used() == {("efa", "efa"): 15, ("socket", ""): 1}
+    assert tree.ok() == 0
+
+
+def test_good_and_bad_in_different_files_are_one_run(tree: TransportTree) -> None:
+    tree.write("r", efa(1))
+    tree.write("r", socket(2), "logs/rank1.txt")
+    tree.look()
+    assert tree.used() == {("efa", "efa"): 1, ("socket", ""): 1}
+    assert tree.ok() == 0
+
+
+def test_what_a_log_does_not_say_is_not_known(tree: TransportTree) -> None:
+    tree.add_efa()
+    tree.write("r", "step 1 loss 2.0\nNCCL version 2.21.5+cuda12.4\n" + nccl("NET/IB : No device found."))
+    tree.look()
+    assert tree.used() == {}
+    assert tree.ok() is None
+    assert tree.files("followed") == 1
+
+
+def test_what_is_written_later_is_found_and_half_a_line_is_waited_for(tree: TransportTree) -> None:
+    tree.add_efa()
+    line = nccl("Using network Socket")
+    tree.write("r", line[:-4])
+    tree.look()
+    assert tree.used() == {}
+    tree.write("r", line[-4:])
+    tree.look()
+    assert (tree.used(), tree.ok()) == ({("socket", ""): 1}, 0)
+    tree.write("r", efa(2))
+    tree.look()
+    assert tree.used() == {("efa", "efa"): 1, ("socket", ""): 1}
+
+
+def test_a_new_attempt_starts_anew(tree: TransportTree) -> None:
+    tree.add_efa()
+    tree.write("r", socket(1))
+    tree.look()
+    assert tree.ok() == 0
+    tree.runs.metadata("r", attempt=1, attempt_key="local:77-1:1")
+    tree.look()
+    assert tree.used() == {}
+    tree.write("r", efa(2))
+    tree.look()
+    assert tree.used() == {("efa", "efa"): 1}
+    assert tree.ok() == 1
+
+
+def test_what_was_found_holds_after_the_end_and_the_logs_are_let_go(tree: TransportTree) -> None:
+    tree.write("r", efa(1))
+    tree.look()
+    tree.runs.metadata("r", status="succeeded")
+    tree.look()
+    tree.look()
+    assert tree.used() == {("efa", "efa"): 1}
+    assert tree.files("followed") == 0
+
+
+def test_a_run_that_had_ended_before_costs_nothing(tree: TransportTree) -> None:
+    tree.runs.metadata("old", status="succeeded")
+    tree.write("old", socket(1))
+    tree.look()
+    assert tree.used("old") == {}
+    assert tree.files("followed") == 0
+
+
+def test_logs_elsewhere_are_read_by_their_template(tmp_path: Path) -> None:
+    template = Template.parse(str(tmp_path / "slurm/{run_id}-*.out"))
+    tree = TransportTree(tmp_path, (template,))
+    tree.runs.metadata("r")
+    (tmp_path / "slurm").mkdir()
+    for rank in range(4):
+        (tmp_path / f"slurm/r-{rank}.out").write_text(efa(rank))
+    tree.look()
+    assert tree.used() == {("efa", "efa"): 4}
+
+
+def test_a_pipe_and_a_folder_in_place_of_a_log_cost_themselves_alone(
+    tree: TransportTree, caplog: pytest.LogCaptureFixture
+) -> None:
+    tree.write("r", efa(1))
+    logs = tree.runs.path / "r/logs"
+    os.mkfifo(logs / "pipe.txt")
+    (logs / "folder.txt").mkdir()
+    (logs / "outside.txt").symlink_to("/etc/hostname")
+    for _ in range(2):
+        tree.look()
+    assert tree.used() == {("efa", "efa"): 1}
+    assert (tree.files("followed"), tree.files("unreadable")) == (1, 3)
+    assert len([record for record in caplog.records if "pipe.txt" in record.getMessage()]) == 1
+
+
+def test_no_more_logs_are_followed_than_may_be(tmp_path: Path) -> None:
+    tree = TransportTree(tmp_path, max_files=3)
+    tree.runs.metadata("r")
+    for rank in range(5):
+        tree.write("r", efa(rank), f"logs/{rank}.txt")
+    tree.look()
+    assert tree.used() == {("efa", "efa"): 3}
+    assert tree.files("dropped") == 2
+
+
+def test_a_long_log_takes_several_looks_and_keeps_no_other_waiting(
+    tree: TransportTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collector_module, "LOOK_BYTES", 2**20)
+    tree.write("r", b"x" * 99 + b"\n", "logs/a.txt")
+    tree.write("r", (b"y" * 99 + b"\n") * 40_000 + socket(1).encode(), "logs/b.txt")
+    tree.write("r", efa(2), "logs/c.txt")
+    tree.look()
+    assert tree.used() == {("efa", "efa"): 1}
+    for _ in range(4):
+        tree.look()
+    assert tree.used() == {("efa", "efa"): 1, ("socket", ""): 1}
+
+
+def test_behind_its_beginning_only_the_end_of_a_long_log_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(init_log, "TAIL_BYTES", 2000)
+    path = tmp_path / "log"
+    path.write_bytes(b"first\n" + b"a" * 99 + b"\n")
+    log = InitLog(str(path), [str(tmp_path)], first=100)
+
+    def read() -> bytes:
+        log.poll(0.0)
+        return b"".join(iter(log.take, None))
+
+    assert read().startswith(b"first\n")
+    with path.open("ab") as file:
+        file.write((b"b" * 99 + b"\n") * 1000 + b"last\n")
+    tail = read()
+    assert tail.endswith(b"last\n")
+    assert len(tail) <= 2000
+    with path.open("ab") as file:
+        file.write(b"more\n")
+    assert read() == b"more\n"
+    log.close()
+
+
+def test_a_log_that_is_cut_and_written_anew_is_read_from_its_beginning(tree: TransportTree) -> None:
+    path = tree.write("r", "padding\n" * 1000 + efa(1))
+    tree.look()
+    path.write_text(socket(2))
+    tree.look()
+    assert tree.used() == {("efa", "efa"): 1, ("socket", ""): 1}
+
+
+def test_a_line_without_end_is_read_all_the_same(tree: TransportTree) -> None:
+    tree.write("r", b"z" * (3 * init_log.SLICE_BYTES) + b"\n" + efa(1).encode())
+    tree.look()
+    assert tree.used() == {("efa", "efa"): 1}
