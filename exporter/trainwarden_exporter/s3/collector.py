@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ class S3Collector:
 
 def build(settings: Mapping[str, Any]) -> S3Collector:
     """Return the collector that `wiring` asks for."""
+    logging.getLogger("botocore").setLevel(logging.WARNING)  # it tells at length how it found its credentials
     timeout = float(settings["timeout"])
     bounds = Bounds(int(settings["runs"]), min(15.0, timeout / 2))
     places = {}

@@ -30,8 +30,8 @@ class FaultyServer(ThreadingHTTPServer):
     `fault` is "" for none, "slow", "black hole" (takes the request and never answers), "reset" (hangs up), "half" (an
     answer that breaks off), "unconditional" (a server that knows no conditions), "no reading" (it forbids that alone),
     "lost answer" (does what it is asked to, and hangs up), or one of `_ERRORS`. `touched` keeps `METHOD key` of each
-    request, percent-decoded, as it came in; `signed` is what the last one was signed with; `skew` is how far its clock is
-    ahead, in seconds.
+    request, percent-decoded, as it came in; `signed` is what the last one was signed with; `skew` is how many
+    seconds its clock is ahead.
     """
 
     daemon_threads = True

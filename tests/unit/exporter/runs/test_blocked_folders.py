@@ -1,0 +1,105 @@
+"""A folder on a file system that never answers costs its own run and no other's."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.exporter.runs.silent_mount import silent_mount
+from tests.unit.exporter.runs_tree import RunsTree
+from trainwarden_exporter.runs.folder import RunFolder
+from trainwarden_exporter.runs.reader import MAX_BLOCKED, FolderReader, TooManyBlocked
+from trainwarden_exporter.runs.view import RunRecord
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> RunsTree:
+    """Two runs that answer, before and behind one that will not, and little patience."""
+    tree = RunsTree(tmp_path / "runs")
+    for run_id in ("a", "m", "z"):
+        tree.metadata(run_id)
+        tree.progress(run_id)
+    tree.collector._sources._reader = FolderReader(patience=0.1)
+    return tree
+
+
+def assert_only_m_is_missing(tree: RunsTree, call: str) -> None:
+    samples = tree.samples()
+    told = {dict(labels)["run_id"] for labels in samples["training_step"]}
+    assert told == {"a", "z"}
+    assert samples["trainwarden_runs_unreadable"][frozenset({("reason", "blocked")})] == 1
+    stuck = {"collector": "runs", "device": "m", "call": call}
+    assert samples["trainwarden_collector_stuck"] == {frozenset(stuck.items()): 1}
+
+
+def test_a_mount_that_never_answers_costs_its_run_alone(tree: RunsTree) -> None:
+    folder = tree.path / "m"
+    try:
+        with silent_mount(folder):
+            assert_only_m_is_missing(tree, "stat")
+            begun = threading.active_count()
+            assert_only_m_is_missing(tree, "stat")
+            assert threading.active_count() == begun, "it is not tried again while it hangs"
+    except OSError as error:
+        pytest.skip(f"FUSE cannot be mounted here: {error}")
+    until(lambda: "m" in {dict(labels)["run_id"] for labels in tree.samples()["training_step"]})
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """While it is closed the folder of `m` does not answer."""
+    opened, real = threading.Event(), RunFolder._record
+
+    def record(folder: RunFolder, now: float) -> RunRecord:
+        if folder.run_id == "m":
+            opened.wait()
+        return real(folder, now)
+
+    monkeypatch.setattr(RunFolder, "_record", record)
+    yield opened
+    opened.set()
+
+
+def test_a_folder_that_answers_again_is_told_again(tree: RunsTree, gate: threading.Event) -> None:
+    assert_only_m_is_missing(tree, "stat")
+    gate.set()
+    until(lambda: "trainwarden_collector_stuck" not in tree.samples())
+    assert {dict(labels)["run_id"] for labels in tree.samples()["training_step"]} == {"a", "m", "z"}
+
+
+def test_what_comes_back_too_late_is_not_told_as_if_it_were_new() -> None:
+    opened = threading.Event()
+    reader: FolderReader[str] = FolderReader(patience=0.05)
+
+    def slow(key: str) -> str:
+        if key == "slow":
+            opened.wait()
+        return key
+
+    found = reader.look(["slow", "quick"], slow)
+    opened.set()
+    assert found == {"quick": "quick"}
+    until(lambda: reader.look(["slow"], slow) == {"slow": "slow"})
+
+
+def test_many_that_hang_are_the_trouble_of_the_whole_collector() -> None:
+    opened = threading.Event()
+    reader: FolderReader[int] = FolderReader(patience=0.01)
+    try:
+        with pytest.raises(TooManyBlocked):
+            reader.look(range(100), lambda _: opened.wait())
+        assert sum(thread.name == "runs-reader" for thread in threading.enumerate()) <= MAX_BLOCKED + 1
+    finally:
+        opened.set()
+
+
+def until(condition: object, seconds: float = 10.0) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.02)

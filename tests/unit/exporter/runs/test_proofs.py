@@ -1,0 +1,111 @@
+"""Whether the last checkpoint of a run is complete."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.exporter.runs_tree import NOW, RunsTree
+from trainwarden.checkpoint.verdict import Verdict
+from trainwarden.record.clock import to_iso
+from trainwarden.record.files import Checkpoint
+from trainwarden_exporter.runs.proofs import Proofs
+
+COMPLETE = Verdict("complete", ("all of it",))
+
+
+def tree_with(tmp_path: Path, proofs: Proofs, path: str, size: int | None = None, step: int = 100) -> RunsTree:
+    tree = RunsTree(tmp_path / "runs", proofs=proofs)
+    save(tree, path, size, step)
+    return tree
+
+
+def save(tree: RunsTree, path: str, size: int | None = None, step: int = 100) -> None:
+    tree.metadata("r")
+    checkpoint = {"path": path, "step": step, "time": to_iso(NOW), "size_bytes": size}
+    tree.progress("r", checkpoint=checkpoint)
+
+
+def verdict(tree: RunsTree) -> float | None:
+    return tree.value("training_checkpoint_complete", run_id="r")
+
+
+def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.02)
+
+
+def test_a_checkpoint_that_is_all_there_is_complete_and_a_cut_one_is_not(tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole.safetensors", tmp_path / "cut.safetensors"
+    header = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
+    content = len(header).to_bytes(8, "little") + header + bytes(16)
+    whole.write_bytes(content)
+    cut.write_bytes(content[:-4])
+    tree = tree_with(tmp_path, Proofs(), str(whole), len(content))
+    until(lambda: verdict(tree) == 1)
+    save(tree, str(cut), len(content), step=200)
+    until(lambda: verdict(tree) == 0)
+
+
+@pytest.mark.parametrize("path", ["/not/mounted/here/step-100", "s3://bucket/step-100", "relative/step-100"])
+def test_of_what_this_node_does_not_see_nothing_is_told(tmp_path: Path, path: str) -> None:
+    proofs = Proofs()
+    tree = tree_with(tmp_path, proofs, path)
+    assert verdict(tree) is None
+    until(proofs._queue.empty)
+    assert verdict(tree) is None
+
+
+def test_each_checkpoint_is_looked_at_once(tmp_path: Path) -> None:
+    looked: list[str] = []
+
+    def judge(checkpoint: Checkpoint) -> Verdict:
+        looked.append(checkpoint.path)
+        return COMPLETE
+
+    tree = tree_with(tmp_path, Proofs(judge), "/c/1")
+    until(lambda: verdict(tree) == 1)
+    for _ in range(3):
+        tree.text()
+    save(tree, "/c/2", step=200)
+    until(lambda: verdict(tree) == 1)
+    assert looked == ["/c/1", "/c/2"]
+
+
+def test_the_verdict_on_an_older_checkpoint_is_not_told_of_a_newer_one(tmp_path: Path) -> None:
+    gate = threading.Event()
+
+    def judge(checkpoint: Checkpoint) -> Verdict:
+        if checkpoint.path == "/c/2":
+            gate.wait()
+        return COMPLETE
+
+    tree = tree_with(tmp_path, Proofs(judge), "/c/1")
+    until(lambda: verdict(tree) == 1)
+    save(tree, "/c/2", step=200)
+    assert verdict(tree) is None, "the collector does not wait for it either"
+    gate.set()
+    until(lambda: verdict(tree) == 1)
+
+
+def test_only_the_exporter_that_owns_the_run_looks(tmp_path: Path) -> None:
+    looked: list[str] = []
+
+    def judge(checkpoint: Checkpoint) -> Verdict:
+        looked.append(checkpoint.path)
+        return COMPLETE
+
+    proofs = Proofs(judge)
+    tree = tree_with(tmp_path, proofs, "/c/1")
+    tree.metadata("r", host="node2")
+    tree.rank("r", 1)
+    tree.text()
+    until(proofs._queue.empty)
+    assert looked == []
