@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,7 +80,7 @@ def send(handler: BaseHTTPRequestHandler, body: bytes, code: int = 200, **header
 
 
 @contextmanager
-def dashboard(answers: dict[str, object]) -> Iterator[Dashboard]:
+def dashboard(answers: dict[str, object], tls: ssl.SSLContext | None = None) -> Iterator[Dashboard]:
     """Serve on a free port of the loopback interface."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -101,7 +102,9 @@ def dashboard(answers: dict[str, object]) -> Iterator[Dashboard]:
     server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.block_on_close = False
-    served = Dashboard(f"http://127.0.0.1:{server.server_port}", answers)
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    served = Dashboard(f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}", answers)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

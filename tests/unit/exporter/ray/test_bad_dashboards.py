@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import socket
+import ssl
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.unit.exporter.ray.dashboard import Behaviour, Dashboard, dashboard, good, job, send
 from trainwarden_exporter.ray import reach
-from trainwarden_exporter.ray.collector import RayCollector
+from trainwarden_exporter.ray.collector import PATHS, RayCollector
 from trainwarden_exporter.ray.reach import Direct, Question, Unreachable
 
 
@@ -170,3 +176,42 @@ def test_no_proxy_is_asked(served: Dashboard, monkeypatch: pytest.MonkeyPatch) -
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert "ray_cluster_jobs" in names(collector(served.url).collect())
+
+
+def test_a_dashboard_behind_tls_is_believed_with_its_own_certificate_alone(served: Dashboard, tmp_path: Path) -> None:
+    ours, another = (certificate(tmp_path / name) for name in ("ours", "another"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(ours)
+    with dashboard(served.answers, context) as secure:
+
+        def ask(ca_file: Path) -> set[str]:
+            asked = RayCollector(
+                Direct(Question(secure.url, None, 5.0), ssl.create_default_context(cafile=ca_file)),
+                limit=10, node_gpus=True, expect=lambda _: None,
+            )  # fmt: skip
+            return names(asked.collect())
+
+        assert "ray_cluster_jobs" in ask(ours)
+        with pytest.raises(Unreachable, match="connection"):
+            ask(another)
+        assert len(secure.headers) == len(PATHS)
+
+
+def certificate(file: Path) -> Path:
+    """A key and a certificate of its own for 127.0.0.1."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, file.name)])
+    now = datetime.now(timezone.utc)
+    alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    signed = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(alternative, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    file.write_bytes(secret + signed.public_bytes(pem))
+    return file

@@ -95,7 +95,7 @@ def test_a_run_is_expected_since_the_latest_of_its_jobs_that_are_under_way() -> 
     def named(state: str, seconds: int) -> dict[str, Any]:
         return job(f"{state}{seconds}", state, start_time=seconds * 1000, metadata={"trainwarden_run_id": "r"})
 
-    assert expected_runs(read_jobs([named("RUNNING", 50), named("PENDING", 70), named("FAILED", 90)])) == {"r": 70.0}
+    assert expected_runs(read_jobs([named("PENDING", 70), named("RUNNING", 50), named("FAILED", 90)])) == {"r": 70.0}
     assert expected_runs(read_jobs([named("STOPPED", 90)])) == {}
 
 
