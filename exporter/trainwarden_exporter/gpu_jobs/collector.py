@@ -41,12 +41,13 @@ class GpuJobsCollector:
         self._node = node
         self._folder = folder
         self._processes = Processes(node.procfs)
+        self._gpus: Gpus | None = None
         self._missing = False
 
     def collect(self) -> Iterable[Family]:
         """Return which job each GPU works for; nothing where the node has no GPU."""
         families = Families()
-        gpus = find_gpus(self._node.procfs, self._node.sysfs)
+        gpus = self._gpus = find_gpus(self._node.procfs, self._node.sysfs, self._gpus)
         if not gpus.all:
             return ()
         unreadable = dict.fromkeys(SOURCES, 0)

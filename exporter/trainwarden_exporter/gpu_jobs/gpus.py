@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainwarden_exporter.sampling.calls import calling
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -29,8 +31,9 @@ class Gpu:
 class Gpus:
     """The GPUs of the node, found by any of the names that others give them."""
 
-    def __init__(self, gpus: list[Gpu]) -> None:
+    def __init__(self, gpus: list[Gpu], addresses: tuple[str, ...] = ()) -> None:
         self.all = gpus
+        self.addresses = addresses
         self._by_index = {gpu.index: gpu for gpu in gpus}
         self._by_minor = {gpu.minor: gpu for gpu in gpus if gpu.minor is not None}
         self._by_uuid = {gpu.uuid.lower(): gpu for gpu in gpus if gpu.uuid}
@@ -48,11 +51,18 @@ class Gpus:
         return self._by_uuid.get(uuid.lower())
 
 
-def find_gpus(procfs: Path, sysfs: Path) -> Gpus:
-    """Return the GPUs of the node; none where there is no driver. A file that cannot be read costs its UUID alone."""
-    nvidia = _addresses(procfs / NVIDIA)
+def find_gpus(procfs: Path, sysfs: Path, before: Gpus | None = None) -> Gpus:
+    """Return the GPUs of the node; none where there is no driver. A file that cannot be read costs its UUID alone.
+
+    `before` is what was found before: as long as the same GPUs are there, the driver's files are not read again.
+    """
+    nvidia = tuple(_addresses(procfs / NVIDIA))
+    if before and nvidia and before.addresses == nvidia and all(gpu.uuid for gpu in before.all):
+        return before
     if nvidia:
-        return Gpus([_nvidia(index, procfs / NVIDIA / address) for index, address in enumerate(nvidia)])
+        with calling("read /proc/driver/nvidia"):
+            found = [_nvidia(index, procfs / NVIDIA / address) for index, address in enumerate(nvidia)]
+        return Gpus(found, nvidia)
     return Gpus([Gpu(index, "", None) for index, _ in enumerate(_addresses(sysfs / AMD))])
 
 

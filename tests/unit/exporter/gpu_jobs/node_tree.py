@@ -1,0 +1,87 @@
+"""A node with GPUs, made of folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainwarden_exporter.exposition import encode_text
+from trainwarden_exporter.gpu_jobs.collector import GpuJobsCollector
+from trainwarden_exporter.node import Node
+
+# In the order of the PCI bus; the device files are numbered otherwise, as on some machines they are.
+MINORS = (2, 3, 0, 1)
+
+
+def uuid(index: int) -> str:
+    """The UUID of the GPU that NVML counts as `index`."""
+    return f"GPU-{index}0000000-1111-2222-3333-444444444444"
+
+
+class NodeTree:
+    """Its /proc and /sys, and the collector that looks at them."""
+
+    def __init__(self, folder: Path, gpus: int = 4) -> None:
+        self.procfs, self.sysfs, self.files = folder / "proc", folder / "sys", folder / "files"
+        for path in (self.procfs, self.sysfs, self.files):
+            path.mkdir()
+        for index in range(gpus):
+            self.gpu(index)
+
+    def gpu(self, index: int) -> Path:
+        """Let there be a GPU; its folder."""
+        folder = self.procfs / f"driver/nvidia/gpus/0000:{index + 0x9D:02x}:00.0"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "information").write_text(
+            f"Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 20\nGPU UUID: \t {uuid(index)}\n"
+            f"Video BIOS: \t 96.00.30.00.01\nBus Location: \t {folder.name}\nDevice Minor: \t {MINORS[index]}\n"
+        )
+        return folder
+
+    def process(self, pid: int, cgroup: str = "/", devices: tuple[int, ...] = (), **environment: str) -> Path:
+        """Let there be a process with these GPUs open; its folder."""
+        folder = self.procfs / str(pid)
+        (folder / "fd").mkdir(parents=True)
+        (folder / "cgroup").write_text(f"0::{cgroup}\n")
+        (folder / "environ").write_bytes(b"".join(f"{key}={text}\0".encode() for key, text in environment.items()))
+        for number, minor in enumerate(devices):
+            (folder / "fd" / str(number)).symlink_to(f"/dev/nvidia{minor}")
+        return folder
+
+    def device_group(self, path: str, minors: tuple[int, ...]) -> Path:
+        """Let there be a device control group of version 1; its list."""
+        file = self.sysfs / "fs/cgroup/devices/slurm" / path / "devices.list"
+        file.parent.mkdir(parents=True)
+        file.write_text("c 1:3 rwm\nc 195:255 rw\n" + "".join(f"c 195:{minor} rwm\n" for minor in minors))
+        return file
+
+    def collector(self, files: bool = True) -> GpuJobsCollector:
+        """A collector that looks here."""
+        return GpuJobsCollector(Node("n1", self.sysfs, self.procfs), self.files if files else None)
+
+    def page(self) -> set[str]:
+        """The samples of a new collector."""
+        return samples(self.collector())
+
+
+def samples(collector: GpuJobsCollector) -> set[str]:
+    """The samples of a collector, without their values where these are 1."""
+    page = encode_text(collector.collect()).decode()
+    return {line.removesuffix(" 1.0") for line in page.splitlines() if not line.startswith("#")}
+
+
+def job(index: int, job_id: str, step: str = "", user: str = "", *, partition: str = "", run: str = "") -> str:
+    """The sample that says that the GPU `index` works for a job."""
+    return (
+        f'slurm_gpu_job_info{{gpu="{index}",uuid="{uuid(index)}",job_id="{job_id}",step_id="{step}",'
+        f'user="{user}",partition="{partition}",run_id="{run}"}}'
+    )
+
+
+def training(index: int, run: str) -> str:
+    """The sample that says that the GPU `index` works for a run."""
+    return f'training_gpu_info{{run_id="{run}",gpu="{index}",uuid="{uuid(index)}"}}'
+
+
+def jobs_of(page: set[str]) -> set[str]:
+    """What a page says of jobs and runs."""
+    return {line for line in page if not line.startswith("trainwarden_")}

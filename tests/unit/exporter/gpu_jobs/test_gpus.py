@@ -1,0 +1,51 @@
+"""Which GPUs there are, as the driver's files say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.exporter.gpu_jobs.node_tree import MINORS, NodeTree, uuid
+from trainwarden_exporter.gpu_jobs import wiring
+from trainwarden_exporter.gpu_jobs.gpus import find_gpus
+from trainwarden_exporter.node import Node
+
+
+def test_gpus_are_counted_in_the_order_of_the_bus_and_found_by_each_of_their_names(node: NodeTree) -> None:
+    gpus = find_gpus(node.procfs, node.sysfs)
+    assert [(gpu.index, gpu.uuid, gpu.minor) for gpu in gpus.all] == [(i, uuid(i), MINORS[i]) for i in range(4)]
+    second = gpus.all[1]
+    assert gpus.by_index(1) == gpus.by_minor(3) == gpus.by_uuid(uuid(1).upper()) == second
+    assert gpus.by_index(4) is gpus.by_minor(4) is gpus.by_uuid("") is None
+
+
+@pytest.mark.parametrize("text", ["", "GPU UUID: \t GPU-????????-????-????-????-????????????\nDevice Minor: x\n"])
+def test_a_gpu_that_does_not_say_its_uuid_is_still_there(node: NodeTree, text: str) -> None:
+    (node.gpu(2) / "information").write_text(text)
+    (node.gpu(3) / "information").unlink()
+    gpus = find_gpus(node.procfs, node.sysfs)
+    assert [gpu.uuid for gpu in gpus.all] == [uuid(0), uuid(1), "", ""]
+
+
+def test_amd_gpus_have_their_index_alone(tmp_path: Path) -> None:
+    tree = NodeTree(tmp_path, gpus=0)
+    for name in ("0000:05:00.0", "0000:26:00.0", "bind", "module"):
+        (tree.sysfs / "bus/pci/drivers/amdgpu" / name).mkdir(parents=True)
+    gpus = find_gpus(tree.procfs, tree.sysfs)
+    assert [(gpu.index, gpu.uuid) for gpu in gpus.all] == [(0, ""), (1, "")]
+    assert gpus.by_minor(1) == gpus.all[1]
+
+
+def test_the_drivers_files_are_read_again_only_when_other_gpus_are_there(node: NodeTree) -> None:
+    first = find_gpus(node.procfs, node.sysfs)
+    assert find_gpus(node.procfs, node.sysfs, first) is first
+    folder = node.gpu(3)
+    (folder / "information").unlink()
+    folder.rmdir()
+    assert len(find_gpus(node.procfs, node.sysfs, first).all) == 3
+
+
+def test_it_is_on_where_there_are_gpus(node: NodeTree, tmp_path: Path) -> None:
+    assert wiring.present(Node("n1", node.sysfs, node.procfs), {})
+    assert not wiring.present(Node("n1", tmp_path, tmp_path), {})
