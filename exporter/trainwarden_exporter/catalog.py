@@ -81,6 +81,8 @@ class Families:
 
     def _ordered(self, name: str, labels: dict[str, str]) -> tuple[str, ...]:
         names = METRICS[name].label_names
+        if tuple(labels) == names:
+            return tuple(labels.values())
         if labels.keys() != set(names):
             raise KeyError(f"{name} has the labels {names}, not {tuple(labels)}")
         return tuple(labels[label] for label in names)

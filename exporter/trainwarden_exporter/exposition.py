@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 AGE_SUFFIX = "_age_seconds"
+_WORDS = {"inf": b"+Inf", "-inf": b"-Inf", "nan": b"NaN"}
 
 
 class AnySample(Protocol):
@@ -143,7 +144,7 @@ def _block(family: AnyFamily, lines: list[tuple[bytes, float]]) -> Block:
 
 def _number(value: float) -> bytes:
     text = repr(float(value))
-    return {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}.get(text, text).encode()
+    return _WORDS.get(text) or text.encode()
 
 
 def _prefix(name: str, label_names: tuple[str, ...], labels: tuple[str, ...]) -> bytes:
