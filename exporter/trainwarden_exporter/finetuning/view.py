@@ -46,7 +46,7 @@ class _Seen:
 
 
 class FinetuningView:
-    """Exports what `members` have ready, whichever are in that list just then. `host` is this node's name in records."""
+    """Exports what `members` have ready, whichever are in that list then. `host` is this node's name in records."""
 
     name = "finetuning"
 
