@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 class Expected:
@@ -25,6 +25,12 @@ class Expected:
         """
         with self._lock:
             self._sources[source] = dict(runs)
+
+    def keep(self, source: str, run_ids: Iterable[str], now: float) -> None:
+        """Replace what a source expects that does not know since when: those that are new since `now`."""
+        with self._lock:
+            known = self._sources.get(source, {})
+            self._sources[source] = {run_id: known.get(run_id, now) for run_id in run_ids}
 
     def runs(self) -> dict[str, dict[str, float]]:
         """Return what is expected: for each run id, since when by source."""

@@ -92,7 +92,7 @@ def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Sampler
         defaults = choose_thresholds(None)
     except InvalidThreshold as error:
         raise UsageError(str(error)) from error
-    EXPECTED.put("flag", dict.fromkeys(flags["expect.run"], time.time()))
+    EXPECTED.keep("flag", flags["expect.run"], time.time())
     collector = RunsCollector(
         path,
         host=node.host,

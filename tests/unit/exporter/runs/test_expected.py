@@ -51,6 +51,12 @@ def test_a_source_that_expects_a_run_no_longer_takes_it_back(tree: RunsTree, exp
     assert tree.state("wanted") is None
 
 
+def test_a_configuration_that_is_read_again_does_not_begin_the_waiting_anew(expected: Expected) -> None:
+    expected.keep("flag", ["a"], NOW)
+    expected.keep("flag", ["a", "b"], NOW + 60)
+    assert expected.runs() == {"a": {"flag": NOW}, "b": {"flag": NOW + 60}}
+
+
 def test_a_name_that_is_no_run_id_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     flags = vars(build_parser().parse_args(["--expect.run=a", "--expect.run=b"]))
     assert flags["expect.run"] == ["a", "b"]
