@@ -224,7 +224,7 @@ GPU_ROWS = (
         "counter",
         "gpu uuid error",
         "",
-        "Calls of the driver's library that failed for a GPU which answers others; what it does not have is not counted.",
+        "Calls of the driver's library that failed for a GPU that answers others; what it lacks is not counted.",
         "return codes of the driver's library",
         "rate(gpu_read_errors_total[15m]) > 0",
     ),

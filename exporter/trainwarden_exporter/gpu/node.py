@@ -21,8 +21,8 @@ class Reading:
     memory_used: float | None = None
 
 
-def add_node(families: Families, vendor: str, readings: Sequence[Reading], down: int) -> None:
-    """Add the aggregates over the GPUs that answer; `down` GPUs do not."""
+def add_node(families: Families, vendor: str, readings: Sequence[Reading], down: int | None) -> None:
+    """Add the aggregates over the GPUs that answer; `down` GPUs do not; None: not known."""
     utilization = [reading.utilization for reading in readings if reading.utilization is not None]
     for stat, value in _stats(utilization).items():
         families.add("gpu_node_utilization_ratio", value, vendor=vendor, stat=stat)
