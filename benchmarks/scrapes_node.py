@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,19 +15,23 @@ from trainwarden.record.folder import write_json
 HOST = "measured"
 RANKS = 8
 _START_SECONDS = 30.0
-_COLLECTORS = ("--collector.disable-defaults", "--collector.runs", "--collector.logs", "--collector.efa")
+_COLLECTORS = ("runs", "logs", "efa")
 
 
 class Node:
-    """Folders below `root`, and the exporter that watches them."""
+    """Folders below `root`, and the exporter that watches them with the collectors and the environment given."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self, root: Path, collectors: Sequence[str] = _COLLECTORS, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._environment = environment
         self._tree = p5(root / "node")
         self._runs = root / "runs"
         self._runs.mkdir()
         self._count = 0
         self._flags = [
-            *_COLLECTORS,
+            "--collector.disable-defaults",
+            *(f"--collector.{name}" for name in collectors),
             *self._tree.flags,
             f"--collector.runs.path={self._runs}",
             f"--collector.logs.state={root / 'state'}",
@@ -71,7 +75,7 @@ class Node:
         """Run an exporter until its first samples are there; yields the process and its port on loopback."""
         port = free_port()
         command = [sys.executable, "-m", "trainwarden_exporter", *self._flags, *flags]
-        process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"])
+        process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], env=self._environment)
         try:
             deadline = time.monotonic() + _START_SECONDS
             while not is_listening(port) or not _is_sampled(port):

@@ -1,0 +1,197 @@
+"""What scrapes are like while everything on the node is sick, and what a hundred thousand of them leave behind.
+
+The environment says how many: `FAULT_SCRAPES`, and `SCRAPES` for each of the two that are compared.
+"""
+
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.rounds import median_ratio, quantile, take_turns
+from benchmarks.scrapes_client import Client
+from benchmarks.scrapes_node import Node, write_run
+from benchmarks.scrapes_process import pss_mib, tree
+from benchmarks.steps import black_hole
+from benchmarks.tables import Table, verdict
+from tests.devices.nvml import FakeNvml
+from tests.nodes.fixtures import P5_GPUS
+
+_ROUNDS = 5
+_COLLECTORS = ("runs", "logs", "transport", "nvidia", "gpu-jobs", "efa", "infiniband", "kernel", "clock", "process")
+_RUNS = 3
+_PSS_MIB = 64.0
+# "As it was" leaves room for what two equal servers differ by on a noisy machine.
+_TAIL_RATIO = 1.5
+_GROWTH_KIB = 2048
+_WARM_UP = 0.2
+_STEP_SECONDS = 0.25
+
+
+def measure() -> list[Table]:
+    """A healthy node and a sick one side by side; then the sick one alone, with faults that come and go."""
+    with ExitStack() as stack:
+        well = _SickNode(Path(stack.enter_context(tempfile.TemporaryDirectory())), {})
+        hole = stack.enter_context(black_hole())
+        flags = ["--collector.s3", f"--collector.s3.url={hole['TRAINWARDEN_S3_URL']}"]
+        sick = _SickNode(Path(stack.enter_context(tempfile.TemporaryDirectory())), hole, flags)
+        servers = {"well": stack.enter_context(well.serving()), "sick": stack.enter_context(sick.serving())}
+        sick.nvml.hang(3, "nvmlDeviceGetUtilizationRates")
+        servers["sick"].wait_for(b"trainwarden_collector_stuck{")
+        compared = _compared(servers)
+        memory = {name: pss_mib(server.pid) for name, server in servers.items()}
+        endured = _endured(sick, servers["sick"])
+    return [_compared_table(compared, memory), endured]
+
+
+@dataclass
+class _Server:
+    pid: int
+    client: Client
+    seconds: list[float]
+
+    def turn(self, scrapes: int) -> float:
+        """Scrape for one round; the 99th percentile of it."""
+        taken = sorted(self.client.scrape() for _ in range(scrapes))
+        self.seconds += taken
+        return quantile(taken, 0.99)
+
+    def wait_for(self, text: bytes, seconds: float = 60.0) -> None:
+        """Wait until the page holds a text."""
+        deadline = time.monotonic() + seconds
+        while text not in self.client.page():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the page never held {text!r}")
+            time.sleep(0.2)
+
+
+class _SickNode:
+    """A node with GPUs whose driver does what a script says."""
+
+    def __init__(self, root: Path, environment: Mapping[str, str], flags: list[str] | None = None) -> None:
+        (root / "nvml").mkdir()
+        self.nvml = FakeNvml(root / "nvml").gpus(len(P5_GPUS))
+        for gpu, bus in enumerate(P5_GPUS):
+            self.nvml.set(gpu, bus=bus)
+        self.node = Node(root, _COLLECTORS, {**self.nvml.environment(), **environment})
+        self.node.add_runs(_RUNS)
+        self._flags = [*(flags or []), f"--collector.s3.cache={root / 's3'}"]
+
+    @contextmanager
+    def serving(self) -> Iterator[_Server]:
+        """Run its exporter until all GPUs are on its page."""
+        with self.node.exporter(*self._flags) as (pid, port):
+            client = Client(port)
+            server = _Server(pid, client, [])
+            try:
+                server.wait_for(b'gpu_power_watts{gpu="7"')
+                yield server
+            finally:
+                client.close()
+
+    def break_things(self, number: int) -> None:
+        """Do the next harm, and mend the one before."""
+        efa = sorted((self.node.sysfs / "class/infiniband").iterdir())
+        counter = efa[number % 8] / "ports/1/hw_counters/rx_bytes"
+        run = self.node.runs / f"coming-and-going-{number // 2 % 50}"
+        gpu = 4 + number // 2 % 4
+        if number % 2 == 0:
+            self.nvml.set(gpu, lost=1)
+            self.nvml.slow(gpu - 1 if gpu > 4 else 7, "nvmlDeviceGetPowerUsage", 300)
+            self.nvml.xid(gpu, 79)
+            counter.rename(counter.with_name("rx_bytes.gone"))
+            if not run.exists():
+                write_run(run, number)
+            (run / "progress.json").unlink(missing_ok=True)
+            os.mkfifo(run / "progress.json")
+        else:
+            self.nvml.set(gpu, lost=None)
+            self.nvml.slow(gpu - 1 if gpu > 4 else 7, "nvmlDeviceGetPowerUsage", 0)
+            (efa[(number - 1) % 8] / "ports/1/hw_counters/rx_bytes.gone").rename(
+                efa[(number - 1) % 8] / "ports/1/hw_counters/rx_bytes"
+            )
+            (run / "progress.json").unlink()
+
+
+def _compared(servers: Mapping[str, _Server]) -> dict[str, tuple[list[float], list[float]]]:
+    """Tails by round, and all scrapes, of each."""
+    scrapes = int(os.environ.get("SCRAPES", "1500")) // _ROUNDS
+    turns = take_turns({name: lambda s=server: s.turn(scrapes) for name, server in servers.items()}, _ROUNDS)  # type: ignore[misc]  # bound early
+    return {name: (turns[name], sorted(server.seconds)) for name, server in servers.items()}
+
+
+def _compared_table(compared: Mapping[str, tuple[list[float], list[float]]], memory: Mapping[str, float]) -> Table:
+    ratio = median_ratio(compared["sick"][0], compared["well"][0])
+    titles = {"well": "all is well", "sick": "a GPU's driver hangs, S3 is a black hole"}
+    met = {"well": memory["well"] < _PSS_MIB, "sick": ratio <= _TAIL_RATIO}
+    rows = [
+        [
+            titles[name],
+            f"{len(seconds):,}",
+            f"{1e3 * statistics.median(seconds):.2f}",
+            f"{1e3 * quantile(seconds, 0.99):.2f}",
+            f"{memory[name]:.1f}",
+            verdict(met[name]),
+        ]
+        for name, (_, seconds) in compared.items()
+    ]
+    note = (
+        f"All collectors of a node with 8 GPUs, 32 EFA devices and {_RUNS} runs; the sick one has boto3 in one more "
+        f"process. Targets: memory of the whole tree under {_PSS_MIB:.0f} MiB; p99 as it was: within {_TAIL_RATIO} "
+        f"times (median of the ratios of {_ROUNDS} rounds: {ratio:.2f})."
+    )
+    return Table(["", "scrapes", "p50 ms", "p99 ms", "memory, MiB", "target"], rows, note)
+
+
+def _endured(sick: _SickNode, server: _Server) -> Table:
+    """Scrape on while things break and are mended; what is held before and after, once all is mended."""
+    scrapes = int(os.environ.get("FAULT_SCRAPES", "100000"))
+    stop, harm = threading.Event(), [0]
+    breaking = threading.Thread(target=_break_and_mend, args=(sick, stop, harm))
+    breaking.start()
+    slowest, errors = 0.0, 0
+    before = None
+    for number in range(scrapes):
+        try:
+            slowest = max(slowest, server.client.scrape())
+        except (OSError, RuntimeError, ValueError):
+            errors += 1
+        if before is None and number >= scrapes * _WARM_UP:
+            before = _held(server.pid)
+    stop.set()
+    breaking.join()
+    after, before = _held(server.pid), before or _held(server.pid)
+    rows = [
+        ["scrapes while something breaks or is mended", f"{scrapes:,}", ""],
+        ["faults", f"{harm[0]:,}", ""],
+        ["errors", f"{errors}", verdict(errors == 0)],
+        ["slowest scrape", f"{1e3 * slowest:.0f} ms", verdict(slowest < 1.0)],
+    ]
+    for name, limit in (("memory, KiB", _GROWTH_KIB), ("open files", 8), ("threads", 8)):
+        grown = after[name] - before[name]
+        rows.append([f"{name}, after {scrapes:,}", f"{after[name]:,} ({grown:+,})", verdict(grown <= limit)])
+    note = (
+        f"Grown since {_WARM_UP:.0%} of them, the whole process tree. Targets: no error, none over a second, at most "
+        f"{_GROWTH_KIB} KiB, 8 files and 8 threads more: some are always under way."
+    )
+    return Table(["", "measured", "target"], rows, note)
+
+
+def _break_and_mend(sick: _SickNode, stop: threading.Event, harm: list[int]) -> None:
+    while not stop.wait(_STEP_SECONDS) or harm[0] % 2:
+        sick.break_things(harm[0])
+        harm[0] += 1
+
+
+def _held(pid: int) -> dict[str, int]:
+    pids = list(tree(pid))
+    return {
+        "memory, KiB": round(1024 * pss_mib(pid)),
+        "open files": sum(len(list(Path(f"/proc/{each}/fd").iterdir())) for each in pids),
+        "threads": sum(len(list(Path(f"/proc/{each}/task").iterdir())) for each in pids),
+    }
