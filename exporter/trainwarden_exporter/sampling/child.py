@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.sampling.fleet import Fleet
 from trainwarden_exporter.sampling.messages import sample_line, state_line
-from trainwarden_exporter.sampling.part import whole
+from trainwarden_exporter.sampling.part import LOOK, whole
 from trainwarden_exporter.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 STATE_SECONDS = 1.0
 # Less than the parent waits for the end.
 RELEASE_SECONDS = 4.0
-LOOK = ("", "")
 
 
 class Output:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 
     from trainwarden_exporter.exposition import AnyFamily, Encoded
 
+# The key of a whole collector, and of the part that looks which devices there are.
+LOOK = ("", "")
+
 
 class Collector(Protocol):
     """A source of metrics that is sampled as a whole. A registry of prometheus_client takes it as well."""
