@@ -1,0 +1,70 @@
+"""Members in a child process of their own, with deadlines that a test can wait for."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainwarden_exporter.exposition import render
+from trainwarden_exporter.sampling import isolated, process
+from trainwarden_exporter.sampling.isolated import Isolated, Order
+
+ROOT = Path(__file__).resolve().parents[4]
+TOY = "tests.unit.exporter.sampling.toy"
+
+
+def eventually(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.01)
+
+
+def page(member: Isolated) -> str:
+    return render(member.ready()).decode()
+
+
+def starts(folder: Path) -> int:
+    file = folder / "starts"
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a minute here."""
+    monkeypatch.setattr(isolated, "RESTART_SECONDS", 0.01)
+    monkeypatch.setattr(isolated, "SILENT_SECONDS", 1.5)
+    monkeypatch.setattr(isolated, "GIVE_UP_SECONDS", 2.0)
+    monkeypatch.setattr(process, "END_SECONDS", 1.0)
+    monkeypatch.setattr(process, "TERMINATE_SECONDS", 0.5)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., Isolated]]:
+    """Makes a member that runs the toy collector; it is stopped after the test."""
+    made: list[Isolated] = []
+
+    def member(**settings: Any) -> Isolated:
+        made.append(Isolated(Order("nvidia", TOY, 0.1, 1.0, {"folder": str(tmp_path), **settings})))
+        return made[-1]
+
+    yield member
+    for each in made:
+        each.stop()
+
+
+@pytest.fixture
+def say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Lets the child be a few lines of Python of the test's own."""
+
+    def script(code: str) -> None:
+        counted = f"open({str(tmp_path / 'starts')!r}, 'a').write('one\\n')\n{code}"
+        monkeypatch.setattr(process, "COMMAND", (sys.executable, "-c", counted))
+
+    return script

@@ -1,0 +1,174 @@
+"""A collector in a process of its own: what it may do without costing anybody else anything."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.exporter.sampling.conftest import eventually, page, starts
+from trainwarden_exporter.sampling import isolated, process
+from trainwarden_exporter.sampling.isolated import Isolated
+from trainwarden_exporter.sampling.process import ChildProcess
+
+Make = Callable[..., Isolated]
+SAMPLE = 'gpu_utilization_ratio{gpu="0",uuid=""} 0.5'
+
+
+def pid(member: Isolated) -> int:
+    child = member._process
+    assert child is not None
+    return child.pid
+
+
+def has_started(member: Isolated, folder: Path, times: int) -> Callable[[], bool]:
+    return lambda: starts(folder) == times and member._process is not None
+
+
+def count(what: str) -> int:
+    return len(list(Path("/proc/self", what).iterdir()))
+
+
+def is_there(process_id: int) -> bool:
+    return Path(f"/proc/{process_id}").exists()
+
+
+def test_one_look_waits_for_all_devices_that_it_finds(make: Make) -> None:
+    member = make(devices=5)
+    member.sample_once()
+    assert page(member).count("\ngpu_utilization_ratio{") == 5
+
+
+def test_a_device_that_hangs_is_named_and_costs_the_others_nothing(make: Make) -> None:
+    member = make(devices=3, hanging=[1])
+    member.start()
+    eventually(lambda: [(each.device, each.call) for each in member.statuses() if each.stuck] == [("1", "toy_call")])
+    assert page(member).count("\ngpu_utilization_ratio{") == 2
+
+
+def test_a_child_that_dies_is_started_again_and_leaves_nothing_behind(make: Make, tmp_path: Path) -> None:
+    member = make()
+    member.start()
+    eventually(lambda: SAMPLE in page(member))
+    descriptors, threads = count("fd"), count("task")
+    for _ in range(3):
+        before = pid(member)
+        os.kill(before, signal.SIGKILL)
+        eventually(lambda: not page(member))
+        eventually(lambda: SAMPLE in page(member))
+        assert not is_there(before), "a zombie"
+    assert starts(tmp_path) == 4
+    assert count("fd") == descriptors
+    assert count("task") == threads
+
+
+def test_a_child_that_says_nothing_is_named_then_replaced(make: Make, tmp_path: Path) -> None:
+    member = make()
+    member.start()
+    eventually(lambda: SAMPLE in page(member))
+    stopped = pid(member)
+    os.kill(stopped, signal.SIGSTOP)
+    eventually(lambda: [each.call for each in member.statuses() if each.stuck] == ["process"])
+    eventually(lambda: starts(tmp_path) == 2 and SAMPLE in page(member))
+    assert not is_there(stopped), "it was told to go on, so that it can end"
+
+
+def test_a_child_of_which_no_device_answers_is_replaced_once(make: Make, tmp_path: Path) -> None:
+    member = make(devices=2, hanging=[0, 1])
+    member.start()
+    eventually(lambda: starts(tmp_path) == 2)
+    second = pid(member)
+    limit = 1.5 * isolated.GIVE_UP_SECONDS
+    eventually(lambda: [each.duration > limit for each in member.statuses() if each.device] == [True, True])
+    assert (starts(tmp_path), pid(member)) == (2, second)
+    member.stop()
+    assert not is_there(second), "it hangs outside of the kernel, where it can end"
+
+
+def test_what_a_library_prints_is_no_message(make: Make, capfd: pytest.CaptureFixture[str]) -> None:
+    member = make(prints=True)
+    member.start()
+    eventually(lambda: SAMPLE in page(member))
+    eventually(lambda: "a library that prints" in capfd.readouterr().err)
+    assert member._rubbish == 0
+
+
+@pytest.mark.parametrize("rubbish", [b"{}\n", b"null\n", b'{"part": [1]}\n', b"a line without an end"])
+def test_a_child_that_talks_rubbish_is_ended_and_started_again(
+    make: Make, say: Callable[[str], None], tmp_path: Path, rubbish: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "MAX_LINE_BYTES", 2**16)
+    say(f"import os\nwhile True: os.write(1, {rubbish!r})")
+    member = make()
+    member.start()
+    eventually(lambda: starts(tmp_path) >= 2)
+    assert not page(member)
+
+
+def test_a_child_that_cannot_start_is_tried_again(make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    command = process.COMMAND
+    monkeypatch.setattr(process, "COMMAND", (str(tmp_path / "no such program"),))
+    member = make()
+    member.start()
+    eventually(lambda: "cannot be started" in (member.statuses()[0].error or ""))
+    monkeypatch.setattr(process, "COMMAND", command)
+    eventually(lambda: SAMPLE in page(member))
+
+
+def test_a_release_closes_the_devices_and_a_resume_takes_them_again(make: Make, tmp_path: Path) -> None:
+    member = make()
+    member.start()
+    eventually(lambda: SAMPLE in page(member))
+    first = pid(member)
+    assert member.release()
+    assert (tmp_path / "closed").exists()
+    assert not is_there(first)
+    assert not page(member)
+    member.resume()
+    eventually(lambda: SAMPLE in page(member))
+    assert starts(tmp_path) == 2
+
+
+def test_a_release_while_a_child_is_being_started_holds(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    member = make()
+    born: list[ChildProcess] = []
+
+    class Slow(ChildProcess):
+        def __init__(self, order: bytes) -> None:
+            super().__init__(order)
+            born.append(self)
+            assert member.release()
+
+    monkeypatch.setattr(isolated, "ChildProcess", Slow)
+    member.start()
+    eventually(lambda: born and not born[0].hangs())
+    assert member._process is None
+
+
+def test_what_does_not_end_is_left_behind_alive_and_replaced_no_more_than_once(
+    make: Make, say: Callable[[str], None], tmp_path: Path
+) -> None:
+    say("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(1)")
+    member = make()
+    left: list[int] = []
+    try:
+        member.start()
+        for number in (1, 2):
+            member.resume()
+            eventually(has_started(member, tmp_path, number))
+            left.append(pid(member))
+            assert not member.release()
+            status = member.statuses()[0]
+            assert (status.stuck, status.call) == (True, "process")
+        assert all(is_there(each) for each in left), "never killed: a GPU may be unusable after"
+        member.resume()
+        eventually(lambda: len(member._left) == isolated.MAX_HANGING)
+        member.stop()
+        assert starts(tmp_path) == 2
+    finally:
+        for each in left:
+            os.kill(each, signal.SIGKILL)
+        eventually(lambda: not member._hanging())

@@ -1,0 +1,59 @@
+"""Collectors that a child process runs: they do what their settings say. Found by name from the checkout's root."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainwarden_exporter.catalog import Families
+from trainwarden_exporter.metric import Family
+from trainwarden_exporter.sampling.calls import calling
+from trainwarden_exporter.sampling.part import Part
+
+
+def build(settings: Mapping[str, Any]) -> Toy:
+    folder = Path(settings["folder"])
+    with (folder / "starts").open("a") as file:
+        file.write("one\n")
+    return Toy(folder, settings.get("devices", 1), settings.get("hanging", []), prints=settings.get("prints", False))
+
+
+class Toy:
+    """Devices, some of which hang; closing it leaves a mark."""
+
+    name = "nvidia"
+
+    def __init__(self, folder: Path, devices: int, hanging: Sequence[int], *, prints: bool) -> None:
+        self._folder = folder
+        self._devices = range(devices)
+        self._hanging = hanging
+        self._prints = prints
+
+    def collect(self) -> Iterable[Family]:
+        if self._prints:
+            libc = ctypes.CDLL(None)
+            libc.printf(b"a library that prints\n")
+            libc.fflush(None)
+        families = Families()
+        families.add("gpu_devices_expected", len(self._devices), vendor="nvidia")
+        return families.collected()
+
+    def parts(self) -> Sequence[Part]:
+        return [Part(self.name, self._reader(device), 0.1, 0.3, str(device)) for device in self._devices]
+
+    def close(self) -> None:
+        (self._folder / "closed").touch()
+
+    def _reader(self, device: int) -> Any:
+        def read() -> Iterable[Family]:
+            if device in self._hanging:
+                with calling("toy_call"):
+                    threading.Event().wait()
+            families = Families()
+            families.add("gpu_utilization_ratio", 0.5, gpu=str(device), uuid="")
+            return families.collected()
+
+        return read
