@@ -149,7 +149,7 @@ RAY_ROWS = (
         "nodes",
         "Nodes that are alive, and those that died since the head was started, as long as it remembers them.",
         "Ray's dashboard, GET /api/v0/nodes",
-        'increase(ray_cluster_nodes{state="dead"}[10m]) > 0',
+        'delta(ray_cluster_nodes{state="dead"}[10m]) > 0',
     ),
     Entry(
         "ray_cluster_node_gpu_utilization_ratio",
