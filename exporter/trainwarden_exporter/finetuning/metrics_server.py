@@ -35,7 +35,7 @@ FINE, MISUSE, INTERRUPTED = 0, 2, 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status."""
-    arguments = _parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     logging.basicConfig(stream=sys.stderr, level=arguments.log_level.upper(), format=LOG_FORMAT)
     # Blocked before any thread is started, so that each inherits it; waited for, not handled.
     signals = {signal.SIGTERM, signal.SIGINT}
@@ -78,7 +78,8 @@ def serve(arguments: argparse.Namespace, signals: set[signal.Signals]) -> signal
     return received
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
     parser = Parser(
         prog="trainwarden metrics-server",
         description="Serves what a training writes about itself into a file as Prometheus metrics, finetuning_….",
