@@ -25,7 +25,9 @@ from trainwarden_exporter.slurm.catalog import SLURM_ROWS
 from trainwarden_exporter.transport.catalog import TRANSPORT_ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from trainwarden_exporter.metric import Row
 
 _ROWS = (
     RUN_ROWS,
@@ -68,6 +70,15 @@ class Families:
     def add_histogram(self, name: str, buckets: Sequence[tuple[float, int]], total: float, **labels: str) -> None:
         """Add a histogram; `buckets` are (upper bound, observations up to it), the last infinite, `total` their sum."""
         self._family(name).add_histogram(self._ordered(name, labels), buckets, total)
+
+    def rows(self) -> list[tuple[str, list[Row]]]:
+        """Return what was added, to be kept and taken over again."""
+        return [(name, family.rows) for name, family in self._families.items()]
+
+    def take(self, rows: Iterable[tuple[str, list[Row]]]) -> None:
+        """Add what `rows` returned."""
+        for name, found in rows:
+            self._family(name).rows.extend(found)
 
     def collected(self) -> list[Family]:
         """Return the families that have samples, in the order of the catalogue."""

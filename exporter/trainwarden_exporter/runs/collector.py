@@ -12,12 +12,13 @@ from trainwarden_exporter.logs.progress import add_log_only, add_log_progress, i
 from trainwarden_exporter.logs.verdict import LogEvidence
 from trainwarden_exporter.logs.watch import watched
 from trainwarden_exporter.runs.durations import Durations
+from trainwarden_exporter.runs.folder import Sheet
 from trainwarden_exporter.runs.problems import Problems
 from trainwarden_exporter.runs.series import (
+    add_ages,
     add_blocked,
     add_expected,
     add_last_words,
-    add_observed,
     add_rank,
     add_run,
     add_verdict,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from trainwarden_exporter.expected import Expected
     from trainwarden_exporter.logs.board import Board
     from trainwarden_exporter.metric import Family
+    from trainwarden_exporter.runs.folder import RunFolder
     from trainwarden_exporter.runs.proofs import Proofs
 
 EXPORTED, OTHER_HOST, EXPIRED, DROPPED = "exported", "other_host", "expired", "dropped"
@@ -116,16 +118,15 @@ class RunsCollector:
 
     def _add(self, families: Families, found: Found, now: float) -> None:
         folder, record = found.folder, found.record
-        for beat in record.current_ranks:
-            if self._owns(beat.host):
-                add_rank(families, record.run_id, beat, now)
         if not self._owns_run(found):
+            self._add_ranks(families, record, now)
             return
         self._durations.observe(record)
         cause = folder.verdict(record)
         if cause and self._evidence.waits(record, cause, now):
             # Shown together with its cause, so that the alert has one name from the beginning. Until then: as before.
             if folder.shown is None or folder.shown.attempt_key != record.attempt_key:
+                self._add_ranks(families, record, now)
                 return
             record, cause = folder.shown, None
         folder.shown = record
@@ -133,20 +134,34 @@ class RunsCollector:
         if is_under_way(record, view):
             record = replace(record, from_logs=True)
         self._transitions.observe(record)
-        steps = folder.steps(record, now)
-        add_run(families, record, steps, now, observed=folder.observed)
-        add_observed(families, record.run_id, folder.observed)
-        if self._proofs:
-            families.add("training_checkpoint_complete", self._proofs.complete(record), run_id=record.run_id)
+        self._add_sheet(families, folder, record, now)
+        add_ages(families, record, folder.observed, now)
         add_log_progress(families, record, view, now)
         if cause:
             verdict = self._evidence.refined(record, cause)
             add_verdict(families, record.run_id, verdict, now)
             add_last_words(families, record.run_id, verdict.message, folder.last_words, verdict.hint)
-        elif is_quiet(record, steps.advanced, now):
+        elif is_quiet(record, folder.steps(record, now).advanced, now):
             said = view.verdict if view else None
             message, hint = (said.message, said.hint) if said else ("", "")
             add_last_words(families, record.run_id, message, folder.last_words, hint)
+
+    def _add_sheet(self, families: Families, folder: RunFolder, record: RunRecord, now: float) -> None:
+        """Add what stays as it is until the record changes: made once, for most records do not change between looks."""
+        steps = folder.steps(record, now)
+        complete = self._proofs.complete(record) if self._proofs else None
+        if folder.sheet is None or not folder.sheet.is_of(record, steps, complete):
+            sheet = Families()
+            self._add_ranks(sheet, record, now)
+            add_run(sheet, record, steps, now)
+            sheet.add("training_checkpoint_complete", complete, run_id=record.run_id)
+            folder.sheet = Sheet(record, steps, complete, sheet.rows())
+        families.take(folder.sheet.rows)
+
+    def _add_ranks(self, families: Families, record: RunRecord, now: float) -> None:
+        for beat in record.current_ranks:
+            if self._owns(beat.host):
+                add_rank(families, record.run_id, beat, now)
 
     def _add_expected(self, families: Families, logged: Iterable[str], now: float) -> None:
         """Runs that should be there and of which nothing is."""

@@ -34,7 +34,9 @@ from trainwarden_exporter.sampling.calls import enter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trainwarden.record.files import Metadata, RankBeat
+    from trainwarden.record.files import Metadata, Progress, RankBeat
+    from trainwarden.record.sentinels import Sentinel
+    from trainwarden_exporter.metric import Row
 
 T = TypeVar("T")
 
@@ -53,12 +55,50 @@ class Problem:
     text: str
 
 
+@dataclass(frozen=True)
+class Sheet:
+    """The rows of a run, and what they were made of."""
+
+    record: RunRecord
+    steps: Steps
+    complete: bool | None
+    rows: list[tuple[str, list[Row]]]
+
+    def is_of(self, record: RunRecord, steps: Steps, complete: bool | None) -> bool:
+        """Whether the same would be made of these. A record that did not change is the same object."""
+        return record is self.record and steps == self.steps and complete is self.complete
+
+
+@dataclass(frozen=True)
+class _Files:
+    """What the files of a record hold."""
+
+    modified: float
+    metadata: Metadata | Unreadable | None
+    progress: Progress | Unreadable | None
+    ranks: list[RankBeat | Unreadable] | Unreadable | None
+    error: Sentinel | Unreadable | None
+    completion: Sentinel | Unreadable | None
+
+    def are(self, other: _Files) -> bool:
+        """Whether these were read only once; a crash is looked for each time."""
+        return (
+            self.modified == other.modified
+            and self.metadata is other.metadata
+            and self.progress is other.progress
+            and self.ranks is other.ranks
+            and self.completion is other.completion
+            and (self.error is other.error or self.error == other.error)
+        )
+
+
 class RunFolder:
     """What is known of one run.
 
     Attributes:
         problems: those of the last look.
         observed: when its source last said how it is, Unix seconds; None where that is now.
+        sheet: what was exported last.
         last_words: the last line of its log, if the attempt failed or is quiet.
     """
 
@@ -77,11 +117,17 @@ class RunFolder:
         self._completion = CachedFile(path / COMPLETE, partial(current_completion, path))
         self._ranks = CachedFile(path / RANKS, lambda: _read_ranks(path))
         self._advance: Advance | None = None
+        self._files: _Files | None = None
+        self._built = self._raw = self._understood = RunRecord(self.run_id, 0.0, defaults)
+        self.sheet: Sheet | None = None
         self._verdict: tuple[str | None, Verdict] | None = None
 
     def read(self, now: float) -> RunRecord:
         """Return the record as its files are now; raises `OSError` if the folder is gone or cannot be looked into."""
-        record = self.understood(self._record(now))
+        raw = self._record(now)
+        if raw is not self._raw:
+            self._raw, self._understood = raw, self.understood(raw)
+        record = self._understood
         self._advance = advance(self._advance, record, now)
         if record.state == "failed" or is_quiet(record, self.steps(record, now).advanced, now):
             enter(LOG)
@@ -120,38 +166,48 @@ class RunFolder:
 
     def _record(self, now: float) -> RunRecord:
         modified = self._modified()
-        self.problems = []
         enter(METADATA)
-        metadata_file = self._metadata.get(now)
+        metadata = self._metadata.get(now)
         enter(PROGRESS)
-        progress_file = self._progress.get(now)
+        progress = self._progress.get(now)
         enter(RANKS)
-        ranks_file = self._ranks.get(now)
-        metadata, progress = self._usable(metadata_file), self._usable(progress_file)
+        ranks = self._ranks.get(now)
         error, completion = None, None
         # Of which attempt a sentinel speaks cannot be told while it is not known which one owns the record.
-        if not isinstance(metadata_file, Unreadable):
+        if not isinstance(metadata, Unreadable):
             key = metadata.attempt_key if metadata else None
             stated = (metadata.attempt_start_time or metadata.start_time) if metadata else None
             start = self.our_time(stated, metadata)
             enter(ERROR)
-            error = self._usable(self._error.get(now, key, start)) or crash_error(self._path, metadata)
-            completion = self._usable(self._completion.get(now, key, start))
+            error, completion = self._error.get(now, key, start), self._completion.get(now, key, start)
+            if error is None or isinstance(error, Unreadable):
+                error = crash_error(self._path, metadata) or error
+        files = _Files(modified, metadata, progress, ranks, error, completion)
+        # Most files have not changed since the last look, of thousands of runs.
+        if self._files is None or not files.are(self._files):
+            self._built = self._build(files)
+        self._files = files
+        return self._built
+
+    def _build(self, files: _Files) -> RunRecord:
+        self.problems = []
+        metadata, progress = self._usable(files.metadata), self._usable(files.progress)
+        error, completion = self._usable(files.error), self._usable(files.completion)
         for document in (metadata, progress):
             if document:
                 self.problems += [Problem(UNEXPECTED, self.run_id, problem) for problem in document.problems]
         return RunRecord(
             run_id=self.run_id,
-            modified=modified,
+            modified=files.modified,
             thresholds=_thresholds(metadata, self._defaults),
-            has_metadata=metadata_file is not None,
-            has_progress=progress_file is not None,
-            node_only=metadata_file is None and progress_file is None and ranks_file is not None,
+            has_metadata=files.metadata is not None,
+            has_progress=files.progress is not None,
+            node_only=files.metadata is None and files.progress is None and files.ranks is not None,
             metadata=metadata,
             progress=progress,
             error=error,
             completion=completion,
-            ranks=self._usable_ranks(ranks_file),
+            ranks=self._usable_ranks(files.ranks),
         )
 
     def steps(self, record: RunRecord, now: float) -> Steps:

@@ -23,25 +23,21 @@ HINT_BYTES = 300
 BLIND_SECONDS = 60.0
 
 
-def add_run(families: Families, record: RunRecord, steps: Steps, now: float, *, observed: float | None = None) -> None:
-    """Add what the run itself is: identity, state, phase, heartbeats, progress, thresholds.
-
-    `observed` is when the record was last confirmed, None for now: of one that nobody confirms no age grows.
-    """
+def add_run(families: Families, record: RunRecord, steps: Steps, now: float) -> None:
+    """Add what the run is, and stays until its record changes: all but how old its heartbeats are."""
     run_id, metadata = record.run_id, record.metadata
-    ages = observed is None or now - observed < BLIND_SECONDS
     _add_identity(families, run_id, metadata)
     if metadata:
         families.add("training_run_attempt", metadata.attempt, run_id=run_id)
         _add_phase(families, run_id, metadata, now)
-        _add_heartbeat(families, run_id, "metadata", metadata.last_update, now, ages=ages)
+        _add_heartbeat(families, run_id, "metadata", metadata.last_update, now)
     families.add("training_attempt_start_timestamp_seconds", believed(record.attempt_start, now), run_id=run_id)
     if record.state is not None:
         for state in STATUSES:
             families.add("training_run_state", state == record.state, run_id=run_id, state=state)
     families.add("training_run_end_timestamp_seconds", believed(record.end, now), run_id=run_id)
     if record.current_progress:
-        _add_heartbeat(families, run_id, "progress", record.current_progress.last_updated, now, ages=ages)
+        _add_heartbeat(families, run_id, "progress", record.current_progress.last_updated, now)
         _add_progress(families, run_id, record.current_progress)
         families.add("training_step_timestamp_seconds", believed(steps.advanced, now), run_id=run_id)
         families.add("training_step_change_timestamp_seconds", believed(steps.changed, now), run_id=run_id)
@@ -52,9 +48,24 @@ def add_run(families: Families, record: RunRecord, steps: Steps, now: float, *, 
         families.add("training_stall_threshold_seconds", seconds, run_id=run_id, phase=phase)
 
 
-def add_observed(families: Families, run_id: str, observed: float | None) -> None:
-    """Add when a copied record was last confirmed: there the rules end its ages."""
+def add_ages(families: Families, record: RunRecord, observed: float | None, now: float) -> None:
+    """Add how old the heartbeats are.
+
+    `observed` is when S3 last confirmed the record, None for one that lies in a folder. There the rules end its ages,
+    and of one that nobody confirms none is told.
+    """
+    run_id = record.run_id
     families.add("training_run_observed_timestamp_seconds", observed, run_id=run_id)
+    if observed is not None and now - observed > BLIND_SECONDS:
+        return
+    progress = record.current_progress
+    for source, time in (
+        ("metadata", record.metadata.last_update if record.metadata else None),
+        ("progress", progress.last_updated if progress else None),
+    ):
+        beat = believed(time, now)
+        age = None if beat is None else now - beat
+        families.add("training_heartbeat_age_seconds", age, run_id=run_id, source=source)
 
 
 def add_expected(families: Families, record: RunRecord, sources: Mapping[str, float], now: float) -> None:
@@ -121,11 +132,8 @@ def _add_phase(families: Families, run_id: str, metadata: Metadata, now: float) 
     families.add("training_phase_start_timestamp_seconds", believed(metadata.phase_time, now), run_id=run_id)
 
 
-def _add_heartbeat(families: Families, run_id: str, source: str, time: float | None, now: float, *, ages: bool) -> None:
-    beat = believed(time, now)
-    families.add("training_heartbeat_timestamp_seconds", beat, run_id=run_id, source=source)
-    age = None if beat is None or not ages else now - beat
-    families.add("training_heartbeat_age_seconds", age, run_id=run_id, source=source)
+def _add_heartbeat(families: Families, run_id: str, source: str, time: float | None, now: float) -> None:
+    families.add("training_heartbeat_timestamp_seconds", believed(time, now), run_id=run_id, source=source)
 
 
 def _add_progress(families: Families, run_id: str, progress: Progress) -> None:

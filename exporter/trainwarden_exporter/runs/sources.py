@@ -116,7 +116,7 @@ class Sources:
         """Read one run; None if it has expired or cannot be read."""
         record = None
         with self._problems.isolated(folder.run_id):
-            if not isinstance(folder, CopiedFolder) and folder.is_left(now):
+            if folder.shown is None and not isinstance(folder, CopiedFolder) and folder.is_left(now):
                 folder.asleep_until = now + ASLEEP_SECONDS
                 return None
             found = folder.read(now)

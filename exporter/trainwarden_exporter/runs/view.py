@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ class RunRecord:
     completion: Sentinel | None = None
     ranks: tuple[RankBeat, ...] = ()
 
-    @property
+    @functools.cached_property
     def state(self) -> str | None:
         """The run's state; None where nobody says."""
         state = run_state(self.metadata, self.error, self.completion)
@@ -71,7 +72,7 @@ class RunRecord:
         stated = self.metadata.end_time if self.metadata else None
         return sentinel.time if stated is None and sentinel else stated
 
-    @property
+    @functools.cached_property
     def current_progress(self) -> Progress | None:
         """The progress, unless an older attempt left it."""
         if self.progress and self.attempt_key and self.progress.attempt_key not in (None, self.attempt_key):
