@@ -11,7 +11,7 @@ COMPAT_SUITE ?= sid
 BIN := .venv/bin
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo test test-fast test-compat test-integrations bench lint format docs lock lock-integrations clean
+.PHONY: help setup demo test test-fast test-compat test-integrations bench lint format docs golden lock lock-integrations clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ docs: .venv/ready ## Make the generated pages again
 	$(BIN)/python -m trainwarden_exporter.catalog > docs/metrics.md
 	$(BIN)/python -m trainwarden.signals.listing > docs/signal-list.md
 	$(BIN)/python -m trainwarden.failures.document > docs/failures.md
+
+golden: .venv/ready ## Write the pages anew that the exporter is to print of whole nodes; look at what changed
+	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/exporter/test_golden_page.py tests/integration/exporter/nodes
 
 lock: .venv/ready ## Resolve the development dependencies again
 	$(BIN)/python -m pip install --quiet uv

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 NVIDIA, AMD, MELLANOX = "0x10de", "0x1002", "0x15b3"
 P5_GPUS = tuple(f"0000:{bus}:00.0" for bus in ("53", "64", "75", "86", "97", "a8", "b9", "ca"))
 P4D_GPUS = tuple(f"0000:{bus}:{slot}.0" for bus in ("10", "20", "90", "a0") for slot in ("1c", "1d"))
-MI300X_GPUS = tuple(f"0000:{bus}:00.0" for bus in ("05", "26", "46", "65", "85", "a6", "c6", "e5"))
+MI300X_GPUS = tuple(f"0000:{5 + 0x20 * place:02x}:00.0" for place in range(8))
 
 
 def p5(root: Path) -> NodeTree:
