@@ -56,6 +56,7 @@ KillWait=2
 MinJobAge=3600
 MessageTimeout=5
 JobRequeue=1
+GresTypes=gpu
 """
 
 

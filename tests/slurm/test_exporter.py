@@ -1,0 +1,189 @@
+"""What the exporter tells of a real cluster: one exporter and one cluster for all tests here, in this order."""
+
+from __future__ import annotations
+
+import http.server
+import re
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.cluster import Cluster, running_cluster, wait_for
+from tests.slurm.exported_cluster import Exporter, exporter, stopped, without_munge
+from tests.slurm.programs import Programs
+
+pytestmark = pytest.mark.slurm
+
+OURS = 'trainwarden_collector_success{collector="slurm"}'
+OTHERS = 'trainwarden_collector_success{collector="runs"}'
+
+
+@pytest.fixture(scope="module")
+def owned(programs: Programs) -> Iterator[Cluster]:
+    """A cluster whose nodes may be drained; slurmctld believes that two of them have four GPUs."""
+    with running_cluster(programs) as started:
+        started.run("scontrol", "update", "nodename=n1,n2", "gres=gpu:4")
+        yield started
+
+
+@pytest.fixture(scope="module")
+def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """What stands in for the metrics of slurmctld, which 22.05 does not have; its address."""
+    folder = tmp_path_factory.mktemp("controller") / "metrics"
+    folder.mkdir()
+    for name in ("jobs", "nodes", "partitions", "scheduler"):
+        (folder / name).write_text(f"slurm_{name}_pending 3\n")
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder.parent)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/metrics"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def seen(owned: Cluster, controller: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exporter]:
+    """An exporter that looks four times a second."""
+    folder = tmp_path_factory.mktemp("exporter")
+    with exporter(
+        folder,
+        "--collector.slurm",
+        f"--collector.slurm.bin-dir={owned.bin}",
+        "--collector.slurm.interval=250ms",
+        "--collector.slurm.timeout=3s",
+        f"--collector.slurm.metrics-url={controller}",
+        "--collector.slurm.job-filter=named-(?P<run_id>.+)",
+        "--collector.runs",
+        f"--collector.runs.path={folder}",
+    ) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def script(owned: Cluster) -> Path:
+    """A batch script that sleeps, or ends with the status it is given."""
+    path = owned.folder / "job.sbatch"
+    path.write_text('#!/bin/sh\n[ "$1" ] && exit "$1"\nexec sleep 600\n', encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def late(owned: Cluster, script: Path) -> int:
+    """A job whose time is up; slurmctld notices within half a minute."""
+    job_id = owned.submit(script, options=["--comment=trainwarden:late"])
+    wait_for("the job runs", owned.in_state(job_id, "RUNNING"))
+    owned.run("scontrol", "update", f"jobid={job_id}", "EndTime=now")
+    return job_id
+
+
+def _state(run_id: str, job_id: int, state: str) -> str:
+    return f'slurm_job_state{{run_id="{run_id}",job_id="{job_id}",state="{state}"}} 1.0'
+
+
+@pytest.mark.usefixtures("late")
+def test_a_restart_is_seen_from_hold_to_the_next_start(owned: Cluster, seen: Exporter, script: Path) -> None:
+    job_id = owned.submit(script, options=["--comment=trainwarden:r1", "--nodes=2", "--gres=gpu:2", "--job-name=a b"])
+    ids = f'run_id="r1",job_id="{job_id}"'
+    page = seen.wait_for(
+        _state("r1", job_id, "running"),
+        f"slurm_job_gpus{{{ids}}} 4.0",
+        f"slurm_job_nodes{{{ids}}} 2.0",
+        f"slurm_job_restarts{{{ids}}} 0.0",
+        f"slurm_job_held_by_us{{{ids}}} 0.0",
+        "slurm_gpus 8.0",
+        "slurm_gpus_allocated 4.0",
+    )
+    assert re.search(rf'slurm_job_info{{{ids},name="a b",user="\w+",partition="main"}} 1.0', page)
+    owned.run("scontrol", "requeuehold", "Incomplete", str(job_id))
+    seen.wait_for(
+        f"slurm_job_held_by_us{{{ids}}} 1.0",
+        f"slurm_job_restarts{{{ids}}} 1.0",
+        f'slurm_job_pending_info{{{ids},reason="JobHeldUser"}} 1.0',
+    )
+    owned.run("scontrol", "release", str(job_id))
+    seen.wait_for(
+        f"slurm_job_held_by_us{{{ids}}} 0.0", f"slurm_job_restarts{{{ids}}} 1.0", _state("r1", job_id, "running")
+    )
+    owned.run("scancel", str(job_id))
+    seen.wait_for(
+        f'slurm_job_end_info{{{ids},state="cancelled",reason=""}} 1.0', f"slurm_job_exit_signal{{{ids}}} 15.0"
+    )
+
+
+def test_a_users_hold_is_not_ours_and_a_job_without_a_mark_is_only_counted(
+    owned: Cluster, seen: Exporter, script: Path
+) -> None:
+    held = owned.submit(script, options=["--comment=trainwarden:r2", "--hold"])
+    unmarked = owned.submit(script, options=["--hold"])
+    named = owned.submit(script, options=["--hold", "--job-name=named-r3"])
+    page = seen.wait_for(
+        _state("r2", held, "pending"),
+        f'slurm_job_held_by_us{{run_id="r2",job_id="{held}"}} 0.0',
+        _state("r3", named, "pending"),
+        'slurm_jobs{state="pending"} 3.0',
+    )
+    assert f'job_id="{unmarked}"' not in page
+    owned.run("scancel", str(held), str(unmarked), str(named))
+
+
+def test_a_job_that_fails_says_with_what(owned: Cluster, seen: Exporter, script: Path) -> None:
+    job_id = owned.submit(script, "3", options=["--comment=trainwarden:r4"])
+    ids = f'run_id="r4",job_id="{job_id}"'
+    seen.wait_for(
+        f'slurm_job_end_info{{{ids},state="failed",reason="NonZeroExitCode"}} 1.0',
+        f"slurm_job_exit_code{{{ids}}} 3.0",
+        f"slurm_job_exit_signal{{{ids}}} 0.0",
+    )
+
+
+def test_a_drained_node_says_why(owned: Cluster, seen: Exporter) -> None:
+    owned.run("scontrol", "update", "nodename=n3", "state=drain", 'reason=xid 79 on "gpu 2"\nState=FAKE')
+    page = seen.wait_for('slurm_node_state{node="n3",state="drained"} 1.0', 'slurm_nodes{state="drained"} 1.0')
+    assert re.search(r'slurm_node_drain_info{node="n3",reason="xid 79 on \\"gpu 2\\" State=FAKE",user="\w+"} 1.0', page)
+    since = re.search(r'slurm_node_drain_since_timestamp_seconds{node="n3"} (\S+)', page)
+    assert since is not None
+    assert abs(float(since[1]) - time.time()) < 60
+    owned.run("scontrol", "update", "nodename=n3", "state=resume")
+    assert "drain_info" not in seen.wait_for('slurm_node_state{node="n3",state="idle"} 1.0')
+
+
+def test_slurmctlds_own_metrics_stand_beside(seen: Exporter) -> None:
+    seen.wait_for('slurm_ctld_jobs{state="pending"} 3.0', 'slurm_ctld_nodes{state="pending"} 3.0')
+
+
+def test_a_controller_that_stands_still_takes_only_its_own_series_along(owned: Cluster, seen: Exporter) -> None:
+    seen.wait_for(f"{OURS} 1.0")
+    with stopped(owned):
+        seen.wait_for(f"{OURS} 0.0", f"{OTHERS} 1.0")
+        wait_for("no series is stale", lambda: not re.search(r"^slurm_(?!ctld_)", seen.page(), re.MULTILINE))
+        wait_for("the reason", lambda: re.search(r'errors_total{source="jobs",reason="timeout"} [1-9]', seen.page()))
+        page = seen.page()
+        assert "trainwarden_collector_stuck{" not in page
+        assert 'slurm_ctld_jobs{state="pending"} 3.0' in page
+    seen.wait_for(f"{OURS} 1.0", 'slurm_node_state{node="n3",state="idle"} 1.0')
+
+
+def test_a_munge_that_is_not_there_is_named(owned: Cluster, tmp_path: Path) -> None:
+    commands = without_munge(owned, tmp_path)
+    with exporter(
+        tmp_path, "--collector.slurm", f"--collector.slurm.bin-dir={commands}", "--collector.slurm.interval=1s"
+    ) as refused:
+        refused.wait_for(f"{OURS} 0.0")
+        wait_for(
+            "the reason",
+            lambda: re.search(r'errors_total{source="jobs",reason="authentication"} [1-9]', refused.page()),
+        )
+        assert "authentication: " in refused.log()
+
+
+def test_a_time_limit_is_told_from_a_cancel(seen: Exporter, late: int) -> None:
+    ids = f'run_id="late",job_id="{late}"'
+    seen.wait_for(f'slurm_job_end_info{{{ids},state="timeout",reason="TimeLimit"}} 1.0', seconds=45)
