@@ -54,8 +54,8 @@ class AmdMachine:
         self._write()
 
     def heal(self) -> None:
-        """Let all GPUs be well again."""
-        self._script["faults"] = []
+        """Let all GPUs be well again, and say what such say."""
+        self._script["faults"], self._script["answers"] = [], []
         self._write()
 
     def answer(self, function: str, answer: Any, gpu: int | None = None) -> None:
@@ -71,6 +71,20 @@ class AmdMachine:
     def hide(self, gpu: int) -> None:
         """Let amdsmi not find a GPU that is on the bus."""
         self._script["gpus"][gpu]["found"] = False
+        self._write()
+
+    def partition(self, gpu: int, count: int) -> None:
+        """Split a GPU: the partitions after the first are on the bus for amdsmi alone."""
+        whole = self._script["gpus"][gpu]
+        base = whole["bdf"].rpartition(".")[0]
+        split = [{**whole, "bdf": f"{base}.{part}", "uuid": f"{part:x}{whole['uuid'][1:]}"} for part in range(count)]
+        self._script["gpus"][gpu : gpu + 1] = split
+        self._write()
+
+    def add(self, bus: str) -> None:
+        """Put one more GPU on the bus, that amdsmi finds as well."""
+        self.plug_in(bus)
+        self._script["gpus"].append({"bdf": bus, "uuid": uuid(len(self._script["gpus"]))})
         self._write()
 
     def plug_in(self, bus: str) -> None:

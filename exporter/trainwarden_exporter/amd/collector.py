@@ -66,7 +66,7 @@ class AmdCollector:
         self._notice(set(on_bus))
         if not on_bus or not all(is_asleep(self._device(bus)) for bus in on_bus):
             self._library.open()
-            self._library.wait(OPEN_SECONDS)
+            self._library.wait(min(OPEN_SECONDS, self._timeout / 2))
         found = {*self._library.handles, *(on_bus if self._by_bus else [])}
         for bus in sorted(found - self._gpus.keys()):
             state = GpuState(str(len(self._gpus)), bus)

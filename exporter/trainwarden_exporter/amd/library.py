@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -166,12 +166,14 @@ def _address(amdsmi: Any, handle: Any) -> str | None:
 
 
 def _imported() -> Any:
-    # It prints what it does not find, and the output of this process is for messages.
-    with contextlib.redirect_stdout(sys.stderr):
-        try:
+    # It prints what it does not find, at each attempt, and the output of this process is for messages.
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
             import amdsmi  # noqa: PLC0415  # it may be absent: the exporter goes on without it
-        except ModuleNotFoundError as error:
-            raise AmdsmiUnavailable(NOT_INSTALLED if error.name == "amdsmi" else NOT_LOADED) from error
-        except Exception as error:  # without its library importing it ends in KeyError, or in whatever comes next
-            raise AmdsmiUnavailable(NOT_LOADED) from error
+    except ModuleNotFoundError as error:
+        raise AmdsmiUnavailable(NOT_INSTALLED if error.name == "amdsmi" else NOT_LOADED) from error
+    except Exception as error:  # without its library importing it ends in KeyError, or in whatever comes next
+        log.debug("amdsmi cannot be imported: %s", said.getvalue().strip() or error)
+        raise AmdsmiUnavailable(NOT_LOADED) from error
     return amdsmi
