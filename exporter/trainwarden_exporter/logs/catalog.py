@@ -9,6 +9,8 @@ LOG_ROWS = (
         "run_id signal error_type role",
         "records",
         "Records of the run's logs in which a signal was found.",
+        "the logs of the run",
+        "sum by (run_id, signal) (increase(training_log_signals_total[15m])) > 0",
     ),
     Entry(
         "training_log_signal_last_timestamp_seconds",
@@ -16,6 +18,8 @@ LOG_ROWS = (
         "run_id signal error_type role",
         "Unix seconds",
         "When the last record with the signal was written, at the latest.",
+        "the logs of the run",
+        "time() - training_log_signal_last_timestamp_seconds < 300",
     ),
     Entry(
         "training_log_last_write_timestamp_seconds",
@@ -23,6 +27,8 @@ LOG_ROWS = (
         "run_id",
         "Unix seconds",
         "When one of the run's logs last grew.",
+        "when the logs of the run were changed",
+        "time() - training_log_last_write_timestamp_seconds > 600",
     ),
     Entry(
         "training_log_silence_threshold_seconds",
@@ -30,6 +36,8 @@ LOG_ROWS = (
         "run_id",
         "seconds",
         "How long the run's logs may be silent, as its signal pack says.",
+        "the signal pack: silence",
+        "time() - training_log_last_write_timestamp_seconds > training_log_silence_threshold_seconds",
     ),
     Entry(
         "trainwarden_log_lag_bytes",
@@ -37,6 +45,8 @@ LOG_ROWS = (
         "run_id",
         "bytes",
         "What is in the run's logs and has not been read yet.",
+        "sizes of the logs",
+        "trainwarden_log_lag_bytes > 10e6",
     ),
     Entry(
         "trainwarden_log_skipped_bytes_total",
@@ -44,6 +54,8 @@ LOG_ROWS = (
         "run_id",
         "bytes",
         "What was never read of the run's logs: all but the end of those that were long when first seen.",
+        "sizes of the logs",
+        "increase(trainwarden_log_skipped_bytes_total[1h]) > 0",
     ),
     Entry(
         "trainwarden_log_read_bytes_total",
@@ -51,6 +63,8 @@ LOG_ROWS = (
         "",
         "bytes",
         "What this exporter has read of logs.",
+        "the exporter",
+        "rate(trainwarden_log_read_bytes_total[5m])",
     ),
     Entry(
         "trainwarden_log_records_cut_total",
@@ -58,6 +72,8 @@ LOG_ROWS = (
         "",
         "records",
         "Records that were searched only in part: too long.",
+        "the exporter",
+        "increase(trainwarden_log_records_cut_total[1h]) > 0",
     ),
     Entry(
         "trainwarden_log_restarts_total",
@@ -65,6 +81,8 @@ LOG_ROWS = (
         "reason",
         "files",
         "How often a log began anew: rotated, truncated, removed, replaced.",
+        "inode and size of the logs",
+        'increase(trainwarden_log_restarts_total{reason="truncated"}[1h]) > 0',
     ),
     Entry(
         "trainwarden_log_errors_total",
@@ -72,6 +90,8 @@ LOG_ROWS = (
         "reason",
         "errors",
         "What went wrong with logs and their state, by kind; the log names the files.",
+        "the exporter",
+        "increase(trainwarden_log_errors_total[15m]) > 0",
     ),
     Entry(
         "trainwarden_log_files",
@@ -79,6 +99,8 @@ LOG_ROWS = (
         "outcome",
         "files",
         "Logs, by whether they are followed or beyond a limit.",
+        "the exporter",
+        'trainwarden_log_files{outcome="dropped"} > 0',
     ),
     Entry(
         "trainwarden_log_series_dropped",
@@ -86,6 +108,8 @@ LOG_ROWS = (
         "",
         "series",
         "Series of signals that are not shown: beyond a limit.",
+        "the exporter",
+        "trainwarden_log_series_dropped > 0",
     ),
     Entry(
         "trainwarden_log_signal_off",
@@ -93,5 +117,7 @@ LOG_ROWS = (
         "pack signal",
         "1",
         "A signal that is not looked for any more, because its pattern takes too long; always 1.",
+        "the exporter",
+        "trainwarden_log_signal_off == 1",
     ),
 )

@@ -1,6 +1,7 @@
 """The metrics of runs: rows of the catalogue."""
 
 from trainwarden_exporter.metric import Entry
+from trainwarden_exporter.runs.progress_catalog import PROGRESS_ROWS
 
 RUN_ROWS = (
     Entry(
@@ -9,6 +10,8 @@ RUN_ROWS = (
         "run_id attempt_key job_id scheduler framework model method instance_id host policy",
         "1",
         "Who and where the run is, and the restart policy that it asks for; always 1.",
+        "metadata.json",
+        "training_step * on (instance, run_id) group_left (job_id, host) training_run_info",
     ),
     Entry(
         "training_run_attempt",
@@ -16,6 +19,8 @@ RUN_ROWS = (
         "run_id",
         "",
         "Number of the attempt that owns the record, from 0.",
+        "metadata.json: attempt",
+        "changes(training_run_attempt[1d]) > 3",
     ),
     Entry(
         "training_attempt_start_timestamp_seconds",
@@ -23,6 +28,8 @@ RUN_ROWS = (
         "run_id",
         "Unix seconds",
         "Start of the attempt; of a folder without a first heartbeat: its last change.",
+        "metadata.json: attempt_start_time, else start_time",
+        "time() - training_attempt_start_timestamp_seconds",
     ),
     Entry(
         "training_run_state",
@@ -30,6 +37,8 @@ RUN_ROWS = (
         "run_id state",
         "0/1",
         "1 for the state the run is in: what its record says, corrected by its sentinels.",
+        "metadata.json: status; _error and _complete",
+        "count by (state) (training_run_state == 1)",
     ),
     Entry(
         "training_run_end_timestamp_seconds",
@@ -37,6 +46,8 @@ RUN_ROWS = (
         "run_id",
         "Unix seconds",
         "End of the attempt; absent while it runs.",
+        "metadata.json: end_time; else the time of _error or _complete",
+        "time() - training_run_end_timestamp_seconds < 3600",
     ),
     Entry(
         "training_phase",
@@ -44,6 +55,8 @@ RUN_ROWS = (
         "run_id phase",
         "0/1",
         "1 for the phase the run is in; an unknown one counts as train.",
+        "metadata.json: phase",
+        'training_phase{phase="compile"} == 1',
     ),
     Entry(
         "training_phase_start_timestamp_seconds",
@@ -51,6 +64,8 @@ RUN_ROWS = (
         "run_id",
         "Unix seconds",
         "Last change of the phase.",
+        "metadata.json: phase_time",
+        "time() - training_phase_start_timestamp_seconds > 1800",
     ),
     Entry(
         "training_heartbeat_timestamp_seconds",
@@ -58,6 +73,8 @@ RUN_ROWS = (
         "run_id source",
         "Unix seconds",
         "Last sign of life: metadata is the process, progress is the training loop.",
+        "metadata.json: last_update; progress.json: last_updated; in S3 when the object was written",
+        "time() - max by (run_id) (training_heartbeat_timestamp_seconds) > 600",
     ),
     Entry(
         "training_heartbeat_age_seconds",
@@ -65,6 +82,8 @@ RUN_ROWS = (
         "run_id source",
         "seconds",
         "Time since the last sign of life, at the moment of the scrape.",
+        "training_heartbeat_timestamp_seconds and this host's clock",
+        "min by (run_id) (training_heartbeat_age_seconds) > 300",
     ),
     Entry(
         "training_rank_heartbeat_timestamp_seconds",
@@ -72,6 +91,8 @@ RUN_ROWS = (
         "run_id rank",
         "Unix seconds",
         "Last sign of life of one rank of the attempt.",
+        "ranks/<rank>.json: time",
+        "time() - training_rank_heartbeat_timestamp_seconds > 60",
     ),
     Entry(
         "training_rank_step",
@@ -79,132 +100,18 @@ RUN_ROWS = (
         "run_id rank",
         "steps",
         "Step the rank's training loop is at.",
+        "ranks/<rank>.json: step",
+        "bottomk by (run_id) (3, training_rank_step)",
     ),
-    Entry(
-        "training_step",
-        "gauge",
-        "run_id",
-        "steps",
-        "Step the training loop is at.",
-    ),
-    Entry(
-        "training_steps_target",
-        "gauge",
-        "run_id",
-        "steps",
-        "Step at which the run is complete.",
-    ),
-    Entry(
-        "training_steps_completed_total",
-        "counter",
-        "run_id",
-        "steps",
-        "Steps done over the whole run; steps repeated after a restart count again.",
-    ),
-    Entry(
-        "training_step_timestamp_seconds",
-        "gauge",
-        "run_id",
-        "Unix seconds",
-        "When the step last passed the high-water mark of its own attempt.",
-    ),
-    Entry(
-        "training_step_change_timestamp_seconds",
-        "gauge",
-        "run_id",
-        "Unix seconds",
-        "When the training loop last reported another step than before, a higher or a lower one.",
-    ),
-    Entry(
-        "training_step_high_water",
-        "gauge",
-        "run_id",
-        "steps",
-        "Highest step of the whole run, across attempts.",
-    ),
-    Entry(
-        "training_epoch",
-        "gauge",
-        "run_id",
-        "epochs",
-        "Epoch, as reported.",
-    ),
-    Entry(
-        "training_loss",
-        "gauge",
-        "run_id",
-        "",
-        "Loss, as reported; absent while it is not a finite number.",
-    ),
-    Entry(
-        "training_learning_rate",
-        "gauge",
-        "run_id",
-        "",
-        "Learning rate, as reported.",
-    ),
-    Entry(
-        "training_grad_norm",
-        "gauge",
-        "run_id",
-        "",
-        "Gradient norm, as reported; absent while it is not finite.",
-    ),
-    Entry(
-        "training_tokens_per_second",
-        "gauge",
-        "run_id",
-        "tokens/s",
-        "Throughput in tokens.",
-    ),
-    Entry(
-        "training_samples_per_second",
-        "gauge",
-        "run_id",
-        "samples/s",
-        "Throughput in samples.",
-    ),
-    Entry(
-        "training_nonfinite_total",
-        "counter",
-        "run_id",
-        "reports",
-        "Reports whose loss or gradient norm was NaN or infinite.",
-    ),
-    Entry(
-        "training_checkpoint_step",
-        "gauge",
-        "run_id",
-        "steps",
-        "Step of the last checkpoint saved.",
-    ),
-    Entry(
-        "training_checkpoint_timestamp_seconds",
-        "gauge",
-        "run_id",
-        "Unix seconds",
-        "When the last checkpoint was saved.",
-    ),
-    Entry(
-        "training_checkpoint_size_bytes",
-        "gauge",
-        "run_id",
-        "bytes",
-        "Size of the last checkpoint saved.",
-    ),
-    Entry(
-        "training_checkpoints_total",
-        "counter",
-        "run_id",
-        "checkpoints",
-        "Checkpoints saved over the whole run.",
-    ),
+    *PROGRESS_ROWS,
     Entry(
         "training_run_observed_timestamp_seconds",
         "gauge",
         "run_id",
         "Unix seconds",
         "When S3 last confirmed a record that is only there; ages of the run end here. Absent for records on disk.",
+        "ListObjectsV2 of the run",
+        "time() - training_run_observed_timestamp_seconds > 120",
     ),
     Entry(
         "training_run_expected",
@@ -212,6 +119,8 @@ RUN_ROWS = (
         "run_id source",
         "1",
         "A run that should be there and has left no record, and who expects it; always 1.",
+        "--expect.run, SLURM, Ray",
+        'training_run_expected and on (run_id) training_run_state{state="pending"} == 1',
     ),
     Entry(
         "training_run_duration_seconds",
@@ -219,13 +128,8 @@ RUN_ROWS = (
         "state",
         "seconds",
         "How long attempts took that ended while this exporter watched, by the state in which they ended.",
-    ),
-    Entry(
-        "training_checkpoint_complete",
-        "gauge",
-        "run_id",
-        "0/1",
-        "1 if the last checkpoint is proven complete, 0 if something of it is missing; absent where that is not known.",
+        "metadata.json: attempt_start_time, end_time",
+        "histogram_quantile(0.5, sum by (le, state) (increase(training_run_duration_seconds_bucket[7d])))",
     ),
     Entry(
         "training_failure_info",
@@ -233,6 +137,8 @@ RUN_ROWS = (
         "run_id attempt error_type failure subsystem severity",
         "1",
         "The verdict on a failed attempt, one per attempt and never changed; always 1.",
+        "_error, completed from the taxonomy and the logs",
+        "count by (error_type) (training_failure_info)",
     ),
     Entry(
         "training_failure_timestamp_seconds",
@@ -240,6 +146,8 @@ RUN_ROWS = (
         "run_id",
         "Unix seconds",
         "When the attempt failed.",
+        "_error: time",
+        "time() - training_failure_timestamp_seconds < 3600",
     ),
     Entry(
         "training_failure_message_info",
@@ -247,6 +155,8 @@ RUN_ROWS = (
         "run_id message last_line hint",
         "1",
         "What the failed, or long quiet, attempt said last; secrets redacted; always 1.",
+        "_error: message, hint; the end of logs/training_log_latest.txt",
+        'training_failure_message_info{message!=""}',
     ),
     Entry(
         "training_stale_threshold_seconds",
@@ -254,6 +164,8 @@ RUN_ROWS = (
         "run_id",
         "seconds",
         "Without any heartbeat for longer, the run counts as timed out.",
+        "metadata.json: thresholds.stale_seconds; else $STALE_MINUTES",
+        "min by (run_id) (training_heartbeat_age_seconds) / on (run_id) training_stale_threshold_seconds > 0.5",
     ),
     Entry(
         "training_stall_threshold_seconds",
@@ -261,6 +173,8 @@ RUN_ROWS = (
         "run_id phase",
         "seconds",
         "Without a new step for longer in this phase, the run counts as stalled.",
+        "metadata.json: thresholds.stall_seconds; else $TRAINWARDEN_STALL_SECONDS",
+        'training_stall_threshold_seconds{phase="train"}',
     ),
     Entry(
         "trainwarden_runs",
@@ -268,6 +182,8 @@ RUN_ROWS = (
         "outcome",
         "runs",
         "Folders of the runs folder, by what became of them.",
+        "the runs folder and the copies",
+        'trainwarden_runs{outcome="dropped"} > 0',
     ),
     Entry(
         "trainwarden_runs_unreadable",
@@ -275,5 +191,7 @@ RUN_ROWS = (
         "reason",
         "problems",
         "What of the records could not be used: whole files and single values; the log names them.",
+        "the exporter",
+        "trainwarden_runs_unreadable > 0",
     ),
 )
