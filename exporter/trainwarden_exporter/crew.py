@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.errors import UsageError
-from trainwarden_exporter.finetuning.wiring import finetuning_member
 from trainwarden_exporter.logs.board import Board
 from trainwarden_exporter.members import wanted
 from trainwarden_exporter.noted import Noted
@@ -130,7 +129,7 @@ class Crew:
         before = list(self._shown)
         self._shown[:] = [each.member for each in ordered.values()]
         try:
-            view: Member | None = finetuning_member(self._shown, node) if flags["compat.finetuning"] else None
+            view = self._new_view(node) if flags["compat.finetuning"] else None
         except UsageError:
             self._shown[:] = before
             raise
@@ -139,6 +138,11 @@ class Crew:
         elif self._view is not None:
             _end([self._view])
         self._made, self._view = ordered, view
+
+    def _new_view(self, node: Node) -> Member:
+        from trainwarden_exporter.finetuning.wiring import finetuning_member  # noqa: PLC0415  # for those who ask for it
+
+        return finetuning_member(self._shown, node)
 
     def _restore(self, before: Mapping[str, Made]) -> None:
         """Make again, from what they were made from, those that were ended for what could not be had."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +29,12 @@ class Value:
     text: str = ""
     items: tuple[Value, ...] = ()
     entries: Mapping[str, Value] = field(default_factory=dict)
-    secret: bool = False
 
     def wrong(self, expected: str, shown: str | None = None) -> UsageError:
         """Return the error that names file, line, key, value and what was expected."""
         if shown is None:
-            shown = {"text": repr(self.text), "list": "a list", "mapping": "a mapping"}.get(self.kind, "nothing")
-        if self.secret and self.kind == "text":
-            shown = "a text that is not shown"
+            kinds = {"text": repr(self.text) if self.key else "a text", "list": "a list", "mapping": "a mapping"}
+            shown = kinds.get(self.kind, "nothing")
         place = f"key {self.key}: " if self.key else ""
         return UsageError(f"{self.file}: line {self.line}: {place}{shown}, expected {expected}")
 
@@ -94,10 +93,11 @@ def read_document(file: Path) -> Value:
     try:
         node = yaml.compose(content, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
-        # Not the error itself: it quotes the file, which may hold secrets.
+        # Not the error itself, nor words that it quotes: they are the file's, which may hold secrets.
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark else ""
-        raise UsageError(f"{file}: {line}{getattr(error, 'problem', None) or 'no text'}, expected YAML") from None
+        problem = re.sub(r"'[^' <]{2,}'", "it", getattr(error, "problem", None) or "no text")
+        raise UsageError(f"{file}: {line}{problem}, expected YAML") from None
     if node is None:
         return Value(file, 1, "", "nothing")
     document = _value(file, node, "", 0)

@@ -63,9 +63,12 @@ def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Sampler
         max_series=flags["collector.logs.max_series"],
         max_runs=flags["collector.runs.max"],
     )
+    state = _state(flags, node, runs)
     try:
-        collector = LogsCollector(board, settings, _state(flags, node, runs))
+        collector = LogsCollector(board, settings, state)
     except PackError as error:
+        if state is not None:
+            state.close()
         raise UsageError(f"--collector.logs.signals {settings.pack}: {error}") from error
     return Sampler(whole(collector, flags["collector.logs.interval"], flags["collector.logs.timeout"]))
 

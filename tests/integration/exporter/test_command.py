@@ -6,61 +6,29 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.integration.exporter.running import Started, eventually
 from trainwarden import __version__
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
 
-COMMAND = [sys.executable, "-m", "trainwarden_exporter"]
-
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Path:
-    """A runs folder with one running run that any host's exporter tells of."""
-    folder = tmp_path / "runs" / "one"
-    folder.mkdir(parents=True)
-    now = to_iso(time.time())
-    write_json(
-        folder / "metadata.json", {"run_id": "one", "status": "running", "phase": "training", "last_update": now}
-    )
-    write_json(folder / "progress.json", {"step": 3, "last_updated": now})
-    return tmp_path / "runs"
-
-
-@pytest.fixture
-def start(tmp_path: Path, runs: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
-    """Starts an exporter on a free port; returns the process and its address."""
-    processes: list[subprocess.Popen[str]] = []
+def start(start_exporter: Callable[..., Started], runs: Path) -> Callable[..., tuple[subprocess.Popen[str], str]]:
+    """Starts an exporter of those runs; returns the process and its address."""
 
     def run(*flags: str) -> tuple[subprocess.Popen[str], str]:
-        port_file = tmp_path / f"port{len(processes)}"
-        flags = (*flags, "--web.listen-address=127.0.0.1:0", f"--web.port-file={port_file}")
-        arguments = [*COMMAND, f"--collector.runs.path={runs}", "--collector.runs.interval=100ms", *flags]
-        process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
-        processes.append(process)
-        eventually(lambda: port_file.exists() or process.poll() is not None)
-        assert process.poll() is None, process.communicate()[1]
-        return process, port_file.read_text().strip()
+        started = start_exporter(f"--collector.runs.path={runs}", "--collector.runs.interval=100ms", *flags)
+        return started.process, started.address
 
-    yield run
-    for process in processes:
-        process.kill()
-        process.communicate()
-
-
-def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
+    return run
 
 
 def page(address: str) -> str:
@@ -72,7 +40,9 @@ def command(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]
     """Run the command to its end."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TRAINWARDEN", "STALE"))}
     environment = {**inherited, **environment}
-    return subprocess.run([*COMMAND, *flags], check=False, capture_output=True, text=True, timeout=60, env=environment)
+    return subprocess.run(
+        [*Started.COMMAND, *flags], check=False, capture_output=True, text=True, timeout=60, env=environment
+    )
 
 
 def once(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -7,76 +7,14 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
-from prometheus_client.core import GaugeMetricFamily, Metric
 
+from tests.integration.exporter.serving import Serving
 from trainwarden_exporter.sampling.collection import Collection
-from trainwarden_exporter.sampling.part import whole
-from trainwarden_exporter.sampling.sampler import Sampler
-from trainwarden_exporter.web.server import REQUEST_SECONDS, ExporterServer
+from trainwarden_exporter.web.server import ExporterServer
 from trainwarden_exporter.web.site import Site
-
-
-class Beat:
-    """A collector that waits until it is let go, and whose label holds what HTML must not."""
-
-    name = "<beat>"
-
-    def __init__(self) -> None:
-        self.go = threading.Event()
-
-    def collect(self) -> Iterable[Metric]:
-        self.go.wait()
-        family = GaugeMetricFamily("beat", "Help.")
-        family.add_metric([], 1)
-        yield family
-
-
-class Serving:
-    """A server in its thread, and the collector behind it."""
-
-    def __init__(self, request_seconds: float = REQUEST_SECONDS, **options: Any) -> None:
-        self.collector = Beat()
-        self.collection = Collection([Sampler(whole(self.collector, 0.01, 60))])
-        self.server = ExporterServer(("127.0.0.1", 0), Site(self.collection, **options), request_seconds)
-        self.port = self.server.port
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self.thread.start()
-
-    def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        try:
-            connection.request(method, path, headers={name.replace("_", "-"): text for name, text in headers.items()})
-            response = connection.getresponse()
-            return response, response.read()
-        finally:
-            connection.close()
-
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
-
-    def sample(self) -> None:
-        self.collector.go.set()
-        self.collection.sample_once()
-
-
-@pytest.fixture
-def serving() -> Iterator[Callable[..., Serving]]:
-    started: list[Serving] = []
-
-    def start(**options: object) -> Serving:
-        started.append(Serving(**options))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.collector.go.set()
-        one.server.shutdown()
-        one.server.server_close()
-        one.thread.join(10)
 
 
 def test_metrics_come_with_the_type_that_prometheus_wants(serving: Callable[..., Serving]) -> None:

@@ -1,0 +1,47 @@
+"""A started exporter, as tests talk to it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class Started:
+    """The process, and the address it serves on."""
+
+    COMMAND: ClassVar = (sys.executable, "-m", "trainwarden_exporter")
+
+    process: subprocess.Popen[str]
+    address: str
+
+    def page(self) -> str:
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=10) as response:
+            return str(response.read().decode())
+
+    def value(self, series: str) -> float | None:
+        """The value of a series, as it is written on the page; None where it is not."""
+        for line in self.page().splitlines():
+            if line.startswith(f"{series} "):
+                return float(line.rpartition(" ")[2])
+        return None
+
+    def end(self) -> str:
+        """End it as a supervisor does; returns its log."""
+        self.process.send_signal(signal.SIGTERM)
+        errors = self.process.communicate(timeout=30)[1]
+        assert self.process.returncode == 0, errors
+        return errors

@@ -1,0 +1,161 @@
+"""What a scrape may ask for, and what a person sees."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from tests.integration.exporter.serving import Serving
+from trainwarden_exporter.catalog import METRICS, Families
+from trainwarden_exporter.exposition import Encoder, render
+from trainwarden_exporter.sampling.part import Status
+from trainwarden_exporter.web.landing import landing_page
+
+OPENMETRICS = "application/openmetrics-text;version=1.0.0"
+
+
+def test_openmetrics_comes_to_whom_asks_for_it_and_the_text_format_to_all_others(
+    serving: Callable[..., Serving],
+) -> None:
+    site = serving()
+    site.sample()
+    response, body = site.ask("/metrics", Accept=OPENMETRICS)
+    assert response.headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    assert body.endswith(b"# EOF\n")
+    assert "beat" in {family.name for family in parse_openmetrics(body.decode())}  # type: ignore[no-untyped-call]  # untyped there
+    assert response.headers["Vary"] == "Accept, Accept-Encoding"
+    assert b"# EOF" not in site.ask("/metrics")[1]
+
+
+def test_every_metric_of_the_catalogue_can_be_sent_in_both_formats() -> None:
+    families = Families()
+    for entry in METRICS.values():
+        labels = dict.fromkeys(entry.label_names, 'a "quoted" \\ text\nof two lines')
+        if entry.kind == "histogram":
+            families.add_histogram(entry.name, [(0.5, 1), (float("inf"), 2)], 3.0, **labels)
+        else:
+            families.add(entry.name, 1, **labels)
+    encoded = Encoder().encode(families.collected())
+    found = {}
+    for family in parse_openmetrics(render([(encoded, 0.0)], openmetrics=True).decode()):  # type: ignore[no-untyped-call]  # untyped there
+        for sample in family.samples:
+            found[sample.name] = family
+    for family in parse_text(render([(encoded, 0.0)]).decode()):
+        assert family.samples
+    for entry in METRICS.values():
+        family = found[f"{entry.name}_count" if entry.kind == "histogram" else entry.name]
+        assert family.type == ("unknown" if entry.kind == "untyped" else entry.kind), entry.name
+        assert family.documentation == entry.help
+
+
+def test_a_scrape_may_ask_for_some_collectors_and_gets_a_good_page_of_them(serving: Callable[..., Serving]) -> None:
+    site = serving()
+    site.sample()
+    assert b"\nbeat 1.0\n" in site.ask("/metrics?collect[]=%3Cbeat%3E&collect%5B%5D=runs")[1]
+    for query in ("collect[]=runs", "collect[]=runs&collect[]=efa", "exclude[]=%3Cbeat%3E"):
+        response, body = site.ask(f"/metrics?{query}")
+        assert response.status == 200
+        assert b"beat" not in body
+        assert b"trainwarden_build_info" in body
+    assert b"\nbeat 1.0\n" in site.ask("/metrics?exclude[]=runs")[1]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("collect[]=rums", ["collect[]", "'rums'", "runs", "nvidia"]),
+        ("exclude[]=x&exclude[]=runs", ["exclude[]", "'x'", "expected"]),
+        ("collect[]=runs&exclude[]=logs", ["only one"]),
+        ("&".join(["a=b"] * 200), ["fields"]),
+    ],
+)
+def test_a_collector_that_is_none_is_refused_with_those_that_are(
+    serving: Callable[..., Serving], query: str, words: list[str]
+) -> None:
+    response, body = serving().ask(f"/metrics?{query}")
+    assert response.status == 400
+    assert response.headers["Content-Type"].startswith("text/plain")
+    assert all(word in body.decode() for word in words)
+
+
+def test_pages_are_compressed_right_whatever_was_compressed_before(serving: Callable[..., Serving]) -> None:
+    site = serving()
+    site.sample()
+    for path in ("/metrics", "/-/healthy", "/metrics", "/metrics?collect[]=runs", "/"):
+        plain = site.ask(path)[1]
+        response, body = site.ask(path, Accept_Encoding="gzip")
+        assert response.headers["Content-Encoding"] == "gzip"
+        assert gzip.decompress(body).splitlines()[0] == plain.splitlines()[0]
+        assert (b"\nbeat 1.0\n" in gzip.decompress(body)) is (path == "/metrics")
+
+
+def test_a_scrape_before_the_first_samples_waits_for_them_where_it_has_the_time(
+    serving: Callable[..., Serving],
+) -> None:
+    site = serving()
+    pages: list[bytes] = []
+    scrape = threading.Thread(
+        target=lambda: pages.append(site.ask("/metrics", X_Prometheus_Scrape_Timeout_Seconds="10")[1])
+    )
+    entered = threading.Event()
+    waiting = site.collection.statuses
+
+    def noted() -> list[Status]:
+        entered.set()
+        return waiting()
+
+    site.collection.statuses = noted  # type: ignore[method-assign]  # to know when it has begun to wait
+    scrape.start()
+    assert entered.wait(10)
+    assert not pages
+    site.sample()
+    scrape.join(10)
+    assert b"\nbeat 1.0\n" in pages[0]
+
+
+@pytest.mark.parametrize("header", ["0.6", "0.1", "-1", "soon", "nan"])
+def test_a_scrape_that_has_no_time_gets_what_there_is(serving: Callable[..., Serving], header: str) -> None:
+    site = serving()
+    response, body = site.ask("/metrics", X_Prometheus_Scrape_Timeout_Seconds=header)
+    assert response.status == 200
+    assert b"beat" not in body
+    assert b"trainwarden_build_info" in body
+
+
+def test_a_scrape_that_says_nothing_of_its_time_never_waits(
+    serving: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_sleep(_: float) -> None:
+        raise AssertionError("it waited")
+
+    site = serving()
+    monkeypatch.setattr(time, "sleep", no_sleep)
+    assert site.ask("/metrics")[0].status == 200
+
+
+def test_the_landing_page_has_a_row_for_each_part_and_says_what_it_hangs_in() -> None:
+    page = landing_page(
+        [
+            Status("nvidia", True, False, 12.0, 1e9, "no answer for 12 s", "<0>", stuck=True, call="nvmlDeviceGet<X>"),
+            Status("efa", True, True, 0.1, 1e9, None, "rdmap0"),
+            Status("amd", False, False, 0.0, None, None, released=True),
+            Status("runs", True, False, 0.1, None, "OSError: <b>"),
+        ],
+        "/metrics",
+        released=True,
+    ).decode()
+    rows = [line for line in page.splitlines() if line.startswith("<tr><td>")]
+    assert len(rows) == 4
+    assert "<td>&lt;0&gt;</td><td>stuck: no answer for 12 s</td><td>nvmlDeviceGet&lt;X&gt;</td>" in rows[0]
+    assert "<td>good</td>" in rows[1]
+    assert "2001-09-09 01:46:40" in rows[1]
+    assert "<td>released</td>" in rows[2]
+    assert "failed: OSError: &lt;b&gt;" in rows[3]
+    assert "never" in rows[3]
+    assert "devices are released" in page

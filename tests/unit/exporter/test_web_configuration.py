@@ -1,0 +1,117 @@
+"""The file of `--web.config.file`: what is wrong, or cannot be done here, is named, and never a secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.web.access import access_of
+from trainwarden_exporter.web.configuration import read_web_settings
+
+HASH = "$2y$10$" + "a" * 53
+TLS = "tls_server_config:\n  cert_file: a.pem\n  key_file: /k/b.key\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "web.yml"
+
+
+def test_what_the_format_knows_is_taken(file: Path) -> None:
+    file.write_text(
+        TLS + "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n"
+        "  client_allowed_sans: [x.example]\n  min_version: TLS13\n  max_version: TLS13\n"
+        "  cipher_suites: [TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305]\n  prefer_server_cipher_suites: false\n"
+        "  curve_preferences: [X25519]\n"
+        "http_server_config: {http2: true, headers: {X-Content-Type-Options: nosniff}}\n"
+        f"basic_auth_users: {{alice: {HASH}}}\nrate_limit: {{interval: 500ms, burst: 3}}\n"
+    )
+    settings = read_web_settings(file)
+    assert settings.tls is not None
+    assert settings.tls.cert_file == file.parent / "a.pem"
+    assert settings.tls.key_file == Path("/k/b.key")
+    assert settings.tls.client_ca_file == file.parent / "ca.pem"
+    assert settings.tls.client_allowed_sans == {"x.example"}
+    assert (settings.tls.min_version, settings.tls.max_version) == ("TLSv1_3", "TLSv1_3")
+    assert settings.tls.ciphers == ("ECDHE-RSA-CHACHA20-POLY1305",)
+    assert settings.tls.curve == "X25519"
+    assert not settings.tls.server_preference
+    assert settings.headers == {"X-Content-Type-Options": "nosniff"}
+    assert settings.users == {"alice": HASH}
+    assert settings.limit == (0.5, 3)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "tls_server_config:\n", "rate_limit: {interval: 0}", "basic_auth_users: {}"]
+)
+def test_what_is_not_asked_for_is_not_done(file: Path, text: str) -> None:
+    file.write_text(text)
+    access = access_of(read_web_settings(file), file)
+    assert (access.tls, access.users, access.limit) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("tls_config: {}", ["line 1", "tls_config", "expected tls_server_config?"]),
+        (TLS + "  cert_fil: x", ["line 4", "cert_fil", "no such key"]),
+        ("tls_server_config: {cert_file: a}", ["no key_file", "expected both"]),
+        (TLS + "  cert: |\n    x", ["tls_server_config.cert", "cert_file"]),
+        (TLS + "  client_auth_type: Always", ["client_auth_type", "'Always'", "NoClientCert"]),
+        (TLS + "  client_auth_type: RequireAnyClientCert", ["RequireAnyClientCert", "RequireAndVerifyClientCert"]),
+        (TLS + "  client_ca_file: ca.pem", ["client_ca_file", "client_auth_type"]),
+        (TLS + "  client_allowed_sans: [x]", ["client_allowed_sans", "RequireAndVerifyClientCert"]),
+        (TLS + "  min_version: TLS10", ["min_version", "'TLS10'", "TLS12, TLS13"]),
+        (TLS + "  min_version: TLS13\n  max_version: TLS12", ["max_version", "'TLS12'", "min_version"]),
+        (TLS + "  cipher_suites: [TLS_RSA_WITH_RC4_128_SHA]", ["cipher_suites", "RC4", "one of TLS_ECDHE"]),
+        (TLS + "  cipher_suites: TLS_AES_128_GCM_SHA256", ["cipher_suites", "a list"]),
+        (TLS + "  curve_preferences: [X25519, CurveP256]", ["curve_preferences", "2 curves", "one curve"]),
+        (TLS + "  curve_preferences: [X25519MLKEM768]", ["curve_preferences", "CurveP256"]),
+        (TLS + "  prefer_server_cipher_suites: 2", ["prefer_server_cipher_suites", "true or false"]),
+        ("http_server_config: {headers: {X-Powered-By: x}}", ["X-Powered-By", "no such key"]),
+        ("http_server_config: {headers: {X-Frame-Options: allow}}", ["'allow'", "deny or sameorigin"]),
+        ('http_server_config: {headers: {X-XSS-Protection: "1\\r\\nX: y"}}', ["one line"]),
+        ("rate_limit: {interval: soon}", ["rate_limit.interval", "'soon'", "1s"]),
+        ("rate_limit: {interval: 1s, burst: 0}", ["rate_limit.burst", "'0'", "above zero"]),
+        (f"basic_auth_users: {{'a:b': {HASH}}}", ["a name without colon"]),
+        ("basic_auth_users: [alice]", ["basic_auth_users", "a mapping"]),
+    ],
+)
+def test_what_is_wrong_is_named_in_one_line(file: Path, text: str, words: list[str]) -> None:
+    file.write_text(text)
+    with pytest.raises(UsageError) as raised:
+        read_web_settings(file)
+    line = str(raised.value)
+    assert "\n" not in line
+    assert [word for word in [str(file), *words] if word not in line] == [], line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "basic_auth_users: {alice: hunter2}",
+        f"basic_auth_users:\n  alice: {HASH}\n  bob: hunter2 [",
+        "basic_auth_users:\n  bob: 'hunter2",
+        "basic_auth_users: {bob: [hunter2]}",
+        f"basic_auth_users: {{{HASH}: hunter2}}",
+        "hunter2",
+        TLS + "  key: hunter2",
+        "basic_auth_users: {bob: *hunter2}",
+    ],
+)
+def test_no_password_is_ever_in_an_error(file: Path, text: str) -> None:
+    file.write_text(text)
+    with pytest.raises(UsageError) as raised:
+        read_web_settings(file)
+    assert "hunter2" not in str(raised.value)
+    assert raised.value.__cause__ is None or "hunter2" not in str(raised.value.__cause__)
+
+
+def test_a_certificate_that_is_none_is_named_with_its_file(file: Path) -> None:
+    file.write_text(TLS)
+    with pytest.raises(UsageError) as raised:
+        access_of(read_web_settings(file), file)
+    assert str(file.parent / "a.pem") in str(raised.value)
+    assert "no such file" in str(raised.value)
