@@ -107,7 +107,8 @@ class NvidiaCollector:
         if self._failure is not None:
             parts.append(Part(self.name, self._raise, self._interval, self._timeout, tier="driver"))
         if self._events is not None:
-            parts.append(Part(self.name, self._events.wait, 0.0, self._timeout, tier="events"))
+            events = self._events
+            parts.append(Part(self.name, events.read, events.interval, self._timeout, tier="events"))
         return [*parts, Part(self.name, self._summary.read, self._interval, self._timeout, tier="node")]
 
     def close(self) -> None:

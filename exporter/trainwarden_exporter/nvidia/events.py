@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -20,24 +19,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SOURCE = "nvml"
-WAIT_SECONDS = 1.0
+# NVML keeps what it was not asked for yet. A longer wait would hold up whoever wants the GPUs released.
+INTERVAL_SECONDS = 1.0
+WAIT_MILLISECONDS = 10
+MAX_EVENTS = 100
 MAX_PAUSE_SECONDS = 30.0
 
 
 class Events:
-    """One set of events for all GPUs. `open`, `register` and `wait` are called in different threads."""
+    """One set of events for all GPUs. `open`, `register` and `read` are called in different threads."""
+
+    interval = INTERVAL_SECONDS
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._set: Any = None
         self._buses: dict[int, str] = {}
-        self._pause = WAIT_SECONDS
+        self._pause = INTERVAL_SECONDS
         self._not_before = 0.0
-        self._closed = threading.Event()
 
     def open(self) -> None:
         """Make the set; where there are no events, the kernel's log has to do."""
-        self._closed.clear()
         self._buses = {}
         try:
             with calling("nvmlEventSetCreate"):
@@ -58,27 +60,26 @@ class Events:
             return
         self._buses = {**self._buses, _address(handle): state.bus}
 
-    def wait(self) -> tuple[()]:
-        """Wait for an error for at most a second and count it."""
-        pause = self._not_before - time.monotonic()
-        if self._set is None or not self._buses or pause > 0:
-            self._closed.wait(WAIT_SECONDS)
+    def read(self) -> tuple[()]:
+        """Count the errors that NVML has to tell; they are nobody's sample."""
+        events, buses = self._set, self._buses
+        if events is None or not buses or time.monotonic() < self._not_before:
             return ()
-        try:
-            with calling("nvmlEventSetWait_v2"):
-                event = pynvml.nvmlEventSetWait_v2(self._set, int(WAIT_SECONDS * 1000))
-        except pynvml.NVMLError as error:
-            self._failed(error.value)
-            return ()
-        self._pause = WAIT_SECONDS
-        if event.eventType & pynvml.nvmlEventTypeXidCriticalError:
-            bus = self._buses.get(_address(event.device), "")
-            self._ledger.report(bus, int(event.eventData), time.time(), SOURCE)
+        for _ in range(MAX_EVENTS):
+            try:
+                with calling("nvmlEventSetWait_v2"):
+                    event = pynvml.nvmlEventSetWait_v2(events, WAIT_MILLISECONDS)
+            except pynvml.NVMLError as error:
+                self._failed(error.value)
+                break
+            self._pause = INTERVAL_SECONDS
+            if event.eventType & pynvml.nvmlEventTypeXidCriticalError:
+                bus = buses.get(_address(event.device), "")
+                self._ledger.report(bus, int(event.eventData), time.time(), SOURCE)
         return ()
 
     def close(self) -> None:
         """Let go of the set."""
-        self._closed.set()
         events, self._set = self._set, None
         if events is not None:
             try:
@@ -89,10 +90,10 @@ class Events:
 
     def _failed(self, code: int) -> None:
         if code == pynvml.NVML_ERROR_TIMEOUT:
-            self._pause = WAIT_SECONDS
+            self._pause = INTERVAL_SECONDS
             return
         # With a GPU that is lost, it comes back at once, again and again.
-        if self._pause == WAIT_SECONDS:
+        if self._pause == INTERVAL_SECONDS:
             log.warning("NVML does not tell of errors now: %s", error_word(code))
         self._not_before = time.monotonic() + self._pause
         self._pause = min(2 * self._pause, MAX_PAUSE_SECONDS)

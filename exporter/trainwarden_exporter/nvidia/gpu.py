@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +46,6 @@ class Gpu:
         self._spent = spent
         self._tell = opened
         self._open: tuple[int, Any] | None = None
-        self._was_opened = threading.Event()
         self._fast: FastTier | None = None
         self._slow: tuple[Any, SlowTier] | None = None
 
@@ -68,7 +66,7 @@ class Gpu:
 
     def slow(self) -> list[Family]:
         """Return what is dear to read or seldom changes; nothing of a GPU that is down."""
-        self._was_opened.wait(OPEN_SECONDS)
+        self._state.attempted.wait(OPEN_SECONDS)
         open_now = self._open
         if open_now is None or self._state.error is not None:
             return []
@@ -99,7 +97,6 @@ class Gpu:
         if self._state.error is not None:
             log.info("GPU %s answers again", self._state.bus)
         self._state.good, self._state.error = (begun, reading), None
-        self._was_opened.set()
 
     def _opened(self) -> Any:
         enter("nvmlDeviceGetHandleByPciBusId_v2")

@@ -1,0 +1,104 @@
+"""The real command beside scripted GPUs."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.devices.nvml import FakeNvml
+
+COMMAND = (sys.executable, "-m", "trainwarden_exporter")
+QUICK = ("--collector.nvidia.interval=200ms", "--collector.nvidia.timeout=1s", "--collector.nvidia.slow-interval=300ms")
+Page = dict[str, float]
+
+
+def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.05)
+
+
+def parsed(text: str) -> Page:
+    """Return the series of a page, each written `name{label=value,…}` without the uuid."""
+    found: Page = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f"{name}={value}" for name, value in sample.labels.items() if name != "uuid")
+            found[f"{sample.name}{{{labels}}}"] = sample.value
+    return found
+
+
+def once(node: FakeNvml, *flags: str) -> Page:
+    """Return the page of `--once`."""
+    ended = subprocess.run(
+        [*COMMAND, "--once", *node.flags(), *flags],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=node.environment(),
+    )
+    assert ended.returncode == 0, ended.stderr
+    return parsed(ended.stdout)
+
+
+class Exporter:
+    """One that serves, until `end`."""
+
+    def __init__(self, node: FakeNvml, folder: Path, *flags: str) -> None:
+        port_file = folder / "port"
+        where = ("--web.listen-address=127.0.0.1:0", f"--web.port-file={port_file}")
+        self.process = subprocess.Popen(
+            [*COMMAND, *node.flags(), *QUICK, *flags, *where],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=node.environment(),
+        )
+        eventually(lambda: port_file.exists() or self.process.poll() is not None)
+        assert self.process.poll() is None, self.process.communicate()[1]
+        self.address = port_file.read_text().strip()
+
+    def page(self) -> Page:
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=10) as response:
+            return parsed(response.read().decode())
+
+    def children(self) -> list[int]:
+        text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return [int(each) for thread in threads for each in (thread / text.name).read_text().split()]
+
+    def end(self) -> tuple[int, str]:
+        """Tell it to end; returns its status and what it logged."""
+        self.process.send_signal(signal.SIGTERM)
+        _, errors = self.process.communicate(timeout=30)
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> FakeNvml:
+    """A node without GPUs yet."""
+    return FakeNvml(tmp_path / "node")
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Exporter]]:
+    """Starts an exporter beside a node; it is ended after the test, and must not hang."""
+    started: list[Exporter] = []
+
+    def run(node: FakeNvml, *flags: str) -> Exporter:
+        started.append(Exporter(node, tmp_path, *flags))
+        return started[-1]
+
+    yield run
+    for exporter in started:
+        if exporter.process.poll() is None:
+            exporter.end()

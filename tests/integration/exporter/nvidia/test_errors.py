@@ -1,0 +1,64 @@
+"""Errors that the driver tells of: by NVML, by the kernel's log, by both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from tests.devices.nvml import FakeNvml
+from tests.integration.exporter.nvidia.conftest import Exporter, eventually, once
+
+Serve = Callable[..., Exporter]
+
+
+def line(node: FakeNvml, gpu: int, code: int) -> str:
+    return f"NVRM: Xid (PCI:{node.bus(gpu)[:-2]}): {code}, pid='<unknown>', name=<unknown>, something happened"
+
+
+def count(exporter: Exporter, gpu: int, code: int) -> float | None:
+    return exporter.page().get(f"gpu_xid_errors_total{{gpu={gpu},xid={code}}}")
+
+
+def test_an_error_that_both_tell_of_is_counted_once(node: FakeNvml, serve: Serve) -> None:
+    exporter = serve(node.gpus(2).kernel_says("Linux"))
+    eventually(lambda: count(exporter, 1, 79) == 0)
+    node.xid(1, 79).kernel_says(line(node, 1, 79), f"NVRM: GPU {node.bus(1)}: GPU has fallen off the bus.")
+    eventually(lambda: count(exporter, 1, 79) == 1)
+    node.xid(1, 48)  # by then the first has been read by both
+    eventually(lambda: count(exporter, 1, 48) == 1)
+    assert count(exporter, 1, 79) == 1
+    assert count(exporter, 0, 79) == 0
+    assert exporter.page()["gpu_xid_last_timestamp_seconds{gpu=1,xid=48}"] > 1e9
+
+
+def test_an_error_that_the_kernel_alone_tells_of_is_counted(node: FakeNvml, serve: Serve) -> None:
+    exporter = serve(node.gpus(1).kernel_says("Linux"))
+    eventually(lambda: count(exporter, 0, 62) == 0)
+    assert exporter.page()["gpu_kernel_log_readable{vendor=nvidia}"] == 1
+    node.kernel_says(line(node, 0, 62), line(node, 0, 145))
+    eventually(lambda: count(exporter, 0, 62) == count(exporter, 0, 145) == 1)
+
+
+def test_an_error_that_nvml_alone_tells_of_is_counted_each_time(node: FakeNvml, serve: Serve) -> None:
+    exporter = serve(node.gpus(1))
+    eventually(lambda: count(exporter, 0, 13) == 0)
+    assert exporter.page()["gpu_kernel_log_readable{vendor=nvidia}"] == 0
+    for times in (1, 2):
+        node.xid(0, 13)
+        eventually(lambda expected=times: count(exporter, 0, 13) == expected)  # type: ignore[misc]
+
+
+def test_a_counter_begins_with_what_the_log_still_holds(node: FakeNvml) -> None:
+    node.gpus(1).kernel_says(line(node, 0, 94), line(node, 0, 94), line(node, 7, 79))
+    page = once(node)
+    assert page["gpu_xid_errors_total{gpu=0,xid=94}"] == 2
+    assert page["gpu_xid_errors_total{gpu=,xid=79}"] == 1, "of a GPU that is not there any more"
+
+
+def test_events_that_fail_at_once_are_not_asked_for_all_the_time(node: FakeNvml, serve: Serve) -> None:
+    exporter = serve(node.gpus(1).kernel_says("Linux").set(note_calls=1).returns(None, "nvmlEventSetWait_v2", 15))
+    eventually(lambda: "nvmlEventSetWait_v2" in [what for _, what in node.noted()])
+    node.kernel_says(line(node, 0, 79))
+    eventually(lambda: count(exporter, 0, 79) == 1)
+    _, errors = exporter.end()
+    assert len(re.findall("NVML does not tell of errors now: gpu_is_lost", errors)) == 1
