@@ -1,0 +1,71 @@
+"""SIGUSR1 and the release file, as a script that resets devices uses them."""
+
+from __future__ import annotations
+
+import signal
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.exporter.running import Started, eventually
+
+RELEASED = "trainwarden_exporter_released"
+
+
+@pytest.fixture
+def flags(runs: Path) -> list[str]:
+    return ["--collector.disable-defaults", "--collector.runs", f"--collector.runs.path={runs}"]
+
+
+def ready(started: Started) -> bool:
+    with urllib.request.urlopen(f"http://{started.address}/-/ready", timeout=10) as response:
+        return bool(response.status == 200)
+
+
+def test_sigusr1_releases_and_a_second_one_takes_again(
+    start_exporter: Callable[..., Started], flags: list[str]
+) -> None:
+    started = start_exporter(*flags)
+    assert started.value(RELEASED) == 0
+    started.process.send_signal(signal.SIGUSR1)
+    eventually(lambda: started.value(RELEASED) == 1)
+    assert ready(started)
+    started.process.send_signal(signal.SIGUSR1)
+    eventually(lambda: started.value(RELEASED) == 0)
+    log = started.end()
+    assert "releasing all devices for 300 s" in log
+    assert log.index("all devices are released") < log.index("the devices are taken again")
+
+
+def test_devices_are_taken_again_by_themselves(start_exporter: Callable[..., Started], flags: list[str]) -> None:
+    started = start_exporter(*flags, "--release.seconds=1s")
+    started.process.send_signal(signal.SIGUSR1)
+    eventually(lambda: started.value(RELEASED) == 1)
+    eventually(lambda: started.value(RELEASED) == 0)
+
+
+def test_the_file_releases_while_it_exists_and_sighup_waits_for_its_end(
+    start_exporter: Callable[..., Started], flags: list[str], tmp_path: Path
+) -> None:
+    file, configuration = tmp_path / "release", tmp_path / "exporter.yml"
+    configuration.write_text("{}\n")
+    started = start_exporter(*flags, f"--release.file={file}", f"--config.file={configuration}")
+    file.touch()
+    eventually(lambda: started.value(RELEASED) == 1)
+    configuration.write_text("collector.clock: true\n")
+    started.process.send_signal(signal.SIGHUP)
+    started.process.send_signal(signal.SIGUSR1)
+    started.process.send_signal(signal.SIGUSR1)
+    file.unlink()
+    eventually(lambda: started.value(RELEASED) == 0)
+    eventually(lambda: started.value('trainwarden_collector_success{collector="clock"}') == 1)
+    assert "read again once the devices are taken again" in started.end()
+
+
+def test_no_signal_is_kept_from_what_collectors_start(start_exporter: Callable[..., Started], flags: list[str]) -> None:
+    started = start_exporter(*flags)
+    for task in Path(f"/proc/{started.process.pid}/task").iterdir():
+        blocked = [line.split()[1] for line in (task / "status").read_text().splitlines() if line.startswith("SigBlk")]
+        assert int(blocked[0], 16) == 0
