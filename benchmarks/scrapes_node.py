@@ -55,14 +55,13 @@ class Node:
             write_run(self._runs / f"run-{number:05d}", number)
         self._count += count
 
-    def fill(self, samples: int) -> int:
-        """Add runs until the page has about so many samples, at least one; returns how many it has."""
+    def fill(self, samples: int) -> None:
+        """Add runs until the page has about so many samples."""
         self.add_runs(1)
         one = self.samples_once()
         self.add_runs(2)
         each = (self.samples_once() - one) / 2
         self.add_runs(max(0, round((samples - one) / each) - 2))
-        return self.samples_once()
 
     def samples_once(self) -> int:
         """How many samples a page has."""
@@ -72,13 +71,14 @@ class Node:
 
     @contextmanager
     def exporter(self, *flags: str) -> Iterator[tuple[int, int]]:
-        """Run an exporter until its first samples are there; yields the process and its port on loopback."""
+        """Run an exporter, its logs read and all; yields the process and its port on loopback."""
+        samples = self.samples_once()
         port = free_port()
         command = [sys.executable, "-m", "trainwarden_exporter", *self._flags, *flags]
         process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], env=self._environment)
         try:
             deadline = time.monotonic() + _START_SECONDS
-            while not is_listening(port) or not _is_sampled(port):
+            while not is_listening(port) or _samples(port) < samples:
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError("the exporter did not start")
                 time.sleep(0.1)
@@ -118,10 +118,9 @@ def count_samples(page: bytes) -> int:
     return sum(1 for line in page.splitlines() if line and not line.startswith(b"#"))
 
 
-def _is_sampled(port: int) -> bool:
+def _samples(port: int) -> int:
     client = Client(port)
     try:
-        page = client.page()
+        return count_samples(client.page())
     finally:
         client.close()
-    return all(f'trainwarden_collector_success{{collector="{name}"}} 1'.encode() in page for name in ("runs", "efa"))
