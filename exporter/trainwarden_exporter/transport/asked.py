@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 NOT_IB = "not_ib"
 WORDS = (EFA, OFI, "ib", SOCKET, NOT_IB)
 VARIABLES = ("NCCL_NET", "NCCL_NET_PLUGIN", "FI_PROVIDER", "NCCL_IB_DISABLE")
+_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _LONGEST = 2**20
 
 
@@ -42,10 +43,12 @@ def of_record(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name.lower()] for name in VARIABLES if name.lower() in environment}
 
 
-def of_process(procfs: Path, pid: int, owner: int) -> dict[str, str] | None:
-    """Return those of the variables that a process has; None if it cannot be read, or is not this user's (uid).
+def of_process(procfs: Path, pid: int, owner: int, rank: int) -> dict[str, str] | None:
+    """Return those of the variables that a process has.
 
-    A record is written by its user: it must not make the exporter look into the processes of others.
+    None if it cannot be read, is not this user's (uid), or does not say of itself that it is this rank. A record is
+    written by its user: it must not make the exporter look into the processes of others; and a number that a container
+    gave is here that of another process.
     """
     with contextlib.suppress(OSError):
         descriptor = os.open(procfs / str(pid) / "environ", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -57,5 +60,6 @@ def of_process(procfs: Path, pid: int, owner: int) -> dict[str, str] | None:
             os.close(descriptor)
         pairs = (entry.partition(b"=") for entry in data.split(b"\0"))
         known = {name.decode("ascii", "replace"): value.decode("utf-8", "replace") for name, _, value in pairs}
-        return {name: known[name] for name in VARIABLES if name in known}
+        if str(rank) in (known.get(name) for name in _RANK):
+            return {name: known[name] for name in VARIABLES if name in known}
     return None

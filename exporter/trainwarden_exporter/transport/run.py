@@ -111,4 +111,4 @@ class RunTransport:
             owner = (folder / RANKS / f"{beat.rank}.json").stat().st_uid
         except OSError:
             return None
-        return of_process(node.procfs, beat.pid, owner)
+        return of_process(node.procfs, beat.pid, owner, beat.rank)

@@ -13,6 +13,7 @@ import pytest
 from tests.nodes.efa_devices import add_efa
 from tests.nodes.tree import NodeTree
 from tests.nodes.watched import Watched
+from trainwarden_exporter.infiniband.device_files import DeviceFiles
 from trainwarden_exporter.infiniband.kept_file import KeptFile
 
 Watch = Callable[..., Watched]
@@ -185,3 +186,19 @@ def test_a_device_that_blocks_costs_the_others_nothing_and_is_named(
         assert not watched.fleet.release()
     finally:
         ends.set()
+
+
+def test_what_is_listed_and_gone_is_listed_anew(tmp_path: Path) -> None:
+    (tmp_path / "counters").mkdir()
+    (tmp_path / "counters/old").write_text("1\n")
+    device = DeviceFiles(str(tmp_path), below=0)
+    with device as files:
+        assert files.names("counters") == ("old",)
+    (tmp_path / "counters/old").rename(tmp_path / "counters/new")
+    with device as files:
+        assert files.names("counters") == ("old",)
+        assert files.counter("counters/old") is None
+        assert files.text("counters/none", str) is None
+    with device as files:
+        assert files.names("counters") == ("new",)
+        assert files.errors == 1

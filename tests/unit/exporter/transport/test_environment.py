@@ -14,9 +14,9 @@ from trainwarden_exporter.transport import asked
 def test_the_ranks_of_this_node_say_what_they_ask_for(tree: TransportTree) -> None:
     for rank in range(3):
         tree.runs.rank("r", rank, pid=500 + rank)
-    tree.environ(500, "HOME=/root", "FI_PROVIDER=efa", "AWS_SECRET_ACCESS_KEY=hunter2")
-    tree.environ(501, "NCCL_NET=Socket")
-    tree.environ(502, "PATH=/bin")
+    tree.environ(500, "RANK=0", "HOME=/root", "FI_PROVIDER=efa", "AWS_SECRET_ACCESS_KEY=hunter2")
+    tree.environ(501, "SLURM_PROCID=1", "NCCL_NET=Socket")
+    tree.environ(502, "RANK=2", "PATH=/bin")
     tree.write("r", socket(1))
     tree.look(1.0)
     assert tree.requested() == {"efa": 1, "socket": 1}
@@ -30,16 +30,25 @@ def test_the_ranks_of_this_node_say_what_they_ask_for(tree: TransportTree) -> No
 )
 def test_a_process_that_may_be_another_is_not_looked_at(tree: TransportTree, beat: dict[str, object]) -> None:
     tree.runs.rank("r", 0, **{"pid": 500, "attempt_key": KEY, **beat})
-    tree.environ(500, "FI_PROVIDER=efa")
+    tree.environ(500, "RANK=0", "FI_PROVIDER=efa")
     tree.look(1.0)
     assert tree.requested() == {}
 
 
 def test_the_process_of_another_user_is_not_looked_at(tree: TransportTree) -> None:
-    tree.environ(500, "FI_PROVIDER=efa")
+    tree.environ(500, "RANK=0", "FI_PROVIDER=efa")
     owner = os.getuid()
-    assert asked.of_process(tree.node.procfs, 500, owner) == {"FI_PROVIDER": "efa"}
-    assert asked.of_process(tree.node.procfs, 500, owner + 1) is None
+    assert asked.of_process(tree.node.procfs, 500, owner, 0) == {"FI_PROVIDER": "efa"}
+    assert asked.of_process(tree.node.procfs, 500, owner + 1, 0) is None
+
+
+def test_a_process_that_is_another_rank_or_none_is_not_believed_and_the_record_is(tree: TransportTree) -> None:
+    tree.runs.metadata("r", environment={"nccl_net": "ofi"})
+    tree.runs.rank("r", 0, pid=22)
+    for variables in (("FI_PROVIDER=efa",), ("RANK=3", "FI_PROVIDER=efa"), ()):
+        tree.environ(22, *variables)
+        tree.look(1.0)
+        assert tree.requested() == {"ofi": 1}
 
 
 def test_where_no_process_can_be_read_the_record_says_it(tree: TransportTree) -> None:
@@ -82,12 +91,12 @@ def test_a_device_of_software_is_no_fast_network(tree: TransportTree) -> None:
 
 def test_the_environment_is_looked_for_again_in_the_next_attempt(tree: TransportTree) -> None:
     tree.runs.rank("r", 0, pid=500)
-    tree.environ(500, "NCCL_NET=Socket")
+    tree.environ(500, "RANK=0", "NCCL_NET=Socket")
     tree.look(1.0)
     assert tree.requested() == {"socket": 1}
     tree.runs.metadata("r", attempt=1, attempt_key="local:77-1:1")
     tree.runs.rank("r", 0, pid=501, attempt_key="local:77-1:1")
-    tree.environ(501, "NCCL_NET=ofi")
+    tree.environ(501, "RANK=0", "NCCL_NET=ofi")
     tree.write("r", efa(1))
     tree.look(1.0)
     assert tree.requested() == {"ofi": 1}
