@@ -460,3 +460,7 @@ int nvmlEventSetWait_v2(Handle set, Event *answer, unsigned milliseconds) {
     }
     return LATE;
 }
+
+/* Ray asks who works on a GPU, and shows none of it where it is told that there is no such function. */
+int nvmlDeviceGetComputeRunningProcesses_v3(Handle handle) { return (void)handle, UNSUPPORTED; }
+int nvmlDeviceGetGraphicsRunningProcesses_v3(Handle handle) { return (void)handle, UNSUPPORTED; }

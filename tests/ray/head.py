@@ -25,7 +25,7 @@ _MARK = "TRAINWARDEN_TEST_RAY"
 _T = TypeVar("_T")
 
 
-def wait_for(what: str, probe: Callable[[], _T | None], seconds: float = 40.0) -> _T:
+def wait_for(what: str, probe: Callable[[], _T | None], seconds: float = 90.0) -> _T:
     """The first true answer of `probe`. Raises TimeoutError with `what` if there was none in `seconds`."""
     deadline = time.monotonic() + seconds
     while not (answer := probe()):

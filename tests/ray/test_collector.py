@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.devices.nvml import FakeNvml
 from tests.ray.exporting import export_once
 from tests.ray.head import GPUS, Head, running_head, wait_for
 from trainwarden_exporter.expected import EXPECTED
@@ -176,16 +177,39 @@ def test_runs_of_jobs_under_way_are_expected_to_have_records(head: Head, token_f
         EXPECTED.put("ray", {})
 
 
-def test_the_newer_autoscaler_is_understood_as_well(ray_python: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
+    """What Ray believes to be the driver of its GPUs."""
+    return FakeNvml(tmp_path_factory.mktemp("node")).gpus(GPUS).set(2, utilization=0)
+
+
+@pytest.fixture(scope="module")
+def newer(ray_python: Path, node: FakeNvml) -> Iterator[Head]:
+    """A head with the newer autoscaler, and with a driver of GPUs."""
+    driver = {name: value for name, value in node.environment().items() if "NVML" in name or name == "LD_LIBRARY_PATH"}
+    with running_head(ray_python, {**driver, "RAY_enable_autoscaler_v2": "1"}) as head:
+        yield head
+
+
+def test_the_newer_autoscaler_is_understood_as_well(newer: Head, tmp_path: Path) -> None:
     """It tells what is in use as text alone."""
-    with running_head(ray_python, {"RAY_enable_autoscaler_v2": "1"}) as head:
-        assert head.call("/api/cluster_status")["data"]["clusterStatus"] is None
-        file = tmp_path / "token"
-        file.write_text(head.token)
-        head.submit("sleep 300", entrypoint_num_gpus=1)
-        head.submit("sleep 300", entrypoint_num_gpus=7)
-        wait_for("ray status tells of it", lambda: f"1.0/{GPUS}.0 GPU" in (said := head.status()) and "7.0}" in said)
-        page = export_once("--collector.ray.url", head.url, "--collector.ray.token-file", str(file))
+    assert newer.call("/api/cluster_status")["data"]["clusterStatus"] is None
+    newer.submit("sleep 300", entrypoint_num_gpus=1)
+    newer.submit("sleep 300", entrypoint_num_gpus=7)
+    wait_for("ray status tells of it", lambda: f"1.0/{GPUS}.0 GPU" in (said := newer.status()) and "7.0}" in said)
+    (tmp_path / "token").write_text(newer.token)
+    page = export_once("--collector.ray.url", newer.url, f"--collector.ray.token-file={tmp_path}/token")
     assert page.value("ray_cluster_gpus") == GPUS
     assert page.value("ray_cluster_gpus_allocated") == 1
     assert page.value("ray_cluster_gpus_wanted") == 7
+
+
+def test_how_busy_gpus_are_is_what_the_agent_of_their_node_measures(
+    newer: Head, node: FakeNvml, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(newer.token)
+    wait_for("the agent has measured", lambda: newer.call("/nodes?view=summary")["data"]["summary"][0]["gpus"])
+    page = export_once("--collector.ray.url", newer.url, f"--collector.ray.token-file={tmp_path}/token")
+    assert page.value("ray_cluster_node_gpu_utilization_ratio", gpu="0") == 0.98
+    assert page.value("ray_cluster_node_gpu_utilization_ratio", gpu="2") == 0
+    assert sum(name == "ray_cluster_node_gpu_utilization_ratio" for name, _ in page.samples) == GPUS
