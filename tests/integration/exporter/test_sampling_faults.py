@@ -1,0 +1,175 @@
+"""What blocks, fills up or is killed costs the exporter that one thing: its page goes on, and it always comes to its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.devices.nvml import FakeNvml
+from tests.integration.exporter.running import Started, eventually
+from trainwarden.record.clock import to_iso
+from trainwarden.record.folder import write_json
+
+STUCK = 'trainwarden_collector_stuck{collector="ray",device="",call="'
+NEVER = ("--collector.ray", "--collector.ray.timeout=500ms", "--collector.ray.interval=100ms")
+
+
+@pytest.fixture
+def black_hole() -> Iterator[str]:
+    """The URL of a server whose answers never get beyond their head: no timeout of a socket ever strikes."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.settimeout(0.05)
+    over = threading.Event()
+
+    def serve() -> None:
+        taken: list[socket.socket] = []
+        while not over.is_set():
+            try:
+                taken.append(listening.accept()[0])
+                taken[-1].sendall(b"HTTP/1.1 200 OK\r\nX-Never: ")
+            except TimeoutError:
+                pass
+            for each in list(taken):
+                try:
+                    each.sendall(b"x")
+                except OSError:
+                    taken.remove(each)
+                    each.close()
+        for each in taken:
+            each.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    over.set()
+    thread.join()
+    listening.close()
+
+
+def is_alive(process: int) -> bool:
+    """Tell whether a process is there; one that nobody has waited for yet is not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def children(process: int) -> list[int]:
+    threads = Path(f"/proc/{process}/task").iterdir()
+    return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+
+
+def test_a_collector_that_never_comes_back_is_named_while_all_others_go_on_and_the_exporter_ends_in_order(
+    start_exporter: Callable[..., Started], runs: Path, black_hole: str
+) -> None:
+    exporter = start_exporter(f"--collector.runs.path={runs}", *NEVER, f"--collector.ray.url={black_hole}")
+    eventually(lambda: STUCK + "GET /api/jobs/" in exporter.page())
+    page = exporter.page()
+    assert 'trainwarden_collector_success{collector="ray"} 0.0' in page
+    assert 'trainwarden_collector_success{collector="runs"} 1.0' in page
+    write_json(runs / "one" / "progress.json", {"step": 4, "last_updated": to_iso(time.time())})
+    eventually(lambda: exporter.value('training_step{run_id="one"}') == 4)
+    assert "Traceback" not in exporter.end()
+
+
+def test_one_look_ends_with_status_0_though_a_collector_never_comes_back(runs: Path, black_hole: str) -> None:
+    ended = subprocess.run(
+        [*Started.COMMAND, "--once", f"--collector.runs.path={runs}", *NEVER, f"--collector.ray.url={black_hole}"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert 'training_step{run_id="one"} 3.0' in ended.stdout
+    assert 'trainwarden_collector_success{collector="ray"} 0.0' in ended.stdout
+    assert "ray_cluster_" not in ended.stdout
+
+
+def test_a_pipe_in_place_of_a_record_or_a_log_holds_nobody_up(
+    start_exporter: Callable[..., Started], runs: Path, tmp_path: Path
+) -> None:
+    (runs / "pipe").mkdir()
+    os.mkfifo(runs / "pipe" / "metadata.json")
+    (runs / "one" / "logs").mkdir()
+    os.mkfifo(runs / "one" / "logs" / "training_log_latest.txt")
+    exporter = start_exporter(
+        f"--collector.runs.path={runs}",
+        f"--collector.logs.state={tmp_path / 'state'}",
+        "--collector.runs.interval=50ms",
+    )
+    eventually(lambda: exporter.value('trainwarden_log_errors_total{reason="no_plain_file"}'))
+    assert exporter.value('training_step{run_id="one"}') == 3
+    assert exporter.value('trainwarden_collector_success{collector="runs"}') == 1
+    assert "trainwarden_collector_stuck" not in exporter.page()
+    exporter.end()
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_killed_it_leaves_no_process_behind(
+    start_exporter: Callable[..., Started], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    """It has no moment to tell its children: they see that their input has ended, also where a driver hangs."""
+    node = FakeNvml(tmp_path / "node").gpus(2)
+    if hangs:
+        node.hang(0, "nvmlDeviceGetTemperature")
+    for name, value in node.environment().items():
+        monkeypatch.setenv(name, value)
+    exporter = start_exporter(*node.flags(), "--collector.nvidia.timeout=500ms")
+    eventually(lambda: 'gpu_up{gpu="1"' in exporter.page())
+    if hangs:
+        eventually(lambda: 'trainwarden_collector_stuck{collector="nvidia"' in exporter.page())
+    started = children(exporter.process.pid)
+    assert started
+    exporter.process.send_signal(signal.SIGKILL)
+    exporter.process.wait()
+    eventually(lambda: not any(map(is_alive, started)))
+
+
+def test_on_a_full_disk_logs_are_read_all_the_same_and_each_write_that_fails_is_counted(
+    runs: Path, tmp_path: Path
+) -> None:
+    logs, state = runs / "one" / "logs", tmp_path / "state"
+    logs.mkdir()
+    (logs / "training_log_latest.txt").write_text(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB.\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [
+        *Started.COMMAND, f"--web.listen-address={address}", f"--collector.runs.path={runs}",
+        "--collector.runs.interval=50ms", "--collector.logs.interval=20ms", f"--collector.logs.state={state}",
+    ]  # fmt: skip
+    # A file may be made and takes not one byte, as on a full disk.
+    full = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); os.execv(sys.argv[1], sys.argv[1:])"
+    process = subprocess.Popen([command[0], "-c", full, *command], stderr=subprocess.PIPE, text=True)
+    exporter = Started(process, address)
+    try:
+        eventually(lambda: answers(address))
+        eventually(lambda: (exporter.value('trainwarden_log_errors_total{reason="state"}') or 0) > 2)
+        signals = [line for line in exporter.page().splitlines() if line.startswith("training_log_signals_total{")]
+        assert [line.rpartition(" ")[2] for line in signals if 'signal="cuda_oom"' in line] == ["1.0"]
+        assert exporter.value('trainwarden_collector_success{collector="logs"}') == 1
+        log = exporter.end()
+    finally:
+        process.kill()
+        process.communicate()
+    assert log.count("File too large") == 1
+    assert [path.name for path in state.iterdir() if path.name != ".lock"] == []
+
+
+def answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{address}/-/healthy", timeout=5):
+            return True
+    except OSError:
+        return False
