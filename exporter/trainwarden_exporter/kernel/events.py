@@ -49,6 +49,15 @@ EVENTS = {
     "nfs_timeout": r"^nfs: server \S+ not responding",
     "lustre_connection_lost": r"^Lustre: .*Connection to \S+ .*was lost",
 }
+# Every such line holds one of these, and few others do: what the kernel says in a storm costs little.
+# fmt: off
+_HINTS = (
+    "Xid (", "fallen off", "lost from bus", "reset begin", "uncorrectable hardware", "blocked", "lockup", "LOCKUP", "stall",
+    "[#", "Killed process", "segfault", "[Hardware Error]", "EDAC", "PCIe Bus", "pciehp", "DPC:", "ink is", "ink down",
+    "ink up", "ink Up", "ink Down", "error", "health", "Fatal", "imeout", "timed out", "completion", "watchdog", "is down",
+    "failure", "not ready", "XFS", "Remounting", "not responding", "was lost",
+)
+# fmt: on
 _ANY = re.compile("|".join(f"(?P<{event}>{pattern})" for event, pattern in EVENTS.items()))
 _KILLED = re.compile(r"Killed process (\d+) \((.*)\),? (?:UID|total-vm)", re.DOTALL)
 _TO_BE_KILLED = re.compile(r"^oom-kill:constraint=.*task_memcg=(\S*),task=.*,pid=(\d+),uid=")
@@ -57,6 +66,8 @@ _SLURM_JOB = re.compile(r"/job_(\d+)(?:/|$)")
 
 def event_of(text: str) -> str | None:
     """Return the event of `EVENTS` that a line tells of, if any."""
+    if not any(hint in text for hint in _HINTS):
+        return None
     match = _ANY.search(text)
     return match.lastgroup if match else None
 

@@ -95,6 +95,7 @@ def test_time_under_a_limit_is_counted_as_its_share_of_the_time(
         (120.0, {"acc_counter": 7000, "acc_ppt_pwr": 2350}, 12.5),
         (130.0, {"acc_counter": 10, "acc_ppt_pwr": 5}, 12.5),  # a reset, from which on it counts anew
         (140.0, {"acc_counter": 20, "acc_ppt_pwr": 10}, 17.5),
+        (150.0, {"acc_counter": 1000, "acc_ppt_pwr": 0}, 17.5),
     ):
         clock["now"] = now
         machine.heal()
