@@ -1,7 +1,8 @@
-"""What blocks, fills up or is killed costs the exporter that one thing: its page goes on, and it always comes to its end."""
+"""What blocks, fills up or is killed costs the exporter that one thing: its page goes on, and it comes to its end."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ from tests.integration.exporter.running import Started, eventually
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
 
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.\n"
 STUCK = 'trainwarden_collector_stuck{collector="ray",device="",call="'
 NEVER = ("--collector.ray", "--collector.ray.timeout=500ms", "--collector.ray.interval=100ms")
 
@@ -38,12 +40,9 @@ def black_hole() -> Iterator[str]:
                 taken[-1].sendall(b"HTTP/1.1 200 OK\r\nX-Never: ")
             except TimeoutError:
                 pass
-            for each in list(taken):
-                try:
+            for each in taken:
+                with contextlib.suppress(OSError):
                     each.sendall(b"x")
-                except OSError:
-                    taken.remove(each)
-                    each.close()
         for each in taken:
             each.close()
 
@@ -102,11 +101,8 @@ def test_a_pipe_in_place_of_a_record_or_a_log_holds_nobody_up(
     os.mkfifo(runs / "pipe" / "metadata.json")
     (runs / "one" / "logs").mkdir()
     os.mkfifo(runs / "one" / "logs" / "training_log_latest.txt")
-    exporter = start_exporter(
-        f"--collector.runs.path={runs}",
-        f"--collector.logs.state={tmp_path / 'state'}",
-        "--collector.runs.interval=50ms",
-    )
+    state = f"--collector.logs.state={tmp_path / 'state'}"
+    exporter = start_exporter(f"--collector.runs.path={runs}", state, "--collector.runs.interval=50ms")
     eventually(lambda: exporter.value('trainwarden_log_errors_total{reason="no_plain_file"}'))
     assert exporter.value('training_step{run_id="one"}') == 3
     assert exporter.value('trainwarden_collector_success{collector="runs"}') == 1
@@ -115,10 +111,16 @@ def test_a_pipe_in_place_of_a_record_or_a_log_holds_nobody_up(
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_killed_it_leaves_no_process_behind(
-    start_exporter: Callable[..., Started], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGTERM, 0)])
+def test_it_leaves_no_process_behind(
+    start_exporter: Callable[..., Started],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    status: int,
+    hangs: bool,
 ) -> None:
-    """It has no moment to tell its children: they see that their input has ended, also where a driver hangs."""
+    """Killed, it has no moment to tell its children: they see that their input has ended, though a driver hangs."""
     node = FakeNvml(tmp_path / "node").gpus(2)
     if hangs:
         node.hang(0, "nvmlDeviceGetTemperature")
@@ -130,8 +132,8 @@ def test_killed_it_leaves_no_process_behind(
         eventually(lambda: 'trainwarden_collector_stuck{collector="nvidia"' in exporter.page())
     started = children(exporter.process.pid)
     assert started
-    exporter.process.send_signal(signal.SIGKILL)
-    exporter.process.wait()
+    exporter.process.send_signal(number)
+    assert exporter.process.wait(30) == status
     eventually(lambda: not any(map(is_alive, started)))
 
 
@@ -140,9 +142,7 @@ def test_on_a_full_disk_logs_are_read_all_the_same_and_each_write_that_fails_is_
 ) -> None:
     logs, state = runs / "one" / "logs", tmp_path / "state"
     logs.mkdir()
-    (logs / "training_log_latest.txt").write_text(
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB.\n"
-    )
+    (logs / "training_log_latest.txt").write_text(OOM)
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     command = [
@@ -150,7 +150,7 @@ def test_on_a_full_disk_logs_are_read_all_the_same_and_each_write_that_fails_is_
         "--collector.runs.interval=50ms", "--collector.logs.interval=20ms", f"--collector.logs.state={state}",
     ]  # fmt: skip
     # A file may be made and takes not one byte, as on a full disk.
-    full = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); os.execv(sys.argv[1], sys.argv[1:])"
+    full = "import os, resource as r, sys; r.setrlimit(r.RLIMIT_FSIZE, (0, 0)); os.execv(sys.argv[1], sys.argv[1:])"
     process = subprocess.Popen([command[0], "-c", full, *command], stderr=subprocess.PIPE, text=True)
     exporter = Started(process, address)
     try:
