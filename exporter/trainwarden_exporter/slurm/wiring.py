@@ -83,6 +83,7 @@ def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Fleet: 
         max_nodes=flags["collector.slurm.max_nodes"],
         name_filter=flags["collector.slurm.job_filter"],
         page=Page(url, token_file) if url else None,
+        sees_all_records=flags["collector.runs.scope"] == "all",
     )
     return Fleet(SlurmCollector(settings), min(interval, LOOK_SECONDS), timeout)
 

@@ -81,7 +81,16 @@ def test_a_job_that_waits_has_not_started_though_slurm_says_when_it_means_to() -
 
 
 @pytest.mark.parametrize(
-    "nothing", [0, None, "", {"set": False, "infinite": False, "number": 0}, {"infinite": True}, -1]
+    "nothing",
+    [
+        0,
+        None,
+        "",
+        -1,
+        {"set": False, "infinite": False, "number": 1795271886},
+        {"set": True, "infinite": True, "number": 1795271886},
+        {"set": True, "infinite": False, "number": 4294967294},
+    ],
 )
 def test_a_time_that_is_not_set_is_none(nothing: object) -> None:
     assert read_job(job_22_05(start_time=nothing, end_time=nothing), None).started is None

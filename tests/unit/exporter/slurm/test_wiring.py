@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.exporter.slurm.answers import FakeSlurm, job_22_05
 from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.expected import EXPECTED
 from trainwarden_exporter.flags import build_parser
 from trainwarden_exporter.members import node_of, wanted
 from trainwarden_exporter.sampling.collection import Collection
@@ -75,3 +76,11 @@ def test_a_wrong_value_is_refused_and_no_secret_shown(argument: str, capsys: pyt
     said = capsys.readouterr().err
     assert argument.partition("=")[0] in said
     assert "secret" not in said
+
+
+@pytest.mark.parametrize(("scope", "expected"), [("all", {"run-1"}), ("host", set())])
+def test_only_an_exporter_of_all_records_expects_some(slurm: FakeSlurm, scope: str, expected: set[str]) -> None:
+    slurm.jobs([job_22_05(1)])
+    flags = _flags(f"--collector.slurm.bin-dir={slurm.folder}", f"--collector.runs.scope={scope}")
+    Collection([_member(flags)]).sample_once()
+    assert set(EXPECTED.runs()) == expected
