@@ -29,26 +29,24 @@ if TYPE_CHECKING:
 
     from trainwarden_exporter.metric import Row
 
-_ROWS = (
-    RUN_ROWS,
-    LOG_ROWS,
-    TRANSPORT_ROWS,
-    GPU_ROWS,
-    NVIDIA_ROWS,
-    AMD_ROWS,
-    GPU_JOBS_ROWS,
-    EFA_ROWS,
-    INFINIBAND_ROWS,
-    KERNEL_ROWS,
-    CLOCK_ROWS,
-    SLURM_ROWS,
-    RAY_ROWS,
-    S3_ROWS,
-    PROCESS_ROWS,
-    FINETUNING_ROWS,
-    OWN_ROWS,
-)
-METRICS = {entry.name: entry for rows in _ROWS for entry in rows}
+_ROOMS = {
+    "Runs": RUN_ROWS,
+    "Logs": LOG_ROWS,
+    "Networks of runs": TRANSPORT_ROWS,
+    "GPUs": (*GPU_ROWS, *NVIDIA_ROWS, *AMD_ROWS),
+    "Jobs of GPUs": GPU_JOBS_ROWS,
+    "EFA": EFA_ROWS,
+    "InfiniBand": INFINIBAND_ROWS,
+    "Kernel": KERNEL_ROWS,
+    "Clock": CLOCK_ROWS,
+    "SLURM": SLURM_ROWS,
+    "Ray": RAY_ROWS,
+    "Records in S3": S3_ROWS,
+    "The exporter's process": PROCESS_ROWS,
+    "Runs by the names of the fine-tuning exporter": FINETUNING_ROWS,
+    "The exporter itself": OWN_ROWS,
+}
+METRICS = {entry.name: entry for rows in _ROOMS.values() for entry in rows}
 _ORDER = {name: place for place, name in enumerate(METRICS)}
 
 
@@ -108,13 +106,20 @@ def document() -> str:
         "",
         "A value that could not be read is not exported: missing is not zero. What is exported when, and by which",
         "exporter, is in [exporter.md](exporter.md).",
-        "",
-        "| metric | type | unit | labels | meaning |",
-        "|---|---|---|---|---|",
     ]
-    for entry in METRICS.values():
-        labels = ", ".join(f"`{label}`" for label in entry.label_names)
-        lines.append(f"| `{entry.name}` | {entry.kind} | {entry.unit} | {labels} | {entry.help} |")
+    for title, rows in _ROOMS.items():
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            "| metric | type | unit | labels | meaning | from | example |",
+            "|---" * 7 + "|",
+        ]
+        for entry in rows:
+            labels = ", ".join(f"`{label}`" for label in entry.label_names)
+            example = f"`{entry.example}`" if entry.example else ""
+            cells = (f"`{entry.name}`", entry.kind, entry.unit, labels, entry.help, entry.source, example)
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
+from trainwarden.stack.binaries import Tools
 from trainwarden_exporter.catalog import METRICS, document
+from trainwarden_exporter.flag_list import document as flag_document
 from trainwarden_exporter.flags import build_parser
 from trainwarden_exporter.logs.problems import REASONS as LOG_REASONS
-from trainwarden_exporter.runs.collector import OUTCOMES, REASONS
+from trainwarden_exporter.runs.collector import OUTCOMES
+from trainwarden_exporter.runs.problems import REASONS
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "exporter.md").read_text(encoding="utf-8")
@@ -22,20 +27,33 @@ def test_the_list_of_metrics_is_what_the_catalogue_makes() -> None:
     assert written == document(), "run: python -m trainwarden_exporter.catalog > docs/metrics.md"
 
 
-def test_every_flag_is_documented_and_every_documented_flag_exists() -> None:
-    table = GUIDE.partition("## Flags")[2].partition("\n## ")[0]
-    documented = set(re.findall(r"`(--[\w.-]+)`", table + LOGS.partition("\n## ")[0]))
-    assert documented == {flag for action in build_parser()._actions for flag in action.option_strings} - {"-h"}
+def test_the_list_of_flags_is_what_the_program_makes() -> None:
+    written = (ROOT / "docs" / "exporter-flags.md").read_text(encoding="utf-8")
+    assert written == flag_document(), "run: python -m trainwarden_exporter.flag_list > docs/exporter-flags.md"
 
 
-def test_the_documented_defaults_are_the_real_ones() -> None:
-    rows = re.findall(r"^\| `(--[\w.-]+)`[^|]*\| `?([^|`]*)`? \|", GUIDE + LOGS, re.MULTILINE)
-    documented = {flag: default.strip() for flag, default in rows}
-    for flag in ("--web.listen-address", "--web.telemetry-path", "--collector.runs.scope", "--collector.runs.interval",
-                 "--collector.runs.timeout", "--web.max-requests", "--collector.runs.max", "--log.level",
-                 "--collector.logs.signals", "--collector.logs.first-read"):  # fmt: skip
-        (action,) = (action for action in build_parser()._actions if flag in action.option_strings)
-        assert documented[flag] == str(action.default)
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_every_flag_of_the_exporter_that_a_page_names_exists(page: Path) -> None:
+    options = {option for action in build_parser().flags() for option in action.option_strings}
+    text = page.read_text(encoding="utf-8")
+    named = set(
+        re.findall(r"--(?:no-)?(?:collector|path|expect|release|config|compat)\.[a-z][a-z0-9.-]*[a-z0-9]", text)
+    )
+    assert named <= options
+
+
+def test_every_metric_has_a_source_and_an_example() -> None:
+    assert [entry.name for entry in METRICS.values() if not (entry.source and entry.example)] == []
+
+
+def test_every_example_uses_its_metric_and_is_a_query(tools: Tools, tmp_path: Path) -> None:
+    entries = [entry for entry in METRICS.values() if entry.example]
+    assert [entry.name for entry in entries if entry.name not in entry.example] == []
+    rules = [{"record": f"example:{entry.name}", "expr": entry.example} for entry in entries]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "examples", "rules": rules}]}))
+    checked = subprocess.run([tools.promtool, "check", "rules", file], check=False, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_every_metric_that_the_guide_names_exists() -> None:
