@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 from typing import TYPE_CHECKING
 
@@ -39,7 +41,7 @@ class LogPacks:
         self._templates = templates
         self._roots = roots
         self._problems = problems
-        self._searchers = {default: Searcher(load_pack(default))}
+        self._searchers = {default: _compiled(default)}
 
     @property
     def searchers(self) -> tuple[Searcher, ...]:
@@ -62,7 +64,7 @@ class LogPacks:
             raise PackError(f"{wanted!r} is none of {', '.join(shipped_packs())}, and outside the folders of logs")
         if len(self._searchers) >= MAX_PACKS:
             raise PackError(f"{wanted!r}: there are {MAX_PACKS} packs in use already")
-        return Searcher(load_pack(wanted))
+        return _compiled(wanted)
 
     def templates(self, run: WatchedRun, searcher: Searcher) -> list[Template]:
         """Where the run's logs are: as the flags, the record and the pack say."""
@@ -76,3 +78,11 @@ class LogPacks:
             except InvalidTemplate as error:
                 self._problems.add("template", f"{run.run_id}\0{text}", f"run {run.run_id}: {error}")
         return templates
+
+
+def _compiled(pack: str) -> Searcher:
+    searcher = Searcher(load_pack(pack))
+    # To compile takes several MiB more than what is kept, which the allocator would hold for ever.
+    with contextlib.suppress(AttributeError, OSError):  # of GNU's C library
+        ctypes.CDLL(None).malloc_trim(0)
+    return searcher

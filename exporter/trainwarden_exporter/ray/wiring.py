@@ -6,7 +6,6 @@ import argparse
 import functools
 import os
 import shutil
-import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from trainwarden_exporter.flag_values import positive_count
 from trainwarden_exporter.ray.flag_values import base_url, container, namespace, pod
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping
 
     from trainwarden_exporter.logs.board import Board
@@ -127,6 +127,8 @@ def _url(flags: Mapping[str, Any]) -> str:
 def _context(ca_file: Path | None) -> ssl.SSLContext | None:
     if ca_file is None:
         return None
+    import ssl  # noqa: PLC0415  # two MiB, for who asks over TLS alone
+
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:  # ssl's own are among them
