@@ -51,6 +51,13 @@ MUTATIONS = [
         "run:training_observed_timestamp_seconds:max - run:training_life",
         "time() - run:training_life",
     ),
+    Mutation(
+        "S3 that is down accuses a run",
+        "S3",
+        "max by (run_id) (\n            training_run_observed_timestamp_seconds"
+        " and on (instance, run_id) run:training_record:newest\n          )\n          or max by",
+        "max by",
+    ),
     Mutation("a lost scrape resolves", "general", "keep_firing_for: 10s", "keep_firing_for: 0s"),
     Mutation(
         "a stall is an advance",
