@@ -14,6 +14,7 @@ from trainwarden_exporter.catalog import Families
 from trainwarden_exporter.infiniband.devices import rdma_devices
 from trainwarden_exporter.logs.run import logs_of
 from trainwarden_exporter.redaction import plain
+from trainwarden_exporter.sampling.calls import enter
 from trainwarden_exporter.transport.run import RunTransport
 from trainwarden_exporter.transport.verdict import Fabric, is_ok
 
@@ -99,6 +100,7 @@ class TransportCollector:
         for run in self._runs.values():
             if run.over:
                 continue
+            enter(f"logs of {run.run.run_id}")
             room = self._settings.max_files - sum(len(each.logs) for each in self._runs.values())
             paths = logs_of(run.run, self._templates(run.run))
             self._dropped += run.follow(paths, self._settings.roots, max(0, room))
@@ -112,6 +114,7 @@ class TransportCollector:
         deadline, left = time.monotonic() + LOOK_SECONDS, LOOK_BYTES
         while queue and left > 0 and time.monotonic() < deadline:
             run, each = queue.popleft()
+            enter(f"logs of {run.run.run_id}")
             data = self._taken(each)
             if data:
                 left -= len(data)

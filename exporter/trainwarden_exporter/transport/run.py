@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 MAX_PROCESSES = 65536
 # A rank that has been silent for longer may be gone, and its number another process's.
 FRESH_SECONDS = 60.0
+# Of more, which may be on one shared disk, none is read: rank 0 has put its environment into the record.
+MAX_RANKS = 2048
 # So often the environment is looked for: ranks write their files a moment after the run begins.
 TRIES = 8
 
@@ -78,7 +81,7 @@ class RunTransport:
         if folder is None or self._tries <= 0:
             return
         self._tries -= 1
-        found = [each for beat in read_ranks(folder) if (each := self._of_rank(beat, folder, node, now)) is not None]
+        found = [each for beat in _ranks(folder) if (each := self._of_rank(beat, folder, node, now)) is not None]
         if found:
             self._tries = 0
         elif isinstance(metadata := read_metadata(folder), Unreadable) or metadata is None:
@@ -112,3 +115,11 @@ class RunTransport:
         except OSError:
             return None
         return of_process(node.procfs, beat.pid, owner, beat.rank)
+
+
+def _ranks(folder: Path) -> list[RankBeat | Unreadable]:
+    try:
+        count = sum(1 for _ in itertools.islice((folder / RANKS).iterdir(), MAX_RANKS + 1))
+    except OSError:
+        return []
+    return read_ranks(folder) if count <= MAX_RANKS else []

@@ -22,7 +22,8 @@ def test_a_name_follows_the_conventions(name: str) -> None:
             "infiniband_",
             "slurm_",
             "ray_cluster_",
-            "node_",
+            "kernel_",
+            "clock_",
             "process_",
             "finetuning_",
         )

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.exporter.transport.transport_tree import KEY, TransportTree, efa, socket
 from trainwarden.environment import read_environment
-from trainwarden_exporter.transport import asked
+from trainwarden_exporter.transport import asked, run
 
 
 def test_the_ranks_of_this_node_say_what_they_ask_for(tree: TransportTree) -> None:
@@ -100,3 +100,13 @@ def test_the_environment_is_looked_for_again_in_the_next_attempt(tree: Transport
     tree.write("r", efa(1))
     tree.look(1.0)
     assert tree.requested() == {"ofi": 1}
+
+
+def test_of_thousands_of_ranks_the_record_alone_is_read(tree: TransportTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "MAX_RANKS", 2)
+    tree.runs.metadata("r", environment={"fi_provider": "efa"})
+    for rank in range(3):
+        tree.runs.rank("r", rank, pid=500)
+    tree.environ(500, "RANK=0", "NCCL_NET=Socket")
+    tree.look(1.0)
+    assert tree.requested() == {"efa": 1}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from tests.unit.exporter.transport.transport_tree import TransportTree, efa, nccl, socket
 from trainwarden.signals.tailing.template import Template
+from trainwarden_exporter.sampling.part import Part
+from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.transport import collector as collector_module
 from trainwarden_exporter.transport import init_log
 from trainwarden_exporter.transport.init_log import InitLog
@@ -179,3 +182,17 @@ def test_a_line_without_end_is_read_all_the_same(tree: TransportTree) -> None:
     tree.write("r", b"z" * (3 * init_log.SLICE_BYTES) + b"\n" + efa(1).encode())
     tree.look()
     assert tree.used() == {("efa", "efa"): 1}
+
+
+def test_a_log_that_never_answers_is_named_by_its_run(tree: TransportTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = threading.Event()
+    tree.write("r", efa(1))
+    list(tree.runs.collector.collect())
+    monkeypatch.setattr(InitLog, "poll", lambda self, now: ends.wait())
+    sampler = Sampler(Part("transport", tree.collector.collect, 15.0, 0.1))
+    sampler.sample_once()
+    try:
+        status = sampler.status()
+        assert (status.stuck, status.call) == (True, "logs of r")
+    finally:
+        ends.set()
