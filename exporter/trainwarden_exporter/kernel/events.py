@@ -52,10 +52,10 @@ EVENTS = {
 # Every such line holds one of these, and few others do: what the kernel says in a storm costs little.
 # fmt: off
 _HINTS = (
-    "Xid (", "fallen off", "lost from bus", "reset begin", "uncorrectable hardware", "blocked", "lockup", "LOCKUP", "stall",
-    "[#", "Killed process", "segfault", "[Hardware Error]", "EDAC", "PCIe Bus", "pciehp", "DPC:", "ink is", "ink down",
-    "ink up", "ink Up", "ink Down", "error", "health", "Fatal", "imeout", "timed out", "completion", "watchdog", "is down",
-    "failure", "not ready", "XFS", "Remounting", "not responding", "was lost",
+    "Xid (", "fallen off", "lost from bus", "reset begin", "uncorrectable hardware", "blocked", "lockup", "LOCKUP",
+    "stall", "[#", "Killed process", "segfault", "[Hardware Error]", "EDAC", "PCIe Bus", "pciehp", "DPC:", "ink is",
+    "ink down", "ink up", "ink Up", "ink Down", "error", "health", "Fatal", "imeout", "timed out", "completion",
+    "watchdog", "is down", "failure", "not ready", "XFS", "Remounting", "not responding", "was lost",
 )
 # fmt: on
 _ANY = re.compile("|".join(f"(?P<{event}>{pattern})" for event, pattern in EVENTS.items()))
