@@ -51,11 +51,10 @@ def run(argv: Sequence[str], seconds: float, limit: int = MAX_OUTPUT) -> Answer:
             )
         except OSError as error:
             raise SlurmError("missing", f"{argv[0]}: {error.strerror}") from error
-        with process:
-            try:
-                output, errors = _read(process, name, time.monotonic() + seconds, limit)
-            finally:
-                _end(process)
+        try:
+            output, errors = _read(process, name, time.monotonic() + seconds, limit)
+        finally:
+            _end(process)
     said = label_text(errors.decode("utf-8", "replace"), 300)
     if process.returncode != 0:
         raise failure(f"{name} ended with status {process.returncode}: {said}", said)
@@ -102,8 +101,11 @@ def _read(process: subprocess.Popen[bytes], name: str, deadline: float, limit: i
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the command and all that it started, if it is not over; one in a call that never returns is left behind."""
-    if process.poll() is None:
+    """End the command and all that it started, unless it was waited for; one that does not die is left behind."""
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    if process.returncode is None:  # so the number of its group is still its own
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -25,8 +25,9 @@ def test_what_a_command_prints_comes_back_as_it_is(slurm: FakeSlurm) -> None:
     assert (answer.output, answer.said) == (b"\xff\x00 x" * 100_000, "a warning")
 
 
-def test_a_command_that_hangs_is_ended_with_all_that_it_started(slurm: FakeSlurm, tmp_path: Path) -> None:
-    slurm.script("squeue", f"sleep 600 & echo $! > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; wait")
+@pytest.mark.parametrize("then", ["wait", "exit 0"])
+def test_a_command_that_hangs_is_ended_with_all_that_it_started(slurm: FakeSlurm, tmp_path: Path, then: str) -> None:
+    slurm.script("squeue", f"sleep 600 & echo $! > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; {then}")
     begun = time.monotonic()
     assert _reason(slurm, 1.0) == "timeout"
     assert time.monotonic() - begun < 5
