@@ -19,7 +19,7 @@ TRANSPORT_ROWS: tuple[Entry, ...] = (
         "run_id",
         "0/1",
         "1 if every process that says what it uses is on a fast network, or there is none; 0 if one is not;"
-        " absent where that cannot be told.",
+        " absent where that cannot be told, and where all ranks are on one host.",
         "training_nccl_transport, the node's RDMA devices, the run's environment",
         "training_nccl_transport_ok == 0",
     ),

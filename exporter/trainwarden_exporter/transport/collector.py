@@ -165,7 +165,8 @@ class TransportCollector:
                 families.add("training_nccl_transport", count, run_id=run_id, transport=transport, provider=provider)
             for word, count in sorted(run.requested.items()):
                 families.add("training_nccl_transport_requested", count, run_id=run_id, transport=word)
-            families.add("training_nccl_transport_ok", is_ok(uses, fabric, run.requested), run_id=run_id)
+            ok = None if run.on_one_host else is_ok(uses, fabric, run.requested)
+            families.add("training_nccl_transport_ok", ok, run_id=run_id)
         followed = sum(len(run.logs) for run in self._runs.values()) - len(self._unreadable)
         for outcome, count in (
             ("followed", followed),

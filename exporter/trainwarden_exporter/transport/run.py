@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden.record.document import Unreadable
-from trainwarden.record.files import read_metadata, read_ranks
+from trainwarden.record.files import Metadata, read_metadata, read_ranks
 from trainwarden.record.folder import RANKS
 from trainwarden_exporter.transport.asked import asked, of_process, of_record
 from trainwarden_exporter.transport.init_log import InitLog
@@ -47,13 +47,14 @@ class RunTransport:
         self.requested: Counter[str] = Counter()
         self._processes: dict[tuple[str, int], Process] = {}
         self._tries = TRIES
+        self._world_size: int | None = None
 
     def update(self, run: WatchedRun) -> None:
         """Take in what the board says now; a new attempt starts anew."""
         if run.attempt != self.run.attempt:
             self._processes.clear()
             self.requested.clear()
-            self._tries = TRIES
+            self._tries, self._world_size = TRIES, None
         self.over = self.over and run.ended and run.attempt == self.run.attempt
         self.run = run
 
@@ -81,12 +82,13 @@ class RunTransport:
         if folder is None or self._tries <= 0:
             return
         self._tries -= 1
+        metadata = read_metadata(folder)
+        if isinstance(metadata, Metadata):
+            self._world_size = metadata.world_size
         found = [each for beat in _ranks(folder) if (each := self._of_rank(beat, folder, node, now)) is not None]
         if found:
             self._tries = 0
-        elif isinstance(metadata := read_metadata(folder), Unreadable) or metadata is None:
-            return
-        else:
+        elif isinstance(metadata, Metadata):
             found = [of_record(metadata.environment)]
         self.requested = Counter(word for environment in found if (word := asked(environment)))
 
@@ -98,6 +100,12 @@ class RunTransport:
             for (name, _), process in self._processes.items()
             for transport, provider in process.networks
         )
+
+    @property
+    def on_one_host(self) -> bool:
+        """All ranks are known, and on one host: they name a network, and do not use it."""
+        ranks = self._world_size
+        return ranks is not None and len(self._processes) >= ranks and len({host for host, _ in self._processes}) == 1
 
     def close(self) -> None:
         """Let all files go."""

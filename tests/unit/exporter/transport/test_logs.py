@@ -41,6 +41,17 @@ def test_good_and_bad_in_different_files_are_one_run(tree: TransportTree) -> Non
     assert tree.ok() == 0
 
 
+def test_ranks_that_are_all_on_one_host_use_no_network_and_are_not_judged(tree: TransportTree) -> None:
+    tree.add_efa()
+    for run_id, world_size in (("one_host", 8), ("more_ranks", 9), ("unstated", None), ("two_hosts", 9)):
+        tree.runs.metadata(run_id, world_size=world_size)
+        tree.write(run_id, "".join(socket(pid) for pid in range(8)))
+    tree.write("two_hosts", socket(1, "node2"))
+    tree.look()
+    assert [tree.ok(run_id) for run_id in ("one_host", "more_ranks", "unstated", "two_hosts")] == [None, 0, 0, 0]
+    assert tree.used("one_host") == {("socket", ""): 8}
+
+
 def test_what_a_log_does_not_say_is_not_known(tree: TransportTree) -> None:
     tree.add_efa()
     tree.write("r", "step 1 loss 2.0\nNCCL version 2.21.5+cuda12.4\n" + nccl("NET/IB : No device found."))

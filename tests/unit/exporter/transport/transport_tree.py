@@ -82,9 +82,12 @@ class TransportTree:
 
     def used(self, run_id: str = "r") -> dict[tuple[str, str], float]:
         """How many processes use (transport, provider)."""
-        found = self.samples.get("training_nccl_transport", {})
-        shown = {(dict(key)["transport"], dict(key)["provider"]): (dict(key)["run_id"], n) for key, n in found.items()}
-        return {network: count for network, (run, count) in shown.items() if run == run_id}
+        found = {tuple(sorted(key)): n for key, n in self.samples.get("training_nccl_transport", {}).items()}
+        return {
+            (transport, provider): count
+            for ((_, provider), (_, run), (_, transport)), count in found.items()
+            if run == run_id
+        }
 
     def ok(self, run_id: str = "r") -> float | None:
         return self.samples.get("training_nccl_transport_ok", {}).get(frozenset({("run_id", run_id)}))
