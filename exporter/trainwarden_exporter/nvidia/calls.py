@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml
 
-from trainwarden_exporter.nvidia.library import GPU_DOWN, LIBRARY_DOWN, UNSUPPORTED, error_word
+from trainwarden_exporter.nvidia.library import GPU_DOWN, LIBRARY_DOWN, NO_PERMISSION, UNSUPPORTED, error_word
 from trainwarden_exporter.sampling.calls import enter
 
 log = logging.getLogger(__name__)
@@ -77,6 +77,8 @@ class Calls:
             raise LibraryDown(word)
         if code in GPU_DOWN:
             raise GpuDown(word)
+        if code == NO_PERMISSION:
+            self._absent.add(key)
         if word not in self.errors:
             log.warning("GPU %s: %s gives %s; its other calls go on", self._bus, key[0], word)
         self.errors[word] = self.errors.get(word, 0) + 1

@@ -23,7 +23,6 @@ SOURCE = "nvml"
 INTERVAL_SECONDS = 1.0
 WAIT_MILLISECONDS = 10
 MAX_EVENTS = 100
-MAX_PAUSE_SECONDS = 30.0
 
 
 class Events:
@@ -35,8 +34,7 @@ class Events:
         self._ledger = ledger
         self._set: Any = None
         self._buses: dict[int, str] = {}
-        self._pause = INTERVAL_SECONDS
-        self._not_before = 0.0
+        self._fails = False
 
     def open(self) -> None:
         """Make the set; where there are no events, the kernel's log has to do."""
@@ -63,7 +61,7 @@ class Events:
     def read(self) -> tuple[()]:
         """Count the errors that NVML has to tell; they are nobody's sample."""
         events, buses = self._set, self._buses
-        if events is None or not buses or time.monotonic() < self._not_before:
+        if events is None or not buses:
             return ()
         for _ in range(MAX_EVENTS):
             try:
@@ -72,7 +70,6 @@ class Events:
             except pynvml.NVMLError as error:
                 self._failed(error.value)
                 break
-            self._pause = INTERVAL_SECONDS
             if event.eventType & pynvml.nvmlEventTypeXidCriticalError:
                 bus = buses.get(_address(event.device), "")
                 self._ledger.report(bus, int(event.eventData), time.time(), SOURCE)
@@ -89,14 +86,11 @@ class Events:
                 log.warning("NVML keeps its events: %s", error_word(error.value))
 
     def _failed(self, code: int) -> None:
-        if code == pynvml.NVML_ERROR_TIMEOUT:
-            self._pause = INTERVAL_SECONDS
-            return
-        # With a GPU that is lost, it comes back at once, again and again.
-        if self._pause == INTERVAL_SECONDS:
+        # A GPU that is lost fails the set of all: then the kernel's log is what tells.
+        fails = code != pynvml.NVML_ERROR_TIMEOUT
+        if fails and not self._fails:
             log.warning("NVML does not tell of errors now: %s", error_word(code))
-        self._not_before = time.monotonic() + self._pause
-        self._pause = min(2 * self._pause, MAX_PAUSE_SECONDS)
+        self._fails = fails
 
 
 def _address(handle: Any) -> int:

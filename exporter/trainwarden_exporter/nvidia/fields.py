@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pynvml
 
-from trainwarden_exporter.nvidia.library import UNSUPPORTED
+from trainwarden_exporter.nvidia.library import INVALID_ARGUMENT, UNSUPPORTED
 from trainwarden_exporter.nvidia.valid import counted
 from trainwarden_exporter.sampling.calls import enter
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _NAME = "nvmlDeviceGetFieldValues"
 _MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
+# Drivers that refuse a whole call for one field they do not know have all up to this one.
+_OLD = 160
 # In place of a link, for what NVML sums up over all.
 ALL_LINKS = 0xFFFFFFFF
 
@@ -27,8 +29,7 @@ class Fields:
     """The fields `(id, scope)` of one GPU. Each has a return code of its own: one that fails costs no other."""
 
     def __init__(self, wanted: Sequence[tuple[int, int]]) -> None:
-        self._keys = list(wanted)
-        self._values = self._array()
+        self._want(wanted)
 
     def read(self, calls: Calls) -> dict[tuple[int, int], float]:
         """Return the values that there are; raises `GpuDown` if the GPU is lost."""
@@ -40,6 +41,9 @@ class Fields:
             code = function(calls.handle, c_int32(len(self._keys)), byref(self._values))
         except pynvml.NVMLError as error:
             code = error.value
+        if code == INVALID_ARGUMENT and any(field > _OLD for field, _ in self._keys):
+            self._want([key for key in self._keys if key[0] <= _OLD])  # the driver is older than the others
+            return {}
         if code != 0:
             calls.failed((_NAME, ()), code)
             return {}
@@ -50,20 +54,19 @@ class Fields:
                 number = _number(value)
                 if number is not None:
                     found[key] = number
-            elif value.nvmlReturn in UNSUPPORTED or value.nvmlReturn == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+            elif value.nvmlReturn in UNSUPPORTED:
                 gone.add(key)
             else:
                 calls.failed((f"{_NAME} {key[0]}", ()), value.nvmlReturn)
         if gone:
-            self._keys = [key for key in self._keys if key not in gone]
-            self._values = self._array()
+            self._want([key for key in self._keys if key not in gone])
         return found
 
-    def _array(self) -> pynvml.c_nvmlFieldValue_t:
-        values = (pynvml.c_nvmlFieldValue_t * len(self._keys))()
-        for value, (field, scope) in zip(values, self._keys, strict=True):
+    def _want(self, keys: Sequence[tuple[int, int]]) -> None:
+        self._keys = list(keys)
+        self._values = (pynvml.c_nvmlFieldValue_t * len(self._keys))()
+        for value, (field, scope) in zip(self._values, self._keys, strict=True):
             value.fieldId, value.scopeId = field, scope
-        return values
 
 
 def _number(value: pynvml.c_nvmlFieldValue_t) -> float | None:

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 # What is read while the GPU is not open waits for this long at its first time: the two tiers begin at once.
 OPEN_SECONDS = 2.0
+# To open a GPU that is broken may take the driver seconds, in which the others wait.
+REOPEN_SECONDS, MAX_REOPEN_SECONDS = 1.0, 30.0
 
 
 class Gpu:
@@ -36,11 +38,18 @@ class Gpu:
         library: NVML.
         spent: where the time of its samples goes.
         opened: called with the handle and the state after the GPU was opened, in the thread of `fast`.
+        slow_interval: how old what `slow` returns may be, seconds.
     """
 
     def __init__(
-        self, state: GpuState, library: Library, spent: DriverTime, opened: Callable[[Any, GpuState], None]
+        self,
+        state: GpuState,
+        library: Library,
+        spent: DriverTime,
+        opened: Callable[[Any, GpuState], None],
+        slow_interval: float,
     ) -> None:
+        self._slow_interval = slow_interval
         self._state = state
         self._library = library
         self._spent = spent
@@ -48,6 +57,9 @@ class Gpu:
         self._open: tuple[int, Any] | None = None
         self._fast: FastTier | None = None
         self._slow: tuple[Any, SlowTier] | None = None
+        self._read_slow: tuple[float, list[Family]] | None = None
+        self._pause = 0.0
+        self._not_before = 0.0
 
     def fast(self) -> list[Family]:
         """Return what changes from second to second; nothing of a GPU that is down."""
@@ -65,12 +77,15 @@ class Gpu:
         return families.collected()
 
     def slow(self) -> list[Family]:
-        """Return what is dear to read or seldom changes; nothing of a GPU that is down."""
+        """Return what is dear to read or seldom changes, as it was read last; nothing of a GPU that is down."""
         self._state.attempted.wait(OPEN_SECONDS)
         open_now = self._open
         if open_now is None or self._state.error is not None:
+            self._read_slow = None
             return []
         begun = time.monotonic()
+        if self._read_slow is not None and begun - self._read_slow[0] < self._slow_interval:
+            return self._read_slow[1]
         if self._slow is None or self._slow[0] is not open_now or self._slow[1].calls.outdated():
             calls = Calls(open_now[1], self._state.bus, self._state.read_errors)
             self._slow = (open_now, SlowTier(calls))
@@ -81,7 +96,8 @@ class Gpu:
             return []  # the fast tier finds it too, and says so
         finally:
             self._spent.add("slow", time.monotonic() - begun)
-        return families.collected()
+        self._read_slow = (begun, families.collected())
+        return self._read_slow[1]
 
     def _sample(self, families: Families) -> None:
         if self._open is None or self._open[0] != self._library.generation:
@@ -97,8 +113,13 @@ class Gpu:
         if self._state.error is not None:
             log.info("GPU %s answers again", self._state.bus)
         self._state.good, self._state.error = (begun, reading), None
+        self._pause = 0.0
 
     def _opened(self) -> Any:
+        if self._state.error is not None and time.monotonic() < self._not_before:
+            raise GpuDown(self._state.error)
+        self._pause = min(2 * self._pause + REOPEN_SECONDS, MAX_REOPEN_SECONDS)
+        self._not_before = time.monotonic() + self._pause
         enter("nvmlDeviceGetHandleByPciBusId_v2")
         try:
             handle = pynvml.nvmlDeviceGetHandleByPciBusId(self._state.bus)

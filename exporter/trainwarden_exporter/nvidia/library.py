@@ -38,8 +38,9 @@ ERRORS = {
     999: "unknown",
 }
 NOT_FOUND = 6
-# It, or this driver, does not have it: said once, it stays so.
-UNSUPPORTED = frozenset({3, 13, 25, 26})
+INVALID_ARGUMENT, NO_PERMISSION = 2, 4
+# It, or this driver, does not have it, or not of this kind: a link that it has not got, a field that is too new for it.
+UNSUPPORTED = frozenset({INVALID_ARGUMENT, 3, 13, 25, 26})
 # The GPU is there no more, or answers nothing until it is reset.
 GPU_DOWN = frozenset({10, 15, 16, 28})
 # The whole library has lost its driver.
