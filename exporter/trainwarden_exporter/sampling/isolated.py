@@ -117,8 +117,8 @@ class Isolated:
         """Return how each part is doing, as the child said last."""
         now = time.monotonic()
         heard, views = self._heard, self._views
-        if self._released:
-            return [self._let_go()]
+        if self._released or (heard is None and self._hanging()):
+            return [self._without_child()]
         found = [status_of(view.part, view.taken, view.running, now) for view in views.values()]
         if not found:
             found = [Status(self.name, self._error is not None, False, 0.0, None, self._error)]
@@ -141,7 +141,7 @@ class Isolated:
                 good.append((view.taken.encoded, elapsed))
         return good
 
-    def _let_go(self) -> Status:
+    def _without_child(self) -> Status:
         if self._hanging():
             error = "its process does not end, and may still hold a device"
             return Status(self.name, True, False, 0.0, None, error, stuck=True, call="process")

@@ -62,12 +62,15 @@ def access_of(settings: WebSettings, file: Path) -> Access:
     return Access(_tls(settings, file), _users(settings, file), settings.headers, _limit(settings))
 
 
+_EVERYONE = Access()
+
+
 class Open:
     """No file: everyone may read."""
 
     def current(self) -> Access:
         """Return what holds."""
-        return Access()
+        return _EVERYONE
 
     def families(self, families: Families) -> None:
         """Nothing can have been read wrongly."""

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.web.request import BadRequest, Request, read_request
-from trainwarden_exporter.web.site import Answer, plain
+from trainwarden_exporter.web.site import BUSY, Answer, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ class Connection:
                 if request is None:
                     return
                 keeps_open = request.keeps_open and request.method == "GET"
-                self._send(request, self._answer(request))
+                self._serve(request)
                 self._extend(self)
 
     def cut(self) -> None:
@@ -75,6 +75,15 @@ class Connection:
             log.warning("a client was refused: %s", error)
             return False
         return True
+
+    def _serve(self, request: Request) -> None:
+        # Until it is sent: pages that wait for slow clients take memory.
+        free = self._site.requests.acquire(blocking=False)
+        try:
+            self._send(request, self._answer(request) if free else BUSY)
+        finally:
+            if free:
+                self._site.requests.release()
 
     def _answer(self, request: Request) -> Answer:
         try:

@@ -44,8 +44,11 @@ def plain(status: HTTPStatus, text: str, *headers: tuple[str, str]) -> Answer:
     return Answer(status, TEXT, f"{text}\n".encode("utf-8", "replace"), headers)
 
 
+BUSY = plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once")
+
+
 class Site:
-    """Every page of one exporter. At most `max_requests` are answered at once, others get 503."""
+    """Every page of one exporter. Who answers and sends one has acquired `requests`, or sends `BUSY`."""
 
     def __init__(
         self,
@@ -58,7 +61,7 @@ class Site:
         collection.also.append((access or Open()).families)
         self.telemetry_path = telemetry_path
         self._access = access or Open()
-        self._requests = threading.BoundedSemaphore(max_requests)
+        self.requests = threading.BoundedSemaphore(max_requests)
         self._sampled = False
         # The last page of metrics and its compressed form, replaced together.
         self._compressed: tuple[bytes, bytes] = (b"", b"")
@@ -78,12 +81,7 @@ class Site:
             return plain(HTTPStatus.UNAUTHORIZED, "unauthorized", asks, *headers)
         if request.method != "GET":
             return plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET", ("Allow", "GET"), *headers)
-        if not self._requests.acquire(blocking=False):
-            return plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once", *headers)
-        try:
-            answer = self._page(request)
-        finally:
-            self._requests.release()
+        answer = self._page(request)
         body = answer.body
         encoding: tuple[tuple[str, str], ...] = ()
         if accepts_gzip(request.headers.get("accept-encoding", "")):

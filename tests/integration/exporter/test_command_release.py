@@ -56,8 +56,6 @@ def test_the_file_releases_while_it_exists_and_sighup_waits_for_its_end(
     eventually(lambda: started.value(RELEASED) == 1)
     configuration.write_text("collector.clock: true\n")
     started.process.send_signal(signal.SIGHUP)
-    started.process.send_signal(signal.SIGUSR1)
-    started.process.send_signal(signal.SIGUSR1)
     file.unlink()
     eventually(lambda: started.value(RELEASED) == 0)
     eventually(lambda: started.value('trainwarden_collector_success{collector="clock"}') == 1)
