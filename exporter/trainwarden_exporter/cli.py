@@ -16,6 +16,7 @@ from trainwarden_exporter.configuration.settings import read_flags
 from trainwarden_exporter.crew import Crew
 from trainwarden_exporter.errors import UsageError
 from trainwarden_exporter.members import node_of
+from trainwarden_exporter.memory import keep_one_arena
 from trainwarden_exporter.release import Release
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.isolated import LOG_FORMAT
@@ -45,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             check(argv[1:])
             return FINE
         flags = read_flags(argv)
+        keep_one_arena()
         logging.basicConfig(stream=sys.stderr, level=flags["log.level"].upper(), format=LOG_FORMAT)
         if flags["once"]:
             logging.getLogger(TRANSITIONS).setLevel(logging.WARNING)  # nothing starts or ends in one look

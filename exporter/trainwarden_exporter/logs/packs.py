@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 from typing import TYPE_CHECKING
 
@@ -11,6 +9,7 @@ from trainwarden.signals.pack import PackError, load_pack, shipped_packs
 from trainwarden.signals.tailing.log import Searcher
 from trainwarden.signals.tailing.opening import is_inside
 from trainwarden.signals.tailing.template import InvalidTemplate, Template
+from trainwarden_exporter.memory import give_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +82,5 @@ class LogPacks:
 def _compiled(pack: str) -> Searcher:
     searcher = Searcher(load_pack(pack))
     # To compile takes several MiB more than what is kept, which the allocator would hold for ever.
-    with contextlib.suppress(AttributeError, OSError):  # of GNU's C library
-        ctypes.CDLL(None).malloc_trim(0)
+    give_back()
     return searcher
