@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -70,6 +69,8 @@ class Value:
 
     def unknown(self, name: str, known: Collection[str]) -> UsageError:
         """Return the error that says that there is no such key."""
+        import difflib  # noqa: PLC0415  # for mistakes alone
+
         near = difflib.get_close_matches(name, known, 1)
         expected = (
             f"{near[0]}?" if near else f"one of {', '.join(sorted(known))}" if len(known) <= 16 else "a flag's name"
