@@ -71,7 +71,7 @@ class Gpu:
 
     def slow(self) -> list[Family]:
         """Return what is dear to read or seldom changes; nothing of a GPU that is down or asleep."""
-        if not self.asleep:
+        if self._library.failure is None and not self.asleep:
             self._answered.wait(OPEN_SECONDS)
         begun = time.monotonic()
         families = Families()

@@ -152,7 +152,7 @@ GPU_ROWS = (
         "gauge",
         "gpu uuid domain",
         "hertz",
-        "Clock of a part of the GPU: graphics, sm, memory, video.",
+        "Clock of a part of the GPU: graphics, sm, memory, video, soc.",
         "nvmlDeviceGetClockInfo; amdsmi_get_clock_info",
         'min by (instance) (gpu_clock_hertz{domain="sm"})',
     ),

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # it at each start would let an old fault look like a new one as soon as the ring had lost others.
 RECENT_SECONDS = 300.0
 KEPT_KILLS = 8
+# More than any ring holds; what is said faster than it is read is left for the next sample.
+MAX_READS = 64
 _OOM = frozenset({"oom_kill", "cgroup_oom_kill"})
 
 
@@ -55,8 +57,12 @@ class KernelCollector:
 
     def collect(self) -> list[Family]:
         """Return the families as the kernel's log says now."""
-        for line in self._log.read():
-            self._take_in(line)
+        for _ in range(MAX_READS):
+            lines = self._log.read()
+            if not lines:
+                break
+            for line in lines:
+                self._take_in(line)
         families = Families()
         for event, count in self._counts.items():
             families.add("kernel_events_total", count, event=event)

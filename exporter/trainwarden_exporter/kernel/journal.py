@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 # A process each time: not at every sample.
 CADENCE_SECONDS = 15.0
 TIMEOUT_SECONDS = 4.0
-FIRST_LINES = 10000
+FIRST_LINES = 4000
 _JOURNALS = ("var/log/journal", "run/log/journal")
 
 
 class Journal:
-    """The kernel's lines since the node booted, the last ten thousand at first. For one thread.
+    """The kernel's lines since the node booted, the last four thousand at first. For one thread.
 
     Args:
         root: where the node's file system is mounted.

@@ -16,8 +16,8 @@ __all__ = ["KernelLine", "KernelLog", "KernelLogUnreadable"]
 
 # The kernel gives one record a read, and refuses a buffer that is too small for it.
 _READ_BYTES = 65536
-# A full ring of a large machine; what is left comes with the next call.
-MAX_LINES = 65536
+# Of a full ring of a large machine not all at once, for want of memory: what is left comes with the next call.
+MAX_LINES = 8192
 _REFUSED = {
     errno.EPERM: "not permitted: kernel.dmesg_restrict is 1, which asks for CAP_SYSLOG",
     errno.EACCES: "not permitted to this user",
@@ -43,7 +43,7 @@ class KernelLog:
         self._last: int | None = None
 
     def read(self) -> list[KernelLine]:
-        """Return what is new since the last call, at first what the ring holds; never waits.
+        """Return what is new since the last call, at first what the ring holds; `MAX_LINES` at most; never waits.
 
         Raises:
             KernelLogUnreadable: it cannot be opened or read.

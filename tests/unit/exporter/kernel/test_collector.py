@@ -9,10 +9,12 @@ import pytest
 
 from trainwarden_exporter.exposition import encode_text
 from trainwarden_exporter.kernel.collector import KEPT_KILLS, RECENT_SECONDS, KernelCollector
+from trainwarden_exporter.kernel.kmsg import KernelLog
 from trainwarden_exporter.kernel.line import KernelLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 XID = "NVRM: Xid (PCI:0000:18:00): 48, pid=12, Double Bit ECC Error"
 
@@ -89,6 +91,16 @@ def test_a_process_whose_name_is_hostile_makes_one_quiet_label() -> None:
     collector = KernelCollector(said, "kmsg")
     said.next = [line('Out of memory: Killed process 7 (a"\nb\x1b[31m) total-vm:1kB')]
     assert 'kernel_oom_kill_timestamp_seconds{process="a\\" b",job_id=""}' in page(collector)
+
+
+def test_a_ring_that_is_not_given_all_at_once_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainwarden_exporter.kernel.kmsg.MAX_LINES", 2)
+    path = tmp_path / "kmsg"
+    path.write_text("".join(f"3,{number},{10**16},-;{XID}\n" for number in range(9)))
+    monkeypatch.setattr("trainwarden_exporter.kernel.kmsg._READ_BYTES", 100)
+    assert page(KernelCollector(KernelLog(path), "kmsg"))['kernel_events_total{event="xid"}'] == 9
 
 
 @pytest.mark.parametrize("lost", [None, 3])
