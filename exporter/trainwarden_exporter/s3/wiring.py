@@ -67,11 +67,18 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def present(node: Node, flags: Mapping[str, Any]) -> bool:  # noqa: ARG001  # the others ask for the node
-    """Tell whether a place in S3 is named."""
+    """Tell whether a place in S3 is named, and can be asked. An environment alone stops no exporter."""
+    if flags["collector.s3.url"]:
+        return True
     try:
-        return bool(urls(flags))
-    except UsageError:
-        return True  # `member` says what is wrong
+        found = urls(flags)
+    except UsageError as error:
+        log.warning("records in S3 are not copied: %s", error)
+        return False
+    if found and not _has_boto3():
+        log.warning("records in S3 are not copied: boto3 is not installed")
+        return False
+    return bool(found)
 
 
 def urls(flags: Mapping[str, Any]) -> list[str]:
@@ -90,10 +97,9 @@ def urls(flags: Mapping[str, Any]) -> list[str]:
 def copies(node: Node, flags: Mapping[str, Any]) -> list[Path]:
     """Return the folders in which the collector of runs finds the copies; none where nothing is copied."""
     said: bool | None = flags["collector.s3"]
-    if said is False or (said is None and flags["collector.disable_defaults"]):
-        return []
-    places = urls(flags)
-    return [place_of(_cache(node, flags), url) for url in places] if places else []
+    if said is None:
+        said = not flags["collector.disable_defaults"] and present(node, flags)
+    return [place_of(_cache(node, flags), url) for url in urls(flags)] if said else []
 
 
 def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Isolated:  # noqa: ARG001  # the others ask
@@ -101,7 +107,7 @@ def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Isolate
     found = urls(flags)
     if not found:
         raise UsageError("--collector.s3: expected --collector.s3.url s3://bucket/prefix, or $MONITORING_BUCKET")
-    if importlib.util.find_spec("boto3") is None:
+    if not _has_boto3():
         raise UsageError("--collector.s3: boto3 is not installed, expected trainwarden[s3]")
     settings = {
         "urls": found,
@@ -115,6 +121,10 @@ def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Isolate
     }
     module = "trainwarden_exporter.s3.collector"
     return Isolated(Order("s3", module, flags["collector.s3.interval"], flags["collector.s3.timeout"], settings))
+
+
+def _has_boto3() -> bool:
+    return importlib.util.find_spec("boto3") is not None
 
 
 def _url(text: str) -> str:

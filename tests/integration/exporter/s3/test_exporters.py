@@ -86,7 +86,7 @@ def test_two_exporters_over_one_folder_and_one_prefix_tell_no_series_twice(prefi
     assert not told[0] & told[1]
 
 
-def test_a_black_hole_costs_the_page_nothing_and_boto3_is_not_in_its_process(prefix: Prefix, start: Start) -> None:
+def test_a_black_hole_costs_the_page_nothing(prefix: Prefix, start: Start) -> None:
     prefix.run()
     get = start("node1")
     eventually(lambda: of(get(), "training_step", run_id="r") == 7)
