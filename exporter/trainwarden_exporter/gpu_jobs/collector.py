@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.catalog import Families
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 FILES, GROUPS, ENVIRONMENTS = "files", "cgroups", "environments"
 SOURCES = (FILES, GROUPS, ENVIRONMENTS)
 MAX_CLAIMS = 1024
+LOOK_SECONDS = 30.0
 
 
 class GpuJobsCollector:
@@ -42,12 +44,13 @@ class GpuJobsCollector:
         self._folder = folder
         self._processes = Processes(node.procfs)
         self._gpus: Gpus | None = None
+        self._looked_at = 0.0
         self._missing = False
 
     def collect(self) -> Iterable[Family]:
         """Return which job each GPU works for; nothing where the node has no GPU."""
         families = Families()
-        gpus = self._gpus = find_gpus(self._node.procfs, self._node.sysfs, self._gpus)
+        gpus = self._find_gpus()
         if not gpus.all:
             return ()
         unreadable = dict.fromkeys(SOURCES, 0)
@@ -73,6 +76,14 @@ class GpuJobsCollector:
         for source, count in unreadable.items():
             families.add("trainwarden_gpu_jobs_unreadable", count, source=source)
         return families.collected()
+
+    def _find_gpus(self) -> Gpus:
+        """Look now and then: on a large node the bus has hundreds of devices."""
+        now = time.monotonic()
+        if self._gpus is None or now - self._looked_at > LOOK_SECONDS:
+            self._gpus = find_gpus(self._node.procfs, self._node.sysfs, self._gpus)
+            self._looked_at = now
+        return self._gpus
 
     def _files(self, gpus: Gpus) -> tuple[list[Claim], int]:
         if self._folder is None:

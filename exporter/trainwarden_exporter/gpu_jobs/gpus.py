@@ -6,19 +6,20 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainwarden_exporter.gpu.bus import AMD, NVIDIA, gpus_on_bus
 from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-NVIDIA, AMD = "driver/nvidia/gpus", "bus/pci/drivers/amdgpu"
+DRIVER = "driver/nvidia/gpus"
 MAX_GPUS = 64
 _ADDRESS = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU: `index` in the order of the PCI bus, as NVML counts; `minor` is the number in /dev/nvidia<minor>.
+    """A GPU: `index` the place on the PCI bus, as NVML counts; `minor` is the number in /dev/nvidia<minor>.
 
     `uuid` is empty where the driver's files name none.
     """
@@ -52,26 +53,26 @@ class Gpus:
 
 
 def find_gpus(procfs: Path, sysfs: Path, before: Gpus | None = None) -> Gpus:
-    """Return the GPUs of the node; none where there is no driver. A file that cannot be read costs its UUID alone.
+    """Return the GPUs of the node; none where there are none. A file that cannot be read costs its UUID alone.
 
-    `before` is what was found before: as long as the same GPUs are there, the driver's files are not read again.
+    `before` is what was found before: its GPUs keep their index, and the driver's files are read again only for others.
     """
-    nvidia = tuple(_addresses(procfs / NVIDIA))
-    if before and nvidia and before.addresses == nvidia and all(gpu.uuid for gpu in before.all):
+    known = before.addresses if before else ()
+    found = gpus_on_bus(sysfs, NVIDIA) or _addresses(procfs / DRIVER)
+    addresses = (*known, *(address for address in found if address not in known))[:MAX_GPUS]
+    if not addresses:
+        return Gpus([Gpu(index, "", None) for index, _ in enumerate(gpus_on_bus(sysfs, AMD)[:MAX_GPUS])])
+    if before and before.addresses == addresses and all(gpu.uuid for gpu in before.all):
         return before
-    if nvidia:
-        with calling("read /proc/driver/nvidia"):
-            found = [_nvidia(index, procfs / NVIDIA / address) for index, address in enumerate(nvidia)]
-        return Gpus(found, nvidia)
-    return Gpus([Gpu(index, "", None) for index, _ in enumerate(_addresses(sysfs / AMD))])
+    with calling("read /proc/driver/nvidia"):
+        return Gpus([_nvidia(index, procfs / DRIVER / address) for index, address in enumerate(addresses)], addresses)
 
 
 def _addresses(folder: Path) -> list[str]:
     try:
-        names = [entry.name for entry in folder.iterdir()]
+        return sorted(entry.name for entry in folder.iterdir() if _ADDRESS.fullmatch(entry.name))
     except OSError:
         return []
-    return sorted(name for name in names if _ADDRESS.fullmatch(name))[:MAX_GPUS]
 
 
 def _nvidia(index: int, folder: Path) -> Gpu:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainwarden_exporter.gpu_jobs.gpus import AMD, NVIDIA
+from trainwarden_exporter.gpu_jobs.gpus import find_gpus
 from trainwarden_exporter.sampling.part import whole
 from trainwarden_exporter.sampling.sampler import Sampler
 
@@ -29,7 +29,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def present(node: Node, flags: Mapping[str, Any]) -> bool:  # noqa: ARG001  # the others ask
     """Tell whether there is something here for it."""
-    return (node.procfs / NVIDIA).is_dir() or (node.sysfs / AMD).is_dir()
+    return bool(find_gpus(node.procfs, node.sysfs).all)
 
 
 def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Sampler:  # noqa: ARG001  # the others ask

@@ -28,22 +28,40 @@ def test_a_gpu_that_does_not_say_its_uuid_is_still_there(node: NodeTree, text: s
     assert [gpu.uuid for gpu in gpus.all] == [uuid(0), uuid(1), "", ""]
 
 
+def _on_bus(tree: NodeTree, address: str, vendor: str) -> None:
+    device = tree.sysfs / "bus/pci/devices" / address
+    device.mkdir(parents=True)
+    (device / "vendor").write_text(f"{vendor}\n")
+    (device / "class").write_text("0x030200\n")
+
+
 def test_amd_gpus_have_their_index_alone(tmp_path: Path) -> None:
     tree = NodeTree(tmp_path, gpus=0)
-    for name in ("0000:05:00.0", "0000:26:00.0", "bind", "module"):
-        (tree.sysfs / "bus/pci/drivers/amdgpu" / name).mkdir(parents=True)
+    for address in ("0000:05:00.0", "0000:26:00.0"):
+        _on_bus(tree, address, "0x1002")
     gpus = find_gpus(tree.procfs, tree.sysfs)
     assert [(gpu.index, gpu.uuid) for gpu in gpus.all] == [(0, ""), (1, "")]
     assert gpus.by_minor(1) == gpus.all[1]
 
 
-def test_the_drivers_files_are_read_again_only_when_other_gpus_are_there(node: NodeTree) -> None:
+def test_a_gpu_that_its_driver_does_not_have_counts_as_on_every_other_page(node: NodeTree) -> None:
+    for address in ("0000:01:00.0", *(path.name for path in (node.procfs / "driver/nvidia/gpus").iterdir())):
+        _on_bus(node, address, "0x10de")
+    gpus = find_gpus(node.procfs, node.sysfs)
+    assert [(gpu.index, gpu.uuid) for gpu in gpus.all] == [(0, ""), *((i + 1, uuid(i)) for i in range(4))]
+
+
+def test_a_gpu_that_goes_leaves_the_others_their_index_and_the_drivers_files_are_read_for_new_ones_alone(
+    node: NodeTree,
+) -> None:
     first = find_gpus(node.procfs, node.sysfs)
-    assert find_gpus(node.procfs, node.sysfs, first) is first
-    folder = node.gpu(3)
+    folder = node.gpu(0)
     (folder / "information").unlink()
     folder.rmdir()
-    assert len(find_gpus(node.procfs, node.sysfs, first).all) == 3
+    assert find_gpus(node.procfs, node.sysfs, first) is first
+    node.gpu(0).rename(folder.parent / "0000:01:00.0")
+    found = find_gpus(node.procfs, node.sysfs, first)
+    assert [(gpu.index, gpu.uuid) for gpu in found.all][1:] == [*((i, uuid(i)) for i in range(1, 4)), (4, uuid(0))]
 
 
 def test_it_is_on_where_there_are_gpus(node: NodeTree, tmp_path: Path) -> None:
