@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ def build(settings: Mapping[str, Any]) -> Toy:
     folder = Path(settings["folder"])
     with (folder / "starts").open("a") as file:
         file.write("one\n")
-    return Toy(folder, settings.get("devices", 1), settings.get("hanging", []), prints=settings.get("prints", False))
+    return Toy(folder, settings)
 
 
 class Toy:
@@ -26,11 +27,12 @@ class Toy:
 
     name = "nvidia"
 
-    def __init__(self, folder: Path, devices: int, hanging: Sequence[int], *, prints: bool) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self._folder = folder
-        self._devices = range(devices)
-        self._hanging = hanging
-        self._prints = prints
+        self._devices = range(settings.get("devices", 1))
+        self._hanging = settings.get("hanging", [])
+        self._seconds = settings.get("seconds", 0.0)
+        self._prints = settings.get("prints", False)
 
     def collect(self) -> Iterable[Family]:
         if self._prints:
@@ -45,6 +47,7 @@ class Toy:
         return [Part(self.name, self._reader(device), 0.1, 0.3, str(device)) for device in self._devices]
 
     def close(self) -> None:
+        time.sleep(0.3)
         (self._folder / "closed").touch()
 
     def _reader(self, device: int) -> Any:
@@ -52,6 +55,7 @@ class Toy:
             if device in self._hanging:
                 with calling("toy_call"):
                     threading.Event().wait()
+            time.sleep(self._seconds)
             families = Families()
             families.add("gpu_utilization_ratio", 0.5, gpu=str(device), uuid="")
             return families.collected()
