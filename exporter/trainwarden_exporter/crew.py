@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.expected import EXPECTED
 from trainwarden_exporter.logs.board import Board
 from trainwarden_exporter.members import wanted
 from trainwarden_exporter.noted import Noted
@@ -81,6 +82,8 @@ class Crew:
         made = self._make_all(new, node, flags, board)
         before = {name: self._made[name] for name in (*gone, *(kind.name for kind in changed))}
         _end(each.member for each in before.values())
+        for name in before:
+            EXPECTED.put(name, {})  # what it expected, nobody does until it says so again
         try:
             made |= self._make_all(changed, node, flags, board)
             self._take({**kept, **made}, node, flags)

@@ -166,6 +166,7 @@ def test_a_head_pod_is_asked_from_within_with_the_token_on_no_command_line(
 
 def test_runs_of_jobs_under_way_are_expected_to_have_records(head: Head, token_file: Path, jobs: None) -> None:
     argv = ["--collector.ray.url", head.url, "--collector.ray.token-file", str(token_file)]
+    argv.append("--collector.runs.scope=all")
     flags = vars(build_parser().parse_args(argv))
     member = wiring.member(Node("head"), flags, None)
     before = head.call("/api/jobs/idle")["start_time"] / 1000

@@ -48,7 +48,7 @@ class RayCollector:
         reach: the way to its dashboard.
         limit: jobs exported at most.
         node_gpus: whether to ask how busy the GPUs of each node are, the one large answer.
-        expect: told of the runs whose jobs are under way, and since when each is.
+        expect: told of the runs whose jobs are under way, and since when each is; None where nobody asks.
         now: the clock, Unix seconds.
         monotonic: the clock for durations.
     """
@@ -61,14 +61,14 @@ class RayCollector:
         *,
         limit: int,
         node_gpus: bool,
-        expect: Callable[[dict[str, float]], None],
+        expect: Callable[[dict[str, float]], None] | None,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reach = reach
         self._limit = limit
         self._sources = [source for source in PATHS if node_gpus or source != GPUS]
-        self._expect = expect
+        self._expect = expect or (lambda _: None)
         self._now = now
         self._monotonic = monotonic
         self._errors: Counter[str] = Counter(dict.fromkeys(self._sources, 0))

@@ -113,7 +113,7 @@ def _talk(process: subprocess.Popen[bytes], stdin: bytes, until: float, limit: i
 def _end(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout, process.stderr):
         _quietly(cast("IO[bytes]", pipe).close)
-    if process.poll() is None:
+    if process.returncode is None:  # not asked for before: while it is not, its number, and its group's, is its own
         _quietly(lambda: os.killpg(process.pid, signal.SIGKILL))
         process.wait()
 

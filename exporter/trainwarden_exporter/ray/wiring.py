@@ -79,7 +79,8 @@ def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Member:
         reach(flags),
         limit=flags["collector.ray.max_jobs"],
         node_gpus=flags["collector.ray.node_gpus"],
-        expect=functools.partial(EXPECTED.put, "ray"),
+        # Who sees the records of one node cannot miss any.
+        expect=functools.partial(EXPECTED.put, "ray") if flags["collector.runs.scope"] == "all" else None,
     )
     return Sampler(whole(collector, flags["collector.ray.interval"], flags["collector.ray.timeout"]))
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit.exporter.ray.dashboard import dashboard, good, job
+from trainwarden_exporter.crew import Crew
 from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.expected import EXPECTED
 from trainwarden_exporter.flags import build_parser
 from trainwarden_exporter.node import Node
 from trainwarden_exporter.ray import kubectl, wiring
@@ -117,12 +121,16 @@ def test_an_answer_that_is_not_from_our_program_is_refused(tmp_path: Path, outpu
         asked(program(tmp_path, f'cat > /dev/null; printf "{output}"')).get(["/api/jobs/"])
 
 
-def test_a_kubectl_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
-    script = f'sleep 300 & echo $! > "{tmp_path}/child"; trap "" TERM; wait'
+@pytest.mark.parametrize("then", ['trap "" TERM; wait', "exit 0"])
+def test_a_kubectl_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, then: str) -> None:
+    script = f'sleep 300 & echo $! > "{tmp_path}/child"; {then}'
     with pytest.raises(Unreachable, match="no answer for"):
         asked(program(tmp_path, script), 1.0).get(["/api/jobs/"])
     child = int((tmp_path / "child").read_text())
-    assert not is_alive(child)
+    deadline = time.monotonic() + 30
+    while is_alive(child):
+        assert time.monotonic() < deadline, "it is still there"
+        time.sleep(0.02)
 
 
 def test_a_kubectl_that_writes_without_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,3 +146,18 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (ProcessLookupError, FileNotFoundError):
         return False
+
+
+@pytest.mark.parametrize(("scope", "expected"), [("all", {"r1"}), ("host", set())])
+def test_runs_are_expected_by_an_exporter_of_all_records_while_the_collector_is_on(
+    tmp_path: Path, scope: str, expected: set[str]
+) -> None:
+    node = Node("head")
+    with dashboard(good([job("a", "RUNNING", metadata={"trainwarden_run_id": "r1"})])) as served:
+        argv = [f"--collector.runs.path={tmp_path}", f"--collector.runs.scope={scope}", "--collector.disable-defaults"]
+        argv += ["--collector.runs", f"--collector.ray.url={served.url}"]
+        crew = Crew(node, flags(*argv, "--collector.ray"))
+        next(member for member in crew.members if member.name == "ray").sample_once()
+        assert set(EXPECTED.runs()) == expected
+        assert crew.follow(node, flags(*argv)) == "stopped ray"
+        assert EXPECTED.runs() == {}
