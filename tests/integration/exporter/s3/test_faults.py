@@ -24,11 +24,14 @@ RUN = {"run_id": "r"}
 def test_trouble_is_told_by_its_kind_and_what_was_copied_stays(prefix: Prefix, fault: str, reason: str) -> None:
     prefix.run()
     assert prefix.up() == 1
+    if fault == "black hole":
+        prefix.place = prefix.new_place(read_seconds=0.3)
     prefix.server.fault = fault
     assert prefix.up() == 0
     assert prefix.errors() == {reason: 1}
     assert of(prefix.page(), "training_step", **RUN) == 7
     prefix.server.fault = ""
+    prefix.place = prefix.new_place()
     assert prefix.up() == 1
 
 
