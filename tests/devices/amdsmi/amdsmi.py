@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 _SCRIPT = Path(os.environ["FAKE_AMDSMI_SCRIPT"])
+_WELL: dict[str, Any] = json.loads(Path(__file__).with_name("mi300x.json").read_text())
 _BEGUN = time.monotonic()
 _state = {"open": False}
 
@@ -181,18 +182,11 @@ def amdsmi_get_gpu_board_info(processor_handle: _Handle) -> Any:
 
 
 def amdsmi_get_gpu_vbios_info(processor_handle: _Handle) -> Any:
-    info = {
-        "name": "AMD MI300X_HW_SRIOV_CVS_1VF",
-        "build_date": "2024/06/07 09:01",
-        "part_number": "113-M3000100-102",
-        "version": "022.040.003.041.000001",
-    }
-    return _of("amdsmi_get_gpu_vbios_info", processor_handle, info)
+    return _of("amdsmi_get_gpu_vbios_info", processor_handle, _WELL["amdsmi_get_gpu_vbios_info"])
 
 
 def amdsmi_get_gpu_driver_info(processor_handle: _Handle) -> Any:
-    info = {"driver_name": "amdgpu", "driver_version": "6.14.14", "driver_date": "2015/01/01 00:00"}
-    return _of("amdsmi_get_gpu_driver_info", processor_handle, info)
+    return _of("amdsmi_get_gpu_driver_info", processor_handle, _WELL["amdsmi_get_gpu_driver_info"])
 
 
 def amdsmi_get_gpu_activity(processor_handle: _Handle) -> Any:
@@ -214,14 +208,7 @@ def amdsmi_get_power_info(processor_handle: _Handle) -> Any:
 
 
 def amdsmi_get_power_cap_info(processor_handle: _Handle) -> Any:
-    cap = {
-        "power_cap": 750000000,
-        "default_power_cap": 750000000,
-        "dpm_cap": 2100000000,
-        "min_power_cap": 0,
-        "max_power_cap": 750000000,
-    }
-    return _of("amdsmi_get_power_cap_info", processor_handle, cap)
+    return _of("amdsmi_get_power_cap_info", processor_handle, _WELL["amdsmi_get_power_cap_info"])
 
 
 def amdsmi_get_clock_info(processor_handle: _Handle, clock_type: AmdSmiClkType) -> Any:
@@ -258,8 +245,7 @@ def amdsmi_get_energy_count(processor_handle: _Handle) -> Any:
 
 
 def amdsmi_get_gpu_total_ecc_count(processor_handle: _Handle) -> Any:
-    count = {"correctable_count": 3, "uncorrectable_count": 0, "deferred_count": 1}
-    return _of("amdsmi_get_gpu_total_ecc_count", processor_handle, count)
+    return _of("amdsmi_get_gpu_total_ecc_count", processor_handle, _WELL["amdsmi_get_gpu_total_ecc_count"])
 
 
 def amdsmi_get_gpu_bad_page_info(processor_handle: _Handle) -> Any:
@@ -267,26 +253,7 @@ def amdsmi_get_gpu_bad_page_info(processor_handle: _Handle) -> Any:
 
 
 def amdsmi_get_pcie_info(processor_handle: _Handle) -> Any:
-    info = {
-        "pcie_static": {
-            "max_pcie_width": 16,
-            "max_pcie_speed": 32000,
-            "pcie_interface_version": 5,
-            "slot_type": "OAM",
-        },
-        "pcie_metric": {
-            "pcie_width": 16,
-            "pcie_speed": 32000,
-            "pcie_bandwidth": 82,
-            "pcie_replay_count": 2,
-            "pcie_l0_to_recovery_count": 1,
-            "pcie_replay_roll_over_count": 0,
-            "pcie_nak_sent_count": 0,
-            "pcie_nak_received_count": 0,
-            "pcie_lc_perf_other_end_recovery_count": "N/A",
-        },
-    }
-    return _of("amdsmi_get_pcie_info", processor_handle, info)
+    return _of("amdsmi_get_pcie_info", processor_handle, _WELL["amdsmi_get_pcie_info"])
 
 
 def amdsmi_get_gpu_xgmi_link_status(processor_handle: _Handle) -> Any:
