@@ -248,7 +248,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "name",
         "as slurmctld has it",
         "What slurmctld says of its schedulers, since SLURM 25.11: `name` is its metric's name without `slurm_`.",
-        f"{_OWN}`/scheduler`, slurm_sched_… and slurm_bf_…",
+        f"{_OWN}`/scheduler`, slurm_sched_…, slurm_bf_… and others",
         "slurm_ctld_scheduler{name='sched_mean_cycle'}",
     ),
     Entry(

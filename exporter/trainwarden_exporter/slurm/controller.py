@@ -24,7 +24,8 @@ _LINE = re.compile(
     r'(?P<name>slurm_[a-z0-9_]{1,60})(?:\{(?:partition="(?P<partition>[^"\\]{1,64})")?,?\})?\s+(?P<value>\S{1,40})(?:\s|$)'
 )
 # Sums of what jobs and nodes have are no counts of them.
-_SUMS = re.compile(r"(?:cpus|cores|memory|mem|gres|gpus|tres|bytes)(?:_|$)")
+_SUMS = re.compile(r"(?:^(?:max|min|nodes)|cpus|cores|memory|mem|gres|gpus|tres|bytes)(?:_|$)")
+_SCHEDULER = ("sched_", "schedule_", "bf_", "backfilled_", "agent_", "server_thread_cnt", "slurmdbd_queue_size")
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,9 @@ def _add_partition(families: Families, name: str, partition: str, value: float) 
 
 
 def _add_scheduler(families: Families, name: str, partition: str, value: float) -> None:
-    if name.startswith(("slurm_sched_", "slurm_bf_", "slurm_agent_")) and not partition:
-        families.add("slurm_ctld_scheduler", value, name=name.removeprefix("slurm_"))
+    shown = name.removeprefix("slurm_")
+    if shown.startswith(_SCHEDULER) and not partition:
+        families.add("slurm_ctld_scheduler", value, name=shown)
 
 
 def _samples(text: str) -> Iterator[tuple[str, str, float]]:
