@@ -72,8 +72,6 @@ class AmdSmiTemperatureMetric(IntEnum):
 
 class AmdSmiMemoryType(IntEnum):
     VRAM = 0
-    VIS_VRAM = 1
-    GTT = 2
 
 
 class _Handle:
