@@ -19,7 +19,9 @@ PAGES = {
     "jobs": "# HELP slurm_jobs_pending x\n# TYPE slurm_jobs_pending gauge\nslurm_jobs_pending 4\nslurm_jobs_running 2\n"
     "slurm_jobs_cpus_alloc 64\nslurm_jobs_memory_alloc 1e9\nslurm_jobs_running 7\nslurm_jobs_odd NaN\n",
     "nodes": 'slurm_nodes_idle 3\nslurm_nodes_down 1\nslurm_node_cpus{node="n1"} 8\nslurm_nodes_x half\n# EOF\n',
-    "partitions": 'slurm_partition_jobs_pending{partition="main"} 4\nslurm_partition_nodes_cpus_idle{partition="main"} 9\nslurm_partition_jobs_max_job_nodes{partition="main"} 2\n'
+    "partitions": 'slurm_partition_jobs_pending{partition="main"} 4\n'
+    'slurm_partition_nodes_cpus_idle{partition="main"} 9\n'
+    'slurm_partition_jobs_max_job_nodes{partition="main"} 2\n'
     'slurm_partition_jobs_pending{partition="main",user="x"} 1\n',
     "scheduler": "slurm_sched_mean_cycle 12\nslurm_bf_depth 5\nslurm_schedule_queue_len 2\nslurm_sdiag_jobs_failed 1\n",
 }
