@@ -85,7 +85,9 @@ def test_a_wrong_file_changes_nothing_and_is_shown(
     file.write_text(good + wrong if "logs" in wrong or "sysfs" in wrong else wrong)
     started.process.send_signal(signal.SIGHUP)
     eventually(lambda: started.value('trainwarden_config_last_reload_successful{file="config"}') == 0)
-    eventually(lambda: started.value('trainwarden_collector_success{collector="logs"}') == 1)
+    last = 'trainwarden_collector_last_success_timestamp_seconds{collector="logs"}'
+    before = started.value(last) or 0.0
+    eventually(lambda: (started.value(last) or 0.0) > before)
     assert started.value('training_step{run_id="one"}') == 3
     file.write_text(good)
     started.process.send_signal(signal.SIGHUP)

@@ -107,11 +107,11 @@ def test_of_the_clients_that_are_known_those_with_an_allowed_name_are_admitted(
 def test_versions_suites_and_curve_are_those_of_the_file(secured: Callable[..., Serving], authority: Authority) -> None:
     site = secured(
         SERVER + "  max_version: TLS12\n  curve_preferences: [CurveP384]\n"
-        "  cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS_AES_128_GCM_SHA256]\n"
+        "  cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS_AES_256_GCM_SHA384]\n"
     )
     with client(authority).wrap_socket(site.connect(), server_hostname="localhost") as connection:
         assert connection.version() == "TLSv1.2"
-        assert (connection.cipher() or ("",))[0] == "ECDHE-ECDSA-AES256-GCM-SHA384"
+        assert (connection.cipher() or ("",))[0] == "ECDHE-ECDSA-AES128-GCM-SHA256"
     newer = client(authority)
     newer.minimum_version = ssl.TLSVersion.TLSv1_3
     assert refused(site, newer)

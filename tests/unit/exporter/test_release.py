@@ -160,6 +160,17 @@ def test_what_hangs_is_named_stays_in_sight_and_is_released_once_it_can_be(
     eventually(bench.shows_devices)
 
 
+def test_what_hung_while_devices_were_taken_again_is_sampled_once_it_comes_back(bench: Bench) -> None:
+    bench.devices.go.clear()
+    hanging = bench.fleet.samplers()[1]
+    eventually(hanging.running)
+    bench.release.toggle()
+    bench.release.toggle()
+    assert hanging in bench.fleet.samplers()
+    bench.devices.go.set()
+    eventually(lambda: hanging not in bench.fleet.samplers() and bench.shows_devices())
+
+
 def test_states_of_released_parts_say_so(bench: Bench) -> None:
     bench.release.toggle()
     assert {status.released for status in bench.collection.statuses() if status.name == "gpus"} == {True}
