@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trainwarden.signals.tailing.template import Template
     from trainwarden_exporter.logs.board import WatchedRun
     from trainwarden_exporter.logs.problems import LogProblems
+    from trainwarden_exporter.logs.series import Sheet
 
 # The log of an attempt that is over, put aside by the next: it was read under its old name.
 _ASIDE = re.compile(r"training_log_\d+_\d+\.txt")
@@ -56,6 +57,7 @@ class RunLogs:
 
     Attributes:
         counts, last: how often each signal was found, and when it was last, by name.
+        sheet: the series as they were exported last.
         dirty: something changed since `state` was last kept.
     """
 
@@ -65,6 +67,7 @@ class RunLogs:
         self.logs: dict[str, TailedLog] = {}
         self.counts: Counter[str] = Counter()
         self.last: dict[str, float] = {}
+        self.sheet: Sheet | None = None
         self.dirty = False
         self.moved: float | None = None
         self._roots = roots
