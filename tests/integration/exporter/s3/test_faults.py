@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.integration.exporter.s3.prefix import Prefix, of
@@ -102,6 +104,7 @@ def test_an_object_that_vanishes_before_it_is_fetched_is_missing_and_the_rest_is
     assert prefix.errors() == {"missing": 1}
     page = prefix.page()
     assert of(page, "training_run_attempt", **RUN) == 0
+    assert of(page, "training_run_observed_timestamp_seconds", **RUN) == pytest.approx(time.time(), abs=60)
     assert of(page, "training_step", run_id="other") == 7
 
 

@@ -1,0 +1,72 @@
+"""A record that did not change is neither read nor made into series again; one that did is."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from tests.unit.exporter.runs_tree import NOW, RunsTree
+from trainwarden.record.clock import to_iso
+from trainwarden_exporter.runs import collector, series
+
+LATER = 10.0
+
+
+@pytest.fixture
+def tree(runs: RunsTree) -> RunsTree:
+    """A run that was looked at, a while ago."""
+    runs.metadata("r")
+    runs.progress("r")
+    runs.rank("r", 0)
+    runs.now += LATER
+    runs.text()
+    return runs
+
+
+def test_an_unchanged_record_is_not_read_again(tree: RunsTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    made: list[str] = []
+    real_open, real_add = os.open, series.add_run
+
+    def noted_open(path: Any, *arguments: Any, **named: Any) -> int:
+        opened.append(path)
+        return real_open(path, *arguments, **named)
+
+    def noted_add(families: Any, record: Any, *arguments: Any) -> None:
+        made.append(record.run_id)
+        real_add(families, record, *arguments)
+
+    monkeypatch.setattr(os, "open", noted_open)
+    monkeypatch.setattr(collector, "add_run", noted_add)
+    before = tree.samples()
+    assert (opened, made) == ([], [])
+    tree.now += 1
+    after = tree.samples()
+    ages = "training_heartbeat_age_seconds"
+    assert {name: found for name, found in before.items() if name != ages} == {
+        name: found for name, found in after.items() if name != ages
+    }
+    labels = frozenset({("run_id", "r"), ("source", "metadata")})
+    assert after[ages][labels] == before[ages][labels] + 1
+
+
+@pytest.mark.parametrize("what", ["metadata", "progress", "rank", "error", "completion", "gone"])
+def test_whatever_changes_is_told_at_the_next_look(tree: RunsTree, what: str) -> None:
+    if what == "metadata":
+        tree.metadata("r", phase="eval")
+        assert tree.value("training_phase", run_id="r", phase="eval") == 1
+    elif what == "progress":
+        tree.progress("r", step=121)
+        assert tree.value("training_step", run_id="r") == 121
+    elif what == "rank":
+        tree.rank("r", 0, step=125)
+        assert tree.value("training_rank_step", run_id="r", rank="0") == 125
+    elif what == "gone":
+        (tree.path / "r" / "progress.json").unlink()
+        assert tree.value("training_step", run_id="r") is None
+    else:
+        name, state = {"error": ("_error", "failed"), "completion": ("_complete", "succeeded")}[what]
+        tree.write("r", name, {"attempt_key": "local:77-1:0", "time": to_iso(NOW), "message": "m"})
+        assert tree.state("r") == state
