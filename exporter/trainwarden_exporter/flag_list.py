@@ -56,6 +56,8 @@ def _row(action: argparse.Action) -> str:
     text = (action.help or "") % {"default": f"`{shown}`"}
     match = _DEFAULT.search(text)
     default = match[1] if match else ""
+    if isinstance(action.default, bool):  # of which argparse says something in some versions of Python
+        default = "on" if action.default else ""
     if not default and isinstance(action.default, str) and action.default != argparse.SUPPRESS:
         default = f"`{action.default}`"
     meaning = _DEFAULT.sub("", text) + ("; *command line*" if action.dest in COMMAND_LINE_ONLY else "")
