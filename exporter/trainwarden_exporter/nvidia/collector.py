@@ -164,5 +164,5 @@ class NvidiaCollector:
 
     def _raise(self) -> Sequence[Family]:
         if self._failure is not None:
-            raise self._failure
+            raise self._failure.again()
         return ()

@@ -56,6 +56,10 @@ class NvmlUnavailable(Exception):
         super().__init__(message)
         self.error = error
 
+    def again(self) -> NvmlUnavailable:
+        """Return the same to be raised once more: one that is raised again and again keeps every traceback."""
+        return NvmlUnavailable(self.error, str(self))
+
 
 def error_word(code: int) -> str:
     """Return what a return code is called on the page."""
@@ -77,7 +81,7 @@ class Library:
         if self._open and not self.lost.is_set():
             return
         if self._failure is not None and time.monotonic() - self._failure[0] < RETRY_SECONDS:
-            raise self._failure[1]
+            raise self._failure[1].again()
         self.close()
         try:
             self._initialise()

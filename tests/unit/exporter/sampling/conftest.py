@@ -41,9 +41,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolated, "RESTART_SECONDS", 0.01)
     monkeypatch.setattr(isolated, "SILENT_SECONDS", 1.5)
     monkeypatch.setattr(isolated, "GIVE_UP_SECONDS", 2.0)
-    monkeypatch.setattr(process, "END_SECONDS", 1.0)
-    monkeypatch.setattr(process, "TERMINATE_SECONDS", 0.5)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits long for a child that will not end."""
+    monkeypatch.setattr(process, "END_SECONDS", 0.5)
+    monkeypatch.setattr(process, "TERMINATE_SECONDS", 0.5)
 
 
 @pytest.fixture

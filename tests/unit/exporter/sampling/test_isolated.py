@@ -65,7 +65,10 @@ def test_a_child_that_dies_is_started_again_and_leaves_nothing_behind(make: Make
     assert count("task") == threads
 
 
-def test_a_child_that_says_nothing_is_named_then_replaced(make: Make, tmp_path: Path) -> None:
+def test_a_child_that_says_nothing_is_named_then_replaced(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "END_SECONDS", 0.5)
     member = make()
     member.start()
     eventually(lambda: SAMPLE in page(member))
@@ -96,6 +99,7 @@ def test_what_a_library_prints_is_no_message(make: Make, capfd: pytest.CaptureFi
     assert member._rubbish == 0
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("rubbish", [b"{}\n", b"null\n", b'{"part": [1]}\n', b"a line without an end"])
 def test_a_child_that_talks_rubbish_is_ended_and_started_again(
     make: Make, say: Callable[[str], None], tmp_path: Path, rubbish: bytes, monkeypatch: pytest.MonkeyPatch
@@ -149,6 +153,7 @@ def test_a_release_while_a_child_is_being_started_holds(make: Make, monkeypatch:
     assert member._process is None
 
 
+@pytest.mark.usefixtures("impatient")
 def test_what_does_not_end_is_left_behind_alive_and_replaced_no_more_than_once(
     make: Make, say: Callable[[str], None], tmp_path: Path
 ) -> None:
