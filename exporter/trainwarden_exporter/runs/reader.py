@@ -101,14 +101,17 @@ class FolderReader(Generic[K]):
             del self._stuck[key]
         found: dict[K, R] = {}
         left = deque(key for key in keys if key not in self._stuck)
+        patience = self._patience
         while left:
             walk = _Walk(left, look)
-            rest = self._wait(walk)
+            rest = _wait(walk, patience)
             found |= walk.results
             if rest is None or walk.at is None:
                 break
             self._stuck[walk.at[0]] = walk  # type: ignore[assignment]  # what it finds is of no interest any more
             left = rest
+            # Several that hang at once are of one file system, and together must not take longer than a look may.
+            patience = self._patience / 4
             if len(self._stuck) > MAX_BLOCKED:
                 raise TooManyBlocked(f"more than {MAX_BLOCKED} folders do not answer")
         now = time.monotonic()
@@ -117,10 +120,11 @@ class FolderReader(Generic[K]):
         ]
         return found
 
-    def _wait(self, walk: _Walk[K, R]) -> deque[K] | None:
-        """Wait until the walk is done; returns what is left if it hangs."""
-        while not walk.done.wait(self._patience / 4):
-            rest = walk.give_up(self._patience)
-            if rest is not None:
-                return rest
-        return None
+
+def _wait(walk: _Walk[K, R], patience: float) -> deque[K] | None:
+    """Wait until the walk is done; returns what is left if it hangs."""
+    while not walk.done.wait(patience / 4):
+        rest = walk.give_up(patience)
+        if rest is not None:
+            return rest
+    return None
