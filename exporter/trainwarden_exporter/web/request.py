@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MAX_LINE = 8192
 MAX_HEADERS = 100
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) ([!-~]+) HTTP/1\.([01])")
-_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00\r\n]*?)[ \t]*")
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\x00\r\n]*)")
 
 
 class BadRequest(Exception):
@@ -75,7 +75,7 @@ def _headers(stream: BinaryIO) -> dict[str, str]:
         match = _HEADER.fullmatch(line)
         if not match:
             raise BadRequest(HTTPStatus.BAD_REQUEST)
-        name, value = match[1].decode().lower(), match[2].decode("latin-1")
+        name, value = match[1].decode().lower(), match[2].decode("latin-1").strip(" \t")
         headers[name] = f"{headers[name]},{value}" if name in headers else value
     raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 

@@ -173,3 +173,27 @@ def test_without_any_collector_there_is_nothing_to_do() -> None:
 def test_the_version_is_the_packages() -> None:
     ended = command("--version")
     assert (ended.returncode, ended.stdout) == (0, f"trainwarden-exporter {__version__}\n")
+
+
+def test_it_listens_on_every_address_that_it_is_told(start_exporter: Callable[..., Started], runs: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        second = f"127.0.0.1:{other.getsockname()[1]}"
+    started = start_exporter(f"--collector.runs.path={runs}", f"--web.listen-address={second}")
+    assert started.address != second
+    for address in (started.address, second):
+        assert "trainwarden_build_info" in page(address)
+
+
+def test_one_busy_address_of_several_is_named(runs: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        busy = f"127.0.0.1:{other.getsockname()[1]}"
+        flags = ["--web.listen-address=127.0.0.1:0", f"--web.listen-address={busy}"]
+        assert_misuse(command(f"--collector.runs.path={runs}", *flags), "--web.listen-address", busy, "in use")
+
+
+def test_a_wrong_web_configuration_ends_the_start(runs: Path, tmp_path: Path) -> None:
+    file = tmp_path / "web.yml"
+    file.write_text("basic_auth_users:\n  alice: hunter2\n")
+    ended = command(f"--collector.runs.path={runs}", "--web.listen-address=127.0.0.1:0", f"--web.config.file={file}")
+    assert_misuse(ended, str(file), "line 2", "basic_auth_users.alice", "expected a bcrypt hash")
+    assert "hunter2" not in ended.stderr
