@@ -79,7 +79,11 @@ def test_a_child_that_says_nothing_is_named_then_replaced(
     assert not is_there(stopped), "it was told to go on, so that it can end"
 
 
-def test_a_child_of_which_no_device_answers_is_replaced_once(make: Make, tmp_path: Path) -> None:
+def test_a_child_of_which_no_device_answers_is_replaced_once(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "END_SECONDS", 1.0)
+    monkeypatch.setattr(isolated, "GIVE_UP_SECONDS", 1.5)
     member = make(devices=2, hanging=[0, 1])
     member.start()
     eventually(lambda: starts(tmp_path) == 2)
