@@ -39,6 +39,11 @@ class Started:
                 return float(line.rpartition(" ")[2])
         return None
 
+    def says(self, text: str) -> None:
+        """Wait until its log says something."""
+        assert self.process.stderr is not None
+        assert any(text in line for line in self.process.stderr), f"it ended and never said: {text}"
+
     def end(self) -> str:
         """End it as a supervisor does; returns its log."""
         self.process.send_signal(signal.SIGTERM)
