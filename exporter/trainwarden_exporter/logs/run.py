@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trainwarden.signals.tailing.template import Template
     from trainwarden_exporter.logs.board import WatchedRun
     from trainwarden_exporter.logs.problems import LogProblems
-    from trainwarden_exporter.logs.series import Sheet
+    from trainwarden_exporter.logs.sheet import Sheet
 
 # The log of an attempt that is over, put aside by the next: it was read under its old name.
 _ASIDE = re.compile(r"training_log_\d+_\d+\.txt")

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainwarden.taxonomy import FAILURES
 from trainwarden_exporter.catalog import Families
+from trainwarden_exporter.logs.sheet import Sheet
 from trainwarden_exporter.redaction import label_text
 from trainwarden_exporter.runs.view import believed
 
 if TYPE_CHECKING:
     from trainwarden.signals.model import Signal
     from trainwarden_exporter.logs.run import RunLogs
-    from trainwarden_exporter.metric import Row
 
 # Series of one run at most, whatever its pack holds.
 PER_RUN = 1000
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """The series of a run's signals, what they were made of, how many there are and how many had no room."""
-
-    made_of: object
-    rows: list[tuple[str, list[Row]]]
-    shown: int
-    dropped: int
 
 
 def add_logs(families: Families, logs: RunLogs, room: int, now: float) -> tuple[int, int]:

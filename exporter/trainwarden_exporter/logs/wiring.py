@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainwarden_exporter.errors import UsageError
 from trainwarden_exporter.logs.flags import add_log_flags
 from trainwarden_exporter.logs.state import StateFolder, StateTaken, default_folder
-from trainwarden_exporter.runs.wiring import runs_folder
+from trainwarden_exporter.runs.place import runs_folder
 from trainwarden_exporter.sampling.part import whole
 from trainwarden_exporter.sampling.sampler import Sampler
 

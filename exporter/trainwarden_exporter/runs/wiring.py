@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.identity import InvalidRunId, check_run_id
-from trainwarden.record.folder import runs_dir
 from trainwarden.record.thresholds import InvalidThreshold
 from trainwarden.record.thresholds import choose as choose_thresholds
 from trainwarden_exporter.errors import UsageError
 from trainwarden_exporter.expected import EXPECTED
 from trainwarden_exporter.flag_values import positive_count
+from trainwarden_exporter.runs.place import runs_folder
+from trainwarden_exporter.s3.wiring import copies
 from trainwarden_exporter.sampling.part import whole
 from trainwarden_exporter.sampling.sampler import Sampler
 
@@ -71,17 +72,10 @@ def present(node: Node, flags: Mapping[str, Any]) -> bool:  # noqa: ARG001  # th
     return True
 
 
-def runs_folder(flags: Mapping[str, Any]) -> Path:
-    """Return the runs folder that the flags, else the environment, name."""
-    path: Path | None = flags["collector.runs.path"]
-    return path or runs_dir()
-
-
 def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Sampler:
     """Return what samples it; raises `UsageError` if its folder is none or cannot be read."""
     from trainwarden_exporter.runs.collector import RunsCollector  # noqa: PLC0415  # for this collector alone
     from trainwarden_exporter.runs.proofs import Proofs  # noqa: PLC0415
-    from trainwarden_exporter.s3.wiring import copies  # noqa: PLC0415  # it asks here where runs are
 
     path = runs_folder(flags)
     if not path.exists():

@@ -16,7 +16,7 @@ from trainwarden.s3.location import InvalidLocation, choose, parse
 from trainwarden_exporter.errors import UsageError
 from trainwarden_exporter.flag_values import duration, positive_count
 from trainwarden_exporter.logs.state import StateFolder, StateTaken, default_folder
-from trainwarden_exporter.runs.wiring import runs_folder
+from trainwarden_exporter.runs.place import runs_folder
 from trainwarden_exporter.s3.copy import place_of
 from trainwarden_exporter.sampling.isolated import Isolated, Order
 

@@ -35,7 +35,7 @@ def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Sampler
             "--collector.transport: it reads the logs of runs, expected --collector.runs, --collector.logs"
         )
     # It shares with the collector of logs what follows a log: imported for these alone.
-    from trainwarden_exporter.runs.wiring import runs_folder  # noqa: PLC0415
+    from trainwarden_exporter.runs.place import runs_folder  # noqa: PLC0415
     from trainwarden_exporter.transport.collector import TransportCollector, TransportSettings  # noqa: PLC0415
 
     templates = tuple(flags["collector.logs.path"])
