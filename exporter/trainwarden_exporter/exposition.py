@@ -11,9 +11,13 @@ from trainwarden_exporter.metric import Family
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from trainwarden_exporter.metric import Row
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 AGE_SUFFIX = "_age_seconds"
+# Of longer families some sample always is another, and to keep what they were made of takes memory.
+SHORT = 64
 _WORDS = {"inf": b"+Inf", "-inf": b"-Inf", "nan": b"NaN"}
 
 
@@ -72,37 +76,55 @@ class Encoded:
     series: frozenset[bytes] = frozenset()
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """A family as it was encoded last: the beginnings of its lines, and, if it is short, what it was made of."""
+
+    prefixes: dict[tuple[str, ...], bytes]
+    block: Block
+    rows: list[Row] | None
+
+
 class Encoder:
-    """Encodes one part again and again: name and labels of a series are rendered once and kept while it lives."""
+    """Encodes one part again and again.
+
+    Name and labels of a series are rendered once and kept while it lives; a short family whose samples are those of
+    before, as most counters of errors are, is not encoded again.
+    """
 
     def __init__(self) -> None:
-        self._prefixes: dict[tuple[str, tuple[str, ...]], bytes] = {}
+        self._kept: dict[str, _Kept] = {}
         self._series: frozenset[bytes] = frozenset()
 
     def encode(self, families: Iterable[AnyFamily]) -> Encoded:
         """Encode; raises `ValueError` if a family or a series occurs twice."""
-        kept: dict[tuple[str, tuple[str, ...]], bytes] = {}
-        blocks: list[Block] = []
-        names: set[str] = set()
-        count = 0
+        kept: dict[str, _Kept] = {}
+        is_same = True
         for family in families:
-            if family.name in names:
+            if family.name in kept:
                 raise ValueError(f"the family {family.name} was collected twice")
-            names.add(family.name)
-            lines: list[tuple[bytes, float]] = []
-            for name, label_names, labels, value in _rows(family):
-                key = (name, labels)
-                prefix = self._prefixes.get(key) or _prefix(name, label_names, labels)
-                kept[key] = prefix
-                lines.append((prefix, value))
-            count += len(lines)
-            if len(kept) != count:
-                raise ValueError(f"the family {family.name} has a series twice")
-            blocks.append(_block(family, lines))
-        if kept.keys() != self._prefixes.keys():
-            self._series = frozenset(kept.values())
-        self._prefixes = kept
-        return Encoded(tuple(blocks), self._series)
+            before = self._kept.get(family.name)
+            if before and before.rows is not None and isinstance(family, Family) and family.rows == before.rows:
+                kept[family.name] = before
+                continue
+            now = kept[family.name] = _encoded(family, before.prefixes if before else {})
+            is_same = is_same and before is not None and now.prefixes.keys() == before.prefixes.keys()
+        if not is_same or len(kept) != len(self._kept):
+            self._series = frozenset(prefix for each in kept.values() for prefix in each.prefixes.values())
+        self._kept = kept
+        return Encoded(tuple([each.block for each in kept.values()]), self._series)
+
+
+def _encoded(family: AnyFamily, known: dict[tuple[str, ...], bytes]) -> _Kept:
+    prefixes: dict[tuple[str, ...], bytes] = {}
+    lines: list[tuple[bytes, float]] = []
+    for name, label_names, labels, key, value in _rows(family):
+        prefix = prefixes[key] = known.get(key) or _prefix(name, label_names, labels)
+        lines.append((prefix, value))
+    if len(prefixes) != len(lines):
+        raise ValueError(f"the family {family.name} has a series twice")
+    rows = family.rows if isinstance(family, Family) and len(lines) <= SHORT else None
+    return _Kept(prefixes, _block(family, lines), rows)
 
 
 def render(parts: Iterable[tuple[Encoded, float]], *, openmetrics: bool = False) -> bytes:
@@ -124,14 +146,19 @@ def encode_text(families: Iterable[AnyFamily]) -> bytes:
     return render([(Encoder().encode(families), 0.0)])
 
 
-def _rows(family: AnyFamily) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...], float]]:
+def _rows(family: AnyFamily) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...], float]]:
+    """Yield name, names of labels, labels, what tells the sample from the family's others, and value of each sample."""
     if isinstance(family, Family):
         name, names = family.entry.name, family.entry.label_names
         for suffix, labels, value in family.rows:
-            yield name + suffix, (*names, "le") if suffix == "_bucket" else names, labels, value
+            if suffix:
+                yield name + suffix, (*names, "le") if suffix == "_bucket" else names, labels, (suffix, *labels), value
+            else:
+                yield name, names, labels, labels, value
     else:
         for sample in family.samples:
-            yield sample.name, tuple(sample.labels), tuple(sample.labels.values()), sample.value
+            names, labels = tuple(sample.labels), tuple(sample.labels.values())
+            yield sample.name, names, labels, (sample.name, *names, *labels), sample.value
 
 
 def _block(family: AnyFamily, lines: list[tuple[bytes, float]]) -> Block:

@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 # Of one folder; real ones hold about forty counters, a switch 128 ports.
 MAX_FILES = 512
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_COUNTER = re.compile(rb"[0-9]{1,20}")
 _HIGHEST = 2**64 - 1
+_DIGITS = 20
 
 
 class DeviceFiles:
@@ -91,7 +91,14 @@ class DeviceFiles:
 
     def counter(self, file: str) -> int | None:
         """Return a counter; None, and one error more, where there is none. "N/A" is no error."""
-        return self._usable(file, lambda: _count(self._read(file)))
+        try:
+            value = _count(self._read(file))
+        except (OSError, ValueError) as error:
+            self._note(file, error, absent=False)
+            return None
+        if self._broken:
+            self._broken.discard(file)
+        return value
 
     def text(self, file: str, parse: Callable[[str], T]) -> T | None:
         """Return what `parse` makes of a line of text, and None where there is no such file, which is no error.
@@ -103,26 +110,29 @@ class DeviceFiles:
     def _read(self, file: str) -> bytes:
         kept = self._files.get(file)
         if kept is None:
-            kept = self._files[file] = KeptFile(f"{self.path}/{file}", self._below)
-        enter(f"read {file}")
+            kept = self._files[file] = KeptFile(f"{self.path}/{file}", self._below, f"read {file}")
+        enter(kept.call)
         return kept.read()
 
     def _usable(self, file: str, read: Callable[[], T], *, absent: bool = False) -> T | None:
         try:
             value = read()
         except (OSError, ValueError) as error:
-            if isinstance(error, FileNotFoundError):
-                self._stale = self._stale or not absent  # what is listed has gone: list anew
-                if absent:
-                    return None
-            self.errors += 1
-            if file not in self._broken:
-                self._broken.add(file)
-                why = error.strerror if isinstance(error, OSError) else str(error)
-                log.warning("%s/%s: %s", self.path, file, why)
+            self._note(file, error, absent=absent)
             return None
         self._broken.discard(file)
         return value
+
+    def _note(self, file: str, error: OSError | ValueError, *, absent: bool) -> None:
+        if isinstance(error, FileNotFoundError):
+            self._stale = self._stale or not absent  # what is listed has gone: list anew
+            if absent:
+                return
+        self.errors += 1
+        if file not in self._broken:
+            self._broken.add(file)
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            log.warning("%s/%s: %s", self.path, file, why)
 
     def _forget(self) -> None:
         for file in self._files.values():
@@ -135,6 +145,6 @@ def _count(data: bytes) -> int | None:
     text = data.strip()
     if text.startswith(b"N/A"):
         return None
-    if not _COUNTER.fullmatch(text) or int(text) > _HIGHEST:
+    if not text.isdigit() or len(text) > _DIGITS or int(text) > _HIGHEST:
         raise ValueError(f"{text[:40]!r} is no counter, expected a whole number of 64 bits")
     return int(text)

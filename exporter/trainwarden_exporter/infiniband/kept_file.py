@@ -31,10 +31,14 @@ def kept_below() -> int:
 
 
 class KeptFile:
-    """A file at `path`; `below` is the first descriptor that is not kept. Not for several threads at once."""
+    """A file at `path`; `below` is the first descriptor that is not kept. Not for several threads at once.
 
-    def __init__(self, path: str, below: int) -> None:
+    `call` says what a thread does that reads it.
+    """
+
+    def __init__(self, path: str, below: int, call: str = "read") -> None:
         self.path = path
+        self.call = call
         self._below = below
         self._descriptor: int | None = None
 
