@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
+import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
 MAX_BYTES = 2**20
 MAX_DEPTH = 8
+# Aliases of aliases make millions of a few lines.
+MAX_VALUES = 10_000
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
@@ -81,8 +86,7 @@ class Value:
 def read_document(file: Path) -> Value:
     """Read a file; raises `UsageError` if it cannot be read or is no YAML with one mapping."""
     try:
-        with file.open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
+        content = _content(file)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}, expected a file that this user can read") from error
     if len(content) > MAX_BYTES:
@@ -101,20 +105,31 @@ def read_document(file: Path) -> Value:
         raise UsageError(f"{file}: {line}{problem}, expected YAML") from None
     if node is None:
         return Value(file, 1, "", "nothing")
-    document = _value(file, node, "", 0)
+    document = _value(file, node, "", 0, itertools.count())
     document.mapping()
     return document
 
 
-def _value(file: Path, node: Any, key: str, depth: int) -> Value:
+def _content(file: Path) -> bytes:
+    # Without waiting: a pipe in its place would hold up whoever reads it again on a signal, the end included.
+    with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as stream:
+        if stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode):
+            raise UsageError(f"{file}: is a pipe, expected a file, for it is read more than once")
+        return stream.read(MAX_BYTES + 1)
+
+
+def _value(file: Path, node: Any, key: str, depth: int, values: Iterator[int]) -> Value:
     line = node.start_mark.line + 1
+    if next(values) > MAX_VALUES:
+        raise UsageError(f"{file}: line {line}: key {key}: one value too many, expected at most {MAX_VALUES}")
     if depth > MAX_DEPTH:
         raise UsageError(f"{file}: line {line}: key {key}: nested too deep, expected at most {MAX_DEPTH} levels")
     if node.id == "scalar":
         is_nothing = node.tag == "tag:yaml.org,2002:null"
         return Value(file, line, key, "nothing" if is_nothing else "text", "" if is_nothing else node.value)
     if node.id == "sequence":
-        return Value(file, line, key, "list", items=tuple(_value(file, each, key, depth + 1) for each in node.value))
+        items = tuple(_value(file, each, key, depth + 1, values) for each in node.value)
+        return Value(file, line, key, "list", items=items)
     entries: dict[str, Value] = {}
     for name_node, value_node in node.value:
         name = name_node.value if name_node.id == "scalar" else "?"
@@ -122,5 +137,5 @@ def _value(file: Path, node: Any, key: str, depth: int) -> Value:
         if name in entries:
             line = name_node.start_mark.line + 1
             raise UsageError(f"{file}: line {line}: key {inner}: given twice, expected once")
-        entries[name] = _value(file, value_node, inner, depth + 1)
+        entries[name] = _value(file, value_node, inner, depth + 1, values)
     return Value(file, line, key, "mapping", entries=entries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,21 @@ def test_a_file_that_is_not_there_or_too_large_is_named(file: Path) -> None:
         read_settings(file)
     file.write_bytes(b"#" * (2**20 + 1))
     with pytest.raises(UsageError, match="more than 1048576 bytes"):
+        read_settings(file)
+
+
+def test_a_pipe_in_place_of_the_file_is_not_waited_for(file: Path) -> None:
+    """SIGHUP reads the file where SIGTERM is waited for: a read that hangs would make an exporter that never ends."""
+    os.mkfifo(file)
+    with pytest.raises(UsageError, match="is a pipe, expected a file"):
+        read_settings(file)
+
+
+def test_aliases_of_aliases_are_not_multiplied_out(file: Path) -> None:
+    lines = ["a: &a {x: y, z: y}"]
+    lines += [f"{new}: &{new} {{{', '.join(f'k{n}: *{old}' for n in range(60))}}}" for old, new in ("ab", "bc", "cd")]
+    file.write_text("\n".join(lines) + "\n")
+    with pytest.raises(UsageError, match="one value too many, expected at most 10000"):
         read_settings(file)
 
 
