@@ -107,7 +107,10 @@ class Store:
     def _list(self, prefix: str, token: str | None) -> dict[str, Any]:
         asked = {"Bucket": self.location.bucket, "Prefix": prefix, "Delimiter": "/"}
         asked |= {"ContinuationToken": token} if token else {}
-        return self._ask(LIST, "", lambda client: (client.list_objects_v2(**asked), b""))[0]
+        page = self._ask(LIST, "", lambda client: (client.list_objects_v2(**asked), b""))[0]
+        if "IsTruncated" not in page:  # of a proxy's page nothing is left: that is not a bucket without runs
+            raise Trouble(INVALID, f"{self.location}: what answers is not S3")
+        return page
 
     def _ask(
         self, operation: str, name: str, ask: Callable[[Any], tuple[dict[str, Any], bytes]]

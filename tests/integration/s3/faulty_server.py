@@ -28,9 +28,10 @@ class FaultyServer(ThreadingHTTPServer):
     """Passes requests on to `upstream`, as `fault` says.
 
     `fault` is "" for none, "slow", "black hole" (takes the request and never answers), "reset" (hangs up), "half" (an
-    answer that breaks off), "unconditional" (a server that knows no conditions), "no reading" (it forbids that alone),
-    "lost answer" (does what it is asked to, and hangs up), or one of `_ERRORS`. `touched` keeps `METHOD key` of each
-    request, percent-decoded, as it came in; `signed` is what the last one was signed with; `skew` is how many
+    answer that breaks off), "proxy" (somebody else answers, with a page), "unconditional" (a server that knows no
+    conditions), "no reading" (it forbids that alone), "lost answer" (does what it is asked to, and hangs up), or one
+    of `_ERRORS`. `touched` keeps `METHOD key` of each request, percent-decoded, as it came in; `signed` is what the
+    last one was signed with; `skew` is how many
     seconds its clock is ahead.
     """
 
@@ -84,6 +85,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.released.wait()
         elif fault in _ERRORS:
             self._refuse(*_ERRORS[fault])
+        elif fault == "proxy":
+            self._answer(200, b"<html><body>Please sign in</body></html>")
         elif fault == "no reading" and self.command == "GET":
             self._refuse(*_ERRORS["forbidden"])
         elif fault == "unconditional" and conditional:
@@ -128,7 +131,9 @@ class _Handler(BaseHTTPRequestHandler):
         return b"<LastModified>" + moved.strftime("%Y-%m-%dT%H:%M:%S.000Z").encode() + b"</LastModified>"
 
     def _refuse(self, status: int, code: str) -> None:
-        content = f"<Error><Code>{code}</Code><Message>no: AKIASECRET</Message></Error>".encode()
+        self._answer(status, f"<Error><Code>{code}</Code><Message>no: AKIASECRET</Message></Error>".encode())
+
+    def _answer(self, status: int, content: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/xml")
         self.send_header("Content-Length", str(len(content)))

@@ -21,6 +21,7 @@ RUN = {"run_id": "r"}
         ("forbidden", "denied"),
         ("expired", "denied"),
         ("slow down", "throttled"),
+        ("proxy", "invalid"),
     ],
 )
 def test_trouble_is_told_by_its_kind_and_what_was_copied_stays(prefix: Prefix, fault: str, reason: str) -> None:
