@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.sampling.messages import View, take_in
@@ -119,7 +119,7 @@ class Isolated:
         heard, views = self._heard, self._views
         if self._released or (heard is None and self._hanging()):
             return [self._without_child()]
-        found = [status_of(view.part, view.taken, view.running, now) for view in views.values()]
+        found = [_status(view, now) for view in views.values()]
         if not found:
             found = [Status(self.name, self._error is not None, False, 0.0, None, self._error)]
         if heard is None:
@@ -133,13 +133,8 @@ class Isolated:
     def ready(self) -> list[tuple[Encoded, float]]:
         """Return the samples that are good and not older than the cadence of their part allows."""
         now = time.monotonic()
-        good = []
-        for view in self._views.values():
-            elapsed = now - view.taken.begun
-            fresh = elapsed <= view.part.interval + view.part.timeout + SLACK_SECONDS
-            if fresh and status_of(view.part, view.taken, view.running, now).success:
-                good.append((view.taken.encoded, elapsed))
-        return good
+        good = [view.taken for view in self._views.values() if _status(view, now).success]
+        return [(taken.encoded, now - taken.begun) for taken in good]
 
     def _without_child(self) -> Status:
         if self._hanging():
@@ -233,3 +228,12 @@ class Isolated:
         with self._lock:
             self._process = None
         self._views, self._heard, self._error = {}, None, error
+
+
+def _status(view: View, now: float) -> Status:
+    """Return how a part is doing; one of which nothing new was heard when it should have been is not well."""
+    status = status_of(view.part, view.taken, view.running, now)
+    elapsed = now - view.taken.begun
+    if status.success and elapsed > view.part.interval + view.part.timeout + SLACK_SECONDS:
+        return replace(status, success=False, error=f"no sample for {elapsed:.0f} s")
+    return status

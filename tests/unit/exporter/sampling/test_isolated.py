@@ -42,6 +42,24 @@ def test_one_look_waits_for_all_devices_that_it_finds(make: Make) -> None:
     assert page(member).count("\ngpu_utilization_ratio{") == 5
 
 
+def test_a_part_whose_samples_are_too_old_to_be_shown_is_not_said_to_be_well(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolated, "SLACK_SECONDS", 0.0)
+    monkeypatch.setattr(isolated, "SILENT_SECONDS", 60.0)
+    monkeypatch.setattr(isolated, "GIVE_UP_SECONDS", 60.0)
+    member = make()
+    member.start()
+    eventually(lambda: SAMPLE in page(member))
+    stopped = pid(member)
+    os.kill(stopped, signal.SIGSTOP)
+    eventually(lambda: not page(member))
+    assert [each.success for each in member.statuses()] == [False] * len(member.statuses())
+    os.kill(stopped, signal.SIGCONT)
+    eventually(lambda: SAMPLE in page(member))
+    eventually(lambda: all(each.success for each in member.statuses()))
+
+
 def test_a_device_that_hangs_is_named_and_costs_the_others_nothing(make: Make) -> None:
     member = make(devices=3, hanging=[1])
     member.start()
