@@ -47,7 +47,8 @@ def efa_functions(sysfs: Path) -> int:
 def _device(path: Path) -> RdmaDevice:
     behind = path / "device"
     # In the kernel's tree this is a link to the PCI function; a software device has none behind it.
-    pci = Path(os.path.realpath(behind)).name if behind.is_dir() else ""
+    # One that cannot be looked at costs no other: Path.is_dir() raises for it.
+    pci = Path(os.path.realpath(behind)).name if os.path.isdir(behind) else ""  # noqa: PTH112  # as above
     return RdmaDevice(path.name, str(path), pci, _text(behind / "vendor") == AMAZON)
 
 

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -186,6 +187,30 @@ def test_a_device_that_blocks_costs_the_others_nothing_and_is_named(
         assert not watched.fleet.release()
     finally:
         ends.set()
+
+
+def test_a_device_that_may_not_be_looked_at_costs_itself_alone(
+    tree: NodeTree, watch: Watch, counters: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = str(counters.parents[2] / "device")
+    watched = watch(tree)
+    watched.look()
+    assert watched.labelled("efa_device_up", "device") == {"rdmap79s0": 1, "rdmap80s0": 1}
+    real = os.stat, os.open
+
+    def refused(call: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(path: Any, *arguments: Any, **named: Any) -> Any:
+            if str(path).startswith(closed):
+                raise PermissionError(errno.EACCES, "Permission denied", path)
+            return call(path, *arguments, **named)
+
+        return ask
+
+    monkeypatch.setattr(os, "stat", refused(real[0]))
+    monkeypatch.setattr(os, "open", refused(real[1]))
+    watched.look()
+    assert watched.labelled("efa_device_up", "device") == {"rdmap79s0": 0, "rdmap80s0": 1}
+    assert set(watched.labelled("efa_tx_bytes_total", "device")) == {"rdmap80s0"}
 
 
 def test_what_is_listed_and_gone_is_listed_anew(tmp_path: Path) -> None:
