@@ -65,7 +65,7 @@ class Crew:
         """Do what other flags ask for, and return what that was: one line, empty where nothing is to be done.
 
         Members whose flags are the same are not touched. Raises `UsageError` if what the flags say cannot be done; then
-        all is as it was.
+        all is as it was, as it is whatever else is raised.
         """
         view = self._view
         kinds = wanted(node, flags, self._is_present)
@@ -87,7 +87,7 @@ class Crew:
         try:
             made |= self._make_all(changed, node, flags, board)
             self._take({**kept, **made}, node, flags)
-        except UsageError:
+        except Exception:
             _end(each.member for each in made.values())
             self._restore(before)
             raise
@@ -121,7 +121,7 @@ class Crew:
             for kind in kinds:
                 noted = Noted(flags)
                 made[kind.name] = Made(kind.wiring.member(node, noted, board), node, board, noted)
-        except UsageError:
+        except Exception:
             _end(each.member for each in made.values())
             raise
         return made
@@ -133,7 +133,7 @@ class Crew:
         self._shown[:] = [each.member for each in ordered.values()]
         try:
             view = self._new_view(node) if flags["compat.finetuning"] else None
-        except UsageError:
+        except Exception:
             self._shown[:] = before
             raise
         if view is not None and self._view is not None and node.host == self._node.host:
@@ -154,12 +154,13 @@ class Crew:
             if kind.name in before:
                 try:
                     again = self._make_all([kind], self._node, self._flags, before[kind.name].board)
-                except UsageError as error:
-                    log.error("collector %s is gone: %s", kind.name, error)  # noqa: TRY400  # in one line
+                except Exception as error:
+                    shown = None if isinstance(error, UsageError) else error
+                    log.error("collector %s is gone: %s", kind.name, error, exc_info=shown)  # noqa: TRY400  # in one line
                     continue
                 made |= again
                 again[kind.name].member.start()
-        with contextlib.suppress(UsageError):  # as it was before
+        with contextlib.suppress(Exception):  # as it was before
             self._take(made, self._node, self._flags)
 
 

@@ -50,6 +50,10 @@ class Reload:
             self._good = False
             log.error("%s; what held before still holds", error)  # noqa: TRY400  # the user's mistake, in one line
             return
+        except Exception:  # a fault of one collector must not end the others
+            self._good = False
+            log.exception("the configuration cannot be followed; what held before still holds")
+            return
         finally:
             self._collection.members = self._crew.members
         for name in sorted(flags):

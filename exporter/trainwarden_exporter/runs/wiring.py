@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from trainwarden.record.thresholds import choose as choose_thresholds
 from trainwarden_exporter.errors import UsageError
 from trainwarden_exporter.expected import EXPECTED
 from trainwarden_exporter.flag_values import positive_count
-from trainwarden_exporter.runs.place import runs_folder
+from trainwarden_exporter.runs.place import is_there, runs_folder
 from trainwarden_exporter.s3.wiring import copies
 from trainwarden_exporter.sampling.part import whole
 from trainwarden_exporter.sampling.sampler import Sampler
@@ -78,10 +77,8 @@ def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Sampler
     from trainwarden_exporter.runs.proofs import Proofs  # noqa: PLC0415
 
     path = runs_folder(flags)
-    if not path.exists():
+    if not is_there(path):
         log.warning("--collector.runs.path %s does not exist yet; its runs are exported once it does", path)
-    elif not path.is_dir() or not os.access(path, os.R_OK | os.X_OK):
-        raise UsageError(f"--collector.runs.path {path}: expected a folder that this user can read")
     try:
         defaults = choose_thresholds(None)
     except InvalidThreshold as error:

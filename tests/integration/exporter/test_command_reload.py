@@ -73,6 +73,7 @@ def test_what_is_not_concerned_is_not_even_sampled_anew(start: Start, runs: Path
         "collector.disable-defaults: true\n",
         "collector.logs.signals: /nonexistent/pack.yml\n",
         "path.sysfs: /nonexistent\n",
+        f"collector.runs.path: /{'x' * 300}\n",
     ],
 )
 def test_a_wrong_file_changes_nothing_and_is_shown(

@@ -50,6 +50,8 @@ class Kind:
     def member(self, node: Node, flags: Mapping[str, Any], board: object) -> Member:
         if flags[f"collector.{self.name}.value"] == "wrong":
             raise UsageError(f"{self.name} is wrong")
+        if flags[f"collector.{self.name}.value"] == "faulty":
+            raise RuntimeError(f"{self.name} is faulty")
         self.made.append(Member(self.name))
         return self.made[-1]
 
@@ -132,6 +134,15 @@ def test_a_changed_collector_that_cannot_be_had_is_made_again_as_it_was(kinds: K
     assert names(running) == ["a", "b"]
     assert [kinds[name].made[-1].said for name in "ab"] == [["start"], ["start"]]
     assert running.follow(node(), flags(c=False)) == ""
+
+
+def test_a_fault_of_one_that_is_made_leaves_all_as_it_was(kinds: Kinds) -> None:
+    running = Crew(node(), flags(c=False))
+    for wrong in (flags(a_value=2, b_value="faulty", c=False), flags(c_value="faulty", a_value=2)):
+        with pytest.raises(RuntimeError, match="is faulty"):
+            running.follow(node(), wrong)
+        assert names(running) == ["a", "b"]
+        assert [kinds[name].made[-1].said for name in "ab"] == [["start"], ["start"]]
 
 
 def test_nothing_at_all_is_a_mistake(kinds: Kinds) -> None:

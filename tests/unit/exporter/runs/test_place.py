@@ -1,0 +1,21 @@
+"""The runs folder, before anything is read of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.flags import build_parser
+from trainwarden_exporter.node import Node
+from trainwarden_exporter.runs.wiring import member
+
+
+def test_a_folder_that_cannot_even_be_looked_for_is_named(tmp_path: Path) -> None:
+    """As one below a folder that this user may not enter, which root cannot be refused."""
+    path = tmp_path / ("x" * 300)
+    flags = vars(build_parser().parse_args([f"--collector.runs.path={path}"]))
+    with pytest.raises(UsageError, match=re.escape(f"--collector.runs.path {path}: expected a folder that")):
+        member(Node("n", tmp_path, tmp_path, tmp_path), flags, None)

@@ -1,0 +1,31 @@
+"""What SIGHUP does where even the code is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from trainwarden_exporter.catalog import Families
+from trainwarden_exporter.configuration.reload import Reload
+from trainwarden_exporter.configuration.settings import read_flags
+
+
+def test_a_fault_of_a_collector_is_logged_and_ends_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "exporter.yml"
+    file.write_text("log.level: info\n")
+    argv = [f"--config.file={file}"]
+
+    def follow(*_: object) -> str:
+        raise PermissionError("somewhere")
+
+    collection = SimpleNamespace(members=["held"], also=[])
+    crew, release = SimpleNamespace(members=["held"], follow=follow), SimpleNamespace()
+    Reload(argv, read_flags(argv), cast("Any", crew), cast("Any", collection), cast("Any", release)).read_again()
+    assert "what held before still holds" in caplog.text
+    families = Families()
+    collection.also[0](families)
+    (shown, _) = families.collected()
+    assert [sample.value for sample in shown.samples] == [0]
