@@ -30,7 +30,10 @@ class Unusable(Exception):
 
 def is_run_record(path: Path) -> bool:
     """Tell whether this is the folder of a run record."""
-    return (path / METADATA).exists() or (path / PROGRESS).exists()
+    try:
+        return (path / METADATA).exists() or (path / PROGRESS).exists()
+    except OSError:  # who reads it says why, of the path that was given
+        return False
 
 
 def chosen(path: Path) -> Path:

@@ -79,6 +79,9 @@ class Proofs:
     def _answer(self, run_id: str, checkpoint: Checkpoint) -> bool | None:
         try:
             verdict = self._judge(checkpoint)
+        except OSError as error:
+            log.warning("run %s: its checkpoint cannot be looked at: %s", run_id, error)
+            return None
         except Exception as error:
             log.warning("run %s: its checkpoint could not be judged: %s", run_id, error, exc_info=True)
             return None

@@ -63,7 +63,7 @@ class RunTransport:
         wanted = dict.fromkeys(paths)
         for path in self.logs.keys() - wanted.keys():
             self.logs.pop(path).close()
-        new = [path for path in wanted if path not in self.logs and Path(path).exists()]
+        new = [path for path in wanted if path not in self.logs and _may_be_there(path)]
         for path in new[:room]:
             self.logs[path] = InitLog(path, roots)
         return len(new[room:])
@@ -123,6 +123,17 @@ class RunTransport:
         except OSError:
             return None
         return of_process(node.procfs, beat.pid, owner, beat.rank)
+
+
+def _may_be_there(path: str) -> bool:
+    """Tell whether there may be a log: of one that cannot be looked at, who follows it says why."""
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _ranks(folder: Path) -> list[RankBeat | Unreadable]:

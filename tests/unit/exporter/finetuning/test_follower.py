@@ -83,6 +83,13 @@ def test_a_file_that_is_gone_leaves_what_it_said_and_when(path: Path, show: Show
     assert show("info_file_errors_total", reason="missing") == 3
 
 
+def test_what_cannot_be_looked_at_is_named_as_it_was_given(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    follower = Follower(tmp_path / ("x" * 300), Labels("j", "m", "lora"))
+    assert value(follower, "info_file_errors_total", reason="unreadable") == 1
+    (record,) = caplog.records
+    assert record.getMessage().endswith("xxx'")
+
+
 def test_what_is_no_file_is_not_waited_for(path: Path, show: Show) -> None:
     os.mkfifo(path)
     assert show("info_file_errors_total", reason="unreadable") == 1

@@ -63,6 +63,18 @@ def test_of_what_this_node_does_not_see_nothing_is_told(tmp_path: Path, path: st
     assert verdict(tree) is None
 
 
+def test_one_that_cannot_be_looked_at_is_not_known_and_said_in_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one below a folder that this user may not enter, which root cannot be refused."""
+    proofs = Proofs()
+    tree = tree_with(tmp_path, proofs, f"/{'x' * 300}/step-100")
+    assert verdict(tree) is None
+    until(lambda: "its checkpoint cannot be looked at" in caplog.text)
+    assert verdict(tree) is None
+    assert "Traceback" not in caplog.text
+
+
 def test_each_checkpoint_is_looked_at_once(tmp_path: Path) -> None:
     looked: list[str] = []
 

@@ -133,6 +133,19 @@ def test_a_pipe_and_a_folder_in_place_of_a_log_cost_themselves_alone(
     assert len([record for record in caplog.records if "pipe.txt" in record.getMessage()]) == 1
 
 
+def test_a_log_that_cannot_even_be_looked_for_costs_itself_alone(
+    tree: TransportTree, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one below a folder that this user may not enter, which root cannot be refused."""
+    tree.write("r", efa(1))
+    tree.runs.metadata("s", log_path=f"{tmp_path}/runs/{{run_id}}/{'x' * 300}.log")
+    for _ in range(2):
+        tree.look()
+    assert tree.used() == {("efa", "efa"): 1}
+    assert tree.files("unreadable") == 1
+    assert len([record for record in caplog.records if "xxx.log" in record.getMessage()]) == 1
+
+
 def test_no_more_logs_are_followed_than_may_be(tmp_path: Path) -> None:
     tree = TransportTree(tmp_path, max_files=3)
     tree.runs.metadata("r")
