@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,10 @@ class S3Collector:
 def build(settings: Mapping[str, Any]) -> S3Collector:
     """Return the collector that `wiring` asks for."""
     logging.getLogger("botocore").setLevel(logging.WARNING)  # it tells at length how it found its credentials
+    if "memory_bytes" in settings:
+        # botocore reads a list to its end: an answer without one would take the memory of the training beside it.
+        most = min(each for each in (settings["memory_bytes"], *resource.getrlimit(resource.RLIMIT_DATA)) if each >= 0)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     timeout = float(settings["timeout"])
     bounds = Bounds(int(settings["runs"]), min(15.0, timeout / 2))
     places = {}

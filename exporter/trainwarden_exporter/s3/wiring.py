@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Of the child: ten times what it needs.
+MEMORY_BYTES = 512 * 2**20
+
 # Held for as long as the process lives: one exporter at a time writes into a folder of copies.
 _held: dict[Path, StateFolder] = {}
 _temporary: dict[Path, Path] = {}
@@ -118,6 +121,7 @@ def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Isolate
         "timeout": flags["collector.s3.timeout"],
         "connect_seconds": flags["collector.s3.connect_timeout"],
         "read_seconds": flags["collector.s3.read_timeout"],
+        "memory_bytes": MEMORY_BYTES,
     }
     module = "trainwarden_exporter.s3.collector"
     return Isolated(Order("s3", module, flags["collector.s3.interval"], flags["collector.s3.timeout"], settings))

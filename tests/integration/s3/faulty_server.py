@@ -28,8 +28,9 @@ class FaultyServer(ThreadingHTTPServer):
     """Passes requests on to `upstream`, as `fault` says.
 
     `fault` is "" for none, "slow", "black hole" (takes the request and never answers), "reset" (hangs up), "half" (an
-    answer that breaks off), "proxy" (somebody else answers, with a page), "unconditional" (a server that knows no
-    conditions), "no reading" (it forbids that alone), "lost answer" (does what it is asked to, and hangs up), or one
+    answer that breaks off), "proxy" (somebody else answers, with a page), "endless" (with one that goes on, to 3 GiB),
+    "unconditional" (a server that knows no conditions), "no reading" (it forbids that alone), "lost answer" (does what
+    it is asked to, and hangs up), or one
     of `_ERRORS`. `touched` keeps `METHOD key` of each request, percent-decoded, as it came in; `signed` is what the
     last one was signed with; `skew` is how many
     seconds its clock is ahead.
@@ -87,6 +88,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(*_ERRORS[fault])
         elif fault == "proxy":
             self._answer(200, b"<html><body>Please sign in</body></html>")
+        elif fault == "endless":
+            self.send_response(200)
+            self.end_headers()
+            for _ in range(3 * 2**10):
+                self.wfile.write(bytes(2**20))
         elif fault == "no reading" and self.command == "GET":
             self._refuse(*_ERRORS["forbidden"])
         elif fault == "unconditional" and conditional:

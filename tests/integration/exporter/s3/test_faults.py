@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.integration.exporter.s3.prefix import Prefix, of
+from trainwarden_exporter.flags import build_parser
+from trainwarden_exporter.node import Node
+from trainwarden_exporter.s3 import wiring
 from trainwarden_exporter.s3.store import Content, Store, Trouble
 
 RUN = {"run_id": "r"}
@@ -107,6 +114,24 @@ def test_an_object_that_vanishes_before_it_is_fetched_is_missing_and_the_rest_is
     assert of(page, "training_run_attempt", **RUN) == 0
     assert of(page, "training_run_observed_timestamp_seconds", **RUN) == pytest.approx(time.time(), abs=60)
     assert of(page, "training_step", run_id="other") == 7
+
+
+def test_an_answer_without_end_takes_no_more_memory_than_the_child_may_have(
+    prefix: Prefix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    prefix.server.fault = "endless"
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    flags = vars(build_parser().parse_args([f"--collector.s3.url={prefix.store.url}"]))
+    settings = dict(wiring.member(Node("node1"), flags, None)._order.settings)
+    look = (
+        "import json, sys; from trainwarden_exporter.s3.collector import build\n"
+        "[(_, place)] = build(json.loads(sys.argv[1]))._places.items(); place.read(); print(place._up)\n"
+        "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))\n"
+    )
+    command = [sys.executable, "-c", look, json.dumps(settings)]
+    up, most = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.split()
+    assert up == "False"
+    assert int(most) < 700 * 2**10
 
 
 def test_a_word_of_trouble_holds_no_secret(prefix: Prefix, caplog: pytest.LogCaptureFixture) -> None:
