@@ -70,7 +70,7 @@ class AmdCollector:
         found = {*self._library.handles, *(on_bus if self._by_bus else [])}
         for bus in sorted(found - self._gpus.keys()):
             state = GpuState(str(len(self._gpus)), bus)
-            self._gpus[bus] = Gpu(state, self._device(bus), self._library, self._spent)
+            self._gpus[bus] = Gpu(state, self._device(bus), self._library, self._spent, self._timeout)
         return ()
 
     def parts(self) -> Sequence[Part]:

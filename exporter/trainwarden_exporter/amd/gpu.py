@@ -13,6 +13,7 @@ from trainwarden_exporter.amd.slow import SlowTier
 from trainwarden_exporter.amd.values import word
 from trainwarden_exporter.catalog import Families
 from trainwarden_exporter.gpu.state import GpuState
+from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,13 +36,15 @@ class Gpu:
         device: its folder in sysfs; of a partition, that of the GPU it is one of.
         library: amdsmi.
         spent: where the time of its samples goes.
+        timeout: of a sample, seconds.
     """
 
-    def __init__(self, state: GpuState, device: Path, library: Library, spent: DriverTime) -> None:
+    def __init__(self, state: GpuState, device: Path, library: Library, spent: DriverTime, timeout: float) -> None:
         self.state = state
         self._device = device
         self._library = library
         self._spent = spent
+        self._patience = min(OPEN_SECONDS, timeout / 2)
         self._answered = threading.Event()
         self._fast: tuple[Any, Calls] | None = None
         self._slow: tuple[Any, SlowTier] | None = None
@@ -70,9 +73,10 @@ class Gpu:
         return families.collected()
 
     def slow(self) -> list[Family]:
-        """Return what is dear to read or seldom changes; nothing of a GPU that is down or asleep."""
+        """Return what is slow to read or seldom changes; nothing of a GPU that is down or asleep."""
         if self._library.failure is None and not self.asleep:
-            self._answered.wait(OPEN_SECONDS)
+            with calling("waiting for the first sample of the GPU"):
+                self._answered.wait(self._patience)
         begun = time.monotonic()
         families = Families()
         with self._library.used(self.state.bus) as handle:

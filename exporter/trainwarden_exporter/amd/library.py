@@ -47,7 +47,7 @@ LIBRARY_DOWN = frozenset({32, 34})
 # Of the tools, not of the GPUs: nothing is known of those then.
 NOT_INSTALLED, NOT_LOADED = "amdsmi_not_installed", "library_not_loaded"
 OPENING = "amdsmi_init"
-# Between two attempts, good or bad: opening it is dear, and wakes GPUs.
+# Between two attempts, good or bad: opening it takes long, and wakes GPUs.
 RETRY_SECONDS = 30.0
 
 

@@ -1,4 +1,4 @@
-"""What is dear to read or seldom changes."""
+"""What is slow to read or seldom changes."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Summary:
             _add_identity(families, gpu.state)
         readings = [state.good[1] for state in awake if failure is None and state.bus not in down and state.good]
         add_node(families, VENDOR, readings, None if unknown else len(down))
-        self._counts(families, failure, known=not unknown and (failure is not None or self._library.is_open))
+        self._counts(families, failure, known=failure is not None or self._library.is_open)
         return families.collected()
 
     def _sleeps(self, families: Families, gpu: Gpu) -> bool:

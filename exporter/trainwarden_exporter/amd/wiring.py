@@ -25,7 +25,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default="30s",
         metavar="DURATION",
-        help="pause between two samples of what is dear to read: ECC, links, PCIe, throttling (default %(default)s)",
+        help="pause between two samples of what is slow to read: ECC, links, PCIe, throttling (default %(default)s)",
     )
     parser.add_argument(
         "--collector.amd.pci-bus",

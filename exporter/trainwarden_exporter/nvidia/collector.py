@@ -139,7 +139,14 @@ class NvidiaCollector:
         from trainwarden_exporter.nvidia.gpu import Gpu  # noqa: PLC0415  # needs pynvml, which may be absent
 
         if state.bus not in self._parts and self._events is not None:
-            gpu = Gpu(state, self._library, self._spent, self._events.register, self._slow_interval)
+            gpu = Gpu(
+                state,
+                self._library,
+                self._spent,
+                self._events.register,
+                slow_interval=self._slow_interval,
+                timeout=self._timeout,
+            )
             self._parts[state.bus] = (
                 Part(self.name, gpu.fast, self._interval, self._timeout, state.bus, "fast"),
                 Part(self.name, gpu.slow, self._interval, self._timeout, state.bus, "slow"),

@@ -13,7 +13,7 @@ from trainwarden_exporter.nvidia.calls import Calls, GpuDown, LibraryDown
 from trainwarden_exporter.nvidia.fast import FastTier
 from trainwarden_exporter.nvidia.library import LIBRARY_DOWN, error_word, text
 from trainwarden_exporter.nvidia.slow import SlowTier
-from trainwarden_exporter.sampling.calls import enter
+from trainwarden_exporter.sampling.calls import calling, enter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +39,7 @@ class Gpu:
         spent: where the time of its samples goes.
         opened: called with the handle and the state after the GPU was opened, in the thread of `fast`.
         slow_interval: how old what `slow` returns may be, seconds.
+        timeout: of a sample, seconds.
     """
 
     def __init__(
@@ -47,9 +48,12 @@ class Gpu:
         library: Library,
         spent: DriverTime,
         opened: Callable[[Any, GpuState], None],
+        *,
         slow_interval: float,
+        timeout: float,
     ) -> None:
         self._slow_interval = slow_interval
+        self._patience = min(OPEN_SECONDS, timeout / 2)
         self._state = state
         self._library = library
         self._spent = spent
@@ -77,8 +81,9 @@ class Gpu:
         return families.collected()
 
     def slow(self) -> list[Family]:
-        """Return what is dear to read or seldom changes, as it was read last; nothing of a GPU that is down."""
-        self._state.attempted.wait(OPEN_SECONDS)
+        """Return what is slow to read or seldom changes, as it was read last; nothing of a GPU that is down."""
+        with calling("waiting for the GPU to be opened"):
+            self._state.attempted.wait(self._patience)
         open_now = self._open
         if open_now is None or self._state.error is not None:
             self._read_slow = None

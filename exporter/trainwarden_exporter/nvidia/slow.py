@@ -1,4 +1,4 @@
-"""What is dear to read, or changes seldom: errors, links, instances."""
+"""What is slow to read, or changes seldom: errors, links, instances."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from trainwarden_exporter.amd.wiring import present as amd_present
 from trainwarden_exporter.flag_values import duration
 from trainwarden_exporter.gpu.bus import NVIDIA, gpus_on_bus
 from trainwarden_exporter.instance import inventory
@@ -26,7 +27,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default="30s",
         metavar="DURATION",
-        help="pause between two samples of what is dear to read: ECC, links, PCIe, instances (default %(default)s)",
+        help="pause between two samples of what is slow to read: ECC, links, PCIe, instances (default %(default)s)",
     )
     parser.add_argument(
         "--collector.nvidia.pci-bus",
@@ -37,12 +38,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def present(node: Node, flags: Mapping[str, Any]) -> bool:  # noqa: ARG001  # the others ask
-    """Tell whether the bus shows a GPU of the vendor, or its driver is loaded."""
+def present(node: Node, flags: Mapping[str, Any]) -> bool:
+    """Tell whether the bus shows a GPU of the vendor, its driver is loaded, or there should be some."""
     try:
-        return bool(gpus_on_bus(node.sysfs, NVIDIA)) or (node.procfs / "driver/nvidia/version").exists()
+        driver = (node.procfs / "driver/nvidia/version").exists()
     except OSError:
-        return False
+        driver = False
+    return driver or bool(gpus_on_bus(node.sysfs, NVIDIA)) or bool(_expected(node, flags))
 
 
 def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Member:  # noqa: ARG001  # the others ask
@@ -50,17 +52,24 @@ def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Member:
     from trainwarden_exporter.sampling.isolated import Isolated, Order  # noqa: PLC0415  # for this collector alone
 
     interval, timeout = flags["collector.nvidia.interval"], flags["collector.nvidia.timeout"]
-    expected: int | None = flags["expect.gpus"]
-    if expected is None:
-        known = inventory(node.sysfs)
-        expected = known.gpus if known is not None and flags["collector.nvidia.pci_bus"] else None
     settings = {
         "sysfs": str(node.sysfs),
         "kernel_log": str(node.rootfs / "dev/kmsg"),
         "interval": interval,
         "slow_interval": flags["collector.nvidia.slow_interval"],
         "timeout": timeout,
-        "expected": expected,
+        "expected": _expected(node, flags),
         "by_bus": flags["collector.nvidia.pci_bus"],
     }
     return Isolated(Order("nvidia", MODULE, interval, timeout, settings))
+
+
+def _expected(node: Node, flags: Mapping[str, Any]) -> int | None:
+    """Return how many GPUs of NVIDIA there should be: as the flag says, else the instance type; None: nobody says."""
+    said: int | None = flags["expect.gpus"]
+    if said is not None:
+        # The flag says how many GPUs, not whose: of a node that lost all of them nothing but AMD's driver tells.
+        amd = flags["collector.amd"] or amd_present(node, flags)
+        return said if gpus_on_bus(node.sysfs, NVIDIA) or not amd else None
+    known = inventory(node.sysfs)
+    return known.gpus if known is not None and flags["collector.nvidia.pci_bus"] else None

@@ -127,3 +127,16 @@ def test_a_driver_that_was_loaded_again_is_found_again(node: FakeNvml, serve: Se
     node.returns(0, "nvmlDeviceGetUtilizationRates", None)
     eventually(lambda: up(exporter.page()) == [1])
     assert len({process for process, _ in node.noted()}) == 1
+
+
+def test_what_waits_for_a_gpu_that_hangs_is_not_called_stuck_itself(node: FakeNvml, serve: Serve) -> None:
+    exporter = serve(node.gpus(1).hang(0, "nvmlDeviceGetHandleByPciBusId_v2"))
+    seen: set[str] = set()
+    stuck = HANGING % (node.bus(0), "nvmlDeviceGetHandleByPciBusId_v2")
+
+    def said() -> bool:
+        seen.update(name for name in exporter.page() if name.startswith("trainwarden_collector_stuck"))
+        return stuck in seen
+
+    eventually(said)
+    assert seen == {stuck}

@@ -124,6 +124,11 @@ def test_a_gpu_that_did_not_come_up_is_missed(node: FakeNvml) -> None:
     assert once(node, "--expect.gpus=4")["gpu_devices_expected{vendor=nvidia}"] == 4
 
 
+def test_a_node_without_any_gpu_says_that_all_are_missing(node: FakeNvml) -> None:
+    page = once(node.instance_type("p5.48xlarge"))
+    assert (page["gpu_devices_expected{vendor=nvidia}"], page["gpu_devices_visible{vendor=nvidia}"]) == (8, 0)
+
+
 def test_in_a_container_that_was_given_some_gpus_the_others_are_not_down(node: FakeNvml) -> None:
     node.gpus(2).on_bus(2).on_bus(3)
     assert once(node)["gpu_node_devices_down{vendor=nvidia}"] == 2

@@ -129,7 +129,8 @@ def test_without_its_tools_nothing_is_known_of_a_gpu(
     word = "library_not_loaded" if installed else "amdsmi_not_installed"
     assert watched.errors == [word]
     assert page[f'gpu_driver_error_info{{vendor="amd",error="{word}"}}'] == 1
-    assert not [name for name in page if name.startswith(("gpu_up", "gpu_node_devices", "gpu_devices_visible"))]
+    assert not [name for name in page if name.startswith(("gpu_up", "gpu_node_devices"))]
+    assert page['gpu_devices_visible{vendor="amd"}'] == 0, "none can be asked, and a query for missing ones says so"
     assert capsys.readouterr().out == "", "the output of this process is for messages"
 
 
