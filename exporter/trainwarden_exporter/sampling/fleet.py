@@ -118,6 +118,7 @@ class Fleet:
             for key in [key for key, sampler in self._devices.items() if sampler.over]:
                 del self._devices[key]
             for key in [key for key in found if key not in self._devices]:
-                sampler = self._devices[key] = Sampler(found[key], self._done)
+                sampler = Sampler(found[key], self._done)
                 if self._started:
-                    sampler.start()
+                    sampler.start()  # raises where no thread is to be had: then the next look tries again
+                self._devices[key] = sampler
