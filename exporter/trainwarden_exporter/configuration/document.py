@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
-import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.files import read_plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -19,6 +18,8 @@ MAX_BYTES = 2**20
 MAX_DEPTH = 8
 # Aliases of aliases make millions of a few lines.
 MAX_VALUES = 10_000
+# What no file's name can hold.
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
@@ -86,7 +87,8 @@ class Value:
 def read_document(file: Path) -> Value:
     """Read a file; raises `UsageError` if it cannot be read or is no YAML with one mapping."""
     try:
-        content = _content(file)
+        # A pipe in its place would hold up whoever reads it again on a signal, the end included.
+        content = read_plain(file, MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}, expected a file that this user can read") from error
     if len(content) > MAX_BYTES:
@@ -101,21 +103,16 @@ def read_document(file: Path) -> Value:
         # Not the error itself, nor words that it quotes: they are the file's, which may hold secrets.
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark else ""
-        problem = re.sub(r"'[^' <]{2,}'", "it", getattr(error, "problem", None) or "no text")
+        said: str = getattr(error, "problem", None) or "no text"
+        if r"'\t'" in said:
+            raise UsageError(f"{file}: {line}a tab, expected spaces") from None
+        problem = re.sub(r"'[^' <]{2,}'", "it", said)
         raise UsageError(f"{file}: {line}{problem}, expected YAML") from None
     if node is None:
         return Value(file, 1, "", "nothing")
     document = _value(file, node, "", 0, itertools.count())
     document.mapping()
     return document
-
-
-def _content(file: Path) -> bytes:
-    # Without waiting: a pipe in its place would hold up whoever reads it again on a signal, the end included.
-    with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as stream:
-        if stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode):
-            raise UsageError(f"{file}: is a pipe, expected a file, for it is read more than once")
-        return stream.read(MAX_BYTES + 1)
 
 
 def _value(file: Path, node: Any, key: str, depth: int, values: Iterator[int]) -> Value:
@@ -126,16 +123,23 @@ def _value(file: Path, node: Any, key: str, depth: int, values: Iterator[int]) -
         raise UsageError(f"{file}: line {line}: key {key}: nested too deep, expected at most {MAX_DEPTH} levels")
     if node.id == "scalar":
         is_nothing = node.tag == "tag:yaml.org,2002:null"
-        return Value(file, line, key, "nothing" if is_nothing else "text", "" if is_nothing else node.value)
+        return Value(file, line, key, "nothing" if is_nothing else "text", "" if is_nothing else _text(file, node))
     if node.id == "sequence":
         items = tuple(_value(file, each, key, depth + 1, values) for each in node.value)
         return Value(file, line, key, "list", items=items)
     entries: dict[str, Value] = {}
     for name_node, value_node in node.value:
-        name = name_node.value if name_node.id == "scalar" else "?"
+        name = _text(file, name_node) if name_node.id == "scalar" else "?"
         inner = f"{key}.{name}" if key else name
         if name in entries:
             line = name_node.start_mark.line + 1
             raise UsageError(f"{file}: line {line}: key {inner}: given twice, expected once")
         entries[name] = _value(file, value_node, inner, depth + 1, values)
     return Value(file, line, key, "mapping", entries=entries)
+
+
+def _text(file: Path, node: Any) -> str:
+    text: str = node.value
+    if wrong := _NO_TEXT.search(text):
+        raise UsageError(f"{file}: line {node.start_mark.line + 1}: a text with {wrong[0]!r}, expected plain text")
+    return text

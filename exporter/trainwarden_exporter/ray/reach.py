@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from trainwarden_exporter.files import read_plain
 from trainwarden_exporter.ray import request
 from trainwarden_exporter.sampling.calls import calling
 
@@ -66,8 +67,7 @@ class Question:
 def read_token(path: Path) -> str:
     """Return the token in a file; raises `Unreachable`, and never says what else is in it."""
     try:
-        with path.open("rb") as file:
-            token = file.read(MAX_TOKEN).strip()
+        token = read_plain(path, MAX_TOKEN).strip()
     except OSError as error:
         raise Unreachable(f"--collector.ray.token-file {path}: {error.strerror}") from None
     if not re.fullmatch(rb"[!-~]+", token):

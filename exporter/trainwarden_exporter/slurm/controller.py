@@ -9,6 +9,7 @@ import urllib.request
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainwarden_exporter.files import read_plain
 from trainwarden_exporter.sampling.calls import calling
 from trainwarden_exporter.slurm.errors import SlurmError
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_PAGE = 4 << 20
 MAX_SERIES = 500
+MAX_TOKEN = 65536
 _LINE = re.compile(
     r'(?P<name>slurm_[a-z0-9_]{1,60})(?:\{(?:partition="(?P<partition>[^"\\]{1,64})")?,?\})?\s+(?P<value>\S{1,40})(?:\s|$)'
 )
@@ -107,7 +109,7 @@ def _headers(page: Page) -> dict[str, str]:
     if page.token_file is None:
         return {}
     try:
-        token = page.token_file.read_text(encoding="ascii").strip()
+        token = read_plain(page.token_file, MAX_TOKEN).decode("ascii").strip()
     except (OSError, ValueError) as error:
         raise SlurmError(
             "authentication", f"--collector.slurm.metrics-token-file {page.token_file}: {error}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.files import read_plain
 from trainwarden_exporter.web.tls_settings import IF_GIVEN, NO_CLIENT, REQUIRED
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from trainwarden_exporter.web.tls_settings import TlsSettings
 
+MAX_BYTES = 2**20
 TLS_HANDSHAKE = b"\x16"
 _VERIFY = {NO_CLIENT: ssl.CERT_NONE, IF_GIVEN: ssl.CERT_OPTIONAL, REQUIRED: ssl.CERT_REQUIRED}
 
@@ -34,6 +37,9 @@ class Tls:
             context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
         section = f"{file}: key tls_server_config"
         try:
+            # Read first: OpenSSL waits for a pipe, and does not say which of the two is wrong.
+            pair = read_plain(settings.cert_file, MAX_BYTES), read_plain(settings.key_file, MAX_BYTES)
+            _check(settings, pair, section)
             context.load_cert_chain(settings.cert_file, settings.key_file, password=_no_password)
         except (OSError, ValueError) as error:  # OSError: ssl.SSLError too
             files = f"cert_file {settings.cert_file}, key_file {settings.key_file}"
@@ -70,9 +76,17 @@ def _trust(context: ssl.SSLContext, file: Path | None, section: str) -> None:
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
         return
     try:
+        read_plain(file, 1)
         context.load_verify_locations(cafile=file)
     except (OSError, ValueError) as error:
         raise UsageError(f"{section}.client_ca_file: {file}: {_said(error)}, expected certificates in PEM") from error
+
+
+def _check(settings: TlsSettings, pair: tuple[bytes, bytes], section: str) -> None:
+    kinds = (("cert_file", settings.cert_file, "CERTIFICATE"), ("key_file", settings.key_file, "PRIVATE KEY"))
+    for (name, file, kind), content in zip(kinds, pair, strict=True):
+        if not re.search(rb"-----BEGIN [A-Z0-9 ]*%b-----" % kind.encode(), content):
+            raise UsageError(f"{section}.{name}: {file}: it holds no {kind.lower()}, expected one in PEM")
 
 
 def _no_password() -> str:

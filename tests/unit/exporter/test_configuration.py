@@ -83,7 +83,7 @@ def test_every_flag_but_those_of_one_start_is_a_key(file: Path) -> None:
         ("- a\n- b", ["a list", "a mapping"]),
         ("just text", ["a text", "a mapping"]),
         ("log: {level: [}", ["line 1", "expected YAML"]),
-        ("log:\n\tlevel: info", ["line 2", "expected YAML"]),
+        ("log:\n\tlevel: info", ["line 2", "a tab, expected spaces"]),
         ("a: &x [*x]", ["expected"]),
         ("once: true", ["once", "no such key"]),
         ("config.file: x.yml", ["config.file", "no such key"]),
@@ -112,7 +112,7 @@ def test_a_file_that_is_not_there_or_too_large_is_named(file: Path) -> None:
 def test_a_pipe_in_place_of_the_file_is_not_waited_for(file: Path) -> None:
     """SIGHUP reads the file where SIGTERM is waited for: a read that hangs would make an exporter that never ends."""
     os.mkfifo(file)
-    with pytest.raises(UsageError, match="is a pipe, expected a file"):
+    with pytest.raises(UsageError, match="is no plain file, expected a file"):
         read_settings(file)
 
 
@@ -121,6 +121,13 @@ def test_aliases_of_aliases_are_not_multiplied_out(file: Path) -> None:
     lines += [f"{new}: &{new} {{{', '.join(f'k{n}: *{old}' for n in range(60))}}}" for old, new in ("ab", "bc", "cd")]
     file.write_text("\n".join(lines) + "\n")
     with pytest.raises(UsageError, match="one value too many, expected at most 10000"):
+        read_settings(file)
+
+
+@pytest.mark.parametrize("text", ['collector.runs.path: "/a\\0b"', '"a\\0b": x', 'path.sysfs: "/\\ud800"'])
+def test_a_text_that_can_name_no_file_is_no_value(file: Path, text: str) -> None:
+    file.write_text(text + "\n")
+    with pytest.raises(UsageError, match=r"line 1: a text with .*, expected plain text"):
         read_settings(file)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,27 @@ def test_a_certificate_that_is_none_is_named_with_its_file(file: Path) -> None:
         access_of(read_web_settings(file), file)
     assert str(file.parent / "a.pem") in str(raised.value)
     assert "no such file" in str(raised.value)
+
+
+def test_a_pipe_in_place_of_a_certificate_is_not_waited_for(file: Path) -> None:
+    """Every request waits for what reads the certificates."""
+    certificate, pipe = file.parent / "a.pem", file.parent / "pipe"
+    os.mkfifo(pipe)
+    certificate.write_text("-----BEGIN CERTIFICATE-----\n")
+    for files in ("{cert_file: pipe, key_file: pipe}", "{cert_file: a.pem, key_file: pipe}"):
+        file.write_text(f"tls_server_config: {files}\n")
+        with pytest.raises(UsageError, match="pipe: is no plain file, expected a certificate"):
+            access_of(read_web_settings(file), file)
+
+
+def test_a_certificate_and_a_key_that_are_swapped_are_named(file: Path) -> None:
+    certificate, key = file.parent / "a.pem", file.parent / "b.key"
+    certificate.write_text("-----BEGIN CERTIFICATE-----\n")
+    key.write_text("-----BEGIN EC PRIVATE KEY-----\n")
+    for files, said in (
+        ("{cert_file: b.key, key_file: a.pem}", r"cert_file: .*b\.key: it holds no certificate, expected"),
+        ("{cert_file: a.pem, key_file: a.pem}", r"key_file: .*a\.pem: it holds no private key, expected"),
+    ):
+        file.write_text(f"tls_server_config: {files}\n")
+        with pytest.raises(UsageError, match=said):
+            access_of(read_web_settings(file), file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Iterator
@@ -168,6 +169,9 @@ def test_a_file_without_a_token_is_named_and_what_it_holds_is_not(
         collector(served.url, token).collect()
     token.unlink()
     with pytest.raises(Unreachable, match=r"--collector.ray.token-file .*/token: No such file or directory$"):
+        collector(served.url, token).collect()
+    os.mkfifo(token)
+    with pytest.raises(Unreachable, match=r"--collector.ray.token-file .*/token: is no plain file$"):
         collector(served.url, token).collect()
     assert served.headers == []
 

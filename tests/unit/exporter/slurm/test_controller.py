@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -114,6 +115,9 @@ def test_a_refusal_has_a_reason(controller: Controller, status: int, reason: str
 def test_an_unreadable_token_is_an_error_that_names_the_file(controller: Controller, tmp_path: Path) -> None:
     with pytest.raises(SlurmError, match=r"^authentication: .*no-such"):
         controller.page(tmp_path / "no-such")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SlurmError, match=r"^authentication: .*is no plain file"):
+        controller.page(tmp_path / "pipe")
     assert controller.headers == []
 
 
