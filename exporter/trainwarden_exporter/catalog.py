@@ -27,7 +27,7 @@ from trainwarden_exporter.transport.catalog import TRANSPORT_ROWS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from trainwarden_exporter.metric import Row
+    from trainwarden_exporter.metric import Entry, Row
 
 _ROOMS = {
     "Runs": RUN_ROWS,
@@ -105,22 +105,32 @@ def document() -> str:
         "Made from the catalogue by `python -m trainwarden_exporter.catalog > docs/metrics.md`; change it there.",
         "",
         "A value that could not be read is not exported: missing is not zero. What is exported when, and by which",
-        "exporter, is in [exporter.md](exporter.md).",
+        "exporter, is in [exporter.md](exporter.md). Below each table is a query for each of its metrics; its",
+        "threshold is a start, to be moved to what is usual on your nodes.",
     ]
     for title, rows in _ROOMS.items():
         lines += [
             "",
             f"## {title}",
             "",
-            "| metric | type | unit | labels | meaning | from | example |",
-            "|---" * 7 + "|",
+            "| metric | type | unit | labels | meaning | from |",
+            "|---" * 6 + "|",
         ]
         for entry in rows:
             labels = ", ".join(f"`{label}`" for label in entry.label_names)
-            example = f"`{entry.example}`" if entry.example else ""
-            cells = (f"`{entry.name}`", entry.kind, entry.unit, labels, entry.help, entry.source, example)
-            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+            cells = (f"`{entry.name}`", entry.kind, entry.unit, labels, entry.help, entry.source)
+            lines.append(f"| {' | '.join(cells)} |")
+        # Not in the table: there a `|` has to be escaped, and what is copied from the file itself is no query.
+        lines += ["", "```promql", *_examples(rows), "```"]
     return "\n".join(lines) + "\n"
+
+
+def _examples(rows: Sequence[Entry]) -> list[str]:
+    """Return each query once, below the names of the metrics that it is for."""
+    named: dict[str, list[str]] = {}
+    for entry in rows:
+        named.setdefault(entry.example, []).append(entry.name)
+    return [line for query, names in named.items() for line in (f"# {', '.join(names)}", query)]
 
 
 if __name__ == "__main__":

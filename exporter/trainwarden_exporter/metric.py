@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 KINDS = ("gauge", "counter", "histogram", "untyped")
+# Ends an example that asks how a run is: one that has ended stays on the page for a day, with what it said last.
+WHILE_RUNNING = ' and on (instance, run_id) training_run_state{state="running"} == 1'
 
 
 @dataclass(frozen=True)

@@ -47,9 +47,14 @@ def test_every_metric_has_a_source_and_an_example() -> None:
 
 
 def test_every_example_uses_its_metric_and_is_a_query(tools: Tools, tmp_path: Path) -> None:
-    entries = [entry for entry in METRICS.values() if entry.example]
-    assert [entry.name for entry in entries if entry.name not in entry.example] == []
-    rules = [{"record": f"example:{entry.name}", "expr": entry.example} for entry in entries]
+    written = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    blocks = "".join(re.findall(r"^```promql\n(.*?)^```$", written, re.MULTILINE | re.DOTALL))
+    queries = {
+        name: query for names, query in re.findall(r"^# (.+)\n(.+)$", blocks, re.M) for name in names.split(", ")
+    }
+    assert queries.keys() == METRICS.keys(), "copied from the file as it is"
+    assert [name for name, query in queries.items() if name not in query] == []
+    rules = [{"record": f"example:{name}", "expr": query} for name, query in queries.items()]
     file = tmp_path / "rules.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "examples", "rules": rules}]}))
     checked = subprocess.run([tools.promtool, "check", "rules", file], check=False, capture_output=True, text=True)

@@ -19,7 +19,7 @@ AMD_ROWS = (
         "0/1",
         "1 if the link to another GPU is up; absent for one that is not in use.",
         "amdsmi_get_gpu_xgmi_link_status",
-        "count by (instance, gpu) (gpu_xgmi_link_up == 0) > 0",
+        "gpu_xgmi_link_up == 0",
     ),
     Entry(
         "gpu_xgmi_read_bytes_total",

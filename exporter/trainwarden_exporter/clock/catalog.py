@@ -26,7 +26,7 @@ CLOCK_ROWS = (
         "gauge",
         "",
         "seconds",
-        "How far the clock may be off at most, as whoever keeps it reckons; absent where nobody keeps it.",
+        "How far the clock may be off at most, by the estimate of what keeps it; absent where nothing does.",
         "adjtimex(2)",
         "clock_max_error_seconds > 0.5",
     ),

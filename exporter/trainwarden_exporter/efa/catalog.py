@@ -50,7 +50,7 @@ _NODE = (
         "bytes",
         "Bytes that all EFA devices have sent since the exporter began to watch them.",
         "the sum of efa_tx_bytes_total, without its resets",
-        "rate(efa_node_tx_bytes_total[1m])",
+        "rate(efa_node_tx_bytes_total[5m])",
     ),
     Entry(
         "efa_node_rx_bytes_total",
@@ -59,7 +59,7 @@ _NODE = (
         "bytes",
         "Bytes that all EFA devices have received since the exporter began to watch them.",
         "the sum of efa_rx_bytes_total, without its resets",
-        "rate(efa_node_rx_bytes_total[1m])",
+        "rate(efa_node_rx_bytes_total[5m])",
     ),
     Entry(
         "efa_node_retransmitted_bytes_total",
@@ -115,7 +115,7 @@ _DEVICE = (
         "bytes/s",
         "What the link can carry in one direction.",
         f"{_CLASS}/DEVICE/ports/PORT/rate",
-        "rate(efa_tx_bytes_total[1m]) / on (instance, device, port) efa_port_rate_bytes_per_second",
+        "rate(efa_tx_bytes_total[5m]) / on (instance, device, port) efa_port_rate_bytes_per_second",
     ),
     Entry(
         "efa_read_errors_total",
@@ -143,7 +143,7 @@ _UNKNOWN = (
 _EXAMPLES = {
     "no_completion_cmds": "increase(efa_no_completion_commands_total[10m]) > 0",
     "keep_alive_rcvd": "rate(efa_keep_alives_received_total[5m]) == 0",
-    "rdma_read_resp_bytes": "sum without (device, port) (rate(efa_rdma_read_response_bytes_total[1m]))",
+    "rdma_read_resp_bytes": "sum without (device, port) (rate(efa_rdma_read_response_bytes_total[5m]))",
     "retrans_pkts": "rate(efa_retransmitted_packets_total[5m]) / rate(efa_tx_packets_total[5m]) > 0.01",
 }
 
@@ -151,7 +151,7 @@ _EXAMPLES = {
 def _counter(name: str, help_text: str, labels: str, folder: str) -> Entry:
     shown = metric(name)
     unit = next((unit for unit in _UNITS if shown.endswith(f"_{unit}_total")), "")
-    example = f"rate({shown}[1m])" if unit else f"increase({shown}[10m]) > 0"
+    example = f"rate({shown}[5m])" if unit else f"increase({shown}[10m]) > 0"
     example = _EXAMPLES.get(name, example)
     return Entry(shown, "counter", labels, unit.replace("_", " "), help_text, f"{folder}/hw_counters/{name}", example)
 

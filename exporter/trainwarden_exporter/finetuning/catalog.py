@@ -24,7 +24,7 @@ FINETUNING_ROWS = (
         "seconds",
         "How long the job ran: each attempt once, at its end.",
         _RUNS,
-        "histogram_quantile(0.9, sum by (le, method) (finetuning_job_duration_seconds_bucket))",
+        "histogram_quantile(0.9, sum by (le, method) (increase(finetuning_job_duration_seconds_bucket[7d])))",
     ),
     Entry(
         "finetuning_training_epoch",
@@ -42,7 +42,8 @@ FINETUNING_ROWS = (
         "steps",
         "Step, as reported.",
         _RUNS,
-        "changes(finetuning_training_step[10m]) == 0 and finetuning_job_status == 1",
+        "changes(finetuning_training_step[10m]) == 0 and finetuning_job_status == 1 and "
+        "finetuning_job_status offset 10m == 1",
     ),
     Entry(
         "finetuning_training_progress",
@@ -123,7 +124,8 @@ FINETUNING_ROWS = (
         "checkpoints",
         "Checkpoints saved.",
         _RUNS,
-        "increase(finetuning_checkpoints_total[2h]) == 0 and finetuning_job_status == 1",
+        "increase(finetuning_checkpoints_total[2h]) == 0 and finetuning_job_status == 1 and "
+        "finetuning_job_status offset 2h == 1",
     ),
     Entry(
         "finetuning_checkpoint_size_bytes",

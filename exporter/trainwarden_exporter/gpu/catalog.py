@@ -28,7 +28,7 @@ GPU_ROWS = (
         "1",
         "Why the GPU does not answer; absent while it does.",
         "return codes of the driver's library",
-        "gpu_error_info * on (gpu) group_left (model) gpu_info",
+        "gpu_error_info * on (instance, gpu) group_left (model) gpu_info",
     ),
     Entry(
         "gpu_devices_expected",
@@ -109,7 +109,8 @@ GPU_ROWS = (
         "degrees Celsius",
         "Temperature at a sensor: gpu, memory, junction.",
         "nvmlDeviceGetTemperature, field 82; amdsmi_get_temp_metric",
-        'max by (instance, gpu) (gpu_temperature_celsius{sensor="memory"}) > 95',
+        "gpu_temperature_celsius - on (instance, sensor) group_left () avg by (instance, sensor) "
+        "(gpu_temperature_celsius) > 15",
     ),
     Entry(
         "gpu_temperature_margin_celsius",
@@ -127,7 +128,7 @@ GPU_ROWS = (
         "watts",
         "Power that the GPU draws.",
         "nvmlDeviceGetPowerUsage; amdsmi_get_power_info",
-        "gpu_utilization_ratio == 1 and gpu_power_watts < 0.25 * gpu_power_limit_watts",
+        "gpu_power_watts / gpu_power_limit_watts < 0.3 and gpu_utilization_ratio > 0.95",
     ),
     Entry(
         "gpu_power_limit_watts",
@@ -136,7 +137,7 @@ GPU_ROWS = (
         "watts",
         "Power above which the GPU slows itself down, as it is enforced now.",
         "nvmlDeviceGetEnforcedPowerLimit; amdsmi_get_power_cap_info",
-        "count by (gpu_power_limit_watts) (gpu_power_limit_watts)",
+        'count_values("watts", gpu_power_limit_watts)',
     ),
     Entry(
         "gpu_energy_joules_total",
@@ -154,7 +155,7 @@ GPU_ROWS = (
         "hertz",
         "Clock of a part of the GPU: graphics, sm, memory, video, soc.",
         "nvmlDeviceGetClockInfo; amdsmi_get_clock_info",
-        'min by (instance) (gpu_clock_hertz{domain="sm"})',
+        'min by (instance) (gpu_clock_hertz{domain="graphics"})',
     ),
     Entry(
         "gpu_throttle_active",
@@ -163,7 +164,7 @@ GPU_ROWS = (
         "0/1",
         "1 while the reason holds the GPU's clocks down.",
         "nvmlDeviceGetCurrentClocksEventReasons; amdsmi_get_violation_status",
-        'gpu_throttle_active{reason=~"hw_thermal|hw_power_brake|hw_slowdown|sw_thermal"} == 1',
+        'gpu_throttle_active{reason=~"hw_.*|.*thermal|prochot"} == 1',
     ),
     Entry(
         "gpu_throttle_seconds_total",
@@ -172,7 +173,7 @@ GPU_ROWS = (
         "seconds",
         "Time for which the reason held the GPU's clocks down.",
         "NVML fields 74, 76, 269, 270, 271; amdsmi_get_violation_status",
-        "rate(gpu_throttle_seconds_total[5m]) > 0.1",
+        'rate(gpu_throttle_seconds_total{reason=~"hw_.*|.*thermal|prochot"}[5m]) > 0.1',
     ),
     Entry(
         "gpu_ecc_errors_total",
@@ -208,7 +209,7 @@ GPU_ROWS = (
         "lanes",
         "Lanes of the PCI link in use.",
         "nvmlDeviceGetCurrPcieLinkWidth; amdsmi_get_pcie_info",
-        "gpu_pcie_link_width < 16",
+        "gpu_pcie_link_width < on (instance) group_left () max by (instance) (gpu_pcie_link_width)",
     ),
     Entry(
         "gpu_pcie_link_generation",
@@ -217,7 +218,8 @@ GPU_ROWS = (
         "",
         "Generation of the PCI link in use; an idle GPU may lower it.",
         "nvmlDeviceGetCurrPcieLinkGeneration; amdsmi_get_pcie_info",
-        "gpu_pcie_link_generation < 4 and on (instance, gpu) gpu_utilization_ratio > 0.5",
+        "gpu_pcie_link_generation < on (instance) group_left () max by (instance) (gpu_pcie_link_generation) "
+        "and on (instance, gpu) gpu_utilization_ratio > 0.5",
     ),
     Entry(
         "gpu_read_errors_total",
@@ -235,7 +237,7 @@ GPU_ROWS = (
         "0..1",
         "gpu_utilization_ratio over the GPUs of the node that answer: min, avg, max.",
         "the last good samples of the GPUs",
-        'gpu_node_utilization_ratio{stat="max"} < 0.05',
+        'gpu_node_utilization_ratio{stat="max"} < 0.05 and on (instance) training_run_state{state="running"} == 1',
     ),
     Entry(
         "gpu_node_power_watts",
@@ -244,7 +246,7 @@ GPU_ROWS = (
         "watts",
         "gpu_power_watts over the GPUs of the node that answer: min, avg, max, sum.",
         "the last good samples of the GPUs",
-        'gpu_node_power_watts{stat="max"} / gpu_node_power_watts{stat="min"} > 2',
+        'gpu_node_power_watts{stat="max"} / ignoring (stat) gpu_node_power_watts{stat="min"} > 2',
     ),
     Entry(
         "gpu_node_temperature_celsius",
@@ -253,7 +255,7 @@ GPU_ROWS = (
         "degrees Celsius",
         "The highest gpu_temperature_celsius of the node, of any sensor: max.",
         "the last good samples of the GPUs",
-        'gpu_node_temperature_celsius{stat="max"} > 90',
+        'topk(5, gpu_node_temperature_celsius{stat="max"})',
     ),
     Entry(
         "gpu_node_memory_used_bytes",
@@ -262,7 +264,7 @@ GPU_ROWS = (
         "bytes",
         "Sum of gpu_memory_used_bytes over the GPUs of the node that answer.",
         "the last good samples of the GPUs",
-        "gpu_node_memory_used_bytes < 1e9",
+        "gpu_node_memory_used_bytes / on (instance) group_left () sum by (instance) (gpu_memory_size_bytes)",
     ),
     Entry(
         "gpu_node_devices_down",

@@ -1,4 +1,4 @@
-"""What the GPUs of one vendor do together: rules read this, never the series of single GPUs."""
+"""What the GPUs of one vendor do together: a few series of a node, for rules and for overviews of many nodes."""
 
 from __future__ import annotations
 

@@ -48,16 +48,16 @@ class GpuState:
 
 
 class DriverTime:
-    """Seconds that samples took, by tier."""
+    """Seconds that samples took, by tier; both are there from the start, so that a rate sees the first sample."""
 
     def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}
+        self._seconds = {"fast": 0.0, "slow": 0.0}
         self._lock = threading.Lock()
 
     def add(self, tier: str, seconds: float) -> None:
         """Add one sample."""
         with self._lock:
-            self._seconds[tier] = self._seconds.get(tier, 0.0) + seconds
+            self._seconds[tier] += seconds
 
     def totals(self) -> dict[str, float]:
         """Return the sums so far."""

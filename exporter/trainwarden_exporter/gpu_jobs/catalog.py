@@ -10,7 +10,7 @@ GPU_JOBS_ROWS: tuple[Entry, ...] = (
         "1",
         "A SLURM job has this GPU; one for each GPU and job. Labels are empty where no source says them.",
         "the prolog's files, the environment and the control group of processes, device control groups (v1)",
-        "gpu_up * on (instance, gpu) group_left (job_id, run_id) slurm_gpu_job_info",
+        "slurm_gpu_job_info * on (instance, gpu) group_left () gpu_power_watts",
     ),
     Entry(
         "training_gpu_info",
@@ -19,7 +19,7 @@ GPU_JOBS_ROWS: tuple[Entry, ...] = (
         "1",
         "A process of the run has this GPU.",
         "TRAINWARDEN_RUN_ID and SLURM_STEP_GPUS in `/proc/PID/environ`, else `/dev/nvidiaN` in `/proc/PID/fd`",
-        "gpu_up * on (instance, gpu) group_left (run_id) training_gpu_info",
+        "training_gpu_info * on (instance, gpu) group_left () gpu_utilization_ratio",
     ),
     Entry(
         "trainwarden_gpu_jobs_unreadable",

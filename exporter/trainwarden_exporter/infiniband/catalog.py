@@ -31,9 +31,9 @@ COUNTERS = (
 )
 
 _EXAMPLES = {
-    "infiniband_symbol_errors_total": "rate(infiniband_symbol_errors_total[1h]) > 0",
-    "infiniband_link_downed_total": "increase(infiniband_link_downed_total[1h]) > 0",
-    "infiniband_link_error_recoveries_total": "increase(infiniband_link_error_recoveries_total[1h]) > 0",
+    name: f"increase({name}[1h]) > 0"
+    for _, name, unit, _, _ in COUNTERS
+    if unit in {"errors", "times"} or name in {"infiniband_rx_errors_total", "infiniband_tx_discards_total"}
 }
 
 INFINIBAND_ROWS: tuple[Entry, ...] = (
@@ -98,7 +98,7 @@ INFINIBAND_ROWS: tuple[Entry, ...] = (
         "bytes/s",
         "What the link can carry in one direction.",
         f"{_CLASS}/DEVICE/ports/PORT/rate",
-        "rate(infiniband_tx_bytes_total[1m]) / on (instance, device, port) infiniband_port_rate_bytes_per_second",
+        "rate(infiniband_tx_bytes_total[5m]) / on (instance, device, port) infiniband_port_rate_bytes_per_second",
     ),
     Entry(
         "infiniband_read_errors_total",
@@ -117,7 +117,7 @@ INFINIBAND_ROWS: tuple[Entry, ...] = (
             unit,
             text,
             f"{_CLASS}/DEVICE/ports/PORT/counters/{file}" + (f", times {factor}" if factor != 1 else ""),
-            _EXAMPLES.get(name, f"rate({name}[1m])"),
+            _EXAMPLES.get(name, f"rate({name}[5m])"),
         )
         for file, name, unit, text, factor in COUNTERS
     ),

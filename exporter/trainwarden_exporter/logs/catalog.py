@@ -1,6 +1,6 @@
 """The metrics of logs: rows of the catalogue."""
 
-from trainwarden_exporter.metric import Entry
+from trainwarden_exporter.metric import WHILE_RUNNING, Entry
 
 LOG_ROWS = (
     Entry(
@@ -10,7 +10,7 @@ LOG_ROWS = (
         "records",
         "Records of the run's logs in which a signal was found.",
         "the logs of the run",
-        "sum by (run_id, signal) (increase(training_log_signals_total[15m])) > 0",
+        "sum by (instance, run_id, signal) (increase(training_log_signals_total[15m])) > 0",
     ),
     Entry(
         "training_log_signal_last_timestamp_seconds",
@@ -28,7 +28,7 @@ LOG_ROWS = (
         "Unix seconds",
         "When one of the run's logs last grew.",
         "when the logs of the run were changed",
-        "time() - training_log_last_write_timestamp_seconds > 600",
+        "time() - training_log_last_write_timestamp_seconds > 600" + WHILE_RUNNING,
     ),
     Entry(
         "training_log_silence_threshold_seconds",
@@ -37,7 +37,7 @@ LOG_ROWS = (
         "seconds",
         "How long the run's logs may be silent, as its signal pack says.",
         "the signal pack: silence",
-        "time() - training_log_last_write_timestamp_seconds > training_log_silence_threshold_seconds",
+        "time() - training_log_last_write_timestamp_seconds > training_log_silence_threshold_seconds" + WHILE_RUNNING,
     ),
     Entry(
         "trainwarden_log_lag_bytes",

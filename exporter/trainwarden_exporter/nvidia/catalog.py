@@ -55,7 +55,7 @@ NVIDIA_ROWS = (
         "0/1",
         "1 if the link is active.",
         "nvmlDeviceGetNvLinkState",
-        "sum by (instance, gpu) (gpu_nvlink_up) < 18",
+        "gpu_nvlink_up == 0",
     ),
     Entry(
         "gpu_nvlink_errors_total",
@@ -73,7 +73,7 @@ NVIDIA_ROWS = (
         "bytes",
         "Data sent over all links of the GPU.",
         "NVML field 138",
-        "sum by (instance) (rate(gpu_nvlink_tx_bytes_total[1m]))",
+        "sum by (instance) (rate(gpu_nvlink_tx_bytes_total[5m]))",
     ),
     Entry(
         "gpu_nvlink_rx_bytes_total",
@@ -82,7 +82,7 @@ NVIDIA_ROWS = (
         "bytes",
         "Data received over all links of the GPU.",
         "NVML field 139",
-        "sum by (instance) (rate(gpu_nvlink_rx_bytes_total[1m]))",
+        "sum by (instance) (rate(gpu_nvlink_rx_bytes_total[5m]))",
     ),
     Entry(
         "gpu_recovery_action",

@@ -2,6 +2,9 @@
 
 from trainwarden_exporter.metric import Entry
 
+# Other programs export metrics of these names too.
+_OURS = " and on (job, instance) trainwarden_process_children"
+
 PROCESS_ROWS = (
     Entry(
         "process_cpu_seconds_total",
@@ -19,7 +22,7 @@ PROCESS_ROWS = (
         "bytes",
         "Virtual memory of the exporter.",
         "/proc/self/stat",
-        "process_virtual_memory_bytes",
+        "process_virtual_memory_bytes" + _OURS,
     ),
     Entry(
         "process_resident_memory_bytes",
@@ -28,7 +31,7 @@ PROCESS_ROWS = (
         "bytes",
         "Memory of the exporter, without its child processes.",
         "/proc/self/stat",
-        "process_resident_memory_bytes > 256 * 1024 * 1024",
+        "process_resident_memory_bytes > 256 * 1024 * 1024" + _OURS,
     ),
     Entry(
         "process_start_time_seconds",
@@ -37,7 +40,7 @@ PROCESS_ROWS = (
         "Unix seconds",
         "When the exporter started.",
         "/proc/self/stat, /proc/stat",
-        "changes(process_start_time_seconds[1h]) > 2",
+        "changes(process_start_time_seconds[1h]) > 2" + _OURS,
     ),
     Entry(
         "process_threads",
@@ -46,7 +49,7 @@ PROCESS_ROWS = (
         "threads",
         "Threads of the exporter: one for each device, one for each collector, one for each scrape.",
         "/proc/self/stat",
-        "process_threads > 500",
+        "process_threads > 500" + _OURS,
     ),
     Entry(
         "process_open_fds",
@@ -55,7 +58,7 @@ PROCESS_ROWS = (
         "files",
         "Files and connections that the exporter holds open.",
         "/proc/self/fd",
-        "process_open_fds / process_max_fds > 0.8",
+        "process_open_fds / process_max_fds > 0.8" + _OURS,
     ),
     Entry(
         "process_max_fds",
@@ -64,7 +67,7 @@ PROCESS_ROWS = (
         "files",
         "How many it may hold open.",
         "getrlimit(2)",
-        "process_open_fds / process_max_fds > 0.8",
+        "process_max_fds - process_open_fds < 100" + _OURS,
     ),
     Entry(
         "trainwarden_process_children",

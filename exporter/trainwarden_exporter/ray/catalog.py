@@ -13,7 +13,7 @@ RAY_ROWS = (
         "1",
         "Version of Ray, and the session, which is another after each start of the head; always 1.",
         "Ray's dashboard, GET /api/version",
-        "count(count by (session) (last_over_time(ray_cluster_info[1h]))) > 1",
+        "count by (instance) (count by (instance, session) (last_over_time(ray_cluster_info[1h]))) > 1",
     ),
     Entry(
         "ray_cluster_job_info",
@@ -41,7 +41,7 @@ RAY_ROWS = (
         "When Ray took the job in; it may have been pending since.",
         _JOBS,
         "time() - ray_cluster_job_start_timestamp_seconds > 900 "
-        'and on (submission_id) ray_cluster_job_state{state="pending"} == 1',
+        'and on (instance, submission_id) ray_cluster_job_state{state="pending"} == 1',
     ),
     Entry(
         "ray_cluster_job_end_timestamp_seconds",
@@ -149,7 +149,7 @@ RAY_ROWS = (
         "nodes",
         "Nodes that are alive, and those that died since the head was started, as long as it remembers them.",
         "Ray's dashboard, GET /api/v0/nodes",
-        'delta(ray_cluster_nodes{state="dead"}[10m]) > 0',
+        'ray_cluster_nodes{state="dead"} > ray_cluster_nodes{state="dead"} offset 10m',
     ),
     Entry(
         "ray_cluster_node_gpu_utilization_ratio",
@@ -158,7 +158,7 @@ RAY_ROWS = (
         "ratio",
         "How busy a GPU is, as the agent of Ray on its node has measured it, whoever works on it.",
         "Ray's dashboard, GET /nodes?view=summary",
-        "avg by (node) (ray_cluster_node_gpu_utilization_ratio) < 0.05",
+        "avg by (instance, node) (ray_cluster_node_gpu_utilization_ratio) < 0.05",
     ),
     Entry(
         "trainwarden_ray_errors_total",

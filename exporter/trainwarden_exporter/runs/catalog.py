@@ -1,6 +1,6 @@
 """The metrics of runs: rows of the catalogue."""
 
-from trainwarden_exporter.metric import Entry
+from trainwarden_exporter.metric import WHILE_RUNNING, Entry
 from trainwarden_exporter.runs.progress_catalog import PROGRESS_ROWS
 
 RUN_ROWS = (
@@ -29,7 +29,7 @@ RUN_ROWS = (
         "Unix seconds",
         "Start of the attempt; of a folder without a first heartbeat: its last change.",
         "metadata.json: attempt_start_time, else start_time",
-        "time() - training_attempt_start_timestamp_seconds",
+        "time() - training_attempt_start_timestamp_seconds" + WHILE_RUNNING,
     ),
     Entry(
         "training_run_state",
@@ -56,7 +56,7 @@ RUN_ROWS = (
         "0/1",
         "1 for the phase the run is in; an unknown one counts as train.",
         "metadata.json: phase",
-        'training_phase{phase="compile"} == 1',
+        'training_phase{phase="compile"} == 1' + WHILE_RUNNING,
     ),
     Entry(
         "training_phase_start_timestamp_seconds",
@@ -65,7 +65,7 @@ RUN_ROWS = (
         "Unix seconds",
         "Last change of the phase.",
         "metadata.json: phase_time",
-        "time() - training_phase_start_timestamp_seconds > 1800",
+        "time() - training_phase_start_timestamp_seconds > 1800" + WHILE_RUNNING,
     ),
     Entry(
         "training_heartbeat_timestamp_seconds",
@@ -74,7 +74,7 @@ RUN_ROWS = (
         "Unix seconds",
         "Last sign of life: metadata is the process, progress is the training loop.",
         "metadata.json: last_update; progress.json: last_updated; in S3 when the object was written",
-        "time() - max by (run_id) (training_heartbeat_timestamp_seconds) > 600",
+        "time() - max by (instance, run_id) (training_heartbeat_timestamp_seconds) > 600" + WHILE_RUNNING,
     ),
     Entry(
         "training_heartbeat_age_seconds",
@@ -83,7 +83,7 @@ RUN_ROWS = (
         "seconds",
         "Time since the last sign of life, at the moment of the scrape.",
         "training_heartbeat_timestamp_seconds and this host's clock",
-        "min by (run_id) (training_heartbeat_age_seconds) > 300",
+        "min by (instance, run_id) (training_heartbeat_age_seconds) > 300" + WHILE_RUNNING,
     ),
     Entry(
         "training_rank_heartbeat_timestamp_seconds",
@@ -92,7 +92,8 @@ RUN_ROWS = (
         "Unix seconds",
         "Last sign of life of one rank of the attempt.",
         "ranks/<rank>.json: time",
-        "time() - training_rank_heartbeat_timestamp_seconds > 60",
+        "time() - training_rank_heartbeat_timestamp_seconds > 60 "
+        'and on (run_id) training_run_state{state="running"} == 1',
     ),
     Entry(
         "training_rank_step",
@@ -111,7 +112,7 @@ RUN_ROWS = (
         "Unix seconds",
         "When S3 last confirmed a record that is only there; ages of the run end here. Absent for records on disk.",
         "ListObjectsV2 of the run",
-        "time() - training_run_observed_timestamp_seconds > 120",
+        "time() - training_run_observed_timestamp_seconds > 120" + WHILE_RUNNING,
     ),
     Entry(
         "training_run_expected",
@@ -120,7 +121,7 @@ RUN_ROWS = (
         "1",
         "A run that should be there and has left no record, and who expects it; always 1.",
         "--expect.run, SLURM, Ray",
-        'training_run_expected and on (run_id) training_run_state{state="pending"} == 1',
+        'training_run_expected and on (instance, run_id) training_run_state{state="pending"} == 1',
     ),
     Entry(
         "training_run_duration_seconds",
@@ -165,7 +166,8 @@ RUN_ROWS = (
         "seconds",
         "Without any heartbeat for longer, the run counts as timed out.",
         "metadata.json: thresholds.stale_seconds; else $STALE_MINUTES",
-        "min by (run_id) (training_heartbeat_age_seconds) / on (run_id) training_stale_threshold_seconds > 0.5",
+        "min by (instance, run_id) (training_heartbeat_age_seconds) / on (instance, run_id) "
+        "training_stale_threshold_seconds > 0.5" + WHILE_RUNNING,
     ),
     Entry(
         "training_stall_threshold_seconds",

@@ -1,6 +1,6 @@
 """The metrics of how far runs are: rows of the catalogue."""
 
-from trainwarden_exporter.metric import Entry
+from trainwarden_exporter.metric import WHILE_RUNNING, Entry
 
 PROGRESS_ROWS = (
     Entry(
@@ -37,7 +37,7 @@ PROGRESS_ROWS = (
         "Unix seconds",
         "When the step last passed the high-water mark of its own attempt.",
         "progress.json: step_time; else when the exporter first saw the step",
-        "time() - training_step_timestamp_seconds > 600",
+        "time() - training_step_timestamp_seconds > 600" + WHILE_RUNNING,
     ),
     Entry(
         "training_step_change_timestamp_seconds",
@@ -46,7 +46,7 @@ PROGRESS_ROWS = (
         "Unix seconds",
         "When the training loop last reported another step than before, a higher or a lower one.",
         "progress.json: moved_time; else when the exporter saw the step change",
-        "time() - training_step_change_timestamp_seconds > 600",
+        "time() - training_step_change_timestamp_seconds > 600" + WHILE_RUNNING,
     ),
     Entry(
         "training_step_high_water",
@@ -73,7 +73,7 @@ PROGRESS_ROWS = (
         "",
         "Loss, as reported; absent while it is not a finite number.",
         "progress.json: loss",
-        "training_loss > 2 * min_over_time(training_loss[6h])",
+        "training_loss > 2 * min_over_time(training_loss[6h])" + WHILE_RUNNING,
     ),
     Entry(
         "training_learning_rate",
@@ -91,7 +91,7 @@ PROGRESS_ROWS = (
         "",
         "Gradient norm, as reported; absent while it is not finite.",
         "progress.json: grad_norm",
-        "training_grad_norm > 10 * avg_over_time(training_grad_norm[1h])",
+        "training_grad_norm > 10 * avg_over_time(training_grad_norm[1h])" + WHILE_RUNNING,
     ),
     Entry(
         "training_tokens_per_second",
@@ -100,7 +100,7 @@ PROGRESS_ROWS = (
         "tokens/s",
         "Throughput in tokens.",
         "progress.json: tokens_per_second",
-        "training_tokens_per_second < 0.8 * avg_over_time(training_tokens_per_second[1d])",
+        "training_tokens_per_second < 0.8 * avg_over_time(training_tokens_per_second[1d])" + WHILE_RUNNING,
     ),
     Entry(
         "training_samples_per_second",
@@ -109,7 +109,7 @@ PROGRESS_ROWS = (
         "samples/s",
         "Throughput in samples.",
         "progress.json: samples_per_second",
-        "training_samples_per_second",
+        "training_samples_per_second" + WHILE_RUNNING,
     ),
     Entry(
         "training_nonfinite_total",
@@ -136,7 +136,7 @@ PROGRESS_ROWS = (
         "Unix seconds",
         "When the last checkpoint was saved.",
         "progress.json: checkpoint.time",
-        "time() - training_checkpoint_timestamp_seconds > 7200",
+        "time() - training_checkpoint_timestamp_seconds > 7200" + WHILE_RUNNING,
     ),
     Entry(
         "training_checkpoint_size_bytes",

@@ -28,7 +28,7 @@ OWN_ROWS = (
         "Unix seconds",
         "When the last good sample was finished, of the device for which that is longest ago.",
         "the exporter",
-        "time() - trainwarden_collector_last_success_timestamp_seconds > 60",
+        "time() - trainwarden_collector_last_success_timestamp_seconds > 300",
     ),
     Entry(
         "trainwarden_collector_stuck",
@@ -44,7 +44,7 @@ OWN_ROWS = (
         "gauge",
         "",
         "0/1",
-        "1 while the exporter has let go of the devices, so that they can be reset.",
+        "1 while the exporter has released the devices, so that they can be reset.",
         "the exporter",
         "trainwarden_exporter_released == 1",
     ),

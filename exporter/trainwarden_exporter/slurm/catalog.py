@@ -15,7 +15,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "1",
         "A job that works for a run, as long as slurmctld knows it: until `MinJobAge` after its end.",
         _QUEUE,
-        "slurm_job_state == 1 and on (job_id) slurm_job_info{user='alice'}",
+        'slurm_job_state == 1 and on (instance, job_id) slurm_job_info{user="alice"}',
     ),
     Entry(
         "slurm_job_state",
@@ -24,7 +24,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "0/1",
         "1 for the state that the job is in.",
         f"{_QUEUE}, job_state",
-        "slurm_job_state{state=~'timeout|node_fail|preempted'} == 1",
+        'slurm_job_state{state=~"timeout|node_fail|preempted"} == 1',
     ),
     Entry(
         "slurm_job_restarts",
@@ -33,7 +33,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "requeues",
         "How often the job was requeued, by whomever; it rises at the requeue, not at the next start.",
         f"{_QUEUE}, restart_cnt",
-        "delta(slurm_job_restarts[1h]) > 2",
+        "changes(slurm_job_restarts[1h]) > 2",
     ),
     Entry(
         "slurm_job_held_by_us",
@@ -51,7 +51,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "1",
         "Why the job waits, in SLURM's words.",
         f"{_QUEUE}, state_reason",
-        "slurm_job_pending_info{reason=~'JobHeld.*|ReqNodeNotAvail.*|BadConstraints'}",
+        'slurm_job_pending_info{reason=~"JobHeld.*|ReqNodeNotAvail.*|BadConstraints"}',
     ),
     Entry(
         "slurm_job_end_info",
@@ -60,7 +60,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "1",
         "How the job ended, in the scheduler's word: it tells a time limit from a cancel, which a rank cannot.",
         f"{_QUEUE}, job_state and state_reason",
-        "slurm_job_end_info{state='timeout'}",
+        'slurm_job_end_info{state="timeout"}',
     ),
     Entry(
         "slurm_job_exit_code",
@@ -87,7 +87,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "nodes",
         "Nodes that the job has or asks for.",
         f"{_QUEUE}, node_count",
-        "sum by (run_id) (slurm_job_nodes and on (run_id, job_id) slurm_job_state{state='running'} == 1)",
+        'sum by (instance, run_id) (slurm_job_nodes and on (instance, job_id) slurm_job_state{state="running"} == 1)',
     ),
     Entry(
         "slurm_job_gpus",
@@ -96,7 +96,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "GPUs",
         "GPUs that the job has now; absent where SLURM does not say.",
         f"{_QUEUE}, tres_alloc_str, else gres_detail",
-        "sum by (run_id) (slurm_job_gpus)",
+        "sum by (instance, run_id) (slurm_job_gpus)",
     ),
     Entry(
         "slurm_job_submit_timestamp_seconds",
@@ -105,7 +105,8 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "Unix seconds",
         "When the job was submitted or last requeued.",
         f"{_QUEUE}, submit_time",
-        "time() - slurm_job_submit_timestamp_seconds and on (run_id, job_id) slurm_job_state{state='pending'} == 1",
+        "time() - slurm_job_submit_timestamp_seconds > 3600 "
+        'and on (instance, job_id) slurm_job_state{state="pending"} == 1',
     ),
     Entry(
         "slurm_job_start_timestamp_seconds",
@@ -114,7 +115,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "Unix seconds",
         "When the job last started; absent while it waits.",
         f"{_QUEUE}, start_time",
-        "time() - slurm_job_start_timestamp_seconds",
+        'time() - slurm_job_start_timestamp_seconds and on (instance, job_id) slurm_job_state{state="running"} == 1',
     ),
     Entry(
         "slurm_job_deadline_timestamp_seconds",
@@ -123,7 +124,8 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "Unix seconds",
         "When the time limit ends a job that runs.",
         f"{_QUEUE}, end_time",
-        "slurm_job_deadline_timestamp_seconds - time() < 1800",
+        "slurm_job_deadline_timestamp_seconds - time() < 1800 "
+        'and on (instance, job_id) slurm_job_state{state="running"} == 1',
     ),
     Entry(
         "slurm_job_end_timestamp_seconds",
@@ -141,7 +143,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "jobs",
         "Jobs of the whole queue by state; what is left of a job array counts once until its tasks start.",
         _QUEUE,
-        "slurm_jobs{state='pending'}",
+        'slurm_jobs{state="pending"}',
     ),
     Entry(
         "slurm_node_state",
@@ -150,7 +152,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "1",
         "The state that a node is in: one for each node.",
         f"{_NODES}, state",
-        "slurm_node_state{state=~'down|fail|not_responding|drained'}",
+        'slurm_node_state{state=~"down|fail|not_responding|drained"}',
     ),
     Entry(
         "slurm_node_drain_info",
@@ -159,7 +161,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "1",
         "Why a node is drained, down or failing, and who said so.",
         f"{_NODES}, reason",
-        "slurm_node_drain_info{reason=~'(?i).*(gpu|xid|ecc).*'}",
+        'slurm_node_drain_info{reason=~"(?i).*(gpu|xid|ecc).*"}',
     ),
     Entry(
         "slurm_node_drain_since_timestamp_seconds",
@@ -177,7 +179,8 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "GPUs",
         "GPUs that SLURM counts on a node; absent where it counts none.",
         f"{_NODES}, gres",
-        "slurm_node_gpus - slurm_node_gpus_allocated > 0",
+        "sum by (instance) (slurm_node_gpus - slurm_node_gpus_allocated "
+        'and on (instance, node) slurm_node_state{state=~"idle|mixed"})',
     ),
     Entry(
         "slurm_node_gpus_allocated",
@@ -186,7 +189,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "GPUs",
         "GPUs of a node that jobs have.",
         f"{_NODES}, gres_used",
-        "sum(slurm_node_gpus_allocated) / sum(slurm_node_gpus)",
+        "slurm_node_gpus_allocated / slurm_node_gpus",
     ),
     Entry(
         "slurm_nodes",
@@ -195,7 +198,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "nodes",
         "Nodes of the whole cluster by state.",
         _NODES,
-        "slurm_nodes{state='down'} > 0",
+        'slurm_nodes{state="down"} > 0',
     ),
     Entry(
         "slurm_gpus",
@@ -204,7 +207,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "GPUs",
         "GPUs of the whole cluster, whatever state their nodes are in.",
         _NODES,
-        "slurm_gpus_allocated / slurm_gpus",
+        "slurm_gpus < max_over_time(slurm_gpus[1d])",
     ),
     Entry(
         "slurm_gpus_allocated",
@@ -213,7 +216,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "GPUs",
         "GPUs of the whole cluster that jobs have.",
         _NODES,
-        "slurm_gpus - slurm_gpus_allocated",
+        "slurm_gpus_allocated / slurm_gpus",
     ),
     Entry(
         "slurm_ctld_jobs",
@@ -222,7 +225,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "jobs",
         "Jobs by state as slurmctld itself counts them, since SLURM 25.11; states are named as there.",
         f"{_OWN}`/jobs`, slurm_jobs_STATE",
-        "slurm_ctld_jobs{state='pending'}",
+        'slurm_ctld_jobs{state="pending"}',
     ),
     Entry(
         "slurm_ctld_nodes",
@@ -231,7 +234,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "nodes",
         "Nodes by state as slurmctld itself counts them, since SLURM 25.11; states are named as there.",
         f"{_OWN}`/nodes`, slurm_nodes_STATE",
-        "slurm_ctld_nodes{state='down'} > 0",
+        'slurm_ctld_nodes{state="down"} > 0',
     ),
     Entry(
         "slurm_ctld_partition_jobs",
@@ -240,7 +243,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "jobs",
         "Jobs of a partition by state as slurmctld itself counts them, since SLURM 25.11.",
         f"{_OWN}`/partitions`, slurm_partition_jobs_STATE",
-        "sum by (partition) (slurm_ctld_partition_jobs{state='pending'})",
+        'sum by (instance, partition) (slurm_ctld_partition_jobs{state="pending"})',
     ),
     Entry(
         "slurm_ctld_scheduler",
@@ -249,7 +252,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "as slurmctld has it",
         "What slurmctld says of its schedulers, since SLURM 25.11: `name` is its metric's name without `slurm_`.",
         f"{_OWN}`/scheduler`, slurm_sched_…, slurm_bf_… and others",
-        "slurm_ctld_scheduler{name='sched_mean_cycle'}",
+        'slurm_ctld_scheduler{name="sched_mean_cycle"}',
     ),
     Entry(
         "trainwarden_slurm_records",
@@ -258,7 +261,7 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "records",
         "Records of the last good answer: exported, of other jobs, dropped for want of room, or unreadable.",
         "the exporter",
-        "trainwarden_slurm_records{outcome=~'dropped|unreadable'} > 0",
+        'trainwarden_slurm_records{outcome=~"dropped|unreadable"} > 0',
     ),
     Entry(
         "trainwarden_slurm_errors_total",
@@ -267,6 +270,6 @@ SLURM_ROWS: tuple[Entry, ...] = (
         "errors",
         "Attempts to read SLURM that failed, by what was to be read and why.",
         "the exporter",
-        "increase(trainwarden_slurm_errors_total{reason='authentication'}[5m]) > 0",
+        'increase(trainwarden_slurm_errors_total{reason="authentication"}[15m]) > 0',
     ),
 )

@@ -1,6 +1,6 @@
 """The metrics of the networks that NCCL uses: rows of the catalogue."""
 
-from trainwarden_exporter.metric import Entry
+from trainwarden_exporter.metric import WHILE_RUNNING, Entry
 
 TRANSPORT_ROWS: tuple[Entry, ...] = (
     Entry(
@@ -11,7 +11,7 @@ TRANSPORT_ROWS: tuple[Entry, ...] = (
         "Processes of the attempt that use this network, as its logs say: efa, ofi with another provider, ib, socket,"
         " other; absent where they do not say.",
         "lines of NCCL_DEBUG=INFO in the run's logs",
-        'training_nccl_transport{transport="socket"} > 0',
+        'training_nccl_transport{transport="socket"} > 0' + WHILE_RUNNING,
     ),
     Entry(
         "training_nccl_transport_ok",
@@ -21,7 +21,7 @@ TRANSPORT_ROWS: tuple[Entry, ...] = (
         "1 if every process that says what it uses is on a fast network, or there is none; 0 if one is not;"
         " absent where that cannot be told, and where all ranks are on one host.",
         "training_nccl_transport, the node's RDMA devices, the run's environment",
-        "training_nccl_transport_ok == 0",
+        "training_nccl_transport_ok == 0" + WHILE_RUNNING,
     ),
     Entry(
         "training_nccl_transport_requested",
@@ -30,7 +30,7 @@ TRANSPORT_ROWS: tuple[Entry, ...] = (
         "processes",
         "Processes of the attempt whose environment asks for this network: efa, ofi, ib, socket, not_ib.",
         "NCCL_NET, NCCL_NET_PLUGIN, FI_PROVIDER, NCCL_IB_DISABLE of the ranks on this node, else of the record",
-        'training_nccl_transport_requested{transport="socket"} > 0',
+        'training_nccl_transport_requested{transport="socket"} > 0' + WHILE_RUNNING,
     ),
     Entry(
         "trainwarden_transport_files",

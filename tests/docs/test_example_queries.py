@@ -1,0 +1,93 @@
+"""The queries of docs/metrics.md that join or compare: each finds what it is for, on two nodes that look alike."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trainwarden.stack.binaries import Tools
+from trainwarden_exporter.catalog import METRICS
+
+Page = dict[str, float]
+
+
+def node(name: str, **said: float) -> Page:
+    """Two GPUs, a run and a job of one exporter; the labels are the same on every node but for `instance`."""
+    page: Page = {}
+    running = said.get("running", 1)
+    for gpu in ("0", "1"):
+        labels = f'gpu="{gpu}",uuid="GPU-{name}-{gpu}"'
+        sick = gpu == "1"
+        page |= {
+            f'gpu_info{{{labels},model="H100"}}': 1,
+            f"gpu_utilization_ratio{{{labels}}}": 1,
+            f"gpu_power_watts{{{labels}}}": said.get("power", 600) if sick else 600,
+            f"gpu_power_limit_watts{{{labels}}}": 700,
+            f"gpu_pcie_link_width{{{labels}}}": said.get("lanes", 16) if sick else 16,
+            f'gpu_temperature_celsius{{{labels},sensor="memory"}}': said.get("memory_temperature", 60) if sick else 60,
+            f'gpu_nvlink_up{{{labels},link="0"}}': said.get("link", 1) if sick else 1,
+        }
+    if "power" in said:
+        page['gpu_error_info{gpu="1",uuid="",error="timeout"}'] = 1
+    page |= {f'slurm_gpu_job_info{{gpu="1",job_id="{job}"}}': 1 for job in ("41", "42")}
+    page |= {'gpu_node_power_watts{vendor="nvidia",stat="max"}': 600}
+    page |= {'gpu_node_power_watts{vendor="nvidia",stat="min"}': said.get("power", 600)}
+    for state in ("running", "succeeded"):
+        page[f'training_run_state{{run_id="r1",state="{state}"}}'] = float((state == "running") == bool(running))
+    page |= {'training_heartbeat_age_seconds{run_id="r1",source="metadata"}': 900}
+    page |= {'training_heartbeat_age_seconds{run_id="r1",source="progress"}': 1200}
+    page |= {'training_stale_threshold_seconds{run_id="r1"}': 600, 'training_nccl_transport_ok{run_id="r1"}': 0}
+    for host, state in (("a", "idle"), ("b", "drained"), ("c", "mixed")):
+        page[f'slurm_node_gpus{{node="{host}"}}'] = 8
+        page[f'slurm_node_gpus_allocated{{node="{host}"}}'] = 4 if host == "c" else 0
+        page[f'slurm_node_state{{node="{host}",state="{state}"}}'] = 1
+    return {f'{series.rstrip("}")},instance="{name}",job="j"}}': value for series, value in page.items()}
+
+
+ON_2 = 'instance="n2"'
+EXPECTED: dict[str, dict[str, float]] = {
+    "gpu_error_info": {f'{{error="timeout",gpu="1",{ON_2},job="j",model="H100"}}': 1},
+    "gpu_power_watts": {f'{{gpu="1",{ON_2},job="j",uuid="GPU-n2-1"}}': 0.2},
+    "gpu_power_limit_watts": {'{watts="700"}': 4},
+    "gpu_pcie_link_width": {f'gpu_pcie_link_width{{gpu="1",{ON_2},job="j",uuid="GPU-n2-1"}}': 8},
+    "gpu_temperature_celsius": {f'{{gpu="1",{ON_2},job="j",sensor="memory",uuid="GPU-n2-1"}}': 20},
+    "gpu_nvlink_up": {f'gpu_nvlink_up{{gpu="1",{ON_2},job="j",link="0",uuid="GPU-n2-1"}}': 0},
+    "gpu_node_power_watts": {f'{{{ON_2},job="j",vendor="nvidia"}}': 600 / 140},
+    "slurm_gpu_job_info": {
+        f'{{gpu="1",instance="{name}",job="j",job_id="{job}"}}': power
+        for name, power in (("n1", 600), ("n2", 140))
+        for job in ("41", "42")
+    },
+    "slurm_node_gpus": {f'{{instance="{name}"}}': 12 for name in ("n1", "n2")},
+    "training_heartbeat_age_seconds": {f'{{{ON_2},run_id="r1"}}': 900},
+    "training_stale_threshold_seconds": {f'{{{ON_2},run_id="r1"}}': 1.5},
+    "training_nccl_transport_ok": {f'training_nccl_transport_ok{{{ON_2},job="j",run_id="r1"}}': 0},
+}
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    """A file for promtool: the run of n1 has ended, all of the second GPU of n2 is amiss."""
+    page = node("n1", running=0) | node("n2", power=140, lanes=8, memory_temperature=100, link=0)
+    series = [{"series": name, "values": f"{value}x2"} for name, value in page.items()]
+    tests = [
+        {
+            "expr": METRICS[name].example,
+            "eval_time": "1m",
+            "exp_samples": [{"labels": labels, "value": value} for labels, value in samples.items()],
+        }
+        for name, samples in EXPECTED.items()
+    ]
+    file = tmp_path / "test.yml"
+    file.write_text(yaml.safe_dump({"tests": [{"interval": "1m", "input_series": series, "promql_expr_test": tests}]}))
+    return file
+
+
+def test_each_finds_what_it_is_for_and_nothing_else(scenario: Path, tools: Tools) -> None:
+    ended = subprocess.run(
+        [str(tools.promtool), "test", "rules", str(scenario)], check=False, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
