@@ -50,8 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         logging.basicConfig(stream=sys.stderr, level=flags["log.level"].upper(), format=LOG_FORMAT)
         if flags["once"]:
             logging.getLogger(TRANSITIONS).setLevel(logging.WARNING)  # nothing starts or ends in one look
-        crew = Crew(node_of(flags), flags)
-        return collect_once(Collection(crew.members)) if flags["once"] else serve(crew, argv, flags)
+        if flags["once"]:
+            return collect_once(Collection(Crew(node_of(flags), flags).members))
+        return serve(argv, flags)
     except UsageError as error:
         print(f"trainwarden-exporter: {error}", file=sys.stderr)
         return MISUSE
@@ -76,18 +77,25 @@ def collect_once(collection: Collection) -> int:
     return FINE
 
 
-def serve(crew: Crew, argv: Sequence[str], flags: dict[str, Any]) -> int:
+def serve(argv: Sequence[str], flags: dict[str, Any]) -> int:
     """Serve until a signal comes that ends it."""
-    collection = Collection(crew.members)
-    release = Release(collection, flags["release.seconds"], flags["release.file"])
-    reload = Reload(argv, flags, crew, collection, release)
+    collection = Collection([])
     file = flags["web.config.file"]
     site = Site(collection, flags["web.telemetry_path"], flags["web.max_requests"], Watched(file) if file else None)
-    with Signals(ENDING | {signal.SIGHUP, signal.SIGUSR1}) as signals, contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         servers = [
             stack.enter_context(open_server(address, site)) for address in flags["web.listen_address"] or EVERYWHERE
         ]
+        # Only now: who has no address has no use for what the collectors have to say.
+        crew = Crew(node_of(flags), flags)
+        collection.members = crew.members
+        site.off = lambda: crew.off
+        signals = stack.enter_context(Signals(ENDING | {signal.SIGHUP, signal.SIGUSR1}))
+        release = Release(collection, flags["release.seconds"], flags["release.file"])
+        reload = Reload(argv, flags, crew, collection, release)
         stack.enter_context(port_file(flags["web.port_file"], servers[0].bound))
+        if crew.off:
+            log.info("off here: %s", crew.off)
         collection.start()
         for server in servers:
             threading.Thread(target=server.serve_forever, name="http", daemon=True).start()

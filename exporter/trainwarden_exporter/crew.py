@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trainwarden_exporter.errors import UsageError
 from trainwarden_exporter.expected import EXPECTED
 from trainwarden_exporter.logs.board import Board
-from trainwarden_exporter.members import wanted
+from trainwarden_exporter.members import off_here, wanted
 from trainwarden_exporter.noted import Noted
 from trainwarden_exporter.registry import KINDS, Kind
 from trainwarden_exporter.sampling.sampler import Sampler
@@ -60,6 +60,11 @@ class Crew:
         """Those that run."""
         found = [made.member for made in self._made.values()]
         return [*found, self._view] if self._view else found
+
+    @property
+    def off(self) -> str:
+        """Those that would run by themselves but found nothing here, each with what it needs."""
+        return off_here(self._made, self._flags)
 
     def follow(self, node: Node, flags: Mapping[str, Any]) -> str:
         """Do what other flags ask for, and return what that was: one line, empty where nothing is to be done.

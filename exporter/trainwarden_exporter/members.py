@@ -10,7 +10,7 @@ from trainwarden_exporter.node import Node
 from trainwarden_exporter.registry import KINDS, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
 
 def node_of(flags: Mapping[str, Any]) -> Node:
@@ -36,5 +36,29 @@ def wanted(
         if said or (said is None and not flags["collector.disable_defaults"] and there(kind, node, flags)):
             found.append(kind)
     if not found:
-        raise UsageError("no collector is left, expected at least one --collector.NAME")
+        file = flags.get("config.file")
+        where = f"{file}: key collector: " if file else ""
+        raise UsageError(f"{where}no collector is left, expected at least one --collector.NAME")
+    if "runs" not in {kind.name for kind in found}:
+        _check_without_runs({kind.name for kind in found}, flags)
     return found
+
+
+def _check_without_runs(names: Container[str], flags: Mapping[str, Any]) -> None:
+    """Raise `UsageError` if something was asked for that only the collector of runs shows."""
+    asked = {
+        "--collector.s3": "s3" in names,
+        "--expect.run": flags.get("expect.run"),
+        "--compat.finetuning": flags.get("compat.finetuning"),
+    }
+    for flag, is_asked in asked.items():
+        if is_asked:
+            raise UsageError(f"{flag}: expected --collector.runs as well, which shows it")
+
+
+def off_here(names: Container[str], flags: Mapping[str, Any]) -> str:
+    """Return the collectors that would run by themselves but found nothing here, each with what it needs."""
+    if flags["collector.disable_defaults"]:
+        return ""
+    off = [kind for kind in KINDS if kind.needs and kind.name not in names and flags[f"collector.{kind.name}"] is None]
+    return ", ".join(f"{kind.name} (needs {kind.needs})" for kind in off)

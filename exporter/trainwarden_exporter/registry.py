@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kind:
-    """One collector: what it exports and, by default, its cadence and its deadline."""
+    """One collector: what it exports, by default its cadence and its deadline, and what has to be there for it."""
 
     name: str
     help: str
     interval: str
     timeout: str
+    needs: str = ""  # empty: nothing, or somebody who asks for it by name
 
     @property
     def flag(self) -> str:
@@ -52,14 +53,14 @@ class Wiring(Protocol):
 KINDS = (
     Kind("s3", "the records of runs in S3", "20s", "60s"),
     Kind("runs", "the records of runs", "2s", "10s"),
-    Kind("logs", "the logs of runs", "2s", "30s"),
-    Kind("transport", "which network NCCL uses for each run", "15s", "30s"),
-    Kind("nvidia", "NVIDIA GPUs", "5s", "10s"),
-    Kind("amd", "AMD GPUs", "5s", "10s"),
-    Kind("gpu_jobs", "which job each GPU works for", "5s", "10s"),
-    Kind("efa", "EFA devices", "5s", "5s"),
-    Kind("infiniband", "RDMA devices other than EFA", "15s", "5s"),
-    Kind("kernel", "what the kernel says of faults", "5s", "5s"),
+    Kind("logs", "the logs of runs", "2s", "30s", "the collector runs, and PyYAML"),
+    Kind("transport", "which network NCCL uses for each run", "15s", "30s", "the collectors runs and logs"),
+    Kind("nvidia", "NVIDIA GPUs", "5s", "10s", "an NVIDIA GPU on the PCI bus, or --expect.gpus"),
+    Kind("amd", "AMD GPUs", "5s", "10s", "an AMD GPU on the PCI bus, or /dev/kfd"),
+    Kind("gpu_jobs", "which job each GPU works for", "5s", "10s", "a GPU"),
+    Kind("efa", "EFA devices", "5s", "5s", "an EFA device, or --expect.efa-devices"),
+    Kind("infiniband", "RDMA devices other than EFA", "15s", "5s", "an RDMA device other than EFA"),
+    Kind("kernel", "what the kernel says of faults", "5s", "5s", "/dev/kmsg or the journal, readable"),
     Kind("clock", "how far the clock is off", "15s", "5s"),
     Kind("slurm", "jobs and nodes of a SLURM cluster", "30s", "20s"),
     Kind("ray", "jobs and resources of a Ray cluster", "15s", "10s"),

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.configuration.settings import read_flags
-from trainwarden_exporter.errors import UsageError
 from trainwarden_exporter.flags import Parser
-from trainwarden_exporter.members import node_of, wanted
+from trainwarden_exporter.members import node_of, off_here, wanted
+from trainwarden_exporter.runs.place import is_there, runs_folder
 from trainwarden_exporter.web.access import access_of
 from trainwarden_exporter.web.configuration import read_web_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
 COMMAND = "check-config"
 
@@ -30,10 +31,23 @@ def check(argv: Sequence[str]) -> None:
     if file is not None:
         flags = read_flags([f"--config.file={file}"])
         names = [kind.name for kind in wanted(node_of(flags), flags)]
-        if flags["compat.finetuning"] and "runs" not in names:
-            raise UsageError(f"{file}: key compat.finetuning: expected collector.runs as well, whose runs it shows")
+        doubts = list(_doubts(flags, names))
         print(f"{file}: right; here it runs {', '.join(names)}")
+        if off := off_here(names, flags):
+            print(f"off here: {off}")
+        for doubt in doubts:
+            print(f"{file}: warning: {doubt}", file=sys.stderr)
         web = web or flags["web.config.file"]
     if web is not None:
         access_of(read_web_settings(web), web)
         print(f"{web}: right")
+
+
+def _doubts(flags: Mapping[str, Any], names: Container[str]) -> Iterator[str]:
+    """Yield what is allowed, and seldom meant; raises `UsageError` if runs cannot be read."""
+    if "runs" in names and not is_there(runs_folder(flags)):
+        yield f"--collector.runs.path {runs_folder(flags)} does not exist yet"
+    for name, value in sorted(flags.items()):
+        for path in value if isinstance(value, list) else [value]:
+            if isinstance(path, Path) and ("$" in str(path) or str(path).startswith("~")):
+                yield f"--{name.replace('_', '-')} {path} is taken letter by letter, without variables and ~"

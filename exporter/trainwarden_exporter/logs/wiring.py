@@ -80,8 +80,10 @@ def _state(flags: Mapping[str, Any], node: Node, runs: Path) -> StateFolder | No
     try:
         return StateFolder(path)
     except (OSError, StateTaken) as error:
-        reason = str(error) if isinstance(error, StateTaken) else error.strerror
+        if isinstance(error, StateTaken) and flags["once"]:
+            return None  # the service beside it goes on with it
+        reason = str(error) if isinstance(error, StateTaken) else f"{path}: {error.strerror}"
         if given:
-            raise UsageError(f"--collector.logs.state {path}: {reason}; expected a folder of its own") from error
-        log.warning("what is found in logs is not kept over a restart: %s: %s", path, reason)
+            raise UsageError(f"--collector.logs.state {reason}; expected a folder of its own") from error
+        log.warning("what is found in logs is not kept over a restart: %s", reason)
         return None

@@ -73,6 +73,8 @@ def present(node: Node, flags: Mapping[str, Any]) -> bool:  # noqa: ARG001  # th
     """Tell whether a place in S3 is named, and can be asked. An environment alone stops no exporter."""
     if flags["collector.s3.url"]:
         return True
+    if flags["collector.runs"] is False:
+        return False  # nobody would show them
     try:
         found = urls(flags)
     except UsageError as error:
@@ -150,9 +152,11 @@ def _cache(node: Node, flags: Mapping[str, Any]) -> Path:
             _held[path] = StateFolder(path)
         except (OSError, StateTaken) as error:
             reason = str(error) if isinstance(error, StateTaken) else f"{path}: {error.strerror}"
-            if given:
+            beside_service = flags["once"] and isinstance(error, StateTaken)
+            if given and not beside_service:
                 raise UsageError(f"--collector.s3.cache {reason}; expected a folder of its own") from error
-            log.warning("the copies of records in S3 are not kept over a restart: %s", reason)
+            if not beside_service:
+                log.warning("the copies of records in S3 are not kept over a restart: %s", reason)
             _temporary[path] = Path(tempfile.mkdtemp(prefix="trainwarden-s3-"))
             atexit.register(shutil.rmtree, _temporary[path], ignore_errors=True)
             return _temporary[path]

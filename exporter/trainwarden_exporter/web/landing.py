@@ -27,18 +27,19 @@ PAGE = """<!DOCTYPE html>
 <table>
 <tr><th>collector</th><th>device</th><th>state</th><th>call</th><th>last sample took</th><th>last good sample</th></tr>
 {rows}
-</table>
+</table>{off}
 </body>
 </html>
 """
 
 
-def landing_page(statuses: Iterable[Status], telemetry_path: str, released: bool = False) -> bytes:
+def landing_page(statuses: Iterable[Status], telemetry_path: str, released: bool = False, off: str = "") -> bytes:
     """Return the landing page as HTML."""
     page = PAGE.format(
         version=html.escape(__version__),
         released=", the devices are released" if released else "",
         telemetry_path=html.escape(telemetry_path),
+        off=f"\n<p>Off here: {html.escape(off)}</p>" if off else "",
         rows="\n".join(_row(status) for status in statuses),
     )
     return page.encode("utf-8", "replace")

@@ -17,6 +17,8 @@ from trainwarden_exporter.web.access import Open
 from trainwarden_exporter.web.landing import landing_page
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trainwarden_exporter.sampling.collection import Collection
     from trainwarden_exporter.web.access import Access, Watched
     from trainwarden_exporter.web.request import Request
@@ -60,6 +62,7 @@ class Site:
         self.collection = collection
         collection.also.append((access or Open()).families)
         self.telemetry_path = telemetry_path
+        self.off: Callable[[], str] = str  # what does not run here, and why
         self._access = access or Open()
         self.requests = threading.BoundedSemaphore(max_requests)
         self._sampled = False
@@ -98,7 +101,8 @@ class Site:
         if path == self.telemetry_path:
             return self._metrics(request)
         if path == "/":
-            page = landing_page(self.collection.statuses(), self.telemetry_path, self.collection.released)
+            statuses, released = self.collection.statuses(), self.collection.released
+            page = landing_page(statuses, self.telemetry_path, released, self.off())
             return Answer(HTTPStatus.OK, HTML, page)
         if path == "/-/healthy":
             return plain(HTTPStatus.OK, "OK")

@@ -91,6 +91,25 @@ def test_once_prints_one_page_and_ends_with_status_0(runs: Path) -> None:
     assert found["trainwarden_build_info"] == 1
 
 
+def test_once_beside_the_service_is_silent(start: Callable[..., tuple[subprocess.Popen[str], str]], runs: Path) -> None:
+    state = f"--collector.logs.state={runs.parent / 'state'}"
+    start(state)
+    ended = once(f"--collector.runs.path={runs}", state)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert 'training_step{run_id="one"} 3.0' in ended.stdout
+
+
+def test_what_is_off_here_is_in_the_log_and_on_the_first_page(
+    start_exporter: Callable[..., Started], tmp_path: Path, runs: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    paths = [f"--path.{name}={tmp_path / 'empty'}" for name in ("sysfs", "procfs", "rootfs")]
+    started = start_exporter(f"--collector.runs.path={runs}", *paths)
+    with urllib.request.urlopen(f"http://{started.address}/", timeout=10) as response:
+        assert "<p>Off here: nvidia (needs an NVIDIA GPU on the PCI bus" in response.read().decode()
+    assert "off here: nvidia (needs an NVIDIA GPU on the PCI bus" in started.end()
+
+
 def test_once_finds_the_runs_where_the_library_puts_them(runs: Path) -> None:
     assert 'training_step{run_id="one"} 3.0' in once(TRAINWARDEN_RUNS_DIR=str(runs)).stdout
 
@@ -140,7 +159,8 @@ def assert_misuse(ended: subprocess.CompletedProcess[str], *words: str) -> None:
 def test_a_busy_port_is_named(runs: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        ended = command(f"--collector.runs.path={runs}", f"--web.listen-address={address}")
+        # Not even what the collectors would have to say: it is the address that is wrong.
+        ended = command(f"--collector.runs.path={runs / 'later'}", f"--web.listen-address={address}")
     assert_misuse(ended, "--web.listen-address", address, "in use", "expected")
 
 

@@ -139,16 +139,34 @@ def test_an_empty_file_says_nothing(file: Path) -> None:
 def test_check_config_tells_what_would_run(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     web = tmp_path / "web.yml"
     web.write_text("http_server_config: {http2: true}\n")
-    file.write_text(f"collector: {{disable-defaults: true, runs: true}}\nweb.config.file: {web}\n")
+    runs = f"runs: {{enabled: true, path: {tmp_path}}}"
+    file.write_text(f"collector: {{disable-defaults: true, {runs}}}\nweb.config.file: {web}\n")
     check([str(file)])
-    assert capsys.readouterr().out == f"{file}: right; here it runs runs\n{web}: right\n"
+    assert capsys.readouterr() == (f"{file}: right; here it runs runs\n{web}: right\n", "")
+
+
+def test_check_config_tells_what_is_off_and_what_is_seldom_meant(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    paths = ", ".join(f"{name}: {tmp_path}/empty" for name in ("sysfs", "procfs", "rootfs"))
+    file.write_text(f"path: {{{paths}}}\ncollector: {{runs.path: $HOME/runs, logs.root: [~/logs]}}\n")
+    check([str(file)])
+    out, errors = capsys.readouterr()
+    assert "\noff here: nvidia (needs an NVIDIA GPU" in out
+    assert errors.splitlines() == [
+        f"{file}: warning: --collector.runs.path $HOME/runs does not exist yet",
+        f"{file}: warning: --collector.logs.root ~/logs is taken letter by letter, without variables and ~",
+        f"{file}: warning: --collector.runs.path $HOME/runs is taken letter by letter, without variables and ~",
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "web", "word"),
     [
         ("path.sysfs: /nonexistent", "", "--path.sysfs"),
-        ("collector.disable-defaults: true", "", "no collector is left"),
+        ("collector.runs.path: /dev/null", "", "--collector.runs.path /dev/null: expected a folder"),
+        ("collector.disable-defaults: true", "", "exporter.yml: key collector: no collector is left"),
         ("{collector: {disable-defaults: true, clock: true}, compat.finetuning: true}", "", "compat.finetuning"),
         ("{}", "tls_server_config: {cert_file: a, key_file: b}", "expected a certificate"),
     ],
