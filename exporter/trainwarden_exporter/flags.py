@@ -21,6 +21,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> None:  # type: ignore[override]  # NoReturn by self.exit
         """Print one line and end."""
+        unknown = message.partition("unrecognized arguments: ")[2].partition(" ")[0].partition("=")[0]
+        if unknown.startswith("--"):
+            import difflib  # noqa: PLC0415  # for mistakes alone
+
+            near = difflib.get_close_matches(unknown, self._option_string_actions, 1)
+            message += f", expected {near[0]}?" if near else ""
         self.exit(2, f"{self.prog}: {message}\n")
 
     def flags(self) -> list[argparse.Action]:
@@ -104,13 +110,13 @@ def _release_flags(parser: argparse.ArgumentParser) -> None:
         type=duration,
         default="5m",
         metavar="DURATION",
-        help="after SIGUSR1 every device is let go of for this long, or until a second SIGUSR1 (default %(default)s)",
+        help="after SIGUSR1 every device is released for this long, or until a second SIGUSR1 (default %(default)s)",
     )
     parser.add_argument(
         "--release.file",
         type=Path,
         metavar="FILE",
-        help="every device is let go of while this file exists; looked at each second",
+        help="every device is released while this file exists; looked at each second",
     )
 
 

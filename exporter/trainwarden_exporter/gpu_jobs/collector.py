@@ -51,10 +51,10 @@ class GpuJobsCollector:
         """Return which job each GPU works for; nothing where the node has no GPU."""
         families = Families()
         gpus = self._find_gpus()
+        unreadable = dict.fromkeys(SOURCES, 0)
+        of_files, unreadable[FILES] = self._files(gpus)  # a wrong folder is said even where there is no GPU
         if not gpus.all:
             return ()
-        unreadable = dict.fromkeys(SOURCES, 0)
-        of_files, unreadable[FILES] = self._files(gpus)
         of_groups, unreadable[GROUPS] = claims_of_groups(self._node.sysfs, gpus)
         working = self._processes.working()
         unreadable[ENVIRONMENTS] = sum(not work.readable for work in working)

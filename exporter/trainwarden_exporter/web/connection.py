@@ -8,7 +8,7 @@ import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.web.request import BadRequest, Request, read_request
+from trainwarden_exporter.web.request import READING, BadRequest, Request, read_request
 from trainwarden_exporter.web.site import BUSY, Answer, plain
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Connection:
                     return
                 if request is None:
                     return
-                keeps_open = request.keeps_open and request.method == "GET"
+                keeps_open = request.keeps_open and request.method in READING
                 self._serve(request)
                 self._extend(self)
 
@@ -94,7 +94,7 @@ class Connection:
 
     def _send(self, request: Request, answer: Answer) -> None:
         log.debug("%s %s: %d", request.method, request.path, answer.status)
-        stays = request.keeps_open and request.method == "GET"
+        stays = request.keeps_open and request.method in READING
         lines = [
             f"HTTP/1.1 {answer.status.value} {answer.status.phrase}",
             "Server: trainwarden-exporter",

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+READING = ("GET", "HEAD")
 MAX_LINE = 8192
 MAX_HEADERS = 100
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) ([!-~]+) HTTP/1\.([01])")

@@ -15,6 +15,7 @@ from trainwarden_exporter.registry import KINDS
 from trainwarden_exporter.web.accept import accepts_gzip, prefers_openmetrics
 from trainwarden_exporter.web.access import Open
 from trainwarden_exporter.web.landing import landing_page
+from trainwarden_exporter.web.request import READING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,8 +83,8 @@ class Site:
         if access.users is not None and not access.users.admit(request.headers.get("authorization", "")):
             asks = ("WWW-Authenticate", 'Basic realm="trainwarden-exporter", charset="UTF-8"')
             return plain(HTTPStatus.UNAUTHORIZED, "unauthorized", asks, *headers)
-        if request.method != "GET":
-            return plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET", ("Allow", "GET"), *headers)
+        if request.method not in READING:
+            return plain(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD", ("Allow", ", ".join(READING)), *headers)
         answer = self._page(request)
         body = answer.body
         encoding: tuple[tuple[str, str], ...] = ()
@@ -126,7 +127,10 @@ class Site:
     def _asked_for(self, request: Request) -> frozenset[str] | None:
         """Return the collectors that the query asks for; None for all. One that runs elsewhere has nothing here."""
         query = request.query()
-        asked = {key: {value for name, value in query if name == key} for key in ("collect[]", "exclude[]")}
+        # A collector may be named as its flag is: gpu-jobs.
+        asked = {
+            key: {value.replace("-", "_") for name, value in query if name == key} for key in ("collect[]", "exclude[]")
+        }
         known = {kind.name for kind in KINDS} | set(self.collection.names)
         for key, names in asked.items():
             if not names <= known:

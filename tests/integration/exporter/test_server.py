@@ -70,11 +70,26 @@ def test_other_paths_are_not_found(serving: Callable[..., Serving], path: str) -
     assert serving().ask(path)[0].status == 404
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
-def test_only_get_is_allowed(serving: Callable[..., Serving], method: str) -> None:
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
+def test_only_reading_is_allowed(serving: Callable[..., Serving], method: str) -> None:
     response, _ = serving().ask("/metrics", method=method)
     assert response.status == 405
-    assert response.headers["Allow"] == "GET"
+    assert response.headers["Allow"] == "GET, HEAD"
+
+
+def test_head_is_answered_as_get_without_a_body_and_the_connection_goes_on(serving: Callable[..., Serving]) -> None:
+    site = serving()
+    site.sample()
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=10)
+    connection.connect()
+    before = connection.sock
+    connection.request("HEAD", "/-/healthy")
+    response = connection.getresponse()
+    assert (response.status, response.headers["Content-Length"], response.read()) == (200, "3", b"")
+    connection.request("GET", "/-/healthy")
+    assert connection.getresponse().read() == b"OK\n"
+    assert connection.sock is before
+    connection.close()
 
 
 def test_a_body_that_nobody_reads_is_not_taken_for_a_request(serving: Callable[..., Serving]) -> None:

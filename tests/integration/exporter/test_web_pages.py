@@ -58,7 +58,7 @@ def test_a_scrape_may_ask_for_some_collectors_and_gets_a_good_page_of_them(servi
     site = serving()
     site.sample()
     assert b"\nbeat 1.0\n" in site.ask("/metrics?collect[]=%3Cbeat%3E&collect%5B%5D=runs")[1]
-    for query in ("collect[]=runs", "collect[]=runs&collect[]=efa", "exclude[]=%3Cbeat%3E"):
+    for query in ("collect[]=runs", "collect[]=runs&collect[]=efa", "collect[]=gpu-jobs", "exclude[]=%3Cbeat%3E"):
         response, body = site.ask(f"/metrics?{query}")
         assert response.status == 200
         assert b"beat" not in body

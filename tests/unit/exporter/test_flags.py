@@ -58,3 +58,13 @@ def test_a_flag_is_not_guessed_from_its_beginning(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit):
         build_parser().parse_args(["--collector.runs.p", "/x"])
     assert "--collector.runs.p" in capsys.readouterr().err
+
+
+def test_a_flag_that_there_is_not_is_answered_by_the_one_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["--collector.nvida", "--collector.efa"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("--collector.nvida, expected --collector.nvidia?")
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["--zzz=1"])
+    assert "expected" not in capsys.readouterr().err

@@ -71,3 +71,15 @@ def test_a_folder_that_is_not_there_yet_is_counted_and_used_once_it_is(node: Nod
 
 def test_without_a_folder_nothing_is_missing(node: NodeTree) -> None:
     assert 'trainwarden_gpu_jobs_unreadable{source="files"} 0.0' in samples(node.collector(files=False))
+
+
+def test_a_folder_that_is_not_there_is_said_once_even_where_there_is_no_gpu(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = NodeTree(tmp_path, gpus=0)
+    node.files.rmdir()
+    collector = node.collector()
+    for _ in range(2):
+        samples(collector)
+    (record,) = caplog.records
+    assert record.getMessage() == f"--collector.gpu-jobs.path {node.files}: No such file or directory"
