@@ -37,6 +37,13 @@ def duration(text: str) -> float:
     return seconds
 
 
+def some_name(text: str) -> str:
+    """Parse a name: any text but none."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is no name: expected at least one character")
+    return text
+
+
 def count(text: str) -> int:
     """Parse a whole number."""
     if not re.fullmatch(r"\d{1,9}", text):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden import __version__
 from trainwarden.identity import host_name
-from trainwarden_exporter.flag_values import count, duration
+from trainwarden_exporter.flag_values import count, duration, some_name
 from trainwarden_exporter.registry import KINDS
 from trainwarden_exporter.web.flags import add_web_flags
 
@@ -98,6 +98,7 @@ def _node_flags(parser: argparse.ArgumentParser) -> None:
         )
     parser.add_argument(
         "--instance-host",
+        type=some_name,
         default=host_name(),
         metavar="NAME",
         help="this host's name in run records (default: the host name)",

@@ -43,8 +43,11 @@ class Request:
 
     @property
     def path(self) -> str:
-        """The target up to its query, as sent."""
-        return self.target.partition("?")[0]
+        """The target up to its query, as sent; of a whole address what follows the host."""
+        target = self.target.partition("?")[0]
+        if target[:7].lower() != "http://":
+            return target
+        return "/" + target[7:].partition("/")[2]
 
     def query(self) -> list[tuple[str, str]]:
         """Return the names and values of the query; raises `ValueError` if there are too many."""

@@ -40,6 +40,7 @@ def test_a_duration_may_have_a_unit(text: str, seconds: float) -> None:
         ("--collector.runs.max", "many"),
         ("--collector.runs.scope", "some"),
         ("--log.level", "loud"),
+        ("--instance-host", ""),
     ],
 )
 def test_a_wrong_value_ends_with_status_2_and_one_line(

@@ -79,3 +79,9 @@ def test_a_line_full_of_blanks_is_read_in_one_pass() -> None:
     for _ in range(MAX_HEADERS):
         with pytest.raises(BadRequest):
             read(b"GET / HTTP/1.1\r\n" + line)
+
+
+def test_a_whole_address_as_proxies_send_it_is_the_path_in_it() -> None:
+    for target, path in (("http://x:1/metrics?a=b", "/metrics"), ("http://x", "/"), ("http://x?a=b", "/"), ("*", "*")):
+        assert Request("GET", target).path == path
+    assert Request("GET", "HTTP://x/metrics?a=b").query() == [("a", "b")]
