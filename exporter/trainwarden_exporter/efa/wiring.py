@@ -43,4 +43,4 @@ def member(node: Node, flags: Mapping[str, Any], board: Board | None) -> Fleet: 
     allow_many_files()
     interval, timeout = flags["collector.efa.interval"], flags["collector.efa.timeout"]
     settings = EfaSettings(flags["expect.efa_devices"], interval, timeout)
-    return Fleet(EfaCollector(node.sysfs, settings), interval, timeout)
+    return Fleet(EfaCollector(node.sysfs, settings), interval, timeout, in_turn=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.sampling.part import Part
+from trainwarden_exporter.sampling.round import Round
 from trainwarden_exporter.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
 
 
 class Fleet:
-    """A collector and its devices: one thread looks which there are, and each has a thread of its own.
+    """A collector and its devices: one thread looks which there are, and each has a thread of its own, or its turn.
 
     Args:
         collector: whose devices are sampled.
         interval: pause between two looks at which devices there are, seconds.
         timeout: after which a look counts as hung, seconds.
         done: called after each sample, in its thread.
+        in_turn: sample the devices one after the other, at the pace of the looks; for those that are quick to read.
     """
 
     def __init__(
@@ -33,6 +35,8 @@ class Fleet:
         interval: float,
         timeout: float,
         done: Callable[[Sampler], None] | None = None,
+        *,
+        in_turn: bool = False,
     ) -> None:
         self.collector = collector
         self.name = collector.name
@@ -40,6 +44,7 @@ class Fleet:
         self._look = Sampler(Part(collector.name, self._found, interval, timeout), done)
         self._devices: dict[tuple[str, str], Sampler] = {}
         self._lock = threading.Lock()
+        self._round = Round(lambda: self.samplers()[1:], interval) if in_turn else None
         self._started = False
         self._released = False
 
@@ -47,10 +52,14 @@ class Fleet:
         """Start sampling in the background."""
         self._started = True
         self._look.start()
+        if self._round is not None:
+            self._round.start()
 
     def stop(self) -> None:
         """Let each part end after the sample that it is taking."""
         self._look.stop()
+        if self._round is not None:
+            self._round.stop()
         with self._lock:
             for sampler in self._devices.values():
                 sampler.stop()
@@ -117,8 +126,11 @@ class Fleet:
                 self._devices[key].stop()
             for key in [key for key, sampler in self._devices.items() if sampler.over]:
                 del self._devices[key]
-            for key in [key for key in found if key not in self._devices]:
+            new = [key for key in found if key not in self._devices]
+            for key in new:
                 sampler = Sampler(found[key], self._done)
-                if self._started:
+                if self._started and self._round is None:
                     sampler.start()  # raises where no thread is to be had: then the next look tries again
                 self._devices[key] = sampler
+        if new and self._round is not None:
+            self._round.wake()

@@ -120,6 +120,14 @@ class Sampler:
         if self._done is not None:
             self._done(self)
 
+    def turn(self) -> None:
+        """Take one sample for somebody who samples several in turn, unless this one was stopped."""
+        self._begun = self._monotonic()
+        if self._stop.is_set():
+            self._begun = None
+        else:
+            self.sample()
+
     def running(self) -> tuple[float, str] | None:
         """Return since when a sample is being taken (monotonic), and the call it is in; None between two samples."""
         begun = self._begun

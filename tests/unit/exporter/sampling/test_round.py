@@ -1,0 +1,108 @@
+"""Devices in turn: one that does not answer costs only itself."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import pytest
+
+from tests.unit.exporter.sampling.conftest import eventually
+from trainwarden_exporter.catalog import Families
+from trainwarden_exporter.exposition import render
+from trainwarden_exporter.metric import Family
+from trainwarden_exporter.sampling import round as rounds
+from trainwarden_exporter.sampling.calls import calling
+from trainwarden_exporter.sampling.fleet import Fleet
+from trainwarden_exporter.sampling.part import Part
+
+
+class Ports:
+    """Devices of which some block until they are let go."""
+
+    name = "efa"
+
+    def __init__(self, *devices: str) -> None:
+        self.devices = list(devices)
+        self.blocked: set[str] = set()
+        self.go = threading.Event()
+        self.samples: Counter[str] = Counter()
+        self.threads: set[int] = set()
+
+    def collect(self) -> Iterable[Family]:
+        return ()
+
+    def parts(self) -> Sequence[Part]:
+        return [Part("efa", lambda name=each: self.read(name), 0.02, 0.3, each) for each in self.devices]  # type: ignore[misc]  # bound early
+
+    def read(self, device: str) -> Iterable[Family]:
+        if device in self.blocked:
+            with calling("pread"):
+                self.go.wait()
+        self.threads.add(threading.get_ident())
+        self.samples[device] += 1
+        families = Families()
+        families.add("efa_read_errors_total", 0, device=device)
+        return families.collected()
+
+    def close(self) -> None:
+        self.go.set()
+
+
+@pytest.fixture
+def ports(monkeypatch: pytest.MonkeyPatch) -> Ports:
+    monkeypatch.setattr(rounds, "PATIENCE_SECONDS", 0.05)
+    return Ports("a", "b", "c")
+
+
+@pytest.fixture
+def fleet(ports: Ports) -> Iterator[Fleet]:
+    fleet = Fleet(ports, 0.02, 5.0, in_turn=True)
+    fleet.start()
+    yield fleet
+    fleet.stop()
+    ports.go.set()
+
+
+def shown(fleet: Fleet) -> str:
+    return render(fleet.ready()).decode()
+
+
+def test_all_devices_are_sampled_again_and_again_by_one_thread(ports: Ports, fleet: Fleet) -> None:
+    eventually(lambda: all(ports.samples[device] > 3 for device in "abc"))
+    assert len(ports.threads) == 1
+
+
+def test_one_that_blocks_is_named_and_the_others_go_on(ports: Ports, fleet: Fleet) -> None:
+    eventually(lambda: all(ports.samples[device] for device in "abc"))
+    ports.blocked.add("b")
+    eventually(lambda: [status.call for status in fleet.statuses() if status.stuck] == ["pread"])
+    before = Counter(ports.samples)
+    eventually(lambda: all(ports.samples[device] > before[device] + 3 for device in "ac"))
+    assert ports.samples["b"] == before["b"]
+    assert 'device="b"' not in shown(fleet)
+    assert 'device="c"' in shown(fleet)
+    ports.blocked.clear()
+    ports.go.set()
+    eventually(lambda: 'device="b"' in shown(fleet))
+    eventually(lambda: ports.samples["b"] > before["b"] + 3)
+
+
+def test_a_device_that_comes_late_does_not_wait_for_the_next_round(ports: Ports) -> None:
+    fleet = Fleet(ports, 0.05, 5.0, in_turn=True)
+    fleet._round._interval = 60.0  # type: ignore[union-attr]  # only a new device can begin the next one
+    fleet.start()
+    eventually(lambda: all(ports.samples[device] for device in "abc"))
+    ports.devices.append("d")
+    eventually(lambda: ports.samples["d"])
+    fleet.stop()
+
+
+def test_a_release_ends_the_turns_and_the_devices_have_them_again_after(ports: Ports, fleet: Fleet) -> None:
+    eventually(lambda: all(ports.samples[device] for device in "abc"))
+    assert fleet.release()
+    before = Counter(ports.samples)
+    assert shown(fleet).count("efa_read_errors") == 0
+    fleet.resume()
+    eventually(lambda: all(ports.samples[device] > before[device] for device in "abc"))
