@@ -127,7 +127,8 @@ def test_an_exporter_that_is_killed_again_and_again_counts_every_line_once(expor
         training.join()
     exporter.start()
     eventually(lambda: exporter.value("trainwarden_log_lag_bytes", run_id="r") == 0)
-    eventually(lambda: exporter.count("cuda_oom") == training.written, 5)
+    eventually(lambda: (exporter.count("cuda_oom") or 0) >= training.written)
+    assert exporter.count("cuda_oom") == training.written
     assert training.written > 1000
 
 
