@@ -19,11 +19,9 @@ class Copy(Protocol):
 
     def state(self) -> dict[str, Any]:
         """How the copy fares, as `metadata.json` says it in `s3`: strict JSON. Never blocks, never raises."""
-        raise NotImplementedError
 
     def bring_error(self, timeout_seconds: float) -> None:
         """Have the folder say how this attempt failed, where the copy knows it from another node. Never raises."""
 
     def close(self, timeout_seconds: float) -> bool:
         """Finish what is waiting; False if that could not be done in time. Nothing is taken after. Never raises."""
-        raise NotImplementedError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainwarden_exporter.runs.series import add_reported
 from trainwarden_exporter.runs.view import believed
 
 if TYPE_CHECKING:
@@ -34,12 +35,6 @@ def add_log_only(families: Families, run_id: str, view: LogView) -> None:
 
 
 def _add(families: Families, run_id: str, progress: Progress) -> None:
-    families.add("training_step", progress.step, run_id=run_id)
+    add_reported(families, run_id, progress)
     families.add("training_steps_target", progress.total_steps, run_id=run_id)
     families.add("training_step_high_water", progress.high_water, run_id=run_id)
-    families.add("training_epoch", progress.epoch, run_id=run_id)
-    families.add("training_loss", progress.loss, run_id=run_id)
-    families.add("training_learning_rate", progress.learning_rate, run_id=run_id)
-    families.add("training_grad_norm", progress.grad_norm, run_id=run_id)
-    families.add("training_tokens_per_second", progress.tokens_per_second, run_id=run_id)
-    families.add("training_samples_per_second", progress.samples_per_second, run_id=run_id)

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trainwarden.record.files import Checkpoint, Metadata, Progress, RankBeat
+    from trainwarden.signals.progress import Progress as LogProgress
     from trainwarden_exporter.catalog import Families
     from trainwarden_exporter.runs.folder import RunFolder
     from trainwarden_exporter.runs.reader import Blocked
     from trainwarden_exporter.runs.view import RunRecord, Verdict
 
 HINT_BYTES = 300
+# Each is a metric `training_…`, and an attribute of what records and logs say of progress.
+REPORTED = ("step", "epoch", "loss", "learning_rate", "grad_norm", "tokens_per_second", "samples_per_second")
 # A copy that was not confirmed for so long says nothing of how the run is now.
 BLIND_SECONDS = 60.0
 
@@ -38,7 +41,7 @@ def add_run(families: Families, record: RunRecord, steps: Steps, now: float) -> 
     families.add("training_run_end_timestamp_seconds", believed(record.end, now), run_id=run_id)
     if record.current_progress:
         _add_heartbeat(families, run_id, "progress", record.current_progress.last_updated, now)
-        _add_progress(families, run_id, record.current_progress)
+        add_reported(families, run_id, record.current_progress)
         families.add("training_step_timestamp_seconds", believed(steps.advanced, now), run_id=run_id)
         families.add("training_step_change_timestamp_seconds", believed(steps.changed, now), run_id=run_id)
     if record.progress:
@@ -81,6 +84,12 @@ def add_blocked(families: Families, blocked: Sequence[Blocked[RunFolder]]) -> No
         families.add(
             "trainwarden_collector_stuck", 1, collector="runs", device=each.key.run_id, call=label_text(each.call)
         )
+
+
+def add_reported(families: Families, run_id: str, progress: Progress | LogProgress) -> None:
+    """Add what this attempt reported last, to its record or in its log."""
+    for name in REPORTED:
+        families.add(f"training_{name}", getattr(progress, name), run_id=run_id)
 
 
 def add_rank(families: Families, run_id: str, beat: RankBeat, now: float) -> None:
@@ -134,17 +143,6 @@ def _add_phase(families: Families, run_id: str, metadata: Metadata, now: float) 
 
 def _add_heartbeat(families: Families, run_id: str, source: str, time: float | None, now: float) -> None:
     families.add("training_heartbeat_timestamp_seconds", believed(time, now), run_id=run_id, source=source)
-
-
-def _add_progress(families: Families, run_id: str, progress: Progress) -> None:
-    """What an older attempt's progress would tell wrongly of this one."""
-    families.add("training_step", progress.step, run_id=run_id)
-    families.add("training_epoch", progress.epoch, run_id=run_id)
-    families.add("training_loss", progress.loss, run_id=run_id)
-    families.add("training_learning_rate", progress.learning_rate, run_id=run_id)
-    families.add("training_grad_norm", progress.grad_norm, run_id=run_id)
-    families.add("training_tokens_per_second", progress.tokens_per_second, run_id=run_id)
-    families.add("training_samples_per_second", progress.samples_per_second, run_id=run_id)
 
 
 def _add_totals(families: Families, run_id: str, progress: Progress, now: float) -> None:
