@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trainwarden_exporter.amd.library import NOT_INSTALLED, NOT_LOADED
 from trainwarden_exporter.catalog import Families
 from trainwarden_exporter.gpu.node import add_node
-from trainwarden_exporter.sampling.calls import calling
+from trainwarden_exporter.gpu.state import wait_for_first_samples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,11 +51,8 @@ class Summary:
 
     def read(self) -> list[Family]:
         """Return the families; waits at first until each GPU was asked once, or is over its deadline soon."""
-        deadline = time.monotonic() + 0.8 * self._timeout
         gpus = list(self._gpus.values())
-        with calling("waiting for the first sample of each GPU"):
-            for gpu in gpus:
-                gpu.state.attempted.wait(max(deadline - time.monotonic(), 0.0))
+        wait_for_first_samples([gpu.state for gpu in gpus], self._timeout)
         families, now = Families(), time.monotonic()
         failure = self._library.failure
         # Without the tools nothing is known of any GPU: that none is up would be as wrong as that all are.

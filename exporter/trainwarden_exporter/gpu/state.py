@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from trainwarden_exporter.sampling.calls import calling
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from trainwarden_exporter.gpu.node import Reading
 
 
@@ -63,3 +68,11 @@ class DriverTime:
         """Return the sums so far."""
         with self._lock:
             return dict(self._seconds)
+
+
+def wait_for_first_samples(states: Iterable[GpuState], timeout: float) -> None:
+    """Wait until each GPU was asked once, at most for most of `timeout` (seconds): who waits has that deadline too."""
+    deadline = time.monotonic() + 0.8 * timeout
+    with calling("waiting for the first sample of each GPU"):
+        for state in states:
+            state.attempted.wait(max(deadline - time.monotonic(), 0.0))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from trainwarden_exporter.catalog import Families
 from trainwarden_exporter.gpu.node import add_node
+from trainwarden_exporter.gpu.state import wait_for_first_samples
 from trainwarden_exporter.nvidia.ledger import ACTION_CODES, Count
-from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,12 +54,9 @@ class Summary:
 
     def read(self) -> list[Family]:
         """Return the families; waits at first until each GPU was asked once, or is over its deadline soon."""
-        deadline = time.monotonic() + 0.8 * self._timeout
         states = list(self._states.values())
         if self.driver_error is None:
-            with calling("waiting for the first sample of each GPU"):
-                for state in states:
-                    state.attempted.wait(max(deadline - time.monotonic(), 0.0))
+            wait_for_first_samples(states, self._timeout)
         self._errors.read()
         families = Families()
         now = time.monotonic()
