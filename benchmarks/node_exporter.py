@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.scrapes_client import free_port, is_listening
+from benchmarks.scrapes_client import is_listening
 from trainwarden.stack.debian import PackagesUnavailable, unpack
+from trainwarden.stack.ports import free_port
 
 _FOLDER = Path(__file__).resolve().parents[1] / ".tools" / "benchmarks"
 _START_SECONDS = 20.0

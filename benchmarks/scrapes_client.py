@@ -61,13 +61,6 @@ class Client:
         return b"".join(chunks)
 
 
-def free_port() -> int:
-    """A port on loopback that nobody had a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
 def is_listening(port: int) -> bool:
     """Whether somebody takes connections there."""
     try:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.scrapes_client import Client, free_port, is_listening
+from benchmarks.scrapes_client import Client, is_listening
 from tests.nodes.fixtures import p5
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
+from trainwarden.stack.ports import free_port
 
 HOST = "measured"
 RANKS = 8

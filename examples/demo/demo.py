@@ -17,7 +17,8 @@ from pathlib import Path
 
 from trainwarden.stack import launcher, service, up
 from trainwarden.stack.binaries import ToolsMissing, find_tools
-from trainwarden.stack.service import PortBusy, ServiceFailed
+from trainwarden.stack.ports import PortBusy, ports
+from trainwarden.stack.service import ServiceFailed
 from trainwarden.stack.session import Outcome, Session
 from trainwarden.stack.terminal import Terminal
 
@@ -132,7 +133,7 @@ def _run(options: argparse.Namespace) -> int:
     tools = find_tools(report=lambda line: terminal.say("tools", line))
     terminal.say("tools", f"{tools.versions()} ({tools.source})")
     run_id = f"demo-{options.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
-    rank0_port, switch_port = service.ports({"rank 0": 0, "the network path": 0}).values()
+    rank0_port, switch_port = ports({"rank 0": 0, "the network path": 0}).values()
     request = up.to_request(_up_options(options, run_id, rank0_port, switch_port), os.environ)
     injector = subprocess.Popen(
         service.tethered(

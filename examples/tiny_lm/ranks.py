@@ -2,12 +2,13 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from types import FrameType
+
+from trainwarden.stack.ports import free_port
 
 # How long the others may take to fail on their own account: what they see belongs in their logs.
 _GRACE_SECONDS = 5.0
@@ -21,7 +22,7 @@ class Ranks:
     def __init__(self, command: Sequence[str], count: int) -> None:
         environment = {**os.environ, "WORLD_SIZE": str(count)}
         environment.setdefault("MASTER_ADDR", "127.0.0.1")
-        environment.setdefault("MASTER_PORT", str(_free_port()))
+        environment.setdefault("MASTER_PORT", str(free_port()))
         # Two ranks share the machine's cores; a pool of threads in each would only make them wait for one another.
         environment.setdefault("OPENBLAS_NUM_THREADS", "1")
         self._asked_to_end: int | None = None
@@ -67,9 +68,3 @@ class Ranks:
                 process.send_signal(number)
                 # A stopped process hears nothing before it goes on.
                 process.send_signal(signal.SIGCONT)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port

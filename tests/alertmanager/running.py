@@ -18,6 +18,7 @@ import requests
 
 from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
+from trainwarden.stack.ports import free_port
 from trainwarden.stack.slack_sink import Message, SlackSink
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,7 +87,7 @@ class Alertmanager:
 def alertmanager(tools: Tools, folder: Path, configuration: Path = SHIPPED) -> Iterator[Alertmanager]:
     """The shipped configuration, with the remediator's address replaced as the local stack does it."""
     shutil.copytree(configuration, folder, dirs_exist_ok=True)
-    (number,) = service.ports({"--port": 0}).values()
+    number = free_port()
     url = f"http://127.0.0.1:{number}"
     slack, log = SlackSink(), folder / "alertmanager.log"
     with _webhook() as webhook:

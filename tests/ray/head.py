@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
+
+from trainwarden.stack.ports import free_ports
 
 GPUS = 4
 # Ray puts the machine's own address where it is told 127.0.0.1; the rest of the loopback network it takes as it is.
@@ -139,21 +140,6 @@ class Head:
 
 def _is_zombie(folder: Path) -> bool:
     return (folder / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-
-
-def free_ports(count: int) -> list[int]:
-    """Free ports outside of the range that Ray wants for its workers."""
-    with_sockets: list[socket.socket] = []
-    ports: list[int] = []
-    while len(ports) < count:
-        with_sockets.append(socket.socket())
-        with_sockets[-1].bind((ADDRESS, 0))
-        port = int(with_sockets[-1].getsockname()[1])
-        if not 10002 <= port <= 19999:
-            ports.append(port)
-    for each in with_sockets:
-        each.close()
-    return ports
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.slurm.programs import CLIENTS, Programs
+from trainwarden.stack.ports import free_ports
 
 NODES = ("n1", "n2", "n3")
 _LONGEST_FOLDER = 60  # a UNIX socket's path has at most 107 bytes, and slurmstepd's sockets lie below the folder
@@ -225,7 +226,7 @@ class Cluster:
         key.touch(0o600)
         key.write_bytes(secrets.token_bytes(128))
         host = socket.gethostname().split(".")[0]
-        port, *node_ports = _free_ports(1 + len(NODES))
+        port, *node_ports = free_ports(1 + len(NODES))
         at, user = self.folder, pwd.getpwuid(os.getuid()).pw_name
         text = _CONFIGURATION.format(host=host, port=port, user=user, folder=at, plugins=self._programs.plugins)
         for node, node_port in zip(NODES, node_ports, strict=True):
@@ -259,13 +260,3 @@ def _job(values: dict[str, Any]) -> Job:
     if not isinstance(state, str):
         state = state[0]
     return Job(values["job_id"], state, values["state_reason"], values["restart_cnt"], values["nodes"])
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that are free now; taken together, so that all differ."""
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [int(each.getsockname()[1]) for each in taken]
-    finally:
-        for each in taken:
-            each.close()

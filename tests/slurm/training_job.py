@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
-import socket
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.slurm.cluster import Cluster, wait_for
 from trainwarden.record.files import Attempt, Metadata, Progress, RankBeat, read_metadata, read_progress, read_rank
 from trainwarden.record.folder import METADATA, write_json
+from trainwarden.stack.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "slurm" / "train.sbatch"
@@ -95,18 +93,10 @@ def submit(
         "TRAINWARDEN_STALL_SECONDS": f"{stall_seconds:g}",
         "STALE_MINUTES": f"{stale_seconds / 60:.4g}",
         "MASTER_ADDR": "127.0.0.1",  # no name server knows the three nodes
-        "MASTER_PORT": str(_port()),  # another cluster on this machine has the same job ids
+        "MASTER_PORT": str(free_port()),  # another cluster on this machine has the same job ids
         "OMP_NUM_THREADS": "1",
         "PATH": f"{Path(sys.executable).parent}:{cluster.environment['PATH']}",
     }
     options = [f"--comment=trainwarden:{run_id}", f"--chdir={ROOT}", f"--output={output}"]
     job_id = cluster.submit(script, *arguments, options=options, environment=variables)
     return TrainingJob(cluster, run_id, job_id, runs / run_id, output)
-
-
-def _port() -> int:
-    """A port that is free now, and that the kernel gives to nobody meanwhile: below those it picks for connections."""
-    while True:
-        port = random.randrange(20000, 32768)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port

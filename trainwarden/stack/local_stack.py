@@ -15,6 +15,7 @@ from pathlib import Path
 from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.bundle import bundle
+from trainwarden.stack.ports import ports
 from trainwarden.stack.service import Service, ServiceFailed
 
 SERVICES = ("prometheus", "alertmanager", "exporter", "remediator")
@@ -69,7 +70,7 @@ class LocalStack:
 
     def _take_ports(self) -> None:
         wanted = {f"--{name}-port": self._settings.ports.get(name, 0) for name in SERVICES}
-        self._ports = service.ports(wanted)
+        self._ports = ports(wanted)
         self.prometheus_url = self._url("prometheus")
         self.alertmanager_url = self._url("alertmanager")
         self.exporter_url = self._url("exporter")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -18,10 +16,6 @@ _POLL_SECONDS = 0.05
 
 class ServiceFailed(Exception):
     """A service did not come up; the message names it and holds the end of its log."""
-
-
-class PortBusy(Exception):
-    """A port that was asked for is taken; the message names the option and the port."""
 
 
 @dataclass(frozen=True)
@@ -98,25 +92,6 @@ def tethered(command: Sequence[str], signal_name: str = "TERM") -> list[str]:
     """`command`, sent a signal by the kernel should we die without having stopped it (where setpriv is there)."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", signal_name, "--", *command] if setpriv else list(command)
-
-
-def ports(wanted: Mapping[str, int]) -> dict[str, int]:
-    """By option: the port wanted, checked to be free on loopback, or any free one for 0. Raises PortBusy."""
-    found: dict[str, int] = {}
-    with contextlib.ExitStack() as held:  # all at once, so that no two get the same
-        for option, number in wanted.items():
-            if number and number in found.values():
-                message = f"{option} {number}: another option has it already; name a free port, or 0 for any"
-                raise PortBusy(message)
-            probe = held.enter_context(socket.socket())
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", number))
-            except OSError as error:
-                message = f"{option} {number}: {error.strerror}; name a free port, or 0 for any"
-                raise PortBusy(message) from None
-            found[option] = int(probe.getsockname()[1])
-    return found
 
 
 def _answers(url: str) -> bool:

@@ -21,7 +21,8 @@ from trainwarden.stack.binaries import ToolsMissing, find_tools
 from trainwarden.stack.bundle import BundleMissing
 from trainwarden.stack.installed import require_installed
 from trainwarden.stack.local_stack import SERVICES
-from trainwarden.stack.service import PortBusy, ServiceFailed
+from trainwarden.stack.ports import PortBusy
+from trainwarden.stack.service import ServiceFailed
 from trainwarden.stack.session import Outcome, Request, Session
 from trainwarden.stack.terminal import Terminal
 

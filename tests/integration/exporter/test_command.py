@@ -18,6 +18,7 @@ from tests.integration.exporter.running import Started, eventually
 from trainwarden import __version__
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
+from trainwarden.stack.ports import free_port
 
 
 @pytest.fixture
@@ -196,8 +197,7 @@ def test_the_version_is_the_packages() -> None:
 
 
 def test_it_listens_on_every_address_that_it_is_told(start_exporter: Callable[..., Started], runs: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        second = f"127.0.0.1:{other.getsockname()[1]}"
+    second = f"127.0.0.1:{free_port()}"
     started = start_exporter(f"--collector.runs.path={runs}", f"--web.listen-address={second}")
     assert started.address != second
     for address in (started.address, second):

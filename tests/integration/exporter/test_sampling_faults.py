@@ -19,6 +19,7 @@ from tests.devices.nvml import FakeNvml
 from tests.integration.exporter.running import Started, eventually
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
+from trainwarden.stack.ports import free_port
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.\n"
 STUCK = 'trainwarden_collector_stuck{collector="ray",device="",call="'
@@ -142,8 +143,7 @@ def test_on_a_full_disk_logs_are_read_all_the_same_and_each_write_that_fails_is_
     logs, state = runs / "one" / "logs", tmp_path / "state"
     logs.mkdir()
     (logs / "training_log_latest.txt").write_text(OOM)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     command = [
         *Started.COMMAND, f"--web.listen-address={address}", f"--collector.runs.path={runs}",
         "--collector.runs.interval=50ms", "--collector.logs.interval=20ms", f"--collector.logs.state={state}",

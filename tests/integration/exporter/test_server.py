@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import http.client
 import socket
@@ -180,8 +181,9 @@ def test_nonsense_is_answered_with_an_error_and_the_next_client_served(
 ) -> None:
     site = serving()
     with site.connect() as client:
-        client.sendall(request_line)
-        client.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # it may have answered and gone before it has read all
+            client.sendall(request_line)
+            client.shutdown(socket.SHUT_WR)
         assert b" 200 " not in read_all(client)
     assert site.ask("/-/healthy")[0].status == 200
 

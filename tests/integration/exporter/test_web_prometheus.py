@@ -13,6 +13,7 @@ from tests.integration.exporter.certificates import Authority
 from tests.integration.exporter.running import Started, eventually
 from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
+from trainwarden.stack.ports import free_port
 from trainwarden.stack.prometheus import Prometheus
 
 pytestmark = pytest.mark.tools
@@ -60,7 +61,7 @@ def prometheus(tools: Tools, target: str, tmp_path: Path) -> Iterator[Prometheus
     (tmp_path / "prometheus.yml").write_text(
         f"global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n{scrapes}"
     )
-    (port,) = service.ports({"--port": 0}).values()
+    port = free_port()
     command = [
         str(tools.prometheus),
         f"--config.file={tmp_path / 'prometheus.yml'}",

@@ -21,6 +21,7 @@ from tests.alertmanager.running import Alertmanager, alertmanager, eventually
 from tests.rules.promtool import ROOT, Page, run
 from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
+from trainwarden.stack.ports import free_port
 from trainwarden.stack.prometheus import Prometheus
 
 pytestmark = pytest.mark.tools
@@ -110,7 +111,7 @@ def world(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wo
     shutil.copytree(ROOT / "rules", folder / "rules")
     exporter = Exporter()
     with _serve(exporter), alertmanager(tools, tmp_path_factory.mktemp("alertmanager")) as running:
-        (number,) = service.ports({"--port": 0}).values()
+        number = free_port()
         _write_targets(folder / "targets", exporter.address, running.url)
         command = [
             str(tools.prometheus),

@@ -22,6 +22,7 @@ from examples.tiny_lm.exchange import Connection, Hub, Spoke
 from examples.tiny_lm.model import CONTEXT, SIZE, initial_parameters, loss_and_gradient, sample, split
 from examples.tiny_lm.text import text
 from trainwarden.record import snapshot
+from trainwarden.stack.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 TRAIN = ROOT / "examples" / "tiny_lm" / "train.py"
@@ -200,9 +201,8 @@ def test_one_stopped_rank_blocks_the_other_while_its_process_lives_on(training: 
 
 
 def test_a_reset_connection_is_a_failure_of_communication(training: Training) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as rank_0, socket.create_server(("127.0.0.1", 0)) as path:
-        port = rank_0.getsockname()[1]
-        rank_0.close()
+    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as path:
         process = training.start(
             *("--steps", "100000", "--listen", str(port)),
             *("--connect", f"127.0.0.1:{path.getsockname()[1]}"),
@@ -273,8 +273,7 @@ def test_without_memory_numpys_own_error_says_so_and_the_record_what_to_change(t
 
 
 def test_a_nan_on_the_wire_ends_the_training_by_name(training: Training) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     environment = {"RANK": "0", "WORLD_SIZE": "2", "TRAINWARDEN_ATTEMPT_KEY": KEY}
     process = training.start("--steps", "50", "--listen", str(port), **environment)
     peer = _peer(port)
@@ -303,8 +302,7 @@ def _peer(port: int) -> Connection:
 
 
 def test_ranks_that_srun_starts_find_each_other_and_their_common_attempt(training: Training) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     job = {"SLURM_JOB_ID": "55", "SLURM_NTASKS": "2", "SLURM_RESTART_COUNT": "1"}
     options = ("--steps", "3", "--address", f"127.0.0.1:{port}")
     ranks = [training.start(*options, SLURM_PROCID=str(rank), **job) for rank in (1, 0)]
@@ -318,8 +316,7 @@ def test_ranks_that_srun_starts_find_each_other_and_their_common_attempt(trainin
 
 def test_ranks_at_different_steps_do_not_train_on() -> None:
     """One resumed from another checkpoint than the other."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = ("127.0.0.1", int(free.getsockname()[1]))
+    address = ("127.0.0.1", free_port())
     failures: list[Exception] = []
 
     def hub() -> None:
