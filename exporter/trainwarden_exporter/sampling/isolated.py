@@ -193,12 +193,12 @@ class Isolated:
             if lines is None:
                 break
             for line in lines:
-                self._take_in(line)
+                self._take_in(process, line)
         return ""
 
-    def _take_in(self, line: bytes) -> None:
+    def _take_in(self, process: ChildProcess, line: bytes) -> None:
         try:
-            self._views = take_in(line, self.name, self._views)
+            views = take_in(line, self.name, self._views)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             self._rubbish += 1
             if self._rubbish == 1:
@@ -206,7 +206,9 @@ class Isolated:
             if self._rubbish > MAX_RUBBISH_LINES:
                 raise NoMessage("its process says what is no message") from error
             return
-        self._heard = time.monotonic()
+        with self._lock:
+            if self._process is process:  # else somebody let go of it, and of all that it said
+                self._views, self._heard = views, time.monotonic()
 
     def _gives_up(self) -> bool:
         statuses = self.statuses()
@@ -227,7 +229,7 @@ class Isolated:
     def _forget(self, error: str | None) -> None:
         with self._lock:
             self._process = None
-        self._views, self._heard, self._error = {}, None, error
+            self._views, self._heard, self._error = {}, None, error
 
 
 def _status(view: View, now: float) -> Status:

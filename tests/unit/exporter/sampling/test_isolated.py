@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,6 +145,30 @@ def test_a_child_that_cannot_start_is_tried_again(make: Make, monkeypatch: pytes
     eventually(lambda: "cannot be started" in (member.statuses()[0].error or ""))
     monkeypatch.setattr(process, "COMMAND", command)
     eventually(lambda: SAMPLE in page(member))
+
+
+def test_what_is_being_heard_when_the_devices_are_released_is_not_shown(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hearing, released, over = threading.Event(), threading.Event(), threading.Event()
+    take_in = isolated.take_in
+
+    def slow(*line: Any) -> Any:
+        views = take_in(*line)
+        if any(view.taken.attempted for view in views.values()):
+            hearing.set()
+            assert released.wait(60)
+        return views
+
+    monkeypatch.setattr(isolated, "take_in", slow)
+    monkeypatch.setattr(ChildProcess, "drain", lambda _: over.set())  # called when nothing is listened to any more
+    member = make()
+    member.start()
+    assert hearing.wait(60)
+    member.release()
+    released.set()
+    assert over.wait(60)
+    assert not page(member)
 
 
 def test_a_release_closes_the_devices_and_a_resume_takes_them_again(make: Make, tmp_path: Path) -> None:
