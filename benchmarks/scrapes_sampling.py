@@ -50,5 +50,5 @@ def _row(title: str, interval: float, member: Member, cycle: Callable[[], None])
         cycle()
         took.append(time.process_time() - before)
     median = statistics.median(took)
-    samples = sum(len(encoded.series) for encoded, _ in member.ready())
+    samples = sum(len(family) for encoded, _ in member.ready() for family in encoded.series)
     return [title, f"{samples:,}", f"{1e3 * median:.1f}", f"{100 * median / interval:.2f} %"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -70,17 +71,21 @@ class Block:
 
 @dataclass(frozen=True)
 class Encoded:
-    """What one part of a collector sampled; `series` names each of its series once."""
+    """What one part of a collector sampled; `series`: of each family, what names each of its series once."""
 
     blocks: tuple[Block, ...] = ()
-    series: frozenset[bytes] = frozenset()
+    series: tuple[Sequence[bytes], ...] = ()
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """A family as it was encoded last: the beginnings of its lines, and, if it is short, what it was made of."""
+    """A family as it was encoded last: what tells its samples apart, the beginnings of their lines, in the same order.
 
-    prefixes: dict[tuple[str, ...], bytes]
+    If it is short, also what it was made of.
+    """
+
+    keys: list[tuple[str, ...]]
+    prefixes: list[bytes]
     block: Block
     rows: list[Row] | None
 
@@ -94,37 +99,48 @@ class Encoder:
 
     def __init__(self) -> None:
         self._kept: dict[str, _Kept] = {}
-        self._series: frozenset[bytes] = frozenset()
+        self._encoded = Encoded()
+        self._families: Iterable[AnyFamily] | None = None
 
     def encode(self, families: Iterable[AnyFamily]) -> Encoded:
-        """Encode; raises `ValueError` if a family or a series occurs twice."""
+        """Encode; raises `ValueError` if a family or a series occurs twice.
+
+        The very object of the time before, which a part returns that has read nothing new, is not looked into.
+        """
+        if families is self._families:
+            return self._encoded
         kept: dict[str, _Kept] = {}
-        is_same = True
         for family in families:
             if family.name in kept:
                 raise ValueError(f"the family {family.name} was collected twice")
             before = self._kept.get(family.name)
             if before and before.rows is not None and isinstance(family, Family) and family.rows == before.rows:
                 kept[family.name] = before
-                continue
-            now = kept[family.name] = _encoded(family, before.prefixes if before else {})
-            is_same = is_same and before is not None and now.prefixes.keys() == before.prefixes.keys()
-        if not is_same or len(kept) != len(self._kept):
-            self._series = frozenset(prefix for each in kept.values() for prefix in each.prefixes.values())
+            else:
+                kept[family.name] = _encoded(family, before)
+        series = tuple([each.prefixes for each in kept.values()])
+        is_same = len(series) == len(self._encoded.series) and all(map(operator.is_, series, self._encoded.series))
+        self._encoded = Encoded(
+            tuple([each.block for each in kept.values()]), self._encoded.series if is_same else series
+        )
         self._kept = kept
-        return Encoded(tuple([each.block for each in kept.values()]), self._series)
+        # Of long families this would keep alive what they were made of.
+        self._families = families if all(each.rows is not None for each in kept.values()) else None
+        return self._encoded
 
 
-def _encoded(family: AnyFamily, known: dict[tuple[str, ...], bytes]) -> _Kept:
-    prefixes: dict[tuple[str, ...], bytes] = {}
-    lines: list[tuple[bytes, float]] = []
-    for name, label_names, labels, key, value in _rows(family):
-        prefix = prefixes[key] = known.get(key) or _prefix(name, label_names, labels)
-        lines.append((prefix, value))
-    if len(prefixes) != len(lines):
-        raise ValueError(f"the family {family.name} has a series twice")
-    rows = family.rows if isinstance(family, Family) and len(lines) <= SHORT else None
-    return _Kept(prefixes, _block(family, lines), rows)
+def _encoded(family: AnyFamily, before: _Kept | None) -> _Kept:
+    rows = list(_rows(family))
+    keys = [row[3] for row in rows]
+    if before and keys == before.keys:
+        keys, prefixes = before.keys, before.prefixes
+    else:
+        known = dict(zip(before.keys, before.prefixes, strict=True)) if before else {}
+        prefixes = [known.get(key) or _prefix(name, names, labels) for name, names, labels, key, _ in rows]
+        if len(set(keys)) != len(keys):
+            raise ValueError(f"the family {family.name} has a series twice")
+    made_of = family.rows if isinstance(family, Family) and len(rows) <= SHORT else None
+    return _Kept(keys, prefixes, _block(family, prefixes, [row[4] for row in rows]), made_of)
 
 
 def render(parts: Iterable[tuple[Encoded, float]], *, openmetrics: bool = False) -> bytes:
@@ -161,12 +177,13 @@ def _rows(family: AnyFamily) -> Iterator[tuple[str, tuple[str, ...], tuple[str, 
             yield sample.name, names, labels, (sample.name, *names, *labels), sample.value
 
 
-def _block(family: AnyFamily, lines: list[tuple[bytes, float]]) -> Block:
+def _block(family: AnyFamily, prefixes: list[bytes], values: list[float]) -> Block:
     name = f"{family.name}_total" if family.type == "counter" else family.name
     kind = "untyped" if family.type == "unknown" else family.type
     if name.endswith(AGE_SUFFIX):
-        return Block(name, kind, family.documentation, b"", tuple(lines))
-    return Block(name, kind, family.documentation, b"".join([b"%s%s\n" % (prefix, _number(v)) for prefix, v in lines]))
+        return Block(name, kind, family.documentation, b"", tuple(zip(prefixes, values, strict=True)))
+    lines = [b"%s%s\n" % (prefix, _number(value)) for prefix, value in zip(prefixes, values, strict=True)]
+    return Block(name, kind, family.documentation, b"".join(lines))
 
 
 def _number(value: float) -> bytes:

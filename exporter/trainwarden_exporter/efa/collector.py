@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainwarden_exporter.catalog import Families
 from trainwarden_exporter.efa.device import EfaDevice
 from trainwarden_exporter.efa.node_totals import NodeTotals
-from trainwarden_exporter.infiniband.devices import efa_functions, rdma_devices
+from trainwarden_exporter.infiniband.devices import RdmaDevices, efa_functions
 from trainwarden_exporter.infiniband.kept_file import kept_below
 from trainwarden_exporter.infiniband.roll import Roll
 from trainwarden_exporter.instance import inventory
@@ -39,6 +39,7 @@ class EfaCollector:
 
     def __init__(self, sysfs: Path, settings: EfaSettings) -> None:
         self._sysfs = sysfs
+        self._look = RdmaDevices(sysfs)
         self._settings = settings
         self._totals = NodeTotals(2 * settings.interval + settings.timeout)
         self._roll = Roll()
@@ -48,7 +49,7 @@ class EfaCollector:
     def collect(self) -> Iterable[Family]:
         """Look which devices there are; returns what is of none of them. Raises `OSError`."""
         with calling("list /sys/class/infiniband"):
-            found = {device.name: device for device in rdma_devices(self._sysfs) if device.is_efa}
+            found = {device.name: device for device in self._look.look() if device.is_efa}
         for name in self._roll.call(found.values()):
             self._totals.forget(name)
         for name in self._devices.keys() - found.keys():

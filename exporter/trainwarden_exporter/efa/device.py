@@ -12,10 +12,11 @@ from trainwarden_exporter.infiniband.port import add_link, ports, read_link
 from trainwarden_exporter.redaction import label_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from trainwarden_exporter.efa.node_totals import NodeTotals
     from trainwarden_exporter.infiniband.devices import RdmaDevice
+    from trainwarden_exporter.infiniband.port import Link
     from trainwarden_exporter.metric import Family
 
 _OWN = "hw_counters"
@@ -49,34 +50,42 @@ class EfaDevice:
         self._counters: list[Counter] = []
         self._ports: list[str] = []
         self._info: dict[str, str] = {}
+        self._families: Sequence[Family] = ()
 
-    def read(self) -> Iterable[Family]:
-        """Return the families as they are now; raises `OSError` if the device is gone."""
-        families = Families()
+    def read(self) -> Sequence[Family]:
+        """Return the families as they are now, the same object if they are as before; `OSError` if it is gone."""
         with self.files as files:
             if not files.listed:
                 self._ports = ports(files)
                 self._counters = list(self._plan())
                 self._info = {**device_info(files, self.device.pci_bus_id), "driver": self._version()}
-            name = self.device.name
-            families.add("efa_device_info", 1, device=name, **self._info)
-            down = 0
-            for port in self._ports:
-                link = read_link(files, port)
-                add_link(families, "efa", link, name, port)
-                down += link.up is False
-            self._totals.down(name, down)
-            for counter in self._counters:
-                value = files.counter(counter.file)
-                families.add(counter.metric, value, **counter.labels)
-                if value is not None:
-                    self._totals.count(name, counter.file, counter.name, value)
-            families.add("efa_read_errors_total", files.errors, device=name)
-        return families.collected()
+            links = [read_link(files, port) for port in self._ports]
+            values = [files.counter(counter.file) for counter in self._counters]
+            # Most devices of a node have nothing to do most of the time.
+            if files.changed:
+                self._count(values)
+                self._families = self._told(links, values)
+            self._totals.down(self.device.name, sum(link.up is False for link in links))
+        return self._families
 
     def close(self) -> None:
         """Let go of every file."""
         self.files.close()
+
+    def _count(self, values: Iterable[int | None]) -> None:
+        for counter, value in zip(self._counters, values, strict=True):
+            if value is not None:
+                self._totals.count(self.device.name, counter.file, counter.name, value)
+
+    def _told(self, links: Iterable[Link], values: Iterable[int | None]) -> Sequence[Family]:
+        families, name = Families(), self.device.name
+        families.add("efa_device_info", 1, device=name, **self._info)
+        for port, link in zip(self._ports, links, strict=True):
+            add_link(families, "efa", link, name, port)
+        for counter, value in zip(self._counters, values, strict=True):
+            families.add(counter.metric, value, **counter.labels)
+        families.add("efa_read_errors_total", self.files.errors, device=name)
+        return families.collected()
 
     def _plan(self) -> Iterator[Counter]:
         """Which files are read, each counter once, where it belongs if it is there.

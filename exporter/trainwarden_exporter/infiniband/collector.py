@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainwarden_exporter.catalog import Families
 from trainwarden_exporter.infiniband.device import InfinibandDevice
-from trainwarden_exporter.infiniband.devices import rdma_devices
+from trainwarden_exporter.infiniband.devices import RdmaDevices
 from trainwarden_exporter.infiniband.kept_file import kept_below
 from trainwarden_exporter.infiniband.roll import Roll
 from trainwarden_exporter.sampling.calls import calling
@@ -31,7 +31,7 @@ class InfinibandCollector:
     name = "infiniband"
 
     def __init__(self, sysfs: Path, interval: float, timeout: float) -> None:
-        self._sysfs = sysfs
+        self._look = RdmaDevices(sysfs)
         self._interval = interval
         self._timeout = timeout
         self._roll = Roll()
@@ -41,7 +41,7 @@ class InfinibandCollector:
     def collect(self) -> Iterable[Family]:
         """Look which devices there are; returns what is of none of them. Raises `OSError`."""
         with calling("list /sys/class/infiniband"):
-            found = {device.name: device for device in rdma_devices(self._sysfs) if not device.is_efa}
+            found = {device.name: device for device in self._look.look() if not device.is_efa}
         self._roll.call(found.values())
         for name in self._devices.keys() - found.keys():
             self._devices.pop(name).close()

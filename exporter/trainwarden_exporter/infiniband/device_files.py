@@ -32,11 +32,13 @@ class DeviceFiles:
 
     Attributes:
         errors: how many reads brought nothing that can be used.
+        changed: something is not as it was in the sample before.
     """
 
     def __init__(self, path: str, below: int) -> None:
         self.path = path
         self.errors = 0
+        self.changed = True
         self._below = below
         self._files: dict[str, KeptFile] = {}
         self._names: dict[str, tuple[str, ...]] = {}
@@ -57,7 +59,8 @@ class DeviceFiles:
             self._lock.release()
             raise
         identity = status.st_dev, status.st_ino
-        if self._stale or identity != self._identity:
+        self.changed = self._stale or identity != self._identity
+        if self.changed:
             self._forget()
             self._identity = identity
         return self
@@ -84,42 +87,46 @@ class DeviceFiles:
         known = self._names.get(folder)
         if known is None:
             enter(f"list {folder}")
-            entries = self._usable(folder, lambda: list(Path(self.path, folder).iterdir()), absent=True) or []
+            try:
+                entries = list(Path(self.path, folder).iterdir())
+            except OSError as error:
+                self._note(folder, error, absent=True)
+                entries = []
+            else:
+                self._broken.discard(folder)
             found = sorted(entry.name for entry in entries if _NAME.fullmatch(entry.name))
             known = self._names[folder] = tuple(found[:MAX_FILES])
         return known
 
     def counter(self, file: str) -> int | None:
         """Return a counter; None, and one error more, where there is none. "N/A" is no error."""
-        try:
-            value = _count(self._read(file))
-        except (OSError, ValueError) as error:
-            self._note(file, error, absent=False)
-            return None
-        if self._broken:
-            self._broken.discard(file)
-        return value
+        return self._said(file, _count, absent=False)
 
     def text(self, file: str, parse: Callable[[str], T]) -> T | None:
         """Return what `parse` makes of a line of text, and None where there is no such file, which is no error.
 
-        None, and one error more, if it cannot be read or `parse` raises `ValueError`.
+        None, and one error more, if it cannot be read or `parse` raises `ValueError`. A file has one `parse`.
         """
-        return self._usable(file, lambda: parse(plain(self._read(file).decode("utf-8", "replace"))), absent=True)
+        return self._said(file, lambda data: parse(plain(data.decode("utf-8", "replace"))), absent=True)
 
-    def _read(self, file: str) -> bytes:
+    def _said(self, file: str, parse: Callable[[bytes], T | None], *, absent: bool) -> T | None:
+        """Return what a file says; most say what they said before."""
         kept = self._files.get(file)
         if kept is None:
             kept = self._files[file] = KeptFile(f"{self.path}/{file}", self._below, f"read {file}")
         enter(kept.call)
-        return kept.read()
-
-    def _usable(self, file: str, read: Callable[[], T], *, absent: bool = False) -> T | None:
         try:
-            value = read()
+            data = kept.read()
+            if kept.said is not None and kept.said[0] == data:
+                return kept.said[1]  # type: ignore[return-value]  # of this file, and of this parse
+            value = parse(data)
         except (OSError, ValueError) as error:
+            self.changed = self.changed or kept.said is not None
+            kept.said = None
             self._note(file, error, absent=absent)
             return None
+        kept.said = data, value
+        self.changed = True
         self._broken.discard(file)
         return value
 
@@ -129,6 +136,7 @@ class DeviceFiles:
             if absent:
                 return
         self.errors += 1
+        self.changed = True
         if file not in self._broken:
             self._broken.add(file)
             why = error.strerror if isinstance(error, OSError) else str(error)

@@ -33,12 +33,15 @@ def kept_below() -> int:
 class KeptFile:
     """A file at `path`; `below` is the first descriptor that is not kept. Not for several threads at once.
 
-    `call` says what a thread does that reads it.
+    `call` says what a thread does that reads it. `said` is for the reader: what it said last, and what that means.
     """
+
+    __slots__ = ("_below", "_descriptor", "call", "path", "said")
 
     def __init__(self, path: str, below: int, call: str = "read") -> None:
         self.path = path
         self.call = call
+        self.said: tuple[bytes, object] | None = None
         self._below = below
         self._descriptor: int | None = None
 

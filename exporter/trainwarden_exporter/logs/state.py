@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import logging
 import os
 import time
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ class StateTaken(Exception):
 
 def default_folder(host: str, runs: Path, environ: Mapping[str, str] = os.environ) -> Path:
     """Where the state is kept: systemd's folder, else the system's, else the user's; one for each runs folder."""
-    name = f"{host}-{hashlib.sha256(os.fsencode(runs.absolute())).hexdigest()[:8]}"
+    name = f"{host}-{zlib.crc32(os.fsencode(runs.absolute())):08x}"
     if given := environ.get("STATE_DIRECTORY"):
         return Path(given.split(":")[0]) / name
     system = Path("/var/lib/trainwarden")

@@ -8,9 +8,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from trainwarden.checkpoint.place import is_remote
-from trainwarden.checkpoint.verify import verify
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -30,6 +27,8 @@ def verified(checkpoint: Checkpoint) -> Verdict | None:
     """Judge a checkpoint by its listing and by the ends of its files; None where this node does not see the place."""
     if not Path(checkpoint.path).parent.is_dir():
         return None
+    from trainwarden.checkpoint.verify import verify  # noqa: PLC0415  # large; for nodes that see checkpoints
+
     return verify(checkpoint.path, checkpoint.size_bytes, seconds=PATIENCE_SECONDS)
 
 
@@ -46,7 +45,7 @@ class Proofs:
     def complete(self, record: RunRecord) -> bool | None:
         """Return whether a run's last checkpoint can be resumed from; None while that is not known, or cannot be."""
         checkpoint = record.progress.checkpoint if record.progress else None
-        if checkpoint is None or is_remote(checkpoint.path) or not checkpoint.path.startswith("/"):
+        if checkpoint is None or not checkpoint.path.startswith("/"):  # in S3, or nobody knows below which folder
             return None
         if self._wanted.get(record.run_id) != checkpoint:
             self._wanted[record.run_id] = checkpoint

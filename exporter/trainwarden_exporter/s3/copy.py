@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
 import threading
+import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ VERSION = 1
 def place_of(cache: Path, url: str) -> Path:
     """Return the folder in which the records of a prefix are."""
     bucket = url.removeprefix("s3://").partition("/")[0]
-    return cache / f"{bucket}-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
+    return cache / f"{bucket}-{zlib.crc32(url.encode()):08x}"
 
 
 @dataclass

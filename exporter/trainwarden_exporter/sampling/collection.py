@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import platform
 import threading
@@ -31,7 +32,7 @@ class Collection:
         self._encoder = Encoder()
         self._encoder_lock = threading.Lock()
         # Which members were found to repeat a series of another, for exactly these sets of series.
-        self._checked: tuple[list[frozenset[bytes]], dict[int, str]] = ([], {})
+        self._checked: tuple[list[tuple[Sequence[bytes], ...]], dict[int, str]] = ([], {})
 
     @property
     def names(self) -> list[str]:
@@ -95,8 +96,8 @@ class Collection:
         seen: set[bytes] = set()
         found: dict[int, str] = {}
         for place, (name, encoded) in enumerate(ready):
-            if seen.isdisjoint(encoded.series):
-                seen |= encoded.series
+            if seen.isdisjoint(itertools.chain.from_iterable(encoded.series)):
+                seen.update(*encoded.series)
             else:
                 found[place] = name
         self._checked = (sets, found)

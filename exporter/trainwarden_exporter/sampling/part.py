@@ -31,8 +31,8 @@ class Part:
 
     Attributes:
         collector: value of the label of that name.
-        read: returns the families as they are now; raises if they cannot be known. Several parts may return the same
-            families, with other series.
+        read: returns the families as they are now, the very object of before if nothing is new; raises if they cannot
+            be known. Several parts may return the same families, with other series.
         interval: pause between two samples.
         timeout: after which a sample counts as hung.
         device: value of the label of that name; empty for what is of no device.

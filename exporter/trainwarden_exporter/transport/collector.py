@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from trainwarden.signals.tailing.opening import Refused
 from trainwarden.signals.tailing.template import InvalidTemplate, Template
 from trainwarden_exporter.catalog import Families
-from trainwarden_exporter.infiniband.devices import rdma_devices
+from trainwarden_exporter.infiniband.devices import RdmaDevices
 from trainwarden_exporter.logs.run import logs_of
 from trainwarden_exporter.redaction import plain
 from trainwarden_exporter.sampling.calls import enter
@@ -59,6 +59,7 @@ class TransportCollector:
     ) -> None:
         self._board = board
         self._node = node
+        self._devices = RdmaDevices(node.sysfs)
         self._settings = settings
         self._now = now
         self._runs: dict[str, RunTransport] = {}
@@ -178,7 +179,7 @@ class TransportCollector:
 
     def _fabric(self) -> Fabric:
         try:
-            devices = rdma_devices(self._node.sysfs)
+            devices = self._devices.look()
         except OSError:
             return Fabric()
         hardware = [device for device in devices if device.pci_bus_id]

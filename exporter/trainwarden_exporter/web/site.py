@@ -14,7 +14,6 @@ from trainwarden_exporter.exposition import CONTENT_TYPE, OPENMETRICS_CONTENT_TY
 from trainwarden_exporter.registry import KINDS
 from trainwarden_exporter.web.accept import accepts_gzip, prefers_openmetrics
 from trainwarden_exporter.web.access import Open
-from trainwarden_exporter.web.landing import landing_page
 from trainwarden_exporter.web.request import READING
 
 if TYPE_CHECKING:
@@ -102,6 +101,8 @@ class Site:
         if path == self.telemetry_path:
             return self._metrics(request)
         if path == "/":
+            from trainwarden_exporter.web.landing import landing_page  # noqa: PLC0415  # large; few ever look at it
+
             statuses, released = self.collection.statuses(), self.collection.released
             page = landing_page(statuses, self.telemetry_path, released, self.off())
             return Answer(HTTPStatus.OK, HTML, page)

@@ -89,7 +89,8 @@ def test_a_series_twice_in_one_sample_is_refused() -> None:
 def test_an_encoder_follows_series_that_come_and_go() -> None:
     encoder = Encoder()
     first = encoder.encode([gauge("training_step", a=1, b=2)])
-    assert encoder.encode([gauge("training_step", b=5, a=6)]).series is first.series
+    assert encoder.encode([gauge("training_step", a=5, b=6)]).series is first.series
+    assert encoder.encode([gauge("training_step", b=7, a=8)]).series is not first.series
     assert parsed(render([(encoder.encode([gauge("training_step", c=3)]), 0.0)])) == {("training_step", "c"): 3}
 
 

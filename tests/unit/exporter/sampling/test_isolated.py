@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.exporter.sampling.conftest import eventually, page, starts
-from trainwarden_exporter.sampling import isolated, process
+from trainwarden_exporter.sampling import isolated, messages, process
 from trainwarden_exporter.sampling.isolated import Isolated
 from trainwarden_exporter.sampling.process import ChildProcess
 
@@ -151,7 +151,7 @@ def test_what_is_being_heard_when_the_devices_are_released_is_not_shown(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hearing, released, over = threading.Event(), threading.Event(), threading.Event()
-    take_in = isolated.take_in
+    take_in = messages.take_in
 
     def slow(*line: Any) -> Any:
         views = take_in(*line)
