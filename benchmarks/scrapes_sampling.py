@@ -1,54 +1,78 @@
 """What one sample of a collector takes, encoded and ready for a scrape."""
 
-import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from benchmarks import scrapes_gpus
+from benchmarks.scrapes_cycles import CYCLES, Cycle, cycle_of
 from benchmarks.scrapes_node import HOST, RANKS, Node
 from benchmarks.tables import Table
 from trainwarden.record.thresholds import Thresholds
+from trainwarden_exporter.efa import wiring
 from trainwarden_exporter.flags import build_parser
 from trainwarden_exporter.node import Node as Watched
-from trainwarden_exporter.registry import KINDS
 from trainwarden_exporter.runs.collector import RunsCollector
-from trainwarden_exporter.sampling.part import Member, whole
+from trainwarden_exporter.sampling.part import whole
 from trainwarden_exporter.sampling.sampler import Sampler
 
-_CYCLES = 10
 _RUNS = 1_000
 
 
 def sampling() -> Table:
     """Cycles of one collector each, nothing else at work."""
+    flags = vars(build_parser().parse_args([]))
     with tempfile.TemporaryDirectory() as name:
         node = Node(Path(name))
-        efa = _efa(node)
-        rows = [_row("32 EFA devices", 5.0, efa, efa.sample_once)]
-        node.add_runs(_RUNS)
-        collector = RunsCollector(node.runs, host=HOST, all_hosts=False, limit=2 * _RUNS, defaults=Thresholds())
-        sampler = Sampler(whole(collector, 2.0, 60.0))
-        sampler.sample()
-        time.sleep(2.1)  # what has just changed is read each time
-        rows.append(_row(f"{_RUNS:,} runs of {RANKS} ranks, nothing changed", 2.0, sampler, sampler.sample))
-    note = f"Processor time of one cycle, the median of {_CYCLES}, and its share of one core at the default cadence."
+        rows = [*_gpus(flags), *_efa(node, flags), *_runs(node, flags)]
+    note = (
+        f"Processor time of one cycle, the median of {CYCLES}, and its share of one core at the default cadence. "
+        "NVIDIA's library is a stand-in that answers at once."
+    )
     return Table(["", "samples", "ms per cycle", "of one core"], rows, note)
 
 
-def _efa(node: Node) -> Member:
-    flags = vars(build_parser().parse_args([]))
-    kind = next(kind for kind in KINDS if kind.name == "efa")
-    return kind.wiring.member(Watched(HOST, sysfs=node.sysfs), flags, None)
+def _gpus(flags: dict[str, Any]) -> list[list[str]]:
+    cadences = {"fast": flags["collector.nvidia.interval"], "slow": flags["collector.nvidia.slow_interval"]}
+    found = scrapes_gpus.cycles(cadences["fast"], flags["collector.nvidia.timeout"])
+    return [
+        _row(f"{scrapes_gpus.GPUS} NVIDIA GPUs, what is {tier} to read", cadences[tier], cycle)
+        for tier, cycle in found.items()
+    ]
 
 
-def _row(title: str, interval: float, member: Member, cycle: Callable[[], None]) -> list[str]:
-    cycle()
-    took = []
-    for _ in range(_CYCLES):
-        before = time.process_time()
-        cycle()
-        took.append(time.process_time() - before)
-    median = statistics.median(took)
-    samples = sum(len(family) for encoded, _ in member.ready() for family in encoded.series)
-    return [title, f"{samples:,}", f"{1e3 * median:.1f}", f"{100 * median / interval:.2f} %"]
+def _efa(node: Node, flags: dict[str, Any]) -> list[list[str]]:
+    fleet = wiring.member(Watched(HOST, sysfs=node.sysfs), flags, None)
+    (look,) = fleet.samplers()
+    look.sample()
+    samplers = fleet.samplers()
+    counters = [file for file in node.sysfs.glob("class/infiniband/*/ports/1/hw_counters/*") if file.name != "lifespan"]
+
+    def count(number: int) -> None:
+        for file in counters:
+            file.write_text(f"{10**12 + number}\n")
+
+    rows = [
+        _row(f"32 EFA devices, {what}", look.part.interval, cycle)
+        for what, cycle in (
+            ("whose ports all count on", cycle_of(samplers, count)),
+            ("that have nothing to do", cycle_of(samplers)),
+        )
+    ]
+    fleet.release()
+    return rows
+
+
+def _runs(node: Node, flags: dict[str, Any]) -> list[list[str]]:
+    node.add_runs(_RUNS)
+    collector = RunsCollector(node.runs, host=HOST, all_hosts=False, limit=2 * _RUNS, defaults=Thresholds())
+    sampler = Sampler(whole(collector, flags["collector.runs.interval"], 60.0))
+    sampler.sample()
+    time.sleep(2.1)  # what has just changed is read each time
+    return [_row(f"{_RUNS:,} runs of {RANKS} ranks, nothing changed", sampler.part.interval, cycle_of([sampler]))]
+
+
+def _row(title: str, interval: float, cycle: Cycle) -> list[str]:
+    share = f"{100 * cycle.seconds / interval:.2f} %"
+    return [title, f"{cycle.samples:,}", f"{1e3 * cycle.seconds:.1f}", share]
