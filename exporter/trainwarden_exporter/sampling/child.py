@@ -14,15 +14,18 @@ import select
 import signal
 import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.sampling.fleet import Fleet
-from trainwarden_exporter.sampling.messages import sample_line, state_line
+from trainwarden_exporter.sampling.messages import SAME_STATE, sample_line, state_line
 from trainwarden_exporter.sampling.part import LOOK, whole
 from trainwarden_exporter.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from trainwarden_exporter.exposition import Encoded
 
 STATE_SECONDS = 1.0
 # Less than the parent waits for the end.
@@ -30,22 +33,37 @@ RELEASE_SECONDS = 4.0
 
 
 class Output:
-    """Lines to the parent, from several threads."""
+    """Lines to the parent, from several threads; what is as it was told last is not told again."""
 
     def __init__(self) -> None:
         # A library of a driver that prints would spoil it: that goes to the log.
         self._descriptor = os.dup(1)
         os.dup2(2, 1)
         self._lock = threading.Lock()
+        self._state = b""
+        self._told: weakref.WeakKeyDictionary[Sampler, Encoded] = weakref.WeakKeyDictionary()
 
-    def write(self, line: bytes) -> None:
-        """Write one line; ends the process if nobody reads any more."""
+    def state(self, samplers: Iterable[Sampler]) -> None:
+        """Say which parts there are and what each is doing."""
+        line = state_line(samplers)
         with self._lock:
-            try:
-                while line:
-                    line = line[os.write(self._descriptor, line) :]
-            except BrokenPipeError:
-                os._exit(0)
+            self._write(line if line != self._state else SAME_STATE)
+            self._state = line
+
+    def sample(self, sampler: Sampler) -> None:
+        """Tell the last sample of a part."""
+        line = sample_line(sampler, self._told.get(sampler))
+        with self._lock:
+            self._told[sampler] = sampler.taken.encoded
+            self._write(line)
+
+    def _write(self, line: bytes) -> None:
+        """Write one line; ends the process if nobody reads any more."""
+        try:
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+        except BrokenPipeError:
+            os._exit(0)
 
 
 def main() -> int:
@@ -59,15 +77,15 @@ def main() -> int:
 
     def done(sampler: Sampler) -> None:
         if sampler.part.key == LOOK:  # whoever waits for all parts must know them before this one is done
-            output.write(state_line(samplers()))
-        output.write(sample_line(sampler))
+            output.state(samplers())
+        output.sample(sampler)
 
     member = _member(order, done)
     samplers = member.samplers if isinstance(member, Fleet) else lambda: [member]
     member.start()
     try:
         while not select.select([sys.stdin], [], [], STATE_SECONDS)[0]:
-            output.write(state_line(samplers()))
+            output.state(samplers())
     finally:
         released = _released(member)
         # Not by an orderly end of the interpreter: a thread that hangs in a driver would hold it up.

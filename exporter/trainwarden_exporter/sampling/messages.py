@@ -27,13 +27,21 @@ class View:
     running: tuple[float, str] | None
 
 
-def sample_line(sampler: Sampler) -> bytes:
-    """Return the last sample of a part as a line."""
+# What each part is doing is as it was told last.
+SAME_STATE = b'{"same": true}\n'
+
+
+def sample_line(sampler: Sampler, told: Encoded | None = None) -> bytes:
+    """Return the last sample of a part as a line; without what it says, if that is the very one `told` last."""
     taken = sampler.taken
-    blocks = [
-        [block.name, block.body.decode(), [[prefix.decode(), age] for prefix, age in block.ages]]
-        for block in taken.encoded.blocks
-    ]
+    blocks = (
+        [
+            [block.name, block.body.decode(), [[prefix.decode(), age] for prefix, age in block.ages]]
+            for block in taken.encoded.blocks
+        ]
+        if taken.encoded is not told
+        else None
+    )
     message = {
         "part": [*sampler.part.key, sampler.part.interval, sampler.part.timeout],
         "begun": taken.begun,
@@ -54,11 +62,20 @@ def state_line(samplers: Iterable[Sampler]) -> bytes:
 def take_in(line: bytes, collector: str, views: dict[tuple[str, str], View]) -> dict[tuple[str, str], View]:
     """Return the views after one more line; raises `ValueError`, `KeyError` or `TypeError` if it is none of ours."""
     message = json.loads(line)
+    if message == {"same": True}:
+        return views
     if "parts" in message:
         return dict(_state(part, collector, views) for part in message["parts"])
     device, tier, interval, timeout = message["part"]
+    blocks = message["blocks"]
+    if blocks is not None:
+        encoded = Encoded(tuple(_block(*block) for block in blocks))
+    elif (device, tier) in views:
+        encoded = views[device, tier].taken.encoded
+    else:
+        return views  # the last of a part that is gone
     taken = Taken(
-        Encoded(tuple(_block(*block) for block in message["blocks"])),
+        encoded,
         message["begun"],
         message["duration"],
         message["error"],

@@ -23,6 +23,7 @@ class Round:
         self._interval = interval
         self._stopped = threading.Event()
         self._due = threading.Event()
+        self._under_way = threading.Event()
         self._current: Sampler | None = None
         self._thread: threading.Thread | None = None
 
@@ -34,6 +35,7 @@ class Round:
         """Let it end after the sample that it is taking."""
         self._stopped.set()
         self._due.set()
+        self._under_way.set()
 
     def wake(self) -> None:
         """Begin the next round now: there are new devices."""
@@ -45,6 +47,7 @@ class Round:
                 # Not the one before: that is left behind, and ends when its device answers.
                 self._thread = threading.Thread(target=self._run, name="round-samples", daemon=True)
                 self._thread.start()
+            self._under_way.wait()  # between two rounds there is nothing to watch
             self._stopped.wait(PATIENCE_SECONDS)
 
     def _is_held_up(self) -> bool:
@@ -56,6 +59,7 @@ class Round:
         me = threading.current_thread()
         while not self._stopped.is_set():
             self._due.clear()
+            self._under_way.set()
             for sampler in self._samplers():
                 if sampler.running() is not None:
                     continue  # another thread hangs on it
@@ -64,6 +68,7 @@ class Round:
                 if self._thread is not me:
                     return
             self._current = None
+            self._under_way.clear()
             self._due.wait(self._interval)
             if self._thread is not me:
                 return

@@ -1,0 +1,61 @@
+"""What a child tells: as little as is new, and the parent knows as much as if it had been told all."""
+
+from __future__ import annotations
+
+from trainwarden_exporter.catalog import Families
+from trainwarden_exporter.exposition import render
+from trainwarden_exporter.metric import Family
+from trainwarden_exporter.sampling.messages import SAME_STATE, View, sample_line, state_line, take_in
+from trainwarden_exporter.sampling.part import Part
+from trainwarden_exporter.sampling.sampler import Sampler
+
+Views = dict[tuple[str, str], View]
+
+
+class Device:
+    """A part that reads what is in `families`."""
+
+    def __init__(self, name: str = "0") -> None:
+        self.says(0.5)
+        self.sampler = Sampler(Part("nvidia", lambda: self.families, 1.0, 1.0, name))
+
+    def says(self, ratio: float) -> None:
+        families = Families()
+        families.add("gpu_utilization_ratio", ratio, gpu="0", uuid="")
+        self.families: list[Family] = families.collected()
+
+
+def shown(views: Views) -> bytes:
+    return render((view.taken.encoded, 0.0) for view in views.values())
+
+
+def test_a_sample_that_says_what_it_said_is_told_in_one_word_and_is_a_new_one() -> None:
+    device, views = Device(), Views()
+    device.sampler.sample()
+    views = take_in(sample_line(device.sampler), "nvidia", views)
+    first, told = views["0", ""], device.sampler.taken.encoded
+    device.sampler.sample()
+    line = sample_line(device.sampler, told)
+    assert b"utilization" not in line
+    views = take_in(line, "nvidia", views)
+    assert views["0", ""].taken.begun > first.taken.begun
+    assert b'gpu_utilization_ratio{gpu="0",uuid=""} 0.5' in shown(views)
+    device.says(0.75)
+    device.sampler.sample()
+    views = take_in(sample_line(device.sampler, told), "nvidia", views)
+    assert b'gpu_utilization_ratio{gpu="0",uuid=""} 0.75' in shown(views)
+
+
+def test_the_last_word_of_a_part_that_is_gone_is_nothing() -> None:
+    device = Device()
+    device.sampler.sample()
+    assert take_in(sample_line(device.sampler, device.sampler.taken.encoded), "nvidia", {}) == {}
+
+
+def test_the_same_state_leaves_everything_as_it_is() -> None:
+    device, views = Device(), Views()
+    device.sampler.sample()
+    views = take_in(sample_line(device.sampler), "nvidia", views)
+    views = take_in(state_line([device.sampler, Device("1").sampler]), "nvidia", views)
+    assert set(views) == {("0", ""), ("1", "")}
+    assert take_in(SAME_STATE, "nvidia", views) is views
