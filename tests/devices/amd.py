@@ -41,7 +41,8 @@ class AmdMachine:
     def asked(self) -> list[str]:
         """Return what the stand-in was asked: function and index of the GPU, `-` where it is about none."""
         path = self._script_path.with_suffix(".asked")
-        return path.read_text().splitlines() if path.exists() else []
+        # The stand-in may be writing the next line.
+        return path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
 
     def library(self, does: str | int) -> None:
         """Let amdsmi_init be ok, hang ("hangs"), fail with a code; or the library be "absent"."""

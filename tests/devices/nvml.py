@@ -212,7 +212,8 @@ class FakeNvml:
         """Return what was done with the library: process and init, shutdown, open, events, no events."""
         if not self._log.exists():
             return []
-        lines = (line.partition(" ") for line in self._log.read_text().splitlines())
+        complete = self._log.read_text().rpartition("\n")[0]  # the library may be writing the next line
+        lines = (line.partition(" ") for line in complete.splitlines())
         return [(int(process), what) for process, _, what in lines]
 
     def _write(self) -> FakeNvml:

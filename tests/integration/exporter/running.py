@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -9,7 +10,25 @@ import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
+
+
+def is_alive(process: int) -> bool:
+    """Tell whether a process is there; one that nobody has waited for yet is not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def children(process: int) -> list[int]:
+    """The processes that its threads have started, as far as these threads are still there."""
+    found: list[int] = []
+    for thread in Path(f"/proc/{process}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found += map(int, (thread / "children").read_text().split())
+    return found
 
 
 def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
@@ -29,7 +48,7 @@ class Started:
     address: str
 
     def page(self) -> str:
-        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=10) as response:
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=30) as response:
             return str(response.read().decode())
 
     def value(self, series: str) -> float | None:
@@ -47,6 +66,6 @@ class Started:
     def end(self) -> str:
         """End it as a supervisor does; returns its log."""
         self.process.send_signal(signal.SIGTERM)
-        errors = self.process.communicate(timeout=30)[1]
+        errors = self.process.communicate(timeout=60)[1]
         assert self.process.returncode == 0, errors
         return errors

@@ -47,9 +47,9 @@ class Serving:
     def ask(
         self, path: str, method: str = "GET", tls: ssl.SSLContext | None = None, **headers: str
     ) -> tuple[http.client.HTTPResponse, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         if tls is not None:
-            connection = http.client.HTTPSConnection("localhost", self.port, timeout=10, context=tls)
+            connection = http.client.HTTPSConnection("localhost", self.port, timeout=30, context=tls)
         try:
             connection.request(method, path, headers={name.replace("_", "-"): text for name, text in headers.items()})
             response = connection.getresponse()
@@ -58,7 +58,7 @@ class Serving:
             connection.close()
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
 
     def sample(self) -> None:
         self.collector.go.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import urllib.request
 from collections.abc import Callable
@@ -20,7 +21,7 @@ def flags(runs: Path) -> list[str]:
 
 
 def ready(started: Started) -> bool:
-    with urllib.request.urlopen(f"http://{started.address}/-/ready", timeout=10) as response:
+    with urllib.request.urlopen(f"http://{started.address}/-/ready", timeout=30) as response:
         return bool(response.status == 200)
 
 
@@ -40,7 +41,7 @@ def test_sigusr1_releases_and_a_second_one_takes_again(
 
 
 def test_devices_are_taken_again_by_themselves(start_exporter: Callable[..., Started], flags: list[str]) -> None:
-    started = start_exporter(*flags, "--release.seconds=1s")
+    started = start_exporter(*flags, "--release.seconds=3s")
     started.process.send_signal(signal.SIGUSR1)
     eventually(lambda: started.value(RELEASED) == 1)
     eventually(lambda: started.value(RELEASED) == 0)
@@ -66,8 +67,10 @@ def test_no_signal_is_kept_from_what_collectors_start(start_exporter: Callable[.
     started = start_exporter(*flags)
 
     def blocked() -> list[str]:
-        tasks = Path(f"/proc/{started.process.pid}/task").glob("*/status")
-        lines = [line for task in tasks for line in task.read_text().splitlines() if line.startswith("SigBlk")]
+        lines: list[str] = []
+        for task in Path(f"/proc/{started.process.pid}/task").glob("*/status"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+                lines += [line for line in task.read_text().splitlines() if line.startswith("SigBlk")]
         return [line for line in lines if int(line.split()[1], 16)]
 
     # Who starts a thread blocks all of them for a moment.

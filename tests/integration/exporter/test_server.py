@@ -81,7 +81,7 @@ def test_only_reading_is_allowed(serving: Callable[..., Serving], method: str) -
 def test_head_is_answered_as_get_without_a_body_and_the_connection_goes_on(serving: Callable[..., Serving]) -> None:
     site = serving()
     site.sample()
-    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
     connection.connect()
     before = connection.sock
     connection.request("HEAD", "/-/healthy")
@@ -102,7 +102,7 @@ def test_a_body_that_nobody_reads_is_not_taken_for_a_request(serving: Callable[.
 
 def test_one_connection_serves_many_scrapes(serving: Callable[..., Serving]) -> None:
     site = serving()
-    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=30)
     connection.connect()
     before = connection.sock
     for _ in range(3):
@@ -129,11 +129,11 @@ def test_one_request_too_many_is_refused_at_once_and_the_others_are_answered(
     for thread in threads:
         thread.start()
     for _ in threads:
-        assert entered.acquire(timeout=10)
+        assert entered.acquire(timeout=30)
     assert site.ask("/metrics")[0].status == 503
     hold.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(30)
     assert answers == [200, 200]
     assert site.ask("/-/healthy")[0].status == 200
 
@@ -148,7 +148,7 @@ def test_a_client_that_does_not_complete_its_request_is_cut_off(serving: Callabl
 def test_a_client_that_drips_its_request_is_cut_off_though_it_is_never_silent(serving: Callable[..., Serving]) -> None:
     with serving(request_seconds=0.3).connect() as client:
         client.settimeout(0.02)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             try:
                 client.sendall(b"G")
@@ -168,7 +168,7 @@ def test_a_client_that_reads_nothing_holds_up_no_other(
     monkeypatch.setattr(site.collection, "page", lambda *_, **options: b"x" * 50_000_000)
     with site.connect() as client:
         client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while site.ask("/-/healthy")[0].status != 200:
             assert time.monotonic() < deadline
 
@@ -192,7 +192,7 @@ def test_an_empty_host_listens_on_every_address() -> None:
     with ExporterServer(("", 0), Site(Collection([]))) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         for host in ("127.0.0.1", "::1") if server.dual_stack and has_ipv6_loopback() else ("127.0.0.1",):
-            connection = http.client.HTTPConnection(host, server.port, timeout=10)
+            connection = http.client.HTTPConnection(host, server.port, timeout=30)
             connection.request("GET", "/-/healthy")
             assert connection.getresponse().status == 200
             connection.close()

@@ -101,7 +101,7 @@ def test_a_scrape_before_the_first_samples_waits_for_them_where_it_has_the_time(
     site = serving()
     pages: list[bytes] = []
     scrape = threading.Thread(
-        target=lambda: pages.append(site.ask("/metrics", X_Prometheus_Scrape_Timeout_Seconds="10")[1])
+        target=lambda: pages.append(site.ask("/metrics", X_Prometheus_Scrape_Timeout_Seconds="30")[1])
     )
     entered = threading.Event()
     waiting = site.collection.statuses
@@ -112,10 +112,10 @@ def test_a_scrape_before_the_first_samples_waits_for_them_where_it_has_the_time(
 
     site.collection.statuses = noted  # type: ignore[method-assign]  # to know when it has begun to wait
     scrape.start()
-    assert entered.wait(10)
+    assert entered.wait(30)
     assert not pages
     site.sample()
-    scrape.join(10)
+    scrape.join(30)
     assert b"\nbeat 1.0\n" in pages[0]
 
 

@@ -131,7 +131,7 @@ def test_without_a_suite_for_it_the_older_version_is_not_spoken(
 def test_a_handshake_that_is_never_completed_is_cut_off_and_holds_up_no_other(
     secured: Callable[..., Serving], authority: Authority, sent: bytes
 ) -> None:
-    site = secured(SERVER, request_seconds=0.5)
+    site = secured(SERVER, request_seconds=2.0)
     with site.connect() as idle:
         idle.sendall(sent)
         assert not refused(site, client(authority))
@@ -142,7 +142,7 @@ def test_a_handshake_that_is_never_completed_is_cut_off_and_holds_up_no_other(
 def test_a_client_that_stops_in_the_middle_of_a_request_is_cut_off_over_tls_too(
     secured: Callable[..., Serving], authority: Authority
 ) -> None:
-    site = secured(SERVER, request_seconds=0.5)
+    site = secured(SERVER, request_seconds=2.0)
     with client(authority).wrap_socket(site.connect(), server_hostname="localhost") as connection:
         connection.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
         with contextlib.suppress(ssl.SSLError, ConnectionError):

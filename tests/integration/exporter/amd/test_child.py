@@ -34,18 +34,18 @@ def machine(tmp_path: Path) -> AmdMachine:
 
 @pytest.fixture
 def collection(machine: AmdMachine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collection]:
-    """Samples every 0.2 s; more than a second is too long."""
+    """Samples every 0.2 s; more than two seconds are too long."""
     for name in ("PYTHONPATH", "FAKE_AMDSMI_SCRIPT"):
         monkeypatch.setenv(name, machine.environment()[name])
     settings = {
         "sysfs": str(machine.sysfs),
         "interval": 0.2,
         "slow_interval": 0.2,
-        "timeout": 1.0,
+        "timeout": 2.0,
         "expected": None,
         "by_bus": True,
     }
-    collection = Collection([Isolated(Order("amd", "trainwarden_exporter.amd.collector", 0.2, 1.0, settings))])
+    collection = Collection([Isolated(Order("amd", "trainwarden_exporter.amd.collector", 0.2, 2.0, settings))])
     collection.start()
     yield collection
     collection.stop()
@@ -81,9 +81,8 @@ def test_a_call_that_never_returns_costs_its_gpu_alone_and_is_named(
     stuck = b'trainwarden_collector_stuck{collector="amd",device="0000:65:00.0",call="amdsmi_get_power_info"} 1.0'
     up = f'gpu_up{{gpu="3",uuid="{uuid(3)}"}} 0.0'.encode()
     until(lambda: stuck in collection.page() and up in collection.page(), "it is said who hangs, and where")
-    page = collection.page()
-    assert page.count(b"gpu_power_watts{") == 7
-    assert b'gpu_node_devices_down{vendor="amd"} 1.0' in page
+    until(lambda: collection.page().count(b"gpu_power_watts{") == 7, "the others go on")
+    until(lambda: b'gpu_node_devices_down{vendor="amd"} 1.0' in collection.page(), "it is down")
 
 
 def test_a_library_that_never_opens_leaves_the_gpus_in_sight(machine: AmdMachine) -> None:

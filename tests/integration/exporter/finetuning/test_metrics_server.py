@@ -55,7 +55,7 @@ def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
 
 
 def page(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as response:
         return str(response.read().decode())
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,17 +13,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.devices.nvml import FakeNvml
+from tests.integration.exporter.running import children, eventually
 
 COMMAND = (sys.executable, "-m", "trainwarden_exporter")
-QUICK = ("--collector.nvidia.interval=200ms", "--collector.nvidia.timeout=1s", "--collector.nvidia.slow-interval=300ms")
+QUICK = ("--collector.nvidia.interval=200ms", "--collector.nvidia.timeout=2s", "--collector.nvidia.slow-interval=300ms")
 Page = dict[str, float]
-
-
-def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.05)
 
 
 def parsed(text: str) -> Page:
@@ -68,18 +61,16 @@ class Exporter:
         self.address = port_file.read_text().strip()
 
     def page(self) -> Page:
-        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=10) as response:
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=30) as response:
             return parsed(response.read().decode())
 
     def children(self) -> list[int]:
-        text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
-        return [int(each) for thread in threads for each in (thread / text.name).read_text().split()]
+        return children(self.process.pid)
 
     def end(self) -> tuple[int, str]:
         """Tell it to end; returns its status and what it logged."""
         self.process.send_signal(signal.SIGTERM)
-        _, errors = self.process.communicate(timeout=30)
+        _, errors = self.process.communicate(timeout=60)
         return self.process.returncode, errors
 
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 
 from tests.devices.nvml import FakeNvml
-from tests.integration.exporter.nvidia.conftest import Exporter, eventually, once
+from tests.integration.exporter.nvidia.conftest import Exporter, once
+from tests.integration.exporter.running import eventually
 
 Serve = Callable[..., Exporter]
 

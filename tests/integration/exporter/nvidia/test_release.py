@@ -6,7 +6,8 @@ import signal
 from collections.abc import Callable
 
 from tests.devices.nvml import FakeNvml
-from tests.integration.exporter.nvidia.conftest import Exporter, eventually
+from tests.integration.exporter.nvidia.conftest import Exporter
+from tests.integration.exporter.running import eventually
 
 Serve = Callable[..., Exporter]
 
@@ -23,9 +24,9 @@ def test_a_release_shuts_nvml_down_and_what_comes_after_is_looked_at_anew(node: 
     node.gpus(1).on_bus(1, there=False)
     exporter.process.send_signal(signal.SIGUSR1)
     eventually(lambda: exporter.page().get("gpu_up{gpu=0}") == 1)
+    eventually(lambda: exporter.page().get("gpu_devices_expected{vendor=nvidia}") == 1)
     page = exporter.page()
     assert page["trainwarden_exporter_released{}"] == 0
-    assert page["gpu_devices_expected{vendor=nvidia}"] == 1
     assert "gpu_up{gpu=1}" not in page
     assert len({process for process, _ in node.noted()}) == 2
 

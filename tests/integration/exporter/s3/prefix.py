@@ -60,7 +60,7 @@ class Prefix:
         """What copies, begun anew."""
         told = {
             "urls": [self.store.url], "region": None, "cache": str(self.cache), "runs": 100, "interval": 20.0,
-            "timeout": 60.0, "connect_seconds": 5.0, "read_seconds": 10.0, **settings,
+            "timeout": 60.0, "connect_seconds": 30.0, "read_seconds": 30.0, **settings,
         }  # fmt: skip
         return next(iter(build(told)._places.values()))
 

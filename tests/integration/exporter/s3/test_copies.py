@@ -78,13 +78,13 @@ def test_no_clock_but_this_hosts_makes_a_heartbeat_old_or_young(prefix: Prefix, 
     prefix.server.skew = skew
     prefix.run(clock=writer)
     told = prefix.look()
-    assert next(iter(told["trainwarden_s3_clock_offset_seconds"].values())) == pytest.approx(skew, abs=3)
+    assert next(iter(told["trainwarden_s3_clock_offset_seconds"].values())) == pytest.approx(skew, abs=60)
     page, now = prefix.page(), time.time()
     for source in ("metadata", "progress"):
         beat = of(page, "training_heartbeat_timestamp_seconds", **RUN, source=source)
-        assert beat == pytest.approx(now, abs=20)
+        assert beat == pytest.approx(now, abs=60)
     for name, ago in (("training_attempt_start", 600), ("training_phase_start", 500), ("training_step", 0)):
-        assert of(page, f"{name}_timestamp_seconds", **RUN) == pytest.approx(now - ago, abs=20)
+        assert of(page, f"{name}_timestamp_seconds", **RUN) == pytest.approx(now - ago, abs=60)
 
 
 def test_a_plain_error_counts_although_its_writers_clock_is_ahead(prefix: Prefix) -> None:

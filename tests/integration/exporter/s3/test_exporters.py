@@ -46,7 +46,7 @@ def start(prefix: Prefix, tmp_path: Path) -> Iterator[Start]:
 
 
 def page(address: str) -> Samples:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
         return samples_of(answer.read().decode())
 
 
@@ -71,6 +71,7 @@ def test_two_exporters_over_one_folder_and_one_prefix_tell_no_series_twice(prefi
                    get().get("trainwarden_s3_runs", {}).items())  # fmt: skip
 
     eventually(lambda: looked(first) and looked(second))
+    eventually(lambda: of(first(), "training_step", run_id="both") is not None)
     eventually(lambda: of(second(), "training_step", run_id="away") == 7)
     told = [
         {
@@ -93,9 +94,9 @@ def test_a_black_hole_costs_the_page_nothing(prefix: Prefix, start: Start) -> No
     prefix.server.fault = "black hole"
     labels = {"bucket": prefix.store.bucket, "prefix": "training-runs"}
     eventually(lambda: of(get(), "trainwarden_s3_up", **labels) == 0)
+    eventually(lambda: of(get(), "trainwarden_collector_success", collector="runs") == 1)
     found = get()
     assert of(found, "training_step", run_id="r") == 7
-    assert of(found, "trainwarden_collector_success", collector="runs") == 1
     assert of(found, "trainwarden_collector_success", collector="s3") == 1
     assert of(found, "trainwarden_s3_errors_total", **labels, reason="unreachable")
 
