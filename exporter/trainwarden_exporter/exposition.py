@@ -125,7 +125,8 @@ class Encoder:
         )
         self._kept = kept
         # Of long families this would keep alive what they were made of.
-        self._families = families if all(each.rows is not None for each in kept.values()) else None
+        is_short = all(each.rows is not None for each in kept.values())
+        self._families = families if kept and is_short else None
         return self._encoded
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 # Where a free port is sought; Ray's workers take theirs from 10002 to 19999.
 _FROM, _TO = 20_000, 65_536
 _ENOUGH = 1_000
+_TRIES = 1_000
 _KERNELS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -27,20 +27,32 @@ def ports(wanted: Mapping[str, int]) -> dict[str, int]:
             raise PortBusy(message)
         if number:
             try:
-                _try(number)
+                _try("127.0.0.1", number)
             except OSError as error:
                 message = f"{option} {number}: {error.strerror}; name a free port, or 0 for any"
                 raise PortBusy(message) from None
         found[option] = number
-    free = iter(free_ports(len(wanted), without=found.values()))
+    free = iter(free_ports(list(found.values()).count(0), without=found.values()))
     return {option: number or next(free) for option, number in found.items()}
 
 
 def free_ports(count: int, *, without: Collection[int] = ()) -> list[int]:
-    """Ports that nobody has, and that the kernel gives to nobody's connection before their servers start."""
-    candidates = [number for number in _candidates() if number not in without]
-    random.shuffle(candidates)
-    return list(itertools.islice(filter(_is_free, candidates), count))
+    """Ports that nobody has, and that the kernel gives to nobody's connection before their servers start.
+
+    Raises:
+        PortBusy: there are not so many.
+    """
+    candidates = _candidates()
+    found: list[int] = []
+    for number in random.sample(candidates, min(len(candidates), count + _TRIES)):
+        if len(found) == count:
+            break
+        if number not in without and _is_free(number):
+            found.append(number)
+    if len(found) < count:
+        message = f"no {count} free ports were found from {_FROM} on"
+        raise PortBusy(message)
+    return found
 
 
 def free_port() -> int:
@@ -48,25 +60,24 @@ def free_port() -> int:
     return free_ports(1)[0]
 
 
-def _candidates() -> list[int]:
+def _candidates() -> Sequence[int]:
     try:
         first, last = map(int, _KERNELS.read_text(encoding="ascii").split())
     except (OSError, ValueError):
         first, last = 32_768, 60_999  # the kernel's default
     outside = [number for number in range(_FROM, _TO) if not first <= number <= last]
-    return outside if len(outside) >= _ENOUGH else list(range(_FROM, _TO))
+    return outside if len(outside) >= _ENOUGH else range(_FROM, _TO)
 
 
 def _is_free(number: int) -> bool:
     try:
-        _try(number)
+        _try("", number)  # whatever address of this machine somebody has it on
     except OSError:
         return False
     return True
 
 
-def _try(number: int) -> None:
+def _try(host: str, number: int) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(("127.0.0.1", number))
-        probe.listen()
+        probe.bind((host, number))

@@ -65,8 +65,9 @@ class DeviceFiles:
             self._identity = identity
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._unwanted:
+    def __exit__(self, kind: object = None, *_: object) -> None:
+        # What was read and not told must not count as told.
+        if self._unwanted or kind is not None:
             self._forget()
         self._lock.release()
 

@@ -50,7 +50,7 @@ class RdmaDevices:
             before, identity = known.get(name), _identity(path)
             device = before[1] if before and before[0] == identity else _device(Path(path))
             found.append(device)
-            if identity and device.vendor:  # else it is software, or could not be looked at
+            if identity and device.pci_bus_id and device.vendor:  # else it is software, or could not be looked at
                 self._known[name] = identity, device
         return found
 

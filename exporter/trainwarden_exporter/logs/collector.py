@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import time
-from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,29 +11,25 @@ from trainwarden_exporter.catalog import Families
 from trainwarden_exporter.logs.board import WatchedRun
 from trainwarden_exporter.logs.packs import LogPacks
 from trainwarden_exporter.logs.problems import LogProblems
-from trainwarden_exporter.logs.run import RunLogs, logs_of
+from trainwarden_exporter.logs.run import RunLogs
 from trainwarden_exporter.logs.series import add_logs
+from trainwarden_exporter.logs.turns import Turns
 from trainwarden_exporter.redaction import label_text
+from trainwarden_exporter.sampling.looker import Looker, add_blocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from trainwarden.signals.tailing.log import TailedLog
     from trainwarden.signals.tailing.template import Template
     from trainwarden_exporter.logs.board import Board
     from trainwarden_exporter.logs.state import StateFolder
     from trainwarden_exporter.metric import Family
 
-# Of one look: a storm in one log, or a long one seen for the first time, must not keep the others waiting.
-LOOK_BYTES = 32 * 2**20
-LOOK_SECONDS = 2.0
-# A log that nothing happens to needs no open file, and one whose run is over is looked at less often.
-REST_SECONDS = 60.0
+# One whose run is over is looked at less often.
 OVER_SECONDS = 15.0
 PRUNE_SECONDS = 3600.0
 # Runs without a record are looked for so often.
 SEARCH_SECONDS = 10.0
-RESTARTS = ("rotated", "truncated", "removed", "replaced")
 
 
 @dataclass(frozen=True)
@@ -87,11 +81,9 @@ class LogsCollector:
         self._packs = LogPacks(settings.pack, settings.templates, settings.roots, self._problems)
         self._runs: dict[str, RunLogs] = {}
         self._looked: dict[str, float] = {}
-        self._restarts: Counter[str] = Counter(dict.fromkeys(RESTARTS, 0))
-        self._read = 0
-        self._dropped_files = 0
-        self._turn = 0
-        self._log_only: tuple[WatchedRun, ...] = ()
+        self._turns = Turns(self._packs, settings.max_files, self._problems)
+        self._search: Looker[Template] = Looker()
+        self._found: dict[Template, list[str]] = {}
         self._searched_at = -SEARCH_SECONDS
         self._pruned = 0.0
 
@@ -100,21 +92,24 @@ class LogsCollector:
         now = self._now()
         self._update(now)
         active = [run for run in self._runs.values() if self._is_due(run, now)]
-        readable = self._look(active, now)
-        unread = {id(each) for _, each in readable} - self._read_new(readable, now)
-        for run in active:
+        for run in self._turns.take(active, sum(len(run.logs) for run in self._runs.values()), now):
             self._looked[run.run.run_id] = now
-            # What cannot be read at all keeps nobody from judging by the rest.
-            if not any(id(each) in unread for each in run.logs.values()):
-                run.judge()
-        self._keep(now)
-        self._board.views = {run_id: run.view(now) for run_id, run in self._runs.items()}
+            run.judge()
+        for each in self._turns.blocked:
+            self._problems.add(
+                "blocked", each.key.run.run_id, f"run {each.key.run.run_id}: {each.call} does not answer"
+            )
+        answering = self._answering()
+        self._keep(answering, now)
+        # Of the others what was seen before is all that is known.
+        seen = {run_id: view for run_id, view in self._board.views.items() if run_id in self._runs}
+        self._board.views = seen | {run.run.run_id: run.view(now) for run in answering}
         self._board.log_only = tuple(run_id for run_id, run in self._runs.items() if run.run.folder is None)
-        return self._families(now)
+        return self._families(answering, now)
 
     def close(self) -> None:
         """Leave the logs, and the state to whoever comes next."""
-        for run in self._runs.values():
+        for run in self._answering():
             run.close()
         if self._state is not None:
             self._state.close()
@@ -125,25 +120,35 @@ class LogsCollector:
             return  # nobody has looked yet
         watched = {run.run_id: run for run in self._board.runs}
         if now - self._searched_at >= SEARCH_SECONDS:
-            self._log_only, self._searched_at = tuple(self._without_record()), now
-        for run in self._log_only:
+            self._found |= self._search.look(self._settings.templates, lambda template: list(template.runs()))
+            self._searched_at = now
+        for run in self._without_record():
             if run.run_id not in self._board.others:
                 watched.setdefault(run.run_id, run)
+        blocked = {id(each.key) for each in self._turns.blocked}
         for run_id in self._runs.keys() - watched.keys():
-            self._runs.pop(run_id).close()
+            gone = self._runs.pop(run_id)
             self._looked.pop(run_id, None)
+            if id(gone) not in blocked:
+                gone.close()
         for run_id, run in watched.items():
-            if run_id in self._runs:
-                self._runs[run_id].update(run)
-            else:
+            known = self._runs.get(run_id)
+            if known is None:
                 self._runs[run_id] = self._begin(run)
+            elif id(known) not in blocked:
+                known.update(run)
 
     def _without_record(self) -> Iterable[WatchedRun]:
         """Runs of which there are logs, and perhaps no more."""
-        found = itertools.chain.from_iterable(template.runs() for template in self._settings.templates)
+        found = itertools.chain.from_iterable(self._found.values())
         host = {"host": self._settings.host} if self._settings.host else {}
         for run_id in itertools.islice(dict.fromkeys(found), self._settings.max_runs):
             yield WatchedRun(run_id, values={"run_id": run_id, **host})
+
+    def _answering(self) -> list[RunLogs]:
+        """Return the runs in whose logs nobody hangs."""
+        blocked = {id(each.key) for each in self._turns.blocked}
+        return [run for run in self._runs.values() if id(run) not in blocked]
 
     def _begin(self, run: WatchedRun) -> RunLogs:
         searcher = self._packs.of(run)
@@ -163,63 +168,11 @@ class LogsCollector:
     def _is_due(self, run: RunLogs, now: float) -> bool:
         return not run.settled or now - self._looked.get(run.run.run_id, 0.0) >= OVER_SECONDS
 
-    def _look(self, runs: Iterable[RunLogs], now: float) -> list[tuple[RunLogs, TailedLog]]:
-        """See what became of the files; returns those that may be read."""
-        followed = sum(len(run.logs) for run in self._runs.values())
-        self._dropped_files = 0
-        readable: list[tuple[RunLogs, TailedLog]] = []
-        for run in runs:
-            room = self._settings.max_files - followed + len(run.logs)
-            paths = logs_of(run.run, self._packs.templates(run.run, run.searcher))
-            before = len(run.logs)
-            self._dropped_files += run.look(paths, max(0, room), self._problems)
-            followed += len(run.logs) - before
-            readable += [
-                (run, each)
-                for each in run.logs.values()
-                if self._problems.safely(each.path, functools.partial(each.poll, now))
-            ]
-        return readable
-
-    def _read_new(self, readable: list[tuple[RunLogs, TailedLog]], now: float) -> set[int]:
-        """Give each log a turn, again and again, until all are read or the look has done its share."""
-        self._turn += 1
-        start = self._turn % max(1, len(readable))
-        queue = deque(readable[start:] + readable[:start])
-        deadline, left = time.monotonic() + LOOK_SECONDS, LOOK_BYTES
-        read_to_end: set[int] = set()
-        while queue and left > 0 and time.monotonic() < deadline:
-            run, each = queue.popleft()
-            done = self._taken(run, each, now)
-            if done:
-                left -= done
-                self._read += done
-                queue.append((run, each))
-            else:
-                read_to_end.add(id(each))
-                modified = each.follower.modified
-                if modified is not None and now - modified > REST_SECONDS:
-                    each.follower.rest()
-        return read_to_end
-
-    def _taken(self, run: RunLogs, each: TailedLog, now: float) -> int:
-        done = 0
-
-        def take() -> None:
-            nonlocal done
-            done = run.take(each, now)
-
-        self._problems.safely(each.path, take)
-        for reason, count in each.follower.restarts.items():
-            self._restarts[reason] += count
-        each.follower.restarts.clear()
-        return done
-
-    def _keep(self, now: float) -> None:
+    def _keep(self, runs: Iterable[RunLogs], now: float) -> None:
         """Before anything of it is shown: what was shown is never counted again."""
         if self._state is None:
             return
-        for run in self._runs.values():
+        for run in runs:
             if run.dirty:
                 try:
                     self._state.write(run.run.run_id, run.state())
@@ -230,23 +183,24 @@ class LogsCollector:
             self._state.prune()
             self._pruned = now
 
-    def _families(self, now: float) -> list[Family]:
+    def _families(self, runs: Iterable[RunLogs], now: float) -> list[Family]:
         families = Families()
         room, dropped = self._settings.max_series, 0
         # Where there is no room for all, the runs that still run come first.
-        for run in sorted(self._runs.values(), key=lambda run: (run.run.ended, run.run.run_id)):
+        for run in sorted(runs, key=lambda run: (run.run.ended, run.run.run_id)):
             shown, left_out = add_logs(families, run, room, now)
             room, dropped = room - shown, dropped + left_out
+        add_blocked(families, self.name, {each.key.run.run_id: each.call for each in self._turns.blocked})
         families.add("trainwarden_log_series_dropped", dropped)
-        families.add("trainwarden_log_read_bytes_total", self._read)
+        families.add("trainwarden_log_read_bytes_total", self._turns.read)
         cut = sum(searcher.scanner.records_cut for searcher in self._packs.searchers)
         families.add("trainwarden_log_records_cut_total", cut)
         for reason, count in self._problems.counts.items():
             families.add("trainwarden_log_errors_total", count, reason=reason)
-        for reason, count in self._restarts.items():
+        for reason, count in self._turns.restarts.items():
             families.add("trainwarden_log_restarts_total", count, reason=reason)
         families.add("trainwarden_log_files", sum(len(run.logs) for run in self._runs.values()), outcome="followed")
-        families.add("trainwarden_log_files", self._dropped_files, outcome="dropped")
+        families.add("trainwarden_log_files", self._turns.dropped, outcome="dropped")
         for searcher in self._packs.searchers:
             for name in searcher.scanner.off:
                 families.add(

@@ -21,6 +21,7 @@ REASONS = (
     "permission",
     "stale",
     "io",
+    "blocked",
     "unreadable",
     "template",
     "pack",

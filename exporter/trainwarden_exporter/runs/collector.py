@@ -16,7 +16,6 @@ from trainwarden_exporter.runs.folder import Sheet
 from trainwarden_exporter.runs.problems import Problems
 from trainwarden_exporter.runs.series import (
     add_ages,
-    add_blocked,
     add_expected,
     add_last_words,
     add_rank,
@@ -26,6 +25,7 @@ from trainwarden_exporter.runs.series import (
 from trainwarden_exporter.runs.sources import Found, Sources
 from trainwarden_exporter.runs.transitions import Transitions
 from trainwarden_exporter.runs.view import RunRecord, is_quiet, last_sign
+from trainwarden_exporter.sampling.looker import add_blocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -110,7 +110,7 @@ class RunsCollector:
             add_log_only(families, *view)
         self._add_expected(families, logged.keys(), now)
         self._durations.add(families)
-        add_blocked(families, self._sources.blocked)
+        add_blocked(families, self.name, {each.key.run_id: each.call for each in self._sources.blocked})
         for outcome in OUTCOMES:
             families.add("trainwarden_runs", outcomes[outcome], outcome=outcome)
         self._problems.tell(families)

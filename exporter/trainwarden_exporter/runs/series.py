@@ -10,13 +10,11 @@ from trainwarden_exporter.redaction import label_text
 from trainwarden_exporter.runs.view import Steps, believed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from trainwarden.record.files import Checkpoint, Metadata, Progress, RankBeat
     from trainwarden.signals.progress import Progress as LogProgress
     from trainwarden_exporter.catalog import Families
-    from trainwarden_exporter.runs.folder import RunFolder
-    from trainwarden_exporter.runs.reader import Blocked
     from trainwarden_exporter.runs.view import RunRecord, Verdict
 
 HINT_BYTES = 300
@@ -76,14 +74,6 @@ def add_expected(families: Families, record: RunRecord, sources: Mapping[str, fl
     add_run(families, record, Steps(None, None), now)
     for source in sources:
         families.add("training_run_expected", 1, run_id=record.run_id, source=label_text(source))
-
-
-def add_blocked(families: Families, blocked: Sequence[Blocked[RunFolder]]) -> None:
-    """Name the folders that do not answer as a device would be named."""
-    for each in blocked:
-        families.add(
-            "trainwarden_collector_stuck", 1, collector="runs", device=each.key.run_id, call=label_text(each.call)
-        )
 
 
 def add_reported(families: Families, run_id: str, progress: Progress | LogProgress) -> None:

@@ -10,17 +10,17 @@ from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden_exporter.runs.copied import CopiedFolder, Copies
 from trainwarden_exporter.runs.folder import Problem, RunFolder
 from trainwarden_exporter.runs.problems import BLOCKED, INVALID_NAME, Problems
-from trainwarden_exporter.runs.reader import FolderReader
 from trainwarden_exporter.runs.view import KEPT_SECONDS, last_sign
 from trainwarden_exporter.sampling.calls import calling
+from trainwarden_exporter.sampling.looker import Looker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from trainwarden.record.thresholds import Thresholds
-    from trainwarden_exporter.runs.reader import Blocked
     from trainwarden_exporter.runs.view import RunRecord
+    from trainwarden_exporter.sampling.looker import Blocked
 
 # An expired record may come to life again, but thousands of them need not be looked at each time.
 ASLEEP_SECONDS = 15.0
@@ -61,7 +61,7 @@ class Sources:
         self._copies = Copies(places, defaults)
         self._defaults = defaults
         self._problems = problems
-        self._reader: FolderReader[RunFolder] = FolderReader()
+        self._reader: Looker[RunFolder] = Looker()
         self._folders: dict[str, RunFolder] = {}
         self.known: frozenset[str] = frozenset()
         self.blocked: list[Blocked[RunFolder]] = []

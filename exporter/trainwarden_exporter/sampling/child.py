@@ -18,7 +18,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.sampling.fleet import Fleet
-from trainwarden_exporter.sampling.messages import SAME_STATE, sample_line, state_line
+from trainwarden_exporter.sampling.messages import sample_line, state_line
 from trainwarden_exporter.sampling.part import LOOK, whole
 from trainwarden_exporter.sampling.sampler import Sampler
 
@@ -33,22 +33,19 @@ RELEASE_SECONDS = 4.0
 
 
 class Output:
-    """Lines to the parent, from several threads; what is as it was told last is not told again."""
+    """Lines to the parent, from several threads; a sample that is as it was told last is not told again."""
 
     def __init__(self) -> None:
         # A library of a driver that prints would spoil it: that goes to the log.
         self._descriptor = os.dup(1)
         os.dup2(2, 1)
         self._lock = threading.Lock()
-        self._state = b""
         self._told: weakref.WeakKeyDictionary[Sampler, Encoded] = weakref.WeakKeyDictionary()
 
-    def state(self, samplers: Iterable[Sampler]) -> None:
+    def state(self, samplers: Callable[[], Iterable[Sampler]]) -> None:
         """Say which parts there are and what each is doing."""
-        line = state_line(samplers)
-        with self._lock:
-            self._write(line if line != self._state else SAME_STATE)
-            self._state = line
+        with self._lock:  # seen before a sample of a new part and told after it, it would be a lie
+            self._write(state_line(samplers()))
 
     def sample(self, sampler: Sampler) -> None:
         """Tell the last sample of a part."""
@@ -77,7 +74,7 @@ def main() -> int:
 
     def done(sampler: Sampler) -> None:
         if sampler.part.key == LOOK:  # whoever waits for all parts must know them before this one is done
-            output.state(samplers())
+            output.state(samplers)
         output.sample(sampler)
 
     member = _member(order, done)
@@ -85,7 +82,7 @@ def main() -> int:
     member.start()
     try:
         while not select.select([sys.stdin], [], [], STATE_SECONDS)[0]:
-            output.state(samplers())
+            output.state(samplers)
     finally:
         released = _released(member)
         # Not by an orderly end of the interpreter: a thread that hangs in a driver would hold it up.

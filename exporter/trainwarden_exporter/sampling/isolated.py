@@ -171,7 +171,7 @@ class Isolated:
             # Whoever released or stopped it meanwhile did not see this one.
             wanted = self._wanted.is_set() and not self._stopped.is_set()
             self._process = process if wanted else None
-        self._heard, self._rubbish = time.monotonic(), 0
+            self._heard, self._rubbish = time.monotonic() if wanted else None, 0
         try:
             why = self._listen(process)
         except NoMessage as error:

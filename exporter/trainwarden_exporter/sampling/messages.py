@@ -27,10 +27,6 @@ class View:
     running: tuple[float, str] | None
 
 
-# What each part is doing is as it was told last.
-SAME_STATE = b'{"same": true}\n'
-
-
 def sample_line(sampler: Sampler, told: Encoded | None = None) -> bytes:
     """Return the last sample of a part as a line; without what it says, if that is the very one `told` last."""
     taken = sampler.taken
@@ -62,18 +58,18 @@ def state_line(samplers: Iterable[Sampler]) -> bytes:
 def take_in(line: bytes, collector: str, views: dict[tuple[str, str], View]) -> dict[tuple[str, str], View]:
     """Return the views after one more line; raises `ValueError`, `KeyError` or `TypeError` if it is none of ours."""
     message = json.loads(line)
-    if message == {"same": True}:
-        return views
     if "parts" in message:
         return dict(_state(part, collector, views) for part in message["parts"])
     device, tier, interval, timeout = message["part"]
     blocks = message["blocks"]
     if blocks is not None:
         encoded = Encoded(tuple(_block(*block) for block in blocks))
-    elif (device, tier) in views:
+    elif (device, tier) not in views:
+        return views  # the last of a part that is gone
+    elif views[device, tier].taken.attempted:
         encoded = views[device, tier].taken.encoded
     else:
-        return views  # the last of a part that is gone
+        raise ValueError("a sample is said to be as before, and there was none")
     taken = Taken(
         encoded,
         message["begun"],

@@ -47,7 +47,7 @@ class Round:
                 # Not the one before: that is left behind, and ends when its device answers.
                 self._thread = threading.Thread(target=self._run, name="round-samples", daemon=True)
                 self._thread.start()
-            self._under_way.wait()  # between two rounds there is nothing to watch
+            self._under_way.wait(self._interval)  # between two rounds there is nothing to watch
             self._stopped.wait(PATIENCE_SECONDS)
 
     def _is_held_up(self) -> bool:

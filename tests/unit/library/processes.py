@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import trainwarden
 
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 60.0
 
 # Starts an attempt in the test's own process: see the fixture `attempt`.
 Starter = Callable[..., "trainwarden.Run"]

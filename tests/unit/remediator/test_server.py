@@ -20,12 +20,18 @@ from trainwarden_remediator.store import Store
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def connection_seconds() -> float:
+    """For how long a client may keep the server."""
+    return 60.0
+
+
+@pytest.fixture
+def server(tmp_path: Path, connection_seconds: float) -> Iterator[Server]:
     engine = open_database(tmp_path)
     clock = FakeClock()
     store = Store(engine, clock)
     service = Service(store, Metrics(), CollectorRegistry(), clock, "secret", lambda: None, lambda: False)
-    made = Server(("127.0.0.1", 0), service, connection_seconds=0.3)
+    made = Server(("127.0.0.1", 0), service, connection_seconds=connection_seconds)
     thread = threading.Thread(target=made.serve_forever, args=(0.02,))
     thread.start()
     yield made
@@ -36,7 +42,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def ask(server: Server, method: str, path: str, **headers: str) -> http.client.HTTPResponse:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
     try:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
@@ -46,22 +52,25 @@ def ask(server: Server, method: str, path: str, **headers: str) -> http.client.H
         connection.close()
 
 
+@pytest.mark.parametrize("connection_seconds", [0.3])
 @pytest.mark.parametrize(
     "sent",
     [b"", b"POST /alertmanager/webhook HTTP/1.1\r\nAuthorization: Bearer secret\r\nContent-Length: 9\r\n\r\n{"],
     ids=["no request", "half a body"],
 )
 def test_a_client_that_never_finishes_is_cut_off(server: Server, sent: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as slow:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as slow:
         slow.sendall(sent)
         with contextlib.suppress(ConnectionError):
             while slow.recv(4096):
                 pass  # ends only when the server has closed the connection
 
 
+@pytest.mark.parametrize("connection_seconds", [0.3])
 def test_a_client_that_trickles_is_cut_off_however_busy_it_is(server: Server) -> None:
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=0.05) as slow:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as slow:
         slow.sendall(b"GET / HTTP/1.1\r\n")
+        slow.settimeout(0.05)
         with pytest.raises(ConnectionError):
             while True:
                 slow.sendall(b"X-More: 1\r\n")
@@ -97,7 +106,7 @@ def test_other_requests_are_told_so(server: Server, method: str, path: str, stat
 
 def test_a_webhook_without_a_length_is_refused(server: Server) -> None:
     assert ask(server, "GET", "/-/healthy").status == 200
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
     connection.putrequest("POST", "/alertmanager/webhook")
     connection.putheader("Authorization", "Bearer secret")
     connection.endheaders()

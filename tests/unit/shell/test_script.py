@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -131,7 +132,7 @@ def test_what_cannot_be_recorded_does_not_end_the_script(shell: Shell, interpret
 
 def test_a_training_inside_that_uses_the_library_writes_the_record_itself(shell: Shell) -> None:
     code = "import trainwarden\\nwith trainwarden.run() as run: run.step(8)"
-    done = shell.run("bash", f"set -e\n{INIT}tw_start r\npython -c $'{code}'\n")
+    done = shell.run("bash", f"set -e\n{INIT}tw_start r\n{sys.executable} -c $'{code}'\n")
     assert done.returncode == 0
     assert (shell.snapshot().state, shell.read("_complete")["step"]) == ("succeeded", 8)
     assert len(shell.read("metadata.json")["attempts"]) == 1

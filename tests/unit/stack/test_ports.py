@@ -21,7 +21,16 @@ def test_a_port_with_a_server_is_not_free(monkeypatch: pytest.MonkeyPatch) -> No
     with socket.create_server(("127.0.0.1", 0)) as busy:
         taken, other = busy.getsockname()[1], free_port()
         monkeypatch.setattr("trainwarden.stack.ports._candidates", lambda: [taken, other])
-        assert free_ports(2) == [other]
+        assert free_port() == other
+        with pytest.raises(PortBusy, match="no 2 free ports"):
+            free_ports(2)
+
+
+def test_a_port_that_somebody_has_on_another_address_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as busy:
+        taken, other = busy.getsockname()[1], free_port()
+        monkeypatch.setattr("trainwarden.stack.ports._candidates", lambda: [taken, other])
+        assert free_port() == other
 
 
 def test_free_ports_differ_from_one_another_and_from_those_wanted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """A log that grows: what is in it, and how far it is, without ever counting a record twice."""
 
+import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ class Searcher:
         self.pack = pack
         self.signals: dict[str, Signal] = {signal.name: signal for signal in pack.signals}
         self.scanner = Scanner(pack.signals)
+        self.lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,12 @@ class TailedLog:
             self._marks.clear()
             self._mark(now)
         scanner = searcher.scanner
-        scanner.restore({"offset": self._at, "line": self._line, "skipping": self._skipping, "off": {}})
-        matches = scanner.feed(piece.data)
-        if piece.last or (last and len(piece.data) < PIECE_BYTES):
-            matches += scanner.finish()
-        after = scanner.state()
+        with searcher.lock:
+            scanner.restore({"offset": self._at, "line": self._line, "skipping": self._skipping, "off": {}})
+            matches = scanner.feed(piece.data)
+            if piece.last or (last and len(piece.data) < PIECE_BYTES):
+                matches += scanner.finish()
+            after = scanner.state()
         done = int(after["offset"]) - self._at
         if not done:
             return None

@@ -23,7 +23,7 @@ def watch() -> Iterator[Callable[..., Watched]]:
     """Watches the EFA devices of a tree; everything is released at the end."""
     watched: list[Watched] = []
 
-    def start(tree: NodeTree, expected: int | None = None, timeout: float = 5.0) -> Watched:
+    def start(tree: NodeTree, expected: int | None = None, timeout: float = 30.0) -> Watched:
         watched.append(Watched(EfaCollector(tree.sysfs, EfaSettings(expected, 1.0, timeout)), timeout))
         return watched[-1]
 

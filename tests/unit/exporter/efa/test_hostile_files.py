@@ -176,7 +176,7 @@ def test_a_device_that_blocks_costs_the_others_nothing_and_is_named(
         return real(self)
 
     monkeypatch.setattr(KeptFile, "read", read)
-    watched = watch(tree, timeout=0.3)
+    watched = watch(tree, timeout=2.0)
     watched.look()
     try:
         assert watched.labelled("efa_tx_bytes_total", "device") == {"rdmap80s0": 2 * 10**9}

@@ -30,7 +30,7 @@ def value(exporter: MetricsExporter, name: str, **labels: str) -> float | None:
 
 
 def page(exporter: MetricsExporter) -> str:
-    with urllib.request.urlopen(f"http://{exporter.bound}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{exporter.bound}/metrics", timeout=30) as answer:
         return str(answer.read().decode())
 
 

@@ -64,3 +64,11 @@ def test_another_device_of_the_same_name_is_a_change(device: Device) -> None:
     device.write("count", "7\n")
     device.write("word", "seven\n")
     assert device.look() == (7, "seven", True)
+
+
+def test_what_was_read_and_not_told_is_told_the_next_time(device: Device) -> None:
+    device.write("count", "8\n")
+    with pytest.raises(RuntimeError), device.files as files:
+        files.counter("count")
+        raise RuntimeError("before anybody was told")
+    assert device.look() == (8, "seven", True)

@@ -30,7 +30,7 @@ def served() -> Iterator[Dashboard]:
         yield started
 
 
-def collector(url: str, token_file: Path | None = None, seconds: float = 5.0, **options: Any) -> RayCollector:
+def collector(url: str, token_file: Path | None = None, seconds: float = 30.0, **options: Any) -> RayCollector:
     said = {"limit": 10, "node_gpus": True, "expect": lambda _: None, "now": lambda: 1000.0, **options}
     return RayCollector(Direct(Question(url, token_file, seconds)), **said)
 
@@ -127,7 +127,7 @@ def test_an_answer_that_does_not_end_is_given_up_and_the_others_are_had(served: 
             handler.wfile.write(b" ")
 
     served.bad["/api/cluster_status"] = drip
-    found = names(collector(served.url, seconds=1.0).collect())
+    found = names(collector(served.url, seconds=2.0).collect())
     assert "ray_cluster_nodes" in found
     assert "ray_cluster_gpus" not in found
 
@@ -190,7 +190,7 @@ def test_a_dashboard_behind_tls_is_believed_with_its_own_certificate_alone(serve
 
         def ask(ca_file: Path) -> set[str]:
             asked = RayCollector(
-                Direct(Question(secure.url, None, 5.0), ssl.create_default_context(cafile=ca_file)),
+                Direct(Question(secure.url, None, 30.0), ssl.create_default_context(cafile=ca_file)),
                 limit=10, node_gpus=True, expect=lambda _: None,
             )  # fmt: skip
             return names(asked.collect())

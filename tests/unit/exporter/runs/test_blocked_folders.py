@@ -12,8 +12,8 @@ import pytest
 from tests.unit.exporter.runs.silent_mount import silent_mount
 from tests.unit.exporter.runs_tree import RunsTree
 from trainwarden_exporter.runs.folder import RunFolder
-from trainwarden_exporter.runs.reader import MAX_BLOCKED, FolderReader, TooManyBlocked
 from trainwarden_exporter.runs.view import RunRecord
+from trainwarden_exporter.sampling.looker import MAX_BLOCKED, Looker, TooManyBlocked
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def tree(tmp_path: Path) -> RunsTree:
     for run_id in ("a", "m", "z"):
         tree.metadata(run_id)
         tree.progress(run_id)
-    tree.collector._sources._reader = FolderReader(patience=0.1)
+    tree.collector._sources._reader = Looker(patience=0.1)
     return tree
 
 
@@ -73,7 +73,7 @@ def test_a_folder_that_answers_again_is_told_again(tree: RunsTree, gate: threadi
 
 def test_what_comes_back_too_late_is_not_told_as_if_it_were_new() -> None:
     opened = threading.Event()
-    reader: FolderReader[str] = FolderReader(patience=0.05)
+    reader: Looker[str] = Looker(patience=0.05)
 
     def slow(key: str) -> str:
         if key == "slow":
@@ -88,11 +88,11 @@ def test_what_comes_back_too_late_is_not_told_as_if_it_were_new() -> None:
 
 def test_many_that_hang_are_the_trouble_of_the_whole_collector() -> None:
     opened = threading.Event()
-    reader: FolderReader[int] = FolderReader(patience=0.01)
+    reader: Looker[int] = Looker(patience=0.01)
     try:
         with pytest.raises(TooManyBlocked):
             reader.look(range(100), lambda _: opened.wait())
-        assert sum(thread.name == "runs-reader" for thread in threading.enumerate()) <= MAX_BLOCKED + 1
+        assert sum(thread.name == "looker" for thread in threading.enumerate()) <= MAX_BLOCKED + 1
     finally:
         opened.set()
 

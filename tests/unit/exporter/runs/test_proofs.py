@@ -35,7 +35,7 @@ def verdict(tree: RunsTree) -> float | None:
     return tree.value("training_checkpoint_complete", run_id="r")
 
 
-def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"

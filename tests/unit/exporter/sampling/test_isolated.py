@@ -26,6 +26,11 @@ def pid(member: Isolated) -> int:
     return child.pid
 
 
+def pid_or_none(member: Isolated) -> int | None:
+    child = member._process
+    return child.pid if child else None
+
+
 def has_started(member: Isolated, folder: Path, times: int) -> Callable[[], bool]:
     return lambda: starts(folder) == times and member._process is not None
 
@@ -49,8 +54,7 @@ def test_a_part_whose_samples_are_too_old_to_be_shown_is_not_said_to_be_well(
 ) -> None:
     monkeypatch.setattr(isolated, "SLACK_SECONDS", 0.0)
     monkeypatch.setattr(isolated, "SILENT_SECONDS", 60.0)
-    monkeypatch.setattr(isolated, "GIVE_UP_SECONDS", 60.0)
-    member = make()
+    member = make(timeout=1.0)
     member.start()
     eventually(lambda: SAMPLE in page(member))
     stopped = pid(member)
@@ -66,14 +70,14 @@ def test_a_device_that_hangs_is_named_and_costs_the_others_nothing(make: Make) -
     member = make(devices=3, hanging=[1])
     member.start()
     eventually(lambda: [(each.device, each.call) for each in member.statuses() if each.stuck] == [("1", "toy_call")])
-    assert page(member).count("\ngpu_utilization_ratio{") == 2
+    eventually(lambda: page(member).count("\ngpu_utilization_ratio{") == 2)
 
 
 def test_a_child_that_dies_is_started_again_and_leaves_nothing_behind(make: Make, tmp_path: Path) -> None:
     member = make()
     member.start()
     eventually(lambda: SAMPLE in page(member))
-    descriptors, threads = count("fd"), count("task")
+    before_all = count("fd"), count("task")
     for _ in range(3):
         before = pid(member)
         os.kill(before, signal.SIGKILL)
@@ -81,20 +85,25 @@ def test_a_child_that_dies_is_started_again_and_leaves_nothing_behind(make: Make
         eventually(lambda: SAMPLE in page(member))
         assert not is_there(before), "a zombie"
     assert starts(tmp_path) == 4
-    assert count("fd") == descriptors
-    assert count("task") == threads
+    # Fewer where a test before this one has left a thread that has ended now.
+    eventually(lambda: count("fd") <= before_all[0] and count("task") <= before_all[1])
 
 
 def test_a_child_that_says_nothing_is_named_then_replaced(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "END_SECONDS", 0.5)
+    monkeypatch.setattr(process, "TERMINATE_SECONDS", 30.0)
     member = make()
     member.start()
     eventually(lambda: SAMPLE in page(member))
     stopped = pid(member)
     os.kill(stopped, signal.SIGSTOP)
+    monkeypatch.setattr(isolated, "SILENT_SECONDS", 1.5)
+    monkeypatch.setattr(isolated, "GIVE_UP_SECONDS", 3.0)
     eventually(lambda: [each.call for each in member.statuses() if each.stuck] == ["process"])
+    eventually(lambda: pid_or_none(member) not in (stopped, None))
+    monkeypatch.setattr(isolated, "GIVE_UP_SECONDS", 60.0)
     eventually(lambda: starts(tmp_path) == 2 and SAMPLE in page(member))
     assert not is_there(stopped), "it was told to go on, so that it can end"
 
@@ -103,6 +112,7 @@ def test_a_child_of_which_no_device_answers_is_replaced_once(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "END_SECONDS", 1.0)
+    monkeypatch.setattr(process, "TERMINATE_SECONDS", 30.0)
     monkeypatch.setattr(isolated, "GIVE_UP_SECONDS", 1.5)
     member = make(devices=2, hanging=[0, 1])
     member.start()
@@ -126,10 +136,9 @@ def test_what_a_library_prints_is_no_message(make: Make, capfd: pytest.CaptureFi
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("rubbish", [b"{}\n", b"null\n", b'{"part": [1]}\n', b"a line without an end"])
 def test_a_child_that_talks_rubbish_is_ended_and_started_again(
-    make: Make, say: Callable[[str], None], tmp_path: Path, rubbish: bytes, monkeypatch: pytest.MonkeyPatch
+    make: Make, say: Callable[..., None], tmp_path: Path, rubbish: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "MAX_LINE_BYTES", 2**16)
-    monkeypatch.setattr(isolated, "GIVE_UP_SECONDS", 600.0)
     say(f"import os\nwhile True: os.write(1, {rubbish!r})")
     member = make()
     member.start()
@@ -203,9 +212,9 @@ def test_a_release_while_a_child_is_being_started_holds(make: Make, monkeypatch:
 
 @pytest.mark.usefixtures("impatient")
 def test_what_does_not_end_is_left_behind_alive_and_replaced_no_more_than_once(
-    make: Make, say: Callable[[str], None], tmp_path: Path
+    make: Make, say: Callable[..., None], tmp_path: Path
 ) -> None:
-    say("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(1)")
+    say("while True: time.sleep(1)", before="import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)")
     member = make()
     left: list[int] = []
     try:

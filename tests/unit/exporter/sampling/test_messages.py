@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from trainwarden_exporter.catalog import Families
 from trainwarden_exporter.exposition import render
 from trainwarden_exporter.metric import Family
-from trainwarden_exporter.sampling.messages import SAME_STATE, View, sample_line, state_line, take_in
+from trainwarden_exporter.sampling.messages import View, sample_line, state_line, take_in
 from trainwarden_exporter.sampling.part import Part
 from trainwarden_exporter.sampling.sampler import Sampler
 
@@ -52,10 +54,9 @@ def test_the_last_word_of_a_part_that_is_gone_is_nothing() -> None:
     assert take_in(sample_line(device.sampler, device.sampler.taken.encoded), "nvidia", {}) == {}
 
 
-def test_the_same_state_leaves_everything_as_it_is() -> None:
-    device, views = Device(), Views()
+def test_a_sample_as_before_where_there_was_none_is_refused() -> None:
+    device = Device()
     device.sampler.sample()
-    views = take_in(sample_line(device.sampler), "nvidia", views)
-    views = take_in(state_line([device.sampler, Device("1").sampler]), "nvidia", views)
-    assert set(views) == {("0", ""), ("1", "")}
-    assert take_in(SAME_STATE, "nvidia", views) is views
+    views = take_in(state_line([device.sampler]), "nvidia", {})
+    with pytest.raises(ValueError, match="as before, and there was none"):
+        take_in(sample_line(device.sampler, device.sampler.taken.encoded), "nvidia", views)

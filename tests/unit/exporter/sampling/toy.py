@@ -32,6 +32,7 @@ class Toy:
         self._devices = range(settings.get("devices", 1))
         self._hanging = settings.get("hanging", [])
         self._seconds = settings.get("seconds", 0.0)
+        self._timeout = settings["timeout"]
         self._prints = settings.get("prints", False)
 
     def collect(self) -> Iterable[Family]:
@@ -44,7 +45,10 @@ class Toy:
         return families.collected()
 
     def parts(self) -> Sequence[Part]:
-        return [Part(self.name, self._reader(device), 0.1, 0.3, str(device)) for device in self._devices]
+        return [
+            Part(self.name, self._reader(device), 0.1, 0.3 if device in self._hanging else self._timeout, str(device))
+            for device in self._devices
+        ]
 
     def close(self) -> None:
         time.sleep(0.3)

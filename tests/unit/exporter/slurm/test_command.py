@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.integration.exporter.running import eventually, is_alive
 from tests.unit.exporter.slurm.answers import FakeSlurm
 from trainwarden_exporter.slurm.command import run
 from trainwarden_exporter.slurm.errors import SlurmError
 
 
-def _reason(slurm: FakeSlurm, seconds: float = 10.0, limit: int = 1 << 20) -> str:
+def _reason(slurm: FakeSlurm, seconds: float = 60.0, limit: int = 1 << 20) -> str:
     with pytest.raises(SlurmError) as caught:
         run([str(slurm.folder / "squeue"), "--json"], seconds, limit)
     return caught.value.reason
@@ -21,21 +21,16 @@ def _reason(slurm: FakeSlurm, seconds: float = 10.0, limit: int = 1 << 20) -> st
 
 def test_what_a_command_prints_comes_back_as_it_is(slurm: FakeSlurm) -> None:
     slurm.answer("squeue", b"\xff\x00 x" * 100_000, said="a warning")
-    answer = run([str(slurm.folder / "squeue")], 10.0)
+    answer = run([str(slurm.folder / "squeue")], 60.0)
     assert (answer.output, answer.said) == (b"\xff\x00 x" * 100_000, "a warning")
 
 
 @pytest.mark.parametrize("then", ["wait", "exit 0"])
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(slurm: FakeSlurm, tmp_path: Path, then: str) -> None:
     slurm.script("squeue", f"sleep 600 & echo $! > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; {then}")
-    begun = time.monotonic()
-    assert _reason(slurm, 1.0) == "timeout"
-    assert time.monotonic() - begun < 5
-    child = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
-    deadline = time.monotonic() + 5
-    while child.exists() and child.read_text().rpartition(")")[2].split()[0] != "Z":
-        assert time.monotonic() < deadline, "the child of the command lives on"
-        time.sleep(0.02)
+    assert _reason(slurm, 3.0) == "timeout"
+    child = int((tmp_path / "pid").read_text())
+    eventually(lambda: not is_alive(child))
 
 
 def test_an_answer_without_end_is_cut_off(slurm: FakeSlurm) -> None:
@@ -68,7 +63,7 @@ def test_a_command_sees_little_of_our_environment(slurm: FakeSlurm, monkeypatch:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     slurm.script("squeue", "env")
-    seen = dict(line.partition("=")[::2] for line in run([str(slurm.folder / "squeue")], 10.0).output.decode().split())
+    seen = dict(line.partition("=")[::2] for line in run([str(slurm.folder / "squeue")], 60.0).output.decode().split())
     assert seen["SLURM_CONF"] == "/etc/other.conf"
     assert seen["PATH"] == os.environ["PATH"]
     assert seen.keys().isdisjoint({"SQUEUE_FORMAT", "SLURM_JOB_ID", "AWS_SECRET_ACCESS_KEY"})

@@ -1,4 +1,4 @@
-"""Looks into many folders, any of which may lie on a file system that never answers."""
+"""Looks at many things, any of which may lie on a file system that never answers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from trainwarden_exporter.redaction import label_text
 from trainwarden_exporter.sampling import calls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
+
+    from trainwarden_exporter.catalog import Families
 
 K = TypeVar("K")
 R = TypeVar("R")
@@ -22,12 +25,12 @@ MAX_BLOCKED = 16
 
 
 class TooManyBlocked(Exception):
-    """So many folders do not answer that it is not worth trying more."""
+    """So many do not answer that it is not worth trying more."""
 
 
 @dataclass(frozen=True)
 class Blocked(Generic[K]):
-    """A folder that does not answer, the call that it is in, and for how many seconds."""
+    """What does not answer, the call that it is in, and for how many seconds."""
 
     key: K
     call: str
@@ -35,7 +38,7 @@ class Blocked(Generic[K]):
 
 
 class _Walk(Generic[K, R]):
-    """One thread's way through the folders that are left."""
+    """One thread's way through what is left."""
 
     def __init__(self, left: deque[K], look: Callable[[K], R]) -> None:
         self._left, self._look = left, look
@@ -44,7 +47,7 @@ class _Walk(Generic[K, R]):
         self.at: tuple[K, float] | None = None
         self.results: dict[K, R] = {}
         self.done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="runs-reader", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="looker", daemon=True)
         self._thread.start()
 
     @property
@@ -53,7 +56,7 @@ class _Walk(Generic[K, R]):
         return calls.current(self._thread.ident)
 
     def give_up(self, patience: float) -> deque[K] | None:
-        """Return the folders that are left if one takes too long; from then on nothing that comes back counts."""
+        """Return what is left if one takes too long; from then on nothing that comes back counts."""
         with self._lock:
             if self.at is None or time.monotonic() - self.at[1] <= patience:
                 return None
@@ -81,8 +84,8 @@ class _Walk(Generic[K, R]):
             return key
 
 
-class FolderReader(Generic[K]):
-    """Does the looking in threads of its own. `blocked` are the folders that did not answer at the last look."""
+class Looker(Generic[K]):
+    """Does the looking in threads of its own. What is `blocked` since the last look is still used by one of them."""
 
     def __init__(self, patience: float = PATIENCE_SECONDS) -> None:
         self._patience = patience
@@ -90,7 +93,7 @@ class FolderReader(Generic[K]):
         self.blocked: list[Blocked[K]] = []
 
     def look(self, keys: Iterable[K], look: Callable[[K], R]) -> dict[K, R]:
-        """Return what `look`, which must not raise, finds in each folder that answers.
+        """Return what `look`, which must not raise, finds in each that answers.
 
         One that was given up is left alone until its thread has come back.
 
@@ -113,7 +116,7 @@ class FolderReader(Generic[K]):
             # Several that hang at once are of one file system, and together must not take longer than a look may.
             patience = self._patience / 4
             if len(self._stuck) > MAX_BLOCKED:
-                raise TooManyBlocked(f"more than {MAX_BLOCKED} folders do not answer")
+                raise TooManyBlocked(f"more than {MAX_BLOCKED} do not answer")
         now = time.monotonic()
         self.blocked = [
             Blocked(key, walk.call, now - walk.at[1]) for key, walk in self._stuck.items() if walk.at is not None
@@ -128,3 +131,9 @@ def _wait(walk: _Walk[K, R], patience: float) -> deque[K] | None:
         if rest is not None:
             return rest
     return None
+
+
+def add_blocked(families: Families, collector: str, calls_by_run: Mapping[str, str]) -> None:
+    """Name the runs that do not answer, and the call that each is in, as devices would be named."""
+    for run_id, call in calls_by_run.items():
+        families.add("trainwarden_collector_stuck", 1, collector=collector, device=run_id, call=label_text(call))
