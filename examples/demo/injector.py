@@ -148,10 +148,13 @@ def oom(switch: Switch, run: Path) -> None:
     del switch
     pid = _pid(run, 0)
     idle = _address_space(pid)
-    until = _step(run) + _STEPS_SAMPLED
-    while _step(run) < until:
-        idle = min(idle, _address_space(pid))
-    resource.prlimit(pid, resource.RLIMIT_AS, (idle + _HEADROOM_BYTES, resource.RLIM_INFINITY))
+    with contextlib.suppress(OSError):  # it has ended
+        while idle:
+            # On a busy machine no reading may be one between two steps: while it goes on, the limit was too high.
+            until = _step(run) + _STEPS_SAMPLED
+            while idle and _step(run) < until:
+                idle = min(idle, _address_space(pid))
+            resource.prlimit(pid, resource.RLIMIT_AS, (idle + _HEADROOM_BYTES, resource.RLIM_INFINITY))
 
 
 def nan(switch: Switch, run: Path) -> None:

@@ -46,6 +46,7 @@ class _Walk(Generic[K, R]):
         self._given_up = False
         self.at: tuple[K, float] | None = None
         self.results: dict[K, R] = {}
+        self.error: BaseException | None = None
         self.done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="looker", daemon=True)
         self._thread.start()
@@ -71,6 +72,8 @@ class _Walk(Generic[K, R]):
                     if self._given_up:
                         return
                     self.at, self.results[key] = None, found
+        except BaseException as error:  # noqa: BLE001  # for whoever asked; one that was given up tells nobody
+            self.error = error
         finally:
             calls.leave()
             self.done.set()
@@ -85,15 +88,20 @@ class _Walk(Generic[K, R]):
 
 
 class Looker(Generic[K]):
-    """Does the looking in threads of its own. What is `blocked` since the last look is still used by one of them."""
+    """Does the looking in threads of its own."""
 
     def __init__(self, patience: float = PATIENCE_SECONDS) -> None:
         self._patience = patience
         self._stuck: dict[K, _Walk[K, object]] = {}
-        self.blocked: list[Blocked[K]] = []
+
+    @property
+    def blocked(self) -> list[Blocked[K]]:
+        """What did not answer at the last look, and is still used by the thread that waits for it."""
+        now = time.monotonic()
+        return [Blocked(key, walk.call, now - walk.at[1]) for key, walk in self._stuck.items() if walk.at is not None]
 
     def look(self, keys: Iterable[K], look: Callable[[K], R]) -> dict[K, R]:
-        """Return what `look`, which must not raise, finds in each that answers.
+        """Return what `look` finds in each that answers; what it raises ends all.
 
         One that was given up is left alone until its thread has come back.
 
@@ -109,6 +117,8 @@ class Looker(Generic[K]):
             walk = _Walk(left, look)
             rest = _wait(walk, patience)
             found |= walk.results
+            if walk.error is not None:
+                raise walk.error
             if rest is None or walk.at is None:
                 break
             self._stuck[walk.at[0]] = walk  # type: ignore[assignment]  # what it finds is of no interest any more
@@ -117,10 +127,6 @@ class Looker(Generic[K]):
             patience = self._patience / 4
             if len(self._stuck) > MAX_BLOCKED:
                 raise TooManyBlocked(f"more than {MAX_BLOCKED} do not answer")
-        now = time.monotonic()
-        self.blocked = [
-            Blocked(key, walk.call, now - walk.at[1]) for key, walk in self._stuck.items() if walk.at is not None
-        ]
         return found
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trainwarden.signals.tailing.opening import Refused
@@ -15,11 +16,12 @@ from trainwarden_exporter.infiniband.devices import RdmaDevices
 from trainwarden_exporter.logs.run import logs_of
 from trainwarden_exporter.redaction import plain
 from trainwarden_exporter.sampling.calls import enter
+from trainwarden_exporter.sampling.looker import Looker, add_blocked
 from trainwarden_exporter.transport.run import RunTransport
 from trainwarden_exporter.transport.verdict import Fabric, is_ok
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from trainwarden_exporter.logs.board import Board, WatchedRun
     from trainwarden_exporter.metric import Family
@@ -63,71 +65,89 @@ class TransportCollector:
         self._settings = settings
         self._now = now
         self._runs: dict[str, RunTransport] = {}
+        self._looker: Looker[RunTransport] = Looker()
+        self._until, self._left = 0.0, 0
         self._unreadable: set[str] = set()
+        self._complained: set[str] = set()  # at the look before
         self._dropped = 0
 
     def collect(self) -> Iterable[Family]:
         """Read what is new in the logs and return the families."""
         now = self._now()
-        self._update(now)
-        unread = self._read(self._look(now))
-        for run in self._runs.values():
-            if run.run.ended and not run.over and unread.isdisjoint(run.logs):
+        self._update()
+        for run in self._read(now):
+            if run.run.ended and not run.over:
                 run.over = True
                 run.close()
         return self._families()
 
-    def _update(self, now: float) -> None:
+    def _read(self, now: float) -> list[RunTransport]:
+        """Give each log a turn, again and again, until the look has done its share; returns runs that are read."""
+        self._until, self._left = time.monotonic() + LOOK_SECONDS, LOOK_BYTES
+        self._complained, self._unreadable = self._unreadable, set()
+        self._dropped = 0
+        going_on = [run for run in self._runs.values() if not run.over]
+        unread = self._looker.look(going_on, partial(self._first, now))
+        while self._goes_on() and (left := [run for run, logs in unread.items() if logs]):
+            found = self._looker.look(left, partial(self._next, unread))
+            for run in left:
+                del unread[run]
+            unread |= found
+        return [run for run, logs in unread.items() if not logs]
+
+    def _answering(self) -> dict[str, RunTransport]:
+        """Return the runs in whose logs nobody hangs."""
+        blocked = {id(each.key) for each in self._looker.blocked}
+        return {run_id: run for run_id, run in self._runs.items() if id(run) not in blocked}
+
+    def _update(self) -> None:
         """Take in which runs there are: those that run, and those that were seen running."""
         if self._board.runs is None:
             return  # nobody has looked yet
         there = {run.run_id: run for run in self._board.runs}
+        answering = self._answering()
         for run_id in self._runs.keys() - there.keys():
-            self._runs.pop(run_id).close()
+            del self._runs[run_id]
+            if run_id in answering:
+                answering[run_id].close()
         for run_id, watched in there.items():
-            known = self._runs.get(run_id)
-            if known is not None:
-                known.update(watched)
-            elif not watched.ended:
-                known = self._runs[run_id] = RunTransport(watched)
-            if known is not None and not known.over:
-                known.ask(self._node, now)
+            if run_id in answering:
+                answering[run_id].update(watched)
+            elif run_id not in self._runs and not watched.ended:
+                self._runs[run_id] = RunTransport(watched)
 
-    def _look(self, now: float) -> list[tuple[RunTransport, InitLog]]:
-        """See which logs there are and what became of them; returns those that may be read."""
-        readable: list[tuple[RunTransport, InitLog]] = []
-        unreadable: set[str] = set()
-        self._dropped = 0
-        for run in self._runs.values():
-            if run.over:
-                continue
-            enter(f"logs of {run.run.run_id}")
-            room = self._settings.max_files - sum(len(each.logs) for each in self._runs.values())
-            paths = logs_of(run.run, self._templates(run.run))
-            self._dropped += run.follow(paths, self._settings.roots, max(0, room))
-            readable += [(run, each) for each in run.logs.values() if self._polled(each, now, unreadable)]
-        self._unreadable = unreadable
-        return readable
+    def _first(self, now: float, run: RunTransport) -> list[InitLog]:
+        """See which logs a run has and what became of them, and read a piece of each; returns those to be read on."""
+        enter("environment")
+        run.ask(self._node, now)
+        enter("list")
+        room = self._settings.max_files - sum(len(each.logs) for each in list(self._runs.values()))
+        paths = logs_of(run.run, self._templates(run.run))
+        self._dropped += run.follow(paths, self._settings.roots, max(0, room))
+        enter("stat")
+        readable = [each for each in run.logs.values() if self._polled(each, now)]
+        return self._next({run: readable}, run)
 
-    def _read(self, readable: list[tuple[RunTransport, InitLog]]) -> set[str]:
-        """Give each log a turn, again and again, until the look has done its share; returns the paths left unread."""
-        queue = deque(readable)
-        deadline, left = time.monotonic() + LOOK_SECONDS, LOOK_BYTES
-        while queue and left > 0 and time.monotonic() < deadline:
-            run, each = queue.popleft()
-            enter(f"logs of {run.run.run_id}")
-            data = self._taken(each)
-            if data:
-                left -= len(data)
-                run.take(data)
-                queue.append((run, each))
-        return {each.path for _, each in queue}
+    def _next(self, unread: Mapping[RunTransport, list[InitLog]], run: RunTransport) -> list[InitLog]:
+        """Read one more piece of each log of a run; returns those that are not read to their end."""
+        enter("read")
+        return [each for each in unread[run] if not self._goes_on() or self._read_on(run, each)]
 
-    def _polled(self, each: InitLog, now: float, unreadable: set[str]) -> bool:
+    def _read_on(self, run: RunTransport, each: InitLog) -> bool:
+        data = self._taken(each)
+        if not data:
+            return False
+        self._left -= len(data)
+        run.take(data)
+        return True
+
+    def _goes_on(self) -> bool:
+        return self._left > 0 and time.monotonic() < self._until
+
+    def _polled(self, each: InitLog, now: float) -> bool:
         try:
             each.poll(now)
         except (OSError, Refused) as error:
-            unreadable.add(each.path)
             self._complain(each.path, error)
             return False
         return True
@@ -137,12 +157,12 @@ class TransportCollector:
             return each.take()
         except (OSError, Refused) as error:
             self._complain(each.path, error)
-            self._unreadable.add(each.path)
             return None
 
     def _complain(self, path: str, error: Exception) -> None:
-        """Name a log that cannot be read, once."""
-        if path not in self._unreadable:
+        """Count a log that cannot be read, and name it once."""
+        self._unreadable.add(path)
+        if path not in self._complained:
             log.warning("%s", plain(f"{path}: {error}")[:500])
 
     def _templates(self, run: WatchedRun) -> list[Template]:
@@ -157,7 +177,8 @@ class TransportCollector:
     def _families(self) -> list[Family]:
         families = Families()
         fabric = self._fabric()
-        for run_id, run in sorted(self._runs.items()):
+        add_blocked(families, self.name, {each.key.run.run_id: each.call for each in self._looker.blocked})
+        for run_id, run in sorted(self._answering().items()):
             uses = run.uses(self._node.host)
             shown: Counter[tuple[str, str]] = Counter()
             for use, count in uses.items():

@@ -1,5 +1,6 @@
 """The example is a real training: it learns, it resumes exactly, and it breaks as real ones do."""
 
+import contextlib
 import json
 import os
 import re
@@ -26,7 +27,7 @@ from trainwarden.stack.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 TRAIN = ROOT / "examples" / "tiny_lm" / "train.py"
-SECONDS = 60.0
+SECONDS = 120.0
 KEY = "local:9:0"
 
 _LOSS = re.compile(r"iteration +(\d+)/.*lm loss: (\S+)")
@@ -90,9 +91,9 @@ class Training:
 
 
 def _kill_if_child(pid: int, parent: int) -> None:
-    stat = Path(f"/proc/{pid}/stat")
-    if stat.exists() and int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
-        os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        if int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) == parent:
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -211,7 +212,8 @@ def test_a_reset_connection_is_a_failure_of_communication(training: Training) ->
         training.reaches(3)
         for end in ends:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            end.shutdown(socket.SHUT_RD)
+            with contextlib.suppress(OSError):  # the rank may have ended with the other one
+                end.shutdown(socket.SHUT_RD)
             end.close()
         status, out = training.finish(process)
     assert status == 1, out
@@ -254,16 +256,21 @@ def test_without_memory_numpys_own_error_says_so_and_the_record_what_to_change(t
     training.reaches(3)
     pid = training.pid(0)
     # The least of the readings over some steps is one between two of them. A little above it the stack can grow, and no
-    # array be made.
+    # array be made. While it trains on, on a busy machine, there was no such reading yet.
     pages: list[int] = []
+    until = 20
 
-    def over_some_steps() -> bool:
-        pages.extend(int(Path(f"/proc/{pid}/statm").read_text().split()[0]) for _ in range(200))
-        return bool(training.record().progress.step >= 20)
+    def has_none() -> bool:
+        nonlocal until
+        with contextlib.suppress(OSError):  # it has ended
+            pages.extend(int(Path(f"/proc/{pid}/statm").read_text().split()[0]) for _ in range(200))
+            if training.record().progress.step >= until and min(pages):
+                limit = min(pages) * resource.getpagesize() + 192 * 1024
+                resource.prlimit(pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+                until += 20
+        return process.poll() is not None
 
-    _eventually(over_some_steps)
-    limit = min(pages) * resource.getpagesize() + 192 * 1024
-    resource.prlimit(pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    _eventually(has_none)
     status, out = training.finish(process)
     assert status == 1
     assert "_ArrayMemoryError" in out
@@ -328,7 +335,7 @@ def test_ranks_at_different_steps_do_not_train_on() -> None:
     thread = threading.Thread(target=hub)
     thread.start()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("examples.tiny_lm.exchange.RENDEZVOUS_SECONDS", 2.0)
+        patched.setattr("examples.tiny_lm.exchange.RENDEZVOUS_SECONDS", 5.0)
         with pytest.raises(TimeoutError):
             Spoke(address, 1, 10)
     thread.join()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.exporter.running import eventually
 from tests.unit.exporter.transport.transport_tree import TransportTree, efa, nccl, socket
 from trainwarden.signals.tailing.template import Template
-from trainwarden_exporter.sampling.part import Part
-from trainwarden_exporter.sampling.sampler import Sampler
+from trainwarden_exporter.sampling.looker import Looker
 from trainwarden_exporter.transport import collector as collector_module
 from trainwarden_exporter.transport import init_log
 from trainwarden_exporter.transport.init_log import InitLog
@@ -208,15 +208,33 @@ def test_a_line_without_end_is_read_all_the_same(tree: TransportTree) -> None:
     assert tree.used() == {("efa", "efa"): 1}
 
 
-def test_a_log_that_never_answers_is_named_by_its_run(tree: TransportTree, monkeypatch: pytest.MonkeyPatch) -> None:
-    ends = threading.Event()
-    tree.write("r", efa(1))
-    list(tree.runs.collector.collect())
-    monkeypatch.setattr(InitLog, "poll", lambda self, now: ends.wait())
-    sampler = Sampler(Part("transport", tree.collector.collect, 15.0, 0.1))
-    sampler.sample_once()
+def test_a_log_that_never_answers_is_named_by_its_run_and_costs_no_other(
+    tree: TransportTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends, real = threading.Event(), InitLog.poll
+    tree.collector._looker = Looker(patience=0.2)
+
+    def poll(log: InitLog, now: float) -> None:
+        if "/r/" in log.path:
+            ends.wait()
+        real(log, now)
+
+    monkeypatch.setattr(InitLog, "poll", poll)
+    for run_id in ("q", "r", "s"):
+        tree.runs.metadata(run_id)
+        tree.write(run_id, efa(1))
     try:
-        status = sampler.status()
-        assert (status.stuck, status.call) == (True, "logs of r")
+        for _ in range(2):
+            tree.look()
+            assert [tree.used(run_id) for run_id in ("q", "r", "s")] == [{("efa", "efa"): 1}, {}, {("efa", "efa"): 1}]
+            stuck = {"collector": "transport", "device": "r", "call": "stat"}
+            assert tree.samples["trainwarden_collector_stuck"] == {frozenset(stuck.items()): 1}
     finally:
         ends.set()
+
+    def is_told() -> bool:
+        tree.look()
+        return tree.used("r") == {("efa", "efa"): 1}
+
+    eventually(is_told)
+    assert "trainwarden_collector_stuck" not in tree.samples
