@@ -91,7 +91,9 @@ def _leave(status: int) -> NoReturn:
 def _parser() -> argparse.ArgumentParser:
     import argparse  # noqa: PLC0415  # see above
 
-    commands = "\n".join(f"  {name:<12} {what}" for name, (_, what) in _OWN.items())
+    listed = {name: what for name, (_, what) in _OWN.items()}
+    listed |= {name: f"added by {module}" for name, module in _all_added().items()}
+    commands = "\n".join(f"  {name:<14} {what}" for name, what in listed.items())
     parser = argparse.ArgumentParser(
         prog="trainwarden",
         usage="%(prog)s [-h] [--version] COMMAND ...",
@@ -116,3 +118,11 @@ def _added(name: str) -> Command | None:
         command: Command = entry_point.load()
         return command
     return None
+
+
+def _all_added() -> dict[str, str]:
+    """The packages that the other commands come from, by name."""
+    from importlib.metadata import entry_points  # noqa: PLC0415  # see above
+
+    found = entry_points(group=_ENTRY_POINTS)
+    return {each.name: each.module.partition(".")[0] for each in found if each.name not in _OWN}

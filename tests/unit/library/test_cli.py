@@ -104,6 +104,13 @@ def test_other_names_are_looked_up_among_what_is_installed(monkeypatch: pytest.M
     assert cli.main(["added", "a", "b", "c"]) == 3
 
 
+def test_help_lists_what_is_installed_beside_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    listed = [line.split()[0] for line in capsys.readouterr().out.partition("commands:")[2].splitlines() if line]
+    assert {"up", "scan", "metrics-server"} <= set(listed)
+
+
 def test_an_interrupt_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_argv: list[str]) -> int:
         raise KeyboardInterrupt
