@@ -27,7 +27,7 @@ TOKEN = "a-token-of-the-test"
 T = TypeVar("T")
 
 
-def eventually(ask: Callable[[], T | None], seconds: float = 30) -> T:
+def eventually(ask: Callable[[], T | None], seconds: float = 60) -> T:
     """What `ask` returns once that is true; fails with the last answer when the time is over."""
     deadline = time.monotonic() + seconds
     while True:
@@ -71,11 +71,11 @@ class Alertmanager:
 
     def _post(self, alert: Mapping[str, object]) -> None:
         body = [{**alert, "generatorURL": "http://prometheus.example/graph?g0.expr=up&g0.tab=1"}]
-        requests.post(f"{self.url}/api/v2/alerts", json=body, timeout=5).raise_for_status()
+        requests.post(f"{self.url}/api/v2/alerts", json=body, timeout=30).raise_for_status()
 
     def states(self, run_id: str) -> dict[str, str]:
         """active or suppressed, by the name of the alert."""
-        found = requests.get(f"{self.url}/api/v2/alerts", params={"filter": f'run_id="{run_id}"'}, timeout=5).json()
+        found = requests.get(f"{self.url}/api/v2/alerts", params={"filter": f'run_id="{run_id}"'}, timeout=30).json()
         return {each["labels"]["alertname"]: each["status"]["state"] for each in found}
 
     def messages(self, run_id: str) -> list[Message]:

@@ -21,4 +21,4 @@ def up(tmp_path: Path, tools: Tools) -> Iterator[Callable[..., Up]]:
     for each in started:
         if each.process.poll() is None:
             each.process.terminate()
-            each.process.wait(30)
+            each.process.wait(60)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-_SECONDS = 150.0
+_SECONDS = 240.0
 
 # A training of somebody else: one process, a counter for a model, a checkpoint every few steps.
 _TRAINING = """
@@ -89,8 +89,15 @@ def state(job: Up) -> str:
     return str(json.loads((job.run / "metadata.json").read_text())["status"])
 
 
-def pids_of(word: str, folder: Path) -> list[int]:
-    return [pid for pid, words in commands(folder).items() if any(each.startswith(word) for each in words)]
+def pid_of(word: str, folder: Path) -> int:
+    """The one process whose command line has the word; what it is just about to start looks the same for a moment."""
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        found = [pid for pid, words in commands(folder).items() if any(each.startswith(word) for each in words)]
+        if len(found) == 1:
+            return found[0]
+        assert time.monotonic() < deadline, (word, found)
+        time.sleep(0.02)
 
 
 def commands(folder: Path) -> dict[int, list[str]]:

@@ -10,7 +10,7 @@ import pytest
 from trainwarden.stack.binaries import Tools
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.e2e, pytest.mark.tools, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.tools, pytest.mark.timeout(600)]
 
 
 def _demo(scenario: str, state_dir: Path) -> subprocess.CompletedProcess[str]:

@@ -10,8 +10,9 @@ import pytest
 
 from tests.e2e.running import Up, training
 from trainwarden.stack.binaries import Tools
+from trainwarden.stack.ports import free_port
 
-pytestmark = [pytest.mark.e2e, pytest.mark.tools, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.tools, pytest.mark.timeout(540)]
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.tools, pytest.mark.timeout(240)]
         (["--runs-dir", "/proc/nothing", "--", "true"], "/proc/nothing"),
         (["--prometheus-port", "70000", "--", "true"], "70000"),
         (["--slack-url-file", "/nonexistent", "--", "true"], "/nonexistent"),
-        (["--prometheus-port", "18998", "--exporter-port", "18998", "--", "true"], "--exporter-port 18998"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name_before_anythingstarts(
@@ -51,6 +51,13 @@ def test_a_run_id_that_could_leave_its_folder_is_refused(tmp_path: Path, run_id:
     done = subprocess.run([*command, "--", "true"], capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "run id" in done.stderr
+
+
+def test_one_port_for_two_services_is_refused_by_name(up: Callable[..., Up]) -> None:
+    port = str(free_port())
+    job = up("--prometheus-port", port, "--exporter-port", port, "--", "true")
+    assert job.end() == 2
+    assert f"--exporter-port {port}" in job.text
 
 
 def test_a_busy_port_is_refused_by_name(up: Callable[..., Up]) -> None:

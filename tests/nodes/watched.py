@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Watched:
     """Each `look` samples everything once; `page` is what would be served then."""
 
-    def __init__(self, collector: DeviceCollector, timeout: float = 5.0) -> None:
+    def __init__(self, collector: DeviceCollector, timeout: float = 30.0) -> None:
         self.fleet = Fleet(collector, 1.0, timeout)
         self.page = ""
         self.samples: dict[str, dict[frozenset[tuple[str, str]], float]] = {}

@@ -44,13 +44,14 @@ def export_once(*flags: str, environment: dict[str, str] | None = None) -> Page:
         "--once",
         "--collector.disable-defaults",
         "--collector.ray",
+        "--collector.ray.timeout=50s",
     ]
     done = subprocess.run(
         [*command, *flags],
         env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -26,7 +26,7 @@ _MARK = "TRAINWARDEN_TEST_RAY"
 _T = TypeVar("_T")
 
 
-def wait_for(what: str, probe: Callable[[], _T | None], seconds: float = 90.0) -> _T:
+def wait_for(what: str, probe: Callable[[], _T | None], seconds: float = 180.0) -> _T:
     """The first true answer of `probe`. Raises TimeoutError with `what` if there was none in `seconds`."""
     deadline = time.monotonic() + seconds
     while not (answer := probe()):
@@ -90,7 +90,7 @@ class Head:
         """The JSON that a path answers; a POST where there is a body."""
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.token}"}
         data = None if body is None else json.dumps(body).encode()
-        with urllib.request.urlopen(urllib.request.Request(self.url + path, data, headers), timeout=20) as answer:
+        with urllib.request.urlopen(urllib.request.Request(self.url + path, data, headers), timeout=60) as answer:
             return json.load(answer)
 
     def submit(self, entrypoint: str, **fields: Any) -> str:

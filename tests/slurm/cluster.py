@@ -72,7 +72,7 @@ class Job:
     nodes: str
 
 
-def wait_for(what: str, probe: Callable[[], _T | None], seconds: float = 30.0) -> _T:
+def wait_for(what: str, probe: Callable[[], _T | None], seconds: float = 90.0) -> _T:
     """The first true answer of `probe`. Raises TimeoutError with `what` if there was none in `seconds`."""
     deadline = time.monotonic() + seconds
     while not (answer := probe()):
@@ -129,7 +129,7 @@ class Cluster:
             cwd=self.folder,
             text=True,
             capture_output=True,
-            timeout=60,
+            timeout=120,
             check=False,
         )
         if done.returncode != 0:
@@ -179,7 +179,7 @@ class Cluster:
         for process in self._daemons.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=5)
-        wait_for("the end of the cluster's last process", lambda: not self._kill_all(), 10)
+        wait_for("the end of the cluster's last process", lambda: not self._kill_all(), 60)
         for process in self._daemons.values():
             process.wait()
 

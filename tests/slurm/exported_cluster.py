@@ -34,10 +34,10 @@ class Exporter:
 
     def page(self) -> str:
         """The page as it is now."""
-        with urllib.request.urlopen(self._url, timeout=5) as answer:
+        with urllib.request.urlopen(self._url, timeout=30) as answer:
             return str(answer.read().decode())
 
-    def wait_for(self, *samples: str, seconds: float = 30.0) -> str:
+    def wait_for(self, *samples: str, seconds: float = 90.0) -> str:
         """Wait until the page has all of these lines; the page. Raises TimeoutError with what it has instead."""
         page = ""
 
@@ -61,7 +61,7 @@ class Exporter:
     def stop(self) -> None:
         """End it."""
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(60)
 
 
 @contextmanager

@@ -150,7 +150,7 @@ def test_a_drained_node_says_why(owned: Cluster, seen: Exporter) -> None:
     assert re.search(r'slurm_node_drain_info{node="n3",reason="xid 79 on \\"gpu 2\\" State=FAKE",user="\w+"} 1.0', page)
     since = re.search(r'slurm_node_drain_since_timestamp_seconds{node="n3"} (\S+)', page)
     assert since is not None
-    assert abs(float(since[1]) - time.time()) < 60
+    assert abs(float(since[1]) - time.time()) < 300
     owned.run("scontrol", "update", "nodename=n3", "state=resume")
     assert "drain_info" not in seen.wait_for('slurm_node_state{node="n3",state="idle"} 1.0')
 
@@ -186,4 +186,4 @@ def test_a_munge_that_is_not_there_is_named(owned: Cluster, tmp_path: Path) -> N
 
 def test_a_time_limit_is_told_from_a_cancel(seen: Exporter, late: int) -> None:
     ids = f'run_id="late",job_id="{late}"'
-    seen.wait_for(f'slurm_job_end_info{{{ids},state="timeout",reason="TimeLimit"}} 1.0', seconds=45)
+    seen.wait_for(f'slurm_job_end_info{{{ids},state="timeout",reason="TimeLimit"}} 1.0', seconds=120)

@@ -14,7 +14,7 @@ from tests.slurm.training_job import EXAMPLE, TrainingJob
 from tests.slurm.watched_cluster import CRASH_RESTARTS, WatchedCluster
 from trainwarden.stack.binaries import Tools
 
-pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(600)]
 
 # Long enough never to end by itself within a test.
 ENDLESS = ("--steps", "20000", "--step-seconds", "0.1", "--checkpoint-every", "20")
@@ -145,7 +145,7 @@ def test_a_completed_run_is_not_restarted_whatever_alerts_and_record_claim(
 def test_a_training_that_always_dies_is_restarted_as_often_as_allowed_and_then_a_person_is_paged(
     watched: WatchedCluster, dying: TrainingJob
 ) -> None:
-    watched.wait_for_alert("TrainRunRestartExhausted", "dying", seconds=150)
+    watched.wait_for_alert("TrainRunRestartExhausted", "dying", seconds=240)
     wait_for(
         "a message about it", lambda: any("TrainRunRestartExhausted" in str(m.payload) for m in watched.sink.messages)
     )

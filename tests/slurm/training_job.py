@@ -46,7 +46,7 @@ class TrainingJob:
         metadata = read_metadata(self.folder)
         return metadata.attempts if isinstance(metadata, Metadata) else ()
 
-    def has_passed(self, step: int, seconds: float = 60) -> int:
+    def has_passed(self, step: int, seconds: float = 120) -> int:
         """Wait until the training is past `step`; where it is then."""
         self._wait_for(f"step {step + 1}", lambda: self.step > step, seconds)
         return self.step
@@ -68,7 +68,7 @@ class TrainingJob:
         job = self.cluster.job(self.job_id)
         return job.state if job else None
 
-    def wait_for_state(self, state: str, seconds: float = 60) -> None:
+    def wait_for_state(self, state: str, seconds: float = 120) -> None:
         """Wait for what SLURM says."""
         self._wait_for(f"state {state}", lambda: self.state() == state, seconds)
 

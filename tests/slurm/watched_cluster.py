@@ -119,10 +119,10 @@ class WatchedCluster:
     def firing(self, alert: str, run_id: str) -> bool:
         """Whether Alertmanager lists the alert as active."""
         query = {"filter": [f'alertname="{alert}"', f'run_id="{run_id}"'], "inhibited": "false"}
-        answer = requests.get(f"{self._stack.alertmanager_url}/api/v2/alerts", params=query, timeout=5)
+        answer = requests.get(f"{self._stack.alertmanager_url}/api/v2/alerts", params=query, timeout=30)
         return bool(answer.json())
 
-    def wait_for_alert(self, alert: str, run_id: str, seconds: float = 60) -> None:
+    def wait_for_alert(self, alert: str, run_id: str, seconds: float = 120) -> None:
         """Wait until Alertmanager lists the alert as active."""
         wait_for(f"{alert} of {run_id}", lambda: self.firing(alert, run_id), seconds)
 
@@ -140,12 +140,12 @@ class WatchedCluster:
             f"{self._stack.remediator_url}/api/v1/incidents",
             params={"run_id": run_id},
             headers={"Authorization": f"Bearer {self._stack.remediator_token}"},
-            timeout=10,
+            timeout=30,
         )
         found: list[dict[str, Any]] = answer.json()
         return sorted(found, key=lambda incident: str(incident["created"]))
 
-    def wait_for_incident(self, run_id: str, seconds: float = 90, **expected: str) -> dict[str, Any]:
+    def wait_for_incident(self, run_id: str, seconds: float = 150, **expected: str) -> dict[str, Any]:
         """Wait for an incident with these values."""
 
         def probe() -> dict[str, Any] | None:
@@ -165,14 +165,14 @@ class WatchedCluster:
             f"{self._stack.remediator_url}/alertmanager/webhook",
             json={"version": "4", "status": "firing", "alerts": [alert]},
             headers={"Authorization": f"Bearer {self._stack.remediator_token}"},
-            timeout=10,
+            timeout=30,
         )
         assert answer.status_code == 200, answer.text
 
     def post_to_alertmanager(self, labels: dict[str, str], started: str) -> None:
         """Send an alert to Alertmanager as if Prometheus had."""
         url = f"{self._stack.alertmanager_url}/api/v2/alerts"
-        answer = requests.post(url, json=[{"labels": labels, "startsAt": started}], timeout=10)
+        answer = requests.post(url, json=[{"labels": labels, "startsAt": started}], timeout=30)
         assert answer.status_code == 200, answer.text
 
     @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainwarden.record.snapshot import Snapshot, read_snapshot
 
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 60.0
 ROOT = Path(__file__).resolve().parents[3]
 
 

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.integration.remediator.fake_services import LAUNCHER_TOKEN, FakeServices, World
 
 TOKEN = "webhook-secret"
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 60.0
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
@@ -73,7 +73,7 @@ class Process:
         assert self._process.poll() is None, (self.folder / "log").read_text()
         if not self._port_file.exists():
             return False
-        return requests.get(f"{self.url}/-/ready", timeout=5).ok
+        return requests.get(f"{self.url}/-/ready", timeout=30).ok
 
     @property
     def url(self) -> str:
@@ -102,7 +102,7 @@ class Process:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        return requests.post(f"{self.url}/alertmanager/webhook", data=data, headers=headers, timeout=10)
+        return requests.post(f"{self.url}/alertmanager/webhook", data=data, headers=headers, timeout=30)
 
     def incidents(self, **parameters: str) -> list[dict[str, Any]]:
         """The API."""
@@ -110,7 +110,7 @@ class Process:
             f"{self.url}/api/v1/incidents",
             params=parameters,
             headers={"Authorization": f"Bearer {TOKEN}"},
-            timeout=10,
+            timeout=30,
         )
         assert answer.status_code == 200, answer.text
         found: list[dict[str, Any]] = answer.json()
@@ -128,7 +128,7 @@ class Process:
 
     def metrics(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
         """Every sample of /metrics, parsed by Prometheus' own library."""
-        text = requests.get(f"{self.url}/metrics", timeout=10).text
+        text = requests.get(f"{self.url}/metrics", timeout=30).text
         return {
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
             for family in text_string_to_metric_families(text)

@@ -32,7 +32,7 @@ def test_a_webhook_leads_to_one_restart_and_the_recovery_is_verified(remediator:
     assert states.count("DONE") == 1
     walked = [state for index, state in enumerate(states) if index == 0 or states[index - 1] != state]
     assert walked == ["RECEIVED", "PROPOSED", "PREPARING", "PREPARED", "COMMITTED", "VERIFYING", "DONE"]
-    assert remediator.metric("restarts_total", outcome="recovered") == 1
+    until(lambda: remediator.metric("restarts_total", outcome="recovered") == 1, "the restart to be counted")
     assert remediator.metric("decisions_total", action="restart", failure_mode="stall") == 1
     assert remediator.metric("webhook_requests_total", code="200") == 3
 
@@ -64,7 +64,7 @@ def test_an_alert_that_no_webhook_brought_is_found_by_polling(remediator: Proces
     world.alert()
     assert remediator.incident("DONE")["events"][0]["detail"] == "TrainRunStalled by poll"
     assert len(world.starts) == 1
-    assert remediator.metric("poll_success") == 1
+    until(lambda: remediator.metric("poll_success") == 1, "the poll to be over")
 
 
 def test_an_acknowledged_alert_survives_kill_9_and_is_acted_on_once(remediator: Process, world: World) -> None:
@@ -142,7 +142,7 @@ def test_the_budget_holds_across_restarts_of_the_remediator_and_then_somebody_is
     assert len(world.starts) == 2
     assert incident["reason"] == "restart budget used up: 2 of 2 after a stall"
     labels = {"run_id": "run-1", "job_id": "77-1234", "attempt": "2", "failure_mode": "stall"}
-    assert remediator.metric("escalation_info", **labels, reason=incident["reason"]) == 1
+    until(lambda: remediator.metric("escalation_info", **labels, reason=incident["reason"]) == 1, "the page")
     world.restart("by hand", 2)  # a person has started it again: the page is over
     until(lambda: remediator.metric("escalation_info", **labels, reason=incident["reason"]) is None, "the page to end")
 
@@ -194,11 +194,11 @@ def test_alerts_are_refused_with_503_when_they_cannot_be_stored_and_taken_afterw
     blocker = sqlite3.connect(remediator.state_dir / "remediator.sqlite3", isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
     assert remediator.send(as_webhook(entry)).status_code == 503
-    until(lambda: requests.get(f"{remediator.url}/-/ready", timeout=20).status_code == 503, "not ready")
+    until(lambda: requests.get(f"{remediator.url}/-/ready", timeout=30).status_code == 503, "not ready")
     blocker.execute("ROLLBACK")
     blocker.close()
     assert remediator.send(as_webhook(entry)).status_code == 200
-    until(lambda: requests.get(f"{remediator.url}/-/ready", timeout=20).ok, "ready again")
+    until(lambda: requests.get(f"{remediator.url}/-/ready", timeout=30).ok, "ready again")
 
 
 def test_labels_are_data_wherever_they_end_up(remediator: Process, world: World) -> None:
@@ -223,7 +223,7 @@ def test_incidents_are_shown_to_the_bearer_of_the_token_only(remediator: Process
     remediator.start()
     world.alert()
     remediator.incident("DONE")
-    assert requests.get(f"{remediator.url}/api/v1/incidents", timeout=10).status_code == 401
+    assert requests.get(f"{remediator.url}/api/v1/incidents", timeout=30).status_code == 401
     assert len(remediator.incidents(run_id="run-1")) == 1
     assert remediator.incidents(run_id="another") == []
 
@@ -248,7 +248,7 @@ def test_a_second_remediator_on_the_same_state_is_refused(remediator: Process) -
     second = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode == 2
     assert second.stderr.strip().splitlines()[-1].endswith("another remediator uses this folder")
-    assert requests.get(f"{remediator.url}/-/healthy", timeout=10).ok
+    assert requests.get(f"{remediator.url}/-/healthy", timeout=30).ok
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

@@ -131,13 +131,13 @@ def world(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wo
 @pytest.fixture
 def _all_seen(world: World) -> None:
     # The remediator gives up on a run that has long been known.
-    eventually(lambda: world.prometheus.query('run:training_duration_seconds:current{run_id="exhausted"}'), seconds=60)
+    eventually(lambda: world.prometheus.query('run:training_duration_seconds:current{run_id="exhausted"}'), seconds=120)
     world.exporter.given_up = True
-    eventually(lambda: world.alertmanager.messages("finished"), seconds=60)
-    eventually(lambda: world.alertmanager.messages("stalled"), seconds=60)
-    eventually(lambda: world.alertmanager.messages("failed"), seconds=60)
-    eventually(lambda: world.alertmanager.messages("degraded"), seconds=60)
-    eventually(lambda: world.alertmanager.messages("exhausted"), seconds=60)
+    eventually(lambda: world.alertmanager.messages("finished"), seconds=120)
+    eventually(lambda: world.alertmanager.messages("stalled"), seconds=120)
+    eventually(lambda: world.alertmanager.messages("failed"), seconds=120)
+    eventually(lambda: world.alertmanager.messages("degraded"), seconds=120)
+    eventually(lambda: world.alertmanager.messages("exhausted"), seconds=120)
 
 
 @pytest.mark.usefixtures("_all_seen")
@@ -224,7 +224,7 @@ def test_a_success_is_told_and_a_healthy_run_is_not(world: World) -> None:
 @pytest.mark.usefixtures("_all_seen")
 def test_no_rule_fails(world: World) -> None:
     def rules() -> list[dict[str, str]] | None:
-        groups = requests.get(f"{world.prometheus.url}/api/v1/rules", timeout=5).json()["data"]["groups"]
+        groups = requests.get(f"{world.prometheus.url}/api/v1/rules", timeout=30).json()["data"]["groups"]
         found = [rule for group in groups for rule in group["rules"]]
         return None if any(rule["health"] == "unknown" for rule in found) else found
 
@@ -236,7 +236,7 @@ def test_no_rule_fails(world: World) -> None:
 @pytest.mark.usefixtures("_all_seen")
 def test_an_advance_resolves_the_stall_for_all(world: World) -> None:
     world.exporter.stuck = False
-    eventually(lambda: world.alertmanager.webhook.alerts("stalled", status="resolved"), seconds=60)
+    eventually(lambda: world.alertmanager.webhook.alerts("stalled", status="resolved"), seconds=120)
     eventually(lambda: [each for each in world.alertmanager.messages("stalled") if "RESOLVED" in each.title])
 
 

@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_DELETE = do_HEAD = _handle  # noqa: N815  # the names that http.server calls
 
     def _pass_on(self, body: bytes, fault: str) -> None:
-        upstream = http.client.HTTPConnection(self.server.upstream, timeout=10)
+        upstream = http.client.HTTPConnection(self.server.upstream, timeout=30)
         try:
             headers = {name: value for name, value in self.headers.items() if name.lower() not in _OWN_HEADERS}
             upstream.request(self.command, self.path, body, headers)

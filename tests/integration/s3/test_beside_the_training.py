@@ -21,7 +21,7 @@ def _call(store: Store, runs: Path, *arguments: str) -> "subprocess.CompletedPro
         "TRAINWARDEN_ATTEMPT_KEY": "slurm:7:0",
     }
     command = [sys.executable, "-m", "trainwarden", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_a_wrapped_command_leaves_its_record_and_its_log(store: Store, tmp_path: Path) -> None:

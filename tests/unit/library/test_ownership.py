@@ -139,7 +139,7 @@ def test_a_heartbeat_of_another_job_on_another_host_that_goes_on_refuses(tmp_pat
 def test_a_job_that_is_submitted_again_waits_until_the_lost_ones_last_heartbeat_is_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("trainwarden.record.ownership.FRESH_SECONDS", 1.0)
+    monkeypatch.setattr("trainwarden.record.ownership.FRESH_SECONDS", 3.0)
     _elsewhere(tmp_path, "slurm:8:0", age=0)
     ownership = claim(tmp_path, AttemptKey("slurm", "9", 0))
     assert ownership is not None

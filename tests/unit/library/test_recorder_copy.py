@@ -181,7 +181,7 @@ def test_a_copy_that_takes_all_the_time_there_is_leaves_the_end_recorded_in_time
             return False
 
     recorder, _ = _recorder(tmp_path, Slow())
-    assert recorder.finish(Ending("cancelled", "SIGTERM"), 2.0)
+    assert recorder.finish(Ending("cancelled", "SIGTERM"), 5.0)
     assert (_metadata(tmp_path)["status"], _metadata(tmp_path)["reason"]) == ("cancelled", "SIGTERM")
 
 

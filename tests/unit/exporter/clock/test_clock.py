@@ -62,13 +62,17 @@ def test_an_answer_without_an_offset_is_none(answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "expected"),
-    [(f"echo '{BEHIND.strip()}'", -7.000021935), (f"echo '{BEHIND.strip()}'; exit 1", None), ("exec sleep 60", None)],
+    ("script", "seconds", "expected"),
+    [
+        (f"echo '{BEHIND.strip()}'", 60.0, -7.000021935),
+        (f"echo '{BEHIND.strip()}'; exit 1", 60.0, None),
+        ("exec sleep 600", 0.3, None),
+    ],
 )
 def test_chronyc_is_asked_where_it_is_there_and_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, expected: float | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, seconds: float, expected: float | None
 ) -> None:
-    monkeypatch.setattr("trainwarden_exporter.clock.chrony.TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr("trainwarden_exporter.clock.chrony.TIMEOUT_SECONDS", seconds)
     program = tmp_path / "chronyc"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)

@@ -23,7 +23,7 @@ def _run(node: NodeTree, context: str, job_id: str, gpus: str, **environment: st
         "SLURM_JOB_GPUS": gpus,
         **environment,
     }
-    done = subprocess.run([str(SCRIPT)], env=said, capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([str(SCRIPT)], env=said, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

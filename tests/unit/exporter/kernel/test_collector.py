@@ -55,7 +55,7 @@ def test_each_event_is_counted_once_and_has_the_time_of_its_last() -> None:
     page(collector)
     seen = page(collector)
     assert seen['kernel_events_total{event="xid"}'] == 2
-    assert seen['kernel_event_last_timestamp_seconds{event="xid"}'] == pytest.approx(time.time() - 10, abs=2)
+    assert seen['kernel_event_last_timestamp_seconds{event="xid"}'] == pytest.approx(time.time() - 10, abs=9)
 
 
 def test_what_happened_long_before_the_start_has_its_time_and_is_not_counted() -> None:

@@ -95,12 +95,12 @@ def test_a_pipe_without_lines_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_line_is_said_to_be_from_when_the_kernel_said_it(kmsg: Path) -> None:
-    ago = 30.0
+    ago = 3000.0
     kmsg.write_bytes(
         record(1, "x", microseconds=int((time.monotonic() - ago) * 1e6)) + record(2, "y", microseconds=10**17)
     )
     past, ahead = KernelLog(kmsg).read()
-    assert past.time == pytest.approx(time.time() - ago, abs=2.0)
+    assert past.time == pytest.approx(time.time() - ago, abs=60.0)
     assert ahead.time <= time.time()
 
 
