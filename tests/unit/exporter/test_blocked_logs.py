@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.exporter.running import eventually
 from tests.unit.exporter.logs_tree import LATEST, OOM, LogsTree
 from tests.unit.exporter.runs.silent_mount import silent_mount
 from trainwarden.signals.tailing.follower import Follower
@@ -24,8 +25,8 @@ def tree(tmp_path: Path) -> LogsTree:
         tree.runs.metadata(run_id)
         tree.write(run_id, OOM)
         (tmp_path / "scratch" / run_id).mkdir(parents=True)
-    tree.collector._turns._looker = Looker(patience=0.2)
-    tree.collector._search = Looker(patience=0.2)
+    tree.collector._turns._looker = Looker(patience=1.0)
+    tree.collector._search = Looker(patience=1.0)
     tree.look()
     assert [tree.count(run_id, "cuda_oom") for run_id in ("a", "m", "z")] == [1, 1, 1]
     return tree
@@ -54,11 +55,11 @@ def stuck(tree: LogsTree) -> dict[str, str]:
 
 
 def look_until(tree: LogsTree, done: Callable[[], bool]) -> None:
-    for _ in range(300):
+    def looked() -> bool:
         tree.look()
-        if done():
-            return
-    raise AssertionError("it never came to that")
+        return done()
+
+    eventually(looked)
 
 
 def test_a_log_that_does_not_answer_is_named_and_the_others_are_read(tree: LogsTree, gate: threading.Event) -> None:

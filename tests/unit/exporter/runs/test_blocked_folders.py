@@ -23,7 +23,7 @@ def tree(tmp_path: Path) -> RunsTree:
     for run_id in ("a", "m", "z"):
         tree.metadata(run_id)
         tree.progress(run_id)
-    tree.collector._sources._reader = Looker(patience=0.1)
+    tree.collector._sources._reader = Looker(patience=1.0)
     return tree
 
 
@@ -43,7 +43,8 @@ def test_a_mount_that_never_answers_costs_its_run_alone(tree: RunsTree) -> None:
             assert_only_m_is_missing(tree, "stat")
             begun = threading.active_count()
             assert_only_m_is_missing(tree, "stat")
-            assert threading.active_count() == begun, "it is not tried again while it hangs"
+            # Fewer where a test before this one has left a thread that has ended now.
+            assert threading.active_count() <= begun, "it is not tried again while it hangs"
     except OSError as error:
         pytest.skip(f"FUSE cannot be mounted here: {error}")
     until(lambda: "m" in {dict(labels)["run_id"] for labels in tree.samples()["training_step"]})
@@ -73,7 +74,7 @@ def test_a_folder_that_answers_again_is_told_again(tree: RunsTree, gate: threadi
 
 def test_what_comes_back_too_late_is_not_told_as_if_it_were_new() -> None:
     opened = threading.Event()
-    reader: Looker[str] = Looker(patience=0.05)
+    reader: Looker[str] = Looker(patience=1.0)
 
     def slow(key: str) -> str:
         if key == "slow":
@@ -97,7 +98,7 @@ def test_many_that_hang_are_the_trouble_of_the_whole_collector() -> None:
         opened.set()
 
 
-def until(condition: object, seconds: float = 10.0) -> None:
+def until(condition: object, seconds: float = 60.0) -> None:
     assert callable(condition)
     deadline = time.monotonic() + seconds
     while not condition():
