@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.amd.gpu import Gpu, is_asleep
-from trainwarden_exporter.amd.library import OPENING, AmdsmiUnavailable, Library
+from trainwarden_exporter.amd.library import AmdsmiUnavailable, Library
 from trainwarden_exporter.amd.summary import VENDOR, Summary
 from trainwarden_exporter.gpu.bus import AMD, gpus_on_bus
 from trainwarden_exporter.gpu.state import DriverTime, GpuState
-from trainwarden_exporter.sampling.calls import calling
 from trainwarden_exporter.sampling.part import Part
 
 if TYPE_CHECKING:
@@ -90,8 +89,7 @@ class AmdCollector:
 
     def _driver(self) -> Sequence[Family]:
         """Fail where no GPU can be asked; hang where opening the library hangs, so that this is said."""
-        with calling(OPENING):
-            self._library.wait()
+        self._library.follow()
         if self._library.failure is not None:
             raise AmdsmiUnavailable(self._library.failure)
         return ()

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.gpu.bus import bus_address
+from trainwarden_exporter.gpu.opener import Opener
 from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Library:
         self.amdsmi: Any = None
         self._open = False
         self._lost = False
-        self._opener: threading.Thread | None = None
+        self._opener = Opener("amdsmi", OPENING)
         self._tried_at: float | None = None
         self._users = 0
         self._lock = threading.Lock()
@@ -85,12 +86,12 @@ class Library:
         """Why no GPU can be asked, one word; None while they can, and before anybody wanted to."""
         if self._open or self._failure is not None:
             return self._failure
-        return f"{OPENING}_hangs" if self._opener is not None and self._opener.is_alive() else None
+        return f"{self._opener.call}_hangs" if self._opener.busy else None
 
     def open(self) -> None:
         """Begin to open it unless it is open, or was tried only just now. Comes back at once."""
         with self._lock:
-            if self._opener is not None and self._opener.is_alive():
+            if self._opener.busy:
                 return
             if self._open and not self._lost:
                 return
@@ -98,15 +99,15 @@ class Library:
                 return
             if self._users:
                 return  # who is in the middle of a call would lose what it calls
-            self._opener = threading.Thread(target=self._try_to_open, name="amdsmi", daemon=True)
-            self._opener.start()
+            self._opener.begin(self._try_to_open)
 
-    def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it is known whether it opens; False if that takes longer."""
-        opener = self._opener
-        if opener is not None:
-            opener.join(seconds)
-        return opener is None or not opener.is_alive()
+    def wait(self, seconds: float) -> bool:
+        """Wait until it is known whether it opens, or opening has taken so long; False if it goes on."""
+        return self._opener.wait(seconds)
+
+    def follow(self) -> None:
+        """Wait until it is known whether it opens; meanwhile this thread counts as being in the call that hangs."""
+        self._opener.follow()
 
     def reopen(self) -> None:
         """Open it anew next time: its driver was lost, or GPUs came."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainwarden_exporter.gpu.bus import NVIDIA, bus_address, gpus_on_bus
+from trainwarden_exporter.gpu.bus import NVIDIA, gpus_on_bus
 from trainwarden_exporter.gpu.state import DriverTime, GpuState
 from trainwarden_exporter.nvidia.kernel_log import ErrorLog
 from trainwarden_exporter.nvidia.ledger import Ledger
-from trainwarden_exporter.nvidia.library import Library, NvmlUnavailable, text
+from trainwarden_exporter.nvidia.library import Library
 from trainwarden_exporter.nvidia.summary import Summary
-from trainwarden_exporter.sampling.calls import calling
 from trainwarden_exporter.sampling.part import Part
 
 if TYPE_CHECKING:
@@ -21,9 +19,8 @@ if TYPE_CHECKING:
     from trainwarden_exporter.metric import Family
     from trainwarden_exporter.nvidia.events import Events
 
-log = logging.getLogger(__name__)
-
-SLOW_SECONDS = 30.0
+# A look waits so long for the library: where all is well the GPUs are sampled at once.
+OPEN_SECONDS = 3.0
 
 
 def build(settings: Mapping[str, Any]) -> NvidiaCollector:
@@ -65,7 +62,7 @@ class NvidiaCollector:
         self._sysfs = sysfs
         self._interval, self._slow_interval, self._timeout = interval, slow_interval, timeout
         self._by_bus = by_bus
-        self._library = Library()
+        self._library = Library(self._listen)
         self._ledger = Ledger()
         self._errors = ErrorLog(kernel_log, self._ledger)
         self._spent = DriverTime()
@@ -73,6 +70,7 @@ class NvidiaCollector:
         self._parts: dict[str, tuple[Part, Part]] = {}
         self._summary = Summary(
             self._states,
+            self._library,
             self._ledger,
             self._errors,
             self._spent,
@@ -81,95 +79,70 @@ class NvidiaCollector:
             expected=expected,
         )
         self._events: Events | None = None
-        self._generation = 0
-        self._failure: NvmlUnavailable | None = None
 
     def collect(self) -> Sequence[Family]:
         """Look which GPUs there are; what is of none of them is sampled as a part, for it says how the GPUs are."""
         for bus in gpus_on_bus(self._sysfs, NVIDIA) if self._by_bus else []:
             self._add(bus)
-        try:
-            self._library.open()
-        except NvmlUnavailable as error:
-            self._failure, self._summary.driver_error = error, error.error
-            return ()
-        self._failure, self._summary.driver_error = None, None
-        self._summary.driver = self._library.driver
-        if self._generation != self._library.generation:
-            self._begin()
-        if not self._states:
-            self._ask_which()
+        self._library.open(find=not self._states)
+        self._library.wait(min(OPEN_SECONDS, self._timeout / 2))
+        for bus in [] if self._states else self._library.found:
+            self._add(bus)
+        for state in self._states.values():
+            self._sample(state)
         return ()
 
     def parts(self) -> Sequence[Part]:
-        """Return two tiers of each GPU, what listens for errors, and the summary of all."""
+        """Return two tiers of each GPU, the driver as a whole, what listens for errors, and the summary of all."""
         parts = [part for tiers in self._parts.values() for part in tiers]
-        if self._failure is not None:
-            parts.append(Part(self.name, self._raise, self._interval, self._timeout, tier="driver"))
+        parts.append(Part(self.name, self._driver, self._interval, self._timeout, tier="driver"))
         if self._events is not None:
             events = self._events
             parts.append(Part(self.name, events.read, events.interval, self._timeout, tier="events"))
         return [*parts, Part(self.name, self._summary.read, self._interval, self._timeout, tier="node")]
 
     def close(self) -> None:
-        """Release every handle."""
+        """Release every handle; while opening the library hangs this does as well."""
+        self._library.follow()
         if self._events is not None:
             self._events.close()
         self._library.close()
         self._errors.close()
 
-    def _begin(self) -> None:
-        """Take the GPUs into sight with a library that has just been opened."""
+    def _driver(self) -> Sequence[Family]:
+        """Fail where no GPU can be asked; hang where opening the library hangs, so that this is said."""
+        self._library.follow()
+        failure = self._library.failure
+        if failure is not None:
+            raise failure.again()
+        return ()
+
+    def _listen(self) -> None:
+        """Listen for errors before any GPU is opened; in the thread that opens the library."""
         from trainwarden_exporter.nvidia.events import Events  # noqa: PLC0415  # needs pynvml, which may be absent
 
-        self._generation = self._library.generation
-        if self._events is None:
-            self._events = Events(self._ledger)
-        self._events.open()
-        for state in self._states.values():
-            self._sample(state)
+        events = self._events or Events(self._ledger)
+        events.open()
+        self._events = events
 
     def _add(self, bus: str) -> None:
         if bus not in self._states:
-            state = self._states[bus] = GpuState(str(len(self._states)), bus)
-            if self._events is not None:
-                self._sample(state)
+            self._states[bus] = GpuState(str(len(self._states)), bus)
 
     def _sample(self, state: GpuState) -> None:
+        if state.bus in self._parts or self._events is None:
+            return
         from trainwarden_exporter.nvidia.gpu import Gpu  # noqa: PLC0415  # needs pynvml, which may be absent
 
-        if state.bus not in self._parts and self._events is not None:
-            gpu = Gpu(
-                state,
-                self._library,
-                self._spent,
-                self._events.register,
-                slow_interval=self._slow_interval,
-                timeout=self._timeout,
-            )
-            self._parts[state.bus] = (
-                Part(self.name, gpu.fast, self._interval, self._timeout, state.bus, "fast"),
-                Part(self.name, gpu.slow, self._interval, self._timeout, state.bus, "slow"),
-            )
-
-    def _ask_which(self) -> None:
-        """Ask NVML which GPUs there are, where the bus cannot be read or is not to be believed."""
-        import pynvml  # noqa: PLC0415  # the library is open
-
-        try:
-            with calling("nvmlDeviceGetCount_v2"):
-                count = pynvml.nvmlDeviceGetCount()
-            for index in range(count):
-                with calling("nvmlDeviceGetHandleByIndex_v2"):
-                    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                with calling("nvmlDeviceGetPciInfo_v3"):
-                    bus = bus_address(text(pynvml.nvmlDeviceGetPciInfo(handle).busId))
-                if bus is not None:
-                    self._add(bus)
-        except pynvml.NVMLError as error:
-            log.warning("NVML does not say which GPUs there are: %s", text(error))
-
-    def _raise(self) -> Sequence[Family]:
-        if self._failure is not None:
-            raise self._failure.again()
-        return ()
+        gpu = Gpu(
+            state,
+            self._library,
+            self._spent,
+            self._events.register,
+            slow_interval=self._slow_interval,
+            timeout=self._timeout,
+        )
+        self._parts[state.bus] = (
+            Part(self.name, gpu.fast, self._interval, self._timeout, state.bus, "fast"),
+            Part(self.name, gpu.slow, self._interval, self._timeout, state.bus, "slow"),
+        )

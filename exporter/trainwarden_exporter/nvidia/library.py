@@ -1,13 +1,18 @@
-"""NVML as a whole: opened, closed, and what its return codes are called."""
+"""NVML as a whole: opened in a thread of its own, for that may never end; what its return codes are called."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from trainwarden_exporter.gpu.bus import bus_address
+from trainwarden_exporter.gpu.opener import Opener
 from trainwarden_exporter.sampling.calls import calling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +50,7 @@ UNSUPPORTED = frozenset({INVALID_ARGUMENT, 3, 13, 25, 26})
 GPU_DOWN = frozenset({10, 15, 16, 28})
 # The whole library has lost its driver.
 LIBRARY_DOWN = frozenset({1, 9, 18})
+OPENING = "nvmlInit_v2"
 # Where the driver is not loaded, each attempt asks a setuid helper to load it.
 RETRY_SECONDS = 30.0
 
@@ -67,33 +73,96 @@ def error_word(code: int) -> str:
 
 
 class Library:
-    """NVML in this process; handles are good for one `generation` of it."""
+    """NVML in this process, opened in a thread of its own; handles are good for one `generation` of it.
 
-    def __init__(self) -> None:
+    Args:
+        opened: called in that thread before anybody else learns that it is open.
+
+    Attributes:
+        driver: its version, as it was told last.
+        found: the bus addresses of the GPUs that NVML told of, see `open`.
+        lost: to be set by who finds that the library has lost its driver.
+        failure: why the last attempt failed that is over; None after a good one, and before the first.
+    """
+
+    def __init__(self, opened: Callable[[], None]) -> None:
         self.generation = 0
         self.driver = ""
+        self.found: tuple[str, ...] = ()
         self.lost = threading.Event()
+        self.failure: NvmlUnavailable | None = None
+        self._tell = opened
+        self._opener = Opener("nvml", OPENING)
         self._open = False
-        self._failure: tuple[float, NvmlUnavailable] | None = None
+        self._failed_at = 0.0
 
-    def open(self) -> None:
-        """Initialise NVML unless it is, again if its driver was lost; raises `NvmlUnavailable`."""
-        if self._open and not self.lost.is_set():
+    def open(self, *, find: bool) -> None:
+        """Begin to initialise NVML unless it is, again if its driver was lost. Comes back at once.
+
+        Args:
+            find: ask it as well which GPUs there are.
+        """
+        if self._opener.busy:
             return
-        if self._failure is not None and time.monotonic() - self._failure[0] < RETRY_SECONDS:
-            raise self._failure[1].again()
-        self.close()
-        try:
-            self._initialise()
-        except NvmlUnavailable as error:
-            self._failure = (time.monotonic(), error)
-            raise
-        self._failure, self._open = None, True
-        self.lost.clear()
-        self.generation += 1
+        if self._open and self.failure is None and not self.lost.is_set():
+            if find:
+                self._opener.begin(self._find)
+        elif self.failure is None or time.monotonic() - self._failed_at >= RETRY_SECONDS:
+            self._opener.begin(lambda: self._try_to_open(find=find))
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it is known whether it opens, or opening has taken so long; False if it goes on."""
+        return self._opener.wait(seconds)
+
+    def follow(self) -> None:
+        """Wait until it is known whether it opens; meanwhile this thread counts as being in the call that hangs."""
+        self._opener.follow()
+
+    def error(self, seconds: float) -> str | None:
+        """Return one word that says why no GPU can be asked; None while they can. Waits as `wait` does."""
+        if not self._opener.wait(seconds):
+            return f"{self._opener.call}_hangs"
+        return self.failure.error if self.failure is not None else None
 
     def close(self) -> None:
-        """Shut NVML down: no handle is held after."""
+        """Shut NVML down: no handle is held after. While opening it hangs this does as well, for it may hold some."""
+        self._opener.wait()
+        self._shut_down()
+
+    def _try_to_open(self, *, find: bool) -> None:
+        self._shut_down()
+        try:
+            self._initialise()
+            self._tell()
+        except NvmlUnavailable as error:
+            self.failure = error
+        except Exception as error:  # noqa: BLE001  # whatever its wrapper raises is why no GPU can be asked
+            self.failure = NvmlUnavailable(type(error).__name__, f"NVML does not start: {error}")
+        else:
+            self.failure = None
+            self.lost.clear()
+            self.generation += 1
+            if find:
+                self._find()
+            return
+        self._failed_at = time.monotonic()
+
+    def _initialise(self) -> None:
+        try:
+            import pynvml  # noqa: PLC0415  # it may be absent: the exporter goes on without it
+        except ImportError as error:
+            raise NvmlUnavailable("pynvml_not_installed", "pip install 'trainwarden[nvidia]' is missing") from error
+        try:
+            with calling(OPENING):
+                pynvml.nvmlInit()
+            self._open = True
+            with calling("nvmlSystemGetDriverVersion"):
+                self.driver = text(pynvml.nvmlSystemGetDriverVersion())
+        except pynvml.NVMLError as error:
+            word = error_word(error.value)
+            raise NvmlUnavailable(word, f"NVML does not start: {word}") from error
+
+    def _shut_down(self) -> None:
         if not self._open:
             return
         import pynvml  # noqa: PLC0415  # it was imported when it was opened
@@ -105,19 +174,24 @@ class Library:
         except pynvml.NVMLError as error:
             log.warning("NVML could not be shut down: %s", error_word(error.value))
 
-    def _initialise(self) -> None:
+    def _find(self) -> None:
+        """Ask NVML which GPUs there are, where the bus cannot be read or is not to be believed."""
+        import pynvml  # noqa: PLC0415  # the library is open
+
+        found: list[str] = []
         try:
-            import pynvml  # noqa: PLC0415  # it may be absent: the exporter goes on without it
-        except ImportError as error:
-            raise NvmlUnavailable("pynvml_not_installed", "pip install 'trainwarden[nvidia]' is missing") from error
-        try:
-            with calling("nvmlInit_v2"):
-                pynvml.nvmlInit()
-            with calling("nvmlSystemGetDriverVersion"):
-                self.driver = text(pynvml.nvmlSystemGetDriverVersion())
+            with calling("nvmlDeviceGetCount_v2"):
+                count = pynvml.nvmlDeviceGetCount()
+            for index in range(count):
+                with calling("nvmlDeviceGetHandleByIndex_v2"):
+                    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                with calling("nvmlDeviceGetPciInfo_v3"):
+                    bus = bus_address(text(pynvml.nvmlDeviceGetPciInfo(handle).busId))
+                if bus is not None:
+                    found.append(bus)
         except pynvml.NVMLError as error:
-            word = error_word(error.value)
-            raise NvmlUnavailable(word, f"NVML does not start: {word}") from error
+            log.warning("NVML does not say which GPUs there are: %s", text(error))
+        self.found = tuple(found)
 
 
 def text(value: Any) -> str:

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from trainwarden_exporter.metric import Family
     from trainwarden_exporter.nvidia.kernel_log import ErrorLog
     from trainwarden_exporter.nvidia.ledger import Ledger
+    from trainwarden_exporter.nvidia.library import Library
 
 VENDOR = "nvidia"
 SLACK_SECONDS = 2.0
+# Share of its own deadline that the library has for being opened, before it counts as one that hangs.
+PATIENCE = 0.8
 
 
 class Summary:
@@ -34,6 +37,7 @@ class Summary:
     def __init__(
         self,
         states: Mapping[str, GpuState],
+        library: Library,
         ledger: Ledger,
         errors: ErrorLog,
         spent: DriverTime,
@@ -42,9 +46,8 @@ class Summary:
         timeout: float,
         expected: int | None,
     ) -> None:
-        self.driver = ""
-        self.driver_error: str | None = None
         self._states = states
+        self._library = library
         self._ledger = ledger
         self._errors = errors
         self._spent = spent
@@ -55,17 +58,19 @@ class Summary:
     def read(self) -> list[Family]:
         """Return the families; waits at first until each GPU was asked once, or is over its deadline soon."""
         states = list(self._states.values())
-        if self.driver_error is None:
-            wait_for_first_samples(states, self._timeout)
+        begun = time.monotonic()
+        driver_error = self._library.error(PATIENCE * self._timeout)
+        if driver_error is None:
+            wait_for_first_samples(states, self._timeout - (time.monotonic() - begun))
         self._errors.read()
         families = Families()
         now = time.monotonic()
-        down = {state.bus: self.driver_error or state.why_down(now, self._timeout, self._fresh) for state in states}
+        down = {state.bus: driver_error or state.why_down(now, self._timeout, self._fresh) for state in states}
         for state in states:
             self._identity(families, state, down[state.bus])
         readings = [state.good[1] for state in states if down[state.bus] is None and state.good is not None]
         add_node(families, VENDOR, readings, sum(why is not None for why in down.values()))
-        self._counts(families, states, len(readings))
+        self._counts(families, states, len(readings), driver_error)
         self._xids(families, states)
         return families.collected()
 
@@ -76,16 +81,16 @@ class Summary:
             families.add("gpu_error_info", 1, error=why, **gpu)
         unknown = {"model": "", "serial": "", "vbios": ""}
         info = state.info or unknown
-        families.add("gpu_info", 1, vendor=VENDOR, pci_bus_id=state.bus, driver=self.driver, **info, **gpu)
+        families.add("gpu_info", 1, vendor=VENDOR, pci_bus_id=state.bus, driver=self._library.driver, **info, **gpu)
         for error, number in state.read_errors.copy().items():
             families.add("gpu_read_errors_total", number, error=error, **gpu)
 
-    def _counts(self, families: Families, states: list[GpuState], visible: int) -> None:
+    def _counts(self, families: Families, states: list[GpuState], visible: int, driver_error: str | None) -> None:
         expected = len(states) if self._expected is None else self._expected
         families.add("gpu_devices_expected", expected, vendor=VENDOR)
         families.add("gpu_devices_visible", visible, vendor=VENDOR)
-        if self.driver_error is not None:
-            families.add("gpu_driver_error_info", 1, vendor=VENDOR, error=self.driver_error)
+        if driver_error is not None:
+            families.add("gpu_driver_error_info", 1, vendor=VENDOR, error=driver_error)
         if self._errors.readable is not None:
             families.add("gpu_kernel_log_readable", self._errors.readable, vendor=VENDOR)
         for tier, seconds in self._spent.totals().items():

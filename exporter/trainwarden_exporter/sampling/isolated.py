@@ -212,11 +212,13 @@ class Isolated:
 
     def _gives_up(self) -> bool:
         statuses = self.statuses()
-        asked = [status for status in statuses if status.device] or statuses
-        if any(status.success for status in asked):
+        devices = [status for status in statuses if status.device]
+        well = [status.success for status in devices or statuses]
+        if any(well) if devices else all(well):
             self._replaced = False
         silent = self._heard is not None and time.monotonic() - self._heard > GIVE_UP_SECONDS
-        hangs = all(status.stuck and status.duration > GIVE_UP_SECONDS for status in asked)
+        hung = [status.stuck and status.duration > GIVE_UP_SECONDS for status in devices or statuses]
+        hangs = all(hung) if devices else any(hung)  # one part that hangs may be why no device was found yet
         if self._replaced or not (silent or hangs):
             return False
         self._replaced = True

@@ -66,10 +66,55 @@ def test_a_call_that_never_returns_is_named_and_the_exporter_still_ends(node: Fa
     eventually(lambda: not any(map(is_alive, children)))
 
 
-def test_a_driver_that_hangs_from_the_start_is_named(node: FakeNvml, serve: Serve) -> None:
+@pytest.mark.parametrize("call", ["nvmlInit_v2", "nvmlSystemGetDriverVersion", "nvmlEventSetCreate"])
+def test_gpus_whose_library_never_opens_are_down_and_come_up_once_it_does(
+    node: FakeNvml, serve: Serve, call: str
+) -> None:
+    exporter = serve(node.gpus(2).hang(None, call))
+    eventually(lambda: exporter.page().get(HANGING % ("", call)) == 1 and up(exporter.page()) == [0, 0])
+    page = exporter.page()
+    assert page[f"gpu_error_info{{gpu=1,error={call}_hangs}}"] == 1
+    assert page[f"gpu_driver_error_info{{vendor=nvidia,error={call}_hangs}}"] == 1
+    assert page["gpu_devices_expected{vendor=nvidia}"] == page["gpu_node_devices_down{vendor=nvidia}"] == 2
+    assert page["gpu_devices_visible{vendor=nvidia}"] == 0
+    assert page["trainwarden_collector_success{collector=nvidia}"] == 0
+    node.set(**{f"hang.{call}": None})
+    eventually(lambda: up(exporter.page()) == [1, 1])
+    eventually(lambda: exporter.page()["trainwarden_collector_success{collector=nvidia}"] == 1)
+    page = exporter.page()
+    assert page["gpu_devices_visible{vendor=nvidia}"] == 2
+    assert not [key for key in page if key.startswith(("gpu_driver_error", "trainwarden_collector_stuck"))]
+    assert len({process for process, _ in node.noted()}) == 1
+
+
+def test_a_library_that_does_not_say_which_gpus_there_are_is_named(node: FakeNvml, serve: Serve) -> None:
+    call = "nvmlDeviceGetHandleByIndex_v2"
+    exporter = serve(node.gpus(2).hang(1, call), "--no-collector.nvidia.pci-bus", "--expect.gpus=2")
+    eventually(lambda: exporter.page().get(HANGING % ("", call)) == 1)
+    page = exporter.page()
+    assert page[f"gpu_driver_error_info{{vendor=nvidia,error={call}_hangs}}"] == 1
+    assert page["gpu_devices_expected{vendor=nvidia}"] - page["gpu_devices_visible{vendor=nvidia}"] == 2
+    node.set(1, **{f"hang.{call}": None})
+    eventually(lambda: up(exporter.page()) == [1, 1])
+
+
+def test_a_library_that_hangs_as_it_is_opened_anew_is_named(node: FakeNvml, serve: Serve) -> None:
+    exporter = serve(node.gpus(1))
+    eventually(lambda: up(exporter.page()) == [1])
+    node.hang(None, "nvmlShutdown").returns(0, "nvmlDeviceGetUtilizationRates", 1)
+    eventually(lambda: exporter.page().get(HANGING % ("", "nvmlShutdown")) == 1)
+    eventually(lambda: "gpu_error_info{gpu=0,error=nvmlShutdown_hangs}" in exporter.page())
+    node.returns(0, "nvmlDeviceGetUtilizationRates", None).set(**{"hang.nvmlShutdown": None})
+    eventually(lambda: up(exporter.page()) == [1])
+
+
+def test_a_driver_that_hangs_from_the_start_does_not_hold_up_the_end(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(1).hang(None, "nvmlInit_v2"))
-    eventually(lambda: exporter.page().get(HANGING % ("", "nvmlInit_v2")) == 1)
+    eventually(lambda: up(exporter.page()) == [0])
+    children = exporter.children()
     assert exporter.end()[0] == 0
+    assert children
+    eventually(lambda: not any(map(is_alive, children)))
 
 
 def test_a_shutdown_that_hangs_does_not_hold_up_the_end(node: FakeNvml, serve: Serve) -> None:

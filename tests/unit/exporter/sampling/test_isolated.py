@@ -125,6 +125,20 @@ def test_a_child_of_which_no_device_answers_is_replaced_once(
     assert not is_there(second), "it hangs outside of the kernel, where it can end"
 
 
+def test_a_child_whose_driver_hangs_before_it_found_a_device_is_replaced_once(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "END_SECONDS", 1.0)
+    monkeypatch.setattr(process, "TERMINATE_SECONDS", 30.0)
+    monkeypatch.setattr(isolated, "GIVE_UP_SECONDS", 1.5)
+    member = make(devices=0, hanging=["driver"])
+    member.start()
+    eventually(lambda: starts(tmp_path) == 2)
+    limit = 2.5 * isolated.GIVE_UP_SECONDS
+    eventually(lambda: max(each.duration for each in member.statuses()) > limit)
+    assert starts(tmp_path) == 2
+
+
 def test_what_a_library_prints_is_no_message(make: Make, capfd: pytest.CaptureFixture[str]) -> None:
     member = make(prints=True)
     member.start()

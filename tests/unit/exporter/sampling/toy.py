@@ -45,16 +45,18 @@ class Toy:
         return families.collected()
 
     def parts(self) -> Sequence[Part]:
-        return [
+        devices = [
             Part(self.name, self._reader(device), 0.1, 0.3 if device in self._hanging else self._timeout, str(device))
             for device in self._devices
         ]
+        driver = Part(self.name, self._reader("driver"), 0.1, 0.3, tier="driver")
+        return [*devices, driver] if "driver" in self._hanging else devices
 
     def close(self) -> None:
         time.sleep(0.3)
         (self._folder / "closed").touch()
 
-    def _reader(self, device: int) -> Any:
+    def _reader(self, device: int | str) -> Any:
         def read() -> Iterable[Family]:
             if device in self._hanging:
                 with calling("toy_call"):
