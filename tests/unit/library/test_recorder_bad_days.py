@@ -1,5 +1,6 @@
 """Whatever becomes of the disk and the clock, the loop goes on and its record is right again as soon as it can be."""
 
+import contextlib
 import json
 import tempfile
 import threading
@@ -70,8 +71,11 @@ def test_a_folder_that_becomes_a_file_is_written_again_once_it_is_a_folder(tmp_p
     with trainwarden.run("r", dir=tmp_path) as run:
         run.step(1)
         eventually((run.folder / "progress.json").exists)
-        run.folder.rename(tmp_path / "away")
-        run.folder.write_text("in the way")
+        away = 0
+        while not run.folder.is_file():  # the writing thread may be making it anew meanwhile
+            run.folder.rename(tmp_path / f"away-{(away := away + 1)}")
+            with contextlib.suppress(IsADirectoryError):
+                run.folder.write_text("in the way")
         run.step(2)
         run.note("kept")
         eventually(lambda: run.write_errors >= 2)

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -124,7 +123,9 @@ def test_a_second_script_for_the_same_run_is_refused_while_the_first_lives(shell
 
 
 def test_what_cannot_be_recorded_does_not_end_the_script(shell: Shell, interpreter: str) -> None:
-    script = f"set -eu\n{INIT}tw_start r\nrm -rf {shell.runs}\n: > {shell.runs}\ntw_step 3\ntw_phase eval\necho on\n"
+    # What keeps the run alive may be writing meanwhile.
+    block = f"until rm -rf {shell.runs} && true > {shell.runs}; do :; done"
+    script = f"set -eu\n{INIT}tw_start r\n{block}\ntw_step 3\ntw_phase eval\necho on\n"
     done = shell.run(interpreter, script)
     assert (done.returncode, done.stdout) == (0, "on\n")
     assert "nothing was recorded" in done.stderr
@@ -140,10 +141,8 @@ def test_a_training_inside_that_uses_the_library_writes_the_record_itself(shell:
 
 def test_the_keeper_holds_none_of_the_scripts_files_open(shell: Shell) -> None:
     """Who reads the script's output sees its end when the script ends."""
-    started = time.monotonic()
     process = shell.start("bash", f"{INIT}tw_start r\necho done\n")
-    assert process.communicate(timeout=30)[0] == b"done\n"
-    assert time.monotonic() - started < 30
+    assert process.communicate(timeout=60)[0] == b"done\n"
 
 
 def test_both_shells_can_read_it(interpreter: str) -> None:
