@@ -27,7 +27,7 @@ def test_a_gpu_that_is_lost_stays_in_sight_and_the_others_go_on(
     node.returns(1, "nvmlDeviceGetMemoryInfo_v2", code)
     node.returns(1, "nvmlDeviceGetHandleByPciBusId_v2", code)
     eventually(lambda: up(exporter.page()) == [1, 0, 1])
-    eventually(lambda: exporter.page()["gpu_node_devices_down{vendor=nvidia}"] == 1)
+    eventually(lambda: exporter.page().get("gpu_node_devices_down{vendor=nvidia}") == 1)
     page = exporter.page()
     assert page[f"gpu_error_info{{gpu=1,error={error}}}"] == 1
     assert "gpu_power_watts{gpu=1}" not in page
@@ -96,6 +96,11 @@ def test_a_library_that_does_not_say_which_gpus_there_are_is_named(node: FakeNvm
     assert page["gpu_devices_expected{vendor=nvidia}"] - page["gpu_devices_visible{vendor=nvidia}"] == 2
     node.set(1, **{f"hang.{call}": None})
     eventually(lambda: up(exporter.page()) == [1, 1])
+
+
+def test_one_look_waits_for_a_library_that_is_slow_to_open_where_it_alone_knows_the_gpus(node: FakeNvml) -> None:
+    node.gpus(2).slow(None, "nvmlInit_v2", 3200)
+    assert up(once(node, "--no-collector.nvidia.pci-bus", "--collector.nvidia.timeout=6s")) == [1, 1]
 
 
 def test_a_library_that_hangs_as_it_is_opened_anew_is_named(node: FakeNvml, serve: Serve) -> None:
