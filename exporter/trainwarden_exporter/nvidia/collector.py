@@ -10,7 +10,7 @@ from trainwarden_exporter.gpu.state import DriverTime, GpuState
 from trainwarden_exporter.nvidia.kernel_log import ErrorLog
 from trainwarden_exporter.nvidia.ledger import Ledger
 from trainwarden_exporter.nvidia.library import Library
-from trainwarden_exporter.nvidia.summary import Summary
+from trainwarden_exporter.nvidia.summary import PATIENCE, Summary
 from trainwarden_exporter.sampling.part import Part
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from trainwarden_exporter.metric import Family
     from trainwarden_exporter.nvidia.events import Events
 
-# A look waits so long for the library: where all is well the GPUs are sampled at once.
+# A look waits so long for the library: where all is well the GPUs are sampled at once. Where nobody else knows of a
+# GPU it waits longer.
 OPEN_SECONDS = 3.0
 
 
@@ -85,7 +86,7 @@ class NvidiaCollector:
         for bus in gpus_on_bus(self._sysfs, NVIDIA) if self._by_bus else []:
             self._add(bus)
         self._library.open(find=not self._states)
-        self._library.wait(min(OPEN_SECONDS, self._timeout / 2))
+        self._library.wait(min(OPEN_SECONDS, self._timeout / 2) if self._states else PATIENCE * self._timeout)
         for bus in [] if self._states else self._library.found:
             self._add(bus)
         for state in self._states.values():
