@@ -12,7 +12,7 @@ from trainwarden_exporter.amd.fast import read_fast
 from trainwarden_exporter.amd.slow import SlowTier
 from trainwarden_exporter.amd.values import word
 from trainwarden_exporter.catalog import Families
-from trainwarden_exporter.gpu.state import GpuState
+from trainwarden_exporter.gpu.state import PATIENCE, GpuState
 from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Gpu:
         self._device = device
         self._library = library
         self._spent = spent
-        self._patience = min(OPEN_SECONDS, timeout / 2)
+        self._patience, self._share = min(OPEN_SECONDS, timeout / 2), PATIENCE * timeout
         self._answered = threading.Event()
         self._fast: tuple[Any, Calls] | None = None
         self._slow: tuple[Any, SlowTier] | None = None
@@ -61,6 +61,7 @@ class Gpu:
         families = Families()
         try:
             if not self.asleep:
+                self._library.wait(self._share)
                 with self._library.used(state.bus) as handle:
                     self._sample(families, handle, begun)
         except GpuDown as down:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trainwarden_exporter.amd.library import NOT_INSTALLED, NOT_LOADED
 from trainwarden_exporter.catalog import Families
 from trainwarden_exporter.gpu.node import add_node
-from trainwarden_exporter.gpu.state import wait_for_first_samples
+from trainwarden_exporter.gpu.state import PATIENCE, wait_for_first_samples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,8 +51,9 @@ class Summary:
 
     def read(self) -> list[Family]:
         """Return the families; waits at first until each GPU was asked once, or is over its deadline soon."""
-        gpus = list(self._gpus.values())
-        wait_for_first_samples([gpu.state for gpu in gpus], self._timeout)
+        gpus, begun = list(self._gpus.values()), time.monotonic()
+        self._library.wait(PATIENCE * self._timeout)  # what opens slowly does not hang
+        wait_for_first_samples([gpu.state for gpu in gpus], self._timeout - (time.monotonic() - begun))
         families, now = Families(), time.monotonic()
         failure = self._library.failure
         # Without the tools nothing is known of any GPU: that none is up would be as wrong as that all are.

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from trainwarden_exporter.gpu.node import Reading
 
+# Share of its own deadline that a sample waits for what it needs: for the library, for the first sample of each GPU.
+PATIENCE = 0.8
+
 
 @dataclass
 class GpuState:
@@ -72,7 +75,7 @@ class DriverTime:
 
 def wait_for_first_samples(states: Iterable[GpuState], timeout: float) -> None:
     """Wait until each GPU was asked once, at most for most of `timeout` (seconds): who waits has that deadline too."""
-    deadline = time.monotonic() + 0.8 * timeout
+    deadline = time.monotonic() + PATIENCE * timeout
     with calling("waiting for the first sample of each GPU"):
         for state in states:
             state.attempted.wait(max(deadline - time.monotonic(), 0.0))

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.gpu.bus import NVIDIA, gpus_on_bus
-from trainwarden_exporter.gpu.state import DriverTime, GpuState
+from trainwarden_exporter.gpu.state import PATIENCE, DriverTime, GpuState
 from trainwarden_exporter.nvidia.kernel_log import ErrorLog
 from trainwarden_exporter.nvidia.ledger import Ledger
 from trainwarden_exporter.nvidia.library import Library
-from trainwarden_exporter.nvidia.summary import PATIENCE, Summary
+from trainwarden_exporter.nvidia.summary import Summary
 from trainwarden_exporter.sampling.part import Part
 
 if TYPE_CHECKING:

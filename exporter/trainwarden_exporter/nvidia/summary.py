@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainwarden_exporter.catalog import Families
 from trainwarden_exporter.gpu.node import add_node
-from trainwarden_exporter.gpu.state import wait_for_first_samples
+from trainwarden_exporter.gpu.state import PATIENCE, wait_for_first_samples
 from trainwarden_exporter.nvidia.ledger import ACTION_CODES, Count
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 VENDOR = "nvidia"
 SLACK_SECONDS = 2.0
-# Share of its own deadline that the library has for being opened, before it counts as one that hangs.
-PATIENCE = 0.8
 
 
 class Summary:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.devices.amd import PACKAGE, uuid
+from trainwarden_exporter.gpu.opener import Opener
 
 if TYPE_CHECKING:
     from tests.devices.amd import AmdMachine
@@ -163,6 +164,35 @@ def test_released_it_holds_nothing_and_takes_it_again(watch: Watch, machine: Amd
     watched.collector.close()
     assert machine.asked()[-1] == "amdsmi_shut_down -"
     assert watched.look()[f"gpu_up{{{GPU0}}}"] == 1
+
+
+def test_a_library_that_opens_slowly_is_not_said_to_hang(
+    watch: Watch, machine: AmdMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, waits = Opener.wait, threading.Event()
+
+    def wait(opener: Opener, seconds: float | None = None) -> bool:
+        if seconds:
+            waits.set()
+        return real(opener, seconds)
+
+    monkeypatch.setattr(Opener, "wait", wait)
+    monkeypatch.setattr("trainwarden_exporter.amd.collector.OPEN_SECONDS", 0.0)
+    machine.library("hangs")
+
+    def open_it() -> None:
+        waits.wait(30)
+        machine.library("ok")
+
+    opens = threading.Thread(target=open_it)
+    opens.start()
+    try:
+        page = watch(timeout=60.0).look()
+        assert (page[f"gpu_up{{{GPU0}}}"], page[f"gpu_up{{{GPU1}}}"]) == (1, 1)
+        assert not [name for name in page if name.startswith("gpu_driver_error_info")]
+    finally:
+        waits.set()
+        opens.join()
 
 
 def test_what_hangs_in_a_call_is_not_shut_down_under(watch: Watch, machine: AmdMachine) -> None:
