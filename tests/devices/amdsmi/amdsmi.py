@@ -3,7 +3,7 @@
 $FAKE_AMDSMI_SCRIPT names it, JSON; it is read anew at each call, so that what the GPUs do can change meanwhile:
 
     gpus     list of {"bdf", "uuid"}
-    library  "ok", "hangs" (in amdsmi_init, while it says so), "absent" (importing fails as the real one does), or a code
+    library  "ok", "hangs" (amdsmi_init, while it says so), "absent" (importing fails as the real one does), or a code
     missing  functions that this version does not have
     faults   list of {"gpu": index or null for all, "function": name or "*", "do": "hang", "wait", "raise" or a code}
     answers  list of {"gpu", "function", "answer"}: instead of what a well GPU answers
