@@ -58,12 +58,14 @@ class Families:
 
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}
+        # Most samples of a run or a device have the labels of another: kept once, they take a fraction of the memory.
+        self._labels: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def add(self, name: str, value: float | None, /, **labels: str) -> None:
         """Add one sample; None and what is not finite are left out, for missing is not zero."""
         ordered = self._ordered(name, labels)
         if value is not None and math.isfinite(value):
-            self._family(name).add(ordered, value)
+            self._family(name).add(self._labels.setdefault(ordered, ordered), value)
 
     def add_histogram(self, name: str, buckets: Sequence[tuple[float, int]], total: float, **labels: str) -> None:
         """Add a histogram; `buckets` are (upper bound, observations up to it), the last infinite, `total` their sum."""
