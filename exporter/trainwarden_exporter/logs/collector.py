@@ -122,20 +122,21 @@ class LogsCollector:
         if now - self._searched_at >= SEARCH_SECONDS:
             self._found |= self._search.look(self._settings.templates, lambda template: list(template.runs()))
             self._searched_at = now
+            for each in self._search.blocked:
+                self._problems.add("blocked", each.key.text, f"{each.key.text}: its folders do not answer")
         for run in self._without_record():
             if run.run_id not in self._board.others:
                 watched.setdefault(run.run_id, run)
-        blocked = {id(each.key) for each in self._turns.blocked}
         for run_id in self._runs.keys() - watched.keys():
             gone = self._runs.pop(run_id)
             self._looked.pop(run_id, None)
-            if id(gone) not in blocked:
+            if not self._turns.hangs(gone):
                 gone.close()
         for run_id, run in watched.items():
             known = self._runs.get(run_id)
             if known is None:
                 self._runs[run_id] = self._begin(run)
-            elif id(known) not in blocked:
+            elif not self._turns.hangs(known):
                 known.update(run)
 
     def _without_record(self) -> Iterable[WatchedRun]:
@@ -147,8 +148,7 @@ class LogsCollector:
 
     def _answering(self) -> list[RunLogs]:
         """Return the runs in whose logs nobody hangs."""
-        blocked = {id(each.key) for each in self._turns.blocked}
-        return [run for run in self._runs.values() if id(run) not in blocked]
+        return [run for run in self._runs.values() if not self._turns.hangs(run)]
 
     def _begin(self, run: WatchedRun) -> RunLogs:
         searcher = self._packs.of(run)

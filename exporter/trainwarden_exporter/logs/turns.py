@@ -12,7 +12,7 @@ from trainwarden_exporter.sampling.calls import enter
 from trainwarden_exporter.sampling.looker import Looker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from trainwarden.signals.tailing.log import TailedLog
     from trainwarden_exporter.logs.packs import LogPacks
@@ -58,6 +58,10 @@ class Turns:
         """The runs whose logs do not answer: another thread is still in the middle of them."""
         return self._looker.blocked
 
+    def hangs(self, run: RunLogs) -> bool:
+        """Whether it is one of those `blocked`."""
+        return self._looker.hangs(run)
+
     def take(self, runs: Sequence[RunLogs], followed: int, now: float) -> list[RunLogs]:
         """Give each log a turn, again and again, until all are read or the look has done its share.
 
@@ -76,13 +80,8 @@ class Turns:
         self._followed, self.dropped = followed, 0
         self._turn += 1
         start = self._turn % max(1, len(runs))
-        unread = self._looker.look([*runs[start:], *runs[:start]], partial(self._first, now))
-        while self._goes_on() and (left := [run for run, logs in unread.items() if logs]):
-            found = self._looker.look(left, partial(self._next, now, unread))
-            for run in left:
-                del unread[run]
-            unread |= found
-        return [run for run, logs in unread.items() if not logs]
+        in_turn = [*runs[start:], *runs[:start]]
+        return self._looker.by_turns(in_turn, partial(self._first, now), partial(self._next, now), self._goes_on)
 
     def _first(self, now: float, run: RunLogs) -> list[TailedLog]:
         """See what became of a run's files, and read a piece of each; returns those that are not read to their end."""
@@ -102,11 +101,11 @@ class Turns:
                     readable.append(each)
 
         self._problems.safely(run.run.run_id, look)
-        return self._next(now, {run: readable}, run)
+        return self._next(now, run, readable)
 
-    def _next(self, now: float, unread: Mapping[RunLogs, list[TailedLog]], run: RunLogs) -> list[TailedLog]:
-        """Read one more piece of each of a run's logs; returns those that are not read to their end."""
-        return [each for each in unread[run] if not self._goes_on() or self._taken(run, each, now)]
+    def _next(self, now: float, run: RunLogs, unread: list[TailedLog]) -> list[TailedLog]:
+        """Read one more piece of each of these logs of a run; returns those that are not read to their end."""
+        return [each for each in unread if not self._goes_on() or self._taken(run, each, now)]
 
     def _goes_on(self) -> bool:
         return self._left > 0 and time.monotonic() < self._until

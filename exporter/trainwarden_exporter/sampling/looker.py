@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from trainwarden_exporter.redaction import label_text
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 R = TypeVar("R")
+T = TypeVar("T")
 
 PATIENCE_SECONDS = 2.0
 # Each costs a thread that cannot be ended. Where more hang the file system of all is gone, and the collector says so.
@@ -100,6 +102,38 @@ class Looker(Generic[K]):
         now = time.monotonic()
         return [Blocked(key, walk.call, now - walk.at[1]) for key, walk in self._stuck.items() if walk.at is not None]
 
+    def hangs(self, key: K) -> bool:
+        """Whether it is one of those `blocked`."""
+        return key in self._stuck
+
+    def by_turns(
+        self,
+        keys: Iterable[K],
+        first: Callable[[K], list[T]],
+        more: Callable[[K, list[T]], list[T]],
+        goes_on: Callable[[], bool],
+    ) -> list[K]:
+        """Look at each, then again and again at those with something left, until that is all or `goes_on` says no.
+
+        Args:
+            keys: what is looked at.
+            first: looks at one; returns what is left to be done of it.
+            more: does a part of what is left; returns the rest.
+            goes_on: asked before each round.
+
+        Returns:
+            Those of which nothing is left.
+
+        Raises:
+            TooManyBlocked: as `look`.
+        """
+        left = self.look(keys, first)
+        done = [key for key, rest in left.items() if not rest]
+        while (left := {key: rest for key, rest in left.items() if rest}) and goes_on():
+            left = self.look(left, partial(_more, more, left))
+            done += [key for key, rest in left.items() if not rest]
+        return done
+
     def look(self, keys: Iterable[K], look: Callable[[K], R]) -> dict[K, R]:
         """Return what `look` finds in each that answers; what it raises ends all.
 
@@ -128,6 +162,10 @@ class Looker(Generic[K]):
             if len(self._stuck) > MAX_BLOCKED:
                 raise TooManyBlocked(f"more than {MAX_BLOCKED} do not answer")
         return found
+
+
+def _more(more: Callable[[K, list[T]], list[T]], left: Mapping[K, list[T]], key: K) -> list[T]:
+    return more(key, left[key])
 
 
 def _wait(walk: _Walk[K, R], patience: float) -> deque[K] | None:

@@ -21,7 +21,7 @@ from trainwarden_exporter.transport.run import RunTransport
 from trainwarden_exporter.transport.verdict import Fabric, is_ok
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from trainwarden_exporter.logs.board import Board, WatchedRun
     from trainwarden_exporter.metric import Family
@@ -87,18 +87,11 @@ class TransportCollector:
         self._complained, self._unreadable = self._unreadable, set()
         self._dropped = 0
         going_on = [run for run in self._runs.values() if not run.over]
-        unread = self._looker.look(going_on, partial(self._first, now))
-        while self._goes_on() and (left := [run for run, logs in unread.items() if logs]):
-            found = self._looker.look(left, partial(self._next, unread))
-            for run in left:
-                del unread[run]
-            unread |= found
-        return [run for run, logs in unread.items() if not logs]
+        return self._looker.by_turns(going_on, partial(self._first, now), self._next, self._goes_on)
 
     def _answering(self) -> dict[str, RunTransport]:
         """Return the runs in whose logs nobody hangs."""
-        blocked = {id(each.key) for each in self._looker.blocked}
-        return {run_id: run for run_id, run in self._runs.items() if id(run) not in blocked}
+        return {run_id: run for run_id, run in self._runs.items() if not self._looker.hangs(run)}
 
     def _update(self) -> None:
         """Take in which runs there are: those that run, and those that were seen running."""
@@ -126,12 +119,12 @@ class TransportCollector:
         self._dropped += run.follow(paths, self._settings.roots, max(0, room))
         enter("stat")
         readable = [each for each in run.logs.values() if self._polled(each, now)]
-        return self._next({run: readable}, run)
+        return self._next(run, readable)
 
-    def _next(self, unread: Mapping[RunTransport, list[InitLog]], run: RunTransport) -> list[InitLog]:
-        """Read one more piece of each log of a run; returns those that are not read to their end."""
+    def _next(self, run: RunTransport, unread: list[InitLog]) -> list[InitLog]:
+        """Read one more piece of each of these logs of a run; returns those that are not read to their end."""
         enter("read")
-        return [each for each in unread[run] if not self._goes_on() or self._read_on(run, each)]
+        return [each for each in unread if not self._goes_on() or self._read_on(run, each)]
 
     def _read_on(self, run: RunTransport, each: InitLog) -> bool:
         data = self._taken(each)
