@@ -1,139 +1,30 @@
 """The example is a real training: it learns, it resumes exactly, and it breaks as real ones do."""
 
 import contextlib
-import json
 import os
 import re
 import resource
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from examples.tiny_lm.exchange import Connection, Hub, Spoke
-from examples.tiny_lm.model import CONTEXT, SIZE, initial_parameters, loss_and_gradient, sample, split
-from examples.tiny_lm.text import text
-from trainwarden.record import snapshot
+from examples.tiny_lm.model import SIZE
+from tests.unit.examples.training import Training, eventually
 from trainwarden.stack.ports import free_port
 
-ROOT = Path(__file__).resolve().parents[3]
-TRAIN = ROOT / "examples" / "tiny_lm" / "train.py"
-SECONDS = 120.0
 KEY = "local:9:0"
 
 _LOSS = re.compile(r"iteration +(\d+)/.*lm loss: (\S+)")
 
 
-def _eventually(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
-class Training:
-    """The example in processes of its own, with records in the test's folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "runs" / "r"
-        self._started: list[subprocess.Popen[str]] = []
-
-    def start(self, *options: str, **environment: str) -> "subprocess.Popen[str]":
-        values = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("SLURM_", "TRAINWARDEN_")) and name not in {"RANK", "WORLD_SIZE"}
-        }
-        values |= {"TRAINWARDEN_RUNS_DIR": str(self.folder.parent), "TRAINWARDEN_RUN_ID": "r"} | environment
-        process = subprocess.Popen(
-            [sys.executable, str(TRAIN), "--batch", "128", *options],
-            cwd="/",
-            env=values,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self._started.append(process)
-        return process
-
-    def finish(self, process: "subprocess.Popen[str]") -> tuple[int, str]:
-        out, _ = process.communicate(timeout=SECONDS)
-        return process.returncode, out
-
-    def record(self) -> Any:
-        """A snapshot; what a test looks into must be there."""
-        return snapshot.read_snapshot(self.folder)
-
-    def reaches(self, step: int) -> None:
-        _eventually(lambda: (progress := self.record().progress) and progress.step >= step)
-
-    def pid(self, rank: int) -> int:
-        said: dict[str, int] = json.loads((self.folder / "ranks" / f"{rank}.json").read_text())
-        return said["pid"]
-
-    def clean_up(self) -> None:
-        for process in self._started:
-            if process.poll() is None:
-                for rank in (0, 1):
-                    if (self.folder / "ranks" / f"{rank}.json").exists():
-                        _kill_if_child(self.pid(rank), process.pid)
-                process.kill()
-            process.communicate()
-
-
-def _kill_if_child(pid: int, parent: int) -> None:
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        if int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) == parent:
-            os.kill(pid, signal.SIGKILL)
-
-
-@pytest.fixture
-def training(tmp_path: Path) -> Iterator[Training]:
-    made = Training(tmp_path)
-    yield made
-    made.clean_up()
-
-
 def _losses(out: str) -> dict[int, str]:
     return {int(step): loss for step, loss in _LOSS.findall(out)}
-
-
-def test_the_text_is_the_same_every_time_and_large_enough_to_learn_from() -> None:
-    assert text() == text()
-    assert 20_000 < len(text()) < 60_000
-
-
-def test_the_backward_pass_agrees_with_differences_of_the_loss() -> None:
-    data = np.frombuffer(text(), np.uint8)
-    batch = sample(data, 8, (1,))
-    parameters = initial_parameters(0)
-    _, gradient = loss_and_gradient(parameters, batch)
-    for name in split(gradient):
-        part = split(gradient)[name]
-        at = np.unravel_index(np.abs(part).argmax(), part.shape)
-        losses = []
-        for change in (-1e-2, 1e-2):
-            moved = parameters.copy()
-            split(moved)[name][at] += change
-            losses.append(loss_and_gradient(moved, batch)[0])
-        assert (losses[1] - losses[0]) / 2e-2 == pytest.approx(part[at], rel=0.05), name
-
-
-def test_a_batch_holds_each_context_and_the_byte_after_it() -> None:
-    data = np.arange(200, dtype=np.uint8)
-    batch = sample(data, 4, (3, 5))
-    assert batch.contexts.shape == (4, CONTEXT)
-    assert (batch.targets == batch.contexts[:, -1] + 1).all()
-    assert (sample(data, 4, (3, 5)).contexts == batch.contexts).all()
 
 
 def test_two_ranks_learn_and_the_record_tells(training: Training) -> None:
@@ -193,7 +84,7 @@ def test_one_stopped_rank_blocks_the_other_while_its_process_lives_on(training: 
         beats = {beat for _, beat in seen[-100:]}
         return len(seen) >= 100 and len(steps) == 1 and len(beats) > 1
 
-    _eventually(stands_still_while_alive)
+    eventually(stands_still_while_alive)
     assert training.record().state == "running"
     process.terminate()
     status, _ = training.finish(process)
@@ -225,7 +116,7 @@ def _forward(path: socket.socket, port: int) -> list[socket.socket]:
     """Carry bytes between rank 1, which comes to `path`, and rank 0 at `port`."""
     near, _ = path.accept()
     far = socket.socket()
-    _eventually(lambda: far.connect_ex(("127.0.0.1", port)) == 0)
+    eventually(lambda: far.connect_ex(("127.0.0.1", port)) == 0)
 
     def carry(source: socket.socket, target: socket.socket) -> None:
         try:
@@ -270,7 +161,7 @@ def test_without_memory_numpys_own_error_says_so_and_the_record_what_to_change(t
                 until += 20
         return process.poll() is not None
 
-    _eventually(has_none)
+    eventually(has_none)
     status, out = training.finish(process)
     assert status == 1
     assert "_ArrayMemoryError" in out
@@ -301,7 +192,7 @@ def test_a_nan_on_the_wire_ends_the_training_by_name(training: Training) -> None
 def _peer(port: int) -> Connection:
     """This process as rank 1."""
     connected = socket.socket()
-    _eventually(lambda: connected.connect_ex(("127.0.0.1", port)) == 0)
+    eventually(lambda: connected.connect_ex(("127.0.0.1", port)) == 0)
     connection = Connection(connected)
     connection.send(np.ones(1, np.float32), 0)
     connection.receive(1, 0)
