@@ -60,7 +60,7 @@ golden: .venv/ready ## Write the pages anew that the exporter is to print of who
 lock: .venv/ready ## Resolve the development dependencies again
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --universal --python-version 3.10 --extra stack --group dev --upgrade --quiet \
-	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements/dev.txt
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes pyproject.toml -o requirements/dev.txt
 	$(BIN)/uv pip compile --universal --python-version 3.10 --upgrade --quiet \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links requirements/ray.in -o requirements/ray.txt
 
