@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from trainwarden.errors import UsageError
+from trainwarden.yaml_file import read_yaml
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.problems import problems_of
 from trainwarden_remediator.vocabulary import VOCABULARIES
 
 DEFAULT_POLICY = "megatron_transient"
 _SHIPPED = Path(__file__).with_name("policies")
-_MAX_BYTES = 1 << 20
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 
@@ -159,28 +158,10 @@ def load_policy(name_or_file: str) -> Policy:
 def read_policy(path: Path, name: str) -> Policy:
     """Read one file. Raises ConfigError with every problem found."""
     try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError([f"{path}: {error.strerror}"]) from None
-    if len(text) > _MAX_BYTES:
-        raise ConfigError([f"{path}: larger than {_MAX_BYTES} bytes"])
-    try:
-        data = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506  # a SafeLoader, stricter about keys
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise ConfigError([f"{path}: not readable as YAML: {' '.join(str(error).split())}"]) from None
-    try:
-        checked = PolicyFile.model_validate(data)
+        document = read_yaml(path)
+        checked = PolicyFile.model_validate(document.data())
+    except UsageError as error:
+        raise ConfigError([str(error)]) from None
     except ValidationError as error:
-        raise ConfigError([f"{path}: {problem}" for problem in problems_of(error)]) from None
+        raise ConfigError([f"{path}: {problem}" for problem in problems_of(error, PolicyFile, document)]) from None
     return Policy(name, {entry.mode: entry.implementation for entry in checked.policies}, str(path))
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML lets a later key replace an earlier one without a word; here that is an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        mapping = super().construct_mapping(node, deep)
-        if len(mapping) != len(node.value) and not any(key.tag.endswith(":merge") for key, _ in node.value):
-            raise yaml.constructor.ConstructorError(None, None, "a key is given twice", node.start_mark)
-        return mapping

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwarden.signals.document import Document, Entry, PackError, read_document
+from trainwarden.errors import UsageError
 from trainwarden.signals.model import Signal
 from trainwarden.signals.reading import Warn, read_signal
-
-__all__ = ["DEFAULT_PACK", "SHIPPED", "Pack", "PackError", "load_pack", "shipped_packs"]
+from trainwarden.yaml_file import YamlValue, near_match, read_yaml
 
 SHIPPED = Path(__file__).parent / "packs"
 DEFAULT_PACK = "all"
@@ -26,9 +25,16 @@ _SECONDS = (
 )  # fmt: skip
 _NOT_RUN = ("start_condition_cmd", "termination_command")
 _KEPT = ("class_name", "log_path_template", "termination_string", *_NOT_RUN)
-_IGNORED = ("hydra", "metadata")
+_NO_SETTINGS = ("extends", "defaults", "log_signals", "hydra", "metadata")
+# A pack of a thousand signals has some 15,000.
+_MAX_VALUES = 50_000
+_MAX_FILES = 100
 
 _log = logging.getLogger(__name__)
+
+
+class PackError(UsageError):
+    """A signal file cannot be read at all; the message names the file, and the line where there is one."""
 
 
 @dataclass(frozen=True)
@@ -90,94 +96,105 @@ def _find(name: str, beside: Path | None) -> Path | None:
 
 
 class _Reader:
-    """Reads a pack and what it extends."""
+    """Reads a pack and the packs that it extends."""
 
     def __init__(self, warn: Warn) -> None:
         self._warn = warn
+        self._files = 0
 
     def read(self, path: Path, within: tuple[Path, ...]) -> tuple[dict[str, Any], dict[str, Signal]]:
-        document = read_document(path)
+        # Packs that extend each other several times over would be read exponentially often.
+        self._files += 1
+        if self._files > _MAX_FILES:
+            raise PackError(f"{path}: one pack too many, expected at most {_MAX_FILES} that extend each other")
+        try:
+            document = read_yaml(path, _MAX_VALUES)
+        except UsageError as error:
+            raise PackError(str(error)) from error
         settings: dict[str, Any] = {}
         signals: dict[str, Signal] = {}
         own_read = False
-        for base in self._bases(document):
-            if base.value == "_self_":
+        for base, name in self._bases(document):
+            if name == "_self_":
                 self._own(document, settings, signals)
                 own_read = True
             else:
-                self._base(base, document, (*within, path.resolve()), settings, signals)
+                self._base(base, name, (*within, path.resolve()), settings, signals)
         if not own_read:
             self._own(document, settings, signals)
         return settings, signals
 
     def _base(
         self,
-        base: Entry,
-        document: Document,
+        base: YamlValue,
+        name: str,
         within: tuple[Path, ...],
         settings: dict[str, Any],
         signals: dict[str, Signal],
     ) -> None:
-        found = _find(base.value, document.path.parent)
+        found = _find(name, base.file.parent)
         if found is None:
-            self._warn(f"{base.place}: {base.value}: no such file beside it, and no such pack")
+            self._warn(f"{base.place}: {name}: no such file beside it, and no such pack")
         elif found.resolve() in within:
-            self._warn(f"{base.place}: {base.value}: extends itself")
+            self._warn(f"{base.place}: {name}: extends itself")
         else:
             more_settings, more_signals = self.read(found, within)
             settings.update(more_settings)
             signals.update(more_signals)
 
-    def _bases(self, document: Document) -> list[Entry]:
+    def _bases(self, document: YamlValue) -> list[tuple[YamlValue, str]]:
+        """Return the packs that a pack extends, each with its name."""
         bases = []
         if (extends := document.entries.get("extends")) is not None:
-            entries = document.items.get("extends") or (extends,)
-            bases += [Entry(str(entry.value), entry.place) for entry in entries]
-        for entry in document.items.get("defaults", ()):
-            if (name := self._hydra_name(entry)) is not None:
-                bases.append(Entry(name, entry.place))
+            bases += [(entry, entry.text or str(entry.data())) for entry in extends.items or (extends,)]
+        if (defaults := document.entries.get("defaults")) is not None:
+            named = [(entry, self._hydra_name(entry)) for entry in defaults.items]
+            bases += [(entry, name) for entry, name in named if name is not None]
         return bases
 
-    def _hydra_name(self, entry: Entry) -> str | None:
+    def _hydra_name(self, entry: YamlValue) -> str | None:
         """`name`, `/monitoring: name`, `name@package`; groups of other things than monitoring are no packs."""
-        value = entry.value
-        if isinstance(value, dict) and len(value) == 1:
-            group, value = next(iter(value.items()))
-            group = str(group).split("@")[0].removeprefix("override ").removeprefix("optional ").strip("/")
-            if group.split("/")[-1] != "monitoring" or value is None:
+        value = entry
+        if len(entry.entries) == 1:
+            group, value = next(iter(entry.entries.items()))
+            group = group.split("@")[0].removeprefix("override ").removeprefix("optional ").strip("/")
+            if group.split("/")[-1] != "monitoring" or value.kind == "nothing":
                 self._warn(f"{entry.place}: defaults: {group}: is no pack of signals and has no effect")
                 return None
-        if not isinstance(value, str):
-            self._warn(f"{entry.place}: defaults: expected a name, not {value!r:.60}")
+        if value.kind != "text":
+            self._warn(f"{entry.place}: defaults: expected a name, not {value.data()!r:.60}")
             return None
-        return value if value == "_self_" else value.split("@")[0].strip("/").removeprefix("monitoring/")
+        return value.text if value.text == "_self_" else value.text.split("@")[0].strip("/").removeprefix("monitoring/")
 
-    def _own(self, document: Document, settings: dict[str, Any], signals: dict[str, Signal]) -> None:
+    def _own(self, document: YamlValue, settings: dict[str, Any], signals: dict[str, Signal]) -> None:
         for key, entry in document.entries.items():
-            if key in ("extends", "defaults", "log_signals", *_IGNORED):
-                continue
-            self._setting(key, entry, settings)
-        if "log_signals" in document.entries and "log_signals" not in document.items:
-            entry = document.entries["log_signals"]
-            if entry.value is not None:
-                self._warn(f"{entry.place}: log_signals: expected a list, not {entry.value!r:.60}")
-        shipped = SHIPPED in document.path.parents
-        for entry in document.items.get("log_signals", ()):
-            if isinstance(entry.value, dict) and entry.value.get("enabled") is False:
-                signals.pop(str(entry.value.get("name")), None)
+            if key not in _NO_SETTINGS:
+                self._setting(key, entry, settings)
+        listed = document.entries.get("log_signals")
+        if listed is None:
+            return
+        if listed.kind not in {"list", "nothing"}:
+            self._warn(f"{listed.place}: log_signals: expected a list, not {listed.data()!r:.60}")
+        shipped = SHIPPED in document.file.parents
+        for entry in listed.items:
+            enabled, name = entry.entries.get("enabled"), entry.entries.get("name")
+            if enabled is not None and enabled.tag == "bool" and not enabled.boolean():
+                signals.pop(name.text if name is not None else "", None)
             elif signal := read_signal(entry, shipped, self._warn):
                 signals[signal.name] = signal
 
-    def _setting(self, key: str, entry: Entry, settings: dict[str, Any]) -> None:
+    def _setting(self, key: str, entry: YamlValue, settings: dict[str, Any]) -> None:
         reader = _SETTINGS.get(key)
         if reader is None:
-            self._warn(f"{entry.place}: {key}: is not known and has no effect")
+            near = near_match(key, (*_SETTINGS, *_NO_SETTINGS))
+            meant = f"; did you mean {near}?" if near else ""
+            self._warn(f"{entry.place}: {key}: is not known and has no effect{meant}")
             return
-        if entry.value is None:
+        if entry.kind == "nothing":
             return
         try:
-            value = reader(entry.value)
-        except ValueError as error:
+            value = reader(entry.data())
+        except (ValueError, UsageError) as error:
             self._warn(f"{entry.place}: {key}: {error}")
             return
         if key in _NOT_RUN or key == "start_condition_interval_seconds":

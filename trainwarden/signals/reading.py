@@ -5,10 +5,11 @@ import warnings as python_warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainwarden.signals.document import Entry
+from trainwarden.errors import UsageError
 from trainwarden.signals.model import PATTERN_TYPES, ROLES, STATES, Signal
 from trainwarden.signals.patterns import compiled
 from trainwarden.taxonomy import ACTIONS, FAILURES, FAULTS
+from trainwarden.yaml_file import YamlValue, near_match
 
 Warn = Callable[[str], None]
 
@@ -25,11 +26,11 @@ class _Wrong(ValueError):
     """Why an entry is no signal."""
 
 
-def read_signal(entry: Entry, shipped: bool, warn: Warn) -> Signal | None:
-    """The signal of an entry; None, and a warning that names the place, where it is none."""
+def read_signal(entry: YamlValue, shipped: bool, warn: Warn) -> Signal | None:
+    """Return the signal of an entry; None, and a warning that names the place, where the entry is none."""
     try:
         signal = _signal(entry, shipped, warn)
-    except _Wrong as error:
+    except (_Wrong, UsageError) as error:
         warn(f"{entry.place}: {error}")
         return None
     try:
@@ -43,8 +44,8 @@ def read_signal(entry: Entry, shipped: bool, warn: Warn) -> Signal | None:
     return _with_known_groups(signal, entry.place, warn)
 
 
-def _signal(entry: Entry, shipped: bool, warn: Warn) -> Signal:
-    value = entry.value
+def _signal(entry: YamlValue, shipped: bool, warn: Warn) -> Signal:
+    value = entry.data()
     if not isinstance(value, Mapping):
         raise _Wrong(f"a signal is a mapping with name and pattern, not {value!r:.60}")
     name, pattern = value.get("name"), value.get("pattern")
@@ -53,7 +54,9 @@ def _signal(entry: Entry, shipped: bool, warn: Warn) -> Signal:
     if not isinstance(pattern, str) or not pattern:
         raise _Wrong(f"signal {name}: pattern: expected a text, not {pattern!r:.60}")
     for key in value.keys() - KEYS:
-        warn(f"{entry.place}: signal {name}: {key}: is not known and has no effect")
+        near = near_match(key, KEYS)
+        meant = f"; did you mean {near}?" if near else ""
+        warn(f"{entry.entries[key].place}: signal {name}: {key}: is not known and has no effect{meant}")
     metadata = _mapping(value, "metadata", name)
     state = _state(value.get("state"), name, entry.place, warn)
     failure = _known(value, "failure", FAILURES, name)

@@ -114,7 +114,7 @@ def test_everything_wrong_with_the_folder_and_the_assignments_is_named_at_once(f
         "default.yaml: there is",
         "mine.yml: there is",
         "No Name.yaml: expected a name",
-        "broken.yaml: policies",
+        "broken.yaml: line 1: policies",
     ):
         assert said in problems
     for said in ("--policy: 'nonsense'", "'*=gone': expected", "'mine': expected", "'=mine': expected"):

@@ -111,6 +111,7 @@ SELECTIVE = {"class_name": "SelectiveRestartPolicy"}
         ([{"mode": "crash"}], "policies[0].implementation: missing"),
         ([entry(**ALWAYS, restart_delay_seconds={"initial": -1})], "restart_delay_seconds.initial: -1: expected"),
         ([entry(**ALWAYS, restart_delay_seconds={"start": 1})], "restart_delay_seconds.start: unknown key"),
+        ([entry(**ALWAYS, restart_delay_seconds={"initail": 1})], "seconds.initail: unknown key, expected initial?"),
         ("crash", "policies: 'crash': expected a valid list"),
     ],
 )
@@ -128,11 +129,11 @@ def test_a_mistake_is_named_with_file_key_value_and_what_was_expected(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("policies: [", "not readable as YAML"),
-        ("policies: []\npolicies: []\n", "a key is given twice"),
-        ("!!python/object/apply:os.system [true]", "not readable as YAML"),
-        ("\x00", "not readable as YAML"),
-        ("", "the file: None: expected"),
+        ("policies: [", "expected YAML"),
+        ("policies: []\npolicies: []\n", "line 2: key policies: given twice, expected once"),
+        ("!!python/object/apply:os.system [true]", "line 1: a tag that is not known"),
+        ("\x00", "expected YAML"),
+        ("", "line 1: the file: None: expected"),
     ],
 )
 def test_a_file_that_is_no_policy_at_all_is_named(tmp_path: Path, text: str, said: str) -> None:
@@ -140,6 +141,16 @@ def test_a_file_that_is_no_policy_at_all_is_named(tmp_path: Path, text: str, sai
     path.write_text(text)
     with pytest.raises(ConfigError, match=said):
         load_policy(str(path))
+
+
+def test_every_problem_is_named_with_its_own_line(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(FROM_A_USER.replace("max_retries: 5", "max_retry: 5").replace("- oom", "- [oom]"))
+    with pytest.raises(ConfigError) as error:
+        load_policy(str(path))
+    unknown, wrong = sorted(error.value.problems, key=len)
+    assert unknown == f"{path}: line 6: policies[0].implementation.max_retry: unknown key, expected max_retries?"
+    assert wrong.startswith(f"{path}: line 16: policies[0].implementation.exclude_error_types[0]: ['oom']: expected")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -159,3 +159,29 @@ def test_the_packs_that_users_name_are_there() -> None:
 
 def test_an_empty_file_is_an_empty_pack(tmp_path: Path) -> None:
     assert load_pack(write(tmp_path, "")).signals == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("poll_intervall_seconds: 9", "mine.yaml:1: poll_intervall_seconds: is not known and has no effect; did you"),
+        ("log_signals:\n- name: a\n  pattern: x\n  metdata: {}", "mine.yaml:4: signal a: metdata: is not known"),
+        ("log_signals:\n- {name: a, pattern: x, metadata: {on: 2024-13-45}}", "expected a valid timestamp"),
+    ],
+)
+def test_what_is_misspelt_is_named_with_its_own_line(tmp_path: Path, text: str, expected: str) -> None:
+    (warning,) = load_pack(write(tmp_path, text)).warnings
+    assert expected in warning
+
+
+def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PackError, match=r"mine\.yaml: line 2: key class_name: given twice"):
+        load_pack(write(tmp_path, "class_name: NullMonitor\nclass_name: NullMonitor\n"))
+
+
+def test_packs_that_extend_each_other_many_times_are_not_read_without_end(tmp_path: Path) -> None:
+    for number in range(8):
+        write(tmp_path, f"extends: [{', '.join([f'p{number + 1}'] * 8)}]", f"p{number}.yaml")
+    write(tmp_path, "", "p8.yaml")
+    with pytest.raises(PackError, match="one pack too many, expected at most 100"):
+        load_pack(tmp_path / "p0.yaml")

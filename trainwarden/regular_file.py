@@ -1,0 +1,24 @@
+"""Reading a file that somebody else may have replaced by a pipe or a device."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read_regular_file(path: Path, limit: int) -> bytes:
+    """Return the first `limit` bytes of a file, without ever waiting for a writer.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe, a device or a folder.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:  # noqa: PTH123  # a descriptor has no path
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "is no regular file", str(path))
+        return file.read(limit)
