@@ -99,9 +99,9 @@ def test_a_bad_policy_file_gets_status_2_and_a_line_per_problem(
     assert main(["check-policy", str(path)]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
-    assert f"{path}: policies[0].mode: 'crsh': expected 'crash', 'stall', 'timeout' or 'success'" in lines[0]
-    assert f"{path}: policies[0].implementation.max_retries: -1: expected" in lines[1]
-    assert f"{path}: policies[1].implementation.max_retrys: unknown key" in lines[2]
+    assert f"{path}: line 2: policies[0].mode: 'crsh': expected 'crash', 'stall', 'timeout' or 'success'" in lines[0]
+    assert f"{path}: line 3: policies[0].implementation.max_retries: -1: expected" in lines[1]
+    assert f"{path}: line 5: policies[1].implementation.max_retrys: unknown key, expected max_retries?" in lines[2]
 
 
 def test_a_decision_log_that_is_not_there_gets_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
