@@ -7,12 +7,12 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import requests
 
@@ -24,18 +24,6 @@ from trainwarden.stack.slack_sink import Message, SlackSink
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "alertmanager"
 TOKEN = "a-token-of-the-test"
-T = TypeVar("T")
-
-
-def eventually(ask: Callable[[], T | None], seconds: float = 60) -> T:
-    """What `ask` returns once that is true; fails with the last answer when the time is over."""
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = ask()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s; the last answer was {answer!r}"
-        time.sleep(0.1)
 
 
 @dataclass

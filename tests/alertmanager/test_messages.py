@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.alertmanager.running import TOKEN, Alertmanager, eventually
+from tests.alertmanager.running import TOKEN, Alertmanager
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.tools
 
@@ -25,7 +26,7 @@ CRITICAL = {"severity": "critical", "failure_mode": "stall", "error_type": "hang
 
 def test_an_alert_for_the_machine_reaches_the_remediator_and_slack(alertmanager: Alertmanager) -> None:
     alertmanager.send("TrainRunStalled", STALLED, run_id="both", job_id="41", attempt="0", **CRITICAL)
-    (alert,) = eventually(lambda: alertmanager.webhook.alerts("both"))
+    (alert,) = wait_until(lambda: alertmanager.webhook.alerts("both"))
     assert alert["labels"] == {
         "alertname": "TrainRunStalled",
         "run_id": "both",
@@ -35,12 +36,12 @@ def test_an_alert_for_the_machine_reaches_the_remediator_and_slack(alertmanager:
     }
     assert {authorization for authorization, _ in alertmanager.webhook.calls} == {f"Bearer {TOKEN}"}
     assert {(body["version"], body["truncatedAlerts"]) for _, body in alertmanager.webhook.calls} == {("4", 0)}
-    assert eventually(lambda: alertmanager.messages("both"))
+    assert wait_until(lambda: alertmanager.messages("both"))
 
 
 def test_the_slack_message_says_what_people_need(alertmanager: Alertmanager) -> None:
     alertmanager.send("TrainRunStalled", STALLED, run_id="mistral-20250804", **CRITICAL)
-    (message,) = eventually(lambda: alertmanager.messages("mistral-20250804"))
+    (message,) = wait_until(lambda: alertmanager.messages("mistral-20250804"))
     assert message.title == "[FIRING] TrainRunStalled · mistral-20250804"
     assert message.color == "danger"
     lines = message.text.splitlines()
@@ -68,7 +69,7 @@ def test_the_slack_message_says_what_people_need(alertmanager: Alertmanager) -> 
 
 def test_what_is_unknown_leaves_no_line(alertmanager: Alertmanager) -> None:
     alertmanager.send("TrainRunDegraded", {"summary": "Short."}, run_id="bare", severity="warning")
-    (message,) = eventually(lambda: alertmanager.messages("bare"))
+    (message,) = wait_until(lambda: alertmanager.messages("bare"))
     assert message.color == "warning"
     text, _, links = message.text.rpartition("\n")
     assert text == "⚠️ *Short.*\nRun ID: bare\nStatus: DEGRADED"
@@ -86,7 +87,7 @@ def test_markup_in_labels_and_annotations_arrives_as_text(alertmanager: Alertman
         severity="critical",
         remediate="true",
     )
-    (message,) = eventually(lambda: [each for each in alertmanager.slack.messages if "evil" in each.title])
+    (message,) = wait_until(lambda: [each for each in alertmanager.slack.messages if "evil" in each.title])
     attachment = message.payload["attachments"][0]
     allowed = {"Runbook", "Dashboard", "Query", "Silence this run"}
     for field in ("title", "fallback", "text"):
@@ -101,7 +102,7 @@ def test_markup_in_labels_and_annotations_arrives_as_text(alertmanager: Alertman
 def test_several_alerts_of_a_run_are_one_message(alertmanager: Alertmanager) -> None:
     for name in ("TrainRunFailed", "TrainRunRestartExhausted"):
         alertmanager.send(name, {**STALLED, "reason": f"why {name}"}, run_id="several", severity="critical")
-    (message,) = eventually(lambda: alertmanager.messages("several"))
+    (message,) = wait_until(lambda: alertmanager.messages("several"))
     assert "why TrainRunFailed" in message.text
     assert "why TrainRunRestartExhausted" in message.text
     assert "Status: FAILED" in message.text
@@ -115,7 +116,7 @@ def test_a_success_reads_as_one_and_is_never_taken_back(alertmanager: Alertmanag
     labels = {"run_id": "won", "severity": "info", "failure_mode": "success", "remediate": "false"}
     annotations = {"summary": "A training run has finished.", "action": "Nothing to do.", "duration": "3h 0m 0s"}
     alertmanager.send("TrainRunSucceeded", annotations, **labels)
-    (message,) = eventually(lambda: alertmanager.messages("won"))
+    (message,) = wait_until(lambda: alertmanager.messages("won"))
     assert message.title == "✅ TrainRunSucceeded · won"
     assert message.color == "good"
     assert message.text.startswith(
@@ -124,20 +125,20 @@ def test_a_success_reads_as_one_and_is_never_taken_back(alertmanager: Alertmanag
     # Another run's failure, ended later, is told: by then the end of this one would have been.
     alertmanager.end("TrainRunSucceeded", annotations, **labels)
     alertmanager.send("TrainRunFailed", run_id="later", severity="critical", remediate="false")
-    eventually(lambda: alertmanager.messages("later"))
+    wait_until(lambda: alertmanager.messages("later"))
     alertmanager.end("TrainRunFailed", run_id="later", severity="critical", remediate="false")
-    over = eventually(lambda: [each for each in alertmanager.messages("later") if "RESOLVED" in each.title])[0]
+    over = wait_until(lambda: [each for each in alertmanager.messages("later") if "RESOLVED" in each.title])[0]
     assert over.text.startswith("↩️ *Over: a training run had failed.*\n")
     assert len(alertmanager.messages("won")) == 1
 
 
 def test_an_end_is_told_to_the_remediator_and_reads_as_no_more_than_an_end(alertmanager: Alertmanager) -> None:
     alertmanager.send("TrainRunStalled", STALLED, run_id="ended", **CRITICAL)
-    eventually(lambda: alertmanager.webhook.alerts("ended"))
-    eventually(lambda: alertmanager.messages("ended"))
+    wait_until(lambda: alertmanager.webhook.alerts("ended"))
+    wait_until(lambda: alertmanager.messages("ended"))
     alertmanager.end("TrainRunStalled", STALLED, run_id="ended", **CRITICAL)
-    eventually(lambda: alertmanager.webhook.alerts("ended", status="resolved"))
-    message = eventually(lambda: alertmanager.messages("ended")[1:])[0]
+    wait_until(lambda: alertmanager.webhook.alerts("ended", status="resolved"))
+    message = wait_until(lambda: alertmanager.messages("ended")[1:])[0]
     assert message.title == "[RESOLVED] TrainRunStalled · ended"
     assert message.color == "good"
     assert message.text.startswith("↩️ *Over: a training run did not advance.*\n")

@@ -4,9 +4,10 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.waiting import wait_until
 
 _SECONDS = 240.0
 
@@ -57,11 +58,11 @@ class Up:
         return self._output.read_text(errors="replace")
 
     def wait(self, what: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _SECONDS
-        while not what():
+        def there() -> bool:
             assert self.process.poll() is None, self.text[-6000:]
-            assert time.monotonic() < deadline, self.text[-6000:]
-            time.sleep(0.1)
+            return what()
+
+        wait_until(there, lambda: self.text[-6000:], timeout=_SECONDS)
 
     def step(self) -> int:
         try:
@@ -91,13 +92,12 @@ def state(job: Up) -> str:
 
 def pid_of(word: str, folder: Path) -> int:
     """The one process whose command line has the word; what it is just about to start looks the same for a moment."""
-    deadline = time.monotonic() + _SECONDS
-    while True:
-        found = [pid for pid, words in commands(folder).items() if any(each.startswith(word) for each in words)]
-        if len(found) == 1:
-            return found[0]
-        assert time.monotonic() < deadline, (word, found)
-        time.sleep(0.02)
+
+    def found() -> list[int] | None:
+        pids = [pid for pid, words in commands(folder).items() if any(each.startswith(word) for each in words)]
+        return pids if len(pids) == 1 else None
+
+    return wait_until(found, f"one process with {word}")[0]
 
 
 def commands(folder: Path) -> dict[int, list[str]]:

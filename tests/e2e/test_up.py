@@ -4,13 +4,13 @@ import contextlib
 import json
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.running import Up, commands, pid_of, starts, state, training
+from tests.waiting import wait_until
 from trainwarden.stack.processes import of_attempt
 
 pytestmark = [pytest.mark.e2e, pytest.mark.tools, pytest.mark.timeout(540)]
@@ -125,7 +125,4 @@ def test_whatever_kills_it_nothing_goes_on_without_it(up: Callable[..., Up], tmp
     job.wait(lambda: job.step() > 5)
     job.process.kill()
     job.process.wait()
-    deadline = time.monotonic() + 60
-    while left := commands(tmp_path):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
+    wait_until(lambda: not commands(tmp_path), lambda: f"the end of {commands(tmp_path)}")

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import trainwarden
 from tests.integrations.programs import ROOT, Programs
 from tests.unit.library.looking import read_metadata, read_progress, read_rank, read_snapshot
-from tests.unit.library.processes import eventually
+from tests.waiting import wait_until
 from trainwarden.integrations.lightning import TrainwardenCallback
 
 Begin = Callable[[int], None]
@@ -285,7 +285,7 @@ def test_a_rank_that_lightning_started_names_itself_in_its_failure(programs: Pro
         make_trainer(TrainwardenCallback(), devices=2, strategy="ddp").fit(Line(2, exc), loader(16))
     """)
     process = programs.start(script)
-    eventually((programs.folder / "_error").exists)
+    wait_until((programs.folder / "_error").exists)
     process.communicate(timeout=60)
     error = json.loads((programs.folder / "_error").read_text())
     assert (error["rank"], error["message"]) == (1, "bad batch")

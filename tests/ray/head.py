@@ -9,31 +9,19 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from tests.waiting import wait_until
 from trainwarden.stack.ports import free_ports
 
 GPUS = 4
 # Ray puts the machine's own address where it is told 127.0.0.1; the rest of the loopback network it takes as it is.
 ADDRESS = "127.0.0.2"
 _MARK = "TRAINWARDEN_TEST_RAY"
-
-_T = TypeVar("_T")
-
-
-def wait_for(what: str, probe: Callable[[], _T | None], seconds: float = 180.0) -> _T:
-    """The first true answer of `probe`. Raises TimeoutError with `what` if there was none in `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not (answer := probe()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(0.1)
-    return answer
 
 
 class Head:
@@ -73,18 +61,19 @@ class Head:
             )
 
     def start(self) -> None:
-        """Wait until it says that it has its GPUs. Raises TimeoutError with its log."""
-        try:
-            wait_for("a head that tells of its GPUs", lambda: f"/{GPUS}.0 GPU" in self.status())
-        except TimeoutError as error:
-            raise TimeoutError(f"{error}\n{(self.folder / 'head.log').read_text(errors='replace')}") from None
+        """Wait until the head reports its GPUs; a failure shows its log."""
+
+        def log() -> str:
+            return f"a head with its GPUs\n{(self.folder / 'head.log').read_text(errors='replace')}"
+
+        wait_until(lambda: f"/{GPUS}.0 GPU" in self.status(), log, timeout=180)
 
     def stop(self) -> None:
         """End every process that it started, jobs and the watchdogs that Ray gives them too."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(timeout=30)
-        wait_for("every process of the head is gone", lambda: not self._kill_all())
+        wait_until(lambda: not self._kill_all(), "every process of the head is gone")
 
     def call(self, path: str, body: object = None) -> Any:
         """The JSON that a path answers; a POST where there is a body."""
@@ -116,7 +105,7 @@ class Head:
     def end(self, submission_id: str) -> None:
         """Stop a job and wait until it has ended."""
         self.call(f"/api/jobs/{submission_id}/stop", {})
-        wait_for(f"{submission_id} has ended", lambda: self.state(submission_id) not in {"PENDING", "RUNNING"})
+        wait_until(lambda: self.state(submission_id) not in {"PENDING", "RUNNING"}, f"{submission_id} has ended")
 
     def status(self) -> str:
         """What `ray status` prints; empty where nothing answers yet."""

@@ -9,7 +9,8 @@ import pytest
 
 from tests.devices.nvml import FakeNvml
 from tests.ray.exporting import export_once
-from tests.ray.head import GPUS, Head, running_head, wait_for
+from tests.ray.head import GPUS, Head, running_head
+from tests.waiting import wait_until
 from trainwarden_exporter.expected import EXPECTED
 from trainwarden_exporter.flags import build_parser
 from trainwarden_exporter.node import Node
@@ -51,10 +52,10 @@ def jobs(head: Head) -> Iterator[None]:
     variables = {"TRAINWARDEN_RUN_ID": "bert-1", "PASSWORD": "s3cr3t-variable"}
     head.submit("sleep 300", submission_id="waits", entrypoint_num_gpus=9, runtime_env={"env_vars": variables})
     head.submit(": s3cr3t-argument; sleep 300", submission_id="evil", metadata={"trainwarden_run_id": "../etc"})
-    wait_for("it runs", lambda: head.state("ended") == "RUNNING")
+    wait_until(lambda: head.state("ended") == "RUNNING", "it runs")
     head.end("ended")
     states = {"idle": "RUNNING", "good": "SUCCEEDED", "bad": "FAILED", "waits": "PENDING", "evil": "RUNNING"}
-    wait_for("each job in its state", lambda: all(head.state(job) == state for job, state in states.items()))
+    wait_until(lambda: all(head.state(job) == state for job, state in states.items()), "each job in its state")
     yield
     for job in ("idle", "evil"):
         head.end(job)
@@ -96,7 +97,7 @@ def test_a_running_job_without_any_gpu_in_use_is_told_from_one_that_holds_some(
     head: Head, token_file: Path, jobs: None
 ) -> None:
     flags = ("--collector.ray.url", head.url, "--collector.ray.token-file", str(token_file))
-    wait_for("ray status tells of the demand", lambda: "'GPU': 9.0" in head.status())
+    wait_until(lambda: "'GPU': 9.0" in head.status(), "ray status tells of the demand")
     page = export_once(*flags)
     assert page.value("ray_cluster_gpus") == GPUS
     assert page.value("ray_cluster_gpus_allocated") == 0
@@ -104,7 +105,7 @@ def test_a_running_job_without_any_gpu_in_use_is_told_from_one_that_holds_some(
     assert page.value("ray_cluster_running_jobs_without_gpu") == 2
 
     head.submit("sleep 300", submission_id="busy", entrypoint_num_gpus=2)
-    wait_for("ray status tells of the GPUs", lambda: f"2.0/{GPUS}.0 GPU" in head.status())
+    wait_until(lambda: f"2.0/{GPUS}.0 GPU" in head.status(), "ray status tells of the GPUs")
     page = export_once(*flags)
     head.end("busy")
     assert page.value("ray_cluster_gpus_allocated") == 2
@@ -115,7 +116,7 @@ def test_gpus_that_a_placement_group_reserves_and_nobody_uses_are_not_in_use(hea
     """And the program that reserves them, which nobody submitted, is a job under Ray's own id."""
     driver = head.drive(RESERVE)
     try:
-        wait_for("ray status tells of the group", lambda: "of 2.0 reserved in placement groups" in head.status())
+        wait_until(lambda: "of 2.0 reserved in placement groups" in head.status(), "ray status tells of the group")
         page = export_once("--collector.ray.url", head.url, "--collector.ray.token-file", str(token_file))
     finally:
         driver.kill()
@@ -197,7 +198,7 @@ def test_the_newer_autoscaler_is_understood_as_well(newer: Head, tmp_path: Path)
     assert newer.call("/api/cluster_status")["data"]["clusterStatus"] is None
     newer.submit("sleep 300", entrypoint_num_gpus=1)
     newer.submit("sleep 300", entrypoint_num_gpus=7)
-    wait_for("ray status tells of it", lambda: f"1.0/{GPUS}.0 GPU" in (said := newer.status()) and "7.0}" in said)
+    wait_until(lambda: f"1.0/{GPUS}.0 GPU" in (said := newer.status()) and "7.0}" in said, "ray status tells of it")
     (tmp_path / "token").write_text(newer.token)
     page = export_once("--collector.ray.url", newer.url, f"--collector.ray.token-file={tmp_path}/token")
     assert page.value("ray_cluster_gpus") == GPUS
@@ -209,7 +210,7 @@ def test_how_busy_gpus_are_is_what_the_agent_of_their_node_measures(
     newer: Head, node: FakeNvml, tmp_path: Path
 ) -> None:
     (tmp_path / "token").write_text(newer.token)
-    wait_for("the agent has measured", lambda: newer.call("/nodes?view=summary")["data"]["summary"][0]["gpus"])
+    wait_until(lambda: newer.call("/nodes?view=summary")["data"]["summary"][0]["gpus"], "the agent has measured")
     page = export_once("--collector.ray.url", newer.url, f"--collector.ray.token-file={tmp_path}/token")
     assert page.value("ray_cluster_node_gpu_utilization_ratio", gpu="0") == 0.98
     assert page.value("ray_cluster_node_gpu_utilization_ratio", gpu="2") == 0

@@ -12,20 +12,19 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tests.slurm.programs import CLIENTS, Programs
+from tests.waiting import wait_until
 from trainwarden.stack.ports import free_ports
 
 NODES = ("n1", "n2", "n3")
 _LONGEST_FOLDER = 60  # a UNIX socket's path has at most 107 bytes, and slurmstepd's sockets lie below the folder
 
-_T = TypeVar("_T")
 
 # cred_expire is how long a requeued job waits before it may start again: 120 s by default, and any value below 5 is
 # read as that default. The CPUs are made up (config_overrides), so that several two-node jobs fit on a small machine.
@@ -72,16 +71,6 @@ class Job:
     nodes: str
 
 
-def wait_for(what: str, probe: Callable[[], _T | None], seconds: float = 90.0) -> _T:
-    """The first true answer of `probe`. Raises TimeoutError with `what` if there was none in `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not (answer := probe()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(0.1)
-    return answer
-
-
 class Cluster:
     """slurmctld, three slurmd and munged as children of this process; all that they write is under `folder`.
 
@@ -107,19 +96,16 @@ class Cluster:
         return kept | {"PATH": f"{self.bin}:{os.environ['PATH']}"}
 
     def start(self) -> None:
-        """Start the daemons and wait until all nodes are idle. Raises TimeoutError or RuntimeError with their logs."""
+        """Start the daemons and wait until all nodes are idle. A failure shows their logs."""
         self._write_files()
         at, conf, stepd = self.folder, str(self._configuration), str(self._programs.path("slurmstepd"))
         files = [f"--{option}-file={at}/munge.{option}" for option in ("key", "log", "pid", "seed")]
         self._spawn("munged", "munged", "--foreground", "--force", f"--socket={at}/munge.sock", *files)
-        wait_for("munged listens", (at / "munge.sock").exists)
+        wait_until((at / "munge.sock").exists, "munged listens")
         self._spawn("slurmctld", "slurmctld", "-D", "-c", "-f", conf)
         for node in NODES:
             self._spawn(node, "slurmd", "-D", "-f", conf, "-N", node, "-d", stepd)
-        try:
-            wait_for("three idle nodes", self._idle)
-        except TimeoutError as error:
-            raise TimeoutError(f"{error}\n{self.logs()}") from None
+        wait_until(self._idle, lambda: f"three idle nodes\n{self.logs()}")
 
     def run(self, *command: str, environment: Mapping[str, str] | None = None) -> str:
         """A client command's output. Raises RuntimeError with what it said where it fails."""
@@ -179,7 +165,7 @@ class Cluster:
         for process in self._daemons.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=5)
-        wait_for("the end of the cluster's last process", lambda: not self._kill_all(), 60)
+        wait_until(lambda: not self._kill_all(), "the end of the cluster's last process", timeout=60)
         for process in self._daemons.values():
             process.wait()
 

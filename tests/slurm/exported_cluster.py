@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.slurm.cluster import Cluster, wait_for
+from tests.slurm.cluster import Cluster
+from tests.waiting import wait_until
 
 
 class Exporter:
@@ -26,9 +27,9 @@ class Exporter:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stderr=log)
         try:
-            wait_for("the exporter listens", lambda: port_file.exists() or self._process.poll() is not None)
+            wait_until(lambda: port_file.exists() or self._process.poll() is not None, "the exporter listens")
             self._url = f"http://{port_file.read_text().strip()}/metrics"
-        except (OSError, TimeoutError):
+        except (OSError, AssertionError):
             self.stop()
             raise AssertionError(self.log()) from None
 
@@ -38,7 +39,7 @@ class Exporter:
             return str(answer.read().decode())
 
     def wait_for(self, *samples: str, seconds: float = 90.0) -> str:
-        """Wait until the page has all of these lines; the page. Raises TimeoutError with what it has instead."""
+        """Wait until the page has all of these lines; return the page. A failure shows what it has instead."""
         page = ""
 
         def there() -> bool:
@@ -46,12 +47,12 @@ class Exporter:
             page = self.page()
             return set(samples) <= set(page.splitlines())
 
-        try:
-            wait_for("\n".join(samples), there, seconds)
-        except TimeoutError as error:
+        def message() -> str:
             names = tuple(re.split(r"[{ ]", sample)[0] for sample in samples)
             found = "\n".join(line for line in page.splitlines() if line.startswith(names))
-            raise TimeoutError(f"{error}\nthe page has:\n{found}\n{self.log()}") from None
+            return "\n".join([*samples, "the page has:", found, self.log()])
+
+        wait_until(there, message, timeout=seconds)
         return page
 
     def log(self) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.slurm.cluster import Cluster, wait_for
+from tests.slurm.cluster import Cluster
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -32,7 +33,7 @@ def _read(folder: Path, name: str) -> dict[str, Any] | None:
 
 def test_the_rank_that_fails_is_named_and_the_run_has_failed(cluster: Cluster, tmp_path: Path) -> None:
     job_id = _submit(cluster, tmp_path, "sh -c 'if [ $SLURM_PROCID = 1 ]; then sleep 1; exit 93; fi; sleep 600'")
-    wait_for("the job fails", cluster.in_state(job_id, "FAILED"), 60)
+    wait_until(cluster.in_state(job_id, "FAILED"), "the job fails", timeout=60)
     error, metadata = _read(tmp_path, "_error"), _read(tmp_path, "metadata.json")
     assert error is not None
     assert (error["rank"], error["exit_code"], error["failure"]) == (1, 93, "launcher_stop")
@@ -43,9 +44,11 @@ def test_the_rank_that_fails_is_named_and_the_run_has_failed(cluster: Cluster, t
 
 def test_a_job_that_its_user_cancels_is_cancelled_and_its_command_gone(cluster: Cluster, tmp_path: Path) -> None:
     job_id = _submit(cluster, tmp_path, "sleep 600")
-    wait_for("both run", lambda: (tmp_path / "runs/r/ranks/1.json").exists() or None)
-    wait_for("it lives", lambda: (_read(tmp_path, "metadata.json") or {}).get("status") == "running" or None)
+    wait_until(lambda: (tmp_path / "runs/r/ranks/1.json").exists() or None, "both run")
+    wait_until(lambda: (_read(tmp_path, "metadata.json") or {}).get("status") == "running" or None, "it lives")
     cluster.run("scancel", str(job_id))
-    wait_for("the job is cancelled", cluster.in_state(job_id, "CANCELLED"))
-    wait_for("that is recorded", lambda: (_read(tmp_path, "metadata.json") or {}).get("status") == "cancelled" or None)
+    wait_until(cluster.in_state(job_id, "CANCELLED"), "the job is cancelled")
+    wait_until(
+        lambda: (_read(tmp_path, "metadata.json") or {}).get("status") == "cancelled" or None, "that is recorded"
+    )
     assert _read(tmp_path, "_error") is None

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import Cluster, running_cluster, wait_for
+from tests.slurm.cluster import Cluster, running_cluster
 from tests.slurm.exported_cluster import Exporter, exporter, stopped, without_munge
 from tests.slurm.programs import Programs
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -79,7 +80,7 @@ def script(owned: Cluster) -> Path:
 def late(owned: Cluster, script: Path) -> int:
     """A job whose time is up; slurmctld notices within half a minute."""
     job_id = owned.submit(script, options=["--comment=trainwarden:late"])
-    wait_for("the job runs", owned.in_state(job_id, "RUNNING"))
+    wait_until(owned.in_state(job_id, "RUNNING"), "the job runs")
     owned.run("scontrol", "update", f"jobid={job_id}", "EndTime=now")
     return job_id
 
@@ -163,8 +164,8 @@ def test_a_controller_that_stands_still_takes_only_its_own_series_along(owned: C
     seen.wait_for(f"{OURS} 1.0")
     with stopped(owned):
         seen.wait_for(f"{OURS} 0.0", f"{OTHERS} 1.0")
-        wait_for("no series is stale", lambda: not re.search(r"^slurm_(?!ctld_)", seen.page(), re.MULTILINE))
-        wait_for("the reason", lambda: re.search(r'errors_total{source="jobs",reason="timeout"} [1-9]', seen.page()))
+        wait_until(lambda: not re.search(r"^slurm_(?!ctld_)", seen.page(), re.MULTILINE), "no series is stale")
+        wait_until(lambda: re.search(r'errors_total{source="jobs",reason="timeout"} [1-9]', seen.page()), "the reason")
         page = seen.page()
         assert "trainwarden_collector_stuck{" not in page
         assert 'slurm_ctld_jobs{state="pending"} 3.0' in page
@@ -177,9 +178,9 @@ def test_a_munge_that_is_not_there_is_named(owned: Cluster, tmp_path: Path) -> N
         tmp_path, "--collector.slurm", f"--collector.slurm.bin-dir={commands}", "--collector.slurm.interval=1s"
     ) as refused:
         refused.wait_for(f"{OURS} 0.0")
-        wait_for(
-            "the reason",
+        wait_until(
             lambda: re.search(r'errors_total{source="jobs",reason="authentication"} [1-9]', refused.page()),
+            "the reason",
         )
         assert "authentication: " in refused.log()
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import Cluster, wait_for
+from tests.slurm.cluster import Cluster
 from tests.unit.exporter.gpu_jobs.node_tree import MINORS, NodeTree, job, jobs_of, samples, training
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -30,7 +31,7 @@ def test_the_processes_of_a_job_name_it_and_its_step(cluster: Cluster, tmp_path:
     shown = MINORS.index(1)
     expected = {job(shown, str(job_id), "0", getpass.getuser(), partition="main", run="r1"), training(shown, "r1")}
     try:
-        wait_for("the job runs", cluster.in_state(job_id, "RUNNING"))
+        wait_until(cluster.in_state(job_id, "RUNNING"), "the job runs")
 
         def seen() -> bool:
             for entry in Path("/proc").glob("[0-9]*"):
@@ -39,6 +40,6 @@ def test_the_processes_of_a_job_name_it_and_its_step(cluster: Cluster, tmp_path:
                     link.symlink_to(entry)
             return jobs_of(samples(tree.collector())) == expected
 
-        wait_for(f"{expected}, not {jobs_of(samples(tree.collector()))}", seen)
+        wait_until(seen, f"{expected}, not {jobs_of(samples(tree.collector()))}")
     finally:
         cluster.run("scancel", str(job_id))

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster import Cluster, wait_for
+from tests.slurm.cluster import Cluster
 from tests.slurm.training_job import EXAMPLE, TrainingJob
 from tests.slurm.watched_cluster import CRASH_RESTARTS, WatchedCluster
+from tests.waiting import wait_until
 from trainwarden.stack.binaries import Tools
 
 pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -146,8 +147,8 @@ def test_a_training_that_always_dies_is_restarted_as_often_as_allowed_and_then_a
     watched: WatchedCluster, dying: TrainingJob
 ) -> None:
     watched.wait_for_alert("TrainRunRestartExhausted", "dying", seconds=240)
-    wait_for(
-        "a message about it", lambda: any("TrainRunRestartExhausted" in str(m.payload) for m in watched.sink.messages)
+    wait_until(
+        lambda: any("TrainRunRestartExhausted" in str(m.payload) for m in watched.sink.messages), "a message about it"
     )
     last = watched.wait_for_incident("dying", state="ESCALATED")
     assert last["budget"] == {"used": CRASH_RESTARTS, "limit": CRASH_RESTARTS}
@@ -169,10 +170,10 @@ def test_slurmctld_standing_still_during_both_restart_commands_leads_to_one_star
     try:
         watched.wait_for_incident("in-doubt", state="IN_DOUBT")
         step_before, readings = job.step, watched.readings()
-        wait_for("squeue fails as well", lambda: watched.readings() > readings)
+        wait_until(lambda: watched.readings() > readings, "squeue fails as well")
         watched.resume_slurmctld()
-        wait_for("the release is called", lambda: "release" in watched.calls(job), 60)
-        wait_for("its answer is unclear", lambda: _said(watched, "in-doubt", "release", "status 1"), 60)
+        wait_until(lambda: "release" in watched.calls(job), "the release is called", timeout=60)
+        wait_until(lambda: _said(watched, "in-doubt", "release", "status 1"), "its answer is unclear", timeout=60)
     finally:
         watched.resume_slurmctld()
     _came_back(watched, job, "stall", step_before)

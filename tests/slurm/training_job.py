@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.slurm.cluster import Cluster, wait_for
+from tests.slurm.cluster import Cluster
+from tests.waiting import wait_until
 from trainwarden.record.files import Attempt, Metadata, Progress, RankBeat, read_metadata, read_progress, read_rank
 from trainwarden.record.folder import METADATA, write_json
 from trainwarden.stack.ports import free_port
@@ -73,10 +74,10 @@ class TrainingJob:
         self._wait_for(f"state {state}", lambda: self.state() == state, seconds)
 
     def _wait_for(self, what: str, probe: Callable[[], bool], seconds: float) -> None:
-        try:
-            wait_for(f"{what} of {self.run_id}", probe, seconds)
-        except TimeoutError as error:
-            raise TimeoutError(f"{error}; it is {self.state()}, at step {self.step}:\n{self._text()[-2000:]}") from None
+        def message() -> str:
+            return f"{what} of {self.run_id}; it is {self.state()}, at step {self.step}:\n{self._text()[-2000:]}"
+
+        wait_until(probe, message, timeout=seconds)
 
     def _text(self) -> str:
         return self.output.read_text(encoding="utf-8", errors="replace") if self.output.exists() else ""

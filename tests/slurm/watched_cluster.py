@@ -13,8 +13,9 @@ from typing import Any
 
 import requests
 
-from tests.slurm.cluster import Cluster, wait_for
+from tests.slurm.cluster import Cluster
 from tests.slurm.training_job import TrainingJob, submit
+from tests.waiting import wait_until
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.local_stack import LocalStack, Settings
 from trainwarden.stack.prometheus import NoAnswer, Prometheus
@@ -124,7 +125,7 @@ class WatchedCluster:
 
     def wait_for_alert(self, alert: str, run_id: str, seconds: float = 120) -> None:
         """Wait until Alertmanager lists the alert as active."""
-        wait_for(f"{alert} of {run_id}", lambda: self.firing(alert, run_id), seconds)
+        wait_until(lambda: self.firing(alert, run_id), f"{alert} of {run_id}", timeout=seconds)
 
     def alerts_so_far(self, run_id: str) -> set[str]:
         """The names of all alerts that have fired for a run."""
@@ -152,11 +153,11 @@ class WatchedCluster:
             found = [each for each in self.incidents(run_id) if expected.items() <= each.items()]
             return found[0] if found else None
 
-        try:
-            return wait_for(f"an incident of {run_id} with {expected}", probe, seconds)
-        except TimeoutError as error:
+        def message() -> str:
             so_far = {"alerts": sorted(self.alerts_so_far(run_id)), "incidents": self.incidents(run_id)}
-            raise TimeoutError(f"{error}\n{json.dumps(so_far, indent=1)}") from None
+            return f"an incident of {run_id} with {expected}; so far\n{json.dumps(so_far, indent=1)}"
+
+        return wait_until(probe, message, timeout=seconds)
 
     def post_to_webhook(self, labels: dict[str, str], started: str) -> None:
         """Send an alert to the remediator as if Alertmanager had."""

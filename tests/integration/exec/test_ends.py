@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.exec.running import Exec
-from tests.unit.library.processes import eventually
+from tests.waiting import wait_until
 from trainwarden.record.sentinels import announce_restart
 
 
@@ -110,7 +110,7 @@ def test_one_that_is_ended_for_a_restart_says_so(wrapped: Exec) -> None:
 
 def test_while_it_runs_it_gives_signs_of_life_and_is_idle(wrapped: Exec) -> None:
     process = wrapped.start("sleep", "60")
-    eventually(lambda: (wrapped.folder / "metadata.json").exists() and wrapped.snapshot().state == "running")
+    wait_until(lambda: (wrapped.folder / "metadata.json").exists() and wrapped.snapshot().state == "running")
     metadata = wrapped.snapshot().metadata
     assert metadata is not None
     assert metadata.last_update is not None
@@ -156,7 +156,7 @@ def test_the_command_ends_with_its_wrapper_even_if_that_is_killed(wrapped: Exec)
     pid = int(process.stdout.readline())
     process.kill()
     process.wait(30)
-    eventually(lambda: not Path(f"/proc/{pid}").exists())
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
     assert json.loads((wrapped.folder / "metadata.json").read_text())["status"] in ("pending", "running")
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from tests.integration.exec.running import ROOT, Exec
-from tests.unit.library.processes import eventually
+from tests.waiting import wait_until
 
 TRAINING = """
 import os, signal, sys, trainwarden
@@ -63,7 +63,7 @@ def test_a_phase_that_a_script_inside_says_stays_until_it_says_another(wrapped: 
     command = f"{sys.executable} -m trainwarden phase compile && exec sleep 60"
     process = wrapped.start("sh", "-c", f"{command}")
     metadata = wrapped.folder / "metadata.json"
-    eventually(lambda: metadata.exists() and wrapped.read("metadata.json")["phase"] == "compile")
+    wait_until(lambda: metadata.exists() and wrapped.read("metadata.json")["phase"] == "compile")
     assert wrapped.read("metadata.json")["status"] == "running"
     process.terminate()
     process.wait(30)

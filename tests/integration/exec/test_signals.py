@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.exec.running import ROOT, Exec, listen
-from tests.unit.library.processes import eventually
+from tests.waiting import wait_until
 
 # Says which signals it gets, and ends with status 7 at SIGUSR2.
 COUNTING = """
@@ -56,14 +56,14 @@ def test_what_the_command_has_started_gets_them_as_well(wrapped: Exec) -> None:
     grandchild = int(process.stdout.readline())
     process.terminate()
     assert process.wait(30) == 128 + signal.SIGTERM
-    eventually(lambda: not Path(f"/proc/{grandchild}").exists())
+    wait_until(lambda: not Path(f"/proc/{grandchild}").exists())
 
 
 def test_a_command_that_is_stopped_is_waited_for(wrapped: Exec) -> None:
     process = wrapped.start("sh", "-c", "echo $$; kill -STOP $$; echo again; exit 3")
     assert process.stdout is not None
     pid = int(process.stdout.readline())
-    eventually(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    wait_until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
     assert process.poll() is None
     # To the wrapper: it passes that on as well.
     process.send_signal(signal.SIGCONT)

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +16,10 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.remediator.fake_services import LAUNCHER_TOKEN, FakeServices, World
+from tests.waiting import wait_until
 
 TOKEN = "webhook-secret"
 DEADLINE_SECONDS = 60.0
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """Wait for a condition to be truthy and return it; AssertionError names what did not come."""
-    end = time.monotonic() + DEADLINE_SECONDS
-    while True:
-        if result := condition():
-            return result
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.02)
 
 
 class Process:
@@ -66,7 +56,7 @@ class Process:
         self._port_file.unlink(missing_ok=True)
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(self.argv, stdout=log, stderr=log)
-        until(self._ready, "the remediator to be ready")
+        wait_until(self._ready, "the remediator to be ready")
 
     def _ready(self) -> bool:
         assert self._process is not None
@@ -123,7 +113,7 @@ class Process:
             found = self.incidents()
             return found[-1] if found and found[-1]["state"] in states else None
 
-        found: dict[str, Any] = until(newest, f"an incident in {states}")
+        found: dict[str, Any] = wait_until(newest, f"an incident in {states}")
         return found
 
     def metrics(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.integration.remediator.conftest import Process, until
+from tests.integration.remediator.conftest import Process
 from tests.integration.remediator.fake_services import World, as_webhook
+from tests.waiting import wait_until
 
 
 def test_a_webhook_leads_to_one_restart_and_the_recovery_is_verified(remediator: Process, world: World) -> None:
@@ -32,7 +33,7 @@ def test_a_webhook_leads_to_one_restart_and_the_recovery_is_verified(remediator:
     assert states.count("DONE") == 1
     walked = [state for index, state in enumerate(states) if index == 0 or states[index - 1] != state]
     assert walked == ["RECEIVED", "PROPOSED", "PREPARING", "PREPARED", "COMMITTED", "VERIFYING", "DONE"]
-    until(lambda: remediator.metric("restarts_total", outcome="recovered") == 1, "the restart to be counted")
+    wait_until(lambda: remediator.metric("restarts_total", outcome="recovered") == 1, "the restart to be counted")
     assert remediator.metric("decisions_total", action="restart", failure_mode="stall") == 1
     assert remediator.metric("webhook_requests_total", code="200") == 3
 
@@ -64,7 +65,7 @@ def test_an_alert_that_no_webhook_brought_is_found_by_polling(remediator: Proces
     world.alert()
     assert remediator.incident("DONE")["events"][0]["detail"] == "TrainRunStalled by poll"
     assert len(world.starts) == 1
-    until(lambda: remediator.metric("poll_success") == 1, "the poll to be over")
+    wait_until(lambda: remediator.metric("poll_success") == 1, "the poll to be over")
 
 
 def test_an_acknowledged_alert_survives_kill_9_and_is_acted_on_once(remediator: Process, world: World) -> None:
@@ -85,7 +86,7 @@ def test_an_acknowledged_alert_survives_kill_9_and_is_acted_on_once(remediator: 
     remediator.start()
     late = world.alert("TrainRunTimedOut", attempt="0")
     assert remediator.send(as_webhook(entry, late)).status_code == 200
-    until(lambda: len(remediator.incidents()) == 2, "the answer to the late alert")
+    wait_until(lambda: len(remediator.incidents()) == 2, "the answer to the late alert")
     assert remediator.incidents()[-1]["reason"].startswith("stale: about attempt 0")
     assert world.starts == [incident["id"]]
 
@@ -97,7 +98,7 @@ def test_nothing_is_done_while_a_service_does_not_answer(remediator: Process, wo
     entry = world.alert()
     assert remediator.send(as_webhook(entry)).status_code == 200
     before = world.asked.count("/api/v2/alerts")
-    until(lambda: world.asked.count("/api/v2/alerts") > before + 2, "three more rounds")
+    wait_until(lambda: world.asked.count("/api/v2/alerts") > before + 2, "three more rounds")
     assert world.starts == []
     assert remediator.incidents() == []
     world.down.clear()
@@ -134,7 +135,7 @@ def test_the_budget_holds_across_restarts_of_the_remediator_and_then_somebody_is
     for number in range(2):
         remediator.start()
         world.alert()
-        until(partial(_has_starts, world, number + 1), f"restart {number + 1}")
+        wait_until(partial(_has_starts, world, number + 1), f"restart {number + 1}")
         remediator.kill()
     remediator.start()
     world.alert()
@@ -142,9 +143,11 @@ def test_the_budget_holds_across_restarts_of_the_remediator_and_then_somebody_is
     assert len(world.starts) == 2
     assert incident["reason"] == "restart budget used up: 2 of 2 after a stall"
     labels = {"run_id": "run-1", "job_id": "77-1234", "attempt": "2", "failure_mode": "stall"}
-    until(lambda: remediator.metric("escalation_info", **labels, reason=incident["reason"]) == 1, "the page")
+    wait_until(lambda: remediator.metric("escalation_info", **labels, reason=incident["reason"]) == 1, "the page")
     world.restart("by hand", 2)  # a person has started it again: the page is over
-    until(lambda: remediator.metric("escalation_info", **labels, reason=incident["reason"]) is None, "the page to end")
+    wait_until(
+        lambda: remediator.metric("escalation_info", **labels, reason=incident["reason"]) is None, "the page to end"
+    )
 
 
 def _has_starts(world: World, count: int) -> bool:
@@ -194,11 +197,11 @@ def test_alerts_are_refused_with_503_when_they_cannot_be_stored_and_taken_afterw
     blocker = sqlite3.connect(remediator.state_dir / "remediator.sqlite3", isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
     assert remediator.send(as_webhook(entry)).status_code == 503
-    until(lambda: requests.get(f"{remediator.url}/-/ready", timeout=30).status_code == 503, "not ready")
+    wait_until(lambda: requests.get(f"{remediator.url}/-/ready", timeout=30).status_code == 503, "not ready")
     blocker.execute("ROLLBACK")
     blocker.close()
     assert remediator.send(as_webhook(entry)).status_code == 200
-    until(lambda: requests.get(f"{remediator.url}/-/ready", timeout=30).ok, "ready again")
+    wait_until(lambda: requests.get(f"{remediator.url}/-/ready", timeout=30).ok, "ready again")
 
 
 def test_labels_are_data_wherever_they_end_up(remediator: Process, world: World) -> None:
@@ -210,7 +213,7 @@ def test_labels_are_data_wherever_they_end_up(remediator: Process, world: World)
     remediator.start()
     for entry in entries:
         assert remediator.send(as_webhook(entry)).status_code == 200
-    until(lambda: len(remediator.incidents()) >= 3, "three answers")
+    wait_until(lambda: len(remediator.incidents()) >= 3, "three answers")
     assert {each["action"] for each in remediator.incidents()} == {"none"}
     assert world.starts == []
     text = remediator.command("decisions", f"--state-dir={remediator.state_dir}").stdout

@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.alertmanager.running import Alertmanager, alertmanager, eventually
+from tests.alertmanager.running import Alertmanager, alertmanager
 from tests.rules.promtool import ROOT, Page, run
+from tests.waiting import wait_until
 from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.ports import free_port
@@ -131,13 +132,13 @@ def world(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wo
 @pytest.fixture
 def _all_seen(world: World) -> None:
     # The remediator gives up on a run that has long been known.
-    eventually(lambda: world.prometheus.query('run:training_duration_seconds:current{run_id="exhausted"}'), seconds=120)
+    wait_until(lambda: world.prometheus.query('run:training_duration_seconds:current{run_id="exhausted"}'), timeout=120)
     world.exporter.given_up = True
-    eventually(lambda: world.alertmanager.messages("finished"), seconds=120)
-    eventually(lambda: world.alertmanager.messages("stalled"), seconds=120)
-    eventually(lambda: world.alertmanager.messages("failed"), seconds=120)
-    eventually(lambda: world.alertmanager.messages("degraded"), seconds=120)
-    eventually(lambda: world.alertmanager.messages("exhausted"), seconds=120)
+    wait_until(lambda: world.alertmanager.messages("finished"), timeout=120)
+    wait_until(lambda: world.alertmanager.messages("stalled"), timeout=120)
+    wait_until(lambda: world.alertmanager.messages("failed"), timeout=120)
+    wait_until(lambda: world.alertmanager.messages("degraded"), timeout=120)
+    wait_until(lambda: world.alertmanager.messages("exhausted"), timeout=120)
 
 
 @pytest.mark.usefixtures("_all_seen")
@@ -228,7 +229,7 @@ def test_no_rule_fails(world: World) -> None:
         found = [rule for group in groups for rule in group["rules"]]
         return None if any(rule["health"] == "unknown" for rule in found) else found
 
-    evaluated = eventually(rules)
+    evaluated = wait_until(rules)
     assert len(evaluated) > 20
     assert {rule["name"]: rule.get("lastError") for rule in evaluated if rule["health"] != "ok"} == {}
 
@@ -236,8 +237,8 @@ def test_no_rule_fails(world: World) -> None:
 @pytest.mark.usefixtures("_all_seen")
 def test_an_advance_resolves_the_stall_for_all(world: World) -> None:
     world.exporter.stuck = False
-    eventually(lambda: world.alertmanager.webhook.alerts("stalled", status="resolved"), seconds=120)
-    eventually(lambda: [each for each in world.alertmanager.messages("stalled") if "RESOLVED" in each.title])
+    wait_until(lambda: world.alertmanager.webhook.alerts("stalled", status="resolved"), timeout=120)
+    wait_until(lambda: [each for each in world.alertmanager.messages("stalled") if "RESOLVED" in each.title])
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.s3.faulty_server import FaultyServer
 from tests.integration.s3.records import KEY, OLDER, Node, encoded, error, metadata
 from tests.integration.s3.store import Store
-from tests.unit.library.processes import eventually
+from tests.waiting import wait_until
 from trainwarden.identity import AttemptKey
 from trainwarden.s3 import bucket, mirror, outbox
 
@@ -77,7 +77,7 @@ def test_once_s3_is_back_the_latest_gets_there(
     node = start()
     s3.fault = fault
     node.mirror.put("metadata.json", encoded(metadata(step=1)))
-    eventually(lambda: node.state["errors"])
+    wait_until(lambda: node.state["errors"])
     assert node.state["waiting"] == 1
     node.mirror.put("metadata.json", encoded(metadata(step=2)))
     s3.fault = ""
@@ -92,7 +92,7 @@ def test_what_s3_refuses_keeps_nothing_else_and_no_end_waiting(store: Store, s3:
     s3.fault = "forbidden"
     node.mirror.put("metadata.json", encoded(metadata()))
     node.mirror.put("progress.json", b"{}")
-    eventually(lambda: node.state["errors"] >= 2)
+    wait_until(lambda: node.state["errors"] >= 2)
     assert node.state["last_error"] == "AccessDenied"
     tried = len(s3.touched)
     assert not node.mirror.close(60), "it has not got there, and says so at once"
@@ -106,16 +106,16 @@ def test_a_failure_does_not_sit_out_a_pause_and_takes_along_what_waits(
     monkeypatch.setitem(outbox._SECONDS, "metadata.json", 3600.0)
     node = start()
     node.mirror.put("metadata.json", encoded(metadata(step=1)))
-    eventually(lambda: "metadata.json" in store.names())
+    wait_until(lambda: "metadata.json" in store.names())
     s3.fault = "reset"
     node.mirror.put("progress.json", b"{}")
-    eventually(lambda: node.state["errors"])
+    wait_until(lambda: node.state["errors"])
     node.mirror._health.not_before = time.monotonic() + 3600
     s3.fault = ""
     node.mirror.put("metadata.json", encoded(metadata(step=2)))
     node.mirror.put("_error", encoded(error(KEY, 1)))
-    eventually(lambda: store.names() == {"_error", "metadata.json", "progress.json"})
-    eventually(lambda: store.document("metadata.json")["step"] == 2)
+    wait_until(lambda: store.names() == {"_error", "metadata.json", "progress.json"})
+    wait_until(lambda: store.document("metadata.json")["step"] == 2)
 
 
 def test_an_end_in_a_black_hole_is_bounded(s3: FaultyServer, start: Start) -> None:
@@ -148,7 +148,7 @@ def test_the_metadata_of_a_server_without_conditions_is_replaced(store: Store, s
     for step in (1, 2):
         node.mirror.put("metadata.json", encoded(metadata(step=step, phase=f"phase {step}")))
         node.mirror.put("_error", encoded(error(KEY, 1)))
-        eventually(lambda: "metadata.json" in store.names())
+        wait_until(lambda: "metadata.json" in store.names())
     assert node.mirror.close(20)
     assert store.document("metadata.json")["step"] == 2
     assert store.document("_error")["attempt_key"] == str(KEY)
@@ -187,7 +187,7 @@ def test_a_dying_old_attempt_does_not_stain_its_successor(store: Store, start: S
     """Neither its rank 0, which has written before, nor another rank."""
     old, rank = start(OLDER), start(OLDER, whole=False)
     old.mirror.put("metadata.json", encoded(metadata(OLDER, 0)))
-    eventually(lambda: "metadata.json" in store.names())
+    wait_until(lambda: "metadata.json" in store.names())
     new = start(KEY)
     new.mirror.put("metadata.json", encoded(metadata(KEY, 1)))
     assert new.mirror.close(20)
@@ -205,7 +205,7 @@ def test_a_dying_old_attempt_does_not_stain_its_successor(store: Store, start: S
 def test_metadata_that_a_command_of_the_same_attempt_wrote_is_replaced(store: Store, start: Start) -> None:
     node = start()
     node.mirror.put("metadata.json", encoded(metadata(step=1)))
-    eventually(lambda: "metadata.json" in store.names())
+    wait_until(lambda: "metadata.json" in store.names())
     store.write("metadata.json", metadata(step=99))
     node.mirror.put("metadata.json", encoded(metadata(step=2)))
     assert node.mirror.close(20)
@@ -219,7 +219,7 @@ def test_a_long_log_is_copied_from_its_end_and_only_when_it_changed(
     log = node.folder / "log"
     log.write_bytes(b"beginning" + b"." * (4 * 2**20) + b"last line\n")
     node.mirror.put_file("logs/training_log_latest.txt", log)
-    eventually(lambda: "logs/training_log_latest.txt" in store.names())
+    wait_until(lambda: "logs/training_log_latest.txt" in store.names())
     node.mirror.put_file("logs/training_log_latest.txt", log)
     assert node.mirror.close(20)
     copied = store.read("logs/training_log_latest.txt")

@@ -11,7 +11,8 @@ import pytest
 from tests.integration.s3.faulty_server import FaultyServer
 from tests.integration.s3.records import KEY, OLDER, Node, encoded, error, here, metadata
 from tests.integration.s3.store import Store
-from tests.unit.library.processes import Script, eventually
+from tests.unit.library.processes import Script
+from tests.waiting import wait_until
 from trainwarden.identity import AttemptKey
 from trainwarden.record.clock import to_iso
 from trainwarden.record.ownership import RunRefused
@@ -188,7 +189,7 @@ def test_s3_that_answers_late_and_belongs_to_a_live_run_is_left_alone(
     s3.fault = "reset"
     arrive(node)
     s3.fault = ""
-    eventually(lambda: node.state["last_error"] == "AnotherAttempt")
+    wait_until(lambda: node.state["last_error"] == "AnotherAttempt")
     node.mirror.put("progress.json", b"{}")
     node.mirror.close(20)
     assert store.names() == {"metadata.json"}

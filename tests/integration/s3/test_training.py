@@ -9,7 +9,8 @@ import pytest
 
 from tests.integration.s3.faulty_server import FaultyServer
 from tests.integration.s3.store import Store
-from tests.unit.library.processes import Script, eventually
+from tests.unit.library.processes import Script
+from tests.waiting import wait_until
 
 TRAIN = """
 import trainwarden
@@ -110,10 +111,10 @@ with trainwarden.run("r", s3={store.url!r}) as run:
     process = script.start(code)
     with steps.open("w", buffering=1) as feed:
         feed.write("\n")
-        eventually(lambda: {"metadata.json", "progress.json"} <= store.names())
+        wait_until(lambda: {"metadata.json", "progress.json"} <= store.names())
         s3.fault = "black hole"
         feed.write("\n")
-        eventually(lambda: script.read("metadata.json")["s3"]["errors"] >= 1)
+        wait_until(lambda: script.read("metadata.json")["s3"]["errors"] >= 1)
         s3.fault = ""
         feed.write("\n")
     assert process.wait(30) == 0
@@ -124,7 +125,7 @@ with trainwarden.run("r", s3={store.url!r}) as run:
 def test_a_signal_that_ends_the_training_is_in_s3_too(store: Store, script: Script) -> None:
     code = f"import time, trainwarden\nrun = trainwarden.run('r', s3={store.url!r})\nrun.step(1)\ntime.sleep(60)"
     process = script.start(code)
-    eventually(lambda: "progress.json" in store.names())
+    wait_until(lambda: "progress.json" in store.names())
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == -signal.SIGTERM
     assert store.document("metadata.json")["status"] == "cancelled"
@@ -182,7 +183,7 @@ def test_a_rank_on_another_node_that_failed_is_why_rank_0_was_told_to_end(store:
     code = f"import time, trainwarden\nrun = trainwarden.run('r', s3={store.url!r})\nrun.step(1)\n"
     job = {"TRAINWARDEN_ATTEMPT_KEY": "slurm:7:0", "WORLD_SIZE": "2"}
     first = script.start(code + "time.sleep(60)", RANK="0", **job)
-    eventually(lambda: "progress.json" in store.names())
+    wait_until(lambda: "progress.json" in store.names())
     elsewhere = Script(script.runs.with_name("another-node"))
     assert elsewhere.run(code + "raise MemoryError('CUDA out of memory')", RANK="1", **job).returncode == 1
     assert store.document("_error")["rank"] == 1

@@ -15,7 +15,8 @@ import pytest
 
 from examples.tiny_lm.exchange import Connection, Hub, Spoke
 from examples.tiny_lm.model import SIZE
-from tests.unit.examples.training import Training, eventually
+from tests.unit.examples.training import Training
+from tests.waiting import wait_until
 from trainwarden.stack.ports import free_port
 
 KEY = "local:9:0"
@@ -84,7 +85,7 @@ def test_one_stopped_rank_blocks_the_other_while_its_process_lives_on(training: 
         beats = {beat for _, beat in seen[-100:]}
         return len(seen) >= 100 and len(steps) == 1 and len(beats) > 1
 
-    eventually(stands_still_while_alive)
+    wait_until(stands_still_while_alive)
     assert training.record().state == "running"
     process.terminate()
     status, _ = training.finish(process)
@@ -116,7 +117,7 @@ def _forward(path: socket.socket, port: int) -> list[socket.socket]:
     """Carry bytes between rank 1, which comes to `path`, and rank 0 at `port`."""
     near, _ = path.accept()
     far = socket.socket()
-    eventually(lambda: far.connect_ex(("127.0.0.1", port)) == 0)
+    wait_until(lambda: far.connect_ex(("127.0.0.1", port)) == 0)
 
     def carry(source: socket.socket, target: socket.socket) -> None:
         try:
@@ -161,7 +162,7 @@ def test_without_memory_numpys_own_error_says_so_and_the_record_what_to_change(t
                 until += 20
         return process.poll() is not None
 
-    eventually(has_none)
+    wait_until(has_none)
     status, out = training.finish(process)
     assert status == 1
     assert "_ArrayMemoryError" in out
@@ -192,7 +193,7 @@ def test_a_nan_on_the_wire_ends_the_training_by_name(training: Training) -> None
 def _peer(port: int) -> Connection:
     """This process as rank 1."""
     connected = socket.socket()
-    eventually(lambda: connected.connect_ex(("127.0.0.1", port)) == 0)
+    wait_until(lambda: connected.connect_ex(("127.0.0.1", port)) == 0)
     connection = Connection(connected)
     connection.send(np.ones(1, np.float32), 0)
     connection.receive(1, 0)

@@ -6,23 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import wait_until
 from trainwarden.record import snapshot
 
 ROOT = Path(__file__).resolve().parents[3]
 TRAIN = ROOT / "examples" / "tiny_lm" / "train.py"
 SECONDS = 120.0
-
-
-def eventually(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 class Training:
@@ -59,7 +51,7 @@ class Training:
         return snapshot.read_snapshot(self.folder)
 
     def reaches(self, step: int) -> None:
-        eventually(lambda: (progress := self.record().progress) and progress.step >= step)
+        wait_until(lambda: (progress := self.record().progress) and progress.step >= step)
 
     def pid(self, rank: int) -> int:
         said: dict[str, int] = json.loads((self.folder / "ranks" / f"{rank}.json").read_text())

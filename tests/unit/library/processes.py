@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -19,14 +18,6 @@ Starter = Callable[..., "trainwarden.Run"]
 
 # Where the tests themselves run in the background of a shell, children would inherit that SIGINT is ignored.
 _LISTEN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); del signal\n"
-
-
-def eventually(condition: Callable[[], object]) -> None:
-    """Return as soon as `condition()` holds; fail when it has not for long."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 class Script:

@@ -10,7 +10,8 @@ import pytest
 
 import trainwarden
 from tests.unit.library.looking import read_metadata, read_progress, read_snapshot
-from tests.unit.library.processes import DEADLINE_SECONDS, Script, Starter, eventually, line
+from tests.unit.library.processes import DEADLINE_SECONDS, Script, Starter, line
+from tests.waiting import wait_until
 from trainwarden.identity import host_name
 from trainwarden.record.folder import write_json
 from trainwarden.record.sentinels import record_failure
@@ -99,8 +100,8 @@ def test_an_old_attempt_that_still_lives_stops_writing_when_it_sees_a_new_one(
         assert old.wait(DEADLINE_SECONDS) == 0
         assert not (script.folder / "_complete").exists()
         new.step(50)
-        eventually(lambda: (said := read_progress(script.folder)) and said.step == 50)
-        eventually(lambda: read_metadata(script.folder).attempt_key == "local:5:1")
+        wait_until(lambda: (said := read_progress(script.folder)) and said.step == 50)
+        wait_until(lambda: read_metadata(script.folder).attempt_key == "local:5:1")
         assert read_metadata(script.folder).status == "running"
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from tests.unit.library.ends import WITH, end_by
 from tests.unit.library.looking import read_metadata, read_progress, read_sentinel, read_snapshot
-from tests.unit.library.processes import DEADLINE_SECONDS, Script, Starter, eventually, line
+from tests.unit.library.processes import DEADLINE_SECONDS, Script, Starter, line
+from tests.waiting import wait_until
 from trainwarden.record.document import Unreadable
 
 
@@ -28,8 +29,8 @@ def test_a_disk_that_fails_later_is_counted_and_tried_again(
         with monkeypatch.context() as patched:
             patched.setattr("trainwarden.training.store.write_json", full)
             run.step(1)
-            eventually(lambda: run.write_errors >= 2)
-        eventually((folder / "progress.json").exists)
+            wait_until(lambda: run.write_errors >= 2)
+        wait_until((folder / "progress.json").exists)
     assert read_progress(folder).step == 1
     assert read_metadata(folder).write_errors >= 2
     assert [record.message for record in caplog.records if "No space left" in record.message]
@@ -126,7 +127,7 @@ def test_an_end_that_no_disk_takes_is_said_with_all_that_is_lost(
     with monkeypatch.context() as patched, attempt() as run:
         patched.setattr("trainwarden.training.store.write_json", read_only)
         run.step(7)
-        eventually(lambda: run.write_errors >= 2)
+        wait_until(lambda: run.write_errors >= 2)
     assert read_metadata(folder).status == "running"
     (said,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     for part in (str(folder), "status succeeded", "step 7", "metadata.json", "running", "Read-only file system"):

@@ -11,7 +11,8 @@ import pytest
 
 import trainwarden
 from tests.unit.library.looking import read_progress, read_snapshot
-from tests.unit.library.processes import DEADLINE_SECONDS, Starter, eventually
+from tests.unit.library.processes import DEADLINE_SECONDS, Starter
+from tests.waiting import wait_until
 
 
 def _lines(path: Path, event: str | None = None) -> list[Any]:
@@ -25,7 +26,7 @@ def test_an_epoch_is_an_event_and_stays_in_the_progress_until_the_next(attempt: 
         run.step(10)
         trainwarden.epoch(2)
         run.step(20)
-        eventually(lambda: (said := read_progress(folder)) and said.epoch == 2)
+        wait_until(lambda: (said := read_progress(folder)) and said.epoch == 2)
         run.step(21, epoch=2.5, accuracy=0.5)
     said = read_progress(folder)
     assert (said.epoch, said.metrics, said.step) == (2.5, {"accuracy": 0.5}, 21)
@@ -35,7 +36,7 @@ def test_an_epoch_is_an_event_and_stays_in_the_progress_until_the_next(attempt: 
 def test_an_epoch_after_the_last_step_is_not_lost_and_is_no_step(attempt: Starter, folder: Path) -> None:
     with attempt() as run:
         run.step(10)
-        eventually((folder / "progress.json").exists)
+        wait_until((folder / "progress.json").exists)
         before = read_progress(folder)
         run.epoch(3)
     said = read_progress(folder)

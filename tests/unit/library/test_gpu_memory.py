@@ -8,6 +8,7 @@ from tests.unit.library.processes import Script
 # What the library sees of PyTorch; every use is written down.
 _FAKE = """
 import sys, threading, time, types, trainwarden
+from tests.waiting import wait_until
 from trainwarden.training import gpu_memory
 MB = 2**20
 uses = []
@@ -31,10 +32,7 @@ taken = [750]
 def sample(run, step, allocated):
     state.allocated = allocated * MB
     run._recorder.gpu_memory._armed_time = float("-inf")
-    deadline = time.monotonic() + 20
-    while not run._recorder.gpu_memory.due:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: run._recorder.gpu_memory.due)
     run.step(step)
 """
 
@@ -157,9 +155,8 @@ with trainwarden.run("r") as run:
     loop.start()
     assert entered.wait(20)
     read = lambda: json.loads((run.folder / "metadata.json").read_text())["last_update"]
-    before, deadline = read(), time.monotonic() + 20
-    while read() == before:
-        assert time.monotonic() < deadline
+    before = read()
+    wait_until(lambda: read() != before)
     left.set()
     loop.join()
 """

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.library.looking import owner_of
-from tests.unit.library.processes import Script, eventually, line
+from tests.unit.library.processes import Script, line
+from tests.waiting import wait_until
 from trainwarden.identity import AttemptKey, host_name
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
@@ -169,4 +170,4 @@ def test_ownership_ends_with_the_run(script: Script) -> None:
                 trainwarden.step(1)
     """)
     assert done.returncode == 0, done.stderr
-    eventually(lambda: owner_of(script.folder) is None)
+    wait_until(lambda: owner_of(script.folder) is None)

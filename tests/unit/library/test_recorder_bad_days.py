@@ -13,8 +13,9 @@ import pytest
 
 import trainwarden
 from tests.unit.library.looking import read_metadata, read_progress, read_snapshot
-from tests.unit.library.processes import DEADLINE_SECONDS, Script, eventually
+from tests.unit.library.processes import DEADLINE_SECONDS, Script
 from tests.unit.library.small_disk import SmallDisk, small_disk
+from tests.waiting import wait_until
 from trainwarden.record.clock import from_iso
 from trainwarden.record.folder import write_json
 from trainwarden.training import journal, store
@@ -38,17 +39,17 @@ def _events(folder: Path) -> list[dict[str, Any]]:
 def test_a_disk_that_is_full_for_a_while_costs_nothing_that_was_said(disk: SmallDisk) -> None:
     with trainwarden.run("r", dir=disk.path) as run:
         run.step(1)
-        eventually((run.folder / "progress.json").exists)
+        wait_until((run.folder / "progress.json").exists)
         disk.fill()
         errors = run.write_errors
         for step in range(2, 50):
             run.step(step)
             run.note("kept", step=step)
-        eventually(lambda: run.write_errors >= errors + 4)
+        wait_until(lambda: run.write_errors >= errors + 4)
         assert read_progress(run.folder).step < 49
         disk.free()
-        eventually(lambda: read_progress(run.folder).step == 49)
-        eventually(lambda: read_metadata(run.folder).write_errors)
+        wait_until(lambda: read_progress(run.folder).step == 49)
+        wait_until(lambda: read_metadata(run.folder).write_errors)
     snapshot = read_snapshot(run.folder)
     assert (snapshot.state, snapshot.progress.steps_completed, snapshot.unreadable) == ("succeeded", 49, ())
     kept = [event["data"]["step"] for event in _events(run.folder) if event["event_type"] == "kept"]
@@ -59,7 +60,7 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing_that_was_said(disk: Small
 def test_a_disk_that_stays_full_lets_the_run_end(disk: SmallDisk, caplog: pytest.LogCaptureFixture) -> None:
     with trainwarden.run("r", dir=disk.path) as run:
         run.step(1)
-        eventually((run.folder / "progress.json").exists)
+        wait_until((run.folder / "progress.json").exists)
         disk.fill()
         run.step(2)
     assert read_snapshot(run.folder).unreadable == ()
@@ -70,7 +71,7 @@ def test_a_disk_that_stays_full_lets_the_run_end(disk: SmallDisk, caplog: pytest
 def test_a_folder_that_becomes_a_file_is_written_again_once_it_is_a_folder(tmp_path: Path) -> None:
     with trainwarden.run("r", dir=tmp_path) as run:
         run.step(1)
-        eventually((run.folder / "progress.json").exists)
+        wait_until((run.folder / "progress.json").exists)
         away = 0
         while not run.folder.is_file():  # the writing thread may be making it anew meanwhile
             run.folder.rename(tmp_path / f"away-{(away := away + 1)}")
@@ -78,9 +79,9 @@ def test_a_folder_that_becomes_a_file_is_written_again_once_it_is_a_folder(tmp_p
                 run.folder.write_text("in the way")
         run.step(2)
         run.note("kept")
-        eventually(lambda: run.write_errors >= 2)
+        wait_until(lambda: run.write_errors >= 2)
         run.folder.unlink()
-        eventually(lambda: (said := read_progress(run.folder)) and said.step == 2)
+        wait_until(lambda: (said := read_progress(run.folder)) and said.step == 2)
     assert "kept" in [event["event_type"] for event in _events(run.folder)]
     assert read_snapshot(run.folder).state == "succeeded"
 
@@ -98,27 +99,23 @@ def test_a_folder_that_is_made_read_only_for_a_while_costs_nothing_that_was_said
 # Root may write everywhere, so it becomes somebody else.
 _READ_ONLY = """
 import datetime, json, os, time, traceback, trainwarden
+from tests.waiting import wait_until
 trainwarden.run  # loads, as the line before, what it needs while it may read all files
 if os.geteuid() == 0:
     os.chown(os.environ["RUNS"], 65534, 65534)
     os.seteuid(65534)
-def eventually(condition):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 with trainwarden.run("r", dir=os.environ["RUNS"]) as run:
     run.step(1)
-    eventually((run.folder / "progress.json").exists)
-    eventually((run.folder / "events.jsonl").exists)
+    wait_until((run.folder / "progress.json").exists)
+    wait_until((run.folder / "events.jsonl").exists)
     os.chmod(run.folder, 0o500)
     os.chmod(run.folder / "events.jsonl", 0o400)
     run.step(2)
     run.note("kept")
-    eventually(lambda: run.write_errors >= 4)
+    wait_until(lambda: run.write_errors >= 4)
     os.chmod(run.folder, 0o700)
     os.chmod(run.folder / "events.jsonl", 0o600)
-    eventually(lambda: json.loads((run.folder / "progress.json").read_text())["step"] == 2)
+    wait_until(lambda: json.loads((run.folder / "progress.json").read_text())["step"] == 2)
 """
 
 
@@ -144,7 +141,7 @@ def test_a_disk_that_hangs_delays_no_step_and_bounds_what_waits(
         assert waiting is not None
         assert waiting._waiting_bytes < 30_000
         goes_on.set()
-        eventually(lambda: (said := read_progress(run.folder)) and said.step == 20_000)
+        wait_until(lambda: (said := read_progress(run.folder)) and said.step == 20_000)
     events = _events(run.folder)
     dropped = sum(event["data"]["count"] for event in events if event["event_type"] == "lines_dropped")
     assert dropped + sum(event["event_type"] == "n" for event in events) == 19_999
@@ -158,12 +155,12 @@ def test_a_clock_that_is_set_by_an_hour_stops_no_writing_and_bends_no_rate(
     monkeypatch.setattr("trainwarden.training.writer.LIVENESS_SECONDS", 0.2)
     with trainwarden.run("r", dir=tmp_path) as run:
         loop = _Loop(run)
-        eventually(lambda: (said := read_progress(run.folder)) and said.tokens_per_second)
+        wait_until(lambda: (said := read_progress(run.folder)) and said.tokens_per_second)
         before = read_progress(run.folder)
         monkeypatch.setattr(time, "time", lambda: real() + jump)
         rates = loop.rates_until(lambda: read_progress(run.folder).step > before.step + 200)
-        eventually(lambda: abs(read_metadata(run.folder).last_update - real() - jump) < 60)
-        eventually(lambda: abs(read_progress(run.folder).last_updated - real() - jump) < 60)
+        wait_until(lambda: abs(read_metadata(run.folder).last_update - real() - jump) < 60)
+        wait_until(lambda: abs(read_progress(run.folder).last_updated - real() - jump) < 60)
         loop.stop()
     assert rates
     assert all(rate > before.tokens_per_second / 500 for rate in rates)

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.unit.library.looking import read_metadata
-from tests.unit.library.processes import DEADLINE_SECONDS, eventually
+from tests.unit.library.processes import DEADLINE_SECONDS
 from tests.unit.library.small_disk import small_disk
+from tests.waiting import wait_until
 from trainwarden.identity import AttemptKey
 from trainwarden.record.files import Checkpoint
 from trainwarden.record.sentinels import record_failure
@@ -81,7 +82,7 @@ def _recorder(runs: Path, copy: Copy, rank: int = 0) -> tuple[Recorder, Loop]:
 def test_every_file_of_the_folder_is_copied_but_those_of_the_ranks(tmp_path: Path) -> None:
     copy = FakeCopy()
     recorder, loop = _recorder(tmp_path, copy)
-    eventually(lambda: "metadata.json" in copy.contents)
+    wait_until(lambda: "metadata.json" in copy.contents)
     loop.report(1, metrics={})
     recorder.add_checkpoint(Checkpoint(str(tmp_path), 1, time.time()))
     recorder.note(Note(time.time(), "n"))
@@ -119,7 +120,7 @@ def test_a_full_disk_keeps_nothing_from_the_copy(tmp_path: Path) -> None:
         recorder, loop = _recorder(disk.path, copy)
         disk.fill()
         loop.report(7, metrics={})
-        eventually(lambda: json.loads(copy.contents.get("progress.json", b"{}")).get("step") == 7)
+        wait_until(lambda: json.loads(copy.contents.get("progress.json", b"{}")).get("step") == 7)
         assert recorder.finish(of_exception(ValueError("what nobody could write down")), DEADLINE_SECONDS)
     assert json.loads(copy.contents["_error"])["message"] == "what nobody could write down"
     assert json.loads(copy.contents["metadata.json"])["status"] == "failed"

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import trainwarden
-from tests.unit.library.processes import Script, eventually
+from tests.unit.library.processes import Script
+from tests.waiting import wait_until
 from trainwarden.record.lines import MAX_LINE
 from trainwarden.training import journal
 
@@ -34,7 +35,7 @@ def test_the_events_of_a_run_are_in_its_journal(attempt: Starter, folder: Path, 
     checkpoint.write_bytes(b"12345")
     with attempt(total_steps=2, model="m", method="sft") as run:
         run.step(1)
-        eventually(lambda: any(name == "phase_changed" for name, _ in _events(folder)))
+        wait_until(lambda: any(name == "phase_changed" for name, _ in _events(folder)))
         run.epoch(3)
         run.note("data_shuffled", seed=7)
         run.step(2, loss=0.5)
@@ -143,7 +144,7 @@ def test_a_loop_that_notes_without_end_costs_bounded_memory_and_the_journal_says
     with attempt() as run:
         for number in range(50_000):
             run.note("n", number=number, text="x" * 100)
-        eventually(lambda: any(name == "lines_dropped" for name, _ in _events(folder)))
+        wait_until(lambda: any(name == "lines_dropped" for name, _ in _events(folder)))
     events = _events(folder)
     kept = [data["number"] for name, data in events if name == "n"]
     assert kept == sorted(set(kept))

@@ -11,7 +11,8 @@ import pytest
 
 import trainwarden
 from tests.unit.library.looking import read_progress, read_snapshot
-from tests.unit.library.processes import DEADLINE_SECONDS, Starter, eventually
+from tests.unit.library.processes import DEADLINE_SECONDS, Starter
+from tests.waiting import wait_until
 
 
 def _checkpoint(folder: Path, step: Any) -> Path:
@@ -86,7 +87,7 @@ def test_a_checkpoint_is_on_disk_before_it_is_relied_on(
     with attempt() as run:
         run.step(5)
         run.checkpoint_saved(_checkpoint(tmp_path, 5))
-        eventually((folder / "checkpoint.json").exists)
+        wait_until((folder / "checkpoint.json").exists)
         assert {".progress", ".checkpoint"} <= set(synced)
 
 
@@ -103,10 +104,10 @@ def test_a_disk_that_hangs_under_a_checkpoint_silences_neither_life_nor_end(
     monkeypatch.setattr("trainwarden.training.measurement.PATIENCE_SECONDS", 0.05)
     with attempt() as run:
         run.checkpoint_saved("/mnt/slow", 5)
-        eventually(lambda: (said := read_progress(folder)) and said.checkpoint)
+        wait_until(lambda: (said := read_progress(folder)) and said.checkpoint)
         assert read_progress(folder).checkpoint.size_bytes is None
         answers.set()
-        eventually(lambda: read_progress(folder).checkpoint.size_bytes == 77)
+        wait_until(lambda: read_progress(folder).checkpoint.size_bytes == 77)
         assert read_progress(folder).checkpoints_saved == 1
         answers.clear()
         run.checkpoint_saved("/mnt/slow2", 6)
@@ -134,5 +135,5 @@ def test_a_checkpoint_is_recorded_without_waiting_for_the_next_step(
     with attempt() as run:
         run.step(5)
         run.checkpoint_saved(_checkpoint(tmp_path, 5))
-        eventually(lambda: (said := read_progress(folder)) and said.checkpoint)
+        wait_until(lambda: (said := read_progress(folder)) and said.checkpoint)
         assert read_progress(folder).checkpoint.size_bytes == (tmp_path / "step-5.npz").stat().st_size

@@ -15,7 +15,8 @@ import pytest
 
 import trainwarden
 from tests.unit.library.looking import read_metadata, read_progress, read_rank, read_snapshot
-from tests.unit.library.processes import Script, Starter, eventually
+from tests.unit.library.processes import Script, Starter
+from tests.waiting import wait_until
 
 
 def test_the_record_is_there_before_training_starts(attempt: Starter, folder: Path) -> None:
@@ -69,7 +70,7 @@ def test_what_the_loop_says_is_in_the_record_while_it_runs_with_the_loops_own_ti
         before = time.time()
         run.step(7, loss=np.float32(0.5), learning_rate=1e-3, grad_norm=2.0, epoch=1, accuracy=0.25)
         after = time.time()
-        eventually((folder / "progress.json").exists)
+        wait_until((folder / "progress.json").exists)
         said = read_progress(folder)
         assert (said.step, said.total_steps, said.loss, said.learning_rate) == (7, 100, 0.5, 1e-3)
         assert (said.grad_norm, said.epoch, said.metrics) == (2.0, 1, {"accuracy": 0.25})
@@ -91,10 +92,10 @@ def test_a_standing_loop_leaves_progress_alone_while_liveness_goes_on(
     monkeypatch.setattr("trainwarden.training.writer.LIVENESS_SECONDS", 0.0)
     with attempt() as run:
         run.step(1)
-        eventually((folder / "progress.json").exists)
+        wait_until((folder / "progress.json").exists)
         written = (folder / "progress.json").stat()
         alive, rank = read_metadata(folder).last_update, read_rank(folder, 0).time
-        eventually(lambda: read_metadata(folder).last_update > alive + 1 and read_rank(folder, 0).time > rank + 1)
+        wait_until(lambda: read_metadata(folder).last_update > alive + 1 and read_rank(folder, 0).time > rank + 1)
         assert (folder / "progress.json").stat().st_ino == written.st_ino
 
 
@@ -139,14 +140,14 @@ def test_phases_take_effect_at_once_and_give_way_again(attempt: Starter, folder:
 
     with attempt() as run:
         run.phase("load")
-        eventually(lambda: phase() == "load")
+        wait_until(lambda: phase() == "load")
         run.step(1)
-        eventually(lambda: phase() == "train")
+        wait_until(lambda: phase() == "train")
         began = read_metadata(folder).phase_time
         with run.phase("checkpoint"):
-            eventually(lambda: phase() == "checkpoint")
+            wait_until(lambda: phase() == "checkpoint")
             run.step(2)
-        eventually(lambda: phase() == "train")
+        wait_until(lambda: phase() == "train")
         assert read_metadata(folder).phase_time > began
         with run.phase("no such phase"):
             assert phase() == "train"
@@ -181,7 +182,7 @@ def test_values_are_taken_once_and_by_the_loop_alone(attempt: Starter, folder: P
     value: Any = OnDevice()
     with attempt() as run:
         run.step(1, loss=value, learning_rate=value, grad_norm=value, tokens=value, samples=value, extra=value)
-        eventually((folder / "progress.json").exists)
+        wait_until((folder / "progress.json").exists)
     assert asked == [threading.current_thread().name] * 6
     said = read_progress(folder)
     assert (said.loss, said.learning_rate, said.grad_norm, said.metrics) == (0.5, 0.5, 0.5, {"extra": 0.5})

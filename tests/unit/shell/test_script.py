@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.library.processes import eventually
 from tests.unit.shell.calling import Shell
+from tests.waiting import wait_until
 
 INIT = '. "$(trainwarden shell-init)"\n'
 
@@ -103,10 +103,10 @@ def test_while_a_long_command_runs_the_run_lives_and_with_the_script_it_dies(she
     assert keeper != process.pid
     if interpreter == "bash":
         before = shell.read("metadata.json")["last_update"]
-        eventually(lambda: shell.read("metadata.json")["last_update"] != before)
+        wait_until(lambda: shell.read("metadata.json")["last_update"] != before)
     os.kill(process.pid, signal.SIGKILL)
     process.wait(30)
-    eventually(lambda: not Path(f"/proc/{keeper}").exists())
+    wait_until(lambda: not Path(f"/proc/{keeper}").exists())
     assert shell.snapshot().state == "running"
     assert shell.run(interpreter, f"{INIT}tw_start r").returncode == 0
 

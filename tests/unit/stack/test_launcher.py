@@ -4,13 +4,13 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import requests
 
+from tests.waiting import wait_until
 from trainwarden.stack import launcher, processes
 from trainwarden.stack.launcher import Job, JobOver, Launcher, WrongGeneration
 from trainwarden.stack.launcher_server import LauncherServer
@@ -83,10 +83,7 @@ class Running:
         return self.starts_file.read_text().splitlines() if self.starts_file.exists() else []
 
     def wait(self, what: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _SECONDS
-        while not what():
-            assert time.monotonic() < deadline, (self.launcher.job, self.starts, self.recorder.told)
-            time.sleep(0.02)
+        wait_until(what, lambda: repr((self.launcher.job, self.starts, self.recorder.told)))
 
     def restart(self, token: str, generation: int, **more: str) -> Job:
         return self.launcher.restart(token, generation, reason="because", intent="i", environment=more)
