@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 # Messages can be of any size; what they are about stands at the beginning or at the end.
 MESSAGE_LIMIT = 12_000
+# A name out of the program, which may contain the words of any failure.
+_QUOTED_NAME = re.compile(r"(has no attribute|cannot import name) '[^'\n]*'")
 
 
 def classify_message(text: str) -> Failure | None:
@@ -31,6 +33,8 @@ def shortened(text: str, limit: int) -> str:
 def slug_of_message(text: str) -> str | None:
     """The slug of what a message tells of; None if it is not known."""
     text = text.lower()
+    if "has no attribute '" in text or "cannot import name '" in text:
+        text = _QUOTED_NAME.sub(r"\1", text)
     slug = next((slug for slug, phrases in PHRASES if any(_says(text, phrase) for phrase in phrases)), None)
     return "gpu_oom_leftover" if slug == "cuda_oom" and is_left_over(text) else slug
 

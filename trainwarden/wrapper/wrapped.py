@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,8 +138,9 @@ class Wrapped:
                 return
 
     def _not_run(self, error: OSError) -> int:
-        status = 127 if error.errno == errno.ENOENT else 126
-        why = f"cannot run {self._request.command[0]!r}: {error.strerror}"
+        found = error.errno != errno.ENOENT and _is_found(self._request.command[0], self._request.environment)
+        status = 126 if found else 127
+        why = f"cannot run {self._request.command[0]!r}: {error.strerror if found else os.strerror(errno.ENOENT)}"
         say(why)
         self._keep(f"trainwarden exec: {why}\n".encode("utf-8", "replace"))
         self._close(replace(verdict(status, self._tail), reason=why))
@@ -201,6 +203,14 @@ def say(line: str) -> None:
     """Write a line to where errors go; Python's own stream is not there if that was closed when we were started."""
     with contextlib.suppress(OSError):
         os.write(2, f"trainwarden exec: {line}\n".encode("utf-8", "replace"))
+
+
+def _is_found(program: str, environment: Mapping[str, str]) -> bool:
+    """Return whether the file exists, executable or not; in a folder of PATH that cannot be read it does not."""
+    if "/" in program:
+        return True
+    folders = os.get_exec_path(environment)
+    return any(os.path.exists(f"{folder}/{program}") for folder in folders)  # noqa: PTH110  # Path.exists() raises there
 
 
 def _is_file(descriptor: int, path: str) -> bool:

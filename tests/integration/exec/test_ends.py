@@ -1,6 +1,7 @@
 """How a command under `trainwarden exec` ends, for whoever started it and in the record."""
 
 import json
+import os
 import signal
 import sys
 import time
@@ -51,6 +52,21 @@ def test_a_command_that_is_not_there_is_127_and_one_that_cannot_be_run_126(wrapp
     assert wrapped.run(str(tmp_path / "script")).returncode == 126
     assert wrapped.snapshot().state == "failed"
     assert wrapped.read("metadata.json")["attempt"] == 1
+
+
+def test_a_command_that_is_not_there_is_127_also_where_folders_of_path_cannot_be_read(
+    wrapped: Exec, tmp_path: Path
+) -> None:
+    # Root may read the first of them; the second refuses root as well.
+    closed, loop, tools = tmp_path / "closed", tmp_path / "loop", tmp_path / "tools"
+    closed.mkdir(mode=0o000)
+    loop.symlink_to("loop")
+    tools.mkdir()
+    (tools / "not-executable").write_text("")
+    environment = {"PATH": f"{closed}:{loop}:{tools}:{os.environ['PATH']}"}
+    done = wrapped.run("no-such-command-here", environment=environment)
+    assert (done.returncode, b"No such file" in done.stderr) == (127, True), done.stderr
+    assert wrapped.run("not-executable", environment=environment).returncode == 126
 
 
 def test_the_record_says_which_policy_this_attempt_asks_for_and_never_a_path(wrapped: Exec) -> None:

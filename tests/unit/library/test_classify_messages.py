@@ -44,8 +44,14 @@ def test_an_exception_with_a_tool_s_message_finds_its_failure(kind: str, message
 
 @pytest.mark.parametrize("message", [message for kind, message, slug in TRAPS if slug == "user_exception"])
 def test_a_message_that_only_sounds_like_a_failure_is_none(message: str) -> None:
-    found = classify_message(message) if message != "rendezvous" and "loss is nan" not in message else None
-    assert found is None
+    assert classify_message(message) is None
+
+
+def test_a_name_that_cannot_be_imported_is_not_what_it_sounds_like() -> None:
+    assert classify_message("cannot import name 'rendezvous' from 'torch.distributed'") is None
+    known = classify_message("cannot import name 'x' from 'y'\nloss is nan")
+    assert known
+    assert known.slug == "numeric"
 
 
 def test_there_are_enough_messages_to_trust() -> None:

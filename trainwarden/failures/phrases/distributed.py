@@ -66,7 +66,7 @@ DISTRIBUTED: Phrases = (
         "unable to find address for: ",
     )),
     ("rendezvous", (
-        "rendezvous",
+        ("rendezvous", r"(?s)\w.*rendezvous|rendezvous.*\w"),  # the word alone is a key or a name
         "eaddrinuse",
         "address already in use",
         ("socket has timed out after", r"client socket has timed out after \d+ ?ms while trying to connect"),

@@ -95,7 +95,7 @@ def test_a_pipe_without_lines_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_line_is_said_to_be_from_when_the_kernel_said_it(kmsg: Path) -> None:
-    ago = 3000.0
+    ago = min(3000.0, time.monotonic() / 2)  # the machine may have booted a moment ago
     kmsg.write_bytes(
         record(1, "x", microseconds=int((time.monotonic() - ago) * 1e6)) + record(2, "y", microseconds=10**17)
     )
