@@ -39,9 +39,10 @@ test-integrations: .venv-integrations/ready ## Run the tests with PyTorch, Trans
 bench: .venv/ready ## Measure what the library and the log reader cost, and write it into docs/benchmarks.md
 	$(BIN)/python -m benchmarks --write docs/benchmarks.md
 
-lint: .venv/ready ## Check style and types
+lint: .venv/ready ## Check style, imports and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
 format: .venv/ready ## Format the code

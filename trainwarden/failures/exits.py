@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trainwarden.taxonomy import FAILURES
+from trainwarden.failures.entries import FAILURES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from trainwarden.taxonomy import Failure
+    from trainwarden.failures.failure import Failure
 
 _EXITS = {
     2: "config_error",

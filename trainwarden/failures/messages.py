@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
+from trainwarden.failures.entries import FAILURES
 from trainwarden.failures.leftover import is_left_over
 from trainwarden.failures.phrases import PHRASES
-from trainwarden.taxonomy import FAILURES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from trainwarden.failures.failure import Failure
     from trainwarden.failures.phrases.phrase import Phrase
-    from trainwarden.taxonomy import Failure
 
 # Messages can be of any size; what they are about stands at the beginning or at the end.
 MESSAGE_LIMIT = 12_000
