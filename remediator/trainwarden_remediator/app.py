@@ -9,6 +9,9 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from trainwarden.clients.alertmanager import AlertmanagerClient
+from trainwarden.clients.http import HttpClient
+from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden_remediator.choice import load_policies
 from trainwarden_remediator.clock import SystemClock
 from trainwarden_remediator.config import Settings, allowed_users, read_token
@@ -42,8 +45,8 @@ def serve(settings: Settings, stop: threading.Event) -> None:
     store = Store(engine, clock)
     world = World(
         clock=clock,
-        alerts=AlertmanagerAlerts(settings.alertmanager_url, settings.http_timeout),
-        runs=PrometheusRuns(settings.prometheus_url, settings.http_timeout),
+        alerts=AlertmanagerAlerts(AlertmanagerClient(HttpClient(settings.alertmanager_url, settings.http_timeout))),
+        runs=PrometheusRuns(PrometheusClient(HttpClient(settings.prometheus_url, settings.http_timeout))),
         drivers=drivers,
         records=Records(settings.runs_dir),
     )

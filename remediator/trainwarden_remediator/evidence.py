@@ -1,4 +1,4 @@
-"""What Prometheus says of a run: the attempt that is the present one, and how far it is."""
+"""A run's newest attempt and its progress, as Prometheus has them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from trainwarden_remediator.errors import Unreachable
-from trainwarden_remediator.fetch import Fetch
+from trainwarden.clients.prometheus import PrometheusClient, PrometheusError, PrometheusSample
 from trainwarden_remediator.unknown import Unknown
 
 _SERIES = (
@@ -54,29 +53,25 @@ class RunSource(Protocol):
 
 
 class PrometheusRuns:
-    """Asks Prometheus, one query per run."""
+    """Runs by one query each."""
 
-    def __init__(self, url: str, timeout: float) -> None:
-        self._fetch = Fetch(url, timeout)
+    def __init__(self, prometheus: PrometheusClient) -> None:
+        self._prometheus = prometheus
 
     def run(self, run_id: str) -> Evidence:
-        """`run_id` must be well formed: it becomes part of a query."""
+        """Return the run. `run_id` must be well formed: it becomes part of a query."""
         query = f'{{__name__=~"{"|".join(_SERIES)}",run_id="{run_id}"}}'
         try:
-            response = self._fetch.get("/api/v1/query", {"query": query})
-        except Unreachable as error:
-            return Unknown(f"Prometheus is unreachable: {error}")
-        if response.status != 200:
-            return Unknown(f"Prometheus answered {response.status}")
-        try:
-            return read_run(run_id, response.body["data"]["result"])
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError):
-            return Unknown("Prometheus gave an unexpected answer")
+            return read_run(run_id, self._prometheus.query(query))
+        except PrometheusError as error:
+            return Unknown(str(error))
+        except KeyError:
+            return Unknown("Prometheus gave an unexpected answer: expected each series with its name and labels")
 
 
 @dataclass
 class _Record:
-    """What one target says: two machines may both keep a record of the run, and only one of them is current."""
+    """The series of one target: two machines may both keep a record of the run, and only one of them is current."""
 
     info: Mapping[str, str] | None = None
     states: list[str] = field(default_factory=list)
@@ -88,14 +83,13 @@ class _Record:
         return start, self.values["training_run_attempt"]
 
 
-def read_run(run_id: str, result: Iterable[Mapping[str, Any]]) -> Run | None:
-    """The newest attempt in an instant vector of the run's series; raises on a shape that is none."""
+def read_run(run_id: str, samples: Iterable[PrometheusSample]) -> Run | None:
+    """Return the newest attempt among the series of a run; raises KeyError where a series lacks its name or state."""
     records: dict[tuple[str, str], _Record] = defaultdict(_Record)
-    for sample in result:
-        labels: Mapping[str, str] = sample["metric"]
-        value = float(sample["value"][1])
-        if labels.get("run_id") == run_id and math.isfinite(value):
-            _add(records[labels.get("job", ""), labels.get("instance", "")], labels, value)
+    for sample in samples:
+        labels = sample.labels
+        if labels.get("run_id") == run_id and math.isfinite(sample.value):
+            _add(records[labels.get("job", ""), labels.get("instance", "")], labels, sample.value)
     complete = [each for each in records.values() if each.info and "training_run_attempt" in each.values]
     if not complete:
         return None

@@ -14,8 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import requests
-
+from trainwarden.clients.alertmanager import AlertmanagerClient
 from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.ports import free_port
@@ -59,12 +58,13 @@ class Alertmanager:
 
     def _post(self, alert: Mapping[str, object]) -> None:
         body = [{**alert, "generatorURL": "http://prometheus.example/graph?g0.expr=up&g0.tab=1"}]
-        requests.post(f"{self.url}/api/v2/alerts", json=body, timeout=30).raise_for_status()
+        AlertmanagerClient(self.url).post_alerts(body)
 
     def states(self, run_id: str) -> dict[str, str]:
         """active or suppressed, by the name of the alert."""
-        found = requests.get(f"{self.url}/api/v2/alerts", params={"filter": f'run_id="{run_id}"'}, timeout=30).json()
-        return {each["labels"]["alertname"]: each["status"]["state"] for each in found}
+        return {
+            each.labels["alertname"]: each.state for each in AlertmanagerClient(self.url).alerts(f'run_id="{run_id}"')
+        }
 
     def messages(self, run_id: str) -> list[Message]:
         """What Slack was told about a run."""

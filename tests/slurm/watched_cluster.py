@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import requests
-
 from tests.slurm.cluster import Cluster
 from tests.slurm.training_job import TrainingJob, submit
 from tests.waiting import wait_until
+from trainwarden.clients.alertmanager import AlertmanagerClient
+from trainwarden.clients.http import HttpAuth, HttpClient
+from trainwarden.clients.prometheus import PrometheusClient, PrometheusError
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.local_stack import LocalStack, Settings
-from trainwarden.stack.prometheus import NoAnswer, Prometheus
 from trainwarden.stack.slack_sink import SlackSink
 
 STALL_SECONDS = 8.0
@@ -119,9 +119,8 @@ class WatchedCluster:
 
     def firing(self, alert: str, run_id: str) -> bool:
         """Whether Alertmanager lists the alert as active."""
-        query = {"filter": [f'alertname="{alert}"', f'run_id="{run_id}"'], "inhibited": "false"}
-        answer = requests.get(f"{self._stack.alertmanager_url}/api/v2/alerts", params=query, timeout=30)
-        return bool(answer.json())
+        alertmanager = AlertmanagerClient(self._stack.alertmanager_url)
+        return bool(alertmanager.alerts(f'alertname="{alert}"', f'run_id="{run_id}"', inhibited=False))
 
     def wait_for_alert(self, alert: str, run_id: str, seconds: float = 120) -> None:
         """Wait until Alertmanager lists the alert as active."""
@@ -131,19 +130,13 @@ class WatchedCluster:
         """The names of all alerts that have fired for a run."""
         query = f'last_over_time(ALERTS{{run_id="{run_id}",alertstate="firing"}}[1h])'
         try:
-            return {sample.labels["alertname"] for sample in Prometheus(self._stack.prometheus_url).query(query)}
-        except NoAnswer as error:
+            return {sample.labels["alertname"] for sample in PrometheusClient(self._stack.prometheus_url).query(query)}
+        except PrometheusError as error:
             raise AssertionError(str(error)) from None
 
     def incidents(self, run_id: str) -> list[dict[str, Any]]:
         """What the remediator has decided about a run, oldest first."""
-        answer = requests.get(
-            f"{self._stack.remediator_url}/api/v1/incidents",
-            params={"run_id": run_id},
-            headers={"Authorization": f"Bearer {self._stack.remediator_token}"},
-            timeout=30,
-        )
-        found: list[dict[str, Any]] = answer.json()
+        found: list[dict[str, Any]] = self._remediator().get("/api/v1/incidents", {"run_id": run_id}).json()
         return sorted(found, key=lambda incident: str(incident["created"]))
 
     def wait_for_incident(self, run_id: str, seconds: float = 150, **expected: str) -> dict[str, Any]:
@@ -162,19 +155,16 @@ class WatchedCluster:
     def post_to_webhook(self, labels: dict[str, str], started: str) -> None:
         """Send an alert to the remediator as if Alertmanager had."""
         alert = {"status": "firing", "labels": labels, "annotations": {}, "startsAt": started}
-        answer = requests.post(
-            f"{self._stack.remediator_url}/alertmanager/webhook",
-            json={"version": "4", "status": "firing", "alerts": [alert]},
-            headers={"Authorization": f"Bearer {self._stack.remediator_token}"},
-            timeout=30,
-        )
-        assert answer.status_code == 200, answer.text
+        body = {"version": "4", "status": "firing", "alerts": [alert]}
+        answer = self._remediator().post("/alertmanager/webhook", body)
+        assert answer.status == 200, answer.body
 
     def post_to_alertmanager(self, labels: dict[str, str], started: str) -> None:
         """Send an alert to Alertmanager as if Prometheus had."""
-        url = f"{self._stack.alertmanager_url}/api/v2/alerts"
-        answer = requests.post(url, json=[{"labels": labels, "startsAt": started}], timeout=30)
-        assert answer.status_code == 200, answer.text
+        AlertmanagerClient(self._stack.alertmanager_url).post_alerts([{"labels": labels, "startsAt": started}])
+
+    def _remediator(self) -> HttpClient:
+        return HttpClient(self._stack.remediator_url, 30, auth=HttpAuth(token=self._stack.remediator_token))
 
     @contextmanager
     def paused_remediator(self) -> Iterator[None]:

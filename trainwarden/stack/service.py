@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from trainwarden.clients.http import HttpClient, HttpError
 
 _POLL_SECONDS = 0.05
 
@@ -96,7 +96,6 @@ def tethered(command: Sequence[str], signal_name: str = "TERM") -> list[str]:
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310  # our own loopback addresses
-            return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
+        return HttpClient(url, timeout=2).get("").status == 200
+    except HttpError:
         return False

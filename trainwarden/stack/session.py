@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
+from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.record import thresholds
 from trainwarden.record.document import Document, read_document
 from trainwarden.record.folder import LOG, METADATA
@@ -23,7 +24,6 @@ from trainwarden.stack.launcher import Job, Launcher
 from trainwarden.stack.launcher_server import LauncherServer
 from trainwarden.stack.local_stack import LocalStack, Settings, write_secret
 from trainwarden.stack.output import Output
-from trainwarden.stack.prometheus import Prometheus
 from trainwarden.stack.run_recorder import RunRecorder
 from trainwarden.stack.service import ServiceFailed
 from trainwarden.stack.slack_sink import Message, SlackSink
@@ -118,7 +118,7 @@ class Session:
         self._interrupted = True
 
     def _follow(self, services: LocalStack, job_launcher: Launcher, sink: SlackSink) -> Outcome:
-        prometheus = Prometheus(services.prometheus_url)
+        prometheus = PrometheusClient(services.prometheus_url)
         watcher = Watcher(self._folder, job_launcher.job.job_id, services, self._terminal)
         output = Output(self._folder / LOG, self._terminal if self._request.show_output else None)
         thread = threading.Thread(target=job_launcher.run, name="launcher", daemon=True)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from trainwarden.clients.prometheus import PrometheusClient, PrometheusError
 from trainwarden.record.clock import from_iso
-from trainwarden.stack.prometheus import NoAnswer, Prometheus
 
 _LOOK_BACK_SECONDS = 900.0
 _STEP_SECONDS = 1.0
@@ -59,7 +59,7 @@ _MEANING = {
 }
 
 
-def timeline(incident: Mapping[str, Any], record: Mapping[str, Any], prometheus: Prometheus) -> Timeline:
+def timeline(incident: Mapping[str, Any], record: Mapping[str, Any], prometheus: PrometheusClient) -> Timeline:
     """The timeline of one incident of the remediator, with the run's metadata.json as `record`."""
     run_id, attempt, alert = incident["run_id"], int(incident["attempt"]), incident["alert"]
     created = float(incident["created"])
@@ -85,26 +85,28 @@ def timeline(incident: Mapping[str, Any], record: Mapping[str, Any], prometheus:
     )
 
 
-def _fault(prometheus: Prometheus, run_id: str, when: float, mode: str) -> float | None:
+def _fault(prometheus: PrometheusClient, run_id: str, when: float, mode: str) -> float | None:
     metric = "training_failure_timestamp_seconds" if mode == "crash" else "training_step_timestamp_seconds"
-    with contextlib.suppress(NoAnswer):
+    with contextlib.suppress(PrometheusError):
         for sample in prometheus.query(f'max({metric}{{run_id="{run_id}"}})', when):
             return sample.value
     return None
 
 
-def _first_seen(prometheus: Prometheus, expression: str, until: float) -> float | None:
-    with contextlib.suppress(NoAnswer):
+def _first_seen(prometheus: PrometheusClient, expression: str, until: float) -> float | None:
+    with contextlib.suppress(PrometheusError):
         # Points lie between evaluations: the first that shows the alert may be after it was told.
         series = prometheus.query_range(expression, until - _LOOK_BACK_SECONDS, until + _STEP_SECONDS)
         return min((each.points[0][0] for each in series if each.points), default=None)
     return None
 
 
-def _first_above(prometheus: Prometheus, expression: str, value: float | None, start: float | None) -> float | None:
+def _first_above(
+    prometheus: PrometheusClient, expression: str, value: float | None, start: float | None
+) -> float | None:
     if value is None or start is None:
         return None
-    with contextlib.suppress(NoAnswer):
+    with contextlib.suppress(PrometheusError):
         series = prometheus.query_range(expression, start, start + _LOOK_BACK_SECONDS)
         return min((time for each in series for time, step in each.points if step > value), default=None)
     return None

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import requests
-
+from trainwarden.clients.http import HttpAuth, HttpClient, HttpError
+from trainwarden.clients.prometheus import PrometheusClient, PrometheusError
 from trainwarden.record.files import Metadata, Progress, read_metadata, read_progress
 from trainwarden.stack.local_stack import LocalStack
-from trainwarden.stack.prometheus import NoAnswer, Prometheus
 from trainwarden.stack.terminal import Terminal
 
 _PROGRESS_SECONDS = 5.0
@@ -26,9 +25,9 @@ class Watcher:
         self._keys = f"local:{job_id}:"
         self._run_id = folder.name
         self._folder = folder
-        self._prometheus = Prometheus(services.prometheus_url)
-        self._incidents_url = f"{services.remediator_url}/api/v1/incidents"
-        self._token = services.remediator_token
+        self._prometheus = PrometheusClient(services.prometheus_url)
+        auth = HttpAuth(token=services.remediator_token)
+        self._remediator = HttpClient(services.remediator_url, _SECONDS, auth=auth)
         self._terminal = terminal
         self._alerts: dict[tuple[str, str], str] = {}
         self._events_seen: dict[str, int] = {}
@@ -50,7 +49,7 @@ class Watcher:
     def _poll_alerts(self) -> None:
         try:
             samples = self._prometheus.query(f'ALERTS{{run_id="{self._run_id}"}}')
-        except NoAnswer:
+        except PrometheusError:
             return
         old = self._old_attempts()
         now: dict[tuple[str, str], str] = {}
@@ -76,14 +75,8 @@ class Watcher:
 
     def _poll_incidents(self) -> None:
         try:
-            answer = requests.get(
-                self._incidents_url,
-                params={"run_id": self._run_id},
-                headers={"Authorization": f"Bearer {self._token}"},
-                timeout=_SECONDS,
-            )
-            incidents = answer.json()
-        except (requests.RequestException, ValueError):
+            incidents = self._remediator.get("/api/v1/incidents", {"run_id": self._run_id}).json()
+        except HttpError:
             return
         if not isinstance(incidents, list):
             return

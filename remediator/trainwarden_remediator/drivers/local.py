@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from trainwarden.clients.http import HttpAuth, HttpClient, HttpError, HttpResponse
 from trainwarden_remediator.drivers.driver import Absent, Answer, Job, Outcome, Reading, Standing, Subject
-from trainwarden_remediator.errors import Unreachable
-from trainwarden_remediator.fetch import Fetch
 from trainwarden_remediator.incident import clean
 from trainwarden_remediator.unknown import Unknown
 
@@ -29,7 +28,7 @@ class LocalDriver:
     two_phase = False
 
     def __init__(self, url: str, token: str, timeout: float) -> None:
-        self._fetch = Fetch(url, timeout, token)
+        self._http = HttpClient(url, timeout, auth=HttpAuth(token=token))
 
     def refresh(self) -> None:
         """Nothing is kept: every reading is fresh."""
@@ -37,15 +36,15 @@ class LocalDriver:
     def job(self, job_id: str) -> Reading:
         """Read one job."""
         try:
-            response = self._fetch.get("/jobs")
-        except Unreachable as error:
+            response = self._http.get("/jobs")
+        except HttpError as error:
             return Unknown(f"the launcher is unreachable: {error}")
         if response.status != 200:
             return Unknown(f"the launcher answered {response.status}")
         try:
-            found = [entry for entry in response.body if entry["job_id"] == job_id]
+            found = [entry for entry in response.json() if entry["job_id"] == job_id]
             return _job(found[0]) if found else Absent()
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (HttpError, KeyError, TypeError, ValueError, AttributeError):
             return Unknown("the launcher gave an unexpected answer")
 
     def prepare(self, subject: Subject) -> Answer:
@@ -64,16 +63,24 @@ class LocalDriver:
         }
         called = f"POST {path} expected_generation={subject.generation}"
         try:
-            response = self._fetch.post(path, body)
-        except Unreachable as error:
+            response = self._http.post(path, body)
+        except HttpError as error:
             return Answer(Outcome.UNCLEAR, f"{called}: {error}")
-        said = response.body.get("error") if isinstance(response.body, dict) else None
-        detail = f"{called}: {response.status}" + (f" {clean(said)}" if said else "")
+        reason = _error_of(response)
+        detail = f"{called}: {response.status}" + (f" {clean(reason)}" if reason else "")
         if response.status == 202:
             return Answer(Outcome.ACCEPTED, detail)
         # 409 and 410 mean that the job has moved on: reading it again tells how. 5xx may have taken effect.
         moved_on = response.status in (_CONFLICT, _GONE) or response.status >= 500
         return Answer(Outcome.UNCLEAR if moved_on else Outcome.REFUSED, detail)
+
+
+def _error_of(response: HttpResponse) -> object:
+    try:
+        body = response.json()
+    except HttpError:
+        return None
+    return body.get("error") if isinstance(body, dict) else None
 
 
 def _job(entry: Mapping[str, Any]) -> Job:

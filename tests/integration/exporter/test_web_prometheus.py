@@ -11,10 +11,10 @@ import pytest
 
 from tests.integration.exporter.certificates import Authority
 from tests.integration.exporter.running import Started, eventually
+from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.ports import free_port
-from trainwarden.stack.prometheus import Prometheus
 
 pytestmark = pytest.mark.tools
 
@@ -52,7 +52,7 @@ def target(start_exporter: Callable[..., Started], runs: Path, tmp_path: Path) -
 
 
 @pytest.fixture
-def prometheus(tools: Tools, target: str, tmp_path: Path) -> Iterator[Prometheus]:
+def prometheus(tools: Tools, target: str, tmp_path: Path) -> Iterator[PrometheusClient]:
     jobs = [("known", "client", "secret"), ("stranger", "other", "secret"), ("guesser", "client", "guess")]
     scrapes = "".join(
         JOB % {"name": name, "client": client, "password": password, "target": target}
@@ -73,12 +73,12 @@ def prometheus(tools: Tools, target: str, tmp_path: Path) -> Iterator[Prometheus
     )
     try:
         running.wait_for(f"http://127.0.0.1:{port}/-/ready")
-        yield Prometheus(f"http://127.0.0.1:{port}")
+        yield PrometheusClient(f"http://127.0.0.1:{port}")
     finally:
         running.stop()
 
 
-def test_prometheus_gets_in_with_certificate_and_password_and_with_neither_alone(prometheus: Prometheus) -> None:
+def test_prometheus_gets_in_with_certificate_and_password_and_with_neither_alone(prometheus: PrometheusClient) -> None:
     eventually(lambda: len(prometheus.query("up")) == 3 and prometheus.query('training_step{job="known"}'))
     assert {sample.labels["job"]: sample.value for sample in prometheus.query("up")} == {
         "known": 1,

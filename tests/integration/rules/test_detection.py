@@ -15,15 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-import requests
 
 from tests.alertmanager.running import Alertmanager, alertmanager
 from tests.rules.promtool import ROOT, Page, run
 from tests.waiting import wait_until
+from trainwarden.clients.prometheus import PrometheusClient, PrometheusRule
 from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.ports import free_port
-from trainwarden.stack.prometheus import Prometheus
 
 pytestmark = pytest.mark.tools
 
@@ -101,7 +100,7 @@ class World:
     """What is under test, all of it running."""
 
     exporter: Exporter
-    prometheus: Prometheus
+    prometheus: PrometheusClient
     alertmanager: Alertmanager
 
 
@@ -124,7 +123,7 @@ def world(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wo
         process = service.start("prometheus", command, log=log, environment=dict(os.environ), folder=folder)
         try:
             process.wait_for(f"http://127.0.0.1:{number}/-/ready")
-            yield World(exporter, Prometheus(f"http://127.0.0.1:{number}"), running)
+            yield World(exporter, PrometheusClient(f"http://127.0.0.1:{number}"), running)
         finally:
             process.stop()
 
@@ -224,14 +223,13 @@ def test_a_success_is_told_and_a_healthy_run_is_not(world: World) -> None:
 
 @pytest.mark.usefixtures("_all_seen")
 def test_no_rule_fails(world: World) -> None:
-    def rules() -> list[dict[str, str]] | None:
-        groups = requests.get(f"{world.prometheus.url}/api/v1/rules", timeout=30).json()["data"]["groups"]
-        found = [rule for group in groups for rule in group["rules"]]
-        return None if any(rule["health"] == "unknown" for rule in found) else found
+    def rules() -> list[PrometheusRule] | None:
+        found = world.prometheus.rules()
+        return None if any(rule.health == "unknown" for rule in found) else found
 
     evaluated = wait_until(rules)
     assert len(evaluated) > 20
-    assert {rule["name"]: rule.get("lastError") for rule in evaluated if rule["health"] != "ok"} == {}
+    assert {rule.name: rule.last_error for rule in evaluated if rule.health != "ok"} == {}
 
 
 @pytest.mark.usefixtures("_all_seen")

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.unit.clients.scripted import Scripted
+from trainwarden.clients.alertmanager import AlertmanagerClient
+from trainwarden.clients.prometheus import PrometheusClient, PrometheusSample
 from trainwarden_remediator.evidence import PrometheusRuns, Run, read_run
 from trainwarden_remediator.poll import AlertmanagerAlerts
 from trainwarden_remediator.unknown import Unknown
 
-Sample = dict[str, Any]
 
-
-def sample(name: str, value: float, instance: str = "a:9745", **labels: str) -> Sample:
+def sample(name: str, value: float, instance: str = "a:9745", **labels: str) -> PrometheusSample:
     metric = {"__name__": name, "run_id": "r", "instance": instance, "job": "trainwarden", **labels}
-    return {"metric": metric, "value": [1.0, str(value)]}
+    return PrometheusSample(metric, value)
 
 
-def record(attempt: int, key: str, started: float, instance: str = "a:9745") -> list[Sample]:
+def record(attempt: int, key: str, started: float, instance: str = "a:9745") -> list[PrometheusSample]:
     return [
         sample("training_run_info", 1, instance, attempt_key=key),
         sample("training_run_attempt", attempt, instance),
@@ -63,7 +62,7 @@ def test_of_two_machines_that_both_keep_a_record_the_newer_start_counts_whatever
 
 
 def test_what_is_missing_or_not_a_number_stays_unknown() -> None:
-    result = [each for each in record(0, "local:1:0", 1) if "step" not in each["metric"]["__name__"]]
+    result = [each for each in record(0, "local:1:0", 1) if "step" not in each.labels["__name__"]]
     run = read_run("r", [*result, sample("training_step", float("nan"))])
     assert run is not None
     assert (run.step, run.high_water) == (None, None)
@@ -76,70 +75,65 @@ def test_a_run_without_identity_is_no_run() -> None:
 
 def test_the_policy_that_the_record_asks_for_is_the_newest_records() -> None:
     older, newer = record(0, "slurm:17:0", 100, "a:1"), record(1, "slurm:17:1", 200, "b:1")
-    older[0]["metric"]["policy"] = "observe"
+    older[0].labels["policy"] = "observe"
     for asked, read in ((None, None), ("", None), ("default", "default")):
         if asked is not None:
-            newer[0]["metric"]["policy"] = asked
+            newer[0].labels["policy"] = asked
         run = read_run("r", [*older, *newer])
         assert run is not None
         assert run.policy == read
 
 
-class Scripted:
-    """An HTTP server that gives one answer."""
+def prometheus(url: str) -> PrometheusRuns:
+    return PrometheusRuns(PrometheusClient(url))
 
-    def __init__(self) -> None:
-        self.status, self.body, self.asked = 200, b"", ""
-        outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer.asked = self.path
-                self.send_response(outer.status)
-                self.send_header("Content-Length", str(len(outer.body)))
-                self.send_header("Location", "/elsewhere")
-                self.end_headers()
-                self.wfile.write(outer.body)
-
-            def log_message(self, *_arguments: object) -> None:
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+def alertmanager(url: str) -> AlertmanagerAlerts:
+    return AlertmanagerAlerts(AlertmanagerClient(url))
 
 
 @pytest.fixture
 def scripted() -> Iterator[Scripted]:
     server = Scripted()
     yield server
-    server.server.shutdown()
-    server.server.server_close()
+    server.close()
+
+
+def vector(result: str) -> bytes:
+    return f'{{"status": "success", "data": {{"resultType": "vector", "result": {result}}}}}'.encode()
 
 
 @pytest.mark.parametrize(
     ("status", "body"),
-    [(500, b"{}"), (302, b""), (200, b"<html>"), (200, b"[]"), (200, b"{}"), (200, b'{"data": {"result": [{}]}}')],
+    [
+        (500, b"{}"),
+        (302, b""),
+        (200, b"<html>"),
+        (200, b"[]"),
+        (200, b"{}"),
+        (200, vector("[{}]")),
+        (200, vector('[{"metric": {"run_id": "r"}, "value": [1, "1"]}]')),
+    ],
 )
 def test_an_answer_of_prometheus_that_cannot_be_used_is_unknown(scripted: Scripted, status: int, body: bytes) -> None:
     scripted.status, scripted.body = status, body
-    assert isinstance(PrometheusRuns(scripted.url, 5).run("r"), Unknown)
+    assert isinstance(prometheus(scripted.url).run("r"), Unknown)
 
 
 def test_an_empty_answer_of_prometheus_is_no_run_which_is_not_unknown(scripted: Scripted) -> None:
     scripted.body = b'{"status": "success", "data": {"resultType": "vector", "result": []}}'
-    assert PrometheusRuns(scripted.url, 5).run("r") is None
+    assert prometheus(scripted.url).run("r") is None
 
 
 def test_services_that_do_not_listen_are_unknown() -> None:
-    assert isinstance(PrometheusRuns("http://127.0.0.1:1", 5).run("r"), Unknown)
-    assert isinstance(AlertmanagerAlerts("http://127.0.0.1:1", 5).firing(), Unknown)
+    assert isinstance(prometheus("http://127.0.0.1:1").run("r"), Unknown)
+    assert isinstance(alertmanager("http://127.0.0.1:1").firing(), Unknown)
 
 
 @pytest.mark.parametrize(("status", "body"), [(500, b"[]"), (200, b"{}"), (200, b"x"), (200, b"[{}]"), (200, b"[1]")])
 def test_an_answer_of_alertmanager_that_cannot_be_used_is_unknown(scripted: Scripted, status: int, body: bytes) -> None:
     scripted.status, scripted.body = status, body
-    assert isinstance(AlertmanagerAlerts(scripted.url, 5).firing(), Unknown)
+    assert isinstance(alertmanager(scripted.url).firing(), Unknown)
 
 
 def test_only_alerts_that_are_active_and_ask_for_action_are_taken_from_alertmanager(scripted: Scripted) -> None:
@@ -159,7 +153,7 @@ def test_only_alerts_that_are_active_and_ask_for_action_are_taken_from_alertmana
         entry(6, "unprocessed"),
     ]
     scripted.body = json.dumps(answer).encode()
-    firing = AlertmanagerAlerts(scripted.url, 5).firing()
+    firing = alertmanager(scripted.url).firing()
     assert not isinstance(firing, Unknown)
     assert [alert.label("alertname") for alert in firing] == ["1", "6"]
     assert "silenced=false" in scripted.asked

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from trainwarden.stack.prometheus import NoAnswer, Prometheus, Sample, Series
+from trainwarden.clients.prometheus import PrometheusClient, PrometheusError, PrometheusSample, PrometheusSeries
 from trainwarden.stack.timeline import Timeline, timeline
 
 _INCIDENT = {
@@ -27,34 +27,34 @@ _RECORD: dict[str, Any] = {
 }
 
 
-class FakePrometheus(Prometheus):
+class FakePrometheus(PrometheusClient):
     """Answers from what a test gives it."""
 
-    def query(self, expression: str, time: float | None = None) -> list[Sample]:
+    def query(self, expression: str, time: float | None = None) -> list[PrometheusSample]:
         assert time == 115.0, "the last step is looked up at the time the alert's condition first held"
-        return [Sample({}, 100.0)] if "training_step_timestamp_seconds" in expression else []
+        return [PrometheusSample({}, 100.0)] if "training_step_timestamp_seconds" in expression else []
 
-    def query_range(self, expression: str, start: float, end: float, step: float = 1.0) -> list[Series]:
+    def query_range(self, expression: str, start: float, end: float, step: float = 1.0) -> list[PrometheusSeries]:
         if expression.startswith("ALERTS"):
             assert 'alertname="TrainRunStalled"' in expression
             assert 'attempt="0"' in expression
-            return [Series({}, [(118.0, 1), (119.0, 1)]), Series({}, [(115.0, 1), (117.0, 1)])]
+            return [PrometheusSeries({}, [(118.0, 1), (119.0, 1)]), PrometheusSeries({}, [(115.0, 1), (117.0, 1)])]
         assert start == 130.0, "steps of the old attempt do not count"
-        return [Series({}, [(131.0, 44), (133.0, 50), (134.0, 51), (135.0, 52)])]
+        return [PrometheusSeries({}, [(131.0, 44), (133.0, 50), (134.0, 51), (135.0, 52)])]
 
 
-class Unreachable(Prometheus):
+class Unreachable(PrometheusClient):
     """Never answers."""
 
-    def query(self, expression: str, time: float | None = None) -> list[Sample]:
-        raise NoAnswer(expression)
+    def query(self, expression: str, time: float | None = None) -> list[PrometheusSample]:
+        raise PrometheusError(expression)
 
-    def query_range(self, expression: str, start: float, end: float, step: float = 1.0) -> list[Series]:
-        raise NoAnswer(expression)
+    def query_range(self, expression: str, start: float, end: float, step: float = 1.0) -> list[PrometheusSeries]:
+        raise PrometheusError(expression)
 
 
 def test_every_moment_of_a_recovery_is_found() -> None:
-    assert timeline(_INCIDENT, _RECORD, FakePrometheus("x")) == Timeline(
+    assert timeline(_INCIDENT, _RECORD, FakePrometheus("http://x")) == Timeline(
         alert="TrainRunStalled",
         attempt=0,
         fault=100.0,
@@ -68,12 +68,12 @@ def test_every_moment_of_a_recovery_is_found() -> None:
 
 
 def test_an_incident_without_a_restart_has_no_recovery() -> None:
-    found = timeline({**_INCIDENT, "action": "none"}, _RECORD, FakePrometheus("x"))
+    found = timeline({**_INCIDENT, "action": "none"}, _RECORD, FakePrometheus("http://x"))
     assert (found.restarted, found.recovered, found.steps_lost) == (None, None, None)
 
 
 def test_what_prometheus_does_not_tell_is_left_out_of_the_table() -> None:
-    text = "\n".join(timeline(_INCIDENT, _RECORD, Unreachable("x")).lines())
+    text = "\n".join(timeline(_INCIDENT, _RECORD, Unreachable("http://x")).lines())
     assert "decided" in text
     assert "restarted" in text
     assert "fault" not in text
