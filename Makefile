@@ -50,8 +50,8 @@ format: .venv/ready ## Format the code
 	$(BIN)/ruff check --fix .
 
 docs: .venv/ready ## Make the generated pages again
-	$(BIN)/python -m trainwarden_exporter.catalog > docs/metrics.md
-	$(BIN)/python -m trainwarden_exporter.flag_list > docs/exporter-flags.md
+	$(BIN)/python -m trainwarden_exporter.docs metrics > docs/metrics.md
+	$(BIN)/python -m trainwarden_exporter.docs flags > docs/exporter-flags.md
 	$(BIN)/python -m trainwarden.signals.listing > docs/signal-list.md
 	$(BIN)/python -m trainwarden.failures.document > docs/failures.md
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.scrapes_cycles import Cycle, cycle_of
 from tests.devices.nvml import FakeNvml
-from trainwarden_exporter.nvidia.collector import build
+from trainwarden_exporter.collectors.gpu.nvidia.collector import build
 from trainwarden_exporter.sampling.sampler import Sampler
 
 GPUS = 8

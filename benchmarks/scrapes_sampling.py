@@ -9,13 +9,14 @@ from benchmarks import scrapes_gpus
 from benchmarks.scrapes_cycles import CYCLES, Cycle, cycle_of
 from benchmarks.scrapes_node import HOST, RANKS, Node
 from benchmarks.tables import Table
+from tests.unit.exporter.contexts import context
 from trainwarden.record.thresholds import Thresholds
-from trainwarden_exporter.efa import wiring
+from trainwarden_exporter.collectors.rdma.efa import spec
+from trainwarden_exporter.collectors.runs.collector import RunsCollector
+from trainwarden_exporter.core.node import Node as Watched
 from trainwarden_exporter.flags import build_parser
-from trainwarden_exporter.node import Node as Watched
-from trainwarden_exporter.runs.collector import RunsCollector
-from trainwarden_exporter.sampling.part import whole
 from trainwarden_exporter.sampling.sampler import Sampler
+from trainwarden_exporter.sampling.task import whole
 
 _RUNS = 1_000
 
@@ -43,7 +44,7 @@ def _gpus(flags: dict[str, Any]) -> list[list[str]]:
 
 
 def _efa(node: Node, flags: dict[str, Any]) -> list[list[str]]:
-    fleet = wiring.member(Watched(HOST, sysfs=node.sysfs), flags, None)
+    fleet = spec.create(context(spec.SPEC, Watched(HOST, sysfs=node.sysfs), flags))
     (look,) = fleet.samplers()
     look.sample()
     samplers = fleet.samplers()

@@ -10,16 +10,15 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.record.folder import replace_file
+from trainwarden_exporter.collector_set import CollectorSet, node_from_flags
 from trainwarden_exporter.configuration.check import COMMAND, check
 from trainwarden_exporter.configuration.reload import Reload
 from trainwarden_exporter.configuration.settings import read_flags
-from trainwarden_exporter.crew import Crew
-from trainwarden_exporter.errors import UsageError
-from trainwarden_exporter.members import node_of
-from trainwarden_exporter.memory import keep_one_arena
+from trainwarden_exporter.core.errors import UsageError
+from trainwarden_exporter.core.memory import keep_one_arena
 from trainwarden_exporter.release import Release
 from trainwarden_exporter.sampling.collection import Collection
-from trainwarden_exporter.sampling.isolated import LOG_FORMAT
+from trainwarden_exporter.sampling.subprocess_collector import LOG_FORMAT
 from trainwarden_exporter.signals import Signals
 from trainwarden_exporter.web.access import Watched
 from trainwarden_exporter.web.server import ExporterServer
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TRANSITIONS = "trainwarden_exporter.runs.transitions"
+TRANSITIONS = "trainwarden_exporter.collectors.runs.transitions"
 FINE, MISUSE, INTERRUPTED = 0, 2, 130
 ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 EVERYWHERE = [("", 9745)]
@@ -51,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if flags["once"]:
             logging.getLogger(TRANSITIONS).setLevel(logging.WARNING)  # nothing starts or ends in one look
         if flags["once"]:
-            return collect_once(Collection(Crew(node_of(flags), flags).members))
+            return collect_once(Collection(CollectorSet(node_from_flags(flags), flags).runners))
         return serve(argv, flags)
     except UsageError as error:
         print(f"trainwarden-exporter: {error}", file=sys.stderr)
@@ -86,16 +85,16 @@ def serve(argv: Sequence[str], flags: dict[str, Any]) -> int:
         servers = [
             stack.enter_context(open_server(address, site)) for address in flags["web.listen_address"] or EVERYWHERE
         ]
-        # Only now: who has no address has no use for what the collectors have to say.
-        crew = Crew(node_of(flags), flags)
-        collection.members = crew.members
-        site.off = lambda: crew.off
+        # Bind first; start no collector if the address is taken.
+        collectors = CollectorSet(node_from_flags(flags), flags)
+        collection.members = collectors.runners
+        site.off = lambda: collectors.off
         signals = stack.enter_context(Signals(ENDING | {signal.SIGHUP, signal.SIGUSR1}))
         release = Release(collection, flags["release.seconds"], flags["release.file"])
-        reload = Reload(argv, flags, crew, collection, release)
+        reload = Reload(argv, flags, collectors, collection, release)
         stack.enter_context(port_file(flags["web.port_file"], servers[0].bound))
-        if crew.off:
-            log.info("off here: %s", crew.off)
+        if collectors.off:
+            log.info("off here: %s", collectors.off)
         collection.start()
         for server in servers:
             threading.Thread(target=server.serve_forever, name="http", daemon=True).start()

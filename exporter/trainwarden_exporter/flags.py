@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainwarden import __version__
 from trainwarden.identity import host_name
 from trainwarden_exporter.flag_values import count, duration, some_name
-from trainwarden_exporter.registry import KINDS
+from trainwarden_exporter.registry import SPECS
 from trainwarden_exporter.web.flags import add_web_flags
 
 if TYPE_CHECKING:
@@ -127,27 +127,27 @@ def _collector_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run only the collectors that are switched on by name",
     )
-    for kind in KINDS:
-        name = kind.flag
+    for spec in SPECS:
+        name = spec.flag
         parser.add_argument(
             name,
             action=argparse.BooleanOptionalAction,
             default=None,
-            help=f"export {kind.help} (default: where there is something of it)",
+            help=f"export {spec.help} (default: where there is something of it)",
         )
         parser.add_argument(
             f"{name}.interval",
             type=duration,
-            default=kind.interval,
+            default=spec.interval,
             metavar="DURATION",
             help="pause between two samples (default %(default)s)",
         )
         parser.add_argument(
             f"{name}.timeout",
             type=duration,
-            default=kind.timeout,
+            default=spec.timeout,
             metavar="DURATION",
             help="a sample that takes longer counts as failed (default %(default)s)",
         )
-        kind.wiring.add_flags(parser)
+        spec.add_flags(parser)
     parser.add_argument("--compat.finetuning", action="store_true", help="export runs as finetuning_… as well")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainwarden_exporter.amd.collector import AmdCollector
-from trainwarden_exporter.amd.library import AmdsmiUnavailable
-from trainwarden_exporter.exposition import encode_text
+from trainwarden_exporter.collectors.gpu.amd.collector import AmdCollector
+from trainwarden_exporter.collectors.gpu.amd.library import AmdsmiUnavailable
+from trainwarden_exporter.core.exposition import encode_text
 
 if TYPE_CHECKING:
     from tests.devices.amd import AmdMachine

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from trainwarden.stack.binaries import Tools
-from trainwarden_exporter.catalog import METRICS
+from trainwarden_exporter.docs import METRICS
 
 Page = dict[str, float]
 

@@ -10,12 +10,11 @@ import pytest
 import yaml
 
 from trainwarden.stack.binaries import Tools
-from trainwarden_exporter.catalog import METRICS, document
-from trainwarden_exporter.flag_list import document as flag_document
+from trainwarden_exporter.collectors.logs.problems import REASONS as LOG_REASONS
+from trainwarden_exporter.collectors.runs.collector import OUTCOMES
+from trainwarden_exporter.collectors.runs.problems import REASONS
+from trainwarden_exporter.docs import METRICS, flags_page, metrics_page
 from trainwarden_exporter.flags import build_parser
-from trainwarden_exporter.logs.problems import REASONS as LOG_REASONS
-from trainwarden_exporter.runs.collector import OUTCOMES
-from trainwarden_exporter.runs.problems import REASONS
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "exporter.md").read_text(encoding="utf-8")
@@ -24,12 +23,12 @@ LOGS = (ROOT / "docs" / "logs.md").read_text(encoding="utf-8")
 
 def test_the_list_of_metrics_is_what_the_catalogue_makes() -> None:
     written = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert written == document(), "run: python -m trainwarden_exporter.catalog > docs/metrics.md"
+    assert written == metrics_page(), "run: python -m trainwarden_exporter.docs metrics > docs/metrics.md"
 
 
 def test_the_list_of_flags_is_what_the_program_makes() -> None:
     written = (ROOT / "docs" / "exporter-flags.md").read_text(encoding="utf-8")
-    assert written == flag_document(), "run: python -m trainwarden_exporter.flag_list > docs/exporter-flags.md"
+    assert written == flags_page(), "run: python -m trainwarden_exporter.docs flags > docs/exporter-flags.md"
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)

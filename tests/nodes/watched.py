@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from tests.unit.exporter.runs_tree import samples_of
 from trainwarden_exporter.sampling.collection import Collection
-from trainwarden_exporter.sampling.fleet import Fleet
+from trainwarden_exporter.sampling.device_group import DeviceGroup
 
 if TYPE_CHECKING:
-    from trainwarden_exporter.sampling.part import DeviceCollector
+    from trainwarden_exporter.sampling.task import DeviceCollector
 
 
 class Watched:
     """Each `look` samples everything once; `page` is what would be served then."""
 
     def __init__(self, collector: DeviceCollector, timeout: float = 30.0) -> None:
-        self.fleet = Fleet(collector, 1.0, timeout)
+        self.fleet = DeviceGroup(collector, 1.0, timeout)
         self.page = ""
         self.samples: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
 

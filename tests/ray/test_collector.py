@@ -10,11 +10,12 @@ import pytest
 from tests.devices.nvml import FakeNvml
 from tests.ray.exporting import export_once
 from tests.ray.head import GPUS, Head, running_head
+from tests.unit.exporter.contexts import context
 from tests.waiting import wait_until
-from trainwarden_exporter.expected import EXPECTED
+from trainwarden_exporter.collectors.ray import spec
+from trainwarden_exporter.core.exchange import RunExchange
+from trainwarden_exporter.core.node import Node
 from trainwarden_exporter.flags import build_parser
-from trainwarden_exporter.node import Node
-from trainwarden_exporter.ray import wiring
 
 pytestmark = pytest.mark.ray
 
@@ -169,14 +170,12 @@ def test_runs_of_jobs_under_way_are_expected_to_have_records(head: Head, token_f
     argv = ["--collector.ray.url", head.url, "--collector.ray.token-file", str(token_file)]
     argv.append("--collector.runs.scope=all")
     flags = vars(build_parser().parse_args(argv))
-    member = wiring.member(Node("head"), flags, None)
+    exchange = RunExchange()
+    runner = spec.create(context(spec.SPEC, Node("head"), flags, exchange))
     before = head.call("/api/jobs/idle")["start_time"] / 1000
-    try:
-        member.sample_once()
-        assert EXPECTED.runs().get("llama-7b") == {"ray": before}
-        assert "bert-1" in EXPECTED.runs()
-    finally:
-        EXPECTED.put("ray", {})
+    runner.sample_once()
+    assert exchange.expected.runs().get("llama-7b") == {"ray": before}
+    assert "bert-1" in exchange.expected.runs()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import yaml
 
 from tests.rules.promtool import ROOT
 from trainwarden.stack.binaries import Tools
-from trainwarden_exporter.catalog import METRICS
+from trainwarden_exporter.docs import METRICS
 
 DASHBOARDS = sorted((ROOT / "grafana/dashboards").glob("*.json"))
 VARIABLES = {"$__rate_interval": "1m", "$__range": "1h", "$run": "r1"}

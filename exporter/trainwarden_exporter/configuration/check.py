@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainwarden_exporter.collector_set import describe_off, node_from_flags, select_on
+from trainwarden_exporter.collectors.runs.place import is_there, runs_folder
 from trainwarden_exporter.configuration.settings import read_flags
 from trainwarden_exporter.flags import Parser
-from trainwarden_exporter.members import node_of, off_here, wanted
-from trainwarden_exporter.runs.place import is_there, runs_folder
 from trainwarden_exporter.web.access import access_of
 from trainwarden_exporter.web.configuration import read_web_settings
 
@@ -30,10 +30,10 @@ def check(argv: Sequence[str]) -> None:
         parser.error("no file is named, expected FILE or --web.config.file")
     if file is not None:
         flags = read_flags([f"--config.file={file}"])
-        names = [kind.name for kind in wanted(node_of(flags), flags)]
+        names = [spec.name for spec in select_on(node_from_flags(flags), flags)]
         doubts = list(_doubts(flags, names))
         print(f"{file}: right; here it runs {', '.join(names)}")
-        if off := off_here(names, flags):
+        if off := describe_off(names, flags):
             print(f"off here: {off}")
         for doubt in doubts:
             print(f"{file}: warning: {doubt}", file=sys.stderr)

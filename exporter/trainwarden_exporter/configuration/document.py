@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from trainwarden_exporter.errors import UsageError
-from trainwarden_exporter.files import read_plain
+from trainwarden_exporter.core.errors import UsageError
+from trainwarden_exporter.core.files import read_plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

@@ -6,15 +6,16 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from trainwarden_exporter.collector_set import node_from_flags
 from trainwarden_exporter.configuration.settings import read_flags
-from trainwarden_exporter.errors import UsageError
-from trainwarden_exporter.members import node_of
+from trainwarden_exporter.core.errors import UsageError
+from trainwarden_exporter.sampling import metrics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainwarden_exporter.catalog import Families
-    from trainwarden_exporter.crew import Crew
+    from trainwarden_exporter.collector_set import CollectorSet
+    from trainwarden_exporter.core.metric import Families
     from trainwarden_exporter.release import Release
     from trainwarden_exporter.sampling.collection import Collection
 
@@ -28,13 +29,13 @@ class Reload:
         self,
         argv: Sequence[str],
         flags: dict[str, Any],
-        crew: Crew,
+        collectors: CollectorSet,
         collection: Collection,
         release: Release,
     ) -> None:
         self._argv = argv
         self._flags = flags
-        self._crew = crew
+        self._collectors = collectors
         self._collection = collection
         self._release = release
         self._good = True
@@ -45,7 +46,7 @@ class Reload:
         """Read the configuration and follow it; where it is wrong, all stays as it is."""
         try:
             flags = read_flags(self._argv)
-            done = self._crew.follow(node_of(flags), flags)
+            done = self._collectors.reconfigure(node_from_flags(flags), flags)
         except UsageError as error:
             self._good = False
             log.error("%s; what held before still holds", error)  # noqa: TRY400  # the user's mistake, in one line
@@ -55,7 +56,7 @@ class Reload:
             log.exception("the configuration cannot be followed; what held before still holds")
             return
         finally:
-            self._collection.members = self._crew.members
+            self._collection.members = self._collectors.runners
         for name in sorted(flags):
             if name.startswith("web.") and flags[name] != self._flags[name]:
                 log.warning("--%s is another now, which takes a restart", name.replace("_", "-"))
@@ -67,5 +68,7 @@ class Reload:
 
     def _families(self, families: Families) -> None:
         if self._flags["config.file"] is not None:
-            families.add("trainwarden_config_last_reload_successful", self._good, file="config")
-            families.add("trainwarden_config_last_reload_success_timestamp_seconds", self._last_success, file="config")
+            families.add(metrics.TRAINWARDEN_CONFIG_LAST_RELOAD_SUCCESSFUL, self._good, file="config")
+            families.add(
+                metrics.TRAINWARDEN_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS, self._last_success, file="config"
+            )

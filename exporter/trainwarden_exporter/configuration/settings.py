@@ -6,9 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.configuration.document import read_document
-from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.core.errors import UsageError
 from trainwarden_exporter.flags import Parser, build_parser
-from trainwarden_exporter.registry import KINDS
+from trainwarden_exporter.registry import SPECS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ def read_settings(file: Path) -> dict[str, Any]:
         for key, action in actions.items()
         if action.dest not in COMMAND_LINE_ONLY and not key.startswith("no-")
     }
-    switches = {kind.flag[2:] for kind in KINDS}
+    switches = {spec.flag[2:] for spec in SPECS}
     found: dict[str, tuple[Value, Any]] = {}
     for key, value in _leaves(read_document(file), ""):
         name = key[: -len(ENABLED)] if key.endswith(ENABLED) and key[: -len(ENABLED)] in switches else key

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from trainwarden_exporter.exposition import Encoded
+    from trainwarden_exporter.core.exposition import Encoded
+    from trainwarden_exporter.core.metric import Metric
 
 _LINE = re.compile(r"^\w+(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -18,23 +19,24 @@ _ESCAPE = re.compile(r"\\(.)")
 class Samples:
     """The samples of some families, by name."""
 
-    def __init__(self, encoded: Iterable[Encoded], names: frozenset[str]) -> None:
+    def __init__(self, encoded: Iterable[Encoded], families: frozenset[Metric]) -> None:
+        names = {metric.name for metric in families}
         self._bodies: dict[str, list[bytes]] = {}
         for one in encoded:
             for block in one.blocks:
                 if block.name in names:
                     self._bodies.setdefault(block.name, []).append(block.body)
 
-    def of(self, name: str) -> Iterator[tuple[Mapping[str, str], float]]:
+    def of(self, metric: Metric) -> Iterator[tuple[Mapping[str, str], float]]:
         """Return each sample of a family: its labels and its value."""
-        for body in self._bodies.get(name, ()):
+        for body in self._bodies.get(metric.name, ()):
             for found in _LINE.finditer(body.decode("utf-8", "replace")):
                 labels = {key: _unescaped(value) for key, value in _LABEL.findall(found[1] or "")}
                 yield labels, float(found[2])
 
-    def by(self, label: str, name: str) -> dict[str, float]:
+    def by(self, label: str, metric: Metric) -> dict[str, float]:
         """Return the values of a family by one of its labels."""
-        return {labels.get(label, ""): value for labels, value in self.of(name)}
+        return {labels.get(label, ""): value for labels, value in self.of(metric)}
 
 
 def _unescaped(text: str) -> str:

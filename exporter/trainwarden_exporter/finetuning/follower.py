@@ -8,23 +8,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainwarden.record.thresholds import Thresholds
-from trainwarden_exporter.catalog import Families
+from trainwarden_exporter.collectors.runs.folder import RunFolder
+from trainwarden_exporter.core.metric import Families
+from trainwarden_exporter.core.redaction import label_text, plain
+from trainwarden_exporter.finetuning import metrics
 from trainwarden_exporter.finetuning.encoded import Samples
 from trainwarden_exporter.finetuning.gpus import GPU_FAMILIES, Gpus
 from trainwarden_exporter.finetuning.info_file import InfoFile, Unusable, is_run_record
 from trainwarden_exporter.finetuning.job import ENDED, PENDING, RUNNING, Observed, Reading, add_job
 from trainwarden_exporter.finetuning.run_record import read_run
 from trainwarden_exporter.finetuning.training_info import TrainingInfo, understand
-from trainwarden_exporter.redaction import label_text, plain
-from trainwarden_exporter.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from trainwarden_exporter.core.metric import Family
     from trainwarden_exporter.finetuning.job import Labels
-    from trainwarden_exporter.metric import Family
-    from trainwarden_exporter.sampling.part import Member
+    from trainwarden_exporter.sampling.task import CollectorRunner
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class Follower:
 
     name = "training_info"
 
-    def __init__(self, path: Path | None, labels: Labels, gpus: Sequence[Member] = ()) -> None:
+    def __init__(self, path: Path | None, labels: Labels, gpus: Sequence[CollectorRunner] = ()) -> None:
         self._path = path
         self._labels = labels
         self._gpus = gpus
@@ -58,9 +59,9 @@ class Follower:
         add_job(families, self._labels, self._with_gpus(reading), self._observed)
         named = {name: label_text(value) for name, value in self._labels._asdict().items()}
         if self._path:
-            families.add("finetuning_info_file_timestamp_seconds", self._modified, **named)
+            families.add(metrics.FINETUNING_INFO_FILE_TIMESTAMP_SECONDS, self._modified, **named)
             for reason in REASONS:
-                families.add("finetuning_info_file_errors_total", self._errors[reason], **named, reason=reason)
+                families.add(metrics.FINETUNING_INFO_FILE_ERRORS_TOTAL, self._errors[reason], **named, reason=reason)
         return families.collected()
 
     def _look(self) -> None:

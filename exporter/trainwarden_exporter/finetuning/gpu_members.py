@@ -5,28 +5,29 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.collector_set import node_from_flags
+from trainwarden_exporter.core.errors import UsageError
+from trainwarden_exporter.core.exchange import RunExchange
+from trainwarden_exporter.core.spec import Context
 from trainwarden_exporter.flags import build_parser
-from trainwarden_exporter.members import node_of
-from trainwarden_exporter.registry import KINDS
+from trainwarden_exporter.registry import AMD, NVIDIA
 
 if TYPE_CHECKING:
-    from trainwarden_exporter.sampling.part import Member
+    from trainwarden_exporter.sampling.task import CollectorRunner
 
 log = logging.getLogger(__name__)
 
-VENDORS = ("nvidia", "amd")
 
-
-def gpu_members() -> list[Member]:
+def gpu_members() -> list[CollectorRunner]:
     """Return one member for each vendor of which there is a GPU."""
     flags = vars(build_parser().parse_args([]))
-    node = node_of(flags)
+    node = node_from_flags(flags)
     found = []
-    for kind in KINDS:
-        if kind.name in VENDORS and kind.wiring.present(node, flags):
+    for spec in (NVIDIA, AMD):
+        context = Context(spec.name, node, flags, RunExchange())
+        if spec.enabled(context):
             try:
-                found.append(kind.wiring.member(node, flags, None))
+                found.append(spec.create(context))
             except UsageError as error:
-                log.warning("no GPU values of %s: %s", kind.help, error)
+                log.warning("no GPU values of %s: %s", spec.help, error)
     return found

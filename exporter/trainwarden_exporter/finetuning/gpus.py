@@ -6,13 +6,16 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from trainwarden_exporter.collectors.gpu import metrics
+from trainwarden_exporter.collectors.gpu_jobs import metrics as gpu_jobs_metrics
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from trainwarden_exporter.finetuning.encoded import Samples
 
-UTILIZATION, USED, SIZE = "gpu_utilization_ratio", "gpu_memory_used_bytes", "gpu_memory_size_bytes"
-RUN_OF_GPU, SLURM_JOB_OF_GPU = "training_gpu_info", "slurm_gpu_job_info"
+UTILIZATION, USED, SIZE = metrics.GPU_UTILIZATION_RATIO, metrics.GPU_MEMORY_USED_BYTES, metrics.GPU_MEMORY_SIZE_BYTES
+RUN_OF_GPU, SLURM_JOB_OF_GPU = gpu_jobs_metrics.TRAINING_GPU_INFO, gpu_jobs_metrics.SLURM_GPU_JOB_INFO
 GPU_FAMILIES = frozenset({UTILIZATION, USED, SIZE, RUN_OF_GPU, SLURM_JOB_OF_GPU})
 
 

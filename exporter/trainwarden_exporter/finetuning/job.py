@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from trainwarden_exporter.core.redaction import label_text
+from trainwarden_exporter.finetuning import metrics
 from trainwarden_exporter.finetuning.histogram import DURATION_SECONDS, SIZE_BYTES, Histogram
-from trainwarden_exporter.redaction import label_text
 
 if TYPE_CHECKING:
-    from trainwarden_exporter.catalog import Families
+    from trainwarden_exporter.core.metric import Families
 
 PENDING, RUNNING, SUCCEEDED, FAILED, PAUSED = range(5)
 ENDED = frozenset({SUCCEEDED, FAILED})
@@ -63,17 +64,17 @@ class Reading:
 
 # By the field of a reading.
 _SERIES = {
-    "status": "finetuning_job_status",
-    "epoch": "finetuning_training_epoch",
-    "step": "finetuning_training_step",
-    "progress": "finetuning_training_progress",
-    "learning_rate": "finetuning_learning_rate",
-    "samples_per_second": "finetuning_samples_per_second",
-    "tokens_per_second": "finetuning_tokens_per_second",
-    "gpu_utilization": "finetuning_gpu_utilization_percent",
-    "gpu_memory_used": "finetuning_gpu_memory_used_bytes",
-    "gpu_memory_total": "finetuning_gpu_memory_total_bytes",
-    "checkpoints": "finetuning_checkpoints_total",
+    "status": metrics.FINETUNING_JOB_STATUS,
+    "epoch": metrics.FINETUNING_TRAINING_EPOCH,
+    "step": metrics.FINETUNING_TRAINING_STEP,
+    "progress": metrics.FINETUNING_TRAINING_PROGRESS,
+    "learning_rate": metrics.FINETUNING_LEARNING_RATE,
+    "samples_per_second": metrics.FINETUNING_SAMPLES_PER_SECOND,
+    "tokens_per_second": metrics.FINETUNING_TOKENS_PER_SECOND,
+    "gpu_utilization": metrics.FINETUNING_GPU_UTILIZATION_PERCENT,
+    "gpu_memory_used": metrics.FINETUNING_GPU_MEMORY_USED_BYTES,
+    "gpu_memory_total": metrics.FINETUNING_GPU_MEMORY_TOTAL_BYTES,
+    "checkpoints": metrics.FINETUNING_CHECKPOINTS_TOTAL,
 }
 
 
@@ -92,9 +93,9 @@ def add_job(families: Families, labels: Labels, reading: Reading, observed: Obse
         families.add(series, getattr(reading, field_name), **named)
     # One series: that of the epoch before is gone as soon as there is a new one.
     epoch = "" if reading.epoch is None else str(int(reading.epoch))
-    families.add("finetuning_train_loss", reading.loss, **named, epoch=epoch)
+    families.add(metrics.FINETUNING_TRAIN_LOSS, reading.loss, **named, epoch=epoch)
     for name, histogram in (
-        ("finetuning_job_duration_seconds", observed.durations),
-        ("finetuning_checkpoint_size_bytes", observed.sizes),
+        (metrics.FINETUNING_JOB_DURATION_SECONDS, observed.durations),
+        (metrics.FINETUNING_CHECKPOINT_SIZE_BYTES, observed.sizes),
     ):
         families.add_histogram(name, histogram.buckets, histogram.total, **named)

@@ -6,12 +6,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.exposition import Encoder
-from trainwarden_exporter.sampling.part import Status
+from trainwarden_exporter.core.exposition import Encoder
+from trainwarden_exporter.sampling.task import Status
 
 if TYPE_CHECKING:
-    from trainwarden_exporter.exposition import Encoded
-    from trainwarden_exporter.sampling.part import Collector
+    from trainwarden_exporter.core.exposition import Encoded
+    from trainwarden_exporter.sampling.task import Collector
 
 
 class Live:

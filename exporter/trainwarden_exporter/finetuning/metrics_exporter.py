@@ -9,7 +9,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
-from trainwarden_exporter.catalog import Families
+from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.finetuning.job import PENDING, Labels, Observed, Reading, add_job, percent, status_number
 from trainwarden_exporter.finetuning.live import Live
 from trainwarden_exporter.finetuning.training_info import number
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
-    from trainwarden_exporter.metric import Family
+    from trainwarden_exporter.core.metric import Family
 
 log = logging.getLogger(__name__)
 

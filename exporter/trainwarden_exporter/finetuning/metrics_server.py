@@ -10,16 +10,16 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.core.errors import UsageError
 from trainwarden_exporter.finetuning.follower import Follower
 from trainwarden_exporter.finetuning.gpu_members import gpu_members
 from trainwarden_exporter.finetuning.job import Labels
 from trainwarden_exporter.flag_values import duration
 from trainwarden_exporter.flags import Parser
 from trainwarden_exporter.sampling.collection import Collection
-from trainwarden_exporter.sampling.isolated import LOG_FORMAT
-from trainwarden_exporter.sampling.part import whole
 from trainwarden_exporter.sampling.sampler import Sampler
+from trainwarden_exporter.sampling.subprocess_collector import LOG_FORMAT
+from trainwarden_exporter.sampling.task import whole
 from trainwarden_exporter.web.server import ExporterServer
 from trainwarden_exporter.web.site import Site
 

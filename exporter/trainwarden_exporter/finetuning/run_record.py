@@ -9,7 +9,7 @@ from trainwarden_exporter.finetuning.job import PAUSED, RUNNING, Reading, percen
 from trainwarden_exporter.finetuning.training_info import SavedCheckpoint, TrainingInfo
 
 if TYPE_CHECKING:
-    from trainwarden_exporter.runs.folder import RunFolder
+    from trainwarden_exporter.collectors.runs.folder import RunFolder
 
 
 def read_run(folder: RunFolder) -> tuple[TrainingInfo, float]:

@@ -6,7 +6,8 @@ import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.catalog import Families
+from trainwarden_exporter.collectors.runs import metrics
+from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.finetuning.encoded import Samples
 from trainwarden_exporter.finetuning.gpus import GPU_FAMILIES, Gpus, Together
 from trainwarden_exporter.finetuning.job import (
@@ -23,17 +24,28 @@ from trainwarden_exporter.finetuning.job import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from trainwarden_exporter.exposition import Encoded
-    from trainwarden_exporter.metric import Family
-    from trainwarden_exporter.sampling.part import Member
+    from trainwarden_exporter.core.exposition import Encoded
+    from trainwarden_exporter.core.metric import Family, Metric
+    from trainwarden_exporter.sampling.task import CollectorRunner
 
 _VALUES = (
-    "training_epoch", "training_step", "training_steps_target", "training_loss", "training_learning_rate",
-    "training_samples_per_second", "training_tokens_per_second", "training_checkpoints_total",
-    "training_checkpoint_step", "training_checkpoint_timestamp_seconds", "training_checkpoint_size_bytes",
-    "training_attempt_start_timestamp_seconds", "training_run_end_timestamp_seconds",
-)  # fmt: skip
-_FAMILIES = frozenset({*_VALUES, "training_run_info", "training_run_state", "training_phase"}) | GPU_FAMILIES
+    metrics.TRAINING_EPOCH,
+    metrics.TRAINING_STEP,
+    metrics.TRAINING_STEPS_TARGET,
+    metrics.TRAINING_LOSS,
+    metrics.TRAINING_LEARNING_RATE,
+    metrics.TRAINING_SAMPLES_PER_SECOND,
+    metrics.TRAINING_TOKENS_PER_SECOND,
+    metrics.TRAINING_CHECKPOINTS_TOTAL,
+    metrics.TRAINING_CHECKPOINT_STEP,
+    metrics.TRAINING_CHECKPOINT_TIMESTAMP_SECONDS,
+    metrics.TRAINING_CHECKPOINT_SIZE_BYTES,
+    metrics.TRAINING_ATTEMPT_START_TIMESTAMP_SECONDS,
+    metrics.TRAINING_RUN_END_TIMESTAMP_SECONDS,
+)
+_FAMILIES = (
+    frozenset({*_VALUES, metrics.TRAINING_RUN_INFO, metrics.TRAINING_RUN_STATE, metrics.TRAINING_PHASE}) | GPU_FAMILIES
+)
 
 
 @dataclass
@@ -50,7 +62,7 @@ class FinetuningView:
 
     name = "finetuning"
 
-    def __init__(self, members: Sequence[Member], host: str) -> None:
+    def __init__(self, members: Sequence[CollectorRunner], host: str) -> None:
         self._members = members  # as they are at each look: others may take their places
         self._host = host
         self._seen: dict[str, _Seen] = {}
@@ -81,18 +93,18 @@ class FinetuningView:
 
     def _observe(self, seen: _Seen, runs: _Runs, run_id: str) -> None:
         end, start = (
-            runs.value("training_run_end_timestamp_seconds", run_id),
-            runs.value("training_attempt_start_timestamp_seconds", run_id),
+            runs.value(metrics.TRAINING_RUN_END_TIMESTAMP_SECONDS, run_id),
+            runs.value(metrics.TRAINING_ATTEMPT_START_TIMESTAMP_SECONDS, run_id),
         )
         if end is not None and end != seen.end:
             seen.observed.durations.observe(None if start is None else end - start)
             seen.end = end
         checkpoint = (
-            runs.value("training_checkpoint_step", run_id),
-            runs.value("training_checkpoint_timestamp_seconds", run_id),
+            runs.value(metrics.TRAINING_CHECKPOINT_STEP, run_id),
+            runs.value(metrics.TRAINING_CHECKPOINT_TIMESTAMP_SECONDS, run_id),
         )
         if checkpoint not in (seen.checkpoint, (None, None)):
-            seen.observed.sizes.observe(runs.value("training_checkpoint_size_bytes", run_id))
+            seen.observed.sizes.observe(runs.value(metrics.TRAINING_CHECKPOINT_SIZE_BYTES, run_id))
             seen.checkpoint = checkpoint
 
     def _gpus_of(self, run_id: str, runs: _Runs, gpus: Gpus) -> Together:
@@ -112,16 +124,20 @@ class _Runs:
 
     def __init__(self, samples: Samples) -> None:
         self.info: dict[str, Mapping[str, str]] = {
-            labels["run_id"]: labels for labels, _ in samples.of("training_run_info")
+            labels["run_id"]: labels for labels, _ in samples.of(metrics.TRAINING_RUN_INFO)
         }
-        self.state = {labels["run_id"]: labels["state"] for labels, value in samples.of("training_run_state") if value}
-        self._phase = {labels["run_id"]: labels["phase"] for labels, value in samples.of("training_phase") if value}
+        self.state = {
+            labels["run_id"]: labels["state"] for labels, value in samples.of(metrics.TRAINING_RUN_STATE) if value
+        }
+        self._phase = {
+            labels["run_id"]: labels["phase"] for labels, value in samples.of(metrics.TRAINING_PHASE) if value
+        }
         self._values = {name: samples.by("run_id", name) for name in _VALUES}
         # A run that only its logs tell of has no record to be described by.
-        self.ids = sorted(self.info.keys() | self._values["training_step"].keys())
+        self.ids = sorted(self.info.keys() | self._values[metrics.TRAINING_STEP].keys())
 
-    def value(self, name: str, run_id: str) -> float | None:
-        return self._values[name].get(run_id)
+    def value(self, metric: Metric, run_id: str) -> float | None:
+        return self._values[metric].get(run_id)
 
     def running_on(self, host: str) -> list[str]:
         return [
@@ -134,18 +150,18 @@ class _Runs:
         status = status_number(self.state.get(run_id, ""))
         if status == RUNNING and self._phase.get(run_id) == "idle":
             status = PAUSED
-        step = self.value("training_step", run_id)
+        step = self.value(metrics.TRAINING_STEP, run_id)
         return Reading(
             status=status,
-            epoch=self.value("training_epoch", run_id),
+            epoch=self.value(metrics.TRAINING_EPOCH, run_id),
             step=step,
-            progress=percent(step, self.value("training_steps_target", run_id)),
-            loss=self.value("training_loss", run_id),
-            learning_rate=self.value("training_learning_rate", run_id),
-            samples_per_second=self.value("training_samples_per_second", run_id),
-            tokens_per_second=self.value("training_tokens_per_second", run_id),
+            progress=percent(step, self.value(metrics.TRAINING_STEPS_TARGET, run_id)),
+            loss=self.value(metrics.TRAINING_LOSS, run_id),
+            learning_rate=self.value(metrics.TRAINING_LEARNING_RATE, run_id),
+            samples_per_second=self.value(metrics.TRAINING_SAMPLES_PER_SECOND, run_id),
+            tokens_per_second=self.value(metrics.TRAINING_TOKENS_PER_SECOND, run_id),
             gpu_utilization=gpus.utilization,
             gpu_memory_used=gpus.memory_used,
             gpu_memory_total=gpus.memory_total,
-            checkpoints=self.value("training_checkpoints_total", run_id),
+            checkpoints=self.value(metrics.TRAINING_CHECKPOINTS_TOTAL, run_id),
         )

@@ -17,15 +17,15 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from trainwarden_exporter.sampling.fleet import Fleet
+from trainwarden_exporter.sampling.device_group import DeviceGroup
 from trainwarden_exporter.sampling.messages import sample_line, state_line
-from trainwarden_exporter.sampling.part import LOOK, whole
 from trainwarden_exporter.sampling.sampler import Sampler
+from trainwarden_exporter.sampling.task import LOOK, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from trainwarden_exporter.exposition import Encoded
+    from trainwarden_exporter.core.exposition import Encoded
 
 STATE_SECONDS = 1.0
 # Less than the parent waits for the end.
@@ -78,7 +78,7 @@ def main() -> int:
         output.sample(sampler)
 
     member = _member(order, done)
-    samplers = member.samplers if isinstance(member, Fleet) else lambda: [member]
+    samplers = member.samplers if isinstance(member, DeviceGroup) else lambda: [member]
     member.start()
     try:
         while not select.select([sys.stdin], [], [], STATE_SECONDS)[0]:
@@ -90,7 +90,7 @@ def main() -> int:
         os._exit(0 if released else 1)
 
 
-def _released(member: Fleet | Sampler) -> bool:
+def _released(member: DeviceGroup | Sampler) -> bool:
     """Release every device; False if one cannot be, in this time: what hangs may hang here as well."""
     results: list[bool] = []
     thread = threading.Thread(target=lambda: results.append(member.release()), daemon=True)
@@ -99,10 +99,10 @@ def _released(member: Fleet | Sampler) -> bool:
     return results == [True]
 
 
-def _member(order: dict[str, Any], done: Callable[[Sampler], None]) -> Fleet | Sampler:
+def _member(order: dict[str, Any], done: Callable[[Sampler], None]) -> DeviceGroup | Sampler:
     collector = importlib.import_module(order["module"]).build(order["settings"])
     if hasattr(collector, "parts"):
-        return Fleet(collector, order["interval"], order["timeout"], done)
+        return DeviceGroup(collector, order["interval"], order["timeout"], done)
     return Sampler(whole(collector, order["interval"], order["timeout"]), done)
 
 

@@ -9,22 +9,23 @@ import threading
 from typing import TYPE_CHECKING
 
 from trainwarden import __version__
-from trainwarden_exporter.catalog import Families
-from trainwarden_exporter.exposition import Encoder, render
+from trainwarden_exporter.core.exposition import Encoder, render
+from trainwarden_exporter.core.metric import Families
+from trainwarden_exporter.sampling import metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from collections.abc import Collection as Names
 
-    from trainwarden_exporter.exposition import Encoded
-    from trainwarden_exporter.metric import Family
-    from trainwarden_exporter.sampling.part import Member, Status
+    from trainwarden_exporter.core.exposition import Encoded
+    from trainwarden_exporter.core.metric import Family
+    from trainwarden_exporter.sampling.task import CollectorRunner, Status
 
 
 class Collection:
     """Members that are sampled in the background, and their page."""
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[CollectorRunner]) -> None:
         self.members = list(members)
         self.released = False
         # Whoever else has something to say of the exporter itself.
@@ -110,21 +111,25 @@ class Collection:
             by_collector.setdefault(status.name, []).append(status)
         for name, parts in by_collector.items():
             for device, call in sorted({(part.device, part.call) for part in parts if part.stuck}):
-                families.add("trainwarden_collector_stuck", 1, collector=name, device=device, call=call)
+                families.add(metrics.TRAINWARDEN_COLLECTOR_STUCK, 1, collector=name, device=device, call=call)
             if any(part.released for part in parts):
                 continue  # neither good nor bad
             if all(part.attempted for part in parts):
                 good = name not in conflicting and all(part.success for part in parts)
-                families.add("trainwarden_collector_success", good, collector=name)
+                families.add(metrics.TRAINWARDEN_COLLECTOR_SUCCESS, good, collector=name)
                 longest = max(part.duration for part in parts)
-                families.add("trainwarden_collector_duration_seconds", longest, collector=name)
+                families.add(metrics.TRAINWARDEN_COLLECTOR_DURATION_SECONDS, longest, collector=name)
             times = [part.last_success for part in parts]
             oldest = min((time for time in times if time is not None), default=None) if None not in times else None
-            families.add("trainwarden_collector_last_success_timestamp_seconds", oldest, collector=name)
-        families.add("trainwarden_exporter_released", self.released)
+            families.add(metrics.TRAINWARDEN_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS, oldest, collector=name)
+        families.add(metrics.TRAINWARDEN_EXPORTER_RELEASED, self.released)
         for say in self.also:
             say(families)
         families.add(
-            "trainwarden_build_info", 1, version=__version__, component="exporter", python=platform.python_version()
+            metrics.TRAINWARDEN_BUILD_INFO,
+            1,
+            version=__version__,
+            component="exporter",
+            python=platform.python_version(),
         )
         return families.collected()

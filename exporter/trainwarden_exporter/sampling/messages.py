@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainwarden_exporter.catalog import METRICS
-from trainwarden_exporter.exposition import Block, Encoded
-from trainwarden_exporter.sampling.part import Part
+from trainwarden_exporter.core.exposition import Block, Encoded
 from trainwarden_exporter.sampling.sampler import Taken
+from trainwarden_exporter.sampling.task import SampleTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from trainwarden_exporter.exposition import AnyFamily
+    from trainwarden_exporter.core.exposition import AnyFamily
     from trainwarden_exporter.sampling.sampler import Sampler
 
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class View:
     """What the parent knows of a part: its last sample; since when (monotonic) and in which call another is taken."""
 
-    part: Part
+    part: SampleTask
     taken: Taken
     running: tuple[float, str] | None
 
@@ -32,7 +32,13 @@ def sample_line(sampler: Sampler, told: Encoded | None = None) -> bytes:
     taken = sampler.taken
     blocks = (
         [
-            [block.name, block.body.decode(), [[prefix.decode(), age] for prefix, age in block.ages]]
+            [
+                block.name,
+                block.kind,
+                block.help,
+                block.body.decode(),
+                [[prefix.decode(), age] for prefix, age in block.ages],
+            ]
             for block in taken.encoded.blocks
         ]
         if taken.encoded is not told
@@ -78,7 +84,7 @@ def take_in(line: bytes, collector: str, views: dict[tuple[str, str], View]) -> 
         attempted=True,
         last_success=message["last_success"],
     )
-    part = Part(collector, _not_here, interval, timeout, device, tier)
+    part = SampleTask(collector, _not_here, interval, timeout, device, tier)
     return {**views, part.key: View(part, taken, None)}
 
 
@@ -88,13 +94,14 @@ def _state(state: Sequence[Any], collector: str, views: dict[tuple[str, str], Vi
     now = (float(running[0]), str(running[1])) if running else None
     if known is not None and now is not None and now[0] <= known.taken.begun:
         now = None  # said before the sample came that ended it
-    part = Part(collector, _not_here, interval, timeout, device, tier)
+    part = SampleTask(collector, _not_here, interval, timeout, device, tier)
     return part.key, View(part, known.taken if known else Taken(), now)
 
 
-def _block(name: str, body: str, ages: Sequence[tuple[str, float]]) -> Block:
-    entry = METRICS[name]
-    return Block(name, entry.kind, entry.help, body.encode(), tuple((prefix.encode(), age) for prefix, age in ages))
+def _block(name: str, kind: str, text: str, body: str, ages: Sequence[tuple[str, float]]) -> Block:
+    # Many devices have the same families: keep their texts once.
+    name, kind, text = sys.intern(name), sys.intern(kind), sys.intern(text)
+    return Block(name, kind, text, body.encode(), tuple((prefix.encode(), age) for prefix, age in ages))
 
 
 def _not_here() -> Iterable[AnyFamily]:

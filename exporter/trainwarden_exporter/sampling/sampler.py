@@ -8,14 +8,14 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.exposition import Encoded, Encoder
+from trainwarden_exporter.core.exposition import Encoded, Encoder
 from trainwarden_exporter.sampling import calls
-from trainwarden_exporter.sampling.part import Status
+from trainwarden_exporter.sampling.task import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trainwarden_exporter.sampling.part import Part
+    from trainwarden_exporter.sampling.task import SampleTask
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Sampler:
 
     def __init__(
         self,
-        part: Part,
+        part: SampleTask,
         done: Callable[[Sampler], None] | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -162,7 +162,7 @@ class Sampler:
         return f"collector {self.name}" + (f", device {self.part.device}" if self.part.device else "")
 
 
-def status_of(part: Part, taken: Taken, running: tuple[float, str] | None, now: float) -> Status:
+def status_of(part: SampleTask, taken: Taken, running: tuple[float, str] | None, now: float) -> Status:
     """Return how a part is doing, given its last sample and the one that is being taken; `now` is monotonic."""
     if running is not None and now - running[0] > part.timeout:
         for_seconds, call = now - running[0], running[1]

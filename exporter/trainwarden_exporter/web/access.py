@@ -8,14 +8,15 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.core.errors import UsageError
+from trainwarden_exporter.sampling import metrics
 from trainwarden_exporter.web.configuration import WebSettings, read_web_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from trainwarden_exporter.catalog import Families
+    from trainwarden_exporter.core.metric import Families
     from trainwarden_exporter.web.tls import Tls
     from trainwarden_exporter.web.users import Users
 
@@ -103,8 +104,8 @@ class Watched:
     def families(self, families: Families) -> None:
         """Say how the last reading went."""
         self.current()
-        families.add("trainwarden_config_last_reload_successful", self._good, file="web")
-        families.add("trainwarden_config_last_reload_success_timestamp_seconds", self._last_success, file="web")
+        families.add(metrics.TRAINWARDEN_CONFIG_LAST_RELOAD_SUCCESSFUL, self._good, file="web")
+        families.add(metrics.TRAINWARDEN_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS, self._last_success, file="web")
 
     def _read_again(self) -> None:
         try:

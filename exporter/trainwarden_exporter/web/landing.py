@@ -11,7 +11,7 @@ from trainwarden import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from trainwarden_exporter.sampling.part import Status
+    from trainwarden_exporter.sampling.task import Status
 
 PAGE = """<!DOCTYPE html>
 <html lang="en">

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.exposition import CONTENT_TYPE, OPENMETRICS_CONTENT_TYPE
-from trainwarden_exporter.registry import KINDS
+from trainwarden_exporter.core.exposition import CONTENT_TYPE, OPENMETRICS_CONTENT_TYPE
+from trainwarden_exporter.registry import SPECS
 from trainwarden_exporter.web.accept import accepts_gzip, prefers_openmetrics
 from trainwarden_exporter.web.access import Open
 from trainwarden_exporter.web.request import READING
@@ -132,7 +132,7 @@ class Site:
         asked = {
             key: {value.replace("-", "_") for name, value in query if name == key} for key in ("collect[]", "exclude[]")
         }
-        known = {kind.name for kind in KINDS} | set(self.collection.names)
+        known = {spec.name for spec in SPECS} | set(self.collection.names)
         for key, names in asked.items():
             if not names <= known:
                 shown = ", ".join(map(repr, sorted(names - known)))

@@ -6,8 +6,8 @@ import re
 import ssl
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.errors import UsageError
-from trainwarden_exporter.files import read_plain
+from trainwarden_exporter.core.errors import UsageError
+from trainwarden_exporter.core.files import read_plain
 from trainwarden_exporter.web.tls_settings import IF_GIVEN, NO_CLIENT, REQUIRED
 
 if TYPE_CHECKING:

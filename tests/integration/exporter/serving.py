@@ -12,8 +12,8 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from trainwarden_exporter.sampling.collection import Collection
-from trainwarden_exporter.sampling.part import whole
 from trainwarden_exporter.sampling.sampler import Sampler
+from trainwarden_exporter.sampling.task import whole
 from trainwarden_exporter.web.server import REQUEST_SECONDS, ExporterServer
 from trainwarden_exporter.web.site import Site
 

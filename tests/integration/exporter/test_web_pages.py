@@ -12,9 +12,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from tests.integration.exporter.serving import Serving
-from trainwarden_exporter.catalog import METRICS, Families
-from trainwarden_exporter.exposition import Encoder, render
-from trainwarden_exporter.sampling.part import Status
+from trainwarden_exporter.core.exposition import Encoder, render
+from trainwarden_exporter.core.metric import Families
+from trainwarden_exporter.docs import METRICS
+from trainwarden_exporter.sampling.task import Status
 from trainwarden_exporter.web.landing import landing_page
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
@@ -35,12 +36,12 @@ def test_openmetrics_comes_to_whom_asks_for_it_and_the_text_format_to_all_others
 
 def test_every_metric_of_the_catalogue_can_be_sent_in_both_formats() -> None:
     families = Families()
-    for entry in METRICS.values():
-        labels = dict.fromkeys(entry.label_names, 'a "quoted" \\ text\nof two lines')
-        if entry.kind == "histogram":
-            families.add_histogram(entry.name, [(0.5, 1), (float("inf"), 2)], 3.0, **labels)
+    for metric in METRICS.values():
+        labels = dict.fromkeys(metric.label_names, 'a "quoted" \\ text\nof two lines')
+        if metric.kind == "histogram":
+            families.add_histogram(metric, [(0.5, 1), (float("inf"), 2)], 3.0, **labels)
         else:
-            families.add(entry.name, 1, **labels)
+            families.add(metric, 1, **labels)
     encoded = Encoder().encode(families.collected())
     found = {}
     for family in parse_openmetrics(render([(encoded, 0.0)], openmetrics=True).decode()):  # type: ignore[no-untyped-call]  # untyped there
@@ -48,10 +49,10 @@ def test_every_metric_of_the_catalogue_can_be_sent_in_both_formats() -> None:
             found[sample.name] = family
     for family in parse_text(render([(encoded, 0.0)]).decode()):
         assert family.samples
-    for entry in METRICS.values():
-        family = found[f"{entry.name}_count" if entry.kind == "histogram" else entry.name]
-        assert family.type == ("unknown" if entry.kind == "untyped" else entry.kind), entry.name
-        assert family.documentation == entry.help
+    for metric in METRICS.values():
+        family = found[f"{metric.name}_count" if metric.kind == "histogram" else metric.name]
+        assert family.type == ("unknown" if metric.kind == "untyped" else metric.kind), metric.name
+        assert family.documentation == metric.help
 
 
 def test_a_scrape_may_ask_for_some_collectors_and_gets_a_good_page_of_them(serving: Callable[..., Serving]) -> None:

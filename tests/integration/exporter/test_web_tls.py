@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.exporter.certificates import Authority
 from tests.integration.exporter.serving import Serving
-from trainwarden_exporter.catalog import Families
+from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.web.access import Watched
 
 SERVER = "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n"

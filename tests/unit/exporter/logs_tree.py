@@ -6,10 +6,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from tests.unit.exporter.runs_tree import HOST, RunsTree, samples_of
-from trainwarden_exporter.exposition import encode_text
-from trainwarden_exporter.logs.board import Board
-from trainwarden_exporter.logs.collector import LogsCollector, LogSettings
-from trainwarden_exporter.logs.state import StateFolder
+from trainwarden_exporter.collectors.logs.collector import LogsCollector, LogSettings
+from trainwarden_exporter.collectors.logs.state import StateFolder
+from trainwarden_exporter.core.exchange import RunExchange
+from trainwarden_exporter.core.exposition import encode_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ class LogsTree:
 
     def start(self) -> None:
         """A new exporter, with the state that the one before has kept."""
-        self.board = Board()
+        self.board = RunExchange()
         self.runs = RunsTree(self.folder / "runs", board=self.board)
         if self._now is not None:
             self.runs.now = self._now

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from trainwarden.record.clock import to_iso
 from trainwarden.record.thresholds import Thresholds
-from trainwarden_exporter.exposition import encode_text
-from trainwarden_exporter.runs.collector import RunsCollector
+from trainwarden_exporter.collectors.runs.collector import RunsCollector
+from trainwarden_exporter.core.exposition import encode_text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from tests.unit.exporter.logs_tree import LATEST, OOM, LogsTree
 from tests.unit.exporter.runs.silent_mount import silent_mount
 from trainwarden.signals.tailing.follower import Follower
 from trainwarden.signals.tailing.template import Template
-from trainwarden_exporter.sampling.looker import Looker
+from trainwarden_exporter.sampling.blocking_io import BlockingIoPool
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def tree(tmp_path: Path) -> LogsTree:
         tree.runs.metadata(run_id)
         tree.write(run_id, OOM)
         (tmp_path / "scratch" / run_id).mkdir(parents=True)
-    tree.collector._turns._looker = Looker(patience=1.0)
-    tree.collector._search = Looker(patience=1.0)
+    tree.collector._turns._looker = BlockingIoPool(patience=1.0)
+    tree.collector._search = BlockingIoPool(patience=1.0)
     tree.look()
     assert [tree.count(run_id, "cuda_oom") for run_id in ("a", "m", "z")] == [1, 1, 1]
     return tree

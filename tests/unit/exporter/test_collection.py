@@ -12,10 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
 from tests.unit.exporter.runs_tree import RunsTree
-from trainwarden_exporter.exposition import render
+from trainwarden_exporter.core.exposition import render
 from trainwarden_exporter.sampling.collection import Collection
-from trainwarden_exporter.sampling.part import whole
 from trainwarden_exporter.sampling.sampler import Sampler
+from trainwarden_exporter.sampling.task import whole
 
 
 class Scripted:

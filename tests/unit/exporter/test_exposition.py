@@ -9,8 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from trainwarden_exporter.exposition import AnyFamily, Encoder, render
-from trainwarden_exporter.metric import Entry, Family
+from trainwarden_exporter.core.exposition import AnyFamily, Encoder, render
+from trainwarden_exporter.core.metric import Family, histogram
 
 
 def parsed(page: bytes) -> dict[tuple[str, str], float]:
@@ -95,7 +95,7 @@ def test_an_encoder_follows_series_that_come_and_go() -> None:
 
 
 def test_a_histogram_is_one_in_both_formats() -> None:
-    family = Family(Entry("finished_seconds", "histogram", "run_id", "seconds", "Help."))
+    family = Family(histogram("finished_seconds", "run_id", "seconds", "Help."))
     family.add_histogram(("r",), [(1, 2), (2.5, 3), (float("inf"), 4)], 9.5)
     encoded = Encoder().encode([family])
     expected = {

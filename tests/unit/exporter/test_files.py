@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainwarden_exporter.files import last_line
+from trainwarden_exporter.core.files import last_line
 
 
 @pytest.mark.parametrize(

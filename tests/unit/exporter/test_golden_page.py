@@ -9,7 +9,8 @@ from pathlib import Path
 from tests.unit.exporter.runs_tree import NOW, RunsTree, samples_of
 from trainwarden.record.clock import to_iso
 from trainwarden.stack.binaries import Tools
-from trainwarden_exporter.runs.catalog import RUN_ROWS
+from trainwarden_exporter.collectors.runs import metrics
+from trainwarden_exporter.core.metric import Metric
 
 # Of runs that are in S3 alone or nowhere, of checkpoints that are looked at elsewhere, and of durations.
 NOT_HERE = {
@@ -75,7 +76,7 @@ def test_the_page_of_the_fixture_tree_is_the_golden_one(runs: RunsTree) -> None:
 def test_the_golden_page_holds_every_metric_of_the_catalogue_that_tells_of_runs() -> None:
     exposed = samples_of(GOLDEN.read_text(encoding="utf-8")).keys()
     histogram = {f"training_run_duration_seconds{suffix}" for suffix in ("_bucket", "_count", "_sum")}
-    assert exposed - histogram == {entry.name for entry in RUN_ROWS} - NOT_HERE
+    assert exposed - histogram == {each.name for each in vars(metrics).values() if isinstance(each, Metric)} - NOT_HERE
 
 
 def test_promtool_finds_nothing_wrong_with_the_golden_page(tools: Tools) -> None:

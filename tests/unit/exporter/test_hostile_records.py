@@ -17,14 +17,14 @@ from tests.unit.exporter.runs_tree import NOW, RunsTree
 from trainwarden.record.clock import to_iso
 from trainwarden.record.files import Metadata, Progress, RankBeat
 from trainwarden.record.sentinels import Sentinel
-from trainwarden_exporter.runs.folder import MAX_RANKS
-from trainwarden_exporter.runs.view import KEPT_SECONDS
+from trainwarden_exporter.collectors.runs.folder import MAX_RANKS
+from trainwarden_exporter.collectors.runs.view import KEPT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trainwarden_exporter.catalog import Families
-    from trainwarden_exporter.runs.sources import Found
+    from trainwarden_exporter.collectors.runs.sources import Found
+    from trainwarden_exporter.core.metric import Families
 
 os_lstat = os.lstat
 
@@ -171,7 +171,7 @@ def test_a_folder_with_far_too_many_ranks_loses_only_its_ranks(
     neighbour: RunsTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert MAX_RANKS > 10_000
-    monkeypatch.setattr("trainwarden_exporter.runs.folder.MAX_RANKS", 3)
+    monkeypatch.setattr("trainwarden_exporter.collectors.runs.folder.MAX_RANKS", 3)
     neighbour.metadata("many")
     for rank in range(4):
         neighbour.rank("many", rank)

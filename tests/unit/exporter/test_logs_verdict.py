@@ -12,10 +12,10 @@ import pytest
 from tests.unit.exporter.logs_tree import OOM, LogsTree
 from trainwarden.record.clock import to_iso
 from trainwarden.record.thresholds import Thresholds
-from trainwarden_exporter.logs.board import LogVerdict, LogView
-from trainwarden_exporter.logs.verdict import LogEvidence
-from trainwarden_exporter.runs.folder import RunFolder
-from trainwarden_exporter.runs.view import verdict
+from trainwarden_exporter.collectors.logs.verdict import LogEvidence
+from trainwarden_exporter.collectors.runs.folder import RunFolder
+from trainwarden_exporter.collectors.runs.view import verdict
+from trainwarden_exporter.core.exchange import LogVerdict, LogView
 
 KEY = "local:77-1:0"
 
@@ -193,7 +193,7 @@ def test_a_folder_with_a_log_that_moves_is_not_taken_for_one_that_never_started(
 
 
 def test_starts_and_changes_of_state_are_logged(logs: LogsTree, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "trainwarden_exporter.runs.transitions")
+    caplog.set_level(logging.INFO, "trainwarden_exporter.collectors.runs.transitions")
     logs.look()
     logs.look()
     fail(logs, failure="cuda_oom", error_type="oom")

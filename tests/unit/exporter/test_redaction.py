@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwarden_exporter.redaction import label_text, redact
+from trainwarden_exporter.core.redaction import label_text, redact
 
 
 @pytest.mark.parametrize(

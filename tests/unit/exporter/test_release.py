@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden_exporter.catalog import Families
-from trainwarden_exporter.metric import Family
+from trainwarden_exporter.collectors.runs import metrics as runs_metrics
+from trainwarden_exporter.core.metric import Families, Family
 from trainwarden_exporter.release import Release
 from trainwarden_exporter.sampling.collection import Collection
-from trainwarden_exporter.sampling.fleet import Fleet
-from trainwarden_exporter.sampling.part import Part, whole
+from trainwarden_exporter.sampling.device_group import DeviceGroup
 from trainwarden_exporter.sampling.sampler import Sampler
+from trainwarden_exporter.sampling.task import SampleTask, whole
 
 
 class Devices:
@@ -34,15 +34,15 @@ class Devices:
         self.handles |= {"0", "1"}
         return ()
 
-    def parts(self) -> list[Part]:
-        return [Part(self.name, partial(self.read, device), 0.01, 60, device) for device in ("0", "1")]
+    def parts(self) -> list[SampleTask]:
+        return [SampleTask(self.name, partial(self.read, device), 0.01, 60, device) for device in ("0", "1")]
 
     def read(self, device: str) -> Iterable[Family]:
         if device == "0":
             self.go.wait()
         assert device in self.handles, "a device is read that was released"
         families = Families()
-        families.add("training_rank_step", 1, run_id="x", rank=device)
+        families.add(runs_metrics.TRAINING_RANK_STEP, 1, run_id="x", rank=device)
         return families.collected()
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class Other:
 
     def collect(self) -> Iterable[Family]:
         families = Families()
-        families.add("training_step", 1, run_id="x")
+        families.add(runs_metrics.TRAINING_STEP, 1, run_id="x")
         return families.collected()
 
 
@@ -67,7 +67,7 @@ class Bench:
         self.now = 0.0
         self.file = file
         self.devices = Devices()
-        self.fleet = Fleet(self.devices, 0.01, 60)
+        self.fleet = DeviceGroup(self.devices, 0.01, 60)
         self.collection = Collection([self.fleet, Sampler(whole(Other(), 0.01, 60))])
         self.release = Release(self.collection, 300.0, file, lambda: self.now)
 

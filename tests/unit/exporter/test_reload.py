@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from trainwarden_exporter.catalog import Families
 from trainwarden_exporter.configuration.reload import Reload
 from trainwarden_exporter.configuration.settings import read_flags
+from trainwarden_exporter.core.metric import Families
 
 
 def test_a_fault_of_a_collector_is_logged_and_ends_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

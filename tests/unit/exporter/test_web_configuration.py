@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden_exporter.errors import UsageError
+from trainwarden_exporter.core.errors import UsageError
 from trainwarden_exporter.web.access import access_of
 from trainwarden_exporter.web.configuration import read_web_settings
 

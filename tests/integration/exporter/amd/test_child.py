@@ -11,7 +11,7 @@ import pytest
 
 from tests.devices.amd import AmdMachine, uuid
 from trainwarden_exporter.sampling.collection import Collection
-from trainwarden_exporter.sampling.isolated import Isolated, Order
+from trainwarden_exporter.sampling.subprocess_collector import ChildSpec, SubprocessCollector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +45,9 @@ def collection(machine: AmdMachine, monkeypatch: pytest.MonkeyPatch) -> Iterator
         "expected": None,
         "by_bus": True,
     }
-    collection = Collection([Isolated(Order("amd", "trainwarden_exporter.amd.collector", 0.2, 2.0, settings))])
+    collection = Collection(
+        [SubprocessCollector(ChildSpec("amd", "trainwarden_exporter.collectors.gpu.amd.collector", 0.2, 2.0, settings))]
+    )
     collection.start()
     yield collection
     collection.stop()

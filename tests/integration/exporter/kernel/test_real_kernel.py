@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden_exporter.kernel.kmsg import KernelLog
+from trainwarden_exporter.collectors.kernel.kmsg import KernelLog
 
 KMSG = Path("/dev/kmsg")
 COMMAND = (sys.executable, "-m", "trainwarden_exporter", "--once", "--collector.disable-defaults", "--collector.kernel")

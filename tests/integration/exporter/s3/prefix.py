@@ -12,11 +12,11 @@ from tests.integration.s3.store import Store
 from tests.unit.exporter.runs_tree import samples_of
 from trainwarden.record.clock import to_iso
 from trainwarden.record.thresholds import Thresholds
-from trainwarden_exporter.exposition import encode_text
-from trainwarden_exporter.runs.collector import RunsCollector
-from trainwarden_exporter.s3.collector import build
-from trainwarden_exporter.s3.copy import place_of
-from trainwarden_exporter.s3.place import Place
+from trainwarden_exporter.collectors.runs.collector import RunsCollector
+from trainwarden_exporter.collectors.s3.collector import build
+from trainwarden_exporter.collectors.s3.copy import place_of
+from trainwarden_exporter.collectors.s3.place import Place
+from trainwarden_exporter.core.exposition import encode_text
 
 HOST = "node1"
 KEY = "slurm:7:0"

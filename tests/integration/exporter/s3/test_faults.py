@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.exporter.s3.prefix import Prefix, of
+from tests.unit.exporter.contexts import context
+from trainwarden_exporter.collectors.s3 import spec
+from trainwarden_exporter.collectors.s3.store import Content, Store, Trouble
+from trainwarden_exporter.core.node import Node
 from trainwarden_exporter.flags import build_parser
-from trainwarden_exporter.node import Node
-from trainwarden_exporter.s3 import wiring
-from trainwarden_exporter.s3.store import Content, Store, Trouble
 
 RUN = {"run_id": "r"}
 
@@ -122,9 +123,9 @@ def test_an_answer_without_end_takes_no_more_memory_than_the_child_may_have(
     prefix.server.fault = "endless"
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
     flags = vars(build_parser().parse_args([f"--collector.s3.url={prefix.store.url}"]))
-    settings = dict(wiring.member(Node("node1"), flags, None)._order.settings)
+    settings = dict(spec.create(context(spec.SPEC, Node("node1"), flags))._order.settings)
     look = (
-        "import json, sys; from trainwarden_exporter.s3.collector import build\n"
+        "import json, sys; from trainwarden_exporter.collectors.s3.collector import build\n"
         "[(_, place)] = build(json.loads(sys.argv[1]))._places.items(); place.read(); print(place._up)\n"
         "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))\n"
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.devices.amd import PACKAGE, uuid
-from trainwarden_exporter.gpu.opener import Opener
+from trainwarden_exporter.collectors.gpu.opener import Opener
 
 if TYPE_CHECKING:
     from tests.devices.amd import AmdMachine
@@ -177,7 +177,7 @@ def test_a_library_that_opens_slowly_is_not_said_to_hang(
         return real(opener, seconds)
 
     monkeypatch.setattr(Opener, "wait", wait)
-    monkeypatch.setattr("trainwarden_exporter.amd.collector.OPEN_SECONDS", 0.0)
+    monkeypatch.setattr("trainwarden_exporter.collectors.gpu.amd.collector.OPEN_SECONDS", 0.0)
     machine.library("hangs")
 
     def open_it() -> None:

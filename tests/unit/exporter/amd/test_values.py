@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainwarden_exporter.amd.values import celsius, generation, hertz, number, ratio, watts, word
+from trainwarden_exporter.collectors.gpu.amd.values import celsius, generation, hertz, number, ratio, watts, word
 
 NOTHING = ["N/A", None, "", True, -1, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF, [1]]
 

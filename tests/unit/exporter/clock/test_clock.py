@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trainwarden_exporter.clock.adjtimex import KernelClock, _Timex, clock_of, kernel_clock
-from trainwarden_exporter.clock.chrony import chrony_offset, offset_of
-from trainwarden_exporter.clock.collector import ClockCollector
-from trainwarden_exporter.exposition import encode_text
+from trainwarden_exporter.collectors.clock.adjtimex import KernelClock, _Timex, clock_of, kernel_clock
+from trainwarden_exporter.collectors.clock.chrony import chrony_offset, offset_of
+from trainwarden_exporter.collectors.clock.collector import ClockCollector
+from trainwarden_exporter.core.exposition import encode_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,7 +72,7 @@ def test_an_answer_without_an_offset_is_none(answer: str) -> None:
 def test_chronyc_is_asked_where_it_is_there_and_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, seconds: float, expected: float | None
 ) -> None:
-    monkeypatch.setattr("trainwarden_exporter.clock.chrony.TIMEOUT_SECONDS", seconds)
+    monkeypatch.setattr("trainwarden_exporter.collectors.clock.chrony.TIMEOUT_SECONDS", seconds)
     program = tmp_path / "chronyc"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.nodes.tree import NodeTree
 from tests.nodes.watched import Watched
-from trainwarden_exporter.efa.collector import EfaCollector, EfaSettings
+from trainwarden_exporter.collectors.rdma.efa.collector import EfaCollector, EfaSettings
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.nodes.efa_devices import add_efa
 from tests.nodes.fixtures import p5
 from tests.nodes.tree import NodeTree
 from tests.nodes.watched import Watched
-from trainwarden_exporter.efa.counters import DEVICE, NO_COUNTERS, PORT, metric
+from trainwarden_exporter.collectors.rdma.efa.counters import DEVICE, NO_COUNTERS, PORT, metric_name
 
 Watch = Callable[..., Watched]
 
@@ -31,7 +31,7 @@ def test_every_counter_of_32_devices_has_the_value_of_its_file(tmp_path: Path, w
             files = [file for file in (device / folder).iterdir() if file.name not in NO_COUNTERS]
             assert len(files) >= 12
             for file in files:
-                shown = watched.value(metric(file.name), device=device.name, **labels)
+                shown = watched.value(metric_name(file.name), device=device.name, **labels)
                 assert shown == float(file.read_text()), file
     assert watched.labelled("efa_read_errors_total", "device") == dict.fromkeys((path.name for path in devices), 0.0)
 
@@ -44,9 +44,11 @@ def test_a_driver_that_keeps_all_counters_with_the_port_shows_each_once(tree: No
     assert watched.success == 1
     for file in (folder / "ports/1/hw_counters").iterdir():
         if file.name in DEVICE:
-            assert watched.samples[metric(file.name)] == {frozenset({("device", "rdmap79s0")}): float(file.read_text())}
+            assert watched.samples[metric_name(file.name)] == {
+                frozenset({("device", "rdmap79s0")}): float(file.read_text())
+            }
         elif file.name in PORT:
-            assert watched.value(metric(file.name), device="rdmap79s0", port="1") == float(file.read_text())
+            assert watched.value(metric_name(file.name), device="rdmap79s0", port="1") == float(file.read_text())
     assert "lifespan" not in watched.page
 
 
@@ -100,4 +102,4 @@ def test_a_value_that_changes_is_read_anew(tree: NodeTree, watch: Watch) -> None
     ],
 )
 def test_the_words_of_a_name_are_written_out(counter: str, name: str) -> None:
-    assert metric(counter) == name
+    assert metric_name(counter) == name

@@ -12,8 +12,9 @@ from tests.nodes.efa_devices import add_efa
 from tests.nodes.fixtures import half_dead, mi300x, no_gpu, p4d, p5, p5en
 from tests.nodes.tree import NodeTree
 from tests.nodes.watched import Watched
-from trainwarden_exporter.efa import wiring
-from trainwarden_exporter.node import Node
+from tests.unit.exporter.contexts import context
+from trainwarden_exporter.collectors.rdma.efa import spec
+from trainwarden_exporter.core.node import Node
 
 Watch = Callable[..., Watched]
 
@@ -54,7 +55,7 @@ def test_the_flag_wins_over_the_type_and_the_type_over_the_bus(tmp_path: Path, w
 def test_devices_that_come_late_are_found_and_waited_for(tree: NodeTree, watch: Watch) -> None:
     tree.product("p5en.48xlarge")
     flags: dict[str, Any] = {"expect.efa_devices": None}
-    assert wiring.present(node(tree), flags)
+    assert spec.enabled(context(spec.SPEC, node(tree), flags))
     watched = watch(tree)
     watched.look()
     assert (watched.value("efa_devices"), watched.value("efa_devices_expected")) == (0, 16)
@@ -66,13 +67,13 @@ def test_devices_that_come_late_are_found_and_waited_for(tree: NodeTree, watch: 
 
 @pytest.mark.parametrize(("make", "there"), [(p4d, True), (mi300x, False), (no_gpu, False)])
 def test_the_collector_is_on_where_there_is_efa(tmp_path: Path, make: Callable[[Path], NodeTree], there: bool) -> None:
-    assert wiring.present(node(make(tmp_path)), {"expect.efa_devices": None}) is there
+    assert spec.enabled(context(spec.SPEC, node(make(tmp_path)), {"expect.efa_devices": None})) is there
 
 
 def test_a_device_without_its_driver_switches_the_collector_on(tree: NodeTree) -> None:
-    assert not wiring.present(node(tree), {"expect.efa_devices": None})
+    assert not spec.enabled(context(spec.SPEC, node(tree), {"expect.efa_devices": None}))
     tree.pci("0000:4f:00.0", "0x1d0f", "0xefa2", "0x020000", 0)
-    assert wiring.present(node(tree), {"expect.efa_devices": None})
+    assert spec.enabled(context(spec.SPEC, node(tree), {"expect.efa_devices": None}))
 
 
 def test_a_device_of_another_maker_is_none(tree: NodeTree, watch: Watch) -> None:

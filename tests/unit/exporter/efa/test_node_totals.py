@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from tests.nodes.tree import NodeTree
 from tests.nodes.watched import Watched
-from trainwarden_exporter.catalog import Families
-from trainwarden_exporter.efa.node_totals import NodeTotals
+from trainwarden_exporter.collectors.rdma.efa.node_totals import NodeTotals
+from trainwarden_exporter.core.metric import Families
 
 TX = "efa_node_tx_bytes_total"
 
@@ -15,7 +15,7 @@ TX = "efa_node_tx_bytes_total"
 def shown(totals: NodeTotals) -> dict[str, float]:
     families = Families()
     totals.add_to(families)
-    return {family.entry.name: family.rows[0].value for family in families.collected()}
+    return {family.metric.name: family.rows[0].value for family in families.collected()}
 
 
 def counted(*steps: tuple[str, int]) -> float:

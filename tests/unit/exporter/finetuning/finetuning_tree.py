@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tests.unit.exporter.runs_tree import HOST, RunsTree, samples_of
-from trainwarden_exporter.catalog import Families
-from trainwarden_exporter.exposition import AnyFamily, encode_text
+from trainwarden_exporter.collectors.gpu import metrics as gpu_metrics
+from trainwarden_exporter.core.exposition import AnyFamily, encode_text
+from trainwarden_exporter.core.metric import Families, Family, gauge
 from trainwarden_exporter.finetuning.view import FinetuningView
-from trainwarden_exporter.metric import Entry, Family
-from trainwarden_exporter.sampling.part import Part
 from trainwarden_exporter.sampling.sampler import Sampler
+from trainwarden_exporter.sampling.task import SampleTask
 
 
 class FinetuningTree:
@@ -22,9 +22,9 @@ class FinetuningTree:
         self.gpus: list[Family] = []
         self.jobs: list[Family] = []
         self._samplers = [
-            Sampler(Part("runs", self._read, 1, 10)),
-            Sampler(Part("nvidia", lambda: self.gpus, 1, 10)),
-            Sampler(Part("gpu_jobs", lambda: self.jobs, 1, 10)),
+            Sampler(SampleTask("runs", self._read, 1, 10)),
+            Sampler(SampleTask("nvidia", lambda: self.gpus, 1, 10)),
+            Sampler(SampleTask("gpu_jobs", lambda: self.jobs, 1, 10)),
         ]
         self.view = FinetuningView(self._samplers, HOST)
 
@@ -33,15 +33,15 @@ class FinetuningTree:
         families = Families()
         for number, utilization in enumerate(utilizations):
             labels = {"gpu": str(number), "uuid": f"GPU-{number}"}
-            families.add("gpu_utilization_ratio", utilization, **labels)
-            families.add("gpu_memory_used_bytes", 10, **labels)
-            families.add("gpu_memory_size_bytes", 80, **labels)
+            families.add(gpu_metrics.GPU_UTILIZATION_RATIO, utilization, **labels)
+            families.add(gpu_metrics.GPU_MEMORY_USED_BYTES, 10, **labels)
+            families.add(gpu_metrics.GPU_MEMORY_SIZE_BYTES, 80, **labels)
         self.gpus = families.collected()
 
     def attribute(self, name: str, gpus: Mapping[int, Mapping[str, str]]) -> None:
         """An info metric of GPUs with these labels besides their own."""
         more = sorted({label for labels in gpus.values() for label in labels})
-        family = Family(Entry(name, "gauge", " ".join(["gpu", "uuid", *more]), "1", "."))
+        family = Family(gauge(name, " ".join(["gpu", "uuid", *more]), "1", "."))
         for number, labels in gpus.items():
             family.add((str(number), f"GPU-{number}", *(labels[label] for label in more)), 1)
         self.jobs = [family]

@@ -9,8 +9,9 @@ from typing import Any
 
 import yaml
 
-from trainwarden_exporter.catalog import METRICS
-from trainwarden_exporter.finetuning.catalog import FINETUNING_ROWS
+from trainwarden_exporter.core.metric import Metric
+from trainwarden_exporter.docs import METRICS
+from trainwarden_exporter.finetuning import metrics as finetuning_metrics
 from trainwarden_exporter.finetuning.metrics_exporter import MetricsExporter
 from trainwarden_exporter.finetuning.metrics_server import build_parser
 from trainwarden_exporter.finetuning.training_info import FINISHED, HISTORIES, KEYS, SECTIONS, SETTINGS
@@ -25,7 +26,9 @@ def blocks(language: str) -> list[str]:
 def test_every_name_is_in_the_table_with_its_type_and_stands_beside_one_that_exists() -> None:
     lines = [line for line in PAGE.splitlines() if line.startswith("| `finetuning_")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert [(name, kind) for name, kind, *_ in rows] == [(f"`{entry.name}`", entry.kind) for entry in FINETUNING_ROWS]
+    assert [(name, kind) for name, kind, *_ in rows] == [
+        (f"`{each.name}`", each.kind) for each in vars(finetuning_metrics).values() if isinstance(each, Metric)
+    ]
     native = {name for _, _, cell, _ in rows for name in re.findall(r"`(\w+)`", cell)}
     assert len(native) > 10
     assert native <= METRICS.keys()

@@ -13,12 +13,13 @@ import pytest
 from tests.unit.exporter.runs_tree import samples_of
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import replace_file, write_json
-from trainwarden_exporter.catalog import Families
-from trainwarden_exporter.exposition import encode_text
+from trainwarden_exporter.collectors.gpu import metrics as gpu_metrics
+from trainwarden_exporter.core.exposition import encode_text
+from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.finetuning.follower import Follower
 from trainwarden_exporter.finetuning.job import Labels
-from trainwarden_exporter.sampling.part import Part
 from trainwarden_exporter.sampling.sampler import Sampler
+from trainwarden_exporter.sampling.task import SampleTask
 
 Show = Callable[..., float | None]
 
@@ -161,8 +162,8 @@ def test_a_run_record_is_read_as_the_exporter_reads_it(tmp_path: Path) -> None:
 def test_the_gpus_of_the_node_are_the_jobs_while_it_runs(path: Path) -> None:
     families = Families()
     for gpu, ratio in enumerate((0.25, 0.75)):
-        families.add("gpu_utilization_ratio", ratio, gpu=str(gpu), uuid=f"G{gpu}")
-    gpus = Sampler(Part("nvidia", families.collected, 1, 1))
+        families.add(gpu_metrics.GPU_UTILIZATION_RATIO, ratio, gpu=str(gpu), uuid=f"G{gpu}")
+    gpus = Sampler(SampleTask("nvidia", families.collected, 1, 1))
     gpus.sample()
     follower = Follower(path, Labels("j", "m", "lora"), [gpus])
     write(path, step=1)

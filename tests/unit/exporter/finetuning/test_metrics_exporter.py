@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.exporter.runs_tree import samples_of
 from trainwarden_exporter import FineTuningMetricsExporter, MetricsExporter, TrainingMetrics
-from trainwarden_exporter.exposition import encode_text
+from trainwarden_exporter.core.exposition import encode_text
 from trainwarden_exporter.finetuning.metrics_exporter import JobMetrics
 
 JOB = {"job_name": "j", "model_id": "m", "method": "lora"}

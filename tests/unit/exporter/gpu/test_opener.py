@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from trainwarden_exporter.gpu.opener import Opener
+from trainwarden_exporter.collectors.gpu.opener import Opener
 from trainwarden_exporter.sampling.calls import calling, current
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainwarden_exporter.exposition import encode_text
-from trainwarden_exporter.gpu_jobs.collector import GpuJobsCollector
-from trainwarden_exporter.node import Node
+from trainwarden_exporter.collectors.gpu_jobs.collector import GpuJobsCollector
+from trainwarden_exporter.core.exposition import encode_text
+from trainwarden_exporter.core.node import Node
 
 # In the order of the PCI bus; the device files are numbered otherwise, as on some machines they are.
 MINORS = (2, 3, 0, 1)

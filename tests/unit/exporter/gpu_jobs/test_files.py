@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.exporter.gpu_jobs.node_tree import NodeTree, job, jobs_of, samples, uuid
-from trainwarden_exporter.gpu_jobs import files as module
+from trainwarden_exporter.collectors.gpu_jobs import files as module
 
 
 def test_a_file_named_by_index_is_read_as_dcgm_exporter_reads_it(node: NodeTree) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.exporter.contexts import context
 from tests.unit.exporter.gpu_jobs.node_tree import MINORS, NodeTree, uuid
-from trainwarden_exporter.gpu_jobs import wiring
-from trainwarden_exporter.gpu_jobs.gpus import find_gpus
-from trainwarden_exporter.node import Node
+from trainwarden_exporter.collectors.gpu_jobs import spec
+from trainwarden_exporter.collectors.gpu_jobs.gpus import find_gpus
+from trainwarden_exporter.core.node import Node
 
 
 def test_gpus_are_counted_in_the_order_of_the_bus_and_found_by_each_of_their_names(node: NodeTree) -> None:
@@ -65,5 +66,5 @@ def test_a_gpu_that_goes_leaves_the_others_their_index_and_the_drivers_files_are
 
 
 def test_it_is_on_where_there_are_gpus(node: NodeTree, tmp_path: Path) -> None:
-    assert wiring.present(Node("n1", node.sysfs, node.procfs), {})
-    assert not wiring.present(Node("n1", tmp_path, tmp_path), {})
+    assert spec.enabled(context(spec.SPEC, Node("n1", node.sysfs, node.procfs), {}))
+    assert not spec.enabled(context(spec.SPEC, Node("n1", tmp_path, tmp_path), {}))

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.unit.exporter.gpu_jobs.node_tree import MINORS, NodeTree, job, jobs_of, samples, training
-from trainwarden_exporter.gpu_jobs import process as process_module
-from trainwarden_exporter.gpu_jobs.processes import Processes
+from trainwarden_exporter.collectors.gpu_jobs import process as process_module
+from trainwarden_exporter.collectors.gpu_jobs.processes import Processes
 
 V2 = "/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0"
 V1 = "/slurm/uid_1000/job_4711/step_batch"

@@ -12,9 +12,10 @@ import pytest
 from tests.nodes.fixtures import mi300x, no_gpu, p4d
 from tests.nodes.tree import NodeTree
 from tests.nodes.watched import Watched
-from trainwarden_exporter.infiniband import wiring
-from trainwarden_exporter.infiniband.collector import InfinibandCollector
-from trainwarden_exporter.node import Node
+from tests.unit.exporter.contexts import context
+from trainwarden_exporter.collectors.rdma.infiniband import spec
+from trainwarden_exporter.collectors.rdma.infiniband.collector import InfinibandCollector
+from trainwarden_exporter.core.node import Node
 
 FIRST = "mlx5_0"
 
@@ -104,4 +105,4 @@ def test_the_collector_is_on_where_there_is_such_a_device(
     tmp_path: Path, make: Callable[[Path], NodeTree], there: bool
 ) -> None:
     tree = make(tmp_path / "other")
-    assert wiring.present(Node("node1", tree.sysfs, tree.procfs, tree.rootfs), {}) is there
+    assert spec.enabled(context(spec.SPEC, Node("node1", tree.sysfs, tree.procfs, tree.rootfs), {})) is there

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainwarden_exporter.kernel.events import EVENTS, event_of, killed_process, victim_of
+from trainwarden_exporter.collectors.kernel.events import EVENTS, event_of, killed_process, victim_of
 
 LINES = [
     ("xid", "NVRM: Xid (PCI:0000:18:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trainwarden_exporter.kernel.journal import CADENCE_SECONDS, Journal, journal_readable
-from trainwarden_exporter.kernel.kmsg import KernelLogUnreadable
+from trainwarden_exporter.collectors.kernel.journal import CADENCE_SECONDS, Journal, journal_readable
+from trainwarden_exporter.collectors.kernel.kmsg import KernelLogUnreadable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,7 +75,7 @@ def test_a_journal_that_does_not_answer_is_left(
     journalctl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journalctl.write_text("#!/bin/sh\nexec sleep 600\n")
-    monkeypatch.setattr("trainwarden_exporter.kernel.journal.TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr("trainwarden_exporter.collectors.kernel.journal.TIMEOUT_SECONDS", 0.2)
     with pytest.raises(KernelLogUnreadable, match="no answer"):
         Journal(tmp_path).read()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trainwarden_exporter.kernel.kmsg import KernelLog, KernelLogUnreadable
+from trainwarden_exporter.collectors.kernel.kmsg import KernelLog, KernelLogUnreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

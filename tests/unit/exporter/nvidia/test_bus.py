@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden_exporter.gpu.bus import AMD, NVIDIA, bus_address, gpus_on_bus
+from trainwarden_exporter.collectors.gpu.bus import AMD, NVIDIA, bus_address, gpus_on_bus
 
 
 def put(sysfs: Path, address: str, vendor: str, kind: str, driver: str | None = None) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from trainwarden_exporter.exposition import encode_text
-from trainwarden_exporter.nvidia import library as room
-from trainwarden_exporter.nvidia.collector import NvidiaCollector, build
-from trainwarden_exporter.nvidia.library import Library, NvmlUnavailable
+from trainwarden_exporter.collectors.gpu.nvidia import library as room
+from trainwarden_exporter.collectors.gpu.nvidia.collector import NvidiaCollector, build
+from trainwarden_exporter.collectors.gpu.nvidia.library import Library, NvmlUnavailable
+from trainwarden_exporter.core.exposition import encode_text
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainwarden_exporter.nvidia.ledger import SAME_SECONDS, Count, Ledger
-from trainwarden_exporter.nvidia.xid import Xid, parse_xid
+from trainwarden_exporter.collectors.gpu.nvidia.ledger import SAME_SECONDS, Count, Ledger
+from trainwarden_exporter.collectors.gpu.nvidia.xid import Xid, parse_xid
 
 BUS = "0000:3b:00.0"
 

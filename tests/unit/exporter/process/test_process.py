@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.exporter.running import eventually
-from trainwarden_exporter.exposition import encode_text
-from trainwarden_exporter.process.collector import ProcessCollector, parse_stat
+from trainwarden_exporter.collectors.process.collector import ProcessCollector, parse_stat
+from trainwarden_exporter.core.exposition import encode_text
 
 BUSY = (
     "import time, sys\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass\nprint(1, flush=True)\n"

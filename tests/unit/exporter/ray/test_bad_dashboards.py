@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.unit.exporter.ray.dashboard import Behaviour, Dashboard, dashboard, good, job, send
-from trainwarden_exporter.ray import reach
-from trainwarden_exporter.ray.collector import PATHS, RayCollector
-from trainwarden_exporter.ray.reach import Direct, Question, Unreachable
+from trainwarden_exporter.collectors.ray import reach
+from trainwarden_exporter.collectors.ray.collector import PATHS, RayCollector
+from trainwarden_exporter.collectors.ray.reach import Direct, Question, Unreachable
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def collector(url: str, token_file: Path | None = None, seconds: float = 30.0, *
 
 
 def names(families: Any) -> set[str]:
-    return {family.entry.name for family in families}
+    return {family.metric.name for family in families}
 
 
 def half(handler: BaseHTTPRequestHandler) -> None:
@@ -97,7 +97,7 @@ def test_without_jobs_there_is_no_sample_and_nothing_is_expected(
     assert expected == [{"r1": 1000.0}, {}]
 
     del served.bad["/api/jobs/"]
-    errors = next(each for each in asked.collect() if each.entry.name == "trainwarden_ray_errors_total")
+    errors = next(each for each in asked.collect() if each.metric.name == "trainwarden_ray_errors_total")
     assert {row.labels: row.value for row in errors.rows}["jobs",] == 1
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.unit.exporter.ray.dashboard import good, gpu_node, job, status
-from trainwarden_exporter.exposition import encode_text
-from trainwarden_exporter.ray.collector import PATHS, RayCollector
-from trainwarden_exporter.ray.jobs import expected_runs, read_jobs, shown
-from trainwarden_exporter.ray.reach import Answer
-from trainwarden_exporter.ray.resources import Amount, read_gpus, read_usage
+from trainwarden_exporter.collectors.ray.collector import PATHS, RayCollector
+from trainwarden_exporter.collectors.ray.jobs import expected_runs, read_jobs, shown
+from trainwarden_exporter.collectors.ray.reach import Answer
+from trainwarden_exporter.collectors.ray.resources import Amount, read_gpus, read_usage
+from trainwarden_exporter.core.exposition import encode_text
 
 DAY = 24 * 3600.0
 
@@ -168,7 +168,7 @@ def test_what_nobody_writes_any_longer_is_dropped_until_it_is_written_again() ->
     )
 
     def names() -> set[str]:
-        return {family.entry.name for family in collector.collect()}
+        return {family.metric.name for family in collector.collect()}
 
     old = {"ray_cluster_gpus", "ray_cluster_running_jobs_without_gpu", "ray_cluster_node_gpu_utilization_ratio"}
     assert old <= names()

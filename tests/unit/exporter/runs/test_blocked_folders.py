@@ -11,9 +11,9 @@ import pytest
 
 from tests.unit.exporter.runs.silent_mount import silent_mount
 from tests.unit.exporter.runs_tree import RunsTree
-from trainwarden_exporter.runs.folder import RunFolder
-from trainwarden_exporter.runs.view import RunRecord
-from trainwarden_exporter.sampling.looker import MAX_BLOCKED, Looker, TooManyBlocked
+from trainwarden_exporter.collectors.runs.folder import RunFolder
+from trainwarden_exporter.collectors.runs.view import RunRecord
+from trainwarden_exporter.sampling.blocking_io import MAX_BLOCKED, BlockingIoPool, TooManyBlocked
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def tree(tmp_path: Path) -> RunsTree:
     for run_id in ("a", "m", "z"):
         tree.metadata(run_id)
         tree.progress(run_id)
-    tree.collector._sources._reader = Looker(patience=1.0)
+    tree.collector._sources._reader = BlockingIoPool(patience=1.0)
     return tree
 
 
@@ -74,7 +74,7 @@ def test_a_folder_that_answers_again_is_told_again(tree: RunsTree, gate: threadi
 
 def test_what_comes_back_too_late_is_not_told_as_if_it_were_new() -> None:
     opened = threading.Event()
-    reader: Looker[str] = Looker(patience=1.0)
+    reader: BlockingIoPool[str] = BlockingIoPool(patience=1.0)
 
     def slow(key: str) -> str:
         if key == "slow":
@@ -89,7 +89,7 @@ def test_what_comes_back_too_late_is_not_told_as_if_it_were_new() -> None:
 
 def test_many_that_hang_are_the_trouble_of_the_whole_collector() -> None:
     opened = threading.Event()
-    reader: Looker[int] = Looker(patience=0.01)
+    reader: BlockingIoPool[int] = BlockingIoPool(patience=0.01)
     try:
         with pytest.raises(TooManyBlocked):
             reader.look(range(100), lambda _: opened.wait())

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from tests.unit.exporter.runs_tree import NOW, RunsTree
-from trainwarden_exporter.expected import Expected
+from trainwarden_exporter.core.exchange import ExpectedRuns
 from trainwarden_exporter.flags import build_parser
 
 
 @pytest.fixture
-def expected() -> Expected:
-    return Expected()
+def expected() -> ExpectedRuns:
+    return ExpectedRuns()
 
 
 @pytest.fixture
-def tree(tmp_path: Path, expected: Expected) -> RunsTree:
+def tree(tmp_path: Path, expected: ExpectedRuns) -> RunsTree:
     return RunsTree(tmp_path / "runs", expected=expected)
 
 
-def test_an_expected_run_is_pending_since_it_was_first_expected(tree: RunsTree, expected: Expected) -> None:
+def test_an_expected_run_is_pending_since_it_was_first_expected(tree: RunsTree, expected: ExpectedRuns) -> None:
     expected.put("flag", {"wanted": NOW - 50})
     expected.put("slurm", {"wanted": NOW - 900})
     assert tree.state("wanted") == "pending"
@@ -35,7 +35,7 @@ def test_an_expected_run_is_pending_since_it_was_first_expected(tree: RunsTree, 
     assert tree.heartbeat("wanted", "metadata") is None
 
 
-def test_a_run_with_a_record_of_any_host_is_no_longer_expected(tree: RunsTree, expected: Expected) -> None:
+def test_a_run_with_a_record_of_any_host_is_no_longer_expected(tree: RunsTree, expected: ExpectedRuns) -> None:
     expected.put("flag", {"here": NOW - 900, "there": NOW - 900})
     tree.metadata("here")
     tree.metadata("there", host="node2")
@@ -44,14 +44,14 @@ def test_a_run_with_a_record_of_any_host_is_no_longer_expected(tree: RunsTree, e
     assert "training_run_expected" not in tree.samples()
 
 
-def test_a_source_that_expects_a_run_no_longer_takes_it_back(tree: RunsTree, expected: Expected) -> None:
+def test_a_source_that_expects_a_run_no_longer_takes_it_back(tree: RunsTree, expected: ExpectedRuns) -> None:
     expected.put("slurm", {"wanted": NOW})
     assert tree.state("wanted") == "pending"
     expected.put("slurm", {})
     assert tree.state("wanted") is None
 
 
-def test_a_configuration_that_is_read_again_does_not_begin_the_waiting_anew(expected: Expected) -> None:
+def test_a_configuration_that_is_read_again_does_not_begin_the_waiting_anew(expected: ExpectedRuns) -> None:
     expected.keep("flag", ["a"], NOW)
     expected.keep("flag", ["a", "b"], NOW + 60)
     assert expected.runs() == {"a": {"flag": NOW}, "b": {"flag": NOW + 60}}

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden_exporter.errors import UsageError
+from tests.unit.exporter.contexts import context
+from trainwarden_exporter.collectors.runs import spec
+from trainwarden_exporter.core.errors import UsageError
+from trainwarden_exporter.core.node import Node
 from trainwarden_exporter.flags import build_parser
-from trainwarden_exporter.node import Node
-from trainwarden_exporter.runs.wiring import member
 
 
 def test_a_folder_that_cannot_even_be_looked_for_is_named(tmp_path: Path) -> None:
@@ -18,4 +19,4 @@ def test_a_folder_that_cannot_even_be_looked_for_is_named(tmp_path: Path) -> Non
     path = tmp_path / ("x" * 300)
     flags = vars(build_parser().parse_args([f"--collector.runs.path={path}"]))
     with pytest.raises(UsageError, match=re.escape(f"--collector.runs.path {path}: expected a folder that")):
-        member(Node("n", tmp_path, tmp_path, tmp_path), flags, None)
+        spec.create(context(spec.SPEC, Node("n", tmp_path, tmp_path, tmp_path), flags))

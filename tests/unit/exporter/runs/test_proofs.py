@@ -14,7 +14,7 @@ from tests.unit.exporter.runs_tree import NOW, RunsTree
 from trainwarden.checkpoint.verdict import Verdict
 from trainwarden.record.clock import to_iso
 from trainwarden.record.files import Checkpoint
-from trainwarden_exporter.runs.proofs import Proofs
+from trainwarden_exporter.collectors.runs.proofs import Proofs
 
 COMPLETE = Verdict("complete", ("all of it",))
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.exporter.runs_tree import NOW, RunsTree
 from trainwarden.record.clock import to_iso
-from trainwarden_exporter.runs import collector, series
+from trainwarden_exporter.collectors.runs import collector, series
 
 LATER = 10.0
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from trainwarden_exporter.exposition import render
-from trainwarden_exporter.sampling import isolated, process
-from trainwarden_exporter.sampling.isolated import Isolated, Order
+from trainwarden_exporter.core.exposition import render
+from trainwarden_exporter.sampling import process, subprocess_collector
+from trainwarden_exporter.sampling.subprocess_collector import ChildSpec, SubprocessCollector
 
 ROOT = Path(__file__).resolve().parents[4]
 TOY = "tests.unit.exporter.sampling.toy"
@@ -26,7 +26,7 @@ def eventually(condition: Callable[[], object], seconds: float = 60.0) -> None:
         time.sleep(0.01)
 
 
-def page(member: Isolated) -> str:
+def page(member: SubprocessCollector) -> str:
     return render(member.ready()).decode()
 
 
@@ -38,7 +38,7 @@ def starts(folder: Path) -> int:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A child is started again at once; how long it may be silent is left alone, for a busy machine may be slow."""
-    monkeypatch.setattr(isolated, "RESTART_SECONDS", 0.01)
+    monkeypatch.setattr(subprocess_collector, "RESTART_SECONDS", 0.01)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
 
 
@@ -50,13 +50,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[..., Isolated]]:
+def make(tmp_path: Path) -> Iterator[Callable[..., SubprocessCollector]]:
     """Makes a member that runs the toy collector, with time for each sample; it is stopped after the test."""
-    made: list[Isolated] = []
+    made: list[SubprocessCollector] = []
 
-    def member(**settings: Any) -> Isolated:
+    def member(**settings: Any) -> SubprocessCollector:
         timeout = settings.setdefault("timeout", 20.0)
-        made.append(Isolated(Order("nvidia", TOY, 0.1, timeout, {"folder": str(tmp_path), **settings})))
+        made.append(SubprocessCollector(ChildSpec("nvidia", TOY, 0.1, timeout, {"folder": str(tmp_path), **settings})))
         return made[-1]
 
     yield member

@@ -12,26 +12,26 @@ from typing import Any
 import pytest
 
 from tests.unit.exporter.sampling.conftest import eventually, page, starts
-from trainwarden_exporter.sampling import isolated, messages, process
-from trainwarden_exporter.sampling.isolated import Isolated
+from trainwarden_exporter.sampling import messages, process, subprocess_collector
 from trainwarden_exporter.sampling.process import ChildProcess
+from trainwarden_exporter.sampling.subprocess_collector import SubprocessCollector
 
-Make = Callable[..., Isolated]
+Make = Callable[..., SubprocessCollector]
 SAMPLE = 'gpu_utilization_ratio{gpu="0",uuid=""} 0.5'
 
 
-def pid(member: Isolated) -> int:
+def pid(member: SubprocessCollector) -> int:
     child = member._process
     assert child is not None
     return child.pid
 
 
-def pid_or_none(member: Isolated) -> int | None:
+def pid_or_none(member: SubprocessCollector) -> int | None:
     child = member._process
     return child.pid if child else None
 
 
-def has_started(member: Isolated, folder: Path, times: int) -> Callable[[], bool]:
+def has_started(member: SubprocessCollector, folder: Path, times: int) -> Callable[[], bool]:
     return lambda: starts(folder) == times and member._process is not None
 
 
@@ -52,8 +52,8 @@ def test_one_look_waits_for_all_devices_that_it_finds(make: Make) -> None:
 def test_a_part_whose_samples_are_too_old_to_be_shown_is_not_said_to_be_well(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(isolated, "SLACK_SECONDS", 0.0)
-    monkeypatch.setattr(isolated, "SILENT_SECONDS", 60.0)
+    monkeypatch.setattr(subprocess_collector, "SLACK_SECONDS", 0.0)
+    monkeypatch.setattr(subprocess_collector, "SILENT_SECONDS", 60.0)
     member = make(timeout=1.0)
     member.start()
     eventually(lambda: SAMPLE in page(member))
@@ -99,11 +99,11 @@ def test_a_child_that_says_nothing_is_named_then_replaced(
     eventually(lambda: SAMPLE in page(member))
     stopped = pid(member)
     os.kill(stopped, signal.SIGSTOP)
-    monkeypatch.setattr(isolated, "SILENT_SECONDS", 1.5)
-    monkeypatch.setattr(isolated, "GIVE_UP_SECONDS", 3.0)
+    monkeypatch.setattr(subprocess_collector, "SILENT_SECONDS", 1.5)
+    monkeypatch.setattr(subprocess_collector, "GIVE_UP_SECONDS", 3.0)
     eventually(lambda: [each.call for each in member.statuses() if each.stuck] == ["process"])
     eventually(lambda: pid_or_none(member) not in (stopped, None))
-    monkeypatch.setattr(isolated, "GIVE_UP_SECONDS", 60.0)
+    monkeypatch.setattr(subprocess_collector, "GIVE_UP_SECONDS", 60.0)
     eventually(lambda: starts(tmp_path) == 2 and SAMPLE in page(member))
     assert not is_there(stopped), "it was told to go on, so that it can end"
 
@@ -113,12 +113,12 @@ def test_a_child_of_which_no_device_answers_is_replaced_once(
 ) -> None:
     monkeypatch.setattr(process, "END_SECONDS", 1.0)
     monkeypatch.setattr(process, "TERMINATE_SECONDS", 30.0)
-    monkeypatch.setattr(isolated, "GIVE_UP_SECONDS", 1.5)
+    monkeypatch.setattr(subprocess_collector, "GIVE_UP_SECONDS", 1.5)
     member = make(devices=2, hanging=[0, 1])
     member.start()
     eventually(lambda: starts(tmp_path) == 2)
     second = pid(member)
-    limit = 2.5 * isolated.GIVE_UP_SECONDS
+    limit = 2.5 * subprocess_collector.GIVE_UP_SECONDS
     eventually(lambda: [each.duration > limit for each in member.statuses() if each.device] == [True, True])
     assert (starts(tmp_path), pid(member)) == (2, second)
     member.stop()
@@ -130,11 +130,11 @@ def test_a_child_whose_driver_hangs_before_it_found_a_device_is_replaced_once(
 ) -> None:
     monkeypatch.setattr(process, "END_SECONDS", 1.0)
     monkeypatch.setattr(process, "TERMINATE_SECONDS", 30.0)
-    monkeypatch.setattr(isolated, "GIVE_UP_SECONDS", 1.5)
+    monkeypatch.setattr(subprocess_collector, "GIVE_UP_SECONDS", 1.5)
     member = make(devices=0, hanging=["driver"])
     member.start()
     eventually(lambda: starts(tmp_path) == 2)
-    limit = 2.5 * isolated.GIVE_UP_SECONDS
+    limit = 2.5 * subprocess_collector.GIVE_UP_SECONDS
     eventually(lambda: max(each.duration for each in member.statuses()) > limit)
     assert starts(tmp_path) == 2
 
@@ -183,7 +183,7 @@ def test_what_is_being_heard_when_the_devices_are_released_is_not_shown(
             assert released.wait(60)
         return views
 
-    monkeypatch.setattr(isolated, "take_in", slow)
+    monkeypatch.setattr(subprocess_collector, "take_in", slow)
     monkeypatch.setattr(ChildProcess, "drain", lambda _: over.set())  # called when nothing is listened to any more
     member = make()
     member.start()
@@ -218,7 +218,7 @@ def test_a_release_while_a_child_is_being_started_holds(make: Make, monkeypatch:
             born.append(self)
             assert member.release()
 
-    monkeypatch.setattr(isolated, "ChildProcess", Slow)
+    monkeypatch.setattr(subprocess_collector, "ChildProcess", Slow)
     member.start()
     eventually(lambda: born and not born[0].hangs())
     assert member._process is None
@@ -242,7 +242,7 @@ def test_what_does_not_end_is_left_behind_alive_and_replaced_no_more_than_once(
             assert (status.stuck, status.call) == (True, "process")
         assert all(is_there(each) for each in left), "never killed: a GPU may be unusable after"
         member.resume()
-        eventually(lambda: len(member._left) == isolated.MAX_HANGING)
+        eventually(lambda: len(member._left) == subprocess_collector.MAX_HANGING)
         member.stop()
         assert starts(tmp_path) == 2
     finally:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from trainwarden_exporter.catalog import Families
-from trainwarden_exporter.exposition import render
-from trainwarden_exporter.metric import Family
+from trainwarden_exporter.collectors.gpu import metrics as gpu_metrics
+from trainwarden_exporter.core.exposition import render
+from trainwarden_exporter.core.metric import Families, Family
 from trainwarden_exporter.sampling.messages import View, sample_line, state_line, take_in
-from trainwarden_exporter.sampling.part import Part
 from trainwarden_exporter.sampling.sampler import Sampler
+from trainwarden_exporter.sampling.task import SampleTask
 
 Views = dict[tuple[str, str], View]
 
@@ -19,11 +19,11 @@ class Device:
 
     def __init__(self, name: str = "0") -> None:
         self.says(0.5)
-        self.sampler = Sampler(Part("nvidia", lambda: self.families, 1.0, 1.0, name))
+        self.sampler = Sampler(SampleTask("nvidia", lambda: self.families, 1.0, 1.0, name))
 
     def says(self, ratio: float) -> None:
         families = Families()
-        families.add("gpu_utilization_ratio", ratio, gpu="0", uuid="")
+        families.add(gpu_metrics.GPU_UTILIZATION_RATIO, ratio, gpu="0", uuid="")
         self.families: list[Family] = families.collected()
 
 

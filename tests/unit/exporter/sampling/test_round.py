@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import pytest
 
 from tests.unit.exporter.sampling.conftest import eventually
-from trainwarden_exporter.catalog import Families
-from trainwarden_exporter.exposition import render
-from trainwarden_exporter.metric import Family
-from trainwarden_exporter.sampling import round as rounds
+from trainwarden_exporter.collectors.rdma.efa import metrics as efa_metrics
+from trainwarden_exporter.core.exposition import render
+from trainwarden_exporter.core.metric import Families, Family
+from trainwarden_exporter.sampling import round_robin as rounds
 from trainwarden_exporter.sampling.calls import calling
-from trainwarden_exporter.sampling.fleet import Fleet
-from trainwarden_exporter.sampling.part import Part
+from trainwarden_exporter.sampling.device_group import DeviceGroup
+from trainwarden_exporter.sampling.task import SampleTask
 
 
 class Ports:
@@ -33,8 +33,8 @@ class Ports:
     def collect(self) -> Iterable[Family]:
         return ()
 
-    def parts(self) -> Sequence[Part]:
-        return [Part("efa", lambda name=each: self.read(name), 0.02, 0.3, each) for each in self.devices]  # type: ignore[misc]  # bound early
+    def parts(self) -> Sequence[SampleTask]:
+        return [SampleTask("efa", lambda name=each: self.read(name), 0.02, 0.3, each) for each in self.devices]  # type: ignore[misc]  # bound early
 
     def read(self, device: str) -> Iterable[Family]:
         if device in self.blocked:
@@ -43,7 +43,7 @@ class Ports:
         self.threads.add(threading.get_ident())
         self.samples[device] += 1
         families = Families()
-        families.add("efa_read_errors_total", 0, device=device)
+        families.add(efa_metrics.EFA_READ_ERRORS_TOTAL, 0, device=device)
         return families.collected()
 
     def close(self) -> None:
@@ -57,29 +57,29 @@ def ports(monkeypatch: pytest.MonkeyPatch) -> Ports:
 
 
 @pytest.fixture
-def fleet(ports: Ports) -> Iterator[Fleet]:
-    fleet = Fleet(ports, 0.02, 5.0, in_turn=True)
+def fleet(ports: Ports) -> Iterator[DeviceGroup]:
+    fleet = DeviceGroup(ports, 0.02, 5.0, in_turn=True)
     fleet.start()
     yield fleet
     fleet.stop()
     ports.go.set()
 
 
-def shown(fleet: Fleet) -> str:
+def shown(fleet: DeviceGroup) -> str:
     return render(fleet.ready()).decode()
 
 
 def test_all_devices_are_sampled_again_and_again_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "PATIENCE_SECONDS", 60.0)  # that of a machine on which nothing is ever late
     ports = Ports("a", "b", "c")
-    fleet = Fleet(ports, 0.02, 5.0, in_turn=True)
+    fleet = DeviceGroup(ports, 0.02, 5.0, in_turn=True)
     fleet.start()
     eventually(lambda: all(ports.samples[device] > 3 for device in "abc"))
     fleet.stop()
     assert len(ports.threads) == 1
 
 
-def test_one_that_blocks_is_named_and_the_others_go_on(ports: Ports, fleet: Fleet) -> None:
+def test_one_that_blocks_is_named_and_the_others_go_on(ports: Ports, fleet: DeviceGroup) -> None:
     eventually(lambda: all(ports.samples[device] for device in "abc"))
     ports.blocked.add("b")
     eventually(lambda: [status.call for status in fleet.statuses() if status.stuck] == ["pread"])
@@ -95,7 +95,7 @@ def test_one_that_blocks_is_named_and_the_others_go_on(ports: Ports, fleet: Flee
 
 
 def test_a_device_that_comes_late_does_not_wait_for_the_next_round(ports: Ports) -> None:
-    fleet = Fleet(ports, 0.05, 5.0, in_turn=True)
+    fleet = DeviceGroup(ports, 0.05, 5.0, in_turn=True)
     fleet._round._interval = 60.0  # type: ignore[union-attr]  # only a new device can begin the next one
     fleet.start()
     eventually(lambda: all(ports.samples[device] for device in "abc"))
@@ -104,7 +104,7 @@ def test_a_device_that_comes_late_does_not_wait_for_the_next_round(ports: Ports)
     fleet.stop()
 
 
-def test_a_release_ends_the_turns_and_the_devices_have_them_again_after(ports: Ports, fleet: Fleet) -> None:
+def test_a_release_ends_the_turns_and_the_devices_have_them_again_after(ports: Ports, fleet: DeviceGroup) -> None:
     eventually(lambda: all(ports.samples[device] for device in "abc"))
     assert fleet.release()
     before = Counter(ports.samples)

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainwarden_exporter.catalog import Families
-from trainwarden_exporter.metric import Family
+from trainwarden_exporter.collectors.gpu import metrics as gpu_metrics
+from trainwarden_exporter.core.metric import Families, Family
 from trainwarden_exporter.sampling.calls import calling
-from trainwarden_exporter.sampling.part import Part
+from trainwarden_exporter.sampling.task import SampleTask
 
 
 def build(settings: Mapping[str, Any]) -> Toy:
@@ -41,15 +41,17 @@ class Toy:
             libc.printf(b"a library that prints\n")
             libc.fflush(None)
         families = Families()
-        families.add("gpu_devices_expected", len(self._devices), vendor="nvidia")
+        families.add(gpu_metrics.GPU_DEVICES_EXPECTED, len(self._devices), vendor="nvidia")
         return families.collected()
 
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[SampleTask]:
         devices = [
-            Part(self.name, self._reader(device), 0.1, 0.3 if device in self._hanging else self._timeout, str(device))
+            SampleTask(
+                self.name, self._reader(device), 0.1, 0.3 if device in self._hanging else self._timeout, str(device)
+            )
             for device in self._devices
         ]
-        driver = Part(self.name, self._reader("driver"), 0.1, 0.3, tier="driver")
+        driver = SampleTask(self.name, self._reader("driver"), 0.1, 0.3, tier="driver")
         return [*devices, driver] if "driver" in self._hanging else devices
 
     def close(self) -> None:
@@ -63,7 +65,7 @@ class Toy:
                     threading.Event().wait()
             time.sleep(self._seconds)
             families = Families()
-            families.add("gpu_utilization_ratio", 0.5, gpu=str(device), uuid="")
+            families.add(gpu_metrics.GPU_UTILIZATION_RATIO, 0.5, gpu=str(device), uuid="")
             return families.collected()
 
         return read

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainwarden_exporter.slurm.collector import Settings, SlurmCollector
+from trainwarden_exporter.collectors.slurm.collector import Settings, SlurmCollector
 
 
 def job_22_05(job_id: int = 1, **changes: Any) -> dict[str, Any]:

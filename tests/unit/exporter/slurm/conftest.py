@@ -7,15 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.exporter.slurm.answers import FakeSlurm
-from trainwarden_exporter.expected import EXPECTED
 
 
 @pytest.fixture
 def slurm(tmp_path: Path) -> FakeSlurm:
     """Commands of an empty cluster."""
     return FakeSlurm(tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def _forget_expected() -> None:
-    EXPECTED.put("slurm", {})

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.unit.exporter.slurm.answers import FakeSlurm, job_22_05, job_24_05, node_22_05, node_24_05
-from trainwarden_exporter.expected import EXPECTED
-from trainwarden_exporter.exposition import encode_text
+from trainwarden_exporter.collectors.slurm.collector import SlurmCollector
+from trainwarden_exporter.collectors.slurm.errors import REASONS, SlurmError
+from trainwarden_exporter.core.exchange import ExpectedRuns
+from trainwarden_exporter.core.exposition import encode_text
 from trainwarden_exporter.sampling.collection import Collection
-from trainwarden_exporter.sampling.fleet import Fleet
-from trainwarden_exporter.slurm.collector import SlurmCollector
-from trainwarden_exporter.slurm.errors import REASONS, SlurmError
+from trainwarden_exporter.sampling.device_group import DeviceGroup
 
 
 def _part(collector: SlurmCollector, device: str) -> str:
@@ -139,7 +140,7 @@ def test_what_is_no_answer_fails_with_a_reason(slurm: FakeSlurm, output: bytes, 
 def test_jobs_that_cannot_be_read_leave_the_page_and_the_nodes_stay(slurm: FakeSlurm) -> None:
     slurm.jobs([job_22_05(1)])
     slurm.nodes([node_22_05("n1")])
-    collection = Collection([Fleet(slurm.collector(), 5.0, 10.0)])
+    collection = Collection([DeviceGroup(slurm.collector(), 5.0, 10.0)])
     collection.sample_once()
     assert 'trainwarden_collector_success{collector="slurm"} 1.0' in collection.page().decode()
     slurm.script("squeue", "exit 1")
@@ -152,12 +153,11 @@ def test_jobs_that_cannot_be_read_leave_the_page_and_the_nodes_stay(slurm: FakeS
 
 def test_a_run_is_expected_while_its_job_runs_and_while_slurm_can_be_read(slurm: FakeSlurm) -> None:
     slurm.jobs([job_22_05(1), job_22_05(2, job_state="PENDING"), job_22_05(3, job_state="FAILED")])
-    _part(slurm.collector(), "jobs")
-    assert EXPECTED.runs() == {}, "an exporter that sees one node's records cannot miss any"
-    collector = slurm.collector(sees_all_records=True)
+    expected = ExpectedRuns()
+    collector = slurm.collector(expect=partial(expected.put, "slurm"))
     _part(collector, "jobs")
-    assert EXPECTED.runs() == {"run-1": {"slurm": 1795271886}}
+    assert expected.runs() == {"run-1": {"slurm": 1795271886}}
     slurm.script("squeue", "exit 1")
     with pytest.raises(SlurmError):
         _part(collector, "jobs")
-    assert EXPECTED.runs() == {}
+    assert expected.runs() == {}

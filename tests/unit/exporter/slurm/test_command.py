@@ -9,8 +9,8 @@ import pytest
 
 from tests.integration.exporter.running import eventually, is_alive
 from tests.unit.exporter.slurm.answers import FakeSlurm
-from trainwarden_exporter.slurm.command import run
-from trainwarden_exporter.slurm.errors import SlurmError
+from trainwarden_exporter.collectors.slurm.command import run
+from trainwarden_exporter.collectors.slurm.errors import SlurmError
 
 
 def _reason(slurm: FakeSlurm, seconds: float = 60.0, limit: int = 1 << 20) -> str:

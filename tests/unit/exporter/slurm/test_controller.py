@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from trainwarden_exporter.catalog import Families
-from trainwarden_exporter.exposition import encode_text
-from trainwarden_exporter.slurm.controller import MAX_SERIES, Page, add_page
-from trainwarden_exporter.slurm.errors import SlurmError
+from trainwarden_exporter.collectors.slurm.controller import MAX_SERIES, Page, add_page
+from trainwarden_exporter.collectors.slurm.errors import SlurmError
+from trainwarden_exporter.core.exposition import encode_text
+from trainwarden_exporter.core.metric import Families
 
 PAGES = {
     "jobs": "# HELP slurm_jobs_pending x\n# TYPE slurm_jobs_pending gauge\nslurm_jobs_pending 4\nslurm_jobs_running 2\n"

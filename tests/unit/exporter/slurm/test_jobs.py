@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.exporter.slurm.answers import exit_24_05, job_22_05, job_24_05
-from trainwarden_exporter.slurm.jobs import STATES, read_job
+from trainwarden_exporter.collectors.slurm.jobs import STATES, read_job
 
 HELD: dict[str, Any] = {"job_state": "PENDING", "state_reason": "JobHeldUser", "priority": 0}
 

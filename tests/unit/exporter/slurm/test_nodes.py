@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.exporter.slurm.answers import node_22_05, node_24_05
-from trainwarden_exporter.slurm.nodes import STATES, read_node
+from trainwarden_exporter.collectors.slurm.nodes import STATES, read_node
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.exporter.transport.transport_tree import KEY, TransportTree, efa, socket
 from trainwarden.environment import read_environment
-from trainwarden_exporter.transport import asked, run
+from trainwarden_exporter.collectors.transport import asked, run
 
 
 def test_the_ranks_of_this_node_say_what_they_ask_for(tree: TransportTree) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainwarden_exporter.transport.lines import Process, Said, read_lines, transport_of
+from trainwarden_exporter.collectors.transport.lines import Process, Said, read_lines, transport_of
 
 INFO = "ip-10-0-0-1:22:31 [3] NCCL INFO"
 

@@ -11,10 +11,10 @@ import pytest
 from tests.integration.exporter.running import eventually
 from tests.unit.exporter.transport.transport_tree import TransportTree, efa, nccl, socket
 from trainwarden.signals.tailing.template import Template
-from trainwarden_exporter.sampling.looker import Looker
-from trainwarden_exporter.transport import collector as collector_module
-from trainwarden_exporter.transport import init_log
-from trainwarden_exporter.transport.init_log import InitLog
+from trainwarden_exporter.collectors.transport import collector as collector_module
+from trainwarden_exporter.collectors.transport import init_log
+from trainwarden_exporter.collectors.transport.init_log import InitLog
+from trainwarden_exporter.sampling.blocking_io import BlockingIoPool
 
 
 def test_every_process_is_counted_once_however_often_it_says_it(tree: TransportTree) -> None:
@@ -212,7 +212,7 @@ def test_a_log_that_never_answers_is_named_by_its_run_and_costs_no_other(
     tree: TransportTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends, real = threading.Event(), InitLog.poll
-    tree.collector._looker = Looker(patience=1.0)
+    tree.collector._looker = BlockingIoPool(patience=1.0)
 
     def poll(log: InitLog, now: float) -> None:
         if "/r/" in log.path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainwarden_exporter.transport.asked import asked
-from trainwarden_exporter.transport.verdict import Fabric, Use, is_ok
+from trainwarden_exporter.collectors.transport.asked import asked
+from trainwarden_exporter.collectors.transport.verdict import Fabric, Use, is_ok
 
 EFA = Use("efa", "efa", local=True)
 IB = Use("ib", "", local=True)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from tests.nodes.tree import NodeTree
 from tests.unit.exporter.runs_tree import HOST, RunsTree, samples_of
-from trainwarden_exporter.exposition import encode_text
-from trainwarden_exporter.logs.board import Board
-from trainwarden_exporter.node import Node
-from trainwarden_exporter.transport.collector import TransportCollector, TransportSettings
+from trainwarden_exporter.collectors.transport.collector import TransportCollector, TransportSettings
+from trainwarden_exporter.core.exchange import RunExchange
+from trainwarden_exporter.core.exposition import encode_text
+from trainwarden_exporter.core.node import Node
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ class TransportTree:
 
     def __init__(self, folder: Path, templates: tuple[Template, ...] = (), **settings: Any) -> None:
         self.node = NodeTree(folder / "node")
-        self.board = Board()
+        self.board = RunExchange()
         self.runs = RunsTree(folder / "runs", board=self.board)
         roots = (str(folder / "runs"), *(template.root for template in templates))
         node = Node(HOST, self.node.sysfs, self.node.procfs, self.node.rootfs)

@@ -1,0 +1,1 @@
+"""One module or folder for each collector; `registry` lists them."""

@@ -1,0 +1,437 @@
+"""What a GPU of any vendor is said to do. `gpu` is its index, `uuid` what it keeps for ever."""
+
+from trainwarden_exporter.core.metric import counter, gauge
+
+GPU_INFO = gauge(
+    "gpu_info",
+    "gpu uuid vendor model pci_bus_id serial driver vbios",
+    "1",
+    "What the GPU is; always 1.",
+    "nvmlDeviceGetName and others; amdsmi_get_gpu_asic_info and others",
+    "count by (model, driver) (gpu_info)",
+)
+GPU_UP = gauge(
+    "gpu_up",
+    "gpu uuid",
+    "0/1",
+    "1 if the GPU answers, 0 for one that is on the PCI bus, or was, and does not; uuid is empty where not known.",
+    "the last fast sample of the GPU",
+    "gpu_up == 0",
+)
+GPU_ERROR_INFO = gauge(
+    "gpu_error_info",
+    "gpu uuid error",
+    "1",
+    "Why the GPU does not answer; absent while it does.",
+    "return codes of the driver's library",
+    "gpu_error_info * on (instance, gpu) group_left (model) gpu_info",
+)
+GPU_DEVICES_EXPECTED = gauge(
+    "gpu_devices_expected",
+    "vendor",
+    "",
+    "GPUs that the node should have: by its flag, its instance type, else what its PCI bus showed at most.",
+    "--expect.gpus, /sys/class/dmi, /sys/bus/pci",
+    "gpu_devices_visible < gpu_devices_expected",
+)
+GPU_DEVICES_VISIBLE = gauge(
+    "gpu_devices_visible",
+    "vendor",
+    "",
+    "GPUs that the driver shows and can open.",
+    "nvmlDeviceGetHandleByPciBusId_v2; amdsmi_get_processor_handles",
+    "gpu_devices_visible < gpu_devices_expected",
+)
+GPU_DRIVER_ERROR_INFO = gauge(
+    "gpu_driver_error_info",
+    "vendor error",
+    "1",
+    "Why no GPU of the vendor can be asked: the driver, or its library, does not work; absent while it does.",
+    "nvmlInit_v2; amdsmi_init",
+    "gpu_driver_error_info",
+)
+GPU_UTILIZATION_RATIO = gauge(
+    "gpu_utilization_ratio",
+    "gpu uuid",
+    "0..1",
+    "Share of the time in which some kernel ran; 1 is no proof of progress: one that waits for others counts too.",
+    "nvmlDeviceGetUtilizationRates; amdsmi_get_gpu_activity",
+    "avg by (instance) (gpu_utilization_ratio)",
+)
+GPU_MEMORY_BUSY_RATIO = gauge(
+    "gpu_memory_busy_ratio",
+    "gpu uuid",
+    "0..1",
+    "Share of the time in which the GPU's memory was read or written.",
+    "nvmlDeviceGetUtilizationRates; amdsmi_get_gpu_activity",
+    "avg by (instance) (gpu_memory_busy_ratio)",
+)
+GPU_MEMORY_USED_BYTES = gauge(
+    "gpu_memory_used_bytes",
+    "gpu uuid",
+    "bytes",
+    "Memory of the GPU in use, what the driver reserves apart.",
+    "nvmlDeviceGetMemoryInfo_v2; amdsmi_get_gpu_memory_usage",
+    "gpu_memory_used_bytes / gpu_memory_size_bytes > 0.95",
+)
+GPU_MEMORY_SIZE_BYTES = gauge(
+    "gpu_memory_size_bytes",
+    "gpu uuid",
+    "bytes",
+    "Memory of the GPU.",
+    "nvmlDeviceGetMemoryInfo_v2; amdsmi_get_gpu_memory_total",
+    "sum by (instance) (gpu_memory_size_bytes)",
+)
+GPU_MEMORY_RESERVED_BYTES = gauge(
+    "gpu_memory_reserved_bytes",
+    "gpu uuid",
+    "bytes",
+    "Memory of the GPU that the driver keeps for itself.",
+    "nvmlDeviceGetMemoryInfo_v2",
+    "gpu_memory_size_bytes - gpu_memory_used_bytes - gpu_memory_reserved_bytes",
+)
+GPU_TEMPERATURE_CELSIUS = gauge(
+    "gpu_temperature_celsius",
+    "gpu uuid sensor",
+    "degrees Celsius",
+    "Temperature at a sensor: gpu, memory, junction.",
+    "nvmlDeviceGetTemperature, field 82; amdsmi_get_temp_metric",
+    (
+        "gpu_temperature_celsius - on (instance, sensor) group_left () avg by (instance, sensor) "
+        "(gpu_temperature_celsius) > 15"
+    ),
+)
+GPU_TEMPERATURE_MARGIN_CELSIUS = gauge(
+    "gpu_temperature_margin_celsius",
+    "gpu uuid",
+    "degrees Celsius",
+    "How much hotter the GPU may get before it slows down.",
+    "nvmlDeviceGetMarginTemperature",
+    "gpu_temperature_margin_celsius < 5",
+)
+GPU_POWER_WATTS = gauge(
+    "gpu_power_watts",
+    "gpu uuid",
+    "watts",
+    "Power that the GPU draws.",
+    "nvmlDeviceGetPowerUsage; amdsmi_get_power_info",
+    "gpu_power_watts / gpu_power_limit_watts < 0.3 and gpu_utilization_ratio > 0.95",
+)
+GPU_POWER_LIMIT_WATTS = gauge(
+    "gpu_power_limit_watts",
+    "gpu uuid",
+    "watts",
+    "Power above which the GPU slows itself down, as it is enforced now.",
+    "nvmlDeviceGetEnforcedPowerLimit; amdsmi_get_power_cap_info",
+    'count_values("watts", gpu_power_limit_watts)',
+)
+GPU_ENERGY_JOULES_TOTAL = counter(
+    "gpu_energy_joules_total",
+    "gpu uuid",
+    "joules",
+    "Energy that the GPU used since its driver was loaded.",
+    "nvmlDeviceGetTotalEnergyConsumption; amdsmi_get_energy_count",
+    "sum by (instance) (increase(gpu_energy_joules_total[1h])) / 3.6e6",
+)
+GPU_CLOCK_HERTZ = gauge(
+    "gpu_clock_hertz",
+    "gpu uuid domain",
+    "hertz",
+    "Clock of a part of the GPU: graphics, sm, memory, video, soc.",
+    "nvmlDeviceGetClockInfo; amdsmi_get_clock_info",
+    'min by (instance) (gpu_clock_hertz{domain="graphics"})',
+)
+GPU_THROTTLE_ACTIVE = gauge(
+    "gpu_throttle_active",
+    "gpu uuid reason",
+    "0/1",
+    "1 while the reason holds the GPU's clocks down.",
+    "nvmlDeviceGetCurrentClocksEventReasons; amdsmi_get_violation_status",
+    'gpu_throttle_active{reason=~"hw_.*|.*thermal|prochot"} == 1',
+)
+GPU_THROTTLE_SECONDS_TOTAL = counter(
+    "gpu_throttle_seconds_total",
+    "gpu uuid reason",
+    "seconds",
+    "Time for which the reason held the GPU's clocks down.",
+    "NVML fields 74, 76, 269, 270, 271; amdsmi_get_violation_status",
+    'rate(gpu_throttle_seconds_total{reason=~"hw_.*|.*thermal|prochot"}[5m]) > 0.1',
+)
+GPU_ECC_ERRORS_TOTAL = counter(
+    "gpu_ecc_errors_total",
+    "gpu uuid kind",
+    "",
+    "Errors of memory since the driver was loaded: corrected, uncorrected, deferred.",
+    "NVML fields 3 and 4 (volatile); amdsmi_get_gpu_total_ecc_count",
+    'increase(gpu_ecc_errors_total{kind="uncorrected"}[1h]) > 0',
+)
+GPU_ECC_LIFETIME_ERRORS_TOTAL = counter(
+    "gpu_ecc_lifetime_errors_total",
+    "gpu uuid kind",
+    "",
+    "Errors of memory in the whole life of the GPU, those since the driver was loaded among them.",
+    "NVML fields 5 and 6 (aggregate)",
+    'gpu_ecc_lifetime_errors_total{kind="uncorrected"} > 0',
+)
+GPU_PCIE_REPLAYS_TOTAL = counter(
+    "gpu_pcie_replays_total",
+    "gpu uuid",
+    "",
+    "Transfers that were repeated on the PCI bus.",
+    "nvmlDeviceGetPcieReplayCounter; amdsmi_get_pcie_info",
+    "rate(gpu_pcie_replays_total[15m]) > 1",
+)
+GPU_PCIE_LINK_WIDTH = gauge(
+    "gpu_pcie_link_width",
+    "gpu uuid",
+    "lanes",
+    "Lanes of the PCI link in use.",
+    "nvmlDeviceGetCurrPcieLinkWidth; amdsmi_get_pcie_info",
+    "gpu_pcie_link_width < on (instance) group_left () max by (instance) (gpu_pcie_link_width)",
+)
+GPU_PCIE_LINK_GENERATION = gauge(
+    "gpu_pcie_link_generation",
+    "gpu uuid",
+    "",
+    "Generation of the PCI link in use; an idle GPU may lower it.",
+    "nvmlDeviceGetCurrPcieLinkGeneration; amdsmi_get_pcie_info",
+    (
+        "gpu_pcie_link_generation < on (instance) group_left () max by (instance) (gpu_pcie_link_generation) "
+        "and on (instance, gpu) gpu_utilization_ratio > 0.5"
+    ),
+)
+GPU_READ_ERRORS_TOTAL = counter(
+    "gpu_read_errors_total",
+    "gpu uuid error",
+    "",
+    "Calls of the driver's library that failed for a GPU that answers others; what it lacks is not counted.",
+    "return codes of the driver's library",
+    "rate(gpu_read_errors_total[15m]) > 0",
+)
+GPU_NODE_UTILIZATION_RATIO = gauge(
+    "gpu_node_utilization_ratio",
+    "vendor stat",
+    "0..1",
+    "gpu_utilization_ratio over the GPUs of the node that answer: min, avg, max.",
+    "the last good samples of the GPUs",
+    'gpu_node_utilization_ratio{stat="max"} < 0.05 and on (instance) training_run_state{state="running"} == 1',
+)
+GPU_NODE_POWER_WATTS = gauge(
+    "gpu_node_power_watts",
+    "vendor stat",
+    "watts",
+    "gpu_power_watts over the GPUs of the node that answer: min, avg, max, sum.",
+    "the last good samples of the GPUs",
+    'gpu_node_power_watts{stat="max"} / ignoring (stat) gpu_node_power_watts{stat="min"} > 2',
+)
+GPU_NODE_TEMPERATURE_CELSIUS = gauge(
+    "gpu_node_temperature_celsius",
+    "vendor stat",
+    "degrees Celsius",
+    "The highest gpu_temperature_celsius of the node, of any sensor: max.",
+    "the last good samples of the GPUs",
+    'topk(5, gpu_node_temperature_celsius{stat="max"})',
+)
+GPU_NODE_MEMORY_USED_BYTES = gauge(
+    "gpu_node_memory_used_bytes",
+    "vendor",
+    "bytes",
+    "Sum of gpu_memory_used_bytes over the GPUs of the node that answer.",
+    "the last good samples of the GPUs",
+    "gpu_node_memory_used_bytes / on (instance) group_left () sum by (instance) (gpu_memory_size_bytes)",
+)
+GPU_NODE_DEVICES_DOWN = gauge(
+    "gpu_node_devices_down",
+    "vendor",
+    "",
+    "GPUs whose gpu_up is 0.",
+    "the last samples of the GPUs",
+    "gpu_node_devices_down > 0",
+)
+TRAINWARDEN_DRIVER_SECONDS_TOTAL = counter(
+    "trainwarden_driver_seconds_total",
+    "collector tier",
+    "seconds",
+    "Time that samples of GPUs took, nearly all of it in the driver; fast is every interval, slow every 30 s.",
+    "the exporter",
+    "rate(trainwarden_driver_seconds_total[5m])",
+)
+GPU_XID_ERRORS_TOTAL = counter(
+    "gpu_xid_errors_total",
+    "gpu uuid xid",
+    "",
+    "Errors that the driver reported, by code; told by NVML and by the kernel's log, counted once.",
+    "nvmlEventSetWait_v2, /dev/kmsg",
+    'increase(gpu_xid_errors_total{xid=~"48|62|64|74|79|95|119|120"}[10m]) > 0',
+)
+GPU_XID_LAST_TIMESTAMP_SECONDS = gauge(
+    "gpu_xid_last_timestamp_seconds",
+    "gpu uuid xid",
+    "Unix seconds",
+    "When the error was reported last.",
+    "nvmlEventSetWait_v2, /dev/kmsg",
+    "time() - gpu_xid_last_timestamp_seconds < 600",
+)
+GPU_REMAPPED_ROWS = gauge(
+    "gpu_remapped_rows",
+    "gpu uuid cause",
+    "rows",
+    "Rows of memory that were replaced by spare ones, after corrected or uncorrected errors.",
+    "nvmlDeviceGetRemappedRows",
+    'gpu_remapped_rows{cause="uncorrected"} > 0',
+)
+GPU_REMAPPED_ROWS_PENDING = gauge(
+    "gpu_remapped_rows_pending",
+    "gpu uuid",
+    "0/1",
+    "1 if rows are replaced at the next reset.",
+    "nvmlDeviceGetRemappedRows",
+    "gpu_remapped_rows_pending == 1",
+)
+GPU_ROW_REMAP_FAILURE = gauge(
+    "gpu_row_remap_failure",
+    "gpu uuid",
+    "0/1",
+    "1 if a row could not be replaced: the GPU is to be exchanged.",
+    "nvmlDeviceGetRemappedRows",
+    "gpu_row_remap_failure == 1",
+)
+GPU_NVLINK_UP = gauge(
+    "gpu_nvlink_up",
+    "gpu uuid link",
+    "0/1",
+    "1 if the link is active.",
+    "nvmlDeviceGetNvLinkState",
+    "gpu_nvlink_up == 0",
+)
+GPU_NVLINK_ERRORS_TOTAL = counter(
+    "gpu_nvlink_errors_total",
+    "gpu uuid error",
+    "",
+    "Errors of all links of the GPU together: crc, crc_flit, crc_data, replay, recovery, ecc_data.",
+    "NVML fields 38, 45, 52, 59, 160; 161 to 163 of each link",
+    'increase(gpu_nvlink_errors_total{error="recovery"}[15m]) > 0',
+)
+GPU_NVLINK_TX_BYTES_TOTAL = counter(
+    "gpu_nvlink_tx_bytes_total",
+    "gpu uuid",
+    "bytes",
+    "Data sent over all links of the GPU.",
+    "NVML field 138",
+    "sum by (instance) (rate(gpu_nvlink_tx_bytes_total[5m]))",
+)
+GPU_NVLINK_RX_BYTES_TOTAL = counter(
+    "gpu_nvlink_rx_bytes_total",
+    "gpu uuid",
+    "bytes",
+    "Data received over all links of the GPU.",
+    "NVML field 139",
+    "sum by (instance) (rate(gpu_nvlink_rx_bytes_total[5m]))",
+)
+GPU_RECOVERY_ACTION = gauge(
+    "gpu_recovery_action",
+    "gpu uuid",
+    "",
+    (
+        "What the driver (570 or newer) asks for: 0 nothing, 1 reset of the GPU, 2 reboot, 3 drain peers, "
+        "4 drain and reset, 5 recover the IMEX domain, 6 reset of the bus, 7 reboot of the system."
+    ),
+    "NVML field 230",
+    "gpu_recovery_action > 0",
+)
+GPU_FABRIC_STATE = gauge(
+    "gpu_fabric_state",
+    "gpu uuid",
+    "",
+    "How far the GPU is registered with the NVSwitch fabric: 1 not started, 2 in progress, 3 completed.",
+    "nvmlDeviceGetGpuFabricInfoV",
+    "gpu_fabric_state < 3",
+)
+GPU_FABRIC_HEALTHY = gauge(
+    "gpu_fabric_healthy",
+    "gpu uuid",
+    "0/1",
+    "0 if the registration with the fabric ended in an error; only once it is completed.",
+    "nvmlDeviceGetGpuFabricInfoV",
+    "gpu_fabric_healthy == 0",
+)
+GPU_MIG_ENABLED = gauge(
+    "gpu_mig_enabled",
+    "gpu uuid",
+    "0/1",
+    "1 if the GPU is divided into instances.",
+    "nvmlDeviceGetMigMode",
+    "gpu_mig_enabled == 1",
+)
+GPU_MIG_INFO = gauge(
+    "gpu_mig_info",
+    "gpu uuid mig_uuid profile gpu_instance compute_instance",
+    "1",
+    "An instance of a divided GPU; always 1.",
+    "nvmlDeviceGetMigDeviceHandleByIndex",
+    "count by (instance, profile) (gpu_mig_info)",
+)
+GPU_MIG_MEMORY_USED_BYTES = gauge(
+    "gpu_mig_memory_used_bytes",
+    "gpu uuid mig_uuid",
+    "bytes",
+    "Memory of the instance in use.",
+    "nvmlDeviceGetMemoryInfo_v2",
+    "gpu_mig_memory_used_bytes / gpu_mig_memory_size_bytes",
+)
+GPU_MIG_MEMORY_SIZE_BYTES = gauge(
+    "gpu_mig_memory_size_bytes",
+    "gpu uuid mig_uuid",
+    "bytes",
+    "Memory of the instance.",
+    "nvmlDeviceGetMemoryInfo_v2",
+    "sum by (instance, gpu) (gpu_mig_memory_size_bytes)",
+)
+GPU_KERNEL_LOG_READABLE = gauge(
+    "gpu_kernel_log_readable",
+    "vendor",
+    "0/1",
+    "1 if errors of the driver are read from the kernel's log as well; 0 leaves NVML alone to tell of them.",
+    "/dev/kmsg",
+    "gpu_kernel_log_readable == 0",
+)
+GPU_SUSPENDED = gauge(
+    "gpu_suspended",
+    "gpu uuid",
+    "0/1",
+    "1 while the kernel has put the GPU to sleep for want of work; it is not asked then, for that would wake it.",
+    "power/runtime_status of the device in sysfs",
+    "gpu_suspended == 1",
+)
+GPU_XGMI_LINK_UP = gauge(
+    "gpu_xgmi_link_up",
+    "gpu uuid link",
+    "0/1",
+    "1 if the link to another GPU is up; absent for one that is not in use.",
+    "amdsmi_get_gpu_xgmi_link_status",
+    "gpu_xgmi_link_up == 0",
+)
+GPU_XGMI_READ_BYTES_TOTAL = counter(
+    "gpu_xgmi_read_bytes_total",
+    "gpu uuid",
+    "bytes",
+    "Bytes that the GPU read over its links to other GPUs.",
+    "amdsmi_get_link_metrics",
+    "sum by (instance) (rate(gpu_xgmi_read_bytes_total[5m]))",
+)
+GPU_XGMI_WRITE_BYTES_TOTAL = counter(
+    "gpu_xgmi_write_bytes_total",
+    "gpu uuid",
+    "bytes",
+    "Bytes that the GPU wrote over its links to other GPUs.",
+    "amdsmi_get_link_metrics",
+    "sum by (instance) (rate(gpu_xgmi_write_bytes_total[5m]))",
+)
+GPU_RETIRED_PAGES = gauge(
+    "gpu_retired_pages",
+    "gpu uuid state",
+    "pages",
+    "Pages of the GPU's memory that are out of use for errors: reserved, pending (until a reset), unreservable.",
+    "amdsmi_get_gpu_bad_page_info",
+    'gpu_retired_pages{state="pending"} > 0',
+)

@@ -1,0 +1,28 @@
+"""The metrics of this collector."""
+
+from trainwarden_exporter.core.metric import gauge
+
+SLURM_GPU_JOB_INFO = gauge(
+    "slurm_gpu_job_info",
+    "gpu uuid job_id step_id user partition run_id",
+    "1",
+    "A SLURM job has this GPU; one for each GPU and job. Labels are empty where no source says them.",
+    "the prolog's files, the environment and the control group of processes, device control groups (v1)",
+    "slurm_gpu_job_info * on (instance, gpu) group_left () gpu_power_watts",
+)
+TRAINING_GPU_INFO = gauge(
+    "training_gpu_info",
+    "run_id gpu uuid",
+    "1",
+    "A process of the run has this GPU.",
+    "TRAINWARDEN_RUN_ID and SLURM_STEP_GPUS in `/proc/PID/environ`, else `/dev/nvidiaN` in `/proc/PID/fd`",
+    "training_gpu_info * on (instance, gpu) group_left () gpu_utilization_ratio",
+)
+TRAINWARDEN_GPU_JOBS_UNREADABLE = gauge(
+    "trainwarden_gpu_jobs_unreadable",
+    "source",
+    "files, groups or processes",
+    "What the last look could not use: the prolog's files, device control groups, environments of jobs' processes.",
+    "the exporter",
+    "trainwarden_gpu_jobs_unreadable > 0",
+)

@@ -1,0 +1,86 @@
+"""Which signals a run's logs are searched for, and where these logs are."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from trainwarden.signals.pack import PackError, load_pack, shipped_packs
+from trainwarden.signals.tailing.log import Searcher
+from trainwarden.signals.tailing.opening import is_inside
+from trainwarden.signals.tailing.template import InvalidTemplate, Template
+from trainwarden_exporter.core.memory import give_back
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainwarden_exporter.collectors.logs.problems import LogProblems
+    from trainwarden_exporter.core.exchange import WatchedRun
+
+MAX_PACKS = 64
+
+
+class LogPacks:
+    """The packs in use, each compiled once.
+
+    Args:
+        default: of runs that name none, by name or file.
+        templates: of all runs.
+        roots: folders in which a pack that a run names must lie.
+        problems: gets what cannot be used.
+
+    Raises:
+        PackError: the default cannot be read.
+    """
+
+    def __init__(
+        self, default: str, templates: Sequence[Template], roots: Sequence[str], problems: LogProblems
+    ) -> None:
+        self._default = default
+        self._templates = templates
+        self._roots = roots
+        self._problems = problems
+        self._searchers = {default: _compiled(default)}
+
+    @property
+    def searchers(self) -> tuple[Searcher, ...]:
+        """All that are in use."""
+        return tuple(self._searchers.values())
+
+    def of(self, run: WatchedRun) -> Searcher:
+        """The pack that the run asks for, if it may; else the default."""
+        wanted = run.signals or self._default
+        if wanted not in self._searchers:
+            try:
+                self._searchers[wanted] = self._load(wanted)
+            except PackError as error:
+                self._problems.add("pack", f"{run.run_id}\0{wanted}", f"run {run.run_id}: signals: {error}")
+                return self._searchers[self._default]
+        return self._searchers[wanted]
+
+    def _load(self, wanted: str) -> Searcher:
+        if wanted not in shipped_packs() and not is_inside(os.path.realpath(wanted), self._roots):
+            raise PackError(f"{wanted!r} is none of {', '.join(shipped_packs())}, and outside the folders of logs")
+        if len(self._searchers) >= MAX_PACKS:
+            raise PackError(f"{wanted!r}: there are {MAX_PACKS} packs in use already")
+        return _compiled(wanted)
+
+    def templates(self, run: WatchedRun, searcher: Searcher) -> list[Template]:
+        """Where the run's logs are: as the flags, the record and the pack say."""
+        templates = list(self._templates)
+        pack = searcher.pack
+        for text in (run.log_path, pack.log_path_template, *pack.output_paths):
+            if not text:
+                continue
+            try:
+                templates.append(Template.parse(text))
+            except InvalidTemplate as error:
+                self._problems.add("template", f"{run.run_id}\0{text}", f"run {run.run_id}: {error}")
+        return templates
+
+
+def _compiled(pack: str) -> Searcher:
+    searcher = Searcher(load_pack(pack))
+    # To compile takes several MiB more than what is kept, which the allocator would hold for ever.
+    give_back()
+    return searcher

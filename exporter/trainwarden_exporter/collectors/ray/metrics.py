@@ -1,0 +1,149 @@
+"""The metrics of this collector."""
+
+from trainwarden_exporter.core.metric import counter, gauge
+
+_JOBS = "Ray's dashboard, GET /api/jobs/"
+_USAGE = "Ray's dashboard, GET /api/cluster_status: what ray status prints"
+
+RAY_CLUSTER_INFO = gauge(
+    "ray_cluster_info",
+    "ray_version session",
+    "1",
+    "Version of Ray, and the session, which is another after each start of the head; always 1.",
+    "Ray's dashboard, GET /api/version",
+    "count by (instance) (count by (instance, session) (last_over_time(ray_cluster_info[1h]))) > 1",
+)
+RAY_CLUSTER_JOB_INFO = gauge(
+    "ray_cluster_job_info",
+    "submission_id run_id job_id ray_error_type",
+    "1",
+    "A job under way or ended within a day; one that nobody submitted has Ray's job id for both; always 1.",
+    _JOBS,
+    'ray_cluster_job_info{ray_error_type!="",ray_error_type!="job_entrypoint_command_error"}',
+)
+RAY_CLUSTER_JOB_STATE = gauge(
+    "ray_cluster_job_state",
+    "submission_id run_id state",
+    "0/1",
+    "1 for the state the job is in: pending, running, succeeded, failed or stopped, which a person did.",
+    _JOBS,
+    'ray_cluster_job_state{state="failed"} == 1',
+)
+RAY_CLUSTER_JOB_START_TIMESTAMP_SECONDS = gauge(
+    "ray_cluster_job_start_timestamp_seconds",
+    "submission_id run_id",
+    "Unix seconds",
+    "When Ray took the job in; it may have been pending since.",
+    _JOBS,
+    (
+        "time() - ray_cluster_job_start_timestamp_seconds > 900 "
+        'and on (instance, submission_id) ray_cluster_job_state{state="pending"} == 1'
+    ),
+)
+RAY_CLUSTER_JOB_END_TIMESTAMP_SECONDS = gauge(
+    "ray_cluster_job_end_timestamp_seconds",
+    "submission_id run_id",
+    "Unix seconds",
+    "When the job ended; absent while it is under way.",
+    _JOBS,
+    "time() - ray_cluster_job_end_timestamp_seconds < 3600",
+)
+RAY_CLUSTER_JOB_EXIT_CODE = gauge(
+    "ray_cluster_job_exit_code",
+    "submission_id run_id",
+    "",
+    "Exit status of the job's command; absent of one that Ray itself ended, or never started.",
+    _JOBS,
+    "ray_cluster_job_exit_code != 0",
+)
+RAY_CLUSTER_JOBS = gauge(
+    "ray_cluster_jobs",
+    "state",
+    "jobs",
+    "Jobs that the head knows, by state; all since it was started.",
+    _JOBS,
+    'ray_cluster_jobs{state="pending"} > 0',
+)
+RAY_CLUSTER_JOBS_DROPPED = gauge(
+    "ray_cluster_jobs_dropped",
+    "",
+    "jobs",
+    "Jobs that have no series because there are too many of them.",
+    _JOBS,
+    "ray_cluster_jobs_dropped > 0",
+)
+RAY_CLUSTER_GPUS = gauge(
+    "ray_cluster_gpus",
+    "",
+    "GPUs",
+    "GPUs that the nodes of the cluster say they have.",
+    _USAGE,
+    "ray_cluster_gpus < max_over_time(ray_cluster_gpus[1h])",
+)
+RAY_CLUSTER_GPUS_ALLOCATED = gauge(
+    "ray_cluster_gpus_allocated",
+    "",
+    "GPUs",
+    "GPUs that tasks and actors hold; a placement group that nobody works in holds none.",
+    _USAGE,
+    "ray_cluster_gpus_allocated / ray_cluster_gpus",
+)
+RAY_CLUSTER_GPUS_RESERVED = gauge(
+    "ray_cluster_gpus_reserved",
+    "",
+    "GPUs",
+    "GPUs that placement groups reserve and no task or actor holds.",
+    _USAGE,
+    "min_over_time(ray_cluster_gpus_reserved[30m]) > 0",
+)
+RAY_CLUSTER_GPUS_WANTED = gauge(
+    "ray_cluster_gpus_wanted",
+    "",
+    "GPUs",
+    "GPUs that pending tasks, actors and placement groups wait for; at least so many.",
+    _USAGE,
+    "ray_cluster_gpus_wanted > ray_cluster_gpus",
+)
+RAY_CLUSTER_RUNNING_JOBS_WITHOUT_GPU = gauge(
+    "ray_cluster_running_jobs_without_gpu",
+    "",
+    "jobs",
+    "Running jobs, where the cluster has GPUs and no task or actor holds any of them; else 0.",
+    f"{_JOBS}; {_USAGE}",
+    "min_over_time(ray_cluster_running_jobs_without_gpu[15m]) > 0",
+)
+RAY_CLUSTER_CPUS = gauge(
+    "ray_cluster_cpus", "", "CPUs", "CPUs that the nodes of the cluster say they have.", _USAGE, "ray_cluster_cpus"
+)
+RAY_CLUSTER_CPUS_ALLOCATED = gauge(
+    "ray_cluster_cpus_allocated",
+    "",
+    "CPUs",
+    "CPUs that tasks and actors hold.",
+    _USAGE,
+    "ray_cluster_cpus_allocated / ray_cluster_cpus",
+)
+RAY_CLUSTER_NODES = gauge(
+    "ray_cluster_nodes",
+    "state",
+    "nodes",
+    "Nodes that are alive, and those that died since the head was started, as long as it remembers them.",
+    "Ray's dashboard, GET /api/v0/nodes",
+    'ray_cluster_nodes{state="dead"} > ray_cluster_nodes{state="dead"} offset 10m',
+)
+RAY_CLUSTER_NODE_GPU_UTILIZATION_RATIO = gauge(
+    "ray_cluster_node_gpu_utilization_ratio",
+    "node gpu",
+    "ratio",
+    "How busy a GPU is, as the agent of Ray on its node has measured it, whoever works on it.",
+    "Ray's dashboard, GET /nodes?view=summary",
+    "avg by (instance, node) (ray_cluster_node_gpu_utilization_ratio) < 0.05",
+)
+TRAINWARDEN_RAY_ERRORS_TOTAL = counter(
+    "trainwarden_ray_errors_total",
+    "source",
+    "errors",
+    "How often the dashboard did not tell jobs, usage, nodes, gpus or cluster; the log says why.",
+    "the exporter",
+    "increase(trainwarden_ray_errors_total[10m]) > 0",
+)

@@ -1,0 +1,1 @@
+"""RDMA devices: EFA, and InfiniBand or RoCE."""

@@ -1,0 +1,134 @@
+"""The metrics of EFA devices."""
+
+from trainwarden_exporter.collectors.rdma.efa.counters import DEVICE, PORT, metric_name
+from trainwarden_exporter.core.metric import Metric, counter, gauge, untyped
+
+_CLASS = "/sys/class/infiniband"
+_UNITS = ("bytes", "packets", "work_requests", "commands")
+_EXAMPLES = {
+    "no_completion_cmds": "increase(efa_no_completion_commands_total[10m]) > 0",
+    "keep_alive_rcvd": "rate(efa_keep_alives_received_total[5m]) == 0",
+    "rdma_read_resp_bytes": "sum without (device, port) (rate(efa_rdma_read_response_bytes_total[5m]))",
+    "retrans_pkts": "rate(efa_retransmitted_packets_total[5m]) / rate(efa_tx_packets_total[5m]) > 0.01",
+}
+EFA_DEVICES = gauge(
+    "efa_devices", "", "devices", "EFA devices that the node shows.", _CLASS, "efa_devices < efa_devices_expected"
+)
+EFA_DEVICES_EXPECTED = gauge(
+    "efa_devices_expected",
+    "",
+    "devices",
+    "EFA devices that the node should have: as a flag says, else its instance type, else its PCI bus.",
+    "--expect.efa-devices, /sys/class/dmi/id/product_name, /sys/bus/pci/devices",
+    "efa_devices_expected - efa_devices > 0",
+)
+EFA_DEVICE_UP = gauge(
+    "efa_device_up",
+    "device",
+    "0/1",
+    "1 while the node shows the device; 0 for one that it has shown since the exporter began and shows no more.",
+    _CLASS,
+    "efa_device_up == 0",
+)
+EFA_NODE_PORTS_DOWN = gauge(
+    "efa_node_ports_down",
+    "",
+    "ports",
+    "Ports of the node's EFA devices that are not active; a device that is gone has none.",
+    f"{_CLASS}/DEVICE/ports/PORT/state",
+    "efa_node_ports_down > 0",
+)
+EFA_NODE_TX_BYTES_TOTAL = counter(
+    "efa_node_tx_bytes_total",
+    "",
+    "bytes",
+    "Bytes that all EFA devices have sent since the exporter began to watch them.",
+    "the sum of efa_tx_bytes_total, without its resets",
+    "rate(efa_node_tx_bytes_total[5m])",
+)
+EFA_NODE_RX_BYTES_TOTAL = counter(
+    "efa_node_rx_bytes_total",
+    "",
+    "bytes",
+    "Bytes that all EFA devices have received since the exporter began to watch them.",
+    "the sum of efa_rx_bytes_total, without its resets",
+    "rate(efa_node_rx_bytes_total[5m])",
+)
+EFA_NODE_RETRANSMITTED_BYTES_TOTAL = counter(
+    "efa_node_retransmitted_bytes_total",
+    "",
+    "bytes",
+    "Bytes that all EFA devices have sent again since the exporter began to watch them; since driver 2.17.",
+    "the sum of efa_retransmitted_bytes_total, without its resets",
+    "rate(efa_node_retransmitted_bytes_total[5m]) / rate(efa_node_tx_bytes_total[5m]) > 0.01",
+)
+EFA_DEVICE_INFO = gauge(
+    "efa_device_info",
+    "device pci_bus_id firmware numa_node driver",
+    "1",
+    "What the device is; a label is empty where it is not known; always 1.",
+    f"{_CLASS}/DEVICE/{{device,fw_ver,device/numa_node}}, /sys/module/efa/version",
+    "count by (driver, firmware) (efa_device_info)",
+)
+EFA_PORT_UP = gauge(
+    "efa_port_up",
+    "device port",
+    "0/1",
+    "1 while the port is active.",
+    f"{_CLASS}/DEVICE/ports/PORT/state",
+    "efa_port_up == 0",
+)
+EFA_PORT_STATE = gauge(
+    "efa_port_state",
+    "device port",
+    "",
+    "State of the port: 1 down, 2 initializing, 3 armed, 4 active, 5 active with errors.",
+    f"{_CLASS}/DEVICE/ports/PORT/state",
+    "efa_port_state != 4",
+)
+EFA_PORT_PHYSICAL_STATE = gauge(
+    "efa_port_physical_state",
+    "device port",
+    "",
+    "Physical state of the port: 1 sleep, 2 polling, 3 disabled, 4 training, 5 link up, 6 error recovery.",
+    f"{_CLASS}/DEVICE/ports/PORT/phys_state",
+    "efa_port_physical_state != 5",
+)
+EFA_PORT_RATE_BYTES_PER_SECOND = gauge(
+    "efa_port_rate_bytes_per_second",
+    "device port",
+    "bytes/s",
+    "What the link can carry in one direction.",
+    f"{_CLASS}/DEVICE/ports/PORT/rate",
+    "rate(efa_tx_bytes_total[5m]) / on (instance, device, port) efa_port_rate_bytes_per_second",
+)
+EFA_READ_ERRORS_TOTAL = counter(
+    "efa_read_errors_total",
+    "device",
+    "reads",
+    "Reads of the device's files that brought nothing that can be used.",
+    "the exporter",
+    "increase(efa_read_errors_total[10m]) > 0",
+)
+EFA_HW_VALUE = untyped(
+    "efa_hw_value",
+    "device port name",
+    "",
+    "What a counter says that this exporter has no name for, by the name of its file; no port: one of the device.",
+    f"{_CLASS}/DEVICE[/ports/PORT]/hw_counters/NAME",
+    "count by (name) (efa_hw_value)",
+)
+
+
+def _counter(file: str, text: str, labels: str, folder: str) -> Metric:
+    name = metric_name(file)
+    unit = next((unit for unit in _UNITS if name.endswith(f"_{unit}_total")), "")
+    example = _EXAMPLES.get(file) or (f"rate({name}[5m])" if unit else f"increase({name}[10m]) > 0")
+    return counter(name, labels, unit.replace("_", " "), text, f"{folder}/hw_counters/{file}", example)
+
+
+# By the name of the file.
+PORT_COUNTERS = {
+    name: _counter(name, text, "device port", f"{_CLASS}/DEVICE/ports/PORT") for name, text in PORT.items()
+}
+DEVICE_COUNTERS = {name: _counter(name, text, "device", f"{_CLASS}/DEVICE") for name, text in DEVICE.items()}

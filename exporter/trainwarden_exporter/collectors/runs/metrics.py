@@ -1,0 +1,317 @@
+"""The metrics of runs."""
+
+from trainwarden_exporter.core.metric import WHILE_RUNNING, counter, gauge, histogram
+
+TRAINING_RUN_INFO = gauge(
+    "training_run_info",
+    "run_id attempt_key job_id scheduler framework model method instance_id host policy",
+    "1",
+    "Who and where the run is, and the restart policy that it asks for; always 1.",
+    "metadata.json",
+    "training_step * on (instance, run_id) group_left (job_id, host) training_run_info",
+)
+TRAINING_RUN_ATTEMPT = gauge(
+    "training_run_attempt",
+    "run_id",
+    "",
+    "Number of the attempt that owns the record, from 0.",
+    "metadata.json: attempt",
+    "changes(training_run_attempt[1d]) > 3",
+)
+TRAINING_ATTEMPT_START_TIMESTAMP_SECONDS = gauge(
+    "training_attempt_start_timestamp_seconds",
+    "run_id",
+    "Unix seconds",
+    "Start of the attempt; of a folder without a first heartbeat: its last change.",
+    "metadata.json: attempt_start_time, else start_time",
+    "time() - training_attempt_start_timestamp_seconds" + WHILE_RUNNING,
+)
+TRAINING_RUN_STATE = gauge(
+    "training_run_state",
+    "run_id state",
+    "0/1",
+    "1 for the state the run is in: what its record says, corrected by its sentinels.",
+    "metadata.json: status; _error and _complete",
+    "count by (state) (training_run_state == 1)",
+)
+TRAINING_RUN_END_TIMESTAMP_SECONDS = gauge(
+    "training_run_end_timestamp_seconds",
+    "run_id",
+    "Unix seconds",
+    "End of the attempt; absent while it runs.",
+    "metadata.json: end_time; else the time of _error or _complete",
+    "time() - training_run_end_timestamp_seconds < 3600",
+)
+TRAINING_PHASE = gauge(
+    "training_phase",
+    "run_id phase",
+    "0/1",
+    "1 for the phase the run is in; an unknown one counts as train.",
+    "metadata.json: phase",
+    'training_phase{phase="compile"} == 1' + WHILE_RUNNING,
+)
+TRAINING_PHASE_START_TIMESTAMP_SECONDS = gauge(
+    "training_phase_start_timestamp_seconds",
+    "run_id",
+    "Unix seconds",
+    "Last change of the phase.",
+    "metadata.json: phase_time",
+    "time() - training_phase_start_timestamp_seconds > 1800" + WHILE_RUNNING,
+)
+TRAINING_HEARTBEAT_TIMESTAMP_SECONDS = gauge(
+    "training_heartbeat_timestamp_seconds",
+    "run_id source",
+    "Unix seconds",
+    "Last sign of life: metadata is the process, progress is the training loop.",
+    "metadata.json: last_update; progress.json: last_updated; in S3 when the object was written",
+    "time() - max by (instance, run_id) (training_heartbeat_timestamp_seconds) > 600" + WHILE_RUNNING,
+)
+TRAINING_HEARTBEAT_AGE_SECONDS = gauge(
+    "training_heartbeat_age_seconds",
+    "run_id source",
+    "seconds",
+    "Time since the last sign of life, at the moment of the scrape.",
+    "training_heartbeat_timestamp_seconds and this host's clock",
+    "min by (instance, run_id) (training_heartbeat_age_seconds) > 300" + WHILE_RUNNING,
+)
+TRAINING_RANK_HEARTBEAT_TIMESTAMP_SECONDS = gauge(
+    "training_rank_heartbeat_timestamp_seconds",
+    "run_id rank",
+    "Unix seconds",
+    "Last sign of life of one rank of the attempt.",
+    "ranks/<rank>.json: time",
+    (
+        "time() - training_rank_heartbeat_timestamp_seconds > 60 "
+        'and on (run_id) training_run_state{state="running"} == 1'
+    ),
+)
+TRAINING_RANK_STEP = gauge(
+    "training_rank_step",
+    "run_id rank",
+    "steps",
+    "Step the rank's training loop is at.",
+    "ranks/<rank>.json: step",
+    "bottomk by (run_id) (3, training_rank_step)",
+)
+TRAINING_RUN_OBSERVED_TIMESTAMP_SECONDS = gauge(
+    "training_run_observed_timestamp_seconds",
+    "run_id",
+    "Unix seconds",
+    "When S3 last confirmed a record that is only there; ages of the run end here. Absent for records on disk.",
+    "ListObjectsV2 of the run",
+    "time() - training_run_observed_timestamp_seconds > 120" + WHILE_RUNNING,
+)
+TRAINING_RUN_EXPECTED = gauge(
+    "training_run_expected",
+    "run_id source",
+    "1",
+    "A run that should be there and has left no record, and who expects it; always 1.",
+    "--expect.run, SLURM, Ray",
+    'training_run_expected and on (instance, run_id) training_run_state{state="pending"} == 1',
+)
+TRAINING_RUN_DURATION_SECONDS = histogram(
+    "training_run_duration_seconds",
+    "state",
+    "seconds",
+    "How long attempts took that ended while this exporter watched, by the state in which they ended.",
+    "metadata.json: attempt_start_time, end_time",
+    "histogram_quantile(0.5, sum by (le, state) (increase(training_run_duration_seconds_bucket[7d])))",
+)
+TRAINING_FAILURE_INFO = gauge(
+    "training_failure_info",
+    "run_id attempt error_type failure subsystem severity",
+    "1",
+    "The verdict on a failed attempt, one per attempt and never changed; always 1.",
+    "_error, completed from the taxonomy and the logs",
+    "count by (error_type) (training_failure_info)",
+)
+TRAINING_FAILURE_TIMESTAMP_SECONDS = gauge(
+    "training_failure_timestamp_seconds",
+    "run_id",
+    "Unix seconds",
+    "When the attempt failed.",
+    "_error: time",
+    "time() - training_failure_timestamp_seconds < 3600",
+)
+TRAINING_FAILURE_MESSAGE_INFO = gauge(
+    "training_failure_message_info",
+    "run_id message last_line hint",
+    "1",
+    "What the failed, or long quiet, attempt said last; secrets redacted; always 1.",
+    "_error: message, hint; the end of logs/training_log_latest.txt",
+    'training_failure_message_info{message!=""}',
+)
+TRAINING_STALE_THRESHOLD_SECONDS = gauge(
+    "training_stale_threshold_seconds",
+    "run_id",
+    "seconds",
+    "Without any heartbeat for longer, the run counts as timed out.",
+    "metadata.json: thresholds.stale_seconds; else $STALE_MINUTES",
+    (
+        "min by (instance, run_id) (training_heartbeat_age_seconds) / on (instance, run_id) "
+        "training_stale_threshold_seconds > 0.5" + WHILE_RUNNING
+    ),
+)
+TRAINING_STALL_THRESHOLD_SECONDS = gauge(
+    "training_stall_threshold_seconds",
+    "run_id phase",
+    "seconds",
+    "Without a new step for longer in this phase, the run counts as stalled.",
+    "metadata.json: thresholds.stall_seconds; else $TRAINWARDEN_STALL_SECONDS",
+    'training_stall_threshold_seconds{phase="train"}',
+)
+TRAINWARDEN_RUNS = gauge(
+    "trainwarden_runs",
+    "outcome",
+    "runs",
+    "Folders of the runs folder, by what became of them.",
+    "the runs folder and the copies",
+    'trainwarden_runs{outcome="dropped"} > 0',
+)
+TRAINWARDEN_RUNS_UNREADABLE = gauge(
+    "trainwarden_runs_unreadable",
+    "reason",
+    "problems",
+    "What of the records could not be used: whole files and single values; the log names them.",
+    "the exporter",
+    "trainwarden_runs_unreadable > 0",
+)
+TRAINING_STEP = gauge(
+    "training_step",
+    "run_id",
+    "steps",
+    "Step the training loop is at.",
+    "progress.json: step",
+    "training_step / training_steps_target",
+)
+TRAINING_STEPS_TARGET = gauge(
+    "training_steps_target",
+    "run_id",
+    "steps",
+    "Step at which the run is complete.",
+    "progress.json: total_steps",
+    "training_steps_target - training_step",
+)
+TRAINING_STEPS_COMPLETED_TOTAL = counter(
+    "training_steps_completed_total",
+    "run_id",
+    "steps",
+    "Steps done over the whole run; steps repeated after a restart count again.",
+    "progress.json: steps_completed",
+    "rate(training_steps_completed_total[5m])",
+)
+TRAINING_STEP_TIMESTAMP_SECONDS = gauge(
+    "training_step_timestamp_seconds",
+    "run_id",
+    "Unix seconds",
+    "When the step last passed the high-water mark of its own attempt.",
+    "progress.json: step_time; else when the exporter first saw the step",
+    "time() - training_step_timestamp_seconds > 600" + WHILE_RUNNING,
+)
+TRAINING_STEP_CHANGE_TIMESTAMP_SECONDS = gauge(
+    "training_step_change_timestamp_seconds",
+    "run_id",
+    "Unix seconds",
+    "When the training loop last reported another step than before, a higher or a lower one.",
+    "progress.json: moved_time; else when the exporter saw the step change",
+    "time() - training_step_change_timestamp_seconds > 600" + WHILE_RUNNING,
+)
+TRAINING_STEP_HIGH_WATER = gauge(
+    "training_step_high_water",
+    "run_id",
+    "steps",
+    "Highest step of the whole run, across attempts.",
+    "progress.json: high_water",
+    "training_step_high_water - training_step > 0",
+)
+TRAINING_EPOCH = gauge(
+    "training_epoch", "run_id", "epochs", "Epoch, as reported.", "progress.json: epoch", "training_epoch"
+)
+TRAINING_LOSS = gauge(
+    "training_loss",
+    "run_id",
+    "",
+    "Loss, as reported; absent while it is not a finite number.",
+    "progress.json: loss",
+    "training_loss > 2 * min_over_time(training_loss[6h])" + WHILE_RUNNING,
+)
+TRAINING_LEARNING_RATE = gauge(
+    "training_learning_rate",
+    "run_id",
+    "",
+    "Learning rate, as reported.",
+    "progress.json: learning_rate",
+    "training_learning_rate",
+)
+TRAINING_GRAD_NORM = gauge(
+    "training_grad_norm",
+    "run_id",
+    "",
+    "Gradient norm, as reported; absent while it is not finite.",
+    "progress.json: grad_norm",
+    "training_grad_norm > 10 * avg_over_time(training_grad_norm[1h])" + WHILE_RUNNING,
+)
+TRAINING_TOKENS_PER_SECOND = gauge(
+    "training_tokens_per_second",
+    "run_id",
+    "tokens/s",
+    "Throughput in tokens.",
+    "progress.json: tokens_per_second",
+    "training_tokens_per_second < 0.8 * avg_over_time(training_tokens_per_second[1d])" + WHILE_RUNNING,
+)
+TRAINING_SAMPLES_PER_SECOND = gauge(
+    "training_samples_per_second",
+    "run_id",
+    "samples/s",
+    "Throughput in samples.",
+    "progress.json: samples_per_second",
+    "training_samples_per_second" + WHILE_RUNNING,
+)
+TRAINING_NONFINITE_TOTAL = counter(
+    "training_nonfinite_total",
+    "run_id",
+    "reports",
+    "Reports whose loss or gradient norm was NaN or infinite.",
+    "progress.json: nonfinite",
+    "increase(training_nonfinite_total[15m]) > 0",
+)
+TRAINING_CHECKPOINT_STEP = gauge(
+    "training_checkpoint_step",
+    "run_id",
+    "steps",
+    "Step of the last checkpoint saved.",
+    "progress.json: checkpoint.step",
+    "training_step - training_checkpoint_step",
+)
+TRAINING_CHECKPOINT_TIMESTAMP_SECONDS = gauge(
+    "training_checkpoint_timestamp_seconds",
+    "run_id",
+    "Unix seconds",
+    "When the last checkpoint was saved.",
+    "progress.json: checkpoint.time",
+    "time() - training_checkpoint_timestamp_seconds > 7200" + WHILE_RUNNING,
+)
+TRAINING_CHECKPOINT_SIZE_BYTES = gauge(
+    "training_checkpoint_size_bytes",
+    "run_id",
+    "bytes",
+    "Size of the last checkpoint saved.",
+    "progress.json: checkpoint.size_bytes",
+    "training_checkpoint_size_bytes < 0.9 * max_over_time(training_checkpoint_size_bytes[1d])",
+)
+TRAINING_CHECKPOINTS_TOTAL = counter(
+    "training_checkpoints_total",
+    "run_id",
+    "checkpoints",
+    "Checkpoints saved over the whole run.",
+    "progress.json: checkpoint.count",
+    "increase(training_checkpoints_total[1d])",
+)
+TRAINING_CHECKPOINT_COMPLETE = gauge(
+    "training_checkpoint_complete",
+    "run_id",
+    "0/1",
+    "1 if the last checkpoint is proven complete, 0 if something of it is missing; absent where that is not known.",
+    "the listing of the checkpoint, and the ends of its files",
+    "training_checkpoint_complete == 0",
+)

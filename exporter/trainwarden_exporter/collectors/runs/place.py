@@ -1,0 +1,37 @@
+"""Where the records of runs are."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING, Any
+
+from trainwarden.record.folder import runs_dir
+from trainwarden_exporter.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+# A link may lead somewhere later.
+_NOT_YET = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def runs_folder(flags: Mapping[str, Any]) -> Path:
+    """Return the runs folder that the flags, else the environment, name."""
+    path: Path | None = flags["collector.runs.path"]
+    return path or runs_dir()
+
+
+def is_there(path: Path) -> bool:
+    """Tell whether a runs folder is there yet; raises `UsageError` if what is there is none, or cannot be read."""
+    try:
+        is_folder = stat.S_ISDIR(path.stat().st_mode)
+    except OSError as error:
+        if error.errno in _NOT_YET:
+            return False
+        is_folder = False  # below a folder that this user may not enter
+    if not is_folder or not os.access(path, os.R_OK | os.X_OK):
+        raise UsageError(f"--collector.runs.path {path}: expected a folder that this user can read")
+    return True

@@ -1,0 +1,162 @@
+"""The series of one run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainwarden.record.files import STATUSES
+from trainwarden.record.place import PHASES
+from trainwarden_exporter.collectors.runs import metrics
+from trainwarden_exporter.collectors.runs.view import Steps, believed
+from trainwarden_exporter.core.redaction import label_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trainwarden.record.files import Checkpoint, Metadata, Progress, RankBeat
+    from trainwarden.signals.progress import Progress as LogProgress
+    from trainwarden_exporter.collectors.runs.view import RunRecord, Verdict
+    from trainwarden_exporter.core.metric import Families
+
+HINT_BYTES = 300
+# Each is a metric `training_…`, and an attribute of what records and logs say of progress.
+# By the field of `Progress` and of `LogProgress`.
+REPORTED = {
+    "step": metrics.TRAINING_STEP,
+    "epoch": metrics.TRAINING_EPOCH,
+    "loss": metrics.TRAINING_LOSS,
+    "learning_rate": metrics.TRAINING_LEARNING_RATE,
+    "grad_norm": metrics.TRAINING_GRAD_NORM,
+    "tokens_per_second": metrics.TRAINING_TOKENS_PER_SECOND,
+    "samples_per_second": metrics.TRAINING_SAMPLES_PER_SECOND,
+}
+# A copy that was not confirmed for so long says nothing of how the run is now.
+BLIND_SECONDS = 60.0
+
+
+def add_run(families: Families, record: RunRecord, steps: Steps, now: float) -> None:
+    """Add what the run is, and stays until its record changes: all but how old its heartbeats are."""
+    run_id, metadata = record.run_id, record.metadata
+    _add_identity(families, run_id, metadata)
+    if metadata:
+        families.add(metrics.TRAINING_RUN_ATTEMPT, metadata.attempt, run_id=run_id)
+        _add_phase(families, run_id, metadata, now)
+        _add_heartbeat(families, run_id, "metadata", metadata.last_update, now)
+    families.add(metrics.TRAINING_ATTEMPT_START_TIMESTAMP_SECONDS, believed(record.attempt_start, now), run_id=run_id)
+    if record.state is not None:
+        for state in STATUSES:
+            families.add(metrics.TRAINING_RUN_STATE, state == record.state, run_id=run_id, state=state)
+    families.add(metrics.TRAINING_RUN_END_TIMESTAMP_SECONDS, believed(record.end, now), run_id=run_id)
+    if record.current_progress:
+        _add_heartbeat(families, run_id, "progress", record.current_progress.last_updated, now)
+        add_reported(families, run_id, record.current_progress)
+        families.add(metrics.TRAINING_STEP_TIMESTAMP_SECONDS, believed(steps.advanced, now), run_id=run_id)
+        families.add(metrics.TRAINING_STEP_CHANGE_TIMESTAMP_SECONDS, believed(steps.changed, now), run_id=run_id)
+    if record.progress:
+        _add_totals(families, run_id, record.progress, now)
+    families.add(metrics.TRAINING_STALE_THRESHOLD_SECONDS, record.thresholds.stale_seconds, run_id=run_id)
+    for phase, seconds in record.thresholds.stall_seconds.items():
+        families.add(metrics.TRAINING_STALL_THRESHOLD_SECONDS, seconds, run_id=run_id, phase=phase)
+
+
+def add_ages(families: Families, record: RunRecord, observed: float | None, now: float) -> None:
+    """Add how old the heartbeats are.
+
+    `observed` is when S3 last confirmed the record, None for one that lies in a folder. There the rules end its ages,
+    and of one that nobody confirms none is told.
+    """
+    run_id = record.run_id
+    families.add(metrics.TRAINING_RUN_OBSERVED_TIMESTAMP_SECONDS, observed, run_id=run_id)
+    if observed is not None and now - observed > BLIND_SECONDS:
+        return
+    progress = record.current_progress
+    for source, time in (
+        ("metadata", record.metadata.last_update if record.metadata else None),
+        ("progress", progress.last_updated if progress else None),
+    ):
+        beat = believed(time, now)
+        age = None if beat is None else now - beat
+        families.add(metrics.TRAINING_HEARTBEAT_AGE_SECONDS, age, run_id=run_id, source=source)
+
+
+def add_expected(families: Families, record: RunRecord, sources: Mapping[str, float], now: float) -> None:
+    """Add a run that should be there and has left no record."""
+    add_run(families, record, Steps(None, None), now)
+    for source in sources:
+        families.add(metrics.TRAINING_RUN_EXPECTED, 1, run_id=record.run_id, source=label_text(source))
+
+
+def add_reported(families: Families, run_id: str, progress: Progress | LogProgress) -> None:
+    """Add what this attempt reported last, to its record or in its log."""
+    for field, metric in REPORTED.items():
+        families.add(metric, getattr(progress, field), run_id=run_id)
+
+
+def add_rank(families: Families, run_id: str, beat: RankBeat, now: float) -> None:
+    """Add one rank."""
+    rank = str(beat.rank)
+    families.add(metrics.TRAINING_RANK_HEARTBEAT_TIMESTAMP_SECONDS, believed(beat.time, now), run_id=run_id, rank=rank)
+    families.add(metrics.TRAINING_RANK_STEP, beat.step, run_id=run_id, rank=rank)
+
+
+def add_verdict(families: Families, run_id: str, verdict: Verdict, now: float) -> None:
+    """Add which failure ended the attempt."""
+    families.add(
+        metrics.TRAINING_FAILURE_INFO,
+        1,
+        run_id=run_id,
+        attempt=verdict.attempt,
+        error_type=label_text(verdict.error_type),
+        failure=label_text(verdict.failure),
+        subsystem=label_text(verdict.subsystem),
+        severity=label_text(verdict.severity),
+    )
+    families.add(metrics.TRAINING_FAILURE_TIMESTAMP_SECONDS, believed(verdict.time, now), run_id=run_id)
+
+
+def add_last_words(families: Families, run_id: str, message: str, last_line: str | None, hint: str) -> None:
+    """Add what the attempt said last; nothing if it said nothing."""
+    if message or last_line or hint:
+        families.add(
+            metrics.TRAINING_FAILURE_MESSAGE_INFO,
+            1,
+            run_id=run_id,
+            message=label_text(message),
+            last_line=label_text(last_line or ""),
+            hint=label_text(hint, HINT_BYTES),
+        )
+
+
+def _add_identity(families: Families, run_id: str, metadata: Metadata | None) -> None:
+    labels = ("attempt_key", "job_id", "scheduler", "framework", "model", "method", "instance_id", "host", "policy")
+    # A label that is empty is a label that is absent.
+    known = {label: label_text(getattr(metadata, label, None) or "") for label in labels}
+    families.add(metrics.TRAINING_RUN_INFO, 1, run_id=run_id, **known)
+
+
+def _add_phase(families: Families, run_id: str, metadata: Metadata, now: float) -> None:
+    current = metadata.phase or "train"
+    for phase in PHASES:
+        families.add(metrics.TRAINING_PHASE, phase == current, run_id=run_id, phase=phase)
+    families.add(metrics.TRAINING_PHASE_START_TIMESTAMP_SECONDS, believed(metadata.phase_time, now), run_id=run_id)
+
+
+def _add_heartbeat(families: Families, run_id: str, source: str, time: float | None, now: float) -> None:
+    families.add(metrics.TRAINING_HEARTBEAT_TIMESTAMP_SECONDS, believed(time, now), run_id=run_id, source=source)
+
+
+def _add_totals(families: Families, run_id: str, progress: Progress, now: float) -> None:
+    """What holds across attempts."""
+    families.add(metrics.TRAINING_STEPS_TARGET, progress.total_steps, run_id=run_id)
+    families.add(metrics.TRAINING_STEPS_COMPLETED_TOTAL, progress.steps_completed, run_id=run_id)
+    families.add(metrics.TRAINING_STEP_HIGH_WATER, progress.high_water, run_id=run_id)
+    families.add(metrics.TRAINING_NONFINITE_TOTAL, progress.nonfinite, run_id=run_id)
+    families.add(metrics.TRAINING_CHECKPOINTS_TOTAL, progress.checkpoints_saved, run_id=run_id)
+    if progress.checkpoint:
+        _add_checkpoint(families, run_id, progress.checkpoint, now)
+
+
+def _add_checkpoint(families: Families, run_id: str, checkpoint: Checkpoint, now: float) -> None:
+    families.add(metrics.TRAINING_CHECKPOINT_STEP, checkpoint.step, run_id=run_id)
+    families.add(metrics.TRAINING_CHECKPOINT_TIMESTAMP_SECONDS, believed(checkpoint.time, now), run_id=run_id)
+    families.add(metrics.TRAINING_CHECKPOINT_SIZE_BYTES, checkpoint.size_bytes, run_id=run_id)

@@ -1,0 +1,101 @@
+"""How the collector of runs is set up."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainwarden.identity import InvalidRunId, check_run_id
+from trainwarden.record.thresholds import InvalidThreshold
+from trainwarden.record.thresholds import choose as choose_thresholds
+from trainwarden_exporter.collectors.runs.place import is_there, runs_folder
+from trainwarden_exporter.collectors.s3.spec import copies
+from trainwarden_exporter.core.errors import UsageError
+from trainwarden_exporter.core.spec import CollectorSpec
+from trainwarden_exporter.flag_values import positive_count
+from trainwarden_exporter.sampling.sampler import Sampler
+from trainwarden_exporter.sampling.task import whole
+
+if TYPE_CHECKING:
+    from trainwarden_exporter.core.spec import Context
+
+log = logging.getLogger(__name__)
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that only this collector has."""
+    parser.add_argument(
+        "--collector.runs.path",
+        type=Path,
+        metavar="FOLDER",
+        help="the runs folder (default: $TRAINWARDEN_RUNS_DIR, else where the library puts records)",
+    )
+    parser.add_argument(
+        "--collector.runs.scope",
+        choices=("host", "all"),
+        default="host",
+        help="host: what belongs to this host; all: everything, for the one exporter of a shared folder (default host)",
+    )
+    parser.add_argument(
+        "--collector.runs.max",
+        type=positive_count,
+        default=2000,
+        metavar="N",
+        help="runs exported at most, those with the latest sign of life (default %(default)s)",
+    )
+    parser.add_argument(
+        "--expect.run",
+        action="append",
+        default=[],
+        type=_run_id,
+        metavar="RUN_ID",
+        help="a run that should leave a record here, may be repeated; until then it is pending",
+    )
+
+
+def _run_id(text: str) -> str:
+    try:
+        return check_run_id(text)
+    except InvalidRunId as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def create(context: Context) -> Sampler:
+    """Return what samples it; raises `UsageError` if its folder is none or cannot be read."""
+    from trainwarden_exporter.collectors.runs.collector import RunsCollector  # noqa: PLC0415  # for this collector alone
+    from trainwarden_exporter.collectors.runs.proofs import Proofs  # noqa: PLC0415
+
+    node, flags = context.node, context.flags
+    path = runs_folder(flags)
+    if not is_there(path):
+        log.warning("--collector.runs.path %s does not exist yet; its runs are exported once it does", path)
+    try:
+        defaults = choose_thresholds(None)
+    except InvalidThreshold as error:
+        raise UsageError(str(error)) from error
+    context.exchange.expected.keep("flag", flags["expect.run"], time.time())
+    collector = RunsCollector(
+        path,
+        host=node.host,
+        all_hosts=flags["collector.runs.scope"] == "all",
+        limit=flags["collector.runs.max"],
+        defaults=defaults,
+        board=context.exchange if context.logs_followed else None,
+        places=copies(context),
+        expected=context.exchange.expected,
+        proofs=Proofs(),
+    )
+    return Sampler(whole(collector, context.interval, context.timeout))
+
+
+SPEC = CollectorSpec(
+    name="runs",
+    help="the records of runs",
+    interval="2s",
+    timeout="10s",
+    create=create,
+    add_flags=add_flags,
+)

@@ -1,0 +1,245 @@
+"""The metrics of this collector."""
+
+from trainwarden_exporter.core.metric import counter, gauge, untyped
+
+_JOB = "run_id job_id"
+_QUEUE = "`squeue --json`"
+_NODES = "`scontrol show nodes --json`, before 23.02 `sinfo --json`"
+_OWN = "slurmctld's `/metrics`"
+
+SLURM_JOB_INFO = gauge(
+    "slurm_job_info",
+    f"{_JOB} name user partition",
+    "1",
+    "A job that works for a run, as long as slurmctld knows it: until `MinJobAge` after its end.",
+    _QUEUE,
+    'slurm_job_state == 1 and on (instance, job_id) slurm_job_info{user="alice"}',
+)
+SLURM_JOB_STATE = gauge(
+    "slurm_job_state",
+    f"{_JOB} state",
+    "0/1",
+    "1 for the state that the job is in.",
+    f"{_QUEUE}, job_state",
+    'slurm_job_state{state=~"timeout|node_fail|preempted"} == 1',
+)
+SLURM_JOB_RESTARTS = gauge(
+    "slurm_job_restarts",
+    _JOB,
+    "requeues",
+    "How often the job was requeued, by whomever; it rises at the requeue, not at the next start.",
+    f"{_QUEUE}, restart_cnt",
+    "changes(slurm_job_restarts[1h]) > 2",
+)
+SLURM_JOB_HELD_BY_US = gauge(
+    "slurm_job_held_by_us",
+    _JOB,
+    "0/1",
+    "1 between the `requeuehold` and the `release` that make up a restart; a user's own hold does not count.",
+    f"{_QUEUE}, state_reason and state_description",
+    "min_over_time(slurm_job_held_by_us[10m]) == 1",
+)
+SLURM_JOB_PENDING_INFO = gauge(
+    "slurm_job_pending_info",
+    f"{_JOB} reason",
+    "1",
+    "Why the job waits, in SLURM's words.",
+    f"{_QUEUE}, state_reason",
+    'slurm_job_pending_info{reason=~"JobHeld.*|ReqNodeNotAvail.*|BadConstraints"}',
+)
+SLURM_JOB_END_INFO = gauge(
+    "slurm_job_end_info",
+    f"{_JOB} state reason",
+    "1",
+    "How the job ended, in the scheduler's word: it tells a time limit from a cancel, which a rank cannot.",
+    f"{_QUEUE}, job_state and state_reason",
+    'slurm_job_end_info{state="timeout"}',
+)
+SLURM_JOB_EXIT_CODE = gauge(
+    "slurm_job_exit_code",
+    _JOB,
+    "exit status",
+    "What the batch script of a job that has ended returned.",
+    f"{_QUEUE}, exit_code",
+    "slurm_job_exit_code > 0",
+)
+SLURM_JOB_EXIT_SIGNAL = gauge(
+    "slurm_job_exit_signal",
+    _JOB,
+    "signal",
+    "The signal that ended the batch script of a job that has ended; 0 if none did.",
+    f"{_QUEUE}, exit_code",
+    "slurm_job_exit_signal == 9",
+)
+SLURM_JOB_NODES = gauge(
+    "slurm_job_nodes",
+    _JOB,
+    "nodes",
+    "Nodes that the job has or asks for.",
+    f"{_QUEUE}, node_count",
+    'sum by (instance, run_id) (slurm_job_nodes and on (instance, job_id) slurm_job_state{state="running"} == 1)',
+)
+SLURM_JOB_GPUS = gauge(
+    "slurm_job_gpus",
+    _JOB,
+    "GPUs",
+    "GPUs that the job has now; absent where SLURM does not say.",
+    f"{_QUEUE}, tres_alloc_str, else gres_detail",
+    "sum by (instance, run_id) (slurm_job_gpus)",
+)
+SLURM_JOB_SUBMIT_TIMESTAMP_SECONDS = gauge(
+    "slurm_job_submit_timestamp_seconds",
+    _JOB,
+    "Unix seconds",
+    "When the job was submitted or last requeued.",
+    f"{_QUEUE}, submit_time",
+    (
+        "time() - slurm_job_submit_timestamp_seconds > 3600 "
+        'and on (instance, job_id) slurm_job_state{state="pending"} == 1'
+    ),
+)
+SLURM_JOB_START_TIMESTAMP_SECONDS = gauge(
+    "slurm_job_start_timestamp_seconds",
+    _JOB,
+    "Unix seconds",
+    "When the job last started; absent while it waits.",
+    f"{_QUEUE}, start_time",
+    'time() - slurm_job_start_timestamp_seconds and on (instance, job_id) slurm_job_state{state="running"} == 1',
+)
+SLURM_JOB_DEADLINE_TIMESTAMP_SECONDS = gauge(
+    "slurm_job_deadline_timestamp_seconds",
+    _JOB,
+    "Unix seconds",
+    "When the time limit ends a job that runs.",
+    f"{_QUEUE}, end_time",
+    (
+        "slurm_job_deadline_timestamp_seconds - time() < 1800 "
+        'and on (instance, job_id) slurm_job_state{state="running"} == 1'
+    ),
+)
+SLURM_JOB_END_TIMESTAMP_SECONDS = gauge(
+    "slurm_job_end_timestamp_seconds",
+    _JOB,
+    "Unix seconds",
+    "When the job ended.",
+    f"{_QUEUE}, end_time",
+    "time() - slurm_job_end_timestamp_seconds < 300",
+)
+SLURM_JOBS = gauge(
+    "slurm_jobs",
+    "state",
+    "jobs",
+    "Jobs of the whole queue by state; what is left of a job array counts once until its tasks start.",
+    _QUEUE,
+    'slurm_jobs{state="pending"}',
+)
+SLURM_NODE_STATE = gauge(
+    "slurm_node_state",
+    "node state",
+    "1",
+    "The state that a node is in: one for each node.",
+    f"{_NODES}, state",
+    'slurm_node_state{state=~"down|fail|not_responding|drained"}',
+)
+SLURM_NODE_DRAIN_INFO = gauge(
+    "slurm_node_drain_info",
+    "node reason user",
+    "1",
+    "Why a node is drained, down or failing, and who said so.",
+    f"{_NODES}, reason",
+    'slurm_node_drain_info{reason=~"(?i).*(gpu|xid|ecc).*"}',
+)
+SLURM_NODE_DRAIN_SINCE_TIMESTAMP_SECONDS = gauge(
+    "slurm_node_drain_since_timestamp_seconds",
+    "node",
+    "Unix seconds",
+    "Since when that reason stands.",
+    f"{_NODES}, reason_changed_at",
+    "time() - slurm_node_drain_since_timestamp_seconds > 86400",
+)
+SLURM_NODE_GPUS = gauge(
+    "slurm_node_gpus",
+    "node",
+    "GPUs",
+    "GPUs that SLURM counts on a node; absent where it counts none.",
+    f"{_NODES}, gres",
+    (
+        "sum by (instance) (slurm_node_gpus - slurm_node_gpus_allocated "
+        'and on (instance, node) slurm_node_state{state=~"idle|mixed"})'
+    ),
+)
+SLURM_NODE_GPUS_ALLOCATED = gauge(
+    "slurm_node_gpus_allocated",
+    "node",
+    "GPUs",
+    "GPUs of a node that jobs have.",
+    f"{_NODES}, gres_used",
+    "slurm_node_gpus_allocated / slurm_node_gpus",
+)
+SLURM_NODES = gauge(
+    "slurm_nodes", "state", "nodes", "Nodes of the whole cluster by state.", _NODES, 'slurm_nodes{state="down"} > 0'
+)
+SLURM_GPUS = gauge(
+    "slurm_gpus",
+    "",
+    "GPUs",
+    "GPUs of the whole cluster, whatever state their nodes are in.",
+    _NODES,
+    "slurm_gpus < max_over_time(slurm_gpus[1d])",
+)
+SLURM_GPUS_ALLOCATED = gauge(
+    "slurm_gpus_allocated",
+    "",
+    "GPUs",
+    "GPUs of the whole cluster that jobs have.",
+    _NODES,
+    "slurm_gpus_allocated / slurm_gpus",
+)
+SLURM_CTLD_JOBS = gauge(
+    "slurm_ctld_jobs",
+    "state",
+    "jobs",
+    "Jobs by state as slurmctld itself counts them, since SLURM 25.11; states are named as there.",
+    f"{_OWN}`/jobs`, slurm_jobs_STATE",
+    'slurm_ctld_jobs{state="pending"}',
+)
+SLURM_CTLD_NODES = gauge(
+    "slurm_ctld_nodes",
+    "state",
+    "nodes",
+    "Nodes by state as slurmctld itself counts them, since SLURM 25.11; states are named as there.",
+    f"{_OWN}`/nodes`, slurm_nodes_STATE",
+    'slurm_ctld_nodes{state="down"} > 0',
+)
+SLURM_CTLD_PARTITION_JOBS = gauge(
+    "slurm_ctld_partition_jobs",
+    "partition state",
+    "jobs",
+    "Jobs of a partition by state as slurmctld itself counts them, since SLURM 25.11.",
+    f"{_OWN}`/partitions`, slurm_partition_jobs_STATE",
+    'sum by (instance, partition) (slurm_ctld_partition_jobs{state="pending"})',
+)
+SLURM_CTLD_SCHEDULER = untyped(
+    "slurm_ctld_scheduler",
+    "name",
+    "as slurmctld has it",
+    "What slurmctld says of its schedulers, since SLURM 25.11: `name` is its metric's name without `slurm_`.",
+    f"{_OWN}`/scheduler`, slurm_sched_…, slurm_bf_… and others",
+    'slurm_ctld_scheduler{name="sched_mean_cycle"}',
+)
+TRAINWARDEN_SLURM_RECORDS = gauge(
+    "trainwarden_slurm_records",
+    "kind outcome",
+    "records",
+    "Records of the last good answer: exported, of other jobs, dropped for want of room, or unreadable.",
+    "the exporter",
+    'trainwarden_slurm_records{outcome=~"dropped|unreadable"} > 0',
+)
+TRAINWARDEN_SLURM_ERRORS_TOTAL = counter(
+    "trainwarden_slurm_errors_total",
+    "source reason",
+    "errors",
+    "Attempts to read SLURM that failed, by what was to be read and why.",
+    "the exporter",
+    'increase(trainwarden_slurm_errors_total{reason="authentication"}[15m]) > 0',
+)

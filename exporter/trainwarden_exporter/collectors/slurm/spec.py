@@ -1,0 +1,133 @@
+"""How this collector is set up."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from trainwarden_exporter.core.errors import UsageError
+from trainwarden_exporter.core.spec import CollectorSpec, never
+from trainwarden_exporter.flag_values import positive_count
+from trainwarden_exporter.sampling.device_group import DeviceGroup
+
+if TYPE_CHECKING:
+    from trainwarden_exporter.core.spec import Context
+
+# How often it is told how reading goes; that costs nothing.
+LOOK_SECONDS = 5.0
+_GIVEN_WITHOUT = "expected --collector.slurm.metrics-url beside it"
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that only this collector has."""
+    parser.add_argument(
+        "--collector.slurm.bin-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="where squeue, scontrol and sinfo are (default: on PATH)",
+    )
+    parser.add_argument(
+        "--collector.slurm.job-filter",
+        type=job_filter,
+        metavar="REGEX",
+        help="matches the whole name of jobs that work for the run of its group run_id, "
+        "such as train-(?P<run_id>.+) (default: only jobs whose comment says trainwarden:<run_id>)",
+    )
+    for kind, default in (("jobs", 500), ("nodes", 1000)):
+        parser.add_argument(
+            f"--collector.slurm.max-{kind}",
+            type=positive_count,
+            default=default,
+            metavar="N",
+            help=f"{kind} exported at most; the totals count all (default %(default)s)",
+        )
+    parser.add_argument(
+        "--collector.slurm.metrics-url",
+        type=metrics_url,
+        metavar="URL",
+        help="slurmctld's own metrics, SLURM 25.11 and newer, such as http://slurmctld:6817/metrics (default: none)",
+    )
+    parser.add_argument(
+        "--collector.slurm.metrics-token-file",
+        type=Path,
+        metavar="FILE",
+        help="holds the token for them (default: none is sent)",
+    )
+
+
+def create(context: Context) -> DeviceGroup:
+    """Return what samples it; raises `UsageError` if a command is not there."""
+    from trainwarden_exporter.collectors.slurm.collector import Settings, SlurmCollector  # noqa: PLC0415  # for this alone
+    from trainwarden_exporter.collectors.slurm.controller import Page  # noqa: PLC0415  # for this alone
+
+    flags = context.flags
+    url, token_file = flags["collector.slurm.metrics_url"], flags["collector.slurm.metrics_token_file"]
+    if token_file and not url:
+        raise UsageError(f"--collector.slurm.metrics-token-file {token_file}: {_GIVEN_WITHOUT}")
+    interval, timeout = context.interval, context.timeout
+    # An exporter that sees the records of one node cannot know that one is missing.
+    sees_all_records = flags["collector.runs.scope"] == "all"
+    settings = Settings(
+        **commands(flags["collector.slurm.bin_dir"]),
+        interval=interval,
+        timeout=timeout,
+        max_jobs=flags["collector.slurm.max_jobs"],
+        max_nodes=flags["collector.slurm.max_nodes"],
+        name_filter=flags["collector.slurm.job_filter"],
+        page=Page(url, token_file) if url else None,
+        # An exporter that sees the records of one node cannot know that one is missing.
+        expect=functools.partial(context.exchange.expected.put, "slurm") if sees_all_records else None,
+    )
+    return DeviceGroup(SlurmCollector(settings), min(interval, LOOK_SECONDS), timeout)
+
+
+def commands(folder: Path | None) -> dict[str, str]:
+    """Return the paths of the commands; raises `UsageError` if one is not there."""
+    found: dict[str, str] = {}
+    for name in ("squeue", "scontrol", "sinfo"):
+        path = shutil.which(name, path=None if folder is None else str(folder))
+        if path is None:
+            place = f"in {folder}" if folder else "on PATH"
+            raise UsageError(f"--collector.slurm: no {name} {place}; expected one, see --collector.slurm.bin-dir")
+        found[name] = str(Path(path).absolute())
+    return found
+
+
+def job_filter(text: str) -> re.Pattern[str]:
+    """Parse a regular expression with a group `run_id`."""
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+    if "run_id" not in pattern.groupindex:
+        raise argparse.ArgumentTypeError(f"{text!r} has no group run_id: expected one such as train-(?P<run_id>.+)")
+    return pattern
+
+
+def metrics_url(text: str) -> str:
+    """Parse an address of http or https without a user's name in it."""
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and not parts.username
+    except ValueError:
+        usable = False
+    if not usable:
+        raise argparse.ArgumentTypeError("no usable address: expected one such as http://slurmctld:6817/metrics")
+    return text
+
+
+SPEC = CollectorSpec(
+    name="slurm",
+    help="jobs and nodes of a SLURM cluster",
+    interval="30s",
+    timeout="20s",
+    create=create,
+    # One exporter of a cluster is enough, and which one is not seen from a node.
+    enabled=never,
+    add_flags=add_flags,
+)

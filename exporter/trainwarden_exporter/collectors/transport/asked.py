@@ -1,0 +1,65 @@
+"""Which network the environment of a run asks for.
+
+Only the variables that are named here are looked at, and only known words are made of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+from trainwarden_exporter.collectors.transport.lines import EFA, OFI, OTHER, SOCKET, transport_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+NOT_IB = "not_ib"
+WORDS = (EFA, OFI, "ib", SOCKET, NOT_IB)
+VARIABLES = ("NCCL_NET", "NCCL_NET_PLUGIN", "FI_PROVIDER", "NCCL_IB_DISABLE")
+_RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_LONGEST = 2**20
+
+
+def asked(environment: Mapping[str, str]) -> str | None:
+    """Return the network that variables ask for, one of `WORDS`; None if they leave it to NCCL."""
+    provider = environment.get("FI_PROVIDER", "").lower()
+    through_efa = EFA in provider.replace(",", ";").split(";")
+    for name in ("NCCL_NET", "NCCL_NET_PLUGIN"):
+        if text := environment.get(name):
+            found = transport_of(text)
+            if found == OFI:
+                return EFA if through_efa else OFI
+            if found != OTHER:
+                return found
+    if through_efa:
+        return EFA
+    return NOT_IB if environment.get("NCCL_IB_DISABLE", "0").strip().lower() not in ("", "0", "false") else None
+
+
+def of_record(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the variables that a record's `environment` has, in lower case."""
+    return {name: environment[name.lower()] for name in VARIABLES if name.lower() in environment}
+
+
+def of_process(procfs: Path, pid: int, owner: int, rank: int) -> dict[str, str] | None:
+    """Return those of the variables that a process has.
+
+    None if it cannot be read, is not this user's (uid), or does not say of itself that it is this rank. A record is
+    written by its user: it must not make the exporter look into the processes of others; and a number that a container
+    gave is here that of another process.
+    """
+    with contextlib.suppress(OSError):
+        descriptor = os.open(procfs / str(pid) / "environ", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            if os.fstat(descriptor).st_uid != owner:
+                return None
+            data = b"".join(iter(lambda: os.read(descriptor, 65536), b""))[:_LONGEST]
+        finally:
+            os.close(descriptor)
+        pairs = (entry.partition(b"=") for entry in data.split(b"\0"))
+        known = {name.decode("ascii", "replace"): value.decode("utf-8", "replace") for name, _, value in pairs}
+        if str(rank) in (known.get(name) for name in _RANK):
+            return {name: known[name] for name in VARIABLES if name in known}
+    return None

@@ -1,0 +1,214 @@
+"""From metric families to the bytes of a page: encoded when sampled, ages made true when read."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from trainwarden_exporter.core.metric import Family
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from trainwarden_exporter.core.metric import Row
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+AGE_SUFFIX = "_age_seconds"
+# Of longer families some sample always is another, and to keep what they were made of takes memory.
+SHORT = 64
+_WORDS = {"inf": b"+Inf", "-inf": b"-Inf", "nan": b"NaN"}
+
+
+class AnySample(Protocol):
+    """A sample of prometheus_client."""
+
+    @property
+    def name(self) -> str:
+        """With the suffix of its kind."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """By name."""
+
+    @property
+    def value(self) -> float:
+        """As exposed."""
+
+
+class AnyFamily(Protocol):
+    """A family of ours or of prometheus_client."""
+
+    @property
+    def name(self) -> str:
+        """Of a counter, without its suffix."""
+
+    @property
+    def documentation(self) -> str:
+        """HELP."""
+
+    @property
+    def type(self) -> str:
+        """TYPE, as in OpenMetrics."""
+
+    @property
+    def samples(self) -> Sequence[AnySample]:
+        """In the order in which they are exposed."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One family of one sample, encoded: `body` are its lines; `ages` (line up to the value, seconds when sampled)."""
+
+    name: str
+    kind: str
+    help: str
+    body: bytes
+    ages: tuple[tuple[bytes, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """What one part of a collector sampled; `series`: of each family, what names each of its series once."""
+
+    blocks: tuple[Block, ...] = ()
+    series: tuple[Sequence[bytes], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A family as it was encoded last: what tells its samples apart, the beginnings of their lines, in the same order.
+
+    If it is short, also what it was made of.
+    """
+
+    keys: list[tuple[str, ...]]
+    prefixes: list[bytes]
+    block: Block
+    rows: list[Row] | None
+
+
+class Encoder:
+    """Encodes one part again and again.
+
+    Name and labels of a series are rendered once and kept while it lives; a short family whose samples are those of
+    before, as most counters of errors are, is not encoded again.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, _Kept] = {}
+        self._encoded = Encoded()
+        self._families: Iterable[AnyFamily] | None = None
+
+    def encode(self, families: Iterable[AnyFamily]) -> Encoded:
+        """Encode; raises `ValueError` if a family or a series occurs twice.
+
+        The very object of the time before, which a part returns that has read nothing new, is not looked into.
+        """
+        if families is self._families:
+            return self._encoded
+        kept: dict[str, _Kept] = {}
+        for family in families:
+            if family.name in kept:
+                raise ValueError(f"the family {family.name} was collected twice")
+            before = self._kept.get(family.name)
+            if before and before.rows is not None and isinstance(family, Family) and family.rows == before.rows:
+                kept[family.name] = before
+            else:
+                kept[family.name] = _encoded(family, before)
+        series = tuple([each.prefixes for each in kept.values()])
+        is_same = len(series) == len(self._encoded.series) and all(map(operator.is_, series, self._encoded.series))
+        self._encoded = Encoded(
+            tuple([each.block for each in kept.values()]), self._encoded.series if is_same else series
+        )
+        self._kept = kept
+        # Of long families this would keep alive what they were made of.
+        is_short = all(each.rows is not None for each in kept.values())
+        self._families = families if kept and is_short else None
+        return self._encoded
+
+
+def _encoded(family: AnyFamily, before: _Kept | None) -> _Kept:
+    rows = list(_rows(family))
+    keys = [row[3] for row in rows]
+    if before and keys == before.keys:
+        keys, prefixes = before.keys, before.prefixes
+    else:
+        known = dict(zip(before.keys, before.prefixes, strict=True)) if before else {}
+        prefixes = [known.get(key) or _prefix(name, names, labels) for name, names, labels, key, _ in rows]
+        if len(set(keys)) != len(keys):
+            raise ValueError(f"the family {family.name} has a series twice")
+    made_of = family.rows if isinstance(family, Family) and len(rows) <= SHORT else None
+    return _Kept(keys, prefixes, _block(family, prefixes, [row[4] for row in rows]), made_of)
+
+
+def render(parts: Iterable[tuple[Encoded, float]], *, openmetrics: bool = False) -> bytes:
+    """Return a page of all parts, each given with the seconds since it was sampled; a family's lines stand together."""
+    lines: dict[str, list[bytes]] = {}
+    for encoded, elapsed in parts:
+        for block in encoded.blocks:
+            under = lines.get(block.name)
+            if under is None:
+                under = lines[block.name] = [_head(block.name, block.kind, block.help, openmetrics)]
+            under.append(block.body)
+            under.extend(b"%s%.3f\n" % (prefix, age + elapsed) for prefix, age in block.ages)
+    page = b"".join(b"".join(under) for under in lines.values())
+    return page + b"# EOF\n" if openmetrics else page
+
+
+def encode_text(families: Iterable[AnyFamily]) -> bytes:
+    """Encode families in the text format, version 0.0.4, ages as they were sampled."""
+    return render([(Encoder().encode(families), 0.0)])
+
+
+def _rows(family: AnyFamily) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...], float]]:
+    """Yield name, names of labels, labels, what tells the sample from the family's others, and value of each sample."""
+    if isinstance(family, Family):
+        name, names = family.metric.name, family.metric.label_names
+        for suffix, labels, value in family.rows:
+            if suffix:
+                yield name + suffix, (*names, "le") if suffix == "_bucket" else names, labels, (suffix, *labels), value
+            else:
+                yield name, names, labels, labels, value
+    else:
+        for sample in family.samples:
+            names, labels = tuple(sample.labels), tuple(sample.labels.values())
+            yield sample.name, names, labels, (sample.name, *names, *labels), sample.value
+
+
+def _block(family: AnyFamily, prefixes: list[bytes], values: list[float]) -> Block:
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    kind = "untyped" if family.type == "unknown" else family.type
+    if name.endswith(AGE_SUFFIX):
+        return Block(name, kind, family.documentation, b"", tuple(zip(prefixes, values, strict=True)))
+    lines = [b"%s%s\n" % (prefix, _number(value)) for prefix, value in zip(prefixes, values, strict=True)]
+    return Block(name, kind, family.documentation, b"".join(lines))
+
+
+def _number(value: float) -> bytes:
+    text = repr(float(value))
+    return _WORDS.get(text) or text.encode()
+
+
+def _prefix(name: str, label_names: tuple[str, ...], labels: tuple[str, ...]) -> bytes:
+    """Return a line up to its value; a label that is empty is one that is absent, and is written all the same."""
+    if not labels:
+        return f"{name} ".encode()
+    pairs = ",".join(f'{label}="{_escaped(value)}"' for label, value in zip(label_names, labels, strict=True))
+    return f"{name}{{{pairs}}} ".encode("utf-8", "replace")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+@functools.lru_cache(maxsize=4096)
+def _head(name: str, kind: str, text: str, openmetrics: bool) -> bytes:
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    if openmetrics:
+        text = text.replace('"', '\\"')
+        name = name.removesuffix("_total") if kind == "counter" else name
+        kind = "unknown" if kind == "untyped" else kind
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n".encode("utf-8", "replace")

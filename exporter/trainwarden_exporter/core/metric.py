@@ -1,0 +1,168 @@
+"""Metrics, and the families of samples that one collection yields."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# Ends an example that asks how a run is: one that has ended stays on the page for a day, with its last values.
+WHILE_RUNNING = ' and on (instance, run_id) training_run_state{state="running"} == 1'
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """One metric: the constants in each `metrics` module, from which docs/metrics.md is made.
+
+    Attributes:
+        name: as exposed, with `_total` if it is a counter.
+        kind: gauge, counter, histogram or untyped.
+        labels: names, separated by blanks.
+        unit: for readers.
+        help: one sentence, exposed as HELP.
+        source: where the value is read.
+        example: a query that uses it.
+    """
+
+    name: str
+    kind: str
+    labels: str
+    unit: str
+    help: str
+    source: str = ""
+    example: str = ""
+
+    @functools.cached_property
+    def label_names(self) -> tuple[str, ...]:
+        """The labels, in the order in which they are exposed."""
+        return tuple(self.labels.split())
+
+
+def gauge(name: str, labels: str, unit: str, help: str, source: str = "", example: str = "") -> Metric:  # noqa: A002
+    """Define a gauge; arguments as the attributes of `Metric`."""
+    return Metric(name, "gauge", labels, unit, help, source, example)
+
+
+def counter(name: str, labels: str, unit: str, help: str, source: str = "", example: str = "") -> Metric:  # noqa: A002
+    """Define a counter."""
+    return Metric(name, "counter", labels, unit, help, source, example)
+
+
+def histogram(name: str, labels: str, unit: str, help: str, source: str = "", example: str = "") -> Metric:  # noqa: A002
+    """Define a histogram."""
+    return Metric(name, "histogram", labels, unit, help, source, example)
+
+
+def untyped(name: str, labels: str, unit: str, help: str, source: str = "", example: str = "") -> Metric:  # noqa: A002
+    """Define a metric of which it is not known whether it only rises."""
+    return Metric(name, "untyped", labels, unit, help, source, example)
+
+
+class Row(NamedTuple):
+    """One sample: what follows the metric's name, the values of its labels (for a bucket, `le` last), its value."""
+
+    suffix: str
+    labels: tuple[str, ...]
+    value: float
+
+
+class Sample(NamedTuple):
+    """One sample as prometheus_client's encoders read it."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+    timestamp: None = None
+    exemplar: None = None
+    native_histogram: None = None
+
+
+class Family:
+    """All samples of one metric. It has what prometheus_client expects of a `Metric`, without importing it."""
+
+    unit = ""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        self.name = metric.name.removesuffix("_total") if metric.kind == "counter" else metric.name
+        self.documentation = metric.help
+        self.type = "unknown" if metric.kind == "untyped" else metric.kind
+        self.rows: list[Row] = []
+
+    def add(self, labels: tuple[str, ...], value: float) -> None:
+        """Add one sample."""
+        self.rows.append(Row("", labels, value))
+
+    def add_histogram(self, labels: tuple[str, ...], buckets: Sequence[tuple[float, int]], total: float) -> None:
+        """Add a histogram; `buckets` are (upper bound, observations up to it), the last infinite, `total` their sum."""
+        for bound, count in buckets:
+            le = "+Inf" if math.isinf(bound) else repr(float(bound))
+            self.rows.append(Row("_bucket", (*labels, le), count))
+        self.rows.append(Row("_count", labels, buckets[-1][1]))
+        self.rows.append(Row("_sum", labels, total))
+
+    @property
+    def samples(self) -> list[Sample]:
+        """The samples as prometheus_client reads them."""
+        names = self.metric.label_names
+        return [
+            Sample(
+                self.metric.name + row.suffix,
+                dict(zip((*names, "le") if row.suffix == "_bucket" else names, row.labels, strict=True)),
+                row.value,
+            )
+            for row in self.rows
+        ]
+
+
+class Families:
+    """The families of one collection, made as samples arrive. Wrong labels are a programming error: `KeyError`."""
+
+    def __init__(self) -> None:
+        self._families: dict[Metric, Family] = {}
+        # Most samples of a run or a device have the labels of another: kept once, they take a fraction of the memory.
+        self._labels: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def add(self, metric: Metric, value: float | None, /, **labels: str) -> None:
+        """Add one sample; leave out None and what is not finite, for missing is not zero."""
+        ordered = _ordered(metric, labels)
+        if value is not None and math.isfinite(value):
+            self._family(metric).add(self._labels.setdefault(ordered, ordered), value)
+
+    def add_histogram(
+        self, metric: Metric, buckets: Sequence[tuple[float, int]], total: float, /, **labels: str
+    ) -> None:
+        """Add a histogram; `buckets` are (upper bound, observations up to it), the last infinite, `total` their sum."""
+        self._family(metric).add_histogram(_ordered(metric, labels), buckets, total)
+
+    def rows(self) -> list[tuple[Metric, list[Row]]]:
+        """Return what was added, to be kept and added again by `extend`."""
+        return [(metric, family.rows) for metric, family in self._families.items()]
+
+    def extend(self, rows: Iterable[tuple[Metric, list[Row]]]) -> None:
+        """Add what `rows` returned."""
+        for metric, found in rows:
+            self._family(metric).rows.extend(found)
+
+    def collected(self) -> list[Family]:
+        """Return the families that have samples, by name."""
+        return sorted(self._families.values(), key=lambda family: family.metric.name)
+
+    def _family(self, metric: Metric) -> Family:
+        family = self._families.get(metric)
+        if family is None:
+            family = self._families[metric] = Family(metric)
+        return family
+
+
+def _ordered(metric: Metric, labels: dict[str, str]) -> tuple[str, ...]:
+    names = metric.label_names
+    if tuple(labels) == names:
+        return tuple(labels.values())
+    if labels.keys() != set(names):
+        raise KeyError(f"{metric.name} has the labels {names}, not {tuple(labels)}")
+    return tuple(labels[label] for label in names)

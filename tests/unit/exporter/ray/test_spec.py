@@ -1,0 +1,150 @@
+"""The flags of the collector, and the commands that they lead to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.exporter.running import eventually, is_alive
+from tests.unit.exporter.contexts import context
+from tests.unit.exporter.ray.dashboard import dashboard, good, job
+from trainwarden_exporter.collector_set import CollectorSet
+from trainwarden_exporter.collectors.ray import kubectl, spec
+from trainwarden_exporter.collectors.ray.kubectl import Exec
+from trainwarden_exporter.collectors.ray.reach import Direct, Question, Unreachable
+from trainwarden_exporter.core.errors import UsageError
+from trainwarden_exporter.core.node import Node
+from trainwarden_exporter.flags import build_parser
+
+
+def flags(*argv: str) -> dict[str, Any]:
+    return vars(build_parser().parse_args(argv))
+
+
+def program(folder: Path, script: str) -> str:
+    file = folder / "kubectl"
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+def test_it_is_off_unless_it_is_switched_on() -> None:
+    assert not spec.SPEC.enabled(context(spec.SPEC, Node("head"), flags()))
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("url", "127.0.0.1:8265"),
+        ("url", "ray://127.0.0.1:10001"),
+        ("url", "file:///etc/passwd"),
+        ("url", "http://user:hunter2@head:8265"),
+        ("url", "http://head:99999"),
+        ("url", "http://head:8265/?x=1"),
+        ("url", "http://he ad:8265"),
+        ("head-pod", "--kubeconfig=/tmp/x"),
+        ("head-pod", "Head"),
+        ("head-pod", "a/b"),
+        ("head-pod", "a;reboot"),
+        ("namespace", "a.b"),
+        ("namespace", "-n"),
+        ("container", "a b"),
+        ("max-jobs", "0"),
+    ],
+)
+def test_values_of_another_form_are_refused_with_status_2(argv: tuple[str, str], capsys: Any) -> None:
+    with pytest.raises(SystemExit) as ended:
+        flags(f"--collector.ray.{argv[0]}={argv[1]}")
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert f"--collector.ray.{argv[0]}" in said
+    assert "expected" in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("name", ["raycluster-kuberay-head-x2x4z", "svc/raycluster-head-svc", "pod/a.b", "a"])
+def test_pods_and_what_leads_to_one_are_taken(name: str) -> None:
+    assert flags("--collector.ray.head-pod", name)["collector.ray.head_pod"] == name
+
+
+def url_of(found: object) -> str:
+    assert isinstance(found, Direct)
+    return found._question.url
+
+
+def test_the_url_is_the_flags_else_the_environments_else_that_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in spec.URL_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert url_of(spec.reach(flags())) == "http://127.0.0.1:8265"
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert url_of(spec.reach(flags())) == "http://127.0.0.1:8265"
+    monkeypatch.setenv("RAY_ADDRESS", "http://head:8265/")
+    assert url_of(spec.reach(flags())) == "http://head:8265"
+    assert url_of(spec.reach(flags("--collector.ray.url", "https://ray.example/a/"))) == "https://ray.example/a"
+    monkeypatch.setenv("RAY_ADDRESS", "http://me:hunter2@head:8265")
+    with pytest.raises(UsageError, match=r"^\$RAY_ADDRESS: expected a URL") as refused:
+        spec.reach(flags())
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (("--collector.ray.namespace", "ml"), "--collector.ray.namespace"),
+        (("--collector.ray.head-pod", "h", "--collector.ray.kubectl", "/nowhere/kubectl"), "--collector.ray.kubectl"),
+        (("--collector.ray.head-pod", "h", "--collector.ray.ca-file", "/x"), "--collector.ray.ca-file"),
+        (("--collector.ray.ca-file", "/nowhere/ca.pem"), "--collector.ray.ca-file /nowhere/ca.pem"),
+    ],
+)
+def test_flags_that_cannot_be_followed_are_named(argv: tuple[str, ...], named: str) -> None:
+    with pytest.raises(UsageError, match=f"^{named}.*expected"):
+        spec.reach(flags(*argv))
+
+
+def asked(command: str, seconds: float = 60.0) -> Exec:
+    return Exec(Question("http://127.0.0.1:9", None, seconds), [command, "exec"])
+
+
+def test_a_kubectl_that_fails_is_quoted_without_secrets(tmp_path: Path) -> None:
+    script = 'cat > /dev/null; echo "error: pods \\"head\\" not found, token=hunter2secret" >&2; exit 1'
+    with pytest.raises(Unreachable, match='ended with status 1: error: pods "head" not found') as failed:
+        asked(program(tmp_path, script)).get(["/api/jobs/"])
+    assert "hunter2secret" not in str(failed.value)
+
+
+@pytest.mark.parametrize("output", ["Unable to use a TTY", '[200, \\"\\", 50]\\nshort', "[1]", "{}"])
+def test_an_answer_that_is_not_from_our_program_is_refused(tmp_path: Path, output: str) -> None:
+    with pytest.raises(Unreachable, match="none of ours"):
+        asked(program(tmp_path, f'cat > /dev/null; printf "{output}"')).get(["/api/jobs/"])
+
+
+@pytest.mark.parametrize("then", ['trap "" TERM; wait', "exit 0"])
+def test_a_kubectl_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, then: str) -> None:
+    script = f'sleep 300 & echo $! > "{tmp_path}/child"; {then}'
+    with pytest.raises(Unreachable, match="no answer for"):
+        asked(program(tmp_path, script), 3.0).get(["/api/jobs/"])
+    child = int((tmp_path / "child").read_text())
+    eventually(lambda: not is_alive(child))
+
+
+def test_a_kubectl_that_writes_without_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kubectl, "MAX_BODY", 1 << 20)
+    with pytest.raises(Unreachable, match="more than"):
+        asked(program(tmp_path, "exec cat /dev/zero")).get(["/api/jobs/"])
+
+
+@pytest.mark.parametrize(("scope", "expected"), [("all", {"r1"}), ("host", set())])
+def test_runs_are_expected_by_an_exporter_of_all_records_while_the_collector_is_on(
+    tmp_path: Path, scope: str, expected: set[str]
+) -> None:
+    node = Node("head")
+    with dashboard(good([job("a", "RUNNING", metadata={"trainwarden_run_id": "r1"})])) as served:
+        argv = [f"--collector.runs.path={tmp_path}", f"--collector.runs.scope={scope}", "--collector.disable-defaults"]
+        argv += ["--collector.runs", f"--collector.ray.url={served.url}"]
+        collectors = CollectorSet(node, flags(*argv, "--collector.ray"))
+        next(runner for runner in collectors.runners if runner.name == "ray").sample_once()
+        assert set(collectors.exchange.expected.runs()) == expected
+        assert collectors.reconfigure(node, flags(*argv)) == "stopped ray"
+        assert collectors.exchange.expected.runs() == {}
