@@ -149,7 +149,7 @@ def _place(options: argparse.Namespace) -> tuple[int | None, int]:
     return None, options.ranks or 2
 
 
-def _log(iteration: str, consumed: int, learning_rate: float, loss: float, norm: float, seconds: float) -> None:  # noqa: PLR0917  # as the line has them
+def _log(iteration: str, consumed: int, learning_rate: float, loss: float, norm: float, seconds: float) -> None:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
     print(
         f" [{now}] iteration {iteration} | consumed samples: {consumed:12d} |"

@@ -80,7 +80,6 @@ def create(context: Context) -> DeviceGroup:
         max_nodes=flags["collector.slurm.max_nodes"],
         name_filter=flags["collector.slurm.job_filter"],
         page=Page(url, token_file) if url else None,
-        # An exporter that sees the records of one node cannot know that one is missing.
         expect=functools.partial(context.exchange.expected.put, "slurm") if sees_all_records else None,
     )
     return DeviceGroup(SlurmCollector(settings), min(interval, LOOK_SECONDS), timeout)
