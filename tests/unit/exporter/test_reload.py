@@ -18,14 +18,14 @@ def test_a_fault_of_a_collector_is_logged_and_ends_nobody(tmp_path: Path, caplog
     file.write_text("log.level: info\n")
     argv = [f"--config.file={file}"]
 
-    def follow(*_: object) -> str:
+    def reconfigure(*_: object) -> str:
         raise PermissionError("somewhere")
 
     collection = SimpleNamespace(members=["held"], also=[])
-    crew, release = SimpleNamespace(members=["held"], follow=follow), SimpleNamespace()
-    Reload(argv, read_flags(argv), cast("Any", crew), cast("Any", collection), cast("Any", release)).read_again()
+    collectors, release = SimpleNamespace(runners=["held"], reconfigure=reconfigure), SimpleNamespace()
+    Reload(argv, read_flags(argv), cast("Any", collectors), cast("Any", collection), cast("Any", release)).read_again()
     assert "what held before still holds" in caplog.text
     families = Families()
     collection.also[0](families)
-    (shown, _) = families.collected()
-    assert [sample.value for sample in shown.samples] == [0]
+    shown = {family.name: family.samples[0].value for family in families.collected()}
+    assert shown["trainwarden_config_last_reload_successful"] == 0

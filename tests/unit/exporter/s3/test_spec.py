@@ -19,13 +19,15 @@ NODE = Node("node1")
 IN_PARENT = """
 import sys
 from trainwarden_exporter.flags import build_parser
+from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.node import Node
+from trainwarden_exporter.core.spec import Context
 from trainwarden_exporter.collectors.runs import spec as runs
 from trainwarden_exporter.collectors.s3 import spec
 flags = vars(build_parser().parse_args(sys.argv[1:]))
-assert spec.enabled(context(spec.SPEC, Node("n"), flags))
-spec.create(context(spec.SPEC, Node("n"), flags))
-runs.create(context(runs.SPEC, Node("n"), flags))
+assert spec.enabled(Context("s3", Node("n"), flags, RunExchange()))
+spec.create(Context("s3", Node("n"), flags, RunExchange()))
+runs.create(Context("runs", Node("n"), flags, RunExchange()))
 sys.exit(sorted({"boto3", "botocore"} & sys.modules.keys()) or 0)
 """
 
