@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from trainwarden.clients.alertmanager import AlertmanagerClient, AlertmanagerError
+from trainwarden.record.clock import from_iso
 from trainwarden_remediator.incident import Alert
 from trainwarden_remediator.unknown import Unknown
 
@@ -31,5 +32,5 @@ class AlertmanagerAlerts:
         except AlertmanagerError as error:
             return Unknown(str(error))
         # Checked again: an answer that ignores the parameters must not lead to more actions.
-        found = (Alert(each.labels, each.starts_at) for each in alerts if not each.is_suppressed)
+        found = (Alert(each.labels, from_iso(each.starts_at)) for each in alerts if not each.is_suppressed)
         return [alert for alert in found if alert.remediable]

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.clients.http import HttpClient, HttpError
-from trainwarden.record.clock import from_iso
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,13 +27,13 @@ class AlertmanagerAlert:
 
     Attributes:
         labels: `alertname` among them.
-        starts_at: Unix seconds; None where it is no time.
+        starts_at: RFC 3339, as Alertmanager writes it.
         state: unprocessed, active or suppressed.
         is_suppressed: whether it is silenced or inhibited.
     """
 
     labels: dict[str, str]
-    starts_at: float | None
+    starts_at: str
     state: str
     is_suppressed: bool
 
@@ -94,7 +93,7 @@ def _alert(entry: Mapping[str, Any]) -> AlertmanagerAlert:
     status = entry["status"]
     return AlertmanagerAlert(
         labels={str(name): str(value) for name, value in entry["labels"].items()},
-        starts_at=from_iso(str(entry["startsAt"])),
+        starts_at=str(entry["startsAt"]),
         state=str(status["state"]),
         is_suppressed=bool(status["state"] == "suppressed" or status["silencedBy"] or status["inhibitedBy"]),
     )
