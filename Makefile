@@ -8,27 +8,40 @@ KEEP ?=
 PYTEST_ARGS ?= -n 2 --dist loadfile
 COMPAT_SUITE ?= sid
 
-BIN := .venv/bin
+SHELL := bash
+
+# Another environment for another Python: make PYTHON=python3.12 VENV=.venv-3.12 test-fast
+VENV ?= .venv
+BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo test test-fast test-compat test-integrations bench lint format docs golden lock lock-integrations clean
+.PHONY: help setup demo test test-fast test-pythons test-compat test-integrations bench lint format docs golden lock lock-integrations clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make demo SCENARIO=hang|crash|kill9|oom|nan|none STALL_SECONDS=15 KEEP=1"
 
-demo: .venv/ready ## Break a real training and watch it being noticed, reported and brought back
+demo: $(VENV)/ready ## Break a real training and watch it being noticed, reported and brought back
 	@SCENARIO='$(SCENARIO)' STALL_SECONDS='$(STALL_SECONDS)' KEEP='$(KEEP)' $(BIN)/python examples/demo/demo.py
 
-test: .venv/ready ## Run all tests, with real Prometheus, Alertmanager, SLURM and Ray
+test: $(VENV)/ready ## Run all tests, with real Prometheus, Alertmanager, SLURM and Ray
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-test-fast: .venv/ready ## Run the tests that take no cluster and no whole stack
+test-fast: $(VENV)/ready ## Run the tests that take no cluster and no whole stack
 	$(BIN)/python -m pytest -m "not e2e and not slurm and not ray" $(PYTEST_ARGS)
 
+# Each in an environment of its own, .venv-3.10 to .venv-3.13; all of them run, whatever the one before said.
+test-pythons: ## Run the fast tests with every Python from 3.10 to 3.13 that is here
+	@pythons="$$(.ci/pythons)" || exit; failed=""; \
+	while read -r version python; do \
+	  echo "== Python $$version"; \
+	  $(MAKE) --no-print-directory PYTHON="$$python" VENV=".venv-$$version" test-fast </dev/null || failed="$$failed $$version"; \
+	done <<< "$$pythons"; \
+	[ -z "$$failed" ] || { echo "make: the fast tests fail with Python$$failed" >&2; exit 1; }
+
 # What the mutations put to the test are the scenarios, not the tools.
-test-compat: .venv/ready ## Repeat rule, route and end-to-end tests with the newest Prometheus and Alertmanager
+test-compat: $(VENV)/ready ## Repeat rule, route and end-to-end tests with the newest Prometheus and Alertmanager
 	$(BIN)/python -m trainwarden.stack.binaries --suite $(COMPAT_SUITE)
 	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest $(PYTEST_ARGS) \
 	  --ignore tests/rules/test_mutations.py tests/rules tests/alertmanager tests/integration/rules tests/e2e/test_demo.py
@@ -36,29 +49,29 @@ test-compat: .venv/ready ## Repeat rule, route and end-to-end tests with the new
 test-integrations: .venv-integrations/ready ## Run the tests with PyTorch, Transformers and Lightning, on the CPU
 	.venv-integrations/bin/python -m pytest tests/integrations
 
-bench: .venv/ready ## Measure what the library and the log reader cost, and write it into docs/benchmarks.md
+bench: $(VENV)/ready ## Measure what the library and the log reader cost, and write it into docs/benchmarks.md
 	$(BIN)/python -m benchmarks --write docs/benchmarks.md
 
-lint: .venv/ready ## Check style, imports and types
+lint: $(VENV)/ready ## Check style, imports and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
-format: .venv/ready ## Format the code
+format: $(VENV)/ready ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: .venv/ready ## Make the generated pages again
+docs: $(VENV)/ready ## Make the generated pages again
 	$(BIN)/python -m trainwarden_exporter.docs metrics > docs/metrics.md
 	$(BIN)/python -m trainwarden_exporter.docs flags > docs/exporter-flags.md
 	$(BIN)/python -m trainwarden.signals.listing > docs/signal-list.md
 	$(BIN)/python -m trainwarden.failures.document > docs/failures.md
 
-golden: .venv/ready ## Write the pages anew that the exporter is to print of whole nodes; look at what changed
+golden: $(VENV)/ready ## Write the pages anew that the exporter is to print of whole nodes; look at what changed
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/exporter/test_golden_page.py tests/integration/exporter/nodes
 
-lock: .venv/ready ## Resolve the development dependencies again
+lock: $(VENV)/ready ## Resolve the development dependencies again
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --universal --python-version 3.10 --extra stack --group dev --upgrade --quiet \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes pyproject.toml -o requirements/dev.txt
@@ -70,15 +83,17 @@ lock-integrations: ## Resolve the dependencies of the integration tests again
 	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/integrations.in
 	.venv-integrations/bin/python -m pip freeze | sed 's/+cpu$$//' > requirements/integrations.txt
 
-setup: .venv/ready ## Make the environment
+setup: $(VENV)/ready ## Make the environment
 
-.venv/ready: pyproject.toml requirements/dev.txt
+$(VENV)/ready: pyproject.toml requirements/dev.txt
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing: install Python 3.10 or newer" >&2; exit 2; }
+	@$(PYTHON) -c pass 2>/dev/null || \
+	  { echo "make: $(PYTHON) is on PATH but does not run; it says: $$($(PYTHON) -c pass 2>&1 | head -n 1)" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "make: $(PYTHON) is older than 3.10; name another: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "make: $(PYTHON) has no venv: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 2; }
-	$(PYTHON) -m venv --clear .venv
+	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
@@ -93,4 +108,4 @@ setup: .venv/ready ## Make the environment
 	@touch $@
 
 clean: ## Remove everything that was made here
-	rm -rf .venv .venv-integrations .tools .state .mypy_cache .ruff_cache .pytest_cache dist build
+	rm -rf .venv .venv-* .tools .state .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage* dist build
