@@ -10,7 +10,6 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from trainwarden.clients.alertmanager import AlertmanagerClient
-from trainwarden.clients.http import HttpClient
 from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden_remediator.choice import load_policies
 from trainwarden_remediator.clock import SystemClock
@@ -22,6 +21,7 @@ from trainwarden_remediator.drivers.slurm import SlurmDriver, find_programs
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.evidence import PrometheusRuns
 from trainwarden_remediator.examine import Examiner
+from trainwarden_remediator.http_config import http_client
 from trainwarden_remediator.metrics import Metrics, RemediatorCollector
 from trainwarden_remediator.poll import AlertmanagerAlerts
 from trainwarden_remediator.records import Records
@@ -39,14 +39,21 @@ def serve(settings: Settings, stop: threading.Event) -> None:
     token = read_token("--webhook-token-file", settings.webhook_token_file)
     policies = load_policies(settings.policy, settings.policy_dir, settings.run_policy)
     drivers = build_drivers(settings)
+    alertmanager, prometheus = (
+        http_client(f"--{name}-http-config-file", url, config_file, settings.http_timeout)
+        for name, url, config_file in (
+            ("alertmanager", settings.alertmanager_url, settings.alertmanager_http_config_file),
+            ("prometheus", settings.prometheus_url, settings.prometheus_http_config_file),
+        )
+    )
     clock, metrics = SystemClock(), Metrics()
     lock = Lock(settings.state_dir)
     engine = open_database(settings.state_dir)
     store = Store(engine, clock)
     world = World(
         clock=clock,
-        alerts=AlertmanagerAlerts(AlertmanagerClient(HttpClient(settings.alertmanager_url, settings.http_timeout))),
-        runs=PrometheusRuns(PrometheusClient(HttpClient(settings.prometheus_url, settings.http_timeout))),
+        alerts=AlertmanagerAlerts(AlertmanagerClient(alertmanager)),
+        runs=PrometheusRuns(PrometheusClient(prometheus)),
         drivers=drivers,
         records=Records(settings.runs_dir),
     )

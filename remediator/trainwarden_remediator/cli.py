@@ -76,8 +76,16 @@ def _serving(top: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the database, on a local file system, default %(default)s",
     )
-    group.add_argument("--alertmanager-url", default="http://127.0.0.1:9093", metavar="URL", help="default %(default)s")
-    group.add_argument("--prometheus-url", default="http://127.0.0.1:9090", metavar="URL", help="default %(default)s")
+    for name, port, tool in (("alertmanager", 9093, "amtool"), ("prometheus", 9090, "promtool")):
+        group.add_argument(
+            f"--{name}-url", default=f"http://127.0.0.1:{port}", metavar="URL", help="default %(default)s"
+        )
+        group.add_argument(
+            f"--{name}-http-config-file",
+            type=Path,
+            metavar="FILE",
+            help=f"credentials and certificates for it, in the format of {tool} --http.config.file",
+        )
     group.add_argument(
         "--policy",
         default=DEFAULT_POLICY,

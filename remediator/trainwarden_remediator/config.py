@@ -60,7 +60,9 @@ class Settings(BaseModel):
     state_dir: Path
     webhook_token_file: Path
     alertmanager_url: Url
+    alertmanager_http_config_file: Path | None
     prometheus_url: Url
+    prometheus_http_config_file: Path | None
     policy: str
     policy_dir: Path | None
     run_policy: list[str]
