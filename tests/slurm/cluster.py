@@ -141,7 +141,7 @@ class Cluster:
         return found[0] if found else None
 
     def in_state(self, job_id: int, *states: str) -> Callable[[], Job | None]:
-        """A probe for `wait_for`: the job, once it is in one of `states`."""
+        """A condition for `wait_until`: the job, once it is in one of `states`."""
 
         def probe() -> Job | None:
             job = self.job(job_id)

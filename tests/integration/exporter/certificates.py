@@ -12,6 +12,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 @dataclass(frozen=True)
 class Authority:
@@ -25,7 +37,11 @@ class Authority:
     @classmethod
     def create(cls, folder: Path, name: str = "authority") -> Authority:
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = _builder(name, name, key).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = (
+            _builder(name, name, key, key)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_SIGNS_CERTIFICATES, critical=True)
+        )
         certificate = builder.sign(key, hashes.SHA256())
         file = folder / f"{name}.pem"
         file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -35,7 +51,9 @@ class Authority:
         """Return the files of a certificate for DNS names and addresses, and of its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = [_general_name(san) for san in sans or (name,)]
-        builder = _builder(name, self.file.stem, key).add_extension(x509.SubjectAlternativeName(names), critical=False)
+        builder = _builder(name, self.file.stem, key, self.key).add_extension(
+            x509.SubjectAlternativeName(names), critical=False
+        )
         certificate = builder.sign(self.key, hashes.SHA256())
         files = self.folder / f"{name}.pem", self.folder / f"{name}.key"
         files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -51,7 +69,10 @@ def _general_name(san: str) -> x509.GeneralName:
     return x509.IPAddress(ipaddress.ip_address(san)) if san[0].isdigit() else x509.DNSName(san)
 
 
-def _builder(subject: str, issuer: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: str, issuer: str, key: ec.EllipticCurvePrivateKey, issuer_key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
+    # Python verifies strictly from 3.13 on: it wants the identifiers of both keys, as RFC 5280 does.
     now = dt.datetime.now(dt.timezone.utc)
     return (
         x509.CertificateBuilder()
@@ -61,4 +82,6 @@ def _builder(subject: str, issuer: str, key: ec.EllipticCurvePrivateKey) -> x509
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(minutes=5))
         .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
     )

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.exporter.running import Started, eventually
+from tests.integration.exporter.running import Started
 from tests.integration.exporter.serving import Serving
+from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
 
@@ -55,7 +56,7 @@ def start_exporter(tmp_path: Path) -> Iterator[Callable[..., Started]]:
         command = [*Started.COMMAND, "--web.listen-address=127.0.0.1:0", f"--web.port-file={port_file}", *flags]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         processes.append(process)
-        eventually(lambda: port_file.exists() or process.poll() is not None)
+        wait_until(lambda: port_file.exists() or process.poll() is not None)
         assert process.poll() is None, process.communicate()[1]
         return Started(process, port_file.read_text().strip())
 

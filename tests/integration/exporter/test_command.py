@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.integration.exporter.running import Started, eventually
+from tests.integration.exporter.running import Started
+from tests.waiting import wait_until
 from trainwarden import __version__
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
@@ -54,9 +55,9 @@ def test_a_step_written_while_it_runs_is_on_a_later_page(
     start: Callable[..., tuple[subprocess.Popen[str], str]], runs: Path
 ) -> None:
     _, address = start()
-    eventually(lambda: 'training_step{run_id="one"} 3.0' in page(address))
+    wait_until(lambda: 'training_step{run_id="one"} 3.0' in page(address))
     write_json(runs / "one" / "progress.json", {"step": 4, "last_updated": to_iso(time.time())})
-    eventually(lambda: 'training_step{run_id="one"} 4.0' in page(address))
+    wait_until(lambda: 'training_step{run_id="one"} 4.0' in page(address))
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -129,9 +130,9 @@ def test_a_runs_folder_that_is_not_there_yet_is_fine_and_said_once(
 ) -> None:
     later = tmp_path / "later"
     process, address = start(f"--collector.runs.path={later}")
-    eventually(lambda: 'trainwarden_collector_success{collector="runs"} 1.0' in page(address))
+    wait_until(lambda: 'trainwarden_collector_success{collector="runs"} 1.0' in page(address))
     (later / "new").mkdir(parents=True)
-    eventually(lambda: 'training_run_state{run_id="new",state="pending"} 1.0' in page(address))
+    wait_until(lambda: 'training_run_state{run_id="new",state="pending"} 1.0' in page(address))
     process.send_signal(signal.SIGTERM)
     assert process.communicate(timeout=60)[1].count(str(later)) == 1
 

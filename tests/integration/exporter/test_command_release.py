@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.exporter.running import Started, eventually
+from tests.integration.exporter.running import Started
+from tests.waiting import wait_until
 
 RELEASED = "trainwarden_exporter_released"
 
@@ -35,10 +36,10 @@ def test_sigusr1_releases_and_a_second_one_takes_again(
     started = start_exporter(*flags)
     assert started.value(RELEASED) == 0
     started.process.send_signal(signal.SIGUSR1)
-    eventually(lambda: started.value(RELEASED) == 1)
-    eventually(lambda: ready(started))
+    wait_until(lambda: started.value(RELEASED) == 1)
+    wait_until(lambda: ready(started))
     started.process.send_signal(signal.SIGUSR1)
-    eventually(lambda: started.value(RELEASED) == 0)
+    wait_until(lambda: started.value(RELEASED) == 0)
     log = started.end()
     assert "releasing all devices for 300 s" in log
     assert log.index("all devices are released") < log.index("the devices are taken again")
@@ -47,8 +48,8 @@ def test_sigusr1_releases_and_a_second_one_takes_again(
 def test_devices_are_taken_again_by_themselves(start_exporter: Callable[..., Started], flags: list[str]) -> None:
     started = start_exporter(*flags, "--release.seconds=3s")
     started.process.send_signal(signal.SIGUSR1)
-    eventually(lambda: started.value(RELEASED) == 1)
-    eventually(lambda: started.value(RELEASED) == 0)
+    wait_until(lambda: started.value(RELEASED) == 1)
+    wait_until(lambda: started.value(RELEASED) == 0)
 
 
 def test_the_file_releases_while_it_exists_and_sighup_waits_for_its_end(
@@ -58,13 +59,13 @@ def test_the_file_releases_while_it_exists_and_sighup_waits_for_its_end(
     configuration.write_text("{}\n")
     started = start_exporter(*flags, f"--release.file={file}", f"--config.file={configuration}")
     file.touch()
-    eventually(lambda: started.value(RELEASED) == 1)
+    wait_until(lambda: started.value(RELEASED) == 1)
     configuration.write_text("collector.clock: true\n")
     started.process.send_signal(signal.SIGHUP)
     started.says("the configuration is read again once the devices are taken again")
     file.unlink()
-    eventually(lambda: started.value(RELEASED) == 0)
-    eventually(lambda: started.value('trainwarden_collector_success{collector="clock"}') == 1)
+    wait_until(lambda: started.value(RELEASED) == 0)
+    wait_until(lambda: started.value('trainwarden_collector_success{collector="clock"}') == 1)
 
 
 def test_no_signal_is_kept_from_what_collectors_start(start_exporter: Callable[..., Started], flags: list[str]) -> None:
@@ -78,4 +79,4 @@ def test_no_signal_is_kept_from_what_collectors_start(start_exporter: Callable[.
         return [line for line in lines if int(line.split()[1], 16)]
 
     # Who starts a thread blocks all of them for a moment.
-    eventually(lambda: not blocked())
+    wait_until(lambda: not blocked())

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.exporter.running import Started, eventually
+from tests.integration.exporter.running import Started
+from tests.waiting import wait_until
 
 Start = Callable[..., Started]
 
@@ -38,17 +39,17 @@ def test_collectors_come_go_and_change_while_the_others_go_on(
 ) -> None:
     file.write_text(config(runs, tmp_path / "state", "  clock: true\n"))
     started = start(f"--config.file={file}")
-    eventually(lambda: started.value('trainwarden_collector_success{collector="logs"}') == 1)
-    eventually(lambda: started.value('trainwarden_collector_success{collector="clock"}') == 1)
+    wait_until(lambda: started.value('trainwarden_collector_success{collector="logs"}') == 1)
+    wait_until(lambda: started.value('trainwarden_collector_success{collector="clock"}') == 1)
     assert started.value('trainwarden_config_last_reload_successful{file="config"}') == 1
     # The state folder of the logs stays the same: who comes next must get its lock from who was there.
     changed = config(runs, tmp_path / "state", "  process: true\n")
     file.write_text(changed.replace("interval: 100ms, state", "interval: 50ms, state"))
     started.process.send_signal(signal.SIGHUP)
-    eventually(lambda: started.value('trainwarden_collector_success{collector="process"}') == 1)
-    eventually(lambda: started.value('trainwarden_collector_success{collector="logs"}') == 1)
-    eventually(lambda: started.value('trainwarden_collector_success{collector="clock"}') is None)
-    eventually(lambda: started.value('training_step{run_id="one"}') == 3)
+    wait_until(lambda: started.value('trainwarden_collector_success{collector="process"}') == 1)
+    wait_until(lambda: started.value('trainwarden_collector_success{collector="logs"}') == 1)
+    wait_until(lambda: started.value('trainwarden_collector_success{collector="clock"}') is None)
+    wait_until(lambda: started.value('training_step{run_id="one"}') == 3)
     assert "configuration read again: started process; changed logs; stopped clock" in started.end()
 
 
@@ -56,11 +57,11 @@ def test_what_is_not_concerned_is_not_even_sampled_anew(start: Start, runs: Path
     file.write_text(f"collector: {{disable-defaults: true, runs: {{enabled: true, path: {runs}, interval: 1h}}}}\n")
     started = start(f"--config.file={file}")
     last = 'trainwarden_collector_last_success_timestamp_seconds{collector="runs"}'
-    eventually(lambda: started.value(last))
+    wait_until(lambda: started.value(last))
     before = started.value(last)
     file.write_text(file.read_text() + "collector.clock: true\n")
     started.process.send_signal(signal.SIGHUP)
-    eventually(lambda: started.value('trainwarden_collector_success{collector="clock"}') == 1)
+    wait_until(lambda: started.value('trainwarden_collector_success{collector="clock"}') == 1)
     assert started.value(last) == before
     assert started.value('training_step{run_id="one"}') == 3
 
@@ -82,17 +83,17 @@ def test_a_wrong_file_changes_nothing_and_is_shown(
     good = config(runs, tmp_path / "state")
     file.write_text(good)
     started = start(f"--config.file={file}")
-    eventually(lambda: started.value('trainwarden_collector_success{collector="logs"}') == 1)
+    wait_until(lambda: started.value('trainwarden_collector_success{collector="logs"}') == 1)
     file.write_text(good + wrong if "logs" in wrong or "sysfs" in wrong else wrong)
     started.process.send_signal(signal.SIGHUP)
-    eventually(lambda: started.value('trainwarden_config_last_reload_successful{file="config"}') == 0)
+    wait_until(lambda: started.value('trainwarden_config_last_reload_successful{file="config"}') == 0)
     last = 'trainwarden_collector_last_success_timestamp_seconds{collector="logs"}'
     before = started.value(last) or 0.0
-    eventually(lambda: (started.value(last) or 0.0) > before)
+    wait_until(lambda: (started.value(last) or 0.0) > before)
     assert started.value('training_step{run_id="one"}') == 3
     file.write_text(good)
     started.process.send_signal(signal.SIGHUP)
-    eventually(lambda: started.value('trainwarden_config_last_reload_successful{file="config"}') == 1)
+    wait_until(lambda: started.value('trainwarden_config_last_reload_successful{file="config"}') == 1)
     errors = started.end()
     (line,) = [line for line in errors.splitlines() if " ERROR " in line]
     assert "what held before still holds" in line
@@ -105,7 +106,7 @@ def test_what_takes_a_restart_is_said(start: Start, runs: Path, tmp_path: Path, 
     file.write_text(config(runs, tmp_path / "state", "web.telemetry-path: /other\n"))
     for _ in range(2):
         started.process.send_signal(signal.SIGHUP)
-    eventually(lambda: started.value('trainwarden_config_last_reload_successful{file="config"}') == 1)
+    wait_until(lambda: started.value('trainwarden_config_last_reload_successful{file="config"}') == 1)
     with pytest.raises(urllib.error.HTTPError):
         urllib.request.urlopen(f"http://{started.address}/other", timeout=30)
     assert "--web.telemetry-path is another now, which takes a restart" in started.end()
@@ -114,7 +115,7 @@ def test_what_takes_a_restart_is_said(start: Start, runs: Path, tmp_path: Path, 
 def test_without_a_file_sighup_does_no_harm(start: Start, runs: Path) -> None:
     started = start("--collector.disable-defaults", "--collector.runs", f"--collector.runs.path={runs}")
     started.process.send_signal(signal.SIGHUP)
-    eventually(lambda: started.value('training_step{run_id="one"}') == 3)
+    wait_until(lambda: started.value('training_step{run_id="one"}') == 3)
     assert started.value('trainwarden_config_last_reload_successful{file="config"}') is None
     assert "no collector changed" in started.end()
 

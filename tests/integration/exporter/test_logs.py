@@ -8,12 +8,13 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.unit.exporter.runs_tree import samples_of
+from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
 
@@ -47,7 +48,7 @@ class Exporter:
         ]  # fmt: skip
         with (self.folder / "exporter.log").open("ab") as output:
             self.process = subprocess.Popen(command, stderr=output)
-        eventually(self._port.exists)
+        wait_until(self._port.exists)
 
     def kill(self) -> None:
         if self.process is not None:
@@ -65,13 +66,6 @@ class Exporter:
 
     def count(self, signal: str) -> float | None:
         return self.value("training_log_signals_total", run_id="r", signal=signal)
-
-
-def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -110,7 +104,7 @@ def test_an_exporter_that_is_killed_again_and_again_counts_every_line_once(expor
     def catch_up() -> None:
         # A log that is put aside twice between two looks is not read in the middle.
         mark = training.written
-        eventually(lambda: (exporter.count("cuda_oom") or 0) > mark)
+        wait_until(lambda: (exporter.count("cuda_oom") or 0) > mark)
 
     try:
         for turn in range(5):
@@ -126,8 +120,8 @@ def test_an_exporter_that_is_killed_again_and_again_counts_every_line_once(expor
         training.over.set()
         training.join()
     exporter.start()
-    eventually(lambda: exporter.value("trainwarden_log_lag_bytes", run_id="r") == 0)
-    eventually(lambda: (exporter.count("cuda_oom") or 0) >= training.written)
+    wait_until(lambda: exporter.value("trainwarden_log_lag_bytes", run_id="r") == 0)
+    wait_until(lambda: (exporter.count("cuda_oom") or 0) >= training.written)
     assert exporter.count("cuda_oom") == training.written
     assert training.written > 1000
 
@@ -139,9 +133,9 @@ def test_a_pattern_that_never_ends_loses_its_own_signal_and_no_other(exporter: E
     )
     exporter.log.write_bytes(b"".join(b"held " + b"a" * 60 + b"!%d\nout of luck\n" % number for number in range(20)))
     exporter.start(f"--collector.logs.signals={pack}")
-    eventually(lambda: exporter.count("luck") == 20)
-    eventually(lambda: exporter.value("trainwarden_log_signal_off", signal="catastrophe") == 1)
-    eventually(lambda: exporter.value("trainwarden_collector_success", collector="logs") == 1)
+    wait_until(lambda: exporter.count("luck") == 20)
+    wait_until(lambda: exporter.value("trainwarden_log_signal_off", signal="catastrophe") == 1)
+    wait_until(lambda: exporter.value("trainwarden_collector_success", collector="logs") == 1)
     assert "catastrophe" in (tmp_path / "exporter.log").read_text()
 
 

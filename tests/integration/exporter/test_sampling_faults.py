@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.devices.nvml import FakeNvml
-from tests.integration.exporter.running import Started, children, eventually, is_alive
+from tests.integration.exporter.running import Started, children, is_alive
+from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
 from trainwarden.stack.ports import free_port
@@ -58,11 +59,11 @@ def test_a_collector_that_never_comes_back_is_named_while_all_others_go_on_and_t
     start_exporter: Callable[..., Started], runs: Path, black_hole: str
 ) -> None:
     exporter = start_exporter(f"--collector.runs.path={runs}", *NEVER, f"--collector.ray.url={black_hole}")
-    eventually(lambda: STUCK + "GET /api/jobs/" in exporter.page())
-    eventually(lambda: exporter.value('trainwarden_collector_success{collector="ray"}') == 0)
-    eventually(lambda: exporter.value('trainwarden_collector_success{collector="runs"}') == 1)
+    wait_until(lambda: STUCK + "GET /api/jobs/" in exporter.page())
+    wait_until(lambda: exporter.value('trainwarden_collector_success{collector="ray"}') == 0)
+    wait_until(lambda: exporter.value('trainwarden_collector_success{collector="runs"}') == 1)
     write_json(runs / "one" / "progress.json", {"step": 4, "last_updated": to_iso(time.time())})
-    eventually(lambda: exporter.value('training_step{run_id="one"}') == 4)
+    wait_until(lambda: exporter.value('training_step{run_id="one"}') == 4)
     assert "Traceback" not in exporter.end()
 
 
@@ -89,9 +90,9 @@ def test_a_pipe_in_place_of_a_record_or_a_log_holds_nobody_up(
     os.mkfifo(runs / "one" / "logs" / "training_log_latest.txt")
     state = f"--collector.logs.state={tmp_path / 'state'}"
     exporter = start_exporter(f"--collector.runs.path={runs}", state, "--collector.runs.interval=50ms")
-    eventually(lambda: exporter.value('trainwarden_log_errors_total{reason="no_plain_file"}'))
-    eventually(lambda: exporter.value('training_step{run_id="one"}') == 3)
-    eventually(lambda: exporter.value('trainwarden_collector_success{collector="runs"}') == 1)
+    wait_until(lambda: exporter.value('trainwarden_log_errors_total{reason="no_plain_file"}'))
+    wait_until(lambda: exporter.value('training_step{run_id="one"}') == 3)
+    wait_until(lambda: exporter.value('trainwarden_collector_success{collector="runs"}') == 1)
     assert "trainwarden_collector_stuck" not in exporter.page()
     exporter.end()
 
@@ -112,14 +113,14 @@ def test_it_leaves_no_process_behind(
     for name, value in node.environment().items():
         monkeypatch.setenv(name, value)
     exporter = start_exporter(*node.flags(), "--collector.nvidia.timeout=500ms")
-    eventually(lambda: 'gpu_up{gpu="1"' in exporter.page())
+    wait_until(lambda: 'gpu_up{gpu="1"' in exporter.page())
     if hangs:
-        eventually(lambda: 'trainwarden_collector_stuck{collector="nvidia"' in exporter.page())
-    eventually(lambda: children(exporter.process.pid))
+        wait_until(lambda: 'trainwarden_collector_stuck{collector="nvidia"' in exporter.page())
+    wait_until(lambda: children(exporter.process.pid))
     started = children(exporter.process.pid)
     exporter.process.send_signal(number)
     assert exporter.process.wait(30) == (0 if number == signal.SIGTERM else -number)
-    eventually(lambda: not any(map(is_alive, started)))
+    wait_until(lambda: not any(map(is_alive, started)))
 
 
 def test_on_a_full_disk_logs_are_read_all_the_same_and_each_write_that_fails_is_counted(
@@ -138,10 +139,10 @@ def test_on_a_full_disk_logs_are_read_all_the_same_and_each_write_that_fails_is_
     process = subprocess.Popen([command[0], "-c", full, *command], stderr=subprocess.PIPE, text=True)
     exporter = Started(process, address)
     try:
-        eventually(lambda: answers(address))
-        eventually(lambda: (exporter.value('trainwarden_log_errors_total{reason="state"}') or 0) > 2)
-        eventually(lambda: _counted(exporter, "cuda_oom") == ["1.0"])
-        eventually(lambda: exporter.value('trainwarden_collector_success{collector="logs"}') == 1)
+        wait_until(lambda: answers(address))
+        wait_until(lambda: (exporter.value('trainwarden_log_errors_total{reason="state"}') or 0) > 2)
+        wait_until(lambda: _counted(exporter, "cuda_oom") == ["1.0"])
+        wait_until(lambda: exporter.value('trainwarden_collector_success{collector="logs"}') == 1)
         log = exporter.end()
     finally:
         process.kill()

@@ -7,12 +7,12 @@ import gzip
 import http.client
 import socket
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
 
 from tests.integration.exporter.serving import Serving
+from tests.waiting import wait_until
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.web.server import ExporterServer
 from trainwarden_exporter.web.site import Site
@@ -148,17 +148,17 @@ def test_a_client_that_does_not_complete_its_request_is_cut_off(serving: Callabl
 def test_a_client_that_drips_its_request_is_cut_off_though_it_is_never_silent(serving: Callable[..., Serving]) -> None:
     with serving(request_seconds=0.3).connect() as client:
         client.settimeout(0.02)
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
+
+        def cut_off() -> bool:
             try:
                 client.sendall(b"G")
-                if client.recv(1) == b"":
-                    break
+                return client.recv(1) == b""
             except TimeoutError:
-                continue
+                return False
             except ConnectionError:
-                break
-        assert time.monotonic() < deadline
+                return True
+
+        wait_until(cut_off)
 
 
 def test_a_client_that_reads_nothing_holds_up_no_other(
@@ -168,9 +168,7 @@ def test_a_client_that_reads_nothing_holds_up_no_other(
     monkeypatch.setattr(site.collection, "page", lambda *_, **options: b"x" * 50_000_000)
     with site.connect() as client:
         client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-        deadline = time.monotonic() + 30
-        while site.ask("/-/healthy")[0].status != 200:
-            assert time.monotonic() < deadline
+        wait_until(lambda: site.ask("/-/healthy")[0].status == 200)
 
 
 @pytest.mark.parametrize(

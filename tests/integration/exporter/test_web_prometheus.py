@@ -10,7 +10,8 @@ import bcrypt
 import pytest
 
 from tests.integration.exporter.certificates import Authority
-from tests.integration.exporter.running import Started, eventually
+from tests.integration.exporter.running import Started
+from tests.waiting import wait_until
 from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
@@ -79,7 +80,7 @@ def prometheus(tools: Tools, target: str, tmp_path: Path) -> Iterator[Prometheus
 
 
 def test_prometheus_gets_in_with_certificate_and_password_and_with_neither_alone(prometheus: PrometheusClient) -> None:
-    eventually(lambda: len(prometheus.query("up")) == 3 and prometheus.query('training_step{job="known"}'))
+    wait_until(lambda: len(prometheus.query("up")) == 3 and prometheus.query('training_step{job="known"}'))
     assert {sample.labels["job"]: sample.value for sample in prometheus.query("up")} == {
         "known": 1,
         "stranger": 0,

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.exporter.running import eventually, is_alive
+from tests.integration.exporter.running import is_alive
+from tests.waiting import wait_until
 from trainwarden.clients.process import CannotStart, Process, ProcessTimeout, TooMuchOutput, one_line, run
 
 
@@ -42,7 +43,7 @@ def test_a_command_that_does_not_end_is_killed_with_all_that_it_started(tmp_path
     with pytest.raises(ProcessTimeout, match="no answer within 3 s"):
         run(sh(script), 3.0)
     child = int((tmp_path / "pid").read_text())
-    eventually(lambda: not is_alive(child))
+    wait_until(lambda: not is_alive(child))
 
 
 def test_a_command_that_closes_its_output_and_stays_is_killed() -> None:
@@ -50,7 +51,7 @@ def test_a_command_that_closes_its_output_and_stays_is_killed() -> None:
         pid = process._process.pid
         assert list(process.chunks()) == []
         assert process.status
-    eventually(lambda: not is_alive(pid))
+    wait_until(lambda: not is_alive(pid))
 
 
 def test_an_output_without_end_is_cut_off() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.exporter.running import eventually
 from tests.unit.exporter.logs_tree import LATEST, OOM, LogsTree
 from tests.unit.exporter.runs.silent_mount import silent_mount
+from tests.waiting import wait_until
 from trainwarden.signals.tailing.follower import Follower
 from trainwarden.signals.tailing.template import Template
 from trainwarden_exporter.sampling.blocking_io import BlockingIoPool
@@ -59,7 +59,7 @@ def look_until(tree: LogsTree, done: Callable[[], bool]) -> None:
         tree.look()
         return done()
 
-    eventually(looked)
+    wait_until(looked)
 
 
 def test_a_log_that_does_not_answer_is_named_and_the_others_are_read(tree: LogsTree, gate: threading.Event) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
@@ -12,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
 
 from tests.unit.exporter.runs_tree import RunsTree
+from tests.waiting import wait_until
 from trainwarden_exporter.core.exposition import render
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.sampler import Sampler
@@ -56,13 +56,6 @@ def values(page: bytes) -> dict[str, float]:
     }
 
 
-def eventually(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def started() -> Iterator[Callable[..., Collection]]:
     collections: list[Collection] = []
@@ -92,7 +85,7 @@ def test_a_collector_that_raises_loses_its_own_series_only(
     good, bad = Scripted("good"), Scripted("bad")
     bad.error = error
     collection = started(good, bad)
-    eventually(lambda: all(status.attempted for status in collection.statuses()))
+    wait_until(lambda: all(status.attempted for status in collection.statuses()))
     found = values(collection.page())
     assert found["good_value"] == 1
     assert "bad_value" not in found
@@ -104,14 +97,14 @@ def test_a_collector_that_raises_loses_its_own_series_only(
 def test_series_vanish_on_failure_and_come_back(started: Callable[..., Collection]) -> None:
     collector = Scripted("one")
     collection = started(collector)
-    eventually(lambda: "one_value" in values(collection.page()))
+    wait_until(lambda: "one_value" in values(collection.page()))
     collector.error = OSError("mount is gone")
-    eventually(lambda: values(collection.page())["trainwarden_collector_success[one]"] == 0)
+    wait_until(lambda: values(collection.page())["trainwarden_collector_success[one]"] == 0)
     found = values(collection.page())
     assert "one_value" not in found
     assert found["trainwarden_collector_last_success_timestamp_seconds[one]"] > 0
     collector.error = None
-    eventually(lambda: "one_value" in values(collection.page()))
+    wait_until(lambda: "one_value" in values(collection.page()))
 
 
 def test_a_collector_that_hangs_loses_its_series_and_neither_page_nor_neighbour_waits(
@@ -119,17 +112,17 @@ def test_a_collector_that_hangs_loses_its_series_and_neither_page_nor_neighbour_
 ) -> None:
     good, stuck = Scripted("good"), Scripted("stuck")
     collection = started(good, stuck, timeout=0.2)
-    eventually(lambda: {"good_value", "stuck_value"} <= values(collection.page()).keys())
+    wait_until(lambda: {"good_value", "stuck_value"} <= values(collection.page()).keys())
     stuck.release.clear()
-    eventually(lambda: values(collection.page())["trainwarden_collector_success[stuck]"] == 0)
+    wait_until(lambda: values(collection.page())["trainwarden_collector_success[stuck]"] == 0)
     found = values(collection.page())
     assert "stuck_value" not in found
     assert found["good_value"] == 1
     assert found["trainwarden_collector_duration_seconds[stuck]"] > 0.2
     good.entered.clear()
-    eventually(good.entered.is_set)
+    wait_until(good.entered.is_set)
     stuck.release.set()
-    eventually(lambda: "stuck_value" in values(collection.page()))
+    wait_until(lambda: "stuck_value" in values(collection.page()))
 
 
 def test_a_collector_that_hangs_from_the_start_counts_as_attempted_after_its_timeout(
@@ -138,9 +131,9 @@ def test_a_collector_that_hangs_from_the_start_counts_as_attempted_after_its_tim
     stuck = Scripted("stuck")
     stuck.release.clear()
     collection = started(stuck, timeout=0.2)
-    eventually(stuck.entered.is_set)
+    wait_until(stuck.entered.is_set)
     assert "trainwarden_collector_success[stuck]" not in values(Collection([]).page())
-    eventually(lambda: collection.statuses()[0].attempted)
+    wait_until(lambda: collection.statuses()[0].attempted)
     assert values(collection.page())["trainwarden_collector_success[stuck]"] == 0
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from trainwarden_exporter.collectors.runs import metrics as runs_metrics
 from trainwarden_exporter.core.metric import Families, Family
 from trainwarden_exporter.release import Release
@@ -81,19 +81,12 @@ class Bench:
         return "trainwarden_exporter_released 1.0" in self.page()
 
 
-def eventually(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path / "release")
     made.collection.start()
-    eventually(made.shows_devices)
-    eventually(lambda: 'trainwarden_collector_success{collector="runs"} 1.0' in made.page())
+    wait_until(made.shows_devices)
+    wait_until(lambda: 'trainwarden_collector_success{collector="runs"} 1.0' in made.page())
     yield made
     made.devices.go.set()
     made.collection.stop()
@@ -113,15 +106,15 @@ def test_a_signal_releases_every_device_for_a_time(bench: Bench) -> None:
     bench.now = 300.0
     bench.release.tick()
     assert not bench.is_released()
-    eventually(bench.shows_devices)
-    eventually(lambda: 'trainwarden_collector_success{collector="gpus"} 1.0' in bench.page())
+    wait_until(bench.shows_devices)
+    wait_until(lambda: 'trainwarden_collector_success{collector="gpus"} 1.0' in bench.page())
 
 
 def test_a_second_signal_takes_them_again_at_once(bench: Bench) -> None:
     bench.release.toggle()
     bench.release.toggle()
     assert not bench.is_released()
-    eventually(bench.shows_devices)
+    wait_until(bench.shows_devices)
 
 
 def test_devices_are_released_while_a_file_exists_whatever_signals_say(bench: Bench) -> None:
@@ -136,7 +129,7 @@ def test_devices_are_released_while_a_file_exists_whatever_signals_say(bench: Be
     bench.file.unlink()
     bench.release.tick()
     assert not bench.is_released()
-    eventually(bench.shows_devices)
+    wait_until(bench.shows_devices)
 
 
 def test_what_hangs_is_named_stays_in_sight_and_is_released_once_it_can_be(
@@ -145,31 +138,31 @@ def test_what_hangs_is_named_stays_in_sight_and_is_released_once_it_can_be(
     caplog.set_level(logging.INFO)
     bench.devices.go.clear()
     hanging = bench.fleet.samplers()[1]
-    eventually(hanging.running)
+    wait_until(hanging.running)
     bench.release.toggle()
     assert "not released: gpus" in caplog.text
     assert not bench.is_released()
     assert "all devices are released" not in caplog.text
     bench.devices.handles.add("0")  # as far as the hanging call goes on
     bench.devices.go.set()
-    eventually(lambda: not hanging.running())
+    wait_until(lambda: not hanging.running())
     bench.release.tick()
     assert bench.is_released()
     assert not bench.devices.handles
     assert "all devices are released" in caplog.text
     bench.release.toggle()
-    eventually(bench.shows_devices)
+    wait_until(bench.shows_devices)
 
 
 def test_what_hung_while_devices_were_taken_again_is_sampled_once_it_comes_back(bench: Bench) -> None:
     bench.devices.go.clear()
     hanging = bench.fleet.samplers()[1]
-    eventually(hanging.running)
+    wait_until(hanging.running)
     bench.release.toggle()
     bench.release.toggle()
     assert hanging in bench.fleet.samplers()
     bench.devices.go.set()
-    eventually(lambda: hanging not in bench.fleet.samplers() and bench.shows_devices())
+    wait_until(lambda: hanging not in bench.fleet.samplers() and bench.shows_devices())
 
 
 def test_states_of_released_parts_say_so(bench: Bench) -> None:

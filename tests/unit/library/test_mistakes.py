@@ -124,7 +124,8 @@ def test_calls_before_the_run_are_said_once(script: Script) -> None:
 
 def test_calls_after_the_run_and_in_its_forked_children_are_no_mistakes(script: Script) -> None:
     done = script.run("""
-        import os, trainwarden
+        import os, trainwarden, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # from 3.12 on Python warns of a fork beside threads
         with trainwarden.run("r"):
             child = os.fork()
             if not child:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def add_node(families: Families, vendor: str, readings: Sequence[Reading], down:
     for stat, value in _stats(utilization).items():
         families.add(metrics.GPU_NODE_UTILIZATION_RATIO, value, vendor=vendor, stat=stat)
     power = [reading.power for reading in readings if reading.power is not None]
-    for stat, value in {**_stats(power), **({"sum": sum(power)} if power else {})}.items():
+    for stat, value in {**_stats(power), **({"sum": math.fsum(power)} if power else {})}.items():
         families.add(metrics.GPU_NODE_POWER_WATTS, value, vendor=vendor, stat=stat)
     temperatures = [reading.temperature for reading in readings if reading.temperature is not None]
     families.add(metrics.GPU_NODE_TEMPERATURE_CELSIUS, max(temperatures, default=None), vendor=vendor, stat="max")
@@ -39,4 +40,5 @@ def add_node(families: Families, vendor: str, readings: Sequence[Reading], down:
 
 
 def _stats(values: Sequence[float]) -> dict[str, float]:
-    return {"min": min(values), "avg": sum(values) / len(values), "max": max(values)} if values else {}
+    # fsum: the sum of ratios in the last digit too, whichever Python adds them up (from 3.12 on sum() compensates).
+    return {"min": min(values), "avg": math.fsum(values) / len(values), "max": max(values)} if values else {}

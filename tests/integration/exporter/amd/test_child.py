@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.devices.amd import AmdMachine, uuid
+from tests.waiting import wait_until
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.subprocess_collector import ChildSpec, SubprocessCollector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 COMMAND = (sys.executable, "-m", "trainwarden_exporter", "--once", "--collector.disable-defaults")
@@ -53,13 +53,6 @@ def collection(machine: AmdMachine, monkeypatch: pytest.MonkeyPatch) -> Iterator
     collection.stop()
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 def test_the_command_shows_eight_gpus_and_takes_part_by_itself_where_the_bus_has_them(machine: AmdMachine) -> None:
     text = once(machine)
     assert text.count("gpu_up{") == 8
@@ -78,13 +71,13 @@ def test_the_command_shows_eight_gpus_and_takes_part_by_itself_where_the_bus_has
 def test_a_call_that_never_returns_costs_its_gpu_alone_and_is_named(
     machine: AmdMachine, collection: Collection
 ) -> None:
-    until(lambda: collection.page().count(b"gpu_power_watts{") == 8, "all answer")
+    wait_until(lambda: collection.page().count(b"gpu_power_watts{") == 8, "all answer")
     machine.fault("amdsmi_get_power_info", "hang", gpu=3)
     stuck = b'trainwarden_collector_stuck{collector="amd",device="0000:65:00.0",call="amdsmi_get_power_info"} 1.0'
     up = f'gpu_up{{gpu="3",uuid="{uuid(3)}"}} 0.0'.encode()
-    until(lambda: stuck in collection.page() and up in collection.page(), "it is said who hangs, and where")
-    until(lambda: collection.page().count(b"gpu_power_watts{") == 7, "the others go on")
-    until(lambda: b'gpu_node_devices_down{vendor="amd"} 1.0' in collection.page(), "it is down")
+    wait_until(lambda: stuck in collection.page() and up in collection.page(), "it is said who hangs, and where")
+    wait_until(lambda: collection.page().count(b"gpu_power_watts{") == 7, "the others go on")
+    wait_until(lambda: b'gpu_node_devices_down{vendor="amd"} 1.0' in collection.page(), "it is down")
 
 
 def test_a_library_that_never_opens_leaves_the_gpus_in_sight(machine: AmdMachine) -> None:
@@ -96,9 +89,9 @@ def test_a_library_that_never_opens_leaves_the_gpus_in_sight(machine: AmdMachine
 
 
 def test_released_the_library_is_shut_down_and_the_child_is_gone(machine: AmdMachine, collection: Collection) -> None:
-    until(lambda: b"gpu_up{" in collection.page(), "it samples")
+    wait_until(lambda: b"gpu_up{" in collection.page(), "it samples")
     assert collection.release() == []
     assert machine.asked()[-1] == "amdsmi_shut_down -"
     assert b"gpu_up{" not in collection.page()
     collection.resume()
-    until(lambda: collection.page().count(b"gpu_up{") == 8, "it takes them again")
+    wait_until(lambda: collection.page().count(b"gpu_up{") == 8, "it takes them again")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
 
@@ -36,7 +37,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         with log.open("w") as output:
             process = subprocess.Popen(command, stderr=output, text=True)
         processes.append(process)
-        eventually(lambda: "serving" in log.read_text() or process.poll() is not None)
+        wait_until(lambda: "serving" in log.read_text() or process.poll() is not None)
         found = re.search(r"serving /metrics on (\S+)", log.read_text())
         assert found, log.read_text()
         return process, found[1]
@@ -47,13 +48,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.wait()
 
 
-def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
-
-
 def page(address: str) -> str:
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as response:
         return str(response.read().decode())
@@ -62,16 +56,16 @@ def page(address: str) -> str:
 def test_it_follows_a_file_that_comes_late_breaks_and_is_replaced(start: Start, tmp_path: Path) -> None:
     info = tmp_path / "output" / "training_info.json"
     _, address = start(f"--training-info={info}")
-    eventually(lambda: f"finetuning_job_status{{{LABELS}}} 0.0" in page(address))
+    wait_until(lambda: f"finetuning_job_status{{{LABELS}}} 0.0" in page(address))
     info.parent.mkdir()
     write_json(info, {"global_step": 5, "max_steps": 20, "epoch": 1, "train_loss": 0.5234})
-    eventually(lambda: f"finetuning_training_progress{{{LABELS}}} 25.0" in page(address))
+    wait_until(lambda: f"finetuning_training_progress{{{LABELS}}} 25.0" in page(address))
     assert f'finetuning_train_loss{{{LABELS},epoch="1"}} 0.5234' in page(address)
     info.write_text('{"global_step": 6, "max_st')
-    eventually(lambda: re.search(r'errors_total\{.*reason="unreadable"\} [1-9]', page(address)))
+    wait_until(lambda: re.search(r'errors_total\{.*reason="unreadable"\} [1-9]', page(address)))
     assert f"finetuning_training_step{{{LABELS}}} 5.0" in page(address)
     write_json(info, {"status": "Succeeded", "global_step": 20, "max_steps": 20, "train_runtime": 90})
-    eventually(lambda: f"finetuning_job_status{{{LABELS}}} 2.0" in page(address))
+    wait_until(lambda: f"finetuning_job_status{{{LABELS}}} 2.0" in page(address))
     assert f"finetuning_job_duration_seconds_sum{{{LABELS}}} 90.0" in page(address)
 
 

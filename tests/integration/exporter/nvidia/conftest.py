@@ -13,7 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.devices.nvml import FakeNvml
-from tests.integration.exporter.running import children, eventually
+from tests.integration.exporter.running import children
+from tests.waiting import wait_until
 
 COMMAND = (sys.executable, "-m", "trainwarden_exporter")
 QUICK = ("--collector.nvidia.interval=200ms", "--collector.nvidia.timeout=2s", "--collector.nvidia.slow-interval=300ms")
@@ -56,7 +57,7 @@ class Exporter:
             text=True,
             env=node.environment(),
         )
-        eventually(lambda: port_file.exists() or self.process.poll() is not None)
+        wait_until(lambda: port_file.exists() or self.process.poll() is not None)
         assert self.process.poll() is None, self.process.communicate()[1]
         self.address = port_file.read_text().strip()
 

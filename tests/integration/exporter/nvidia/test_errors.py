@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tests.devices.nvml import FakeNvml
 from tests.integration.exporter.nvidia.conftest import Exporter, once
-from tests.integration.exporter.running import eventually
+from tests.waiting import wait_until
 
 Serve = Callable[..., Exporter]
 
@@ -22,11 +22,11 @@ def count(exporter: Exporter, gpu: int, code: int) -> float | None:
 
 def test_an_error_that_both_tell_of_is_counted_once(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(2).kernel_says("Linux"))
-    eventually(lambda: count(exporter, 1, 79) == 0)
+    wait_until(lambda: count(exporter, 1, 79) == 0)
     node.xid(1, 79).kernel_says(line(node, 1, 79), f"NVRM: GPU {node.bus(1)}: GPU has fallen off the bus.")
-    eventually(lambda: count(exporter, 1, 79) == 1)
+    wait_until(lambda: count(exporter, 1, 79) == 1)
     node.xid(1, 48)  # by then the first has been read by both
-    eventually(lambda: count(exporter, 1, 48) == 1)
+    wait_until(lambda: count(exporter, 1, 48) == 1)
     assert count(exporter, 1, 79) == 1
     assert count(exporter, 0, 79) == 0
     assert exporter.page()["gpu_xid_last_timestamp_seconds{gpu=1,xid=48}"] > 1e9
@@ -34,19 +34,19 @@ def test_an_error_that_both_tell_of_is_counted_once(node: FakeNvml, serve: Serve
 
 def test_an_error_that_the_kernel_alone_tells_of_is_counted(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(1).kernel_says("Linux"))
-    eventually(lambda: count(exporter, 0, 62) == 0)
-    eventually(lambda: exporter.page().get("gpu_kernel_log_readable{vendor=nvidia}") == 1)
+    wait_until(lambda: count(exporter, 0, 62) == 0)
+    wait_until(lambda: exporter.page().get("gpu_kernel_log_readable{vendor=nvidia}") == 1)
     node.kernel_says(line(node, 0, 62), line(node, 0, 145))
-    eventually(lambda: count(exporter, 0, 62) == count(exporter, 0, 145) == 1)
+    wait_until(lambda: count(exporter, 0, 62) == count(exporter, 0, 145) == 1)
 
 
 def test_an_error_that_nvml_alone_tells_of_is_counted_each_time(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(1))
-    eventually(lambda: count(exporter, 0, 13) == 0)
-    eventually(lambda: exporter.page().get("gpu_kernel_log_readable{vendor=nvidia}") == 0)
+    wait_until(lambda: count(exporter, 0, 13) == 0)
+    wait_until(lambda: exporter.page().get("gpu_kernel_log_readable{vendor=nvidia}") == 0)
     for times in (1, 2):
         node.xid(0, 13)
-        eventually(lambda expected=times: count(exporter, 0, 13) == expected)  # type: ignore[misc]
+        wait_until(lambda expected=times: count(exporter, 0, 13) == expected)  # type: ignore[misc]
 
 
 def test_a_counter_begins_with_what_the_log_still_holds(node: FakeNvml) -> None:
@@ -58,8 +58,8 @@ def test_a_counter_begins_with_what_the_log_still_holds(node: FakeNvml) -> None:
 
 def test_where_events_fail_the_kernel_tells_of_errors_and_the_log_says_so_once(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(1).kernel_says("Linux").set(note_calls=1).returns(None, "nvmlEventSetWait_v2", 15))
-    eventually(lambda: [what for _, what in node.noted()].count("nvmlEventSetWait_v2") > 1)
+    wait_until(lambda: [what for _, what in node.noted()].count("nvmlEventSetWait_v2") > 1)
     node.kernel_says(line(node, 0, 79))
-    eventually(lambda: count(exporter, 0, 79) == 1)
+    wait_until(lambda: count(exporter, 0, 79) == 1)
     _, errors = exporter.end()
     assert len(re.findall("NVML does not tell of errors now: gpu_is_lost", errors)) == 1

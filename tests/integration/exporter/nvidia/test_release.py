@@ -7,24 +7,24 @@ from collections.abc import Callable
 
 from tests.devices.nvml import FakeNvml
 from tests.integration.exporter.nvidia.conftest import Exporter
-from tests.integration.exporter.running import eventually
+from tests.waiting import wait_until
 
 Serve = Callable[..., Exporter]
 
 
 def test_a_release_shuts_nvml_down_and_what_comes_after_is_looked_at_anew(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(2).kernel_says("Linux"))
-    eventually(lambda: exporter.page().get("gpu_up{gpu=1}") == 1)
+    wait_until(lambda: exporter.page().get("gpu_up{gpu=1}") == 1)
     exporter.process.send_signal(signal.SIGUSR1)
-    eventually(lambda: exporter.page()["trainwarden_exporter_released{}"] == 1 and not exporter.children())
+    wait_until(lambda: exporter.page()["trainwarden_exporter_released{}"] == 1 and not exporter.children())
     done = [what for _, what in node.noted()]
     assert done.count("open") == 2
     assert done[-2:] == ["no events", "shutdown"], "what was opened is closed, the events first"
     assert not [key for key in exporter.page() if key.startswith("gpu_")]
     node.gpus(1).on_bus(1, there=False)
     exporter.process.send_signal(signal.SIGUSR1)
-    eventually(lambda: exporter.page().get("gpu_up{gpu=0}") == 1)
-    eventually(lambda: exporter.page().get("gpu_devices_expected{vendor=nvidia}") == 1)
+    wait_until(lambda: exporter.page().get("gpu_up{gpu=0}") == 1)
+    wait_until(lambda: exporter.page().get("gpu_devices_expected{vendor=nvidia}") == 1)
     page = exporter.page()
     assert page["trainwarden_exporter_released{}"] == 0
     assert "gpu_up{gpu=1}" not in page
@@ -33,11 +33,11 @@ def test_a_release_shuts_nvml_down_and_what_comes_after_is_looked_at_anew(node: 
 
 def test_a_gpu_that_hangs_does_not_keep_the_others_from_being_released(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(2))
-    eventually(lambda: exporter.page().get("gpu_up{gpu=1}") == 1)
+    wait_until(lambda: exporter.page().get("gpu_up{gpu=1}") == 1)
     node.hang(0, "nvmlDeviceGetTemperature")
-    eventually(lambda: exporter.page().get("gpu_up{gpu=0}") == 0)
+    wait_until(lambda: exporter.page().get("gpu_up{gpu=0}") == 0)
     exporter.process.send_signal(signal.SIGUSR1)
-    eventually(lambda: exporter.page()["trainwarden_exporter_released{}"] == 1 and not exporter.children())
+    wait_until(lambda: exporter.page()["trainwarden_exporter_released{}"] == 1 and not exporter.children())
     node.set(0, **{"hang.nvmlDeviceGetTemperature": 0})
     exporter.process.send_signal(signal.SIGUSR1)
-    eventually(lambda: exporter.page().get("gpu_up{gpu=0}") == 1)
+    wait_until(lambda: exporter.page().get("gpu_up{gpu=0}") == 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from tests.integration.exporter.s3.prefix import Prefix, Samples, metadata, of, progress
 from tests.unit.exporter.runs_tree import samples_of
+from tests.waiting import wait_until
 from trainwarden.record.folder import write_json
 
 Start = Callable[..., Callable[[], Samples]]
@@ -35,7 +35,7 @@ def start(prefix: Prefix, tmp_path: Path) -> Iterator[Start]:
             f"--web.port-file={port}", "--collector.s3.read-timeout=2s", "--collector.s3.timeout=10s", *flags,
         ]  # fmt: skip
         processes.append(subprocess.Popen(command))
-        eventually(port.exists)
+        wait_until(port.exists)
         return lambda: page(port.read_text().strip())
 
     yield run
@@ -48,13 +48,6 @@ def start(prefix: Prefix, tmp_path: Path) -> Iterator[Start]:
 def page(address: str) -> Samples:
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
         return samples_of(answer.read().decode())
-
-
-def eventually(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.05)
 
 
 def test_two_exporters_over_one_folder_and_one_prefix_tell_no_series_twice(prefix: Prefix, start: Start) -> None:
@@ -70,9 +63,9 @@ def test_two_exporters_over_one_folder_and_one_prefix_tell_no_series_twice(prefi
         return any(dict(labels)["outcome"] == "copied" and found == 3 for labels, found in
                    get().get("trainwarden_s3_runs", {}).items())  # fmt: skip
 
-    eventually(lambda: looked(first) and looked(second))
-    eventually(lambda: of(first(), "training_step", run_id="both") is not None)
-    eventually(lambda: of(second(), "training_step", run_id="away") == 7)
+    wait_until(lambda: looked(first) and looked(second))
+    wait_until(lambda: of(first(), "training_step", run_id="both") is not None)
+    wait_until(lambda: of(second(), "training_step", run_id="away") == 7)
     told = [
         {
             (name, labels)
@@ -90,11 +83,11 @@ def test_two_exporters_over_one_folder_and_one_prefix_tell_no_series_twice(prefi
 def test_a_black_hole_costs_the_page_nothing(prefix: Prefix, start: Start) -> None:
     prefix.run()
     get = start("node1")
-    eventually(lambda: of(get(), "training_step", run_id="r") == 7)
+    wait_until(lambda: of(get(), "training_step", run_id="r") == 7)
     prefix.server.fault = "black hole"
     labels = {"bucket": prefix.store.bucket, "prefix": "training-runs"}
-    eventually(lambda: of(get(), "trainwarden_s3_up", **labels) == 0)
-    eventually(lambda: of(get(), "trainwarden_collector_success", collector="runs") == 1)
+    wait_until(lambda: of(get(), "trainwarden_s3_up", **labels) == 0)
+    wait_until(lambda: of(get(), "trainwarden_collector_success", collector="runs") == 1)
     found = get()
     assert of(found, "training_step", run_id="r") == 7
     assert of(found, "trainwarden_collector_success", collector="s3") == 1

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
+from tests.waiting import wait_until
 from trainwarden_exporter.collectors.gpu.opener import Opener
 from trainwarden_exporter.sampling.calls import calling, current
 
@@ -22,13 +23,6 @@ def go() -> Iterator[threading.Event]:
 
 def void(_: object) -> None:
     """Return nothing, as an attempt does."""
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.005)
 
 
 def test_while_an_attempt_is_under_way_no_other_begins(go: threading.Event) -> None:
@@ -74,9 +68,9 @@ def test_whoever_follows_an_attempt_is_in_the_call_that_hangs(go: threading.Even
     assert opener.call == "init"
     follower = threading.Thread(target=opener.follow)
     follower.start()
-    until(lambda: current(follower.ident) == "init")
+    wait_until(lambda: current(follower.ident) == "init")
     go.set()
-    until(lambda: current(follower.ident) == "version")
+    wait_until(lambda: current(follower.ident) == "version")
     second.set()
     follower.join(30)
     assert not follower.is_alive()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.exporter.gpu_jobs.node_tree import MINORS, NodeTree, job, jobs_of, samples, training
+from tests.waiting import wait_until
 from trainwarden_exporter.collectors.gpu_jobs import process as process_module
 from trainwarden_exporter.collectors.gpu_jobs.processes import Processes
 
@@ -144,13 +144,9 @@ def test_a_real_process_is_told_by_its_environment(node: NodeTree) -> None:
     process = subprocess.Popen(["sleep", "600"], env={"PATH": os.environ["PATH"], **said})
     try:
         (node.procfs / str(process.pid)).symlink_to(f"/proc/{process.pid}")
-        deadline = time.monotonic() + 60
-        while jobs_of(samples(collector := node.collector())) != {
-            job(index_of(2), "77", run="r7"),
-            training(index_of(2), "r7"),
-        }:
-            assert time.monotonic() < deadline, samples(collector)
-            time.sleep(0.02)  # until it has become what was started
+        expected = {job(index_of(2), "77", run="r7"), training(index_of(2), "r7")}
+        # Until the process has become what was started.
+        wait_until(lambda: jobs_of(samples(node.collector())) == expected)
     finally:
         process.kill()
         process.wait()

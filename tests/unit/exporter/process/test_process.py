@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.exporter.running import eventually
+from tests.waiting import wait_until
 from trainwarden_exporter.collectors.process.collector import ProcessCollector, parse_stat
 from trainwarden_exporter.core.exposition import encode_text
 
@@ -30,8 +30,8 @@ def test_this_process_is_told_as_the_system_tells_it() -> None:
     seen = page()
     assert before - 0.05 <= seen["process_cpu_seconds_total"] <= time.process_time() + 0.05
     # Threads that tests before this one have left may end at any moment.
-    eventually(lambda: page()["process_threads"] == len(list(Path("/proc/self/task").iterdir())))
-    eventually(lambda: page()["process_open_fds"] == len(list(Path("/proc/self/fd").iterdir())) - 1)
+    wait_until(lambda: page()["process_threads"] == len(list(Path("/proc/self/task").iterdir())))
+    wait_until(lambda: page()["process_open_fds"] == len(list(Path("/proc/self/fd").iterdir())) - 1)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     assert seen["process_resident_memory_bytes"] == pytest.approx(pages * os.sysconf("SC_PAGE_SIZE"), rel=0.2)
     assert 0 < time.time() - seen["process_start_time_seconds"] < 86400

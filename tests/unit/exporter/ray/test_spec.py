@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.exporter.running import eventually, is_alive
+from tests.integration.exporter.running import is_alive
 from tests.unit.exporter.contexts import context
 from tests.unit.exporter.ray.dashboard import dashboard, good, job
+from tests.waiting import wait_until
 from trainwarden_exporter.collector_set import CollectorSet
 from trainwarden_exporter.collectors.ray import kubectl, spec
 from trainwarden_exporter.collectors.ray.kubectl import Exec
@@ -126,7 +127,7 @@ def test_a_kubectl_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, 
     with pytest.raises(Unreachable, match="no answer for"):
         asked(program(tmp_path, script), 3.0).get(["/api/jobs/"])
     child = int((tmp_path / "child").read_text())
-    eventually(lambda: not is_alive(child))
+    wait_until(lambda: not is_alive(child))
 
 
 def test_a_kubectl_that_writes_without_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

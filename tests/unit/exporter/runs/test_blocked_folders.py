@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.unit.exporter.runs.silent_mount import silent_mount
 from tests.unit.exporter.runs_tree import RunsTree
+from tests.waiting import wait_until
 from trainwarden_exporter.collectors.runs.folder import RunFolder
 from trainwarden_exporter.collectors.runs.view import RunRecord
 from trainwarden_exporter.sampling.blocking_io import MAX_BLOCKED, BlockingIoPool, TooManyBlocked
@@ -47,7 +47,7 @@ def test_a_mount_that_never_answers_costs_its_run_alone(tree: RunsTree) -> None:
             assert threading.active_count() <= begun, "it is not tried again while it hangs"
     except OSError as error:
         pytest.skip(f"FUSE cannot be mounted here: {error}")
-    until(lambda: "m" in {dict(labels)["run_id"] for labels in tree.samples()["training_step"]})
+    wait_until(lambda: "m" in {dict(labels)["run_id"] for labels in tree.samples()["training_step"]})
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def test_a_folder_that_answers_again_is_told_again(tree: RunsTree, gate: threading.Event) -> None:
     assert_only_m_is_missing(tree, "stat")
     gate.set()
-    until(lambda: "trainwarden_collector_stuck" not in tree.samples())
+    wait_until(lambda: "trainwarden_collector_stuck" not in tree.samples())
     assert {dict(labels)["run_id"] for labels in tree.samples()["training_step"]} == {"a", "m", "z"}
 
 
@@ -84,7 +84,7 @@ def test_what_comes_back_too_late_is_not_told_as_if_it_were_new() -> None:
     found = reader.look(["slow", "quick"], slow)
     opened.set()
     assert found == {"quick": "quick"}
-    until(lambda: reader.look(["slow"], slow) == {"slow": "slow"})
+    wait_until(lambda: reader.look(["slow"], slow) == {"slow": "slow"})
 
 
 def test_many_that_hang_are_the_trouble_of_the_whole_collector() -> None:
@@ -96,11 +96,3 @@ def test_many_that_hang_are_the_trouble_of_the_whole_collector() -> None:
         assert sum(thread.name == "looker" for thread in threading.enumerate()) <= MAX_BLOCKED + 1
     finally:
         opened.set()
-
-
-def until(condition: object, seconds: float = 60.0) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.unit.exporter.runs_tree import NOW, RunsTree
+from tests.waiting import wait_until
 from trainwarden.checkpoint.verdict import Verdict
 from trainwarden.record.clock import to_iso
 from trainwarden.record.files import Checkpoint
@@ -35,13 +34,6 @@ def verdict(tree: RunsTree) -> float | None:
     return tree.value("training_checkpoint_complete", run_id="r")
 
 
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
-
-
 def test_a_checkpoint_that_is_all_there_is_complete_and_a_cut_one_is_not(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole.safetensors", tmp_path / "cut.safetensors"
     header = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
@@ -49,9 +41,9 @@ def test_a_checkpoint_that_is_all_there_is_complete_and_a_cut_one_is_not(tmp_pat
     whole.write_bytes(content)
     cut.write_bytes(content[:-4])
     tree = tree_with(tmp_path, Proofs(), str(whole), len(content))
-    until(lambda: verdict(tree) == 1)
+    wait_until(lambda: verdict(tree) == 1)
     save(tree, str(cut), len(content), step=200)
-    until(lambda: verdict(tree) == 0)
+    wait_until(lambda: verdict(tree) == 0)
 
 
 @pytest.mark.parametrize("path", ["/not/mounted/here/step-100", "s3://bucket/step-100", "relative/step-100"])
@@ -59,7 +51,7 @@ def test_of_what_this_node_does_not_see_nothing_is_told(tmp_path: Path, path: st
     proofs = Proofs()
     tree = tree_with(tmp_path, proofs, path)
     assert verdict(tree) is None
-    until(proofs._queue.empty)
+    wait_until(proofs._queue.empty)
     assert verdict(tree) is None
 
 
@@ -70,7 +62,7 @@ def test_one_that_cannot_be_looked_at_is_not_known_and_said_in_one_line(
     proofs = Proofs()
     tree = tree_with(tmp_path, proofs, f"/{'x' * 300}/step-100")
     assert verdict(tree) is None
-    until(lambda: "its checkpoint cannot be looked at" in caplog.text)
+    wait_until(lambda: "its checkpoint cannot be looked at" in caplog.text)
     assert verdict(tree) is None
     assert "Traceback" not in caplog.text
 
@@ -83,11 +75,11 @@ def test_each_checkpoint_is_looked_at_once(tmp_path: Path) -> None:
         return COMPLETE
 
     tree = tree_with(tmp_path, Proofs(judge), "/c/1")
-    until(lambda: verdict(tree) == 1)
+    wait_until(lambda: verdict(tree) == 1)
     for _ in range(3):
         tree.text()
     save(tree, "/c/2", step=200)
-    until(lambda: verdict(tree) == 1)
+    wait_until(lambda: verdict(tree) == 1)
     assert looked == ["/c/1", "/c/2"]
 
 
@@ -100,11 +92,11 @@ def test_the_verdict_on_an_older_checkpoint_is_not_told_of_a_newer_one(tmp_path:
         return COMPLETE
 
     tree = tree_with(tmp_path, Proofs(judge), "/c/1")
-    until(lambda: verdict(tree) == 1)
+    wait_until(lambda: verdict(tree) == 1)
     save(tree, "/c/2", step=200)
     assert verdict(tree) is None, "the collector does not wait for it either"
     gate.set()
-    until(lambda: verdict(tree) == 1)
+    wait_until(lambda: verdict(tree) == 1)
 
 
 def test_only_the_exporter_that_owns_the_run_looks(tmp_path: Path) -> None:
@@ -119,5 +111,5 @@ def test_only_the_exporter_that_owns_the_run_looks(tmp_path: Path) -> None:
     tree.metadata("r", host="node2")
     tree.rank("r", 1)
     tree.text()
-    until(proofs._queue.empty)
+    wait_until(proofs._queue.empty)
     assert looked == []

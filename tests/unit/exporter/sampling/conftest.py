@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,6 @@ from trainwarden_exporter.sampling.subprocess_collector import ChildSpec, Subpro
 
 ROOT = Path(__file__).resolve().parents[4]
 TOY = "tests.unit.exporter.sampling.toy"
-
-
-def eventually(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.01)
 
 
 def page(member: SubprocessCollector) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from tests.unit.exporter.sampling.conftest import eventually
+from tests.waiting import wait_until
 from trainwarden_exporter.collectors.rdma.efa import metrics as efa_metrics
 from trainwarden_exporter.core.exposition import render
 from trainwarden_exporter.core.metric import Families, Family
@@ -48,6 +48,6 @@ def test_a_device_for_which_no_thread_is_to_be_had_gets_one_at_a_later_look(monk
 
     monkeypatch.setattr(threading.Thread, "start", start)
     fleet.start()
-    eventually(lambda: all(f'device="{device}"' in render(fleet.ready()).decode() for device in "ab"))
-    eventually(lambda: all(status.success for status in fleet.statuses()))
+    wait_until(lambda: all(f'device="{device}"' in render(fleet.ready()).decode() for device in "ab"))
+    wait_until(lambda: all(status.success for status in fleet.statuses()))
     fleet.stop()

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.exporter.sampling.conftest import eventually, page, starts
+from tests.unit.exporter.sampling.conftest import page, starts
+from tests.waiting import wait_until
 from trainwarden_exporter.sampling import messages, process, subprocess_collector
 from trainwarden_exporter.sampling.process import ChildProcess
 from trainwarden_exporter.sampling.subprocess_collector import SubprocessCollector
@@ -56,37 +57,37 @@ def test_a_part_whose_samples_are_too_old_to_be_shown_is_not_said_to_be_well(
     monkeypatch.setattr(subprocess_collector, "SILENT_SECONDS", 60.0)
     member = make(timeout=1.0)
     member.start()
-    eventually(lambda: SAMPLE in page(member))
+    wait_until(lambda: SAMPLE in page(member))
     stopped = pid(member)
     os.kill(stopped, signal.SIGSTOP)
-    eventually(lambda: not page(member))
+    wait_until(lambda: not page(member))
     assert [each.success for each in member.statuses()] == [False] * len(member.statuses())
     os.kill(stopped, signal.SIGCONT)
-    eventually(lambda: SAMPLE in page(member))
-    eventually(lambda: all(each.success for each in member.statuses()))
+    wait_until(lambda: SAMPLE in page(member))
+    wait_until(lambda: all(each.success for each in member.statuses()))
 
 
 def test_a_device_that_hangs_is_named_and_costs_the_others_nothing(make: Make) -> None:
     member = make(devices=3, hanging=[1])
     member.start()
-    eventually(lambda: [(each.device, each.call) for each in member.statuses() if each.stuck] == [("1", "toy_call")])
-    eventually(lambda: page(member).count("\ngpu_utilization_ratio{") == 2)
+    wait_until(lambda: [(each.device, each.call) for each in member.statuses() if each.stuck] == [("1", "toy_call")])
+    wait_until(lambda: page(member).count("\ngpu_utilization_ratio{") == 2)
 
 
 def test_a_child_that_dies_is_started_again_and_leaves_nothing_behind(make: Make, tmp_path: Path) -> None:
     member = make()
     member.start()
-    eventually(lambda: SAMPLE in page(member))
+    wait_until(lambda: SAMPLE in page(member))
     before_all = count("fd"), count("task")
     for _ in range(3):
         before = pid(member)
         os.kill(before, signal.SIGKILL)
-        eventually(lambda: not page(member))
-        eventually(lambda: SAMPLE in page(member))
+        wait_until(lambda: not page(member))
+        wait_until(lambda: SAMPLE in page(member))
         assert not is_there(before), "a zombie"
     assert starts(tmp_path) == 4
     # Fewer where a test before this one has left a thread that has ended now.
-    eventually(lambda: count("fd") <= before_all[0] and count("task") <= before_all[1])
+    wait_until(lambda: count("fd") <= before_all[0] and count("task") <= before_all[1])
 
 
 def test_a_child_that_says_nothing_is_named_then_replaced(
@@ -96,15 +97,15 @@ def test_a_child_that_says_nothing_is_named_then_replaced(
     monkeypatch.setattr(process, "TERMINATE_SECONDS", 30.0)
     member = make()
     member.start()
-    eventually(lambda: SAMPLE in page(member))
+    wait_until(lambda: SAMPLE in page(member))
     stopped = pid(member)
     os.kill(stopped, signal.SIGSTOP)
     monkeypatch.setattr(subprocess_collector, "SILENT_SECONDS", 1.5)
     monkeypatch.setattr(subprocess_collector, "GIVE_UP_SECONDS", 3.0)
-    eventually(lambda: [each.call for each in member.statuses() if each.stuck] == ["process"])
-    eventually(lambda: pid_or_none(member) not in (stopped, None))
+    wait_until(lambda: [each.call for each in member.statuses() if each.stuck] == ["process"])
+    wait_until(lambda: pid_or_none(member) not in (stopped, None))
     monkeypatch.setattr(subprocess_collector, "GIVE_UP_SECONDS", 60.0)
-    eventually(lambda: starts(tmp_path) == 2 and SAMPLE in page(member))
+    wait_until(lambda: starts(tmp_path) == 2 and SAMPLE in page(member))
     assert not is_there(stopped), "it was told to go on, so that it can end"
 
 
@@ -116,10 +117,10 @@ def test_a_child_of_which_no_device_answers_is_replaced_once(
     monkeypatch.setattr(subprocess_collector, "GIVE_UP_SECONDS", 1.5)
     member = make(devices=2, hanging=[0, 1])
     member.start()
-    eventually(lambda: starts(tmp_path) == 2)
+    wait_until(lambda: starts(tmp_path) == 2)
     second = pid(member)
     limit = 2.5 * subprocess_collector.GIVE_UP_SECONDS
-    eventually(lambda: [each.duration > limit for each in member.statuses() if each.device] == [True, True])
+    wait_until(lambda: [each.duration > limit for each in member.statuses() if each.device] == [True, True])
     assert (starts(tmp_path), pid(member)) == (2, second)
     member.stop()
     assert not is_there(second), "it hangs outside of the kernel, where it can end"
@@ -133,17 +134,17 @@ def test_a_child_whose_driver_hangs_before_it_found_a_device_is_replaced_once(
     monkeypatch.setattr(subprocess_collector, "GIVE_UP_SECONDS", 1.5)
     member = make(devices=0, hanging=["driver"])
     member.start()
-    eventually(lambda: starts(tmp_path) == 2)
+    wait_until(lambda: starts(tmp_path) == 2)
     limit = 2.5 * subprocess_collector.GIVE_UP_SECONDS
-    eventually(lambda: max(each.duration for each in member.statuses()) > limit)
+    wait_until(lambda: max(each.duration for each in member.statuses()) > limit)
     assert starts(tmp_path) == 2
 
 
 def test_what_a_library_prints_is_no_message(make: Make, capfd: pytest.CaptureFixture[str]) -> None:
     member = make(prints=True)
     member.start()
-    eventually(lambda: SAMPLE in page(member))
-    eventually(lambda: "a library that prints" in capfd.readouterr().err)
+    wait_until(lambda: SAMPLE in page(member))
+    wait_until(lambda: "a library that prints" in capfd.readouterr().err)
     assert member._rubbish == 0
 
 
@@ -156,7 +157,7 @@ def test_a_child_that_talks_rubbish_is_ended_and_started_again(
     say(f"import os\nwhile True: os.write(1, {rubbish!r})")
     member = make()
     member.start()
-    eventually(lambda: starts(tmp_path) >= 2)
+    wait_until(lambda: starts(tmp_path) >= 2)
     assert not page(member)
 
 
@@ -165,9 +166,9 @@ def test_a_child_that_cannot_start_is_tried_again(make: Make, monkeypatch: pytes
     monkeypatch.setattr(process, "COMMAND", (str(tmp_path / "no such program"),))
     member = make()
     member.start()
-    eventually(lambda: "cannot be started" in (member.statuses()[0].error or ""))
+    wait_until(lambda: "cannot be started" in (member.statuses()[0].error or ""))
     monkeypatch.setattr(process, "COMMAND", command)
-    eventually(lambda: SAMPLE in page(member))
+    wait_until(lambda: SAMPLE in page(member))
 
 
 def test_what_is_being_heard_when_the_devices_are_released_is_not_shown(
@@ -197,14 +198,14 @@ def test_what_is_being_heard_when_the_devices_are_released_is_not_shown(
 def test_a_release_closes_the_devices_and_a_resume_takes_them_again(make: Make, tmp_path: Path) -> None:
     member = make()
     member.start()
-    eventually(lambda: SAMPLE in page(member))
+    wait_until(lambda: SAMPLE in page(member))
     first = pid(member)
     assert member.release()
     assert (tmp_path / "closed").exists()
     assert not is_there(first)
     assert not page(member)
     member.resume()
-    eventually(lambda: SAMPLE in page(member))
+    wait_until(lambda: SAMPLE in page(member))
     assert starts(tmp_path) == 2
 
 
@@ -220,7 +221,7 @@ def test_a_release_while_a_child_is_being_started_holds(make: Make, monkeypatch:
 
     monkeypatch.setattr(subprocess_collector, "ChildProcess", Slow)
     member.start()
-    eventually(lambda: born and not born[0].hangs())
+    wait_until(lambda: born and not born[0].hangs())
     assert member._process is None
 
 
@@ -235,17 +236,17 @@ def test_what_does_not_end_is_left_behind_alive_and_replaced_no_more_than_once(
         member.start()
         for number in (1, 2):
             member.resume()
-            eventually(has_started(member, tmp_path, number))
+            wait_until(has_started(member, tmp_path, number))
             left.append(pid(member))
             assert not member.release()
             status = member.statuses()[0]
             assert (status.stuck, status.call) == (True, "process")
         assert all(is_there(each) for each in left), "never killed: a GPU may be unusable after"
         member.resume()
-        eventually(lambda: len(member._left) == subprocess_collector.MAX_HANGING)
+        wait_until(lambda: len(member._left) == subprocess_collector.MAX_HANGING)
         member.stop()
         assert starts(tmp_path) == 2
     finally:
         for each in left:
             os.kill(each, signal.SIGKILL)
-        eventually(lambda: not member._hanging())
+        wait_until(lambda: not member._hanging())

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
-from tests.unit.exporter.sampling.conftest import eventually
+from tests.waiting import wait_until
 from trainwarden_exporter.collectors.rdma.efa import metrics as efa_metrics
 from trainwarden_exporter.core.exposition import render
 from trainwarden_exporter.core.metric import Families, Family
@@ -74,40 +74,40 @@ def test_all_devices_are_sampled_again_and_again_by_one_thread(monkeypatch: pyte
     ports = Ports("a", "b", "c")
     fleet = DeviceGroup(ports, 0.02, 5.0, in_turn=True)
     fleet.start()
-    eventually(lambda: all(ports.samples[device] > 3 for device in "abc"))
+    wait_until(lambda: all(ports.samples[device] > 3 for device in "abc"))
     fleet.stop()
     assert len(ports.threads) == 1
 
 
 def test_one_that_blocks_is_named_and_the_others_go_on(ports: Ports, fleet: DeviceGroup) -> None:
-    eventually(lambda: all(ports.samples[device] for device in "abc"))
+    wait_until(lambda: all(ports.samples[device] for device in "abc"))
     ports.blocked.add("b")
-    eventually(lambda: [status.call for status in fleet.statuses() if status.stuck] == ["pread"])
+    wait_until(lambda: [status.call for status in fleet.statuses() if status.stuck] == ["pread"])
     before = Counter(ports.samples)
-    eventually(lambda: all(ports.samples[device] > before[device] + 3 for device in "ac"))
+    wait_until(lambda: all(ports.samples[device] > before[device] + 3 for device in "ac"))
     assert ports.samples["b"] == before["b"]
     assert 'device="b"' not in shown(fleet)
-    eventually(lambda: 'device="c"' in shown(fleet))
+    wait_until(lambda: 'device="c"' in shown(fleet))
     ports.blocked.clear()
     ports.go.set()
-    eventually(lambda: 'device="b"' in shown(fleet))
-    eventually(lambda: ports.samples["b"] > before["b"] + 3)
+    wait_until(lambda: 'device="b"' in shown(fleet))
+    wait_until(lambda: ports.samples["b"] > before["b"] + 3)
 
 
 def test_a_device_that_comes_late_does_not_wait_for_the_next_round(ports: Ports) -> None:
     fleet = DeviceGroup(ports, 0.05, 5.0, in_turn=True)
     fleet._round._interval = 60.0  # type: ignore[union-attr]  # only a new device can begin the next one
     fleet.start()
-    eventually(lambda: all(ports.samples[device] for device in "abc"))
+    wait_until(lambda: all(ports.samples[device] for device in "abc"))
     ports.devices.append("d")
-    eventually(lambda: ports.samples["d"])
+    wait_until(lambda: ports.samples["d"])
     fleet.stop()
 
 
 def test_a_release_ends_the_turns_and_the_devices_have_them_again_after(ports: Ports, fleet: DeviceGroup) -> None:
-    eventually(lambda: all(ports.samples[device] for device in "abc"))
+    wait_until(lambda: all(ports.samples[device] for device in "abc"))
     assert fleet.release()
     before = Counter(ports.samples)
     assert shown(fleet).count("efa_read_errors") == 0
     fleet.resume()
-    eventually(lambda: all(ports.samples[device] > before[device] for device in "abc"))
+    wait_until(lambda: all(ports.samples[device] > before[device] for device in "abc"))

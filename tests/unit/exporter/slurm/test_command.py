@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.exporter.running import eventually, is_alive
+from tests.integration.exporter.running import is_alive
 from tests.unit.exporter.slurm.answers import FakeSlurm
+from tests.waiting import wait_until
 from trainwarden_exporter.collectors.slurm.command import run
 from trainwarden_exporter.collectors.slurm.errors import SlurmError
 
@@ -30,7 +31,7 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(slurm: FakeSlurm
     slurm.script("squeue", f"sleep 600 & echo $! > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; {then}")
     assert _reason(slurm, 3.0) == "timeout"
     child = int((tmp_path / "pid").read_text())
-    eventually(lambda: not is_alive(child))
+    wait_until(lambda: not is_alive(child))
 
 
 def test_an_answer_without_end_is_cut_off(slurm: FakeSlurm) -> None:

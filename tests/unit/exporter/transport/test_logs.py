@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.exporter.running import eventually
 from tests.unit.exporter.transport.transport_tree import TransportTree, efa, nccl, socket
+from tests.waiting import wait_until
 from trainwarden.signals.tailing.template import Template
 from trainwarden_exporter.collectors.transport import collector as collector_module
 from trainwarden_exporter.collectors.transport import init_log
@@ -236,5 +236,5 @@ def test_a_log_that_never_answers_is_named_by_its_run_and_costs_no_other(
         tree.look()
         return tree.used("r") == {("efa", "efa"): 1}
 
-    eventually(is_told)
+    wait_until(is_told)
     assert "trainwarden_collector_stuck" not in tree.samples
