@@ -17,7 +17,7 @@ from trainwarden_remediator.config import Settings, allowed_users, read_token
 from trainwarden_remediator.database import Lock, open_database
 from trainwarden_remediator.drivers.driver import Driver
 from trainwarden_remediator.drivers.local import LocalDriver
-from trainwarden_remediator.drivers.slurm import SlurmDriver, find_programs
+from trainwarden_remediator.drivers.slurm import SlurmDriver, slurm_client
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.evidence import PrometheusRuns
 from trainwarden_remediator.examine import Examiner
@@ -95,8 +95,8 @@ def build_drivers(settings: Settings) -> dict[str, Driver]:
         drivers["local"] = LocalDriver(settings.local_launcher_url, token, settings.http_timeout)
     if "slurm" in settings.driver:
         users = allowed_users(settings.slurm_allow_user)
-        programs = find_programs(settings.slurm_bin_dir)
-        drivers["slurm"] = SlurmDriver(programs, users, settings.slurm_timeout, settings.slurm_interval)
+        client = slurm_client(settings.slurm_bin_dir, settings.slurm_timeout)
+        drivers["slurm"] = SlurmDriver(client, users, settings.slurm_interval)
     return drivers
 
 

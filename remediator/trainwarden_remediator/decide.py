@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainwarden_remediator.drivers.driver import Absent, Job, Reading, Standing
+from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob
 from trainwarden_remediator.evidence import Run
 from trainwarden_remediator.incident import Action, Alert, parse_key
 from trainwarden_remediator.policy import Implementation, Policy
@@ -125,11 +125,11 @@ def untouchable(run_id: str, generation: int, reading: Reading) -> Wait | Refuse
     return _over_or_busy(reading) or (Refuse(reading.refusal) if reading.refusal else None)
 
 
-def _over_or_busy(job: Job) -> Wait | Refuse | None:
-    if job.standing in (Standing.COMPLETED, Standing.CANCELLED):
-        return Refuse(f"the scheduler says that job {job.job_id} is {job.state}")
-    if job.standing not in (Standing.RUNNING, Standing.FAILED):
-        return Wait(f"the scheduler says that job {job.job_id} is {job.state}")
+def _over_or_busy(job: ScheduledJob) -> Wait | Refuse | None:
+    if job.state in (JobState.COMPLETED, JobState.CANCELLED):
+        return Refuse(f"the scheduler says that job {job.job_id} is {job.scheduler_state}")
+    if job.state not in (JobState.RUNNING, JobState.FAILED):
+        return Wait(f"the scheduler says that job {job.job_id} is {job.scheduler_state}")
     return None
 
 

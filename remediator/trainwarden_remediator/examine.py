@@ -20,7 +20,7 @@ from trainwarden_remediator.decide import (
     stale,
     untouchable,
 )
-from trainwarden_remediator.drivers.driver import Job, Standing
+from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.evidence import Run
 from trainwarden_remediator.incident import OPEN_STATES, Action, Alert, Incident, State, parse_key
 from trainwarden_remediator.metrics import Metrics
@@ -148,7 +148,7 @@ class Examiner:
         if pending.alert.mode != "crash" or key is None or not 0 <= now - pending.received < _IN_PLACE_SECONDS:
             return None
         reading = self._world.drivers[key.scheduler].job(key.job_id)
-        runs = isinstance(reading, Job) and reading.standing is Standing.RUNNING
+        runs = isinstance(reading, ScheduledJob) and reading.state is JobState.RUNNING
         return Wait(f"job {key.job_id} still runs: it may recover by itself") if runs else None
 
     def _restarts(self, run: Run) -> list[Incident]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainwarden_remediator.decide import Refuse, Wait
-from trainwarden_remediator.drivers.driver import Answer, Driver, Outcome, Progress, Subject, progress
+from trainwarden_remediator.drivers.driver import CallOutcome, CallResult, Driver, Progress, RestartTarget, progress
 from trainwarden_remediator.examine import INACTIVE
 from trainwarden_remediator.incident import OPEN_STATES, Incident, State
 from trainwarden_remediator.metrics import Metrics
@@ -123,14 +123,14 @@ class Remediator:
         self._settled(self._store.withdraw(incident, reason, dropped=reason == INACTIVE))
 
     def _prepare(self, incident: Incident, driver: Driver) -> bool:
-        subject = _subject(incident)
-        seen = self._progress(driver, subject)
+        target = _target(incident)
+        seen = self._progress(driver, target)
         if seen is Progress.READY and driver.two_phase and not incident.calls:
             self._leave(incident, Progress.STUCK)  # held before we ever called: the hold is somebody else's
         elif seen is Progress.READY:
             self._move(incident, State.PREPARED, seen.value)
         elif seen is Progress.UNTOUCHED:
-            return self._call_prepare(incident, driver, subject)
+            return self._call_prepare(incident, driver, target)
         elif seen is Progress.UNKNOWN:
             if incident.state is State.IN_DOUBT or not incident.calls:
                 return self._wait(incident, seen.value)
@@ -141,7 +141,7 @@ class Remediator:
             self._leave(incident, seen)
         return True
 
-    def _call_prepare(self, incident: Incident, driver: Driver, subject: Subject) -> bool:
+    def _call_prepare(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
         if incident.calls and self._in_doubt(incident):
             return self._wait(incident, "a call may still take effect")
         if incident.calls >= _MAX_CALLS:
@@ -153,17 +153,17 @@ class Remediator:
             return held_back
         incident = self._move(incident, State.PREPARING, f"call {incident.calls + 1}", calls=incident.calls + 1)
         self._called[incident.id] = self._world.clock.monotonic()
-        answer = self._call("prepare", driver.prepare, driver, subject)
-        if answer.outcome is Outcome.ACCEPTED:
+        answer = self._call("prepare", driver.prepare, driver, target)
+        if answer.outcome is CallOutcome.ACCEPTED:
             self._move(incident, State.PREPARING, answer.detail)
-        elif answer.outcome is Outcome.UNCLEAR or self._progress(driver, subject) is not Progress.UNTOUCHED:
+        elif answer.outcome is CallOutcome.UNCLEAR or self._progress(driver, target) is not Progress.UNTOUCHED:
             self._move(incident, State.IN_DOUBT, answer.detail)
         else:
             self._escalate(incident, f"the scheduler refused: {answer.detail}")
         return True
 
     def _commit(self, incident: Incident, driver: Driver) -> bool:
-        seen = self._progress(driver, _subject(incident))
+        seen = self._progress(driver, _target(incident))
         if seen is Progress.READY:
             self._move(incident, State.COMMITTED, "the next start is ours", committed=self._world.clock.now())
         elif seen is Progress.UNTOUCHED:
@@ -175,12 +175,12 @@ class Remediator:
         return True
 
     def _start(self, incident: Incident, driver: Driver) -> bool:
-        subject = _subject(incident)
+        target = _target(incident)
         driver.refresh()
-        seen = self._progress(driver, subject)
+        seen = self._progress(driver, target)
         if seen is Progress.READY:
-            return self._give(incident, driver, subject)
-        if seen is Progress.STARTED and (driver.two_phase or self._token_seen(driver, subject)):
+            return self._give(incident, driver, target)
+        if seen is Progress.STARTED and (driver.two_phase or self._token_seen(driver, target)):
             self._move(incident, State.VERIFYING, seen.value)
         elif seen in (Progress.UNKNOWN, Progress.BUSY, Progress.UNTOUCHED):
             return self._wait(incident, seen.value)
@@ -188,38 +188,38 @@ class Remediator:
             self._leave(incident, seen)
         return True
 
-    def _give(self, incident: Incident, driver: Driver, subject: Subject) -> bool:
+    def _give(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
         if self._too_early(incident):
             return self._wait(incident, "the scheduler gave no clear answer")
         # Where one call ends the old start and gives the next, it needs the same care as the call that only ends.
         held_back = None if driver.two_phase else self._held_back(incident, may_have_called=True)
         if held_back is not None:
             return held_back
-        return self._call_commit(incident, driver, subject)
+        return self._call_commit(incident, driver, target)
 
     def _too_early(self, incident: Incident) -> bool:
         return self._world.clock.monotonic() - self._repeated.get(incident.id, float("-inf")) < self._repeat_after
 
-    def _call_commit(self, incident: Incident, driver: Driver, subject: Subject) -> bool:
+    def _call_commit(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
         self._repeated[incident.id] = self._called[incident.id] = self._world.clock.monotonic()
-        answer = self._call("commit", driver.commit, driver, subject)
-        if answer.outcome is Outcome.ACCEPTED:
+        answer = self._call("commit", driver.commit, driver, target)
+        if answer.outcome is CallOutcome.ACCEPTED:
             self._move(incident, State.VERIFYING, answer.detail)
-        elif answer.outcome is Outcome.REFUSED and self._progress(driver, subject) is Progress.READY:
+        elif answer.outcome is CallOutcome.REFUSED and self._progress(driver, target) is Progress.READY:
             self._escalate(incident, f"the scheduler refused to start it: {answer.detail}")
         else:
             self._move(incident, State.COMMITTED, answer.detail)
         return True
 
     def _verify(self, incident: Incident, driver: Driver) -> bool:
-        subject = _subject(incident)
-        seen = self._progress(driver, subject)
+        target = _target(incident)
+        seen = self._progress(driver, target)
         if seen is Progress.READY:
             if 0 <= self._world.clock.now() - (incident.committed or 0.0) < _FORGETS_SECONDS:
                 # The scheduler lost what it had acknowledged; giving the same start again is idempotent.
-                return not self._too_early(incident) and self._call_commit(incident, driver, subject)
+                return not self._too_early(incident) and self._call_commit(incident, driver, target)
             seen = Progress.STUCK  # somebody holds the job on purpose
-        verdict = self._verifier.verify(incident, driver.job(subject.job_id), seen)
+        verdict = self._verifier.verify(incident, driver.job(target.job_id), seen)
         if verdict is None:
             return False
         self._move(incident, verdict.state, verdict.detail, **verdict.changes)
@@ -250,23 +250,25 @@ class Remediator:
         self._patience.wait(incident.id, reason)
         return False
 
-    def _call(self, name: str, call: Callable[[Subject], Answer], driver: Driver, subject: Subject) -> Answer:
+    def _call(
+        self, name: str, call: Callable[[RestartTarget], CallResult], driver: Driver, target: RestartTarget
+    ) -> CallResult:
         self._crashpoint(f"{name}: before call")
-        answer = call(subject)
+        answer = call(target)
         driver.refresh()
         self._crashpoint(f"{name}: after call")
         return answer
 
-    def _progress(self, driver: Driver, subject: Subject) -> Progress:
-        return progress(driver.job(subject.job_id), subject, two_phase=driver.two_phase)
+    def _progress(self, driver: Driver, target: RestartTarget) -> Progress:
+        return progress(driver.job(target.job_id), target, two_phase=driver.two_phase)
 
-    def _token_seen(self, driver: Driver, subject: Subject) -> bool:
-        return subject.intent in getattr(driver.job(subject.job_id), "tokens", {})
+    def _token_seen(self, driver: Driver, target: RestartTarget) -> bool:
+        return target.incident in getattr(driver.job(target.job_id), "tokens", {})
 
 
-def _subject(incident: Incident) -> Subject:
-    return Subject(
-        intent=incident.id,
+def _target(incident: Incident) -> RestartTarget:
+    return RestartTarget(
+        incident=incident.id,
         run_id=incident.run_id,
         job_id=incident.job_id or "",
         generation=incident.generation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainwarden_remediator.drivers.driver import Absent, Job, Progress, Reading, Standing
+from trainwarden_remediator.drivers.driver import Absent, JobState, Progress, Reading, ScheduledJob
 from trainwarden_remediator.evidence import Run
 from trainwarden_remediator.incident import Incident, State
 from trainwarden_remediator.unknown import Unknown
@@ -44,10 +44,10 @@ class Verifier:
             return verdict
         if seen is Progress.STUCK:
             return Verdict(State.ESCALATED, seen.value, {"paging": True, "reason": "the job is held, and not by us"})
-        if seen is Progress.GONE and newer is None and isinstance(reading, Job):
+        if seen is Progress.GONE and newer is None and isinstance(reading, ScheduledJob):
             # A start that was ours and was then ended counts as one that did not help.
             state = State.FAILED if reading.generation > incident.generation else State.ADOPTED
-            return Verdict(state, f"job {reading.job_id} is {reading.state}")
+            return Verdict(state, f"job {reading.job_id} is {reading.scheduler_state}")
         return self._deadline(incident, reading, newer)
 
     def _deadline(self, incident: Incident, reading: Reading, newer: Run | None) -> Verdict | None:
@@ -60,12 +60,14 @@ class Verifier:
             return Verdict(State.ESCALATED, reason, {"paging": True, "reason": reason})
         latest = now + self._timeout
         ended = isinstance(reading, Absent) or (
-            isinstance(reading, Job) and reading.standing in (Standing.FAILED, Standing.COMPLETED)
+            isinstance(reading, ScheduledJob) and reading.state in (JobState.FAILED, JobState.COMPLETED)
         )
         if ended and newer is None:
             latest = now + _ENDED_SECONDS
         # Where the scheduler does not answer, nobody knows of a queue either: that, too, must come to an end.
-        left_the_queue = newer is not None or not (isinstance(reading, Job) and reading.standing is Standing.WAITING)
+        left_the_queue = newer is not None or not (
+            isinstance(reading, ScheduledJob) and reading.state is JobState.WAITING
+        )
         if left_the_queue and (incident.deadline is None or latest < incident.deadline):
             return Verdict(
                 State.VERIFYING,

@@ -1,4 +1,4 @@
-"""What the remediator asks of a scheduler, and how the answers are read. Every answer is three-valued."""
+"""The interface of a scheduler. Every reading has three values: the job, absent, unknown."""
 
 from __future__ import annotations
 
@@ -10,48 +10,53 @@ from typing import Protocol
 from trainwarden_remediator.unknown import Unknown
 
 
-class Standing(enum.Enum):
+class JobState(enum.Enum):
     """A job's state, as far as it matters here."""
 
     RUNNING = "running"  # its processes may live; it can be ended and started again
-    ENDING = "ending"  # on its way out or in between; nothing may start beside it
+    ENDING = "ending"  # between two states; nothing may start beside it
     HELD = "held"  # waits, and will not start by itself
-    WAITING = "waiting"  # waits for its turn and will start by itself
+    WAITING = "waiting"  # waits in the queue and will start by itself
     FAILED = "failed"  # ended by a failure; can be started again
     COMPLETED = "completed"
     CANCELLED = "cancelled"
-    OTHER = "other"  # suspended, revoked…: a person's or the scheduler's business
+    OTHER = "other"  # suspended, revoked…: left to its user and the scheduler
 
 
 @dataclass(frozen=True)
-class Job:
-    """One job. `run_id` is what its mark says, `generation` how often it was started again, `state` the raw state.
+class ScheduledJob:
+    """One job of a scheduler.
 
-    `refusal` is why this remediator may not touch it at all; `tokens` maps our intents to the starts that they caused.
+    Attributes:
+        run_id: the run that the job is marked with.
+        generation: how often it was started again.
+        scheduler_state: its state in the scheduler's own words.
+        refusal: why this remediator may not touch it at all.
+        tokens: the starts that incidents of ours caused, by the incident's id.
     """
 
     job_id: str
     run_id: str | None
     generation: int
-    standing: Standing
-    state: str
+    state: JobState
+    scheduler_state: str
     refusal: str | None = None
     tokens: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Absent:
-    """The scheduler answered, and does not know the job. That is not a failure of the job."""
+    """The scheduler answered and does not list the job. That is not a failure of the job."""
 
 
-Reading = Job | Absent | Unknown
+Reading = ScheduledJob | Absent | Unknown
 
 
 @dataclass(frozen=True)
-class Subject:
-    """One start of one job, and the intent to replace it. The intent's id is the token."""
+class RestartTarget:
+    """One start of one job, and the incident that is to replace it; the incident's id is the token of the new start."""
 
-    intent: str
+    incident: str
     run_id: str
     job_id: str
     generation: int
@@ -59,8 +64,8 @@ class Subject:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-class Outcome(enum.Enum):
-    """How a call went. Only ACCEPTED and REFUSED are the scheduler's own words."""
+class CallOutcome(enum.Enum):
+    """How a call went. ACCEPTED and REFUSED are the scheduler's own answers; all else is UNCLEAR."""
 
     ACCEPTED = "accepted"
     REFUSED = "refused"
@@ -68,34 +73,34 @@ class Outcome(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The outcome of one call and, for the decision log, what was called and what came back."""
+class CallResult:
+    """The outcome of one call. `detail`, for the decision log, is the call and its answer."""
 
-    outcome: Outcome
+    outcome: CallOutcome
     detail: str
 
 
 class Driver(Protocol):
-    """One scheduler. `two_phase` tells whether ending and starting are calls of their own."""
+    """One scheduler. `two_phase`: ending a start and giving the next are calls of their own."""
 
     name: str
     two_phase: bool
 
     def refresh(self) -> None:
-        """Forget what was read; the next reading is a fresh one."""
+        """Discard what was read; the next reading is a fresh one."""
 
     def job(self, job_id: str) -> Reading:
         """Read one job."""
 
-    def prepare(self, subject: Subject) -> Answer:
+    def prepare(self, target: RestartTarget) -> CallResult:
         """End this start and hold the next. Never called where `two_phase` is false."""
 
-    def commit(self, subject: Subject) -> Answer:
-        """Start the next one. May be repeated: it starts at most one."""
+    def commit(self, target: RestartTarget) -> CallResult:
+        """Give the next start. A repeated call gives no second one."""
 
 
 class Progress(enum.Enum):
-    """How far the replacement of one start has come, by the scheduler's own word."""
+    """How far the replacement of one start has come, by the scheduler's answer."""
 
     UNKNOWN = "the scheduler does not answer"
     BUSY = "the job is in between"
@@ -106,29 +111,29 @@ class Progress(enum.Enum):
     STUCK = "the job is held, and not by us"
 
 
-def progress(reading: Reading, subject: Subject, *, two_phase: bool) -> Progress:
-    """Compare what the scheduler says now with the start that the intent is about."""
+def progress(reading: Reading, target: RestartTarget, *, two_phase: bool) -> Progress:
+    """Compare a reading with the start that is to be replaced."""
     if isinstance(reading, Unknown):
         return Progress.UNKNOWN
-    if isinstance(reading, Absent) or reading.run_id != subject.run_id or reading.generation < subject.generation:
+    if isinstance(reading, Absent) or reading.run_id != target.run_id or reading.generation < target.generation:
         return Progress.GONE
-    if subject.intent in reading.tokens:
+    if target.incident in reading.tokens:
         return Progress.STARTED
-    if reading.generation == subject.generation:
+    if reading.generation == target.generation:
         return _of_old_start(reading, two_phase=two_phase)
-    if reading.standing is Standing.CANCELLED:
+    if reading.state is JobState.CANCELLED:
         return Progress.GONE
-    if reading.standing is Standing.ENDING:
+    if reading.state is JobState.ENDING:
         return Progress.BUSY
-    if reading.standing is Standing.HELD:
-        ours = reading.generation == subject.generation + 1 and reading.refusal is None
+    if reading.state is JobState.HELD:
+        ours = reading.generation == target.generation + 1 and reading.refusal is None
         return Progress.READY if ours else Progress.STUCK
     return Progress.STARTED
 
 
-def _of_old_start(job: Job, *, two_phase: bool) -> Progress:
-    if job.standing in (Standing.COMPLETED, Standing.CANCELLED):
+def _of_old_start(job: ScheduledJob, *, two_phase: bool) -> Progress:
+    if job.state in (JobState.COMPLETED, JobState.CANCELLED):
         return Progress.GONE
-    if job.standing in (Standing.RUNNING, Standing.FAILED):
+    if job.state in (JobState.RUNNING, JobState.FAILED):
         return Progress.UNTOUCHED if two_phase else Progress.READY
     return Progress.BUSY

@@ -7,22 +7,30 @@ from typing import Any
 from urllib.parse import quote
 
 from trainwarden.clients.http import HttpAuth, HttpClient, HttpError, HttpResponse
-from trainwarden_remediator.drivers.driver import Absent, Answer, Job, Outcome, Reading, Standing, Subject
+from trainwarden_remediator.drivers.driver import (
+    Absent,
+    CallOutcome,
+    CallResult,
+    JobState,
+    Reading,
+    RestartTarget,
+    ScheduledJob,
+)
 from trainwarden_remediator.incident import clean
 from trainwarden_remediator.unknown import Unknown
 
-_STANDINGS = {
-    "running": Standing.RUNNING,
-    "stopping": Standing.ENDING,
-    "failed": Standing.FAILED,
-    "completed": Standing.COMPLETED,
-    "cancelled": Standing.CANCELLED,
+_STATES = {
+    "running": JobState.RUNNING,
+    "stopping": JobState.ENDING,
+    "failed": JobState.FAILED,
+    "completed": JobState.COMPLETED,
+    "cancelled": JobState.CANCELLED,
 }
 _CONFLICT, _GONE = 409, 410
 
 
 class LocalDriver:
-    """Talks to one launcher. The intent's id is the token, so a repeated call changes nothing."""
+    """The jobs of one launcher. The incident's id is the token of the new start, so a repeated call changes nothing."""
 
     name = "local"
     two_phase = False
@@ -31,7 +39,7 @@ class LocalDriver:
         self._http = HttpClient(url, timeout, auth=HttpAuth(token=token))
 
     def refresh(self) -> None:
-        """Nothing is kept: every reading is fresh."""
+        """Do nothing: every reading is fresh."""
 
     def job(self, job_id: str) -> Reading:
         """Read one job."""
@@ -47,32 +55,32 @@ class LocalDriver:
         except (HttpError, KeyError, TypeError, ValueError, AttributeError):
             return Unknown("the launcher gave an unexpected answer")
 
-    def prepare(self, subject: Subject) -> Answer:
-        """There is nothing to prepare: `commit` ends the old start itself."""
-        return Answer(Outcome.REFUSED, f"job {subject.job_id} needs no preparation")
+    def prepare(self, target: RestartTarget) -> CallResult:
+        """Refuse: `commit` ends the old start itself."""
+        return CallResult(CallOutcome.REFUSED, f"job {target.job_id} needs no preparation")
 
-    def commit(self, subject: Subject) -> Answer:
-        """Ask for the next start, from the one that was seen and from no other."""
-        path = f"/jobs/{quote(subject.job_id, safe='')}/restart"
+    def commit(self, target: RestartTarget) -> CallResult:
+        """Replace the start that the incident is about, and no other, by the next."""
+        path = f"/jobs/{quote(target.job_id, safe='')}/restart"
         body = {
-            "token": subject.intent,
-            "expected_generation": subject.generation,
-            "reason": subject.reason,
-            "intent": subject.intent,
-            "environment": dict(subject.environment),
+            "token": target.incident,
+            "expected_generation": target.generation,
+            "reason": target.reason,
+            "intent": target.incident,
+            "environment": dict(target.environment),
         }
-        called = f"POST {path} expected_generation={subject.generation}"
+        called = f"POST {path} expected_generation={target.generation}"
         try:
             response = self._http.post(path, body)
         except HttpError as error:
-            return Answer(Outcome.UNCLEAR, f"{called}: {error}")
+            return CallResult(CallOutcome.UNCLEAR, f"{called}: {error}")
         reason = _error_of(response)
         detail = f"{called}: {response.status}" + (f" {clean(reason)}" if reason else "")
         if response.status == 202:
-            return Answer(Outcome.ACCEPTED, detail)
-        # 409 and 410 mean that the job has moved on: reading it again tells how. 5xx may have taken effect.
+            return CallResult(CallOutcome.ACCEPTED, detail)
+        # 409 and 410 mean that the job has moved on: the next reading shows how. 5xx may have taken effect.
         moved_on = response.status in (_CONFLICT, _GONE) or response.status >= 500
-        return Answer(Outcome.UNCLEAR if moved_on else Outcome.REFUSED, detail)
+        return CallResult(CallOutcome.UNCLEAR if moved_on else CallOutcome.REFUSED, detail)
 
 
 def _error_of(response: HttpResponse) -> object:
@@ -83,13 +91,13 @@ def _error_of(response: HttpResponse) -> object:
     return body.get("error") if isinstance(body, dict) else None
 
 
-def _job(entry: Mapping[str, Any]) -> Job:
+def _job(entry: Mapping[str, Any]) -> ScheduledJob:
     state = str(entry["state"])
-    return Job(
+    return ScheduledJob(
         job_id=str(entry["job_id"]),
         run_id=str(entry["run_id"]),
         generation=int(entry["generation"]),
-        standing=_STANDINGS.get(state, Standing.OTHER),
-        state=clean(state, 40),
+        state=_STATES.get(state, JobState.OTHER),
+        scheduler_state=clean(state, 40),
         tokens={str(token): int(generation) for token, generation in entry.get("tokens", {}).items()},
     )

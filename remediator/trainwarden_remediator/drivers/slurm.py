@@ -1,118 +1,163 @@
-"""Driver `slurm`: the command line tools, because they are there on every cluster and need no key of their own.
+"""Driver `slurm`: the client commands, because they are on every cluster and need no key of their own.
 
-An answer of scontrol is never the truth: it may fail and have taken effect, or succeed and have done nothing. What
-counts is the next `squeue`.
+An answer of scontrol is never the truth: it may fail and have taken effect, or succeed and have done nothing. The next
+`squeue` decides.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import shlex
-import shutil
-import subprocess
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from pathlib import Path
 
-from trainwarden_remediator.drivers.driver import Absent, Answer, Job, Outcome, Reading, Standing, Subject
-from trainwarden_remediator.drivers.squeue import QueueJob, read_queue
-from trainwarden_remediator.errors import ConfigError, Unreachable
+from trainwarden.clients.slurm.client import (
+    JOB_ID,
+    CommandsMissing,
+    SlurmClient,
+    SlurmError,
+    UnreadableRecord,
+    find_commands,
+)
+from trainwarden.clients.slurm.jobs import SlurmJob
+from trainwarden_remediator.drivers.driver import (
+    Absent,
+    CallOutcome,
+    CallResult,
+    JobState,
+    Reading,
+    RestartTarget,
+    ScheduledJob,
+)
+from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.incident import clean
 from trainwarden_remediator.unknown import Unknown
 
-_ID = re.compile(r"\d+(_\d+)?", re.ASCII)
-# These variables are options of the tools in disguise, or tell of a job that we happen to run in.
-_FOREIGN = ("SBATCH_", "SCANCEL_", "SQUEUE_", "SLURM_", "SCONTROL_", "SACCT_")
-_MAX_OUTPUT = 256 << 20
-# Only these say that the controller understood the request and will not do it.
-_REFUSALS = re.compile(r"disabled|permission denied|invalid job id|not supported|invalid user", re.IGNORECASE)
+# Where more jobs are read at once, one list of all costs the controller less.
+_MAX_SINGLE_READS = 8
+_ENDED_BADLY = frozenset({"FAILED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "BOOT_FAIL"})
+_IN_BETWEEN = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_FED", "STAGE_OUT", "SIGNALING"})
+_LIVE = frozenset({"RUNNING", "CONFIGURING", "RESIZING"})
 
 
-@dataclass(frozen=True)
-class Programs:
-    """Absolute paths."""
-
-    squeue: str
-    scontrol: str
-
-
-def find_programs(folder: Path | None) -> Programs:
-    """In `folder`, else on PATH. Raises ConfigError naming what is missing."""
-    where = None if folder is None else str(folder)
-    found = {name: shutil.which(name, path=where) for name in ("squeue", "scontrol")}
-    missing = [name for name, path in found.items() if path is None]
-    if missing:
-        place = f"in {folder}" if folder else "on PATH"
-        raise ConfigError([f"--driver slurm: {' and '.join(missing)} not found {place}; see --slurm-bin-dir"])
-    return Programs(*(str(Path(str(path)).absolute()) for path in found.values()))
+def slurm_client(folder: Path | None, timeout: float) -> SlurmClient:
+    """Return a client of the commands in `folder`, else on PATH; raises `ConfigError` naming what is missing."""
+    try:
+        return SlurmClient(find_commands(folder, ("squeue", "scontrol")), timeout)
+    except CommandsMissing as error:
+        raise ConfigError([f"--driver slurm: {error}; see --slurm-bin-dir"]) from None
 
 
 class SlurmDriver:
     """Ends attempts by `requeuehold`, which keeps the job's id and holds its next start, and starts them by `release`.
 
-    Touches only jobs of `users` (uids) that carry the run's mark in their comment.
+    Touches only jobs of `users` that carry the run's mark in their comment.
+
+    Args:
+        client: the cluster's commands.
+        users: uids.
+        interval: seconds for which a reading serves, unless `refresh` discards it.
     """
 
     name = "slurm"
     two_phase = True
 
-    def __init__(self, programs: Programs, users: Collection[int], timeout: float, interval: float) -> None:
-        """`interval`: how many seconds a snapshot of the queue may serve where nobody asks for a fresh one."""
-        self._interval = interval
-        self._programs = programs
+    def __init__(self, client: SlurmClient, users: Collection[int], interval: float) -> None:
+        self._client = client
         self._users = frozenset(users)
-        self._timeout = timeout
-        self._environment = clean_environment(os.environ)
-        self._queue: dict[str, QueueJob] | Unknown | None = None
-        self._read_at = 0.0
+        self._interval = interval
+        self._filter_works = True
+        self.refresh()
 
     def refresh(self) -> None:
-        """Forget the snapshot."""
-        self._queue = None
+        """Discard what was read."""
+        self._queue = _Queue()
 
     def job(self, job_id: str) -> Reading:
-        """Read one job out of a snapshot that all readings share: `squeue` lists the whole cluster."""
-        if self._queue is None or time.monotonic() - self._read_at > self._interval:
-            self._queue = self._read_queue()
-            self._read_at = time.monotonic()
-        if isinstance(self._queue, Unknown):
-            return self._queue
-        found = self._queue.get(job_id)
-        return Absent() if found is None else self._as_job(found)
+        """Read one job."""
+        found = self._find(job_id)
+        return self._as_job(found) if isinstance(found, SlurmJob) else found
 
-    def prepare(self, subject: Subject) -> Answer:
+    def prepare(self, target: RestartTarget) -> CallResult:
         """`requeuehold`, with Incomplete unless the job has ended: it must not revive what ends by itself meanwhile."""
-        reading = self.job(subject.job_id)
-        found = self._queue.get(subject.job_id) if isinstance(self._queue, dict) else None
-        if found is None or found.target is None or not isinstance(reading, Job) or reading.refusal is not None:
-            return Answer(Outcome.UNCLEAR, "nothing was called: the job could not be read")
-        ended = reading.standing is Standing.FAILED
-        if not ended and reading.standing is not Standing.RUNNING:
-            return Answer(Outcome.UNCLEAR, f"nothing was called: the job is {reading.state}")
-        return self._scontrol("requeuehold", *([] if ended else ["Incomplete"]), found.target)
+        found = self._find(target.job_id)
+        job = self._as_job(found) if isinstance(found, SlurmJob) else None
+        if not isinstance(found, SlurmJob) or found.target is None or job is None or job.refusal is not None:
+            return CallResult(CallOutcome.UNCLEAR, "nothing was called: the job could not be read")
+        ended = job.state is JobState.FAILED
+        if not ended and job.state is not JobState.RUNNING:
+            return CallResult(CallOutcome.UNCLEAR, f"nothing was called: the job is {job.scheduler_state}")
+        return self._control("requeuehold", *([] if ended else ["Incomplete"]), found.target)
 
-    def commit(self, subject: Subject) -> Answer:
+    def commit(self, target: RestartTarget) -> CallResult:
         """`release`; on a job that runs or waits already it changes nothing."""
-        self.job(subject.job_id)
-        found = self._queue.get(subject.job_id) if isinstance(self._queue, dict) else None
-        if found is None or found.target is None:
-            return Answer(Outcome.UNCLEAR, "nothing was called: the job could not be read")
-        return self._scontrol("release", found.target)
+        found = self._find(target.job_id)
+        if not isinstance(found, SlurmJob) or found.target is None:
+            return CallResult(CallOutcome.UNCLEAR, "nothing was called: the job could not be read")
+        return self._control("release", found.target)
 
-    def _as_job(self, found: QueueJob) -> Job:
-        return Job(
+    def _control(self, *words: str) -> CallResult:
+        result = self._client.control(*words)
+        outcome = CallOutcome.REFUSED if result.refused else CallOutcome.UNCLEAR
+        return CallResult(CallOutcome.ACCEPTED if result.accepted else outcome, clean(result.detail, 800))
+
+    def _find(self, job_id: str) -> SlurmJob | Absent | Unknown:
+        """Find a job in what was read, else read it by itself, else in a list of all.
+
+        Only a complete list of all jobs shows that a job is not there.
+        """
+        if self._queue.read_at is not None and time.monotonic() - self._queue.read_at > self._interval:
+            self.refresh()
+        queue = self._queue
+        if job_id not in queue.jobs and not queue.complete and self._can_read_alone(job_id):
+            queue.single_reads += 1
+            self._read(queue, job_id)
+        if job_id not in queue.jobs and not queue.complete:
+            self._read(queue, None)
+        if job_id in queue.jobs:
+            return queue.jobs[job_id]
+        return queue.problem or Absent()
+
+    def _can_read_alone(self, job_id: str) -> bool:
+        below_limit = self._queue.single_reads < _MAX_SINGLE_READS
+        return self._filter_works and below_limit and JOB_ID.fullmatch(job_id) is not None
+
+    def _read(self, queue: _Queue, only: str | None) -> None:
+        """Add to what was read: one job, or all where `only` is None."""
+        found: dict[str, SlurmJob | Unknown] = {}
+        nameless = foreign = False
+        try:
+            for job in self._client.jobs(only):
+                if isinstance(job, UnreadableRecord):
+                    nameless = True
+                    continue
+                foreign = foreign or _is_foreign(job, only)
+                twice = job.job_id in found
+                found[job.job_id] = Unknown(f"squeue: job {job.job_id} is listed twice") if twice else _checked(job)
+        except SlurmError as error:
+            # SLURM may fail for a job that it does not have: the list of all shows whether that is so.
+            if only is None or error.reason in ("missing", "timeout", "authentication"):
+                queue.complete, queue.problem = True, Unknown(clean(error.message))
+        else:
+            queue.jobs.update(found)
+            if only is None:
+                queue.complete = True
+                queue.problem = Unknown("squeue: a record that names no job may be of this one") if nameless else None
+            elif foreign:
+                self._filter_works = False
+        if queue.read_at is None:
+            queue.read_at = time.monotonic()
+
+    def _as_job(self, found: SlurmJob) -> ScheduledJob:
+        return ScheduledJob(
             job_id=found.job_id,
             run_id=found.run_id,
-            generation=found.restarts,
-            standing=found.standing,
-            state=clean("+".join(sorted(found.states)), 80),
+            generation=found.restarts or 0,
+            state=job_state(found),
+            scheduler_state=clean("+".join(sorted(found.words)), 80),
             refusal=self._refusal(found),
         )
 
-    def _refusal(self, found: QueueJob) -> str | None:
+    def _refusal(self, found: SlurmJob) -> str | None:
         if found.user_id not in self._users:
             return f"job {found.job_id} belongs to uid {found.user_id}; see --slurm-allow-user"
         if found.heterogeneous:
@@ -121,67 +166,53 @@ class SlurmDriver:
             return f"job {found.job_id} stands for several array tasks"
         if found.requeue is False:
             return f"job {found.job_id} was submitted with --no-requeue"
-        if found.held and found.held_by_admin:
+        if found.held_by_admin:
             return f"job {found.job_id} is held by an administrator"
         return None
 
-    def _read_queue(self) -> dict[str, QueueJob] | Unknown:
-        argv = [self._programs.squeue, "--json", "--states=all"]
-        try:
-            done = self._run(argv)
-        except (OSError, subprocess.SubprocessError) as error:
-            return Unknown(f"squeue: {type(error).__name__}")
-        if done.returncode != 0:
-            return Unknown(f"squeue ended with status {done.returncode}: {_said(done)}")
-        try:
-            # Names and comments are any user's bytes; one that is no UTF-8 must not hide every other job.
-            return read_queue(json.loads(done.stdout.decode("utf-8", "replace")))
-        except (ValueError, RecursionError, Unreachable) as error:
-            return Unknown(f"squeue: {clean(error)}")
 
-    def _scontrol(self, *words: str) -> Answer:
-        if not _ID.fullmatch(words[-1]):
-            return Answer(Outcome.REFUSED, f"{words[-1]!r} is no job id")
-        argv = [self._programs.scontrol, *words]
-        called = shlex.join(argv)
-        try:
-            done = self._run(argv)
-        except subprocess.TimeoutExpired:
-            return Answer(Outcome.UNCLEAR, f"{called}: no answer within {self._timeout:g} s")
-        except (OSError, subprocess.SubprocessError) as error:
-            return Answer(Outcome.UNCLEAR, f"{called}: {type(error).__name__}")
-        detail = f"{called}: status {done.returncode}" + (f", {said}" if (said := _said(done)) else "")
-        if done.returncode == 0:
-            return Answer(Outcome.ACCEPTED, detail)
-        return Answer(Outcome.REFUSED if _REFUSALS.search(said) else Outcome.UNCLEAR, detail)
+class _Queue:
+    """What was read of the queue.
 
-    def _run(self, argv: list[str]) -> subprocess.CompletedProcess[bytes]:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=self._timeout,
-            env=self._environment,
-            cwd="/",
-            start_new_session=True,
-            check=False,
-        )
-        if len(done.stdout) > _MAX_OUTPUT:
-            raise subprocess.SubprocessError
-        return done
+    Attributes:
+        jobs: by id; Unknown where the record of that job cannot be used.
+        complete: no job is to be looked for outside of `jobs`.
+        problem: why a job may exist although it is not in `jobs`.
+        single_reads: jobs that were read by themselves.
+        read_at: end of the first reading, by the monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, SlurmJob | Unknown] = {}
+        self.complete = False
+        self.problem: Unknown | None = None
+        self.single_reads = 0
+        self.read_at: float | None = None
 
 
-def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the tools may see of our environment."""
-    kept = {
-        name: value
-        for name, value in environment.items()
-        if not name.startswith(_FOREIGN) and name != "LANGUAGE" and not name.startswith("LC_")
-    }
-    if "SLURM_CONF" in environment:
-        kept["SLURM_CONF"] = environment["SLURM_CONF"]
-    return {**kept, "LC_ALL": "C"}
+def _is_foreign(job: SlurmJob, only: str | None) -> bool:
+    """Return whether a version of squeue that filters would have left it out."""
+    array = job.target.partition("_")[0] if job.target else job.job_id
+    return only is not None and only not in (job.job_id, array) and not job.heterogeneous
 
 
-def _said(done: subprocess.CompletedProcess[bytes]) -> str:
-    return clean(" ".join((done.stderr + b" " + done.stdout[:200]).decode("utf-8", "replace").split()))
+def _checked(job: SlurmJob) -> SlurmJob | Unknown:
+    """Return the job, if its record has all that a decision needs."""
+    needed = {"job_state": job.words, "restart_cnt": job.restarts is not None, "user_id": job.user_id is not None}
+    missing = [name for name, there in needed.items() if not there]
+    return Unknown(f"squeue: the record of job {job.job_id} has no usable {', '.join(missing)}") if missing else job
+
+
+def job_state(job: SlurmJob) -> JobState:
+    """Return the state that matters; a flag such as COMPLETING outweighs the state that it decorates."""
+    if job.words & _IN_BETWEEN:
+        return JobState.ENDING
+    if "CANCELLED" in job.words:
+        return JobState.CANCELLED
+    if "COMPLETED" in job.words:
+        return JobState.COMPLETED
+    if job.words & _ENDED_BADLY:
+        return JobState.FAILED
+    if job.words & {"PENDING", "REQUEUE_HOLD"}:
+        return JobState.HELD if job.held else JobState.WAITING
+    return JobState.RUNNING if job.words & _LIVE else JobState.OTHER

@@ -14,7 +14,14 @@ import sqlalchemy as sa
 
 from trainwarden_remediator.choice import Policies
 from trainwarden_remediator.database import open_database
-from trainwarden_remediator.drivers.driver import Answer, Job, Outcome, Reading, Standing, Subject
+from trainwarden_remediator.drivers.driver import (
+    CallOutcome,
+    CallResult,
+    JobState,
+    Reading,
+    RestartTarget,
+    ScheduledJob,
+)
 from trainwarden_remediator.evidence import Evidence, Run
 from trainwarden_remediator.examine import Examiner
 from trainwarden_remediator.incident import Alert, Incident, State
@@ -65,10 +72,10 @@ class Cluster:
 
     two_phase: bool
     clock: FakeClock
-    standing: Standing = Standing.RUNNING
+    state: JobState = JobState.RUNNING
     generation: int = 0
     ending: int = 0
-    after_ending: Standing = Standing.HELD
+    after_ending: JobState = JobState.HELD
     tokens: dict[str, int] = field(default_factory=dict)
     over: bool = False
     starts: list[Start] = field(default_factory=list)
@@ -90,69 +97,69 @@ class Cluster:
         self.late = [(when, call) for when, call in self.late if when > self.clock.elapsed]
         for call in due:
             call()
-        if self.standing is Standing.ENDING:
+        if self.state is JobState.ENDING:
             self.ending -= 1
             if self.ending <= 0:
-                self.standing = self.after_ending
-                if self.after_ending is Standing.RUNNING:
+                self.state = self.after_ending
+                if self.after_ending is JobState.RUNNING:
                     self._runs()
 
     def requeue_hold(self, generation: int, *, ended: bool) -> None:
         """What `requeuehold` does to the job as it is, whatever the caller had in mind."""
-        if self.standing in (Standing.RUNNING, Standing.FAILED) and (ended or self.standing is Standing.RUNNING):
+        if self.state in (JobState.RUNNING, JobState.FAILED) and (ended or self.state is JobState.RUNNING):
             if self.generation != generation:
                 self.violations.append(f"S3: generation {self.generation} was ended because of {generation}")
-            self._end(Standing.HELD)
+            self._end(JobState.HELD)
         elif ended and self.over:
             self.violations.append("S4: a job that was over was requeued")
 
     def release(self) -> None:
         """What `release` does."""
-        if self.standing is Standing.ENDING and self.after_ending is Standing.HELD:
+        if self.state is JobState.ENDING and self.after_ending is JobState.HELD:
             self.violations.append("S2: released while the old start was still ending")
-        if self.standing is Standing.HELD:
+        if self.state is JobState.HELD:
             self._begin(ours=True)
 
-    def launcher_restart(self, token: str, expected: int) -> Outcome:
+    def launcher_restart(self, token: str, expected: int) -> CallOutcome:
         """What the launcher does: end and start, once per token and only from the generation that was seen."""
         if token in self.tokens:
-            return Outcome.ACCEPTED
-        if self.over or self.generation != expected or self.standing is Standing.ENDING:
-            return Outcome.UNCLEAR
+            return CallOutcome.ACCEPTED
+        if self.over or self.generation != expected or self.state is JobState.ENDING:
+            return CallOutcome.UNCLEAR
         self.tokens[token] = self.generation + 1
         self.starts.append(Start(self.generation, ours=True))
-        self._end(Standing.RUNNING)
-        return Outcome.ACCEPTED
+        self._end(JobState.RUNNING)
+        return CallOutcome.ACCEPTED
 
     def requeue_by_slurm(self) -> None:
         """A node died: the scheduler starts the job again by itself."""
-        if self.standing is Standing.RUNNING:
+        if self.state is JobState.RUNNING:
             self.starts.append(Start(self.generation, ours=False))
-            self._end(Standing.RUNNING)
+            self._end(JobState.RUNNING)
 
     def cancel(self) -> None:
         """Its user ends it for good."""
         if not self.over:
             self.over = True
-            self.standing = Standing.CANCELLED
+            self.state = JobState.CANCELLED
             self.run_state = "cancelled"
 
     def complete(self) -> None:
         """The training finishes."""
-        if self.standing is Standing.RUNNING:
+        if self.state is JobState.RUNNING:
             self.over = True
-            self.standing = Standing.COMPLETED
+            self.state = JobState.COMPLETED
             self.run_state = "succeeded"
 
     def crash(self) -> None:
         """The training fails, and its record says so."""
-        if self.standing is Standing.RUNNING:
-            self.standing = Standing.FAILED
+        if self.state is JobState.RUNNING:
+            self.state = JobState.FAILED
             self.run_state = "failed"
 
-    def _end(self, then: Standing) -> None:
+    def _end(self, then: JobState) -> None:
         self.generation += 1
-        self.standing = Standing.ENDING
+        self.state = JobState.ENDING
         self.ending = ENDING_TICKS
         self.after_ending = then
 
@@ -161,11 +168,11 @@ class Cluster:
             self.violations.append("S4: a job that was over was started")
         self.starts.append(Start(self.generation - 1, ours=ours))
         if self.queues_after_start:
-            self.standing = Standing.WAITING
+            self.state = JobState.WAITING
         elif self.dies_unheard:
-            self.standing = Standing.FAILED
+            self.state = JobState.FAILED
         else:
-            self.standing = Standing.RUNNING
+            self.state = JobState.RUNNING
             self._runs()
 
     def _runs(self) -> None:
@@ -199,54 +206,56 @@ class FakeDriver:
             return Unknown("the scheduler is down")
         assert job_id == JOB
         cluster = self.cluster
-        return Job(JOB, RUN, cluster.generation, cluster.standing, cluster.standing.value, None, dict(cluster.tokens))
+        return ScheduledJob(
+            JOB, RUN, cluster.generation, cluster.state, cluster.state.value, None, dict(cluster.tokens)
+        )
 
-    def prepare(self, subject: Subject) -> Answer:
-        ended = self.cluster.standing is Standing.FAILED
-        self._check_intent("prepare", subject, (State.PREPARING,))
+    def prepare(self, target: RestartTarget) -> CallResult:
+        ended = self.cluster.state is JobState.FAILED
+        self._check_intent("prepare", target, (State.PREPARING,))
 
-        def apply() -> Outcome:
-            self.cluster.requeue_hold(subject.generation, ended=ended)
-            return Outcome.ACCEPTED
+        def apply() -> CallOutcome:
+            self.cluster.requeue_hold(target.generation, ended=ended)
+            return CallOutcome.ACCEPTED
 
         return self._call("prepare", apply)
 
-    def commit(self, subject: Subject) -> Answer:
-        self._check_intent("commit", subject, (State.COMMITTED, State.VERIFYING))
+    def commit(self, target: RestartTarget) -> CallResult:
+        self._check_intent("commit", target, (State.COMMITTED, State.VERIFYING))
 
-        def apply() -> Outcome:
+        def apply() -> CallOutcome:
             if self.two_phase:
                 self.cluster.release()
-                return Outcome.ACCEPTED
-            return self.cluster.launcher_restart(subject.intent, subject.generation)
+                return CallOutcome.ACCEPTED
+            return self.cluster.launcher_restart(target.incident, target.generation)
 
         return self._call("commit", apply)
 
-    def _check_intent(self, name: str, subject: Subject, states: tuple[State, ...]) -> None:
-        incident = self._durable(subject.intent)
+    def _check_intent(self, name: str, target: RestartTarget, states: tuple[State, ...]) -> None:
+        incident = self._durable(target.incident)
         if incident is None or incident.state not in states:
             self.cluster.violations.append(f"S5: {name} without a durable intent: {incident and incident.state}")
 
-    def _call(self, name: str, apply: Callable[[], Outcome]) -> Answer:
+    def _call(self, name: str, apply: Callable[[], CallOutcome]) -> CallResult:
         fault = self.faults.pop(0) if self.faults else "none"
         self.calls.append(f"{name}: {fault}")
         if self.down or fault == "dropped":
-            return Answer(Outcome.UNCLEAR, "no answer")
+            return CallResult(CallOutcome.UNCLEAR, "no answer")
         if fault == "refused":
-            return Answer(Outcome.REFUSED, "permission denied")
+            return CallResult(CallOutcome.REFUSED, "permission denied")
         if fault == "late":
             self.cluster.late.append((self.cluster.clock.elapsed + DOUBT_SECONDS / 2, lambda: (apply(), None)[1]))
-            return Answer(Outcome.UNCLEAR, "no answer")
+            return CallResult(CallOutcome.UNCLEAR, "no answer")
         outcome = apply()
         if fault == "twice":
             apply()
         if fault == "lost reply, then down":
             self.down = True
         if fault.startswith("lost reply"):
-            return Answer(Outcome.UNCLEAR, "no answer")
+            return CallResult(CallOutcome.UNCLEAR, "no answer")
         if fault == "said yes, did nothing":
-            return Answer(Outcome.ACCEPTED, "ok")
-        return Answer(outcome, "ok")
+            return CallResult(CallOutcome.ACCEPTED, "ok")
+        return CallResult(outcome, "ok")
 
 
 class Simulation:
@@ -363,7 +372,7 @@ class Simulation:
         for _ in range(900):
             self.tick()
             busy = self.store.open_incidents() or self.store.pending() or self.cluster.late
-            quiet = 0 if busy or self.cluster.standing is Standing.ENDING else quiet + 1
+            quiet = 0 if busy or self.cluster.state is JobState.ENDING else quiet + 1
             if quiet > 3:
                 break
         return self.store.of_run(RUN)

@@ -18,7 +18,7 @@ from trainwarden_remediator.decide import (
     stale,
     untouchable,
 )
-from trainwarden_remediator.drivers.driver import Absent, Job, Reading, Standing
+from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob
 from trainwarden_remediator.evidence import Run
 from trainwarden_remediator.incident import MODES, Action, Alert
 from trainwarden_remediator.policy import Backoff, Implementation, Policy, load_policy
@@ -36,7 +36,7 @@ LABELS = {
 NAMES = ["oom", "hang", "nccl", "torch", "exception", "watchdog_timeout", "nccl_collective", "cancelled"]
 START = 1_700_000_000.0
 RUN = Run("run-1", 3, "slurm:17:2", state="failed", started=START)
-JOB = Job("17", "run-1", 2, Standing.FAILED, "FAILED")
+JOB = ScheduledJob("17", "run-1", 2, JobState.FAILED, "FAILED")
 
 
 def alert(**labels: str | None) -> Alert:
@@ -239,19 +239,19 @@ def test_an_alert_counts_only_for_the_attempt_that_is_the_present_one(
     ("reading", "expected"),
     [
         (JOB, None),
-        (replace(JOB, standing=Standing.RUNNING), None),
+        (replace(JOB, state=JobState.RUNNING), None),
         (Unknown("down"), Wait),
         (Absent(), Refuse),
         (replace(JOB, run_id=None), Refuse),
         (replace(JOB, run_id="run-2"), Refuse),
         (replace(JOB, generation=3), Refuse),
         (replace(JOB, generation=1), Wait),
-        (replace(JOB, standing=Standing.CANCELLED), Refuse),
-        (replace(JOB, standing=Standing.COMPLETED), Refuse),
-        (replace(JOB, standing=Standing.ENDING), Wait),
-        (replace(JOB, standing=Standing.WAITING), Wait),
-        (replace(JOB, standing=Standing.HELD), Wait),
-        (replace(JOB, standing=Standing.OTHER), Wait),
+        (replace(JOB, state=JobState.CANCELLED), Refuse),
+        (replace(JOB, state=JobState.COMPLETED), Refuse),
+        (replace(JOB, state=JobState.ENDING), Wait),
+        (replace(JOB, state=JobState.WAITING), Wait),
+        (replace(JOB, state=JobState.HELD), Wait),
+        (replace(JOB, state=JobState.OTHER), Wait),
         (replace(JOB, refusal="not yours"), Refuse),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.remediator.simulation import DOUBT_SECONDS, Simulation
-from trainwarden_remediator.drivers.driver import Standing
+from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incident import Alert, State
 from trainwarden_remediator.policy import Backoff, Implementation, Policy
 
@@ -147,7 +147,7 @@ def test_an_old_intent_does_not_end_a_run_that_has_recovered(make: Make, two_pha
     incidents = simulation.settle()
     assert simulation.driver.calls == []
     assert [incident.state for incident in incidents] == [State.SUPPRESSED]
-    assert simulation.cluster.standing is Standing.RUNNING
+    assert simulation.cluster.state is JobState.RUNNING
 
 
 @both_kinds
@@ -200,7 +200,7 @@ def test_a_call_that_takes_effect_late_on_a_recovered_run_still_leads_to_one_sta
     recovers(simulation)
     simulation.settle()
     assert simulation.our_starts == [0]
-    assert simulation.cluster.standing is Standing.RUNNING
+    assert simulation.cluster.state is JobState.RUNNING
 
 
 def unanswered(simulation: Simulation) -> None:
@@ -212,7 +212,7 @@ def suspended(simulation: Simulation) -> None:
     """The job's first call is lost; then the job is suspended for good."""
     simulation.driver.faults = ["dropped"]
     simulation.tick()
-    simulation.cluster.standing = Standing.OTHER
+    simulation.cluster.state = JobState.OTHER
 
 
 def unreachable(simulation: Simulation) -> None:
@@ -258,7 +258,7 @@ def test_a_job_that_runs_on_after_a_crash_is_given_a_minute(make: Make, two_phas
         assert simulation.driver.calls == []
         return
     if how == "ends":
-        simulation.cluster.standing = Standing.FAILED
+        simulation.cluster.state = JobState.FAILED
     simulation.tick(2 if how == "ends" else 52)
     assert len(simulation.driver.calls) == 1
 
@@ -266,7 +266,7 @@ def test_a_job_that_runs_on_after_a_crash_is_given_a_minute(make: Make, two_phas
 def test_a_job_that_can_be_neither_ended_nor_left_is_paged_until_it_goes_on(make: Make) -> None:
     """Suspended: nothing is decided, and nothing is lost either once it is resumed."""
     simulation = make(two_phase=True)
-    simulation.cluster.standing = Standing.OTHER
+    simulation.cluster.state = JobState.OTHER
     simulation.tick(3)
     simulation.clock.elapsed += 1700
     simulation.tick(2)
@@ -277,7 +277,7 @@ def test_a_job_that_can_be_neither_ended_nor_left_is_paged_until_it_goes_on(make
     assert incident.reason == "nothing could be done for 30 minutes: the scheduler says that job 17 is other"
     assert simulation.driver.calls == []
     assert len(simulation.store.pending()) == 1
-    simulation.cluster.standing = Standing.RUNNING
+    simulation.cluster.state = JobState.RUNNING
     simulation.settle()
     assert simulation.our_starts == [0]
     assert simulation.store.escalations() == []
@@ -298,7 +298,7 @@ def test_the_next_start_waits_until_the_old_one_is_gone(make: Make, two_phase: b
     """S2."""
     simulation = make(two_phase=two_phase)
     simulation.tick(2)
-    assert simulation.cluster.standing is Standing.ENDING
+    assert simulation.cluster.state is JobState.ENDING
     simulation.settle()
     assert simulation.cluster.violations == []
     assert simulation.our_starts == [0]
@@ -315,7 +315,7 @@ def test_a_cancelled_job_is_never_revived(make: Make, two_phase: bool, when: int
     simulation.settle()
     assert simulation.cluster.violations == []
     assert simulation.our_starts == before
-    assert simulation.cluster.standing is Standing.CANCELLED
+    assert simulation.cluster.state is JobState.CANCELLED
 
 
 @both_kinds
@@ -429,7 +429,7 @@ def test_a_hold_from_before_our_first_call_is_not_released(make: Make) -> None:
     simulation.cluster.requeue_hold(0, ended=False)
     [incident] = simulation.settle()
     assert simulation.driver.calls == []
-    assert simulation.cluster.standing is Standing.HELD
+    assert simulation.cluster.state is JobState.HELD
     assert (incident.state, incident.paging) == (State.ESCALATED, True)
     assert "held, and not by us" in incident.reason
 
@@ -461,7 +461,7 @@ def test_recovery_means_to_pass_the_step_that_the_old_attempt_reached_in_its_gra
     simulation = make(two_phase=False)
     simulation.tick(1)
     assert [each.state for each in simulation.store.open_incidents()] == [State.VERIFYING]
-    assert simulation.cluster.standing is Standing.ENDING
+    assert simulation.cluster.state is JobState.ENDING
     simulation.cluster.step = simulation.cluster.high_water = 60
     simulation.cluster.progress_after_start = False
     simulation.tick(1)

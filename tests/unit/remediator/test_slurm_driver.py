@@ -1,22 +1,31 @@
-"""SLURM through its command line: which job is meant, what may be done to it, and what an answer is worth."""
+"""SLURM through its client commands: which job a record is about, what may be done to it, what an answer is worth."""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainwarden_remediator.drivers.driver import Absent, Job, Outcome, Progress, Standing, Subject, progress
-from trainwarden_remediator.drivers.slurm import Programs, SlurmDriver, clean_environment, find_programs
-from trainwarden_remediator.drivers.squeue import read_queue
-from trainwarden_remediator.errors import ConfigError, Unreachable
+from trainwarden.clients.slurm.jobs import read_job
+from trainwarden_remediator.drivers.driver import (
+    Absent,
+    CallOutcome,
+    JobState,
+    Progress,
+    RestartTarget,
+    ScheduledJob,
+    progress,
+)
+from trainwarden_remediator.drivers.slurm import SlurmDriver, job_state, slurm_client
+from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.unknown import Unknown
 
-SUBJECT = Subject("intent-1", "run-1", "17", 0, "why")
+TARGET = RestartTarget("intent-1", "run-1", "17", 0, "why")
 ENTRY: dict[str, Any] = {
     "job_id": 17,
     "job_state": "RUNNING",
@@ -37,33 +46,44 @@ def entry(**changes: Any) -> dict[str, Any]:
 
 
 class Tools:
-    """Stand-ins for squeue and scontrol that log how they are called; squeue prints `jobs`."""
+    """Stand-ins for squeue and scontrol that log how they are called; squeue prints `jobs`, as before 24.05 all."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._write("squeue", 'cat "$0.json"')
+        self.write("squeue", 'echo "$@" >> "$0.log"; cat "$0.json"')
         self.answers()
         self.jobs(ENTRY)
+
+    def filter(self, *entries: dict[str, Any]) -> None:
+        """Let squeue be one of 24.05 or newer, which lists the job alone that it is asked for."""
+        self.jobs(*entries)
+        for each in entries:
+            (self.folder / f"squeue--jobs={each['job_id']}.json").write_text(json.dumps({"jobs": [each], "errors": []}))
+        unknown = 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1'
+        self.write("squeue", f'echo "$@" >> "$0.log"; [ -e "$0$3.json" ] || {{ {unknown}; }}; cat "$0$3.json"')
 
     def jobs(self, *entries: dict[str, Any], **fields: Any) -> None:
         (self.folder / "squeue.json").write_text(json.dumps({"jobs": entries, "errors": [], **fields}))
 
     def answers(self, status: int = 0, text: str = "") -> None:
-        self._write("scontrol", f'echo "$@" >> "$0.log"; env > "$0.env"; echo "{text}" >&2; exit {status}')
+        self.write("scontrol", f'echo "$@" >> "$0.log"; env > "$0.env"; echo "{text}" >&2; exit {status}')
 
     @property
     def called(self) -> list[str]:
-        log = self.folder / "scontrol.log"
+        return self.calls_of("scontrol")
+
+    def calls_of(self, name: str) -> list[str]:
+        log = self.folder / f"{name}.log"
         return log.read_text().splitlines() if log.exists() else []
 
-    def _write(self, name: str, body: str) -> None:
+    def write(self, name: str, body: str) -> None:
         path = self.folder / name
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     def driver(self, **options: Any) -> SlurmDriver:
-        values = {"users": {os.getuid()}, "timeout": 20.0, "interval": 15.0, **options}
-        return SlurmDriver(find_programs(self.folder), **values)
+        values = {"users": {os.getuid()}, "interval": 15.0, **options}
+        return SlurmDriver(slurm_client(self.folder, values.pop("timeout", 20.0)), **values)
 
 
 @pytest.fixture
@@ -71,56 +91,48 @@ def tools(tmp_path: Path) -> Tools:
     return Tools(tmp_path)
 
 
-def job(driver: SlurmDriver) -> Job:
+def job(driver: SlurmDriver) -> ScheduledJob:
     reading = driver.job("17")
-    assert isinstance(reading, Job)
+    assert isinstance(reading, ScheduledJob)
     return reading
 
 
 @pytest.mark.parametrize(
-    ("changes", "standing"),
+    ("changes", "state"),
     [
-        ({}, Standing.RUNNING),
-        ({"job_state": ["RUNNING"]}, Standing.RUNNING),
-        ({"job_state": ["RUNNING", "COMPLETING"]}, Standing.ENDING),
-        ({"job_state": "COMPLETING"}, Standing.ENDING),
-        ({"job_state": ["PENDING", "REQUEUED"]}, Standing.ENDING),
-        ({"job_state": "PENDING"}, Standing.WAITING),
-        ({"job_state": "PENDING", "priority": 0}, Standing.HELD),
-        ({"job_state": ["PENDING"], "priority": {"set": True, "infinite": False, "number": 0}}, Standing.HELD),
-        ({"job_state": ["PENDING"], "priority": {"set": False, "infinite": False, "number": 0}}, Standing.WAITING),
-        ({"job_state": "FAILED"}, Standing.FAILED),
-        ({"job_state": "NODE_FAIL"}, Standing.FAILED),
-        ({"job_state": "TIMEOUT"}, Standing.FAILED),
-        ({"job_state": ["OUT_OF_MEMORY"]}, Standing.FAILED),
-        ({"job_state": "COMPLETED"}, Standing.COMPLETED),
-        ({"job_state": "CANCELLED"}, Standing.CANCELLED),
-        ({"job_state": "SUSPENDED"}, Standing.OTHER),
-        ({"job_state": "PREEMPTED"}, Standing.OTHER),
-        ({"job_state": "DEADLINE"}, Standing.OTHER),
-        ({"job_state": "SOMETHING_NEW"}, Standing.OTHER),
+        ({}, JobState.RUNNING),
+        ({"job_state": ["RUNNING"]}, JobState.RUNNING),
+        ({"job_state": ["RUNNING", "COMPLETING"]}, JobState.ENDING),
+        ({"job_state": "RUNNING+COMPLETING"}, JobState.ENDING),
+        ({"job_state": "FAILED+COMPLETING"}, JobState.ENDING),
+        ({"job_state": "PENDING+REQUEUED"}, JobState.ENDING),
+        ({"job_state": "COMPLETING"}, JobState.ENDING),
+        ({"job_state": ["PENDING", "REQUEUED"]}, JobState.ENDING),
+        ({"job_state": "PENDING"}, JobState.WAITING),
+        ({"job_state": "PENDING", "priority": 0}, JobState.HELD),
+        ({"job_state": ["PENDING"], "priority": {"set": True, "infinite": False, "number": 0}}, JobState.HELD),
+        ({"job_state": ["PENDING"], "priority": {"set": False, "infinite": False, "number": 0}}, JobState.WAITING),
+        ({"job_state": "FAILED"}, JobState.FAILED),
+        ({"job_state": "NODE_FAIL"}, JobState.FAILED),
+        ({"job_state": "TIMEOUT"}, JobState.FAILED),
+        ({"job_state": ["OUT_OF_MEMORY"]}, JobState.FAILED),
+        ({"job_state": "COMPLETED"}, JobState.COMPLETED),
+        ({"job_state": "CANCELLED"}, JobState.CANCELLED),
+        ({"job_state": "SUSPENDED"}, JobState.OTHER),
+        ({"job_state": "PREEMPTED"}, JobState.OTHER),
+        ({"job_state": "DEADLINE"}, JobState.OTHER),
+        ({"job_state": "SOMETHING_NEW"}, JobState.OTHER),
     ],
 )
-def test_states_of_every_version_are_read(changes: dict[str, Any], standing: Standing) -> None:
-    assert read_queue({"jobs": [entry(**changes)]})["17"].standing is standing
+def test_states_of_every_version_are_read(changes: dict[str, Any], state: JobState) -> None:
+    assert job_state(read_job(entry(**changes))) is state
 
 
-@pytest.mark.parametrize(
-    ("comment", "run_id"),
-    [
-        ("trainwarden:run-1", "run-1"),
-        ("mine, trainwarden:run-1; yours", "run-1"),
-        ("trainwarden:run-10", "run-10"),
-        ("xtrainwarden:run-1", None),
-        ("trainwarden:run-1 trainwarden:run-2", None),
-        ("", None),
-        (None, None),
-        (7, None),
-        ({"job": "trainwarden:run-1"}, "run-1"),
-    ],
-)
-def test_the_mark_is_a_word_of_the_comment(comment: object, run_id: str | None) -> None:
-    assert read_queue({"jobs": [entry(comment=comment)]})["17"].run_id == run_id
+@pytest.mark.parametrize("comment", ["xtrainwarden:run-1", "trainwarden:run-1 trainwarden:run-2", "", None, 7])
+def test_a_job_without_one_clear_mark_is_of_no_run(tools: Tools, comment: object) -> None:
+    tools.jobs(entry(comment=comment))
+    assert job(tools.driver()).run_id is None
+    assert progress(tools.driver().job("17"), TARGET, two_phase=True) is Progress.GONE
 
 
 @pytest.mark.parametrize(
@@ -130,17 +142,112 @@ def test_the_mark_is_a_word_of_the_comment(comment: object, run_id: str | None) 
         [],
         {},
         {"jobs": None},
-        {"jobs": [{}]},
-        {"jobs": ["x"]},
-        {"jobs": [entry(restart_cnt="0")]},
-        {"jobs": [entry(job_state=None)]},
         # What squeue 22.05 prints, with status 0, while the controller is down.
         {"jobs": [], "errors": [{"error": "Unspecified error", "source": "slurm_load_jobs"}]},
+        {"jobs": [ENTRY], "errors": [{"error": "Unspecified error", "source": "slurm_load_jobs"}]},
     ],
 )
-def test_an_answer_that_is_no_complete_list_of_jobs_is_no_answer(answer: object) -> None:
-    with pytest.raises(Unreachable):
-        read_queue(answer)
+def test_an_answer_that_is_no_complete_list_of_jobs_is_no_answer(tools: Tools, answer: object) -> None:
+    (tools.folder / "squeue.json").write_text(json.dumps(answer))
+    assert isinstance(tools.driver().job("17"), Unknown)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"restart_cnt": "0"},
+        {"restart_cnt": {"set": False, "infinite": False, "number": 0}},
+        {"restart_cnt": 4294967294},
+        {"job_state": None},
+        {"job_state": ["RUNNING", {"flag": "COMPLETING"}]},
+        {"user_id": -1},
+    ],
+)
+def test_an_odd_record_makes_its_own_job_unknown_and_no_other(tools: Tools, odd: dict[str, Any]) -> None:
+    tools.jobs(entry(job_id=16, **odd), ENTRY, entry(job_id=18))
+    driver = tools.driver()
+    unknown = driver.job("16")
+    assert isinstance(unknown, Unknown)
+    assert next(iter(odd)) in unknown.reason
+    assert job(driver).state is JobState.RUNNING
+    assert isinstance(driver.job("18"), ScheduledJob)
+    assert driver.job("19") == Absent(), "the record names its job, and that is another one"
+    assert driver.prepare(replace(TARGET, job_id="16")).outcome is CallOutcome.UNCLEAR
+    assert tools.called == []
+
+
+@pytest.mark.parametrize("odd", [{}, "x", None, {"job_id": "17"}, {"job_id": 0}, {"job_id": True}])
+def test_a_record_that_names_no_job_may_be_of_any_that_is_not_listed(tools: Tools, odd: Any) -> None:
+    tools.jobs(odd, ENTRY)
+    driver = tools.driver()
+    assert job(driver).state is JobState.RUNNING
+    assert isinstance(driver.job("18"), Unknown)
+
+
+def test_a_job_that_is_listed_twice_is_unknown(tools: Tools) -> None:
+    tools.jobs(ENTRY, entry(restart_cnt=1), entry(job_id=18))
+    driver = tools.driver()
+    assert isinstance(driver.job("17"), Unknown)
+    assert isinstance(driver.job("18"), ScheduledJob)
+
+
+def test_one_job_is_read_without_the_queue_where_squeue_can(tools: Tools) -> None:
+    tools.filter(ENTRY, entry(job_id=18))
+    driver = tools.driver()
+    assert isinstance(driver.job("17"), ScheduledJob)
+    assert isinstance(driver.job("17"), ScheduledJob)
+    assert isinstance(driver.job("18"), ScheduledJob)
+    assert tools.calls_of("squeue") == ["--json --states=all --jobs=17", "--json --states=all --jobs=18"]
+
+
+def test_that_a_job_is_not_there_is_shown_by_the_list_of_all_alone(tools: Tools) -> None:
+    tools.filter(ENTRY)
+    driver = tools.driver()
+    assert driver.job("16") == Absent()
+    assert tools.calls_of("squeue") == ["--json --states=all --jobs=16", "--json --states=all"]
+    driver.refresh()
+    (tools.folder / "squeue.json").write_text("{")
+    assert isinstance(driver.job("16"), Unknown)
+
+
+def test_a_squeue_that_lists_all_anyway_is_called_once_for_all_jobs(tools: Tools) -> None:
+    tools.jobs(*(entry(job_id=number) for number in range(10, 30)))
+    driver = tools.driver()
+    assert all(isinstance(driver.job(str(number)), ScheduledJob) for number in range(10, 30))
+    assert tools.calls_of("squeue") == ["--json --states=all --jobs=10"]
+    driver.refresh()
+    assert driver.job("9") == Absent()
+    assert tools.calls_of("squeue")[1:] == ["--json --states=all"]
+
+
+def test_many_jobs_are_read_at_once(tools: Tools) -> None:
+    tools.filter(*(entry(job_id=number) for number in range(10, 30)))
+    driver = tools.driver()
+    assert all(isinstance(driver.job(str(number)), ScheduledJob) for number in range(10, 30))
+    assert tools.calls_of("squeue")[8:] == ["--json --states=all"]
+
+
+def test_the_tasks_of_an_array_come_with_its_first_and_are_told_apart(tools: Tools) -> None:
+    tools.filter()
+    tasks = [
+        entry(job_id=number, array_job_id=17, array_task_id=number - 17, restart_cnt=number) for number in (17, 18)
+    ]
+    (tools.folder / "squeue--jobs=17.json").write_text(json.dumps({"jobs": tasks, "errors": []}))
+    driver = tools.driver()
+    assert job(driver).generation == 17
+    assert isinstance(driver.job("18"), ScheduledJob)
+    driver.refresh()
+    driver.job("17")
+    assert tools.calls_of("squeue") == ["--json --states=all --jobs=17"] * 2
+
+
+@pytest.mark.parametrize("job_id", ["", "x", "-1", "17 18", "17,18", "--help", "017", "12_3"])
+def test_what_is_no_job_id_reaches_no_command(tools: Tools, job_id: str) -> None:
+    driver = tools.driver()
+    assert driver.job(job_id) == Absent()
+    assert driver.commit(replace(TARGET, job_id=job_id)).outcome is CallOutcome.UNCLEAR
+    assert set(tools.calls_of("squeue")) == {"--json --states=all"}
+    assert tools.called == []
 
 
 def test_the_job_is_found_among_others_although_squeue_ignores_filters(tools: Tools) -> None:
@@ -168,7 +275,7 @@ def test_a_name_or_comment_that_is_no_utf_8_hides_no_job(tools: Tools) -> None:
 
 @pytest.mark.parametrize("body", ["exit 1", "echo '{'", "sleep 60", "exit 0"])
 def test_a_squeue_that_fails_hangs_or_babbles_is_unknown(tools: Tools, body: str) -> None:
-    tools._write("squeue", body)
+    tools.write("squeue", body)
     assert isinstance(tools.driver(timeout=0.5).job("17"), Unknown)
 
 
@@ -187,7 +294,7 @@ def test_a_job_that_may_not_be_touched_says_why(tools: Tools, changes: dict[str,
     tools.jobs(entry(**changes))
     driver = tools.driver()
     assert said in (job(driver).refusal or "")
-    assert driver.prepare(SUBJECT).outcome is Outcome.UNCLEAR
+    assert driver.prepare(TARGET).outcome is CallOutcome.UNCLEAR
     assert tools.called == []
 
 
@@ -209,7 +316,7 @@ def test_an_attempt_is_ended_by_the_call_that_cannot_revive_another(
     tools: Tools, changes: dict[str, Any], called: str
 ) -> None:
     tools.jobs(entry(**changes))
-    assert tools.driver().prepare(SUBJECT).outcome is Outcome.ACCEPTED
+    assert tools.driver().prepare(TARGET).outcome is CallOutcome.ACCEPTED
     assert tools.called == [called]
 
 
@@ -217,42 +324,42 @@ def test_an_attempt_is_ended_by_the_call_that_cannot_revive_another(
 def test_a_job_in_any_other_state_is_not_called_for(tools: Tools, state: str) -> None:
     """S4."""
     tools.jobs(entry(job_state=state))
-    assert tools.driver().prepare(SUBJECT).outcome is Outcome.UNCLEAR
+    assert tools.driver().prepare(TARGET).outcome is CallOutcome.UNCLEAR
     assert tools.called == []
 
 
 @pytest.mark.parametrize(
     ("text", "outcome"),
     [
-        ("Requested operation is presently disabled for job 17", Outcome.REFUSED),
-        ("Access/permission denied for job 17", Outcome.REFUSED),
-        ("Invalid job id specified for job 17", Outcome.REFUSED),
-        ("Unexpected message received for job 17", Outcome.UNCLEAR),
-        ("Socket timed out on send/recv operation", Outcome.UNCLEAR),
-        ("Job is pending execution for job 17", Outcome.UNCLEAR),
-        ("", Outcome.UNCLEAR),
+        ("Requested operation is presently disabled for job 17", CallOutcome.REFUSED),
+        ("Access/permission denied for job 17", CallOutcome.REFUSED),
+        ("Invalid job id specified for job 17", CallOutcome.REFUSED),
+        ("Unexpected message received for job 17", CallOutcome.UNCLEAR),
+        ("Socket timed out on send/recv operation", CallOutcome.UNCLEAR),
+        ("Job is pending execution for job 17", CallOutcome.UNCLEAR),
+        ("", CallOutcome.UNCLEAR),
     ],
 )
 def test_a_failing_call_may_have_taken_effect_unless_the_controller_itself_refused(
-    tools: Tools, text: str, outcome: Outcome
+    tools: Tools, text: str, outcome: CallOutcome
 ) -> None:
     tools.answers(1, text)
-    assert tools.driver().prepare(SUBJECT).outcome is outcome
+    assert tools.driver().prepare(TARGET).outcome is outcome
 
 
 def test_a_call_that_hangs_is_unclear(tools: Tools) -> None:
     driver = tools.driver(timeout=3)
-    tools._write("scontrol", "sleep 60")
-    answer = driver.prepare(SUBJECT)
-    assert answer.outcome is Outcome.UNCLEAR
+    tools.write("scontrol", "sleep 60")
+    answer = driver.prepare(TARGET)
+    assert answer.outcome is CallOutcome.UNCLEAR
     assert answer.detail.endswith("requeuehold Incomplete 17: no answer within 3 s")
 
 
 def test_release_names_one_job_and_what_was_called_is_written_down(tools: Tools) -> None:
     tools.jobs(entry(job_state="PENDING", priority=0, restart_cnt=1))
     driver = tools.driver()
-    assert progress(driver.job("17"), SUBJECT, two_phase=True) is Progress.READY
-    answer = driver.commit(SUBJECT)
+    assert progress(driver.job("17"), TARGET, two_phase=True) is Progress.READY
+    answer = driver.commit(TARGET)
     assert answer.detail == f"{tools.folder}/scontrol release 17: status 0"
     assert tools.called == ["release 17"]
 
@@ -265,21 +372,20 @@ def test_variables_that_change_what_the_tools_do_are_kept_from_them(
     monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
     monkeypatch.setenv("SCONTROL_ALL", "1")
     monkeypatch.setenv("LC_MESSAGES", "de_DE")
-    tools.driver().prepare(SUBJECT)
+    tools.driver().prepare(TARGET)
     seen = dict(line.split("=", 1) for line in (tools.folder / "scontrol.env").read_text().splitlines() if "=" in line)
     assert seen["SLURM_CONF"] == "/etc/slurm.conf"
     assert seen["LC_ALL"] == "C"
     assert not {"SLURM_JOB_ID", "SQUEUE_STATES", "SCONTROL_ALL", "LC_MESSAGES"} & set(seen)
-    assert clean_environment({"SBATCH_COMMENT": "x"}) == {"LC_ALL": "C"}
 
 
-def test_programs_are_absolute_and_what_is_missing_is_named(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_are_absolute_and_what_is_missing_is_named(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tools.folder.parent)
-    found = find_programs(Path(tools.folder.name))
-    assert found == Programs(str(tools.folder / "squeue"), str(tools.folder / "scontrol"))
+    client = slurm_client(Path(tools.folder.name), 20.0)
+    assert client.control("release", "17").detail == f"{tools.folder}/scontrol release 17: status 0"
     (tools.folder / "scontrol").unlink()
     with pytest.raises(ConfigError, match="scontrol not found"):
-        find_programs(tools.folder)
+        slurm_client(tools.folder, 20.0)
 
 
 @pytest.mark.parametrize(
@@ -302,4 +408,4 @@ def test_how_far_a_restart_is_follows_from_the_restart_count(
     tools: Tools, changes: dict[str, Any], expected: Progress
 ) -> None:
     tools.jobs(entry(**changes))
-    assert progress(tools.driver().job("17"), SUBJECT, two_phase=True) is expected
+    assert progress(tools.driver().job("17"), TARGET, two_phase=True) is expected

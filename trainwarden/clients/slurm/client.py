@@ -1,0 +1,226 @@
+"""The client commands of SLURM: no shell, a deadline, an environment without options in disguise, named failures."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from trainwarden.clients.process import (
+    CannotStart,
+    Completed,
+    Process,
+    ProcessError,
+    ProcessTimeout,
+    TooMuchOutput,
+    one_line,
+    run,
+)
+from trainwarden.clients.slurm.jobs import read_job
+from trainwarden.clients.slurm.nodes import read_node
+from trainwarden.clients.slurm.record_stream import AnswerErrors, read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from trainwarden.clients.slurm.jobs import SlurmJob
+    from trainwarden.clients.slurm.nodes import SlurmNode
+
+T = TypeVar("T")
+
+# missing: no such command; timeout: no answer in time; authentication: it is refused, or munge is down; failed: the
+# command itself reports an error; unreadable: the answer is no list of records; too_much: it is too long.
+REASONS = ("missing", "timeout", "authentication", "failed", "unreadable", "too_much")
+# The commands take options from SQUEUE_*, SBATCH_*, SLURM_* and others, and a job that this process runs in sets some.
+KEPT_VARIABLES = frozenset(
+    "PATH HOME USER LOGNAME TMPDIR LD_LIBRARY_PATH SSH_AUTH_SOCK KRB5CCNAME SLURM_CONF SLURM_JWT".split()  # noqa: SIM905  # shorter
+)
+# More than 100,000 jobs in the longest layout. It is read record by record and never held at once.
+MAX_OUTPUT = 1 << 30
+JOB_ID = re.compile(r"[1-9][0-9]{0,9}")
+_TARGET = re.compile(r"[0-9]+(_[0-9]+)?")
+_AUTHENTICATION = re.compile(
+    r"munge|authenticat|auth_g_|credential|jwt|permission denied|access denied|access/permission|invalid user", re.I
+)
+# Only these mean that the controller understood the request and will not do it.
+_REFUSED = re.compile(r"disabled|permission denied|invalid job id|not supported|invalid user", re.I)
+
+
+class SlurmError(Exception):
+    """SLURM could not be read; `reason` is one of `REASONS`."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
+
+
+class CommandsMissing(Exception):
+    """Client commands are not there; the message names them and the place."""
+
+
+@dataclass(frozen=True)
+class UnreadableRecord:
+    """A record that does not name its job or node."""
+
+    problem: str
+
+
+@dataclass(frozen=True)
+class ControlResult:
+    """How a call of scontrol went. None of it is the truth about the job: a failed call may have taken effect.
+
+    Attributes:
+        accepted: status 0.
+        refused: the controller understood the request and will not do it.
+        detail: command line, status and message, for a log.
+    """
+
+    accepted: bool
+    refused: bool
+    detail: str
+
+
+def find_commands(folder: Path | None, names: Sequence[str]) -> dict[str, str]:
+    """Return the absolute path of each command in `folder`, else on PATH; raises `CommandsMissing`."""
+    found = {name: shutil.which(name, path=None if folder is None else str(folder)) for name in names}
+    missing = [name for name, path in found.items() if path is None]
+    if missing:
+        raise CommandsMissing(f"{' and '.join(missing)} not found {f'in {folder}' if folder else 'on PATH'}")
+    return {name: str(Path(path).absolute()) for name, path in found.items() if path is not None}
+
+
+def command_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a client command, given those of this process."""
+    return {**{name: environment[name] for name in KEPT_VARIABLES & environment.keys()}, "LC_ALL": "C", "TZ": "UTC"}
+
+
+class SlurmClient:
+    """The commands of one cluster.
+
+    Args:
+        commands: absolute paths by name, as of `find_commands`.
+        timeout: seconds that one method may take.
+    """
+
+    def __init__(self, commands: Mapping[str, str], timeout: float) -> None:
+        self._commands = commands
+        self._timeout = timeout
+        self._nodes_command: Sequence[str] | None = None
+
+    def jobs(self, job_id: str | None = None) -> Iterator[SlurmJob | UnreadableRecord]:
+        """Yield the jobs of the cluster as they are read, those that have just ended included.
+
+        What was yielded counts only if the iterator ends without an error.
+
+        Args:
+            job_id: the only job wanted. Other records must be expected: of its array or heterogeneous job, and before
+                24.05 of the whole queue, for `squeue --json` ignored the filter. A job that SLURM does not have is an
+                error in some versions and no record in others: only a list without filter shows that it is not there.
+
+        Raises:
+            SlurmError: there is no complete answer.
+            ValueError: `job_id` is none.
+        """
+        if job_id is not None and not JOB_ID.fullmatch(job_id):
+            raise ValueError(f"{job_id!r} is no job id")
+        one = [] if job_id is None else [f"--jobs={job_id}"]
+        argv = [self._commands["squeue"], "--json", "--states=all", *one]
+        return self._records(argv, "jobs", read_job, self._timeout)
+
+    def nodes(self) -> Iterator[SlurmNode | UnreadableRecord]:
+        """Yield the nodes of the cluster as they are read; what was yielded counts as with `jobs`.
+
+        `scontrol` lists single nodes as JSON since 23.02; before, `sinfo` does.
+
+        Raises:
+            SlurmError: there is no complete answer.
+        """
+        deadline = time.monotonic() + self._timeout
+        newer = [self._commands["scontrol"], "show", "nodes", "--json"]
+        if self._nodes_command is None:
+            try:
+                yield from self._records(newer, "nodes", read_node, self._timeout)
+            except SlurmError as error:
+                if "option" not in error.message:
+                    raise
+                self._nodes_command = [self._commands["sinfo"], "--json"]
+            else:
+                self._nodes_command = newer
+                return
+        yield from self._records(self._nodes_command, "nodes", read_node, deadline - time.monotonic())
+
+    def control(self, *words: str) -> ControlResult:
+        """Call scontrol with a verb, its options and, at the end, the target of a job."""
+        if not _TARGET.fullmatch(words[-1]):
+            return ControlResult(accepted=False, refused=True, detail=f"{words[-1]!r} is no job id")
+        argv = [self._commands["scontrol"], *words]
+        called = shlex.join(argv)
+        try:
+            done = run(argv, self._timeout, environment=command_environment(os.environ))
+        except ProcessError as error:
+            return ControlResult(accepted=False, refused=False, detail=f"{called}: {error}")
+        message = _message(done)
+        detail = f"{called}: status {done.status}" + (f", {message}" if message else "")
+        return ControlResult(done.status == 0, done.status != 0 and bool(_REFUSED.search(message)), detail)
+
+    def _records(
+        self, argv: Sequence[str], kind: str, read: Callable[[Mapping[str, Any]], T], seconds: float
+    ) -> Iterator[T | UnreadableRecord]:
+        """Read each record by itself: one that is odd costs no other."""
+        for entry in _entries(argv, kind, seconds):
+            try:
+                yield read(entry)
+            except ValueError as error:  # noqa: PERF203  # each by itself
+                yield UnreadableRecord(str(error))
+
+
+def _entries(argv: Sequence[str], kind: str, seconds: float) -> Iterator[Any]:
+    """Yield the records of an answer; raises `SlurmError` if it is not complete."""
+    name = Path(argv[0]).name
+    with (
+        _named_errors(argv[0], name, seconds),
+        Process(argv, seconds, environment=command_environment(os.environ), limit=MAX_OUTPUT) as process,
+    ):
+        chunks, problem = process.chunks(), None
+        try:
+            yield from read_records(chunks, kind)
+        except (ValueError, RecursionError, AnswerErrors) as error:
+            problem = error
+            for _ in chunks:  # the status and the message of the command explain more
+                pass
+        status, message = process.status, one_line(process.errors)
+        if status != 0:
+            raise _failure(f"{name} ended with status {status}: {message}", message)
+        if isinstance(problem, AnswerErrors):
+            # The status is 0 then, before 23.02.
+            raise _failure(f"{problem} {message}".strip(), f"{problem} {message}")
+        if problem is not None:
+            raise SlurmError("unreadable", f"the answer of {name} is no list of {kind}: {problem!s:.200}")
+
+
+@contextmanager
+def _named_errors(program: str, name: str, seconds: float) -> Iterator[None]:
+    try:
+        yield
+    except CannotStart as error:
+        raise SlurmError("missing", f"{program}: {error}") from error
+    except ProcessTimeout as error:
+        raise SlurmError("timeout", f"{name} gave no answer within {seconds:.3g} s") from error
+    except TooMuchOutput as error:
+        raise SlurmError("too_much", f"the answer of {name} has more than {MAX_OUTPUT >> 20} MiB") from error
+
+
+def _failure(message: str, explanation: str) -> SlurmError:
+    return SlurmError("authentication" if _AUTHENTICATION.search(explanation) else "failed", message)
+
+
+def _message(done: Completed) -> str:
+    """Standard error and the beginning of the output: some versions report errors there."""
+    return one_line(done.errors + b" " + done.output[:200])

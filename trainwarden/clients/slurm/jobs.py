@@ -1,0 +1,197 @@
+"""One job of `squeue --json`: what is said of it, in the layouts of SLURM 22.05 and newer."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainwarden.clients.slurm.fields import flag, gpus_of_gres, gpus_of_tres, number, state_words, text, timestamp
+from trainwarden.identity import InvalidRunId, check_run_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RUN_MARK = "trainwarden:"
+# In this order: a state that stands earlier outweighs those that it decorates.
+JOB_STATES = (
+    "completing",
+    "configuring",
+    "suspended",
+    "running",
+    "pending",
+    "node_fail",
+    "preempted",
+    "timeout",
+    "out_of_memory",
+    "boot_fail",
+    "deadline",
+    "failed",
+    "cancelled",
+    "completed",
+    "other",
+)
+ENDED_STATES = frozenset(JOB_STATES[JOB_STATES.index("node_fail") : JOB_STATES.index("other")])
+_STATE_OF_WORD = {
+    **{state.upper(): state for state in JOB_STATES},
+    "STAGE_OUT": "completing",
+    "STOPPED": "suspended",
+    "RESIZING": "running",
+    "REQUEUED": "pending",
+    "REQUEUE_HOLD": "pending",
+    "REQUEUE_FED": "pending",
+    "SPECIAL_EXIT": "pending",
+    "REVOKED": "cancelled",
+}
+# slurmctld's description of a job after `scontrol requeuehold`; a job that its user holds has none.
+_REQUEUED_HELD = "job requeued in held state"
+_BETWEEN_MARKS = re.compile(r"[\s,;]+")
+
+
+class InvalidRunMark(ValueError):
+    """A comment names several runs, or one by no run id."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """One record of a job. None is what the record does not say, or says in an unknown form.
+
+    Attributes:
+        job_id: SLURM_JOB_ID of the job or of the array task.
+        target: the name of this job alone for scontrol; None where the record stands for several array tasks.
+        words: its states and flags, in capitals; empty where their form is unknown.
+        state: one of `JOB_STATES`.
+        reason: why it waits or how it ended, as SLURM names it; empty for none.
+        restarts: how often it was requeued; rises at the requeue, not at the next start.
+        held: it does not start by itself.
+        held_by_requeue: it is held, or will be, as `scontrol requeuehold` leaves it, not by a user or an administrator.
+        requeue: False if it was submitted with --no-requeue.
+        run_id: the run that its comment marks it with.
+        mark_problem: why the mark in its comment is none; empty if there is no problem.
+        submitted, started, ends: Unix seconds; `started` of a job that waits is when the scheduler means to start it,
+            `ends` of a job that runs is the end of its time limit.
+        exit_code, exit_signal: of its batch script, once it has ended.
+    """
+
+    job_id: str
+    target: str | None
+    words: frozenset[str]
+    state: str
+    reason: str
+    restarts: int | None
+    held: bool
+    held_by_admin: bool
+    held_by_requeue: bool
+    user_id: int | None
+    user: str
+    name: str
+    partition: str
+    requeue: bool | None
+    heterogeneous: bool
+    run_id: str | None
+    mark_problem: str
+    nodes: int | None
+    gpus: int | None
+    submitted: float | None
+    started: float | None
+    ends: float | None
+    exit_code: int | None
+    exit_signal: int | None
+
+
+def read_job(entry: Mapping[str, Any]) -> SlurmJob:
+    """Read one record; raises `ValueError` if it does not name its job."""
+    job_id = number(entry.get("job_id")) if isinstance(entry, dict) else None
+    if not job_id:
+        shown = entry.get("job_id") if isinstance(entry, dict) else entry
+        raise ValueError(f"the record of a job has the id {shown!r:.80}, expected a number")
+    words = state_words(entry.get("job_state"))
+    state = min((_STATE_OF_WORD[word] for word in words & _STATE_OF_WORD.keys()), key=JOB_STATES.index, default="other")
+    reason, user_id = text(entry.get("state_reason")), number(entry.get("user_id"))
+    held = number(entry.get("priority")) == 0 or flag(entry.get("hold")) is True
+    try:
+        run_id, problem = marked_run(entry.get("comment")), ""
+    except InvalidRunMark as error:
+        run_id, problem = None, str(error)
+    exit_code, exit_signal = _exit(entry.get("exit_code"))
+    return SlurmJob(
+        job_id=str(job_id),
+        target=_target(entry, job_id),
+        words=words,
+        state=state,
+        reason="" if reason == "None" else reason,
+        restarts=number(entry.get("restart_cnt")),
+        held=held,
+        held_by_admin=held and reason == "JobHeldAdmin",
+        held_by_requeue=held and reason == "JobHeldUser" and _requeued(state, text(entry.get("state_description"))),
+        user_id=user_id,
+        user=text(entry.get("user_name")) or ("" if user_id is None else str(user_id)),
+        name=text(entry.get("name")),
+        partition=text(entry.get("partition")),
+        requeue=flag(entry.get("requeue")),
+        heterogeneous=bool(number(entry.get("het_job_id"))),
+        run_id=run_id,
+        mark_problem=problem,
+        nodes=number(entry.get("node_count")),
+        gpus=_gpus(entry),
+        submitted=timestamp(entry.get("submit_time")),
+        started=timestamp(entry.get("start_time")),
+        ends=timestamp(entry.get("end_time")),
+        exit_code=exit_code,
+        exit_signal=exit_signal,
+    )
+
+
+def marked_run(comment: object) -> str | None:
+    """Return the run id in `trainwarden:<run_id>`, one word of a comment that may hold others; None without a mark.
+
+    Args:
+        comment: a text, or {job, administrator, system} as some versions print it; their user's comment is the first.
+
+    Raises:
+        InvalidRunMark: it names several runs, or one that cannot be a run id.
+    """
+    if isinstance(comment, dict):
+        comment = comment.get("job")
+    if not isinstance(comment, str) or RUN_MARK not in comment:
+        return None
+    marks = {word.removeprefix(RUN_MARK) for word in _BETWEEN_MARKS.split(comment) if word.startswith(RUN_MARK)}
+    if len(marks) > 1:
+        raise InvalidRunMark("the comment names several runs")
+    try:
+        return check_run_id(marks.pop()) if marks else None
+    except InvalidRunId as error:
+        raise InvalidRunMark(str(error)) from error
+
+
+def _target(entry: Mapping[str, Any], job_id: int) -> str | None:
+    array = number(entry.get("array_job_id"))
+    if not array:
+        return str(job_id)
+    # The bare id of an array names every task of it.
+    task = number(entry.get("array_task_id"))
+    return None if task is None else f"{array}_{task}"
+
+
+def _requeued(state: str, description: str) -> bool:
+    return state == "completing" or (state == "pending" and description.lower() == _REQUEUED_HELD)
+
+
+def _gpus(entry: Mapping[str, Any]) -> int | None:
+    """GPUs that it has, or had."""
+    total = gpus_of_tres(text(entry.get("tres_alloc_str")))
+    detail = entry.get("gres_detail")
+    if total is None and isinstance(detail, list) and detail:
+        # One text for each node. Without slurmdbd this is the only place that names GPUs.
+        total = sum(gpus_of_gres(text(node)) for node in detail)
+    return total
+
+
+def _exit(value: object) -> tuple[int | None, int | None]:
+    """Exit code and signal: of a wait status (22.05), or of {return_code, signal: {id}}."""
+    if isinstance(value, dict) and "return_code" in value:
+        signal = value.get("signal")
+        found = signal.get("id", signal.get("signal_id")) if isinstance(signal, dict) else None
+        return number(value["return_code"]), number(found) or 0
+    status = number(value)
+    return (None, None) if status is None else (status >> 8 & 0xFF, status & 0x7F)

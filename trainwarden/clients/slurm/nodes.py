@@ -1,0 +1,93 @@
+"""One node of `scontrol show nodes --json`, or of `sinfo --json` before 23.02."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trainwarden.clients.slurm.fields import gpus_of_gres, state_words, text, timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Each node is in one: the first that applies.
+NODE_STATES = (
+    "down",
+    "not_responding",
+    "fail",
+    "drained",
+    "draining",
+    "maintenance",
+    "rebooting",
+    "power_saving",
+    "allocated",
+    "mixed",
+    "completing",
+    "idle",
+    "unknown",
+)
+_WORDS = {
+    "down": {"DOWN", "ERROR", "INVALID_REG", "INVAL"},
+    "not_responding": {"NOT_RESPONDING", "NO_RESPOND"},
+    "fail": {"FAIL", "FAILING"},
+    "maintenance": {"MAINT", "MAINTENANCE"},
+    "rebooting": {"REBOOT", "REBOOT_ISSUED"},
+    "power_saving": {"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP"},
+    "allocated": {"ALLOCATED", "ALLOC"},
+    "mixed": {"MIXED"},
+    "completing": {"COMPLETING"},
+    "idle": {"IDLE"},
+}
+_AT_WORK = {"ALLOCATED", "ALLOC", "MIXED", "COMPLETING"}
+_OUT = {"DRAIN", "DRAINED", "DRAINING"}
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """One record of a node.
+
+    Attributes:
+        state: one of `NODE_STATES`.
+        gpus, gpus_allocated: None where the record does not say.
+        reason: why it takes no jobs; empty where it takes some.
+        user: the user who gave that reason.
+        since: when, Unix seconds.
+    """
+
+    name: str
+    state: str
+    gpus: int
+    gpus_allocated: int | None
+    reason: str
+    user: str
+    since: float | None
+
+
+def read_node(entry: Mapping[str, Any]) -> SlurmNode:
+    """Read one record; raises `ValueError` if it does not name its node."""
+    name = text(entry.get("name")) if isinstance(entry, dict) else ""
+    if not name:
+        raise ValueError("the record of a node has no name")
+    words = state_words(entry.get("state"), entry.get("state_flags"))
+    state = _state(words)
+    used = entry.get("gres_used")
+    reason = text(entry.get("reason")) if words & _OUT or state in {"down", "fail"} else ""
+    return SlurmNode(
+        name=name,
+        state=state,
+        gpus=gpus_of_gres(text(entry.get("gres"))),
+        gpus_allocated=gpus_of_gres(used) if isinstance(used, str) else None,
+        reason=reason,
+        user=text(entry.get("reason_set_by_user")),
+        since=timestamp(entry.get("reason_changed_at")) if reason else None,
+    )
+
+
+def _state(words: frozenset[str]) -> str:
+    for state in NODE_STATES:
+        if state == "drained":
+            if words & _OUT:
+                return "draining" if words & _AT_WORK or "DRAINING" in words else "drained"
+        elif words & _WORDS.get(state, set()):
+            return state
+    return "unknown"
