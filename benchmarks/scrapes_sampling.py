@@ -11,7 +11,7 @@ from benchmarks.scrapes_node import HOST, RANKS, Node
 from benchmarks.tables import Table
 from tests.unit.exporter.contexts import context
 from trainwarden.record.thresholds import Thresholds
-from trainwarden_exporter.collectors.rdma.efa import spec
+from trainwarden_exporter.collectors.rdma import efa as spec
 from trainwarden_exporter.collectors.runs.collector import RunsCollector
 from trainwarden_exporter.core.node import Node as Watched
 from trainwarden_exporter.flags import build_parser

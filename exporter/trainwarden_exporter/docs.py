@@ -10,15 +10,14 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.collectors.clock import metrics as clock
+from trainwarden_exporter.collectors import clock, process
 from trainwarden_exporter.collectors.gpu import metrics as gpu
 from trainwarden_exporter.collectors.gpu_jobs import metrics as gpu_jobs
 from trainwarden_exporter.collectors.kernel import metrics as kernel
 from trainwarden_exporter.collectors.logs import metrics as logs
-from trainwarden_exporter.collectors.process import metrics as process
 from trainwarden_exporter.collectors.ray import metrics as ray
-from trainwarden_exporter.collectors.rdma.efa import metrics as efa
-from trainwarden_exporter.collectors.rdma.infiniband import metrics as infiniband
+from trainwarden_exporter.collectors.rdma import efa_metrics as efa
+from trainwarden_exporter.collectors.rdma import infiniband_metrics as infiniband
 from trainwarden_exporter.collectors.runs import metrics as runs
 from trainwarden_exporter.collectors.s3 import metrics as s3
 from trainwarden_exporter.collectors.slurm import metrics as slurm

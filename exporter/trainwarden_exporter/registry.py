@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from trainwarden_exporter.collectors.clock.spec import SPEC as CLOCK
+from trainwarden_exporter.collectors.clock import SPEC as CLOCK
 from trainwarden_exporter.collectors.gpu.amd.spec import SPEC as AMD
 from trainwarden_exporter.collectors.gpu.nvidia.spec import SPEC as NVIDIA
 from trainwarden_exporter.collectors.gpu_jobs.spec import SPEC as GPU_JOBS
-from trainwarden_exporter.collectors.kernel.spec import SPEC as KERNEL
+from trainwarden_exporter.collectors.kernel.collector import SPEC as KERNEL
 from trainwarden_exporter.collectors.logs.spec import SPEC as LOGS
-from trainwarden_exporter.collectors.process.spec import SPEC as PROCESS
+from trainwarden_exporter.collectors.process import SPEC as PROCESS
 from trainwarden_exporter.collectors.ray.spec import SPEC as RAY
-from trainwarden_exporter.collectors.rdma.efa.spec import SPEC as EFA
-from trainwarden_exporter.collectors.rdma.infiniband.spec import SPEC as INFINIBAND
+from trainwarden_exporter.collectors.rdma.efa import SPEC as EFA
+from trainwarden_exporter.collectors.rdma.infiniband import SPEC as INFINIBAND
 from trainwarden_exporter.collectors.runs.spec import SPEC as RUNS
 from trainwarden_exporter.collectors.s3.spec import SPEC as S3
 from trainwarden_exporter.collectors.slurm.spec import SPEC as SLURM

@@ -1,1 +1,1 @@
-"""What the kernel says: faults of GPUs, hung tasks, processes killed for memory, links that flap."""
+"""The kernel's log: faults of GPUs, hung tasks, processes killed for memory, links that flap."""

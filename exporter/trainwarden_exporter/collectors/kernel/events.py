@@ -1,17 +1,17 @@
-"""Which event a line of the kernel's log tells of."""
+"""Recognises events in lines of the kernel's log."""
 
 from __future__ import annotations
 
 import re
 
-# A NIC, an HCA: driver, PCI address and, mostly, the name of the interface. Not disks, whose links are told of alike.
+# A NIC, an HCA: driver, PCI address and, mostly, the name of the interface. Not disks, whose links are logged alike.
 _NIC = (
     r"^(?!ata|pcieport|nvme)[\w-]{2,20}(?: [0-9a-f:.]{7,14}:? [\w.@-]{1,20}| [0-9a-f:.]{7,14})?: "
     r"(?:\w{2,15}: [\w.@-]{1,20} )?"
 )
 _HCA = r"^(?:infiniband|efa|mlx[45]_core|mlx[45]_ib|bnxt_re|bnxt_en|irdma|ionic_rdma) [^ ]{2,20}(?: [\w.-]{1,20})?: "
 
-# Each line is of the first event that it matches. Of what the kernel tells in several lines exactly one is matched.
+# A line counts as the first event that it matches. Of a fault that fills several lines exactly one is matched.
 EVENTS = {
     "xid": r"^NVRM: Xid \(",
     "nvswitch_sxid": r"^nvidia-nvswitch\d*: SXid \(",
@@ -49,7 +49,7 @@ EVENTS = {
     "nfs_timeout": r"^nfs: server \S+ not responding",
     "lustre_connection_lost": r"^Lustre: .*Connection to \S+ .*was lost",
 }
-# Every such line holds one of these, and few others do: what the kernel says in a storm costs little.
+# Every such line holds one of these texts, and few others do: a storm of other lines costs little.
 # fmt: off
 _HINTS = (
     "Xid (", "fallen off", "lost from bus", "reset begin", "uncorrectable hardware", "blocked", "lockup", "LOCKUP",
@@ -65,7 +65,7 @@ _SLURM_JOB = re.compile(r"/job_(\d+)(?:/|$)")
 
 
 def event_of(text: str) -> str | None:
-    """Return the event of `EVENTS` that a line tells of, if any."""
+    """Return the event of `EVENTS` of a line, if any."""
     if not any(hint in text for hint in _HINTS):
         return None
     match = _ANY.search(text)
@@ -73,13 +73,13 @@ def event_of(text: str) -> str | None:
 
 
 def killed_process(text: str) -> tuple[int, str] | None:
-    """Return number and name of the process that the line of an OOM kill names."""
+    """Return pid and name of the process that the line of an OOM kill names."""
     match = _KILLED.search(text)
     return (int(match[1]), match[2]) if match else None
 
 
-def victim_of(text: str) -> tuple[int, str] | None:
-    """Return number and SLURM job (empty where it has none) of the process that the kernel says it is about to kill."""
+def oom_victim(text: str) -> tuple[int, str] | None:
+    """Return pid and SLURM job (empty: none) of the process that the line before an OOM kill names."""
     match = _TO_BE_KILLED.match(text)
     if match is None:
         return None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trainwarden.signals.tailing.opening import Refused
 from trainwarden.signals.tailing.template import InvalidTemplate, Template
 from trainwarden_exporter.collectors.logs.run import logs_of
-from trainwarden_exporter.collectors.rdma.infiniband.devices import RdmaDevices
+from trainwarden_exporter.collectors.rdma.devices import RdmaDevices
 from trainwarden_exporter.collectors.transport import metrics
 from trainwarden_exporter.collectors.transport.run import RunTransport
 from trainwarden_exporter.collectors.transport.verdict import Fabric, is_ok
@@ -196,7 +196,7 @@ class TransportCollector:
 
     def _fabric(self) -> Fabric:
         try:
-            devices = self._devices.look()
+            devices = self._devices.list()
         except OSError:
             return Fabric()
         hardware = [device for device in devices if device.pci_bus_id]

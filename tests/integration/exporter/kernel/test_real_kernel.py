@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden_exporter.collectors.kernel.kmsg import KernelLog
+from trainwarden_exporter.collectors.kernel.log import Kmsg
 
 KMSG = Path("/dev/kmsg")
 COMMAND = (sys.executable, "-m", "trainwarden_exporter", "--once", "--collector.disable-defaults", "--collector.kernel")
@@ -28,7 +28,7 @@ def page(*flags: str) -> str:
 
 
 def test_the_ring_of_this_kernel_is_read_to_its_end_and_in_order(readable: None) -> None:
-    log = KernelLog(KMSG)
+    log = Kmsg(KMSG)
     lines = log.read()
     assert lines, "a kernel that boots says something"
     assert [line.sequence for line in lines] == list(range(lines[0].sequence, lines[-1].sequence + 1))

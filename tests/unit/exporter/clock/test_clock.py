@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trainwarden_exporter.collectors.clock.adjtimex import KernelClock, _Timex, clock_of, kernel_clock
-from trainwarden_exporter.collectors.clock.chrony import chrony_offset, offset_of
-from trainwarden_exporter.collectors.clock.collector import ClockCollector
+from trainwarden_exporter.collectors.clock import (
+    ClockCollector,
+    KernelClock,
+    Timex,
+    chrony_offset,
+    clock_of,
+    kernel_clock,
+    parse_tracking,
+)
 from trainwarden_exporter.core.exposition import encode_text
 
 if TYPE_CHECKING:
@@ -41,7 +47,7 @@ def test_of_a_clock_that_nobody_keeps_no_offset_and_no_bound_is_said(state: int,
 
 def test_this_kernel_answers_without_privileges() -> None:
     # Fails where the structure does not fit: the kernel fills in the time as well.
-    timex = _Timex(modes=0)
+    timex = Timex(modes=0)
     assert ctypes.CDLL(None).adjtimex(ctypes.byref(timex)) >= 0
     assert timex.tv_sec == pytest.approx(time.time(), abs=5)
     assert 9_000 <= timex.tick <= 11_000
@@ -49,8 +55,8 @@ def test_this_kernel_answers_without_privileges() -> None:
 
 
 def test_chronys_offset_is_said_as_seconds_ahead() -> None:
-    assert offset_of(BEHIND) == pytest.approx(-7.000021935)
-    assert offset_of(BEHIND.replace("7.000021935", "-0.5")) == 0.5
+    assert parse_tracking(BEHIND) == pytest.approx(-7.000021935)
+    assert parse_tracking(BEHIND.replace("7.000021935", "-0.5")) == 0.5
 
 
 @pytest.mark.parametrize(
@@ -58,7 +64,7 @@ def test_chronys_offset_is_said_as_seconds_ahead() -> None:
     ["", "506 Cannot talk to daemon\n", BEHIND.replace("Normal", "Not synchronised"), BEHIND.replace("7.000", "x")],
 )
 def test_an_answer_without_an_offset_is_none(answer: str) -> None:
-    assert offset_of(answer) is None
+    assert parse_tracking(answer) is None
 
 
 @pytest.mark.parametrize(
@@ -72,12 +78,11 @@ def test_an_answer_without_an_offset_is_none(answer: str) -> None:
 def test_chronyc_is_asked_where_it_is_there_and_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, seconds: float, expected: float | None
 ) -> None:
-    monkeypatch.setattr("trainwarden_exporter.collectors.clock.chrony.TIMEOUT_SECONDS", seconds)
     program = tmp_path / "chronyc"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert chrony_offset() == expected
+    assert chrony_offset(seconds) == expected
 
 
 def test_a_node_without_chrony_has_no_answer_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

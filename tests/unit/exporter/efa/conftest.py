@@ -9,7 +9,7 @@ import pytest
 
 from tests.nodes.tree import NodeTree
 from tests.nodes.watched import Watched
-from trainwarden_exporter.collectors.rdma.efa.collector import EfaCollector, EfaSettings
+from trainwarden_exporter.collectors.rdma.efa import EfaCollector
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def watch() -> Iterator[Callable[..., Watched]]:
     watched: list[Watched] = []
 
     def start(tree: NodeTree, expected: int | None = None, timeout: float = 30.0) -> Watched:
-        watched.append(Watched(EfaCollector(tree.sysfs, EfaSettings(expected, 1.0, timeout)), timeout))
+        watched.append(Watched(EfaCollector(tree.sysfs, 1.0, timeout, expected=expected), timeout))
         return watched[-1]
 
     yield start

@@ -11,7 +11,7 @@ from tests.nodes.efa_devices import add_efa
 from tests.nodes.fixtures import p5
 from tests.nodes.tree import NodeTree
 from tests.nodes.watched import Watched
-from trainwarden_exporter.collectors.rdma.efa.counters import DEVICE, NO_COUNTERS, PORT, metric_name
+from trainwarden_exporter.collectors.rdma.efa_metrics import DEVICE, NO_COUNTERS, PORT, metric_name
 
 Watch = Callable[..., Watched]
 

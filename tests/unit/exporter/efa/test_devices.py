@@ -13,7 +13,7 @@ from tests.nodes.fixtures import half_dead, mi300x, no_gpu, p4d, p5, p5en
 from tests.nodes.tree import NodeTree
 from tests.nodes.watched import Watched
 from tests.unit.exporter.contexts import context
-from trainwarden_exporter.collectors.rdma.efa import spec
+from trainwarden_exporter.collectors.rdma import efa as spec
 from trainwarden_exporter.core.node import Node
 
 Watch = Callable[..., Watched]

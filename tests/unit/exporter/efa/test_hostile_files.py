@@ -14,8 +14,7 @@ import pytest
 from tests.nodes.efa_devices import add_efa
 from tests.nodes.tree import NodeTree
 from tests.nodes.watched import Watched
-from trainwarden_exporter.collectors.rdma.infiniband.device_files import DeviceFiles
-from trainwarden_exporter.collectors.rdma.infiniband.kept_file import KeptFile
+from trainwarden_exporter.collectors.rdma.files import DeviceFiles, KeptFile
 
 Watch = Callable[..., Watched]
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.nodes.fixtures import p4d
 from tests.nodes.watched import Watched
-from trainwarden_exporter.collectors.rdma.infiniband.kept_file import KeptFile, allow_many_files, kept_below
+from trainwarden_exporter.collectors.rdma.files import KeptFile, allow_many_files, kept_below
 
 Watch = Callable[..., Watched]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tests.nodes.tree import NodeTree
 from tests.nodes.watched import Watched
-from trainwarden_exporter.collectors.rdma.efa.node_totals import NodeTotals
+from trainwarden_exporter.collectors.rdma.efa_device import NodeTotals
 from trainwarden_exporter.core.metric import Families
 
 TX = "efa_node_tx_bytes_total"

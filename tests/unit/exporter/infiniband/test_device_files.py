@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden_exporter.collectors.rdma.infiniband.device_files import DeviceFiles
+from trainwarden_exporter.collectors.rdma.files import DeviceFiles
 
 
 class Device:

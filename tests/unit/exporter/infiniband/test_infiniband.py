@@ -13,8 +13,8 @@ from tests.nodes.fixtures import mi300x, no_gpu, p4d
 from tests.nodes.tree import NodeTree
 from tests.nodes.watched import Watched
 from tests.unit.exporter.contexts import context
-from trainwarden_exporter.collectors.rdma.infiniband import spec
-from trainwarden_exporter.collectors.rdma.infiniband.collector import InfinibandCollector
+from trainwarden_exporter.collectors.rdma import infiniband as spec
+from trainwarden_exporter.collectors.rdma.infiniband import InfinibandCollector
 from trainwarden_exporter.core.node import Node
 
 FIRST = "mlx5_0"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from trainwarden_exporter.collectors.kernel.collector import KEPT_KILLS, RECENT_SECONDS, KernelCollector
-from trainwarden_exporter.collectors.kernel.kmsg import KernelLog
-from trainwarden_exporter.collectors.kernel.line import KernelLine
+from trainwarden_exporter.collectors.kernel.log import KernelLine, Kmsg
 from trainwarden_exporter.core.exposition import encode_text
 
 if TYPE_CHECKING:
@@ -96,11 +95,11 @@ def test_a_process_whose_name_is_hostile_makes_one_quiet_label() -> None:
 def test_a_ring_that_is_not_given_all_at_once_is_read_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainwarden_exporter.collectors.kernel.kmsg.MAX_LINES", 2)
+    monkeypatch.setattr("trainwarden_exporter.collectors.kernel.log.MAX_LINES", 2)
     path = tmp_path / "kmsg"
     path.write_text("".join(f"3,{number},{10**16},-;{XID}\n" for number in range(9)))
-    monkeypatch.setattr("trainwarden_exporter.collectors.kernel.kmsg._READ_BYTES", 100)
-    assert page(KernelCollector(KernelLog(path), "kmsg"))['kernel_events_total{event="xid"}'] == 9
+    monkeypatch.setattr("trainwarden_exporter.collectors.kernel.log._READ_BYTES", 100)
+    assert page(KernelCollector(Kmsg(path), "kmsg"))['kernel_events_total{event="xid"}'] == 9
 
 
 @pytest.mark.parametrize("lost", [None, 3])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainwarden_exporter.collectors.kernel.events import EVENTS, event_of, killed_process, victim_of
+from trainwarden_exporter.collectors.kernel.events import EVENTS, event_of, killed_process, oom_victim
 
 LINES = [
     ("xid", "NVRM: Xid (PCI:0000:18:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."),
@@ -120,12 +120,12 @@ def test_every_event_has_a_line_that_tells_of_it() -> None:
 
 
 def test_an_oom_kill_names_process_and_slurm_job() -> None:
-    assert victim_of(
+    assert oom_victim(
         "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=step_0,mems_allowed=0-1,"
         "oom_memcg=/system.slice/slurmstepd.scope/job_4711,"
         "task_memcg=/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0,task=python,pid=63214,uid=1000"
     ) == (63214, "4711")
-    assert victim_of(
+    assert oom_victim(
         "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,"
         "task_memcg=/user.slice,task=python,pid=7,uid=0"
     ) == (7, "")

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trainwarden_exporter.collectors.kernel.journal import CADENCE_SECONDS, Journal, journal_readable
-from trainwarden_exporter.collectors.kernel.kmsg import KernelLogUnreadable
+from trainwarden_exporter.collectors.kernel.log import (
+    JOURNAL_INTERVAL_SECONDS,
+    Journal,
+    KernelLogUnreadable,
+    journal_readable,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +61,7 @@ def test_each_line_comes_once_and_the_next_question_goes_on_where_the_last_ended
     ]
     said.write_text(entry("c3", None))
     assert journal.read() == [], "a process at each sample would cost too much"
-    clock.now += CADENCE_SECONDS
+    clock.now += JOURNAL_INTERVAL_SECONDS
     assert [(line.sequence, line.text) for line in journal.read()] == [(3, "")]
     asked = (tmp_path / "asked").read_text().splitlines()
     assert len(asked) == 2
@@ -71,13 +75,10 @@ def test_a_journal_that_cannot_be_asked_says_why(journalctl: Path, tmp_path: Pat
         Journal(tmp_path).read()
 
 
-def test_a_journal_that_does_not_answer_is_left(
-    journalctl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_journal_that_does_not_answer_is_left(journalctl: Path, tmp_path: Path) -> None:
     journalctl.write_text("#!/bin/sh\nexec sleep 600\n")
-    monkeypatch.setattr("trainwarden_exporter.collectors.kernel.journal.TIMEOUT_SECONDS", 0.2)
     with pytest.raises(KernelLogUnreadable, match="no answer"):
-        Journal(tmp_path).read()
+        Journal(tmp_path, seconds=0.2).read()
 
 
 def test_a_journal_that_this_user_may_not_read_is_none(

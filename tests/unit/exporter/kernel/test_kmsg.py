@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from trainwarden_exporter.collectors.kernel.kmsg import KernelLog, KernelLogUnreadable
+from trainwarden_exporter.collectors.kernel.log import KernelLogUnreadable, Kmsg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ def kmsg(tmp_path: Path) -> Path:
 
 
 def test_the_first_call_gives_what_the_ring_holds_and_the_next_what_is_new(kmsg: Path) -> None:
-    log = KernelLog(kmsg)
+    log = Kmsg(kmsg)
     first = log.read()
     assert [(line.sequence, line.boot_seconds, line.level, line.text) for line in first] == [
         (7, 1.5, 6, "first"),
@@ -43,17 +43,17 @@ def test_the_first_call_gives_what_the_ring_holds_and_the_next_what_is_new(kmsg:
 
 def test_what_continues_a_record_is_no_line_of_its_own(kmsg: Path) -> None:
     kmsg.write_bytes(record(1, "a b") + b" SUBSYSTEM=pci\n DEVICE=+pci:0000:10:1c.0\n" + record(2, "c"))
-    assert [line.text for line in KernelLog(kmsg).read()] == ["a b", "c"]
+    assert [line.text for line in Kmsg(kmsg).read()] == ["a b", "c"]
 
 
 def test_escaped_bytes_are_what_they_stood_for(kmsg: Path) -> None:
     kmsg.write_bytes(record(1, r"caf\xc3\xa9 \x5cx a\x0ab"))
-    assert [line.text for line in KernelLog(kmsg).read()] == ["café \\x a\nb"]
+    assert [line.text for line in Kmsg(kmsg).read()] == ["café \\x a\nb"]
 
 
 def test_half_a_record_waits_for_its_other_half(kmsg: Path) -> None:
     kmsg.write_bytes(record(1, "whole") + b"3,2,50000")
-    log = KernelLog(kmsg)
+    log = Kmsg(kmsg)
     assert [line.text for line in log.read()] == ["whole"]
     with kmsg.open("ab") as stream:
         stream.write(b"00,-;halved\n")
@@ -71,7 +71,7 @@ def test_lines_that_the_ring_dropped_are_counted(kmsg: Path, monkeypatch: pytest
             raise answer
         return answer
 
-    log = KernelLog(kmsg)
+    log = Kmsg(kmsg)
     monkeypatch.setattr(os, "read", read)
     assert [line.text for line in log.read()] == ["a"]
     assert log.lost == 0, "what was said before we came is not lost"
@@ -82,7 +82,7 @@ def test_lines_that_the_ring_dropped_are_counted(kmsg: Path, monkeypatch: pytest
 def test_a_pipe_without_lines_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "kmsg"
     os.mkfifo(path)
-    log = KernelLog(path)
+    log = Kmsg(path)
     assert log.read() == []
     writer = os.open(path, os.O_WRONLY)
     try:
@@ -99,7 +99,7 @@ def test_a_line_is_said_to_be_from_when_the_kernel_said_it(kmsg: Path) -> None:
     kmsg.write_bytes(
         record(1, "x", microseconds=int((time.monotonic() - ago) * 1e6)) + record(2, "y", microseconds=10**17)
     )
-    past, ahead = KernelLog(kmsg).read()
+    past, ahead = Kmsg(kmsg).read()
     assert past.time == pytest.approx(time.time() - ago, abs=60.0)
     assert ahead.time <= time.time()
 
@@ -116,11 +116,11 @@ def test_a_log_that_cannot_be_read_says_why(
 
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(KernelLogUnreadable, match=f"{kmsg}: .*{reason}"):
-        KernelLog(kmsg).read()
+        Kmsg(kmsg).read()
 
 
 def test_a_log_that_was_opened_anew_gives_no_line_twice(kmsg: Path) -> None:
-    log = KernelLog(kmsg)
+    log = Kmsg(kmsg)
     assert len(log.read()) == 2
     log.close()
     assert log.read() == []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.unit.exporter.contexts import context
-from trainwarden_exporter.collectors.kernel import spec
+from trainwarden_exporter.collectors.kernel import collector as spec
 from trainwarden_exporter.core.node import Node
 
 if TYPE_CHECKING:

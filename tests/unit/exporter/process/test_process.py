@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import wait_until
-from trainwarden_exporter.collectors.process.collector import ProcessCollector, parse_stat
+from trainwarden_exporter.collectors.process import ProcessCollector, parse_stat
 from trainwarden_exporter.core.exposition import encode_text
 
 BUSY = (

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pytest
 
 from tests.waiting import wait_until
-from trainwarden_exporter.collectors.rdma.efa import metrics as efa_metrics
+from trainwarden_exporter.collectors.rdma import efa_metrics
 from trainwarden_exporter.core.exposition import render
 from trainwarden_exporter.core.metric import Families, Family
 from trainwarden_exporter.sampling import round_robin as rounds

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.collectors.gpu.nvidia.xid import parse_xid
-from trainwarden_exporter.collectors.kernel.kmsg import KernelLog, KernelLogUnreadable
+from trainwarden_exporter.collectors.kernel.log import KernelLogUnreadable, Kmsg
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +27,7 @@ class ErrorLog:
     """
 
     def __init__(self, path: Path, ledger: Ledger) -> None:
-        self._log = KernelLog(path)
+        self._log = Kmsg(path)
         self._ledger = ledger
         self._read_before = False
         self.readable: bool | None = None

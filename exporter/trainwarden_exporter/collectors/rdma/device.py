@@ -1,4 +1,4 @@
-"""The link of one port of an RDMA device."""
+"""What EFA and InfiniBand devices have in common: identity, ports and their links."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from trainwarden_exporter.core.redaction import label_text
+
 if TYPE_CHECKING:
-    from trainwarden_exporter.collectors.rdma.infiniband.device_files import DeviceFiles
+    from trainwarden_exporter.collectors.rdma.files import DeviceFiles
     from trainwarden_exporter.core.metric import Families, Metric
 
 ACTIVE = 4
@@ -25,8 +27,18 @@ class Link:
 
     @property
     def up(self) -> bool | None:
-        """Whether the port takes part in the network; None where unknown."""
+        """Whether the port is active; None where unknown."""
         return None if self.state is None else self.state == ACTIVE
+
+
+def device_info(files: DeviceFiles, pci_bus_id: str) -> dict[str, str]:
+    """Return the labels PCI address, firmware and NUMA node, empty where unknown."""
+    node = files.text("device/numa_node", str) or ""
+    return {
+        "pci_bus_id": label_text(pci_bus_id, 32),
+        "firmware": label_text(files.text("fw_ver", str) or "", 64),
+        "numa_node": node if node.isdecimal() and len(node) < 5 else "",  # -1: unknown to the firmware
+    }
 
 
 def ports(files: DeviceFiles) -> list[str]:

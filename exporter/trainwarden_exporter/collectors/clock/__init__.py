@@ -1,1 +1,0 @@
-"""How far the clock of this node is off."""

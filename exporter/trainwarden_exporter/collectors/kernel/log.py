@@ -1,0 +1,226 @@
+"""Reads the kernel's log: from /dev/kmsg, or from systemd's journal where that may not be read."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainwarden.clients import process
+from trainwarden_exporter.sampling.calls import calling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# The kernel gives one record a read, and refuses a buffer that is too small for it.
+_READ_BYTES = 65536
+# A full ring of a large machine is read in several calls, to bound memory.
+MAX_LINES = 8192
+# journalctl is a process each time: not at every sample.
+JOURNAL_INTERVAL_SECONDS = 15.0
+JOURNALCTL_SECONDS = 4.0
+JOURNAL_FIRST_LINES = 4000
+_JOURNALCTL_BYTES = 64 << 20
+_JOURNALS = ("var/log/journal", "run/log/journal")
+_RECORD = re.compile(rb"(\d{1,10}),(\d{1,20}),(\d{1,20}),[^;]*;(.*)", re.DOTALL)
+_ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
+_REFUSED = {
+    errno.EPERM: "not permitted: kernel.dmesg_restrict is 1, which asks for CAP_SYSLOG",
+    errno.EACCES: "not permitted to this user",
+    errno.ENOENT: "does not exist here; a container needs it mounted",
+}
+
+
+class KernelLogUnreadable(Exception):
+    """The kernel's log cannot be read; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class KernelLine:
+    """One line of the kernel's log.
+
+    Attributes:
+        sequence: one more than that of the line before, unless lines in between were lost.
+        boot_seconds: when it was logged, on the kernel's own clock: about seconds since boot.
+        level: 0 emergency, 3 error, 4 warning, 6 information.
+        text: the message without its prefix and without a line break at its end.
+    """
+
+    sequence: int
+    boot_seconds: float
+    level: int
+    text: str
+
+    @property
+    def time(self) -> float:
+        """When it was logged, Unix seconds, never ahead of now: the clock of the kernel's log may drift by seconds."""
+        now = time.time()
+        return min(now, now - time.monotonic() + self.boot_seconds)
+
+
+def parse_record(line: bytes) -> KernelLine | None:
+    """Return the line that a record of /dev/kmsg begins with; None for a continuation and for anything else."""
+    match = _RECORD.fullmatch(line)
+    if match is None:
+        return None
+    text = _ESCAPED.sub(lambda escaped: bytes([int(escaped[1], 16)]), match[4])
+    # The priority holds the facility as well, above its lowest three bits.
+    return KernelLine(int(match[2]), int(match[3]) / 1e6, int(match[1]) & 7, text.decode("utf-8", "replace").rstrip())
+
+
+class Kmsg:
+    """The lines of /dev/kmsg, or of a file or FIFO that holds such records. For one thread.
+
+    Attributes:
+        lost: lines that the ring dropped, since the first one that was read, before they could be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.lost = 0
+        self._path = path
+        self._descriptor: int | None = None
+        self._rest = b""
+        self._last: int | None = None
+
+    def read(self) -> list[KernelLine]:
+        """Return the new lines, `MAX_LINES` at most; the first call begins with the oldest in the ring. Never waits.
+
+        Raises:
+            KernelLogUnreadable: it cannot be opened or read.
+        """
+        try:
+            if self._descriptor is None:
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            return self._new_lines(self._descriptor)
+        except OSError as error:
+            self.close()
+            reason = _REFUSED.get(error.errno or 0, error.strerror or str(error))
+            raise KernelLogUnreadable(f"{self._path}: {reason}") from error
+
+    def close(self) -> None:
+        """Close the file; the next `read` opens it again and skips the lines that were read before."""
+        descriptor, self._descriptor, self._rest = self._descriptor, None, b""
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def _new_lines(self, descriptor: int) -> list[KernelLine]:
+        lines: list[KernelLine] = []
+        while len(lines) < MAX_LINES:
+            try:
+                data = os.read(descriptor, _READ_BYTES)
+            except BrokenPipeError:
+                continue  # the ring has dropped the next record: the next read returns the oldest one left
+            except BlockingIOError:
+                break
+            if not data:
+                break
+            *complete, rest = (self._rest + data).split(b"\n")
+            self._rest = rest[:_READ_BYTES]
+            lines.extend(line for record in complete if (line := self._count(record)) is not None)
+        return lines
+
+    def _count(self, record: bytes) -> KernelLine | None:
+        line = parse_record(record)
+        if line is None:
+            return None
+        if self._last is not None:
+            if line.sequence <= self._last:
+                return None  # read before the file was opened again
+            self.lost += line.sequence - self._last - 1
+        self._last = line.sequence
+        return line
+
+
+class Journal:
+    """The kernel's lines in systemd's journal since the node booted. For one thread.
+
+    Args:
+        root: where the node's file system is mounted.
+        monotonic: the clock, seconds.
+        seconds: deadline of journalctl.
+    """
+
+    lost = None  # the journal does not record it
+
+    def __init__(
+        self, root: Path, monotonic: Callable[[], float] = time.monotonic, seconds: float = JOURNALCTL_SECONDS
+    ) -> None:
+        self._root = root
+        self._monotonic = monotonic
+        self._seconds = seconds
+        self._cursor: str | None = None
+        self._read_at: float | None = None
+        self._count = 0
+
+    def read(self) -> list[KernelLine]:
+        """Return the new lines, at first the last `JOURNAL_FIRST_LINES`; none within `JOURNAL_INTERVAL_SECONDS`.
+
+        Raises:
+            KernelLogUnreadable: journalctl failed, or did not answer.
+        """
+        now = self._monotonic()
+        if self._read_at is not None and now - self._read_at < JOURNAL_INTERVAL_SECONDS:
+            return []
+        output = self._journalctl()
+        self._read_at = now
+        return [line for entry in output.split(b"\n") if (line := self._line(entry)) is not None]
+
+    def _journalctl(self) -> bytes:
+        command = ["journalctl", "--dmesg", "--output=json", "--no-pager", "--quiet"]
+        if self._root != Path("/"):
+            command.append(f"--root={self._root}")
+        command.append(f"--after-cursor={self._cursor}" if self._cursor else f"--lines={JOURNAL_FIRST_LINES}")
+        try:
+            with calling("journalctl"):
+                done = process.run(command, self._seconds, environment=os.environ, limit=_JOURNALCTL_BYTES)
+        except process.ProcessError as error:
+            raise KernelLogUnreadable(f"journalctl: {error}") from error
+        if done.status:
+            last = done.errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            raise KernelLogUnreadable(f"journalctl: ended with status {done.status}: {process.one_line(last)}")
+        return done.output
+
+    def _line(self, entry: bytes) -> KernelLine | None:
+        try:
+            fields = json.loads(entry)
+            monotonic = int(fields.get("_SOURCE_MONOTONIC_TIMESTAMP") or fields["__MONOTONIC_TIMESTAMP"])
+            cursor, message, level = str(fields["__CURSOR"]), fields["MESSAGE"], int(fields.get("PRIORITY", 6))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None  # an empty or a half-written line
+        self._cursor = cursor
+        self._count += 1
+        return KernelLine(self._count, monotonic / 1e6, level, _message(message))
+
+
+def kmsg_readable(path: Path) -> bool:
+    """Return whether /dev/kmsg can be opened: access(2) does not take kernel.dmesg_restrict into account."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def journal_readable(root: Path) -> bool:
+    """Return whether there is a system journal that this user may read, and journalctl."""
+    if shutil.which("journalctl") is None:
+        return False
+    # journalctl itself exits with 0 where it may read nothing.
+    return any(
+        os.access(journal, os.R_OK) for place in _JOURNALS for journal in (root / place).glob("*/system.journal")
+    )
+
+
+def _message(value: Any) -> str:
+    """Return a journal message: a list of numbers where it holds bytes that are no text, null where it is too long."""
+    if isinstance(value, list):
+        return bytes(byte & 255 for byte in value if isinstance(byte, int)).decode("utf-8", "replace")
+    return value if isinstance(value, str) else ""

@@ -1,1 +1,0 @@
-"""EFA devices: their counters, links, and how many there should be."""

@@ -1,0 +1,188 @@
+"""One EFA device, and the sums over all of a node."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from trainwarden_exporter.collectors.rdma import efa_metrics
+from trainwarden_exporter.collectors.rdma.device import LinkMetrics, add_link, device_info, ports, read_link
+from trainwarden_exporter.collectors.rdma.files import DeviceFiles
+from trainwarden_exporter.core.metric import Families
+from trainwarden_exporter.core.redaction import label_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from trainwarden_exporter.collectors.rdma.device import Link
+    from trainwarden_exporter.collectors.rdma.devices import RdmaDevice
+    from trainwarden_exporter.core.metric import Family, Metric
+
+_SUMMED = {
+    "tx_bytes": efa_metrics.EFA_NODE_TX_BYTES_TOTAL,
+    "rx_bytes": efa_metrics.EFA_NODE_RX_BYTES_TOTAL,
+    "retrans_bytes": efa_metrics.EFA_NODE_RETRANSMITTED_BYTES_TOTAL,
+}
+_LINK = LinkMetrics(
+    efa_metrics.EFA_PORT_UP,
+    efa_metrics.EFA_PORT_STATE,
+    efa_metrics.EFA_PORT_PHYSICAL_STATE,
+    efa_metrics.EFA_PORT_RATE_BYTES_PER_SECOND,
+)
+_OWN = "hw_counters"
+_VERSION = "module/efa/version"
+
+
+class NodeTotals:
+    """Sums over all EFA devices of the node that never fall: not when a device vanishes, restarts its counts or hangs.
+
+    They begin at 0 when a counter is first read: what a device had counted before would look like a burst.
+
+    Args:
+        keep: for how long the state of a device's links counts as current, seconds.
+        monotonic: the clock.
+    """
+
+    def __init__(self, keep: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._keep = keep
+        self._monotonic = monotonic
+        self._last: dict[tuple[str, str], int] = {}
+        self._sums: dict[Metric, int] = {}
+        self._down: dict[str, tuple[int, float]] = {}
+        self._lock = threading.Lock()
+
+    def count(self, device: str, file: str, counter: str, value: int) -> None:
+        """Add what one counter of a device has grown by."""
+        total = _SUMMED.get(counter)
+        if total is None:
+            return
+        with self._lock:
+            before = self._last.get((device, file), value)
+            self._last[device, file] = value
+            self._sums[total] = self._sums.get(total, 0) + (value - before if value >= before else value)
+
+    def down(self, device: str, ports: int) -> None:
+        """Record how many ports of a device are down."""
+        with self._lock:
+            self._down[device] = (ports, self._monotonic())
+
+    def forget(self, device: str) -> None:
+        """Drop the links of a device that is gone."""
+        with self._lock:
+            self._down.pop(device, None)
+
+    def add_to(self, families: Families) -> None:
+        """Add the sums; leave out what no device has reported."""
+        now = self._monotonic()
+        with self._lock:
+            fresh = [ports for ports, since in self._down.values() if now - since <= self._keep]
+            sums = dict(self._sums)
+        families.add(efa_metrics.EFA_NODE_PORTS_DOWN, sum(fresh) if fresh else None)
+        for total, value in sums.items():
+            families.add(total, value)
+
+
+class Counter(NamedTuple):
+    """One file, the metric under which it is exported, and the labels of that metric."""
+
+    file: str
+    name: str
+    metric: Metric
+    labels: dict[str, str]
+
+
+class EfaDevice:
+    """An EFA device that is sampled again and again.
+
+    Args:
+        device: as it was found.
+        sysfs: where the version of the driver is read.
+        below: the first descriptor that is not kept open between two samples.
+        totals: sums of the node, to which the device's counters are added.
+    """
+
+    def __init__(self, device: RdmaDevice, sysfs: str, below: int, totals: NodeTotals) -> None:
+        self.device = device
+        self.files = DeviceFiles(device.path, below)
+        self._driver = DeviceFiles(sysfs, below=0)
+        self._totals = totals
+        self._counters: list[Counter] = []
+        self._ports: list[str] = []
+        self._info: dict[str, str] = {}
+        self._families: Sequence[Family] = ()
+
+    def read(self) -> Sequence[Family]:
+        """Return the families as they are now, the same object if they are as before; `OSError` if it is gone."""
+        with self.files as files:
+            if not files.listed:
+                self._ports = ports(files)
+                self._counters = list(self._list_counters())
+                self._info = {**device_info(files, self.device.pci_bus_id), "driver": self._version()}
+            links = [read_link(files, port) for port in self._ports]
+            values = [files.counter(counter.file) for counter in self._counters]
+            # Most devices of a node are idle most of the time.
+            if files.changed:
+                self._count(values)
+                self._families = self._families_of(links, values)
+            self._totals.down(self.device.name, sum(link.up is False for link in links))
+        return self._families
+
+    def close(self) -> None:
+        """Close every file."""
+        self.files.close()
+
+    def _count(self, values: Iterable[int | None]) -> None:
+        for counter, value in zip(self._counters, values, strict=True):
+            if value is not None:
+                self._totals.count(self.device.name, counter.file, counter.name, value)
+
+    def _families_of(self, links: Iterable[Link], values: Iterable[int | None]) -> Sequence[Family]:
+        families, name = Families(), self.device.name
+        families.add(efa_metrics.EFA_DEVICE_INFO, 1, device=name, **self._info)
+        for port, link in zip(self._ports, links, strict=True):
+            add_link(families, _LINK, link, name, port)
+        for counter, value in zip(self._counters, values, strict=True):
+            families.add(counter.metric, value, **counter.labels)
+        families.add(efa_metrics.EFA_READ_ERRORS_TOTAL, self.files.errors, device=name)
+        return families.collected()
+
+    def _list_counters(self) -> Iterator[Counter]:
+        """Yield the files to read, each counter once, in its own folder if it is there.
+
+        Drivers before 1.14 keep the counters of the device among those of its port.
+        """
+        own = [name for name in self.files.names(_OWN) if name not in efa_metrics.NO_COUNTERS]
+        folders = {port: self.files.names(f"ports/{port}/{_OWN}") for port in self._ports}
+        present = {name for name in own if name not in efa_metrics.PORT_COUNTERS}
+        first = self._ports[0] if self._ports else ""
+        for name in own:
+            if name not in efa_metrics.PORT_COUNTERS:
+                yield self._of_device(f"{_OWN}/{name}", name)
+            elif name not in folders.get(first, ()):
+                yield self._of_port(f"{_OWN}/{name}", name, first)
+        for port, names in folders.items():
+            for name in names:
+                file = f"ports/{port}/{_OWN}/{name}"
+                if name in efa_metrics.DEVICE_COUNTERS:
+                    if name not in present:
+                        present.add(name)
+                        yield self._of_device(file, name)
+                elif name not in efa_metrics.NO_COUNTERS:
+                    yield self._of_port(file, name, port)
+
+    def _of_device(self, file: str, name: str) -> Counter:
+        labels = {"device": self.device.name}
+        if name in efa_metrics.DEVICE_COUNTERS:
+            return Counter(file, name, efa_metrics.DEVICE_COUNTERS[name], labels)
+        return Counter(file, name, efa_metrics.EFA_HW_VALUE, {**labels, "port": "", "name": name})
+
+    def _of_port(self, file: str, name: str, port: str) -> Counter:
+        labels = {"device": self.device.name, "port": port}
+        if name in efa_metrics.PORT_COUNTERS:
+            return Counter(file, name, efa_metrics.PORT_COUNTERS[name], labels)
+        return Counter(file, name, efa_metrics.EFA_HW_VALUE, {**labels, "name": name})
+
+    def _version(self) -> str:
+        with self._driver as files:
+            return label_text(files.text(_VERSION, str) or "", 64)

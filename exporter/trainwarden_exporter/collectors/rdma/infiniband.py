@@ -1,0 +1,116 @@
+"""The collector of RDMA devices other than EFA: InfiniBand and RoCE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainwarden_exporter.collectors.rdma import infiniband_metrics
+from trainwarden_exporter.collectors.rdma.collector import RdmaCollector
+from trainwarden_exporter.collectors.rdma.device import LinkMetrics, add_link, device_info, ports, read_link
+from trainwarden_exporter.collectors.rdma.devices import rdma_devices
+from trainwarden_exporter.collectors.rdma.files import DeviceFiles, allow_many_files
+from trainwarden_exporter.core.metric import Families
+from trainwarden_exporter.core.redaction import label_text
+from trainwarden_exporter.core.spec import CollectorSpec
+from trainwarden_exporter.sampling.device_group import DeviceGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trainwarden_exporter.collectors.rdma.devices import RdmaDevice
+    from trainwarden_exporter.core.metric import Family
+    from trainwarden_exporter.core.spec import Context
+
+_LINK = LinkMetrics(
+    infiniband_metrics.INFINIBAND_PORT_UP,
+    infiniband_metrics.INFINIBAND_PORT_STATE,
+    infiniband_metrics.INFINIBAND_PORT_PHYSICAL_STATE,
+    infiniband_metrics.INFINIBAND_PORT_RATE_BYTES_PER_SECOND,
+)
+# By file name, with the factor of its number: data is counted in words of one lane.
+_COUNTERS = {
+    "port_xmit_data": (infiniband_metrics.INFINIBAND_TX_BYTES_TOTAL, 4),
+    "port_rcv_data": (infiniband_metrics.INFINIBAND_RX_BYTES_TOTAL, 4),
+    "port_xmit_packets": (infiniband_metrics.INFINIBAND_TX_PACKETS_TOTAL, 1),
+    "port_rcv_packets": (infiniband_metrics.INFINIBAND_RX_PACKETS_TOTAL, 1),
+    "symbol_error": (infiniband_metrics.INFINIBAND_SYMBOL_ERRORS_TOTAL, 1),
+    "link_downed": (infiniband_metrics.INFINIBAND_LINK_DOWNED_TOTAL, 1),
+    "link_error_recovery": (infiniband_metrics.INFINIBAND_LINK_ERROR_RECOVERIES_TOTAL, 1),
+    "port_rcv_errors": (infiniband_metrics.INFINIBAND_RX_ERRORS_TOTAL, 1),
+    "port_xmit_discards": (infiniband_metrics.INFINIBAND_TX_DISCARDS_TOTAL, 1),
+    "port_xmit_wait": (infiniband_metrics.INFINIBAND_TX_WAIT_TICKS_TOTAL, 1),
+}
+
+
+class InfinibandDevice:
+    """A device that is sampled again and again; `below`: the first descriptor that is not kept open in between."""
+
+    def __init__(self, device: RdmaDevice, below: int) -> None:
+        self.device = device
+        self.files = DeviceFiles(device.path, below)
+        self._info: dict[str, str] = {}
+
+    def read(self) -> Sequence[Family]:
+        """Return the families as they are now; raises `OSError` if the device is gone."""
+        families, name = Families(), self.device.name
+        with self.files as files:
+            if not files.listed:
+                model = label_text(files.text("hca_type", str) or "", 64)
+                self._info = {**device_info(files, self.device.pci_bus_id), "model": model}
+            families.add(infiniband_metrics.INFINIBAND_INFO, 1, device=name, **self._info)
+            for port in ports(files):
+                add_link(families, _LINK, read_link(files, port), name, port)
+                self._add_counters(families, port)
+            families.add(infiniband_metrics.INFINIBAND_READ_ERRORS_TOTAL, files.errors, device=name)
+        return families.collected()
+
+    def close(self) -> None:
+        """Close every file."""
+        self.files.close()
+
+    def _add_counters(self, families: Families, port: str) -> None:
+        folder = f"ports/{port}/counters"
+        names = self.files.names(folder)
+        for file, (metric, factor) in _COUNTERS.items():
+            value = self.files.counter(f"{folder}/{file}") if file in names else None
+            families.add(metric, None if value is None else value * factor, device=self.device.name, port=port)
+
+
+class InfinibandCollector(RdmaCollector):
+    """Exports the RDMA devices that are no EFA."""
+
+    name = "infiniband"
+    count = infiniband_metrics.INFINIBAND_DEVICES
+    up = infiniband_metrics.INFINIBAND_DEVICE_UP
+
+    def _is_sampled(self, device: RdmaDevice) -> bool:
+        return not device.is_efa
+
+    def _opened(self, device: RdmaDevice) -> InfinibandDevice:
+        return InfinibandDevice(device, self._below)
+
+
+def enabled(context: Context) -> bool:
+    """Return whether there is such a device here."""
+    try:
+        return any(not device.is_efa for device in rdma_devices(context.node.sysfs))
+    except OSError:
+        return False
+
+
+def create(context: Context) -> DeviceGroup:
+    """Return the runner of the collector."""
+    allow_many_files()
+    collector = InfinibandCollector(context.node.sysfs, context.interval, context.timeout)
+    return DeviceGroup(collector, context.interval, context.timeout)
+
+
+SPEC = CollectorSpec(
+    name="infiniband",
+    help="RDMA devices other than EFA",
+    interval="15s",
+    timeout="5s",
+    needs="an RDMA device other than EFA",
+    create=create,
+    enabled=enabled,
+)

@@ -1,1 +1,0 @@
-"""RDMA devices other than EFA: links and the basic counters."""
