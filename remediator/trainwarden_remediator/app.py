@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
-from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from trainwarden.clients.alertmanager import AlertmanagerClient
 from trainwarden.clients.prometheus import PrometheusClient
+from trainwarden.server.address import port_file
+from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden_remediator.choice import load_policies
 from trainwarden_remediator.clock import SystemClock
-from trainwarden_remediator.config import Settings, allowed_users, read_token
+from trainwarden_remediator.config import RemediatorSettings, allowed_users, read_token
 from trainwarden_remediator.database import Lock, open_database
 from trainwarden_remediator.drivers.driver import Driver
 from trainwarden_remediator.drivers.local import LocalDriver
@@ -26,7 +26,7 @@ from trainwarden_remediator.metrics import Metrics, RemediatorCollector
 from trainwarden_remediator.poll import AlertmanagerAlerts
 from trainwarden_remediator.records import Records
 from trainwarden_remediator.remediate import Remediator
-from trainwarden_remediator.server import Server, Service
+from trainwarden_remediator.server import RemediatorPages
 from trainwarden_remediator.store import Store
 from trainwarden_remediator.worker import Worker
 from trainwarden_remediator.world import World
@@ -34,8 +34,8 @@ from trainwarden_remediator.world import World
 log = logging.getLogger(__name__)
 
 
-def serve(settings: Settings, stop: threading.Event) -> None:
-    """Serve until `stop` is set. Raises ConfigError or StoreError before anything was touched."""
+def serve(settings: RemediatorSettings, stop: threading.Event) -> None:
+    """Serve until `stop` is set. Raises ConfigError, UsageError or StoreError before anything was touched."""
     token = read_token("--webhook-token-file", settings.webhook_token_file)
     policies = load_policies(settings.policy, settings.policy_dir, settings.run_policy)
     drivers = build_drivers(settings)
@@ -46,6 +46,7 @@ def serve(settings: Settings, stop: threading.Event) -> None:
             ("prometheus", settings.prometheus_url, settings.prometheus_http_config_file),
         )
     )
+    web_config = ReloadingWebConfig(settings.web_config_file) if settings.web_config_file else None
     clock, metrics = SystemClock(), Metrics()
     lock = Lock(settings.state_dir)
     engine = open_database(settings.state_dir)
@@ -77,17 +78,17 @@ def serve(settings: Settings, stop: threading.Event) -> None:
     )
     registry = CollectorRegistry(auto_describe=False)
     registry.register(RemediatorCollector(metrics, store))
-    service = Service(store, metrics, registry, clock, token, worker.wake, worker.alive)
+    pages = RemediatorPages(store, metrics, registry, clock, token, worker.wake, worker.alive)
     for warning in policies.warnings():
         log.warning("%s", warning)
     try:
-        _run(settings, service, worker, stop)
+        _run(settings, pages, worker, web_config, stop)
     finally:
         engine.dispose()
         lock.release()
 
 
-def build_drivers(settings: Settings) -> dict[str, Driver]:
+def build_drivers(settings: RemediatorSettings) -> dict[str, Driver]:
     """The drivers that were asked for. Raises ConfigError."""
     drivers: dict[str, Driver] = {}
     if "local" in settings.driver and settings.local_launcher_url and settings.local_launcher_token_file:
@@ -100,35 +101,24 @@ def build_drivers(settings: Settings) -> dict[str, Driver]:
     return drivers
 
 
-def _run(settings: Settings, service: Service, worker: Worker, stop: threading.Event) -> None:
-    host, port = settings.listen_address
+def _run(
+    settings: RemediatorSettings,
+    pages: RemediatorPages,
+    worker: Worker,
+    web_config: ReloadingWebConfig | None,
+    stop: threading.Event,
+) -> None:
     try:
-        server = Server((host, int(port)), service)
+        server = pages.server(settings.listen_address, web_config)
     except OSError as error:
-        raise ConfigError([f"--web.listen-address: {host}:{port}: {error.strerror or error}"]) from None
-    serving = threading.Thread(target=server.serve_forever, name="http", daemon=True)
-    try:
-        if settings.port_file is not None:
-            _write_address(settings.port_file, host, server.server_port)
-        log.info("listening on %s:%d with policy %s", host, server.server_port, settings.policy)
-        worker.start()
-        serving.start()
-        stop.wait()
-    finally:
-        log.info("stopping")
-        if serving.is_alive():
-            server.shutdown()
-        server.server_close()
-        worker.stop()
-        if settings.port_file is not None:
-            settings.port_file.unlink(missing_ok=True)
-
-
-def _write_address(path: Path, host: str, port: int) -> None:
-    text = f"[{host}]:{port}\n" if ":" in host else f"{host}:{port}\n"
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        raise ConfigError([f"--web.port-file: {path}: {error.strerror}"]) from None
+        raise ConfigError([f"--web.listen-address: {error.filename}: {error.strerror}"]) from None
+    with server, port_file(settings.port_file, server):
+        log.info("listening on %s with policy %s", server.bound[0], settings.policy)
+        try:
+            worker.start()
+            server.start()
+            stop.wait()
+        finally:
+            log.info("stopping")
+            server.stop()
+            worker.stop()

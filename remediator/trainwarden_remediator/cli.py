@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import trainwarden
+from trainwarden.errors import UsageError
 from trainwarden_remediator import app
 from trainwarden_remediator.config import default_state_dir, settings_from
 from trainwarden_remediator.database import open_read_only
@@ -62,6 +63,13 @@ def _serving(top: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="a file that holds the address really bound, as HOST:PORT, while the remediator runs",
+    )
+    group.add_argument(
+        "--web.config.file",
+        dest="web_config_file",
+        type=Path,
+        metavar="FILE",
+        help="TLS, client certificates and users, in exporter-toolkit's format; read again when it changes",
     )
     group.add_argument(
         "--webhook-token-file",
@@ -166,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _serve(arguments)
     except BrokenPipeError:
         return 0
-    except RemediatorError as error:
+    except (RemediatorError, UsageError) as error:
         print(f"{PROGRAM}: {clean(error, 4000)}", file=sys.stderr)
         return _MISUSE
 

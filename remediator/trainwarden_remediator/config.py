@@ -1,23 +1,22 @@
-"""What the command line says, checked: every problem at once, each with its flag."""
+"""The flags of the command line, checked: every problem at once, each with its flag."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import pwd
-import re
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from trainwarden.duration import parse_duration
+from trainwarden.server.address import parse_address
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.problems import problems_of
 
 _MAX_TOKEN_BYTES = 4096
-_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h)?", re.ASCII)
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def _http_url(text: str) -> str:
@@ -28,35 +27,19 @@ def _http_url(text: str) -> str:
     return text.rstrip("/")
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, separator, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not separator or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        message = f"{text!r}: expected HOST:PORT"
-        raise ValueError(message)
-    return host, int(port)
-
-
-def _seconds(text: str) -> float:
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        message = f"{text!r}: expected a number of seconds, or one with a unit: 500ms, 5s, 1m, 1h"
-        raise ValueError(message)
-    return float(match[1]) * _UNITS[match[2] or "s"]
-
-
 Url = Annotated[str, AfterValidator(_http_url)]
-Address = Annotated[tuple[str, int], BeforeValidator(_address)]
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=7 * 86400)]
+Address = Annotated[tuple[str, int], BeforeValidator(parse_address)]
+Seconds = Annotated[float, BeforeValidator(parse_duration), Field(le=7 * 86400)]
 
 
-class Settings(BaseModel):
-    """All of it. Durations are seconds."""
+class RemediatorSettings(BaseModel):
+    """The flags, checked. Durations are seconds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     listen_address: Address
     port_file: Path | None
+    web_config_file: Path | None
     state_dir: Path
     webhook_token_file: Path
     alertmanager_url: Url
@@ -81,11 +64,11 @@ class Settings(BaseModel):
     verify_timeout: Seconds
 
 
-def settings_from(arguments: argparse.Namespace) -> Settings:
+def settings_from(arguments: argparse.Namespace) -> RemediatorSettings:
     """Check parsed arguments. Raises ConfigError."""
-    values = {name: getattr(arguments, name) for name in Settings.model_fields}
+    values = {name: getattr(arguments, name) for name in RemediatorSettings.model_fields}
     try:
-        settings = Settings.model_validate(values)
+        settings = RemediatorSettings.model_validate(values)
     except ValidationError as error:
         raise ConfigError([_as_flag(problem) for problem in problems_of(error)]) from None
     problems = []
@@ -136,5 +119,5 @@ def default_state_dir(environment: dict[str, str]) -> Path:
 
 def _as_flag(problem: str) -> str:
     name, _, rest = problem.partition(":")
-    flag = "web.listen-address" if name == "listen_address" else name.split(".")[0].replace("_", "-")
+    flag = {"listen_address": "web.listen-address"}.get(name, name.split(".")[0].replace("_", "-"))
     return f"--{flag}:{rest}"

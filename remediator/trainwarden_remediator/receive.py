@@ -10,19 +10,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from trainwarden.record.clock import from_iso
+from trainwarden.server.messages import BadRequest
 from trainwarden_remediator.incident import Alert
 from trainwarden_remediator.problems import problems_of
 
 MAX_BODY_BYTES = 1 << 20
 MAX_ALERTS = 1000
-
-
-class BadBody(Exception):
-    """A body that cannot be accepted: HTTP `status` and the reason, for the sender's log."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
 
 
 class _Alert(BaseModel):
@@ -51,9 +44,9 @@ class Delivery:
 
 
 def read_delivery(body: bytes) -> Delivery:
-    """Check one body. Raises BadBody with 400 (no JSON), 413 (too much) or 422 (another shape)."""
+    """Check one body. Raises BadRequest with 400 (no JSON), 413 (too much) or 422 (another shape)."""
     if len(body) > MAX_BODY_BYTES:
-        raise BadBody(413, f"the body has more than {MAX_BODY_BYTES} bytes")
+        raise BadRequest(413, f"the body has more than {MAX_BODY_BYTES} bytes")
     payload = _check(_load(body))
     firing = [Alert(each.labels, from_iso(each.startsAt)) for each in payload.alerts if each.status == "firing"]
     return Delivery(
@@ -67,13 +60,13 @@ def _load(body: bytes) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise BadBody(400, f"the body is no JSON: {error}") from None
+        raise BadRequest(400, f"the body is no JSON: {error}") from None
 
 
 def _check(data: Any) -> _Payload:
     if isinstance(data, dict) and isinstance(data.get("alerts"), list) and len(data["alerts"]) > MAX_ALERTS:
-        raise BadBody(413, f"more than {MAX_ALERTS} alerts; set max_alerts lower or group by more labels")
+        raise BadRequest(413, f"more than {MAX_ALERTS} alerts; set max_alerts lower or group by more labels")
     try:
         return _Payload.model_validate(data)
     except ValidationError as error:
-        raise BadBody(422, "; ".join(problems_of(error)[:5])) from None
+        raise BadRequest(422, "; ".join(problems_of(error)[:5])) from None

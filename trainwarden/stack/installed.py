@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from trainwarden.stack.service import ServiceFailed
 
 # As they are imported: the extra `stack` brings them.
-NEEDED = ("prometheus_client", "pydantic", "requests", "sqlalchemy", "yaml")
+NEEDED = ("h11", "prometheus_client", "pydantic", "requests", "sqlalchemy", "yaml")
 
 
 def require_installed() -> None:

@@ -4,131 +4,81 @@ from __future__ import annotations
 
 import hmac
 import json
-import threading
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from trainwarden.server.messages import BadRequest, Request, Response, json_response
+from trainwarden.server.server import HttpServer
 from trainwarden.stack.launcher import Job, JobOver, Launcher, WrongGeneration
 
 _MAX_BODY_BYTES = 64 * 1024
-_SECONDS = 10
 _VARIABLE_PREFIX = "TRAINWARDEN_"
-
-
-class _Bad(Exception):
-    """A request that cannot be honoured; the message says what was expected."""
 
 
 class LauncherServer:
     """Serves one launcher on a free loopback port until `close()`."""
 
     def __init__(self, launcher: Launcher, token: str) -> None:
-        handler = type("Handler", (_Handler,), {"launcher": launcher, "token": token})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, name="launcher-http", daemon=True)
-        self._thread.start()
+        self._launcher = launcher
+        self._authorization = f"Bearer {token}".encode()
+        self._server = HttpServer([("127.0.0.1", 0)], self._respond, name="trainwarden-launcher")
+        self._server.start()
 
     @property
     def url(self) -> str:
         """The address of the API."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://{self._server.bound[0]}"
 
     def close(self) -> None:
         """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.stop()
 
-
-class _Handler(BaseHTTPRequestHandler):
-    launcher: Launcher
-    token: str
-    timeout = _SECONDS
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        if not self._authorised():
-            return
-        if self.path != "/jobs":
-            self._answer(HTTPStatus.NOT_FOUND, {"error": f"no {self.path} here; there is /jobs"})
-            return
-        self._answer(HTTPStatus.OK, [_as_json(self.launcher.job)])
-
-    def do_POST(self) -> None:
-        if not self._authorised():
-            return
-        job_id = self.launcher.job.job_id
-        if self.path != f"/jobs/{job_id}/restart":
-            self._answer(HTTPStatus.NOT_FOUND, {"error": f"no {self.path} here; the job is {job_id}"})
-            return
+    def _respond(self, request: Request) -> Response:
+        given = request.headers.get("authorization", "").encode("latin-1", "replace")
+        if not hmac.compare_digest(given, self._authorization):
+            return _error(HTTPStatus.UNAUTHORIZED, "a bearer token is needed")
+        if request.method == "GET" and request.path == "/jobs":
+            return json_response(HTTPStatus.OK, [_as_json(self._launcher.job)])
+        job_id = self._launcher.job.job_id
+        if request.method != "POST" or request.path != f"/jobs/{job_id}/restart":
+            return _error(HTTPStatus.NOT_FOUND, f"no {request.path} here; there is GET /jobs, and the job is {job_id}")
         try:
-            job = self._restart(self._body())
-        except _Bad as error:
-            self._answer(HTTPStatus.UNPROCESSABLE_ENTITY, {"error": str(error)})
+            return json_response(HTTPStatus.ACCEPTED, _as_json(self._restart(request)))
+        except BadRequest as error:
+            return _error(error.status, str(error))
         except WrongGeneration as error:
-            self._answer(HTTPStatus.CONFLICT, {"error": f"the job is at generation {error}"})
+            return _error(HTTPStatus.CONFLICT, f"the job is at generation {error}")
         except JobOver as error:
-            self._answer(HTTPStatus.GONE, {"error": f"the job is {error}"})
-        else:
-            self._answer(HTTPStatus.ACCEPTED, _as_json(job))
+            return _error(HTTPStatus.GONE, f"the job is {error}")
 
-    def _restart(self, body: dict[str, Any]) -> Job:
+    def _restart(self, request: Request) -> Job:
+        try:
+            body = json.loads(request.read_body(_MAX_BODY_BYTES))
+        except (ValueError, RecursionError) as error:
+            raise _unusable(f"the body is no JSON: {error}") from None
+        if not isinstance(body, dict):
+            raise _unusable("a JSON object was expected")
         token, generation = body.get("token"), body.get("expected_generation")
         environment = body.get("environment") or {}
         if not isinstance(token, str) or not token:
-            message = "token: a non-empty text was expected"
-            raise _Bad(message)
+            raise _unusable("token: a non-empty text was expected")
         if not isinstance(generation, int) or isinstance(generation, bool):
-            message = f"expected_generation: an integer was expected, not {generation!r}"
-            raise _Bad(message)
+            raise _unusable(f"expected_generation: an integer was expected, not {generation!r}")
         if not isinstance(environment, dict) or not all(
             isinstance(name, str) and name.startswith(_VARIABLE_PREFIX) and isinstance(value, str)
             for name, value in environment.items()
         ):
-            message = f"environment: texts under names that start with {_VARIABLE_PREFIX} were expected"
-            raise _Bad(message)
+            raise _unusable(f"environment: texts under names that start with {_VARIABLE_PREFIX} were expected")
         reason, intent = str(body.get("reason", "")), str(body.get("intent", ""))
-        return self.launcher.restart(token, generation, reason=reason, intent=intent, environment=environment)
+        return self._launcher.restart(token, generation, reason=reason, intent=intent, environment=environment)
 
-    def _body(self) -> dict[str, Any]:
-        try:
-            length = int(self.headers.get("Content-Length", ""))
-        except ValueError:
-            message = "Content-Length is missing"
-            raise _Bad(message) from None
-        if not 0 <= length <= _MAX_BODY_BYTES:
-            message = f"a body of at most {_MAX_BODY_BYTES} bytes was expected, not {length}"
-            raise _Bad(message)
-        try:
-            body = json.loads(self.rfile.read(length))
-        except ValueError as error:
-            message = f"the body is no JSON: {error}"
-            raise _Bad(message) from None
-        if not isinstance(body, dict):
-            message = "a JSON object was expected"
-            raise _Bad(message)
-        return body
 
-    def _authorised(self) -> bool:
-        given = self.headers.get("Authorization", "").encode("latin-1", "replace")
-        if hmac.compare_digest(given, f"Bearer {self.token}".encode()):
-            return True
-        self.close_connection = True
-        self._answer(HTTPStatus.UNAUTHORIZED, {"error": "a bearer token is needed"})
-        return False
+def _unusable(reason: str) -> BadRequest:
+    return BadRequest(HTTPStatus.UNPROCESSABLE_ENTITY, reason)
 
-    def _answer(self, status: HTTPStatus, body: object) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name is the base class's
-        """Requests are no news."""
+def _error(status: HTTPStatus, reason: str) -> Response:
+    return json_response(status, {"error": reason})
 
 
 def _as_json(job: Job) -> dict[str, Any]:

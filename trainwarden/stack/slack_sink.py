@@ -6,13 +6,14 @@ import html
 import json
 import re
 import secrets
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from trainwarden.server.messages import TEXT, Request, Response, plain
+from trainwarden.server.server import HttpServer
 
 _MAX_BODY_BYTES = 1024 * 1024
 _LINK = re.compile(r"<([^|<>]+)\|([^<>]+)>")
@@ -40,20 +41,28 @@ class SlackSink:
         self.messages: list[Message] = []
         # Like Slack's own, the address is the secret.
         self._path = f"/services/{secrets.token_hex(12)}"
-        handler = type("Handler", (_Handler,), {"sink": self, "webhook": self._path})
         self._on_message = on_message
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, name="slack-sink", daemon=True)
-        self._thread.start()
+        self._server = HttpServer([("127.0.0.1", 0)], self._respond, name="slack-sink")
+        self._server.start()
 
     @property
     def url(self) -> str:
         """The incoming webhook's address."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}{self._path}"
+        return f"http://{self._server.bound[0]}{self._path}"
 
-    def take(self, payload: dict[str, Any]) -> None:
-        """Keep one message, and tell of it."""
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.stop()
+
+    def _respond(self, request: Request) -> Response:
+        if request.method != "POST" or request.path != self._path:
+            return plain(HTTPStatus.NOT_FOUND, "not found")
+        try:
+            payload = json.loads(request.read_body(_MAX_BODY_BYTES))
+        except (ValueError, RecursionError):
+            return plain(HTTPStatus.BAD_REQUEST, "invalid_payload")
+        if not isinstance(payload, dict):
+            return plain(HTTPStatus.BAD_REQUEST, "invalid_payload")
         for part in payload.get("attachments") or [payload]:
             message = Message(
                 time=time.time(),
@@ -64,33 +73,4 @@ class SlackSink:
             )
             self.messages.append(message)
             self._on_message(message)
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    sink: SlackSink
-    webhook: str
-    timeout = 10
-
-    def do_POST(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        if self.path != self.webhook or not 0 < length <= _MAX_BODY_BYTES:
-            self.send_error(HTTPStatus.NOT_FOUND)
-            return
-        try:
-            payload = json.loads(self.rfile.read(length))
-        except ValueError:
-            self.send_error(HTTPStatus.BAD_REQUEST, "invalid_payload")
-            return
-        self.sink.take(payload)
-        self.send_response(HTTPStatus.OK)
-        self.end_headers()
-        self.wfile.write(b"ok")
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name is the base class's
-        """Requests are no news."""
+        return Response(HTTPStatus.OK, TEXT, b"ok")  # to the byte what Alertmanager takes for success

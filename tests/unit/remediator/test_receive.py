@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwarden_remediator.receive import BadBody, read_delivery
+from trainwarden.server.messages import BadRequest
+from trainwarden_remediator.receive import read_delivery
 
 ALERT: dict[str, Any] = {
     "status": "firing",
@@ -61,7 +62,7 @@ def test_the_same_alert_has_the_same_key_whatever_the_order_of_its_labels() -> N
     ],
 )
 def test_a_bad_body_is_refused_with_its_status_and_a_reason(data: bytes, status: int, said: str) -> None:
-    with pytest.raises(BadBody) as error:
+    with pytest.raises(BadRequest) as error:
         read_delivery(data)
     assert error.value.status == status
     assert said in str(error.value)
@@ -78,7 +79,7 @@ anything = st.recursive(
 def test_no_body_at_all_raises_anything_else(data: bytes) -> None:
     try:
         read_delivery(data)
-    except BadBody as error:
+    except BadRequest as error:
         assert error.status in (400, 413, 422)
 
 

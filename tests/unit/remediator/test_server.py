@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +12,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.unit.remediator.simulation import FakeClock
+from trainwarden.server.server import HttpServer, Limits
 from trainwarden_remediator.database import open_database
 from trainwarden_remediator.metrics import Metrics
-from trainwarden_remediator.server import Server, Service
+from trainwarden_remediator.server import RemediatorPages
 from trainwarden_remediator.store import Store
 
 
@@ -26,23 +26,20 @@ def connection_seconds() -> float:
 
 
 @pytest.fixture
-def server(tmp_path: Path, connection_seconds: float) -> Iterator[Server]:
+def server(tmp_path: Path, connection_seconds: float) -> Iterator[HttpServer]:
     engine = open_database(tmp_path)
     clock = FakeClock()
     store = Store(engine, clock)
-    service = Service(store, Metrics(), CollectorRegistry(), clock, "secret", lambda: None, lambda: False)
-    made = Server(("127.0.0.1", 0), service, connection_seconds=connection_seconds)
-    thread = threading.Thread(target=made.serve_forever, args=(0.02,))
-    thread.start()
-    yield made
-    made.shutdown()
-    thread.join()
-    made.server_close()
+    pages = RemediatorPages(store, Metrics(), CollectorRegistry(), clock, "secret", lambda: None, lambda: False)
+    seconds = connection_seconds
+    with pages.server(("127.0.0.1", 0), limits=Limits(head_seconds=seconds, body_seconds=seconds)) as made:
+        made.start()
+        yield made
     engine.dispose()
 
 
-def ask(server: Server, method: str, path: str, **headers: str) -> http.client.HTTPResponse:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+def ask(server: HttpServer, method: str, path: str, **headers: str) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     try:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
@@ -58,8 +55,8 @@ def ask(server: Server, method: str, path: str, **headers: str) -> http.client.H
     [b"", b"POST /alertmanager/webhook HTTP/1.1\r\nAuthorization: Bearer secret\r\nContent-Length: 9\r\n\r\n{"],
     ids=["no request", "half a body"],
 )
-def test_a_client_that_never_finishes_is_cut_off(server: Server, sent: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as slow:
+def test_a_client_that_never_finishes_is_cut_off(server: HttpServer, sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as slow:
         slow.sendall(sent)
         with contextlib.suppress(ConnectionError):
             while slow.recv(4096):
@@ -67,8 +64,8 @@ def test_a_client_that_never_finishes_is_cut_off(server: Server, sent: bytes) ->
 
 
 @pytest.mark.parametrize("connection_seconds", [0.3])
-def test_a_client_that_trickles_is_cut_off_however_busy_it_is(server: Server) -> None:
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as slow:
+def test_a_client_that_trickles_is_cut_off_however_busy_it_is(server: HttpServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as slow:
         slow.sendall(b"GET / HTTP/1.1\r\n")
         slow.settimeout(0.05)
         with pytest.raises(ConnectionError):
@@ -79,14 +76,14 @@ def test_a_client_that_trickles_is_cut_off_however_busy_it_is(server: Server) ->
                         raise ConnectionError
 
 
-def test_others_are_served_while_many_connections_idle(server: Server) -> None:
+def test_others_are_served_while_many_connections_idle(server: HttpServer) -> None:
     with contextlib.ExitStack() as idle:
         for _ in range(100):
-            idle.enter_context(socket.create_connection(("127.0.0.1", server.server_port)))
+            idle.enter_context(socket.create_connection(("127.0.0.1", server.port)))
         assert ask(server, "GET", "/-/healthy").status == 200
 
 
-def test_readiness_says_whether_the_loop_turns(server: Server) -> None:
+def test_readiness_says_whether_the_loop_turns(server: HttpServer) -> None:
     assert ask(server, "GET", "/-/ready").status == 503
 
 
@@ -96,17 +93,17 @@ def test_readiness_says_whether_the_loop_turns(server: Server) -> None:
         ("GET", "/alertmanager/webhook", 405),
         ("GET", "/elsewhere", 404),
         ("POST", "/elsewhere", 404),
-        ("DELETE", "/api/v1/incidents", 501),
+        ("DELETE", "/api/v1/incidents", 405),
         ("GET", "/api/v1/incidents", 401),
     ],
 )
-def test_other_requests_are_told_so(server: Server, method: str, path: str, status: int) -> None:
+def test_other_requests_are_told_so(server: HttpServer, method: str, path: str, status: int) -> None:
     assert ask(server, method, path).status == status
 
 
-def test_a_webhook_without_a_length_is_refused(server: Server) -> None:
+def test_a_webhook_without_a_length_is_refused(server: HttpServer) -> None:
     assert ask(server, "GET", "/-/healthy").status == 200
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     connection.putrequest("POST", "/alertmanager/webhook")
     connection.putheader("Authorization", "Bearer secret")
     connection.endheaders()

@@ -1,0 +1,98 @@
+"""TLS from its settings. Imported only where it is configured: `ssl` costs some MiB."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from typing import TYPE_CHECKING
+
+from trainwarden.errors import UsageError
+from trainwarden.regular_file import read_regular_file
+from trainwarden.server.tls_settings import IF_GIVEN, NO_CLIENT, REQUIRED
+
+if TYPE_CHECKING:
+    import socket
+    from pathlib import Path
+
+    from trainwarden.server.tls_settings import TlsSettings
+
+MAX_BYTES = 2**20
+_VERIFY = {NO_CLIENT: ssl.CERT_NONE, IF_GIVEN: ssl.CERT_OPTIONAL, REQUIRED: ssl.CERT_REQUIRED}
+
+
+class ClientRefused(Exception):
+    """The client's certificate holds none of the allowed names."""
+
+
+class Tls:
+    """Wraps connections as `settings` ask; raises `UsageError` if they, or a file that they name, cannot be used."""
+
+    def __init__(self, settings: TlsSettings, file: Path) -> None:
+        self.allowed_sans = settings.client_allowed_sans
+        self._context = context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion[settings.min_version]
+        context.maximum_version = ssl.TLSVersion[settings.max_version]
+        if not settings.server_preference:
+            context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
+        section = f"{file}: key tls_server_config"
+        try:
+            # Read first: OpenSSL waits for a pipe, and its error does not name which of the two is wrong.
+            pair = read_regular_file(settings.cert_file, MAX_BYTES), read_regular_file(settings.key_file, MAX_BYTES)
+            _check(settings, pair, section)
+            context.load_cert_chain(settings.cert_file, settings.key_file, password=_no_password)
+        except (OSError, ValueError) as error:  # OSError: ssl.SSLError too
+            files = f"cert_file {settings.cert_file}, key_file {settings.key_file}"
+            raise UsageError(
+                f"{section}: {files}: {_reason(error)}, expected a certificate and its key in PEM"
+            ) from error
+        context.verify_mode = _VERIFY[settings.client_auth]
+        if settings.client_auth != NO_CLIENT:
+            _trust(context, settings.client_ca_file, section)
+        try:
+            if settings.ciphers:
+                context.set_ciphers(":".join(settings.ciphers))
+            if settings.curve:
+                context.set_ecdh_curve(settings.curve)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{section}: {_reason(error)}, expected suites and a curve that OpenSSL has") from error
+
+    def wrap(self, connection: socket.socket) -> ssl.SSLSocket:
+        """Return the connection with TLS around it; the handshake is still to be done."""
+        return self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+
+    def check(self, connection: ssl.SSLSocket) -> None:
+        """Raise `ClientRefused` if the client's certificate is for none of the names that are allowed."""
+        if not self.allowed_sans:
+            return
+        certificate = connection.getpeercert() or {}
+        names = certificate.get("subjectAltName", ())
+        if self.allowed_sans.isdisjoint(str(entry[1]) for entry in names if isinstance(entry, tuple)):
+            raise ClientRefused(f"its certificate names {names}")
+
+
+def _trust(context: ssl.SSLContext, file: Path | None, section: str) -> None:
+    if file is None:
+        context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+        return
+    try:
+        read_regular_file(file, 1)
+        context.load_verify_locations(cafile=file)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{section}.client_ca_file: {file}: {_reason(error)}, expected certificates in PEM") from error
+
+
+def _check(settings: TlsSettings, pair: tuple[bytes, bytes], section: str) -> None:
+    kinds = (("cert_file", settings.cert_file, "CERTIFICATE"), ("key_file", settings.key_file, "PRIVATE KEY"))
+    for (name, file, kind), content in zip(kinds, pair, strict=True):
+        if not re.search(rb"-----BEGIN [A-Z0-9 ]*%b-----" % kind.encode(), content):
+            raise UsageError(f"{section}.{name}: {file}: it holds no {kind.lower()}, expected one in PEM")
+
+
+def _no_password() -> str:
+    """Refuse, in place of OpenSSL's question on the terminal."""
+    raise ValueError("the key is encrypted")
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+    return str(reason).lower().replace("_", " ")
