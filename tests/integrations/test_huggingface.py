@@ -14,8 +14,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 import trainwarden
 from tests.integrations.programs import ROOT, Programs
 from tests.unit.library.looking import read_metadata, read_progress, read_rank, read_snapshot
+from trainwarden.integrations.callback_adapter import CallbackAdapter
 from trainwarden.integrations.huggingface import TrainwardenCallback
-from trainwarden.integrations.spokesman import Spokesman
 
 Begin = Callable[[int], None]
 _LENGTH = 8
@@ -243,7 +243,7 @@ def test_nothing_raises_into_the_trainer(
         raise AttributeError("another version")
 
     for name in ("expect", "step", "enter"):
-        monkeypatch.setattr(Spokesman, name, fail)
+        monkeypatch.setattr(CallbackAdapter, name, fail)
     trainer = make_trainer(
         tmp_path, TrainwardenCallback(), eval_strategy="steps", eval_steps=3, save_strategy="steps", save_steps=2
     )

@@ -198,7 +198,7 @@ def test_nothing_raises_into_the_trainer(
         raise AttributeError("another version")
 
     for name in ("expect", "step", "enter"):
-        monkeypatch.setattr(f"trainwarden.integrations.spokesman.Spokesman.{name}", fail)
+        monkeypatch.setattr(f"trainwarden.integrations.callback_adapter.CallbackAdapter.{name}", fail)
     trainer = make_trainer(TrainwardenCallback(), saver(tmp_path), enable_checkpointing=True)
     trainer.fit(Line(), loader(16), loader(4))
     assert (trainer.global_step, read_metadata(folder).status) == (6, "succeeded")

@@ -1,1 +1,1 @@
-"""What speaks for a training inside a framework's own loop; each module needs its framework, and nothing else does."""
+"""Callbacks for training frameworks. Each module needs its framework; nothing else imports it."""

@@ -1,5 +1,7 @@
 """A callback for the Trainer of Hugging Face's transformers."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Mapping
@@ -8,7 +10,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from trainwarden.integrations.spokesman import Spokesman, harmless
+from trainwarden.integrations.callback_adapter import CallbackAdapter, never_raises
 
 _FRAMEWORK = "transformers"
 _LAST_WRITER_SECONDS = 5.0
@@ -16,14 +18,14 @@ _POLL_SECONDS = 0.05
 
 
 class TrainwardenCallback(TrainerCallback):  # type: ignore[misc]  # transformers is absent where types are checked
-    """Tells the run's record what a `Trainer` does: `Trainer(callbacks=[TrainwardenCallback("llama-sft-7")])`.
+    """Records what a `Trainer` does: `Trainer(callbacks=[TrainwardenCallback("llama-sft-7")])`.
 
-    It speaks for the run in progress; where there is none it begins one when training begins, which may raise
-    `RunRefused`, and ends it when training ends. Nothing raises in between. Every rank needs one.
+    It reports to the run in progress. Without one it begins a run when training begins, which may raise `RunRefused`,
+    and ends it when training ends. Nothing raises in between. Every rank needs a callback.
 
     Args:
-        run_id: of the run to begin; `TRAINWARDEN_RUN_ID` if None.
-        model, method, dir, s3, thresholds: as in `trainwarden.run()`; the model's name is found if None.
+        run_id: name of the run to begin; `TRAINWARDEN_RUN_ID` if None.
+        model, method, dir, s3, thresholds: as in `trainwarden.run()`; the model's own name if `model` is None.
     """
 
     def __init__(
@@ -37,104 +39,104 @@ class TrainwardenCallback(TrainerCallback):  # type: ignore[misc]  # transformer
         thresholds: Mapping[str, Any] | None = None,
     ) -> None:
         options = {"model": model, "method": method, "dir": dir, "s3": s3, "thresholds": thresholds}
-        self._says = Spokesman(run_id, {name: value for name, value in options.items() if value is not None})
+        self._adapter = CallbackAdapter(run_id, {name: value for name, value in options.items() if value is not None})
         self._tokens = 0
         self._saved: tuple[str, int] | None = None
 
     def resume_checkpoint(self) -> str | None:
-        """What to give to `trainer.train(resume_from_checkpoint=…)`; begins the run where none is in progress.
+        """Return the argument for `trainer.train(resume_from_checkpoint=…)`; begins the run where none is in progress.
 
         Raises:
-            RunRefused: it must not begin.
+            RunRefused: the run must not begin.
         """
-        return self._says.begin(_FRAMEWORK).resume_checkpoint()
+        return self._adapter.begin(_FRAMEWORK).resume_checkpoint()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         """Begin the run, unless one is in progress."""
-        self._says.begin(_FRAMEWORK, model=_name(model))
+        self._adapter.begin(_FRAMEWORK, model=_name(model))
         self._begin(state)
 
-    @harmless
+    @never_raises
     def _begin(self, state: Any) -> None:
-        self._says.expect(state.max_steps)
+        self._adapter.expect(state.max_steps)
         self._tokens = state.num_input_tokens_seen
         self._saved = None
 
-    @harmless
+    @never_raises
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Count the epoch."""
-        if self._says.run:
-            self._says.run.epoch(int(state.epoch or 0))
+        """Report the epoch."""
+        if self._adapter.run:
+            self._adapter.run.epoch(int(state.epoch or 0))
 
-    @harmless
+    @never_raises
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Whatever was between two steps is over."""
-        self._says.leave()
+        """Restore the phase before an evaluation or a checkpoint."""
+        self._adapter.leave()
 
-    @harmless
+    @never_raises
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Report the step; what comes next is known already."""
-        # A step of all ranks is over, so all of them have written their part of the checkpoint before it.
+        """Report the step, and enter the phase that follows it."""
+        # All ranks have finished a step since the checkpoint, so all have written their parts of it.
         self._report_checkpoint()
         tokens, self._tokens = state.num_input_tokens_seen - self._tokens, state.num_input_tokens_seen
-        self._says.step(state.global_step, tokens=tokens or None, samples=_samples(args, state), epoch=state.epoch)
-        self._announce(control)
+        self._adapter.step(state.global_step, tokens=tokens or None, samples=_samples(args, state), epoch=state.epoch)
+        self._enter_next_phase(control)
 
-    @harmless
+    @never_raises
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """What comes next is known already."""
-        self._announce(control)
+        """Enter the phase that follows the epoch."""
+        self._enter_next_phase(control)
 
-    def _announce(self, control: Any) -> None:
+    def _enter_next_phase(self, control: Any) -> None:
         # There is no hook before an evaluation or a checkpoint.
         if control.should_evaluate:
-            self._says.enter("eval")
+            self._adapter.enter("eval")
         elif control.should_save:
-            self._says.enter("checkpoint")
+            self._adapter.enter("checkpoint")
 
-    @harmless
+    @never_raises
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Report the step again, with what was averaged over the steps up to it."""
+        """Report the step again, with the averages that the trainer logs."""
         values = {name: _number(logs.get(name)) for name in ("loss", "learning_rate", "grad_norm")}
-        # What an evaluation or the end logs is none of these.
+        # Without a loss these are the values of an evaluation or of the end.
         if values["loss"] is not None:
-            self._says.step(state.global_step, epoch=state.epoch, **values)
+            self._adapter.step(state.global_step, epoch=state.epoch, **values)
 
-    @harmless
+    @never_raises
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """An evaluation that nobody announced, `trainer.evaluate()` for one, has begun."""
-        self._says.enter("eval")
+        """Enter the phase eval, also for an evaluation outside of training, such as `trainer.evaluate()`."""
+        self._adapter.enter("eval")
 
-    @harmless
+    @never_raises
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The evaluation is over."""
-        self._says.leave()
+        """Leave the phase eval."""
+        self._adapter.leave()
         if control.should_save:
-            self._says.enter("checkpoint")
+            self._adapter.enter("checkpoint")
 
-    @harmless
+    @never_raises
     def on_predict(self, args: Any, state: Any, control: Any, *_: Any, **__: Any) -> None:
-        """The prediction is over."""
-        self._says.leave()
+        """Leave the phase eval after a prediction."""
+        self._adapter.leave()
 
-    @harmless
+    @never_raises
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """This rank has written its part of a checkpoint."""
-        self._says.leave()
+        """Remember the checkpoint of which this rank has written its part."""
+        self._adapter.leave()
         self._saved = (os.path.join(args.output_dir, f"checkpoint-{state.global_step}"), state.global_step)  # noqa: PTH118  # a remote address may be no Path
         if args.world_size == 1:
             self._report_checkpoint()
 
-    @harmless
+    @never_raises
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """End the run if it was begun here."""
+        """End the run if this callback began it."""
         self._wait_for_last_writer(args)
         self._report_checkpoint()
-        self._says.end()
+        self._adapter.end()
 
-    @harmless
+    @never_raises
     def _wait_for_last_writer(self, args: Any) -> None:
-        """No step follows that would tell; each rank's generator state is the last that it writes."""
+        """Wait until the last checkpoint is complete: no step follows. Each rank writes its generator state last."""
         if self._saved is None or args.save_only_model or not args.should_save:
             return
         deadline = time.monotonic() + _LAST_WRITER_SECONDS
@@ -142,8 +144,8 @@ class TrainwardenCallback(TrainerCallback):  # type: ignore[misc]  # transformer
             time.sleep(_POLL_SECONDS)
 
     def _report_checkpoint(self) -> None:
-        if self._saved and self._says.run:
-            self._says.run.checkpoint_saved(*self._saved)
+        if self._saved and self._adapter.run:
+            self._adapter.run.checkpoint_saved(*self._saved)
             self._saved = None
 
 
@@ -153,7 +155,7 @@ def _name(model: Any) -> str | None:
 
 
 def _samples(args: Any, state: Any) -> int:
-    """How many one step takes, over all ranks; the last of an epoch may take fewer."""
+    """Return the samples of one step over all ranks; the last step of an epoch may have fewer."""
     per_device: int = state.train_batch_size or args.train_batch_size
     return per_device * int(args.gradient_accumulation_steps) * int(args.world_size)
 

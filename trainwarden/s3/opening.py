@@ -9,11 +9,10 @@ from trainwarden.identity import AttemptKey
 from trainwarden.record.folder import LOG, METADATA
 from trainwarden.record.ownership import RunRefused
 from trainwarden.s3.bucket import Bucket, MissingBoto3, S3Error, load_boto3
-from trainwarden.s3.held import Held, live_stranger, restore
-from trainwarden.s3.journals import restore_journals
 from trainwarden.s3.location import Location
-from trainwarden.s3.mirror import Mirror
-from trainwarden.s3.sender import Sender
+from trainwarden.s3.mirror import S3Mirror
+from trainwarden.s3.remote_record import RemoteRecord, live_owner, restore_journals, restore_record
+from trainwarden.s3.uploader import RecordUploader
 
 # How long a start waits for S3.
 START_SECONDS = 10.0
@@ -38,11 +37,11 @@ class Opening:
 
     def __init__(self, record: Location, folder: Path, key: AttemptKey, start: float, *, whole: bool) -> None:
         self._record, self._folder, self._key = record, folder, key
-        self._held: Held | None = None
+        self._held: RemoteRecord | None = None
         try:
             load_boto3()
             bucket = Bucket(record)
-            self._mirror = Mirror(bucket, Sender(bucket, folder, key, start), folder / LOG, whole=whole)
+            self._mirror = S3Mirror(bucket, RecordUploader(bucket, folder, key, start), folder / LOG, whole=whole)
             self._mirror.open()
         except MissingBoto3 as error:
             raise RunRefused(str(error)) from error
@@ -71,10 +70,10 @@ class Opening:
             )
             return
         held = self._after_strangers(held)
-        restore(held, self._folder, str(self._key))
-        self._held = replace(held, settled=self._restore_journals(left))
+        restore_record(held, self._folder, str(self._key))
+        self._held = replace(held, merged_journals=self._restore_journals(left))
 
-    def begin(self) -> Mirror:
+    def begin(self) -> S3Mirror:
         """Begin to write, now that the attempt has begun in the folder."""
         self._mirror.begin(self._held)
         return self._mirror
@@ -91,9 +90,9 @@ class Opening:
             return frozenset()
         return restore_journals(journals, self._folder)
 
-    def _after_strangers(self, held: Held) -> Held:
+    def _after_strangers(self, held: RemoteRecord) -> RemoteRecord:
         """Wait while another job's heartbeat is fresh: one that beats again is live, one that does not was lost."""
-        first = live_stranger(held.metadata, self._key, time.time())
+        first = live_owner(held.metadata, self._key, time.time())
         owner = first
         while owner is not None and first is not None:
             if owner.last_sign != first.last_sign:
@@ -102,6 +101,6 @@ class Opening:
                 logger.warning("%s may belong to a live run: %s; waiting whether it lives", self._record, owner)
             time.sleep(_LOOK_SECONDS)
             again = self._mirror.fetch(START_SECONDS)
-            held = again if isinstance(again, Held) else held
-            owner = live_stranger(held.metadata, self._key, time.time())
+            held = again if isinstance(again, RemoteRecord) else held
+            owner = live_owner(held.metadata, self._key, time.time())
         return held

@@ -15,25 +15,25 @@ from trainwarden.shell.not_recorded import NotRecorded, Superseded
 from trainwarden.shell.publication import publish
 from trainwarden.shell.record import close, close_rank, metadata_of_attempt, read, say
 from trainwarden.shell.speaker import Speaker
-from trainwarden.training.endings import SUCCEEDED, Ending, of_signal, settle
-from trainwarden.training.termination import Received, reason_for
+from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome, reconcile, signal_outcome
+from trainwarden.training.termination import ReceivedSignal, signal_reason
 from trainwarden.wrapper.witness import record_ending
 
 __all__ = ["SUCCEEDED", "cancelled", "failed", "record_end"]
 
 
-def failed(told: Told) -> Ending:
+def failed(told: Told) -> AttemptOutcome:
     """The ending that a failure makes."""
-    return Ending("failed", told.message, told.failure, told.exception_type, told.traceback, told.exit_code)
+    return AttemptOutcome("failed", told.message, told.failure, told.exception_type, told.traceback, told.exit_code)
 
 
-def cancelled(exit_code: int | None) -> Ending:
+def cancelled(exit_code: int | None) -> AttemptOutcome:
     """The ending that a request to end makes, of which an exit code tells; that of an interrupt where none does."""
     now, number = time.time(), exit_code - 128 if exit_code and exit_code > 128 else signal.SIGINT
-    return of_signal(Received(number, now, reason_for(number, now)))
+    return signal_outcome(ReceivedSignal(number, now, signal_reason(number, now)))
 
 
-def record_end(speaker: Speaker, ending: Ending, step: int | None = None) -> list[str]:
+def record_end(speaker: Speaker, ending: AttemptOutcome, step: int | None = None) -> list[str]:
     """Record how the attempt ended; returns what is worth a word.
 
     Raises:
@@ -49,7 +49,7 @@ def record_end(speaker: Speaker, ending: Ending, step: int | None = None) -> lis
         raise NotRecorded(f"{error.filename or speaker.folder}: {error.strerror or error}") from None
 
 
-def _end_first(speaker: Speaker, ending: Ending, step: int | None) -> list[str]:
+def _end_first(speaker: Speaker, ending: AttemptOutcome, step: int | None) -> list[str]:
     folder, key = Path(speaker.folder), str(speaker.key)
     try:
         metadata = metadata_of_attempt(speaker)
@@ -65,7 +65,7 @@ def _end_first(speaker: Speaker, ending: Ending, step: int | None) -> list[str]:
         raise NotRecorded(f"{folder}: this attempt has completed before; what comes after that is no part of it")
     if isinstance(error, Sentinel) and ending.status != "failed":
         raise NotRecorded(f"{folder}: this attempt has failed before: {error.message[:300]}")
-    ending = settle(ending, folder, key, speaker.rank, time.time())
+    ending = reconcile(ending, folder, key, speaker.rank, time.time())
     names = [METADATA]
     if ending.status == "failed":
         record_ending(folder, speaker.key, ending, speaker.rank)
@@ -76,13 +76,13 @@ def _end_first(speaker: Speaker, ending: Ending, step: int | None) -> list[str]:
         record_completion(folder, key=key, step=step if step is not None else reached)
         names.append(COMPLETE)
         said = early(step if step is not None else reached, progress.get("total_steps"))
-        ending = Ending(ending.status, said.get("reason"))
+        ending = AttemptOutcome(ending.status, said.get("reason"))
     close(speaker, metadata, ending.status, ending.reason)
     words = ["this attempt has failed before; its first failure counts"] if isinstance(error, Sentinel) else []
     return publish(speaker, names) + words
 
 
-def _end_rank(speaker: Speaker, ending: Ending) -> list[str]:
+def _end_rank(speaker: Speaker, ending: AttemptOutcome) -> list[str]:
     say(speaker)
     if ending.status == "failed":
         record_ending(Path(speaker.folder), speaker.key, ending, speaker.rank)

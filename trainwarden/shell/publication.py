@@ -25,7 +25,7 @@ def publish(speaker: Speaker, names: list[str], *, strict: bool = False) -> list
     from pathlib import Path  # noqa: PLC0415
 
     from trainwarden.s3.location import InvalidLocation, choose  # noqa: PLC0415
-    from trainwarden.s3.now import put_now  # noqa: PLC0415
+    from trainwarden.s3.uploader import upload_once  # noqa: PLC0415
 
     deadline = time.monotonic() + _SECONDS
     for name in names:
@@ -35,7 +35,7 @@ def publish(speaker: Speaker, names: list[str], *, strict: bool = False) -> list
             place = choose(None, speaker.environ)
             if place is not None:
                 record, left = place.below(speaker.run_id), deadline - time.monotonic()
-                put_now(record, name, Path(speaker.folder, name), speaker.key, timeout_seconds=max(left, 0.1))
+                upload_once(record, name, Path(speaker.folder, name), speaker.key, timeout_seconds=max(left, 0.1))
         except InvalidLocation as error:
             if strict:
                 raise Misuse(f"{error}; the record in {speaker.folder} was written") from None

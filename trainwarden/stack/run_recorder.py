@@ -15,7 +15,7 @@ from trainwarden.record.thresholds import Thresholds
 from trainwarden.stack import launcher
 from trainwarden.stack.launcher import Job
 from trainwarden.taxonomy import FAILURES
-from trainwarden.training.endings import SUCCEEDED, Ending
+from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome
 from trainwarden.wrapper.log_file import put_aside
 from trainwarden.wrapper.verdict import how
 from trainwarden.wrapper.witness import Witness
@@ -68,14 +68,14 @@ class RunRecorder:
         if self._witness is not None:
             self._witness.end(self._ending(job))
 
-    def _ending(self, job: Job) -> Ending:
+    def _ending(self, job: Job) -> AttemptOutcome:
         if job.state == launcher.CANCELLED:
-            return Ending("cancelled", "ended from outside")
+            return AttemptOutcome("cancelled", "ended from outside")
         if job.state == launcher.COMPLETED:
             return SUCCEEDED
         if announced_restart(self._folder, job.attempt_key):
-            return Ending("cancelled", "restart")
+            return AttemptOutcome("cancelled", "restart")
         status = job.exit_code if job.exit_code is not None else 1
         code = status if status >= 0 else 128 - status
         failure = classify_exit(status) or FAILURES["nonzero_exit"]
-        return Ending("failed", f"{how(status)} and left no word", failure, exit_code=code)
+        return AttemptOutcome("failed", f"{how(status)} and left no word", failure, exit_code=code)

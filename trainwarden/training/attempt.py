@@ -20,7 +20,7 @@ from trainwarden.record.files import (
 )
 from trainwarden.record.folder import PROGRESS
 from trainwarden.record.sentinels import Sentinel, current_completion, current_error, set_aside
-from trainwarden.training.loop import Carried
+from trainwarden.training.loop import CarriedCounters
 
 # Enough to see a run's whole story; one that restarts for ever must not grow its record for ever.
 _MAX_ATTEMPTS = 1000
@@ -52,7 +52,7 @@ class Beginning:
     this: Attempt
     attempts: tuple[Attempt, ...]
     start_time: float
-    carried: Carried
+    carried: CarriedCounters
     checkpoints: tuple[Checkpoint, ...]
     checkpoints_saved: int
     lost: Lost | None = None
@@ -152,8 +152,8 @@ def _next_number(metadata: object, progress: Progress | None, environ: Mapping[s
     return int(told) if told.isascii() and told.isdigit() and len(told) < 10 else 0
 
 
-def _carried(progress: Progress | None) -> Carried:
+def _carried(progress: Progress | None) -> CarriedCounters:
     if progress is None:
-        return Carried()
+        return CarriedCounters()
     high_water = progress.high_water if progress.high_water is not None else progress.step
-    return Carried(high_water, progress.steps_completed or 0, progress.nonfinite or 0)
+    return CarriedCounters(high_water, progress.steps_completed or 0, progress.nonfinite or 0)

@@ -1,4 +1,9 @@
-"""`run()`, and the run in progress, for which the module's functions speak."""
+"""`run()`, and module-level functions with the signatures of the methods of `Run`.
+
+They act on the run in progress in this process. Without one they do nothing, and log a warning before the first run.
+"""
+
+from __future__ import annotations
 
 import os
 import time
@@ -17,19 +22,18 @@ from trainwarden.record.thresholds import choose as choose_thresholds
 from trainwarden.s3.location import InvalidLocation, Location
 from trainwarden.s3.location import choose as choose_place
 from trainwarden.training.attempt import begin
+from trainwarden.training.context import RunContext
 from trainwarden.training.loop import whole
-from trainwarden.training.mistakes import Mistakes
-from trainwarden.training.phase_scope import PhaseScope
-from trainwarden.training.run import Run
-from trainwarden.training.subject import Subject
+from trainwarden.training.run import PhaseScope, Run
+from trainwarden.training.usage_warnings import UsageWarnings
 
 _MAX_TEXT = 200
 
 _current: Run | None = None
-# None once a run has begun: calls after its end, and in processes forked from it, are no mistakes.
-_mistakes: Mistakes | None = Mistakes()
+# None once a run has begun: calls after its end and in forked processes are not warned of.
+_warnings: UsageWarnings | None = UsageWarnings()
 
-# Before anything here has something to say.
+# Before the first line is logged.
 log.protect()
 
 
@@ -44,25 +48,25 @@ def run(
     s3: str | None = None,
     thresholds: Mapping[str, Any] | None = None,
 ) -> Run:
-    """Begin the record of this process's part in a training run; best used in a `with` statement.
+    """Begin the record of a training run in this process; best used in a `with` statement.
 
     Args:
-        run_id: of the work, the same after a restart; `TRAINWARDEN_RUN_ID` if None, else made from the attempt's key.
+        run_id: name of the run, the same after a restart; `TRAINWARDEN_RUN_ID` if None, else made from the attempt key.
         total_steps: the step after which the run is finished.
-        model: what is trained.
-        framework: what it is trained with.
-        method: how it is trained.
+        model: name of the model, for display.
+        framework: name of the framework, for display.
+        method: such as pretraining or LoRA, for display.
         dir: the folder that holds one folder per run; see ARCHITECTURE.md for the default.
-        s3: `s3://bucket/prefix`, below which the record is copied to S3; docs/s3.md tells more.
-        thresholds: `{"stale_seconds": s, "stall_seconds": {phase: s}}`, each part optional.
+        s3: `s3://bucket/prefix`, below which the record is copied to S3; see docs/s3.md.
+        thresholds: `{"stale_seconds": s, "stall_seconds": {phase: s}}`, in seconds, each part optional.
 
     Raises:
         RunRefused: the run must not start: its folder belongs to a live run or cannot be written, or an argument or a
             variable is unusable. Nothing raises after that.
     """
-    global _current, _mistakes
+    global _current, _warnings
     if _current is not None:
-        _current.end_if_given_up()
+        _current.end_if_cancelled()
     if _current is not None:
         raise RunRefused(f"a run is in progress in this process already: {_current.run_id}")
     if total_steps is not None and whole(total_steps) is None:
@@ -78,9 +82,9 @@ def run(
     except (InvalidRunId, InvalidAttemptKey, InvalidThreshold, InvalidLocation) as error:
         raise RunRefused(str(error)) from None
     except OSError as error:
-        raise RunRefused(f"the run folder cannot be told, the working folder is gone: {error}") from None
-    made = _make(
-        Subject(
+        raise RunRefused(f"the run folder cannot be found, the working folder is gone: {error}") from None
+    begun = _begin(
+        RunContext(
             run_id=name,
             folder=folder,
             key=key,
@@ -97,121 +101,181 @@ def run(
         ),
         place and place.below(name),
     )
-    _current, _mistakes = made, None
-    return made
+    _current, _warnings = begun, None
+    return begun
 
 
 def run_in_progress() -> Run | None:
-    """The run that the module's functions speak for."""
+    """Return the run that `run()` began in this process and that has not ended."""
     return _current
 
 
-def step(step: int, **values: Any) -> None:
-    """`Run.step` of the run in progress; nothing where there is none."""
+def step(
+    step: int,
+    *,
+    loss: float | None = None,
+    learning_rate: float | None = None,
+    grad_norm: float | None = None,
+    tokens: float | None = None,
+    samples: float | None = None,
+    **metrics: Any,
+) -> None:
+    """Report that the loop has completed a step; changes memory only.
+
+    Each value is read once, in this call: one on a device is waited for, so pass a number where you have one.
+
+    Args:
+        step: number of the step; it continues across restarts.
+        loss: scalar, any number or 0-d tensor; of this step.
+        learning_rate: scalar; of this step.
+        grad_norm: scalar; of this step, before clipping.
+        tokens: scalar; how many tokens this report stands for, over all ranks.
+        samples: scalar; how many samples this report stands for, over all ranks.
+        metrics: other values: scalars and texts of up to 200 characters; `epoch` is recorded as the epoch.
+    """
     if _current is not None:
-        _current.step(step, **values)
+        _current.step(
+            step,
+            loss=loss,
+            learning_rate=learning_rate,
+            grad_norm=grad_norm,
+            tokens=tokens,
+            samples=samples,
+            **metrics,
+        )
     else:
-        _too_early("step")
+        _warn_before_run("step")
 
 
 def phase(name: str) -> PhaseScope:
-    """`Run.phase` of the run in progress; nothing where there is none."""
+    """Enter a phase: init, compile, train, eval, checkpoint, load, idle or done.
+
+    It takes effect at once. As a context manager it restores the previous phase at its end.
+
+    Args:
+        name: of the phase; an unknown one counts as train.
+    """
     if _current is not None:
         return _current.phase(name)
-    _too_early("phase")
+    _warn_before_run("phase")
     return PhaseScope(None, None)
 
 
 def epoch(n: float) -> None:
-    """`Run.epoch` of the run in progress; nothing where there is none."""
+    """Report that an epoch begins.
+
+    Args:
+        n: number of the epoch, whole or a fraction.
+    """
     if _current is not None:
         _current.epoch(n)
     else:
-        _too_early("epoch")
+        _warn_before_run("epoch")
 
 
 def error(exc: BaseException, /, severity: str | None = None, category: str | None = None, **context: Any) -> None:
-    """`Run.error` of the run in progress; nothing where there is none."""
+    """Record an exception that the training caught; the run goes on.
+
+    Args:
+        exc: the exception.
+        severity: warning, error, critical or fatal; the taxonomy's for such a failure if None.
+        category: one of the taxonomy's; the taxonomy's for such a failure if None.
+        context: further data: numbers, texts, lists and dictionaries of them.
+    """
     if _current is not None:
         _current.error(exc, severity, category, **context)
     else:
-        _too_early("error")
+        _warn_before_run("error")
 
 
 def note(event: str, /, **data: Any) -> None:
-    """`Run.note` of the run in progress; nothing where there is none."""
+    """Write a line to `events.jsonl`; only rank 0 does.
+
+    Args:
+        event: name of the event, none of the library's own.
+        data: numbers, texts, lists and dictionaries of them.
+    """
     if _current is not None:
         _current.note(event, **data)
     else:
-        _too_early("note")
+        _warn_before_run("note")
 
 
 def checkpoint_saved(path: str | os.PathLike[str], step: int | None = None) -> None:
-    """`Run.checkpoint_saved` of the run in progress; nothing where there is none."""
+    """Record a checkpoint that is complete on disk, as `resume_checkpoint()` may return it after a restart.
+
+    Args:
+        path: of the checkpoint, a file or a folder.
+        step: that it holds; the last reported one if None.
+    """
     if _current is not None:
         _current.checkpoint_saved(path, step)
     else:
-        _too_early("checkpoint_saved")
+        _warn_before_run("checkpoint_saved")
 
 
 def resume_checkpoint() -> str | None:
-    """`Run.resume_checkpoint` of the run in progress; None where there is none."""
+    """Return the path of the checkpoint to resume from; None to start from the beginning.
+
+    `TRAINWARDEN_RESUME_CHECKPOINT` is tried first, then the last checkpoints of the record, newest first. A
+    complete one is preferred to one that cannot be verified; an incomplete one is never returned.
+    """
     if _current is not None:
         return _current.resume_checkpoint()
-    _too_early("resume_checkpoint")
+    _warn_before_run("resume_checkpoint")
     return None
 
 
-def _too_early(call: str) -> None:
-    if _mistakes is not None:
-        _mistakes.tell("before run", f"{call}() before run(): nothing is recorded, as no run has begun in this process")
+def _warn_before_run(call: str) -> None:
+    if _warnings is not None:
+        _warnings.warn("before run", f"{call}() before run(): nothing is recorded, as no run has begun in this process")
 
 
-def _make(subject: Subject, in_s3: Location | None) -> Run:
+def _begin(context: RunContext, in_s3: Location | None) -> Run:
     ownership = opening = None
     try:
-        subject.folder.mkdir(parents=True, exist_ok=True)
+        context.folder.mkdir(parents=True, exist_ok=True)
         if in_s3 is not None:
-            # It loads much that a record in a folder alone does not need.
+            # Imported only here: it loads boto3.
             from trainwarden.s3.opening import Opening  # noqa: PLC0415
 
-            opening = Opening(in_s3, subject.folder, subject.key, subject.start, whole=subject.rank == 0)
-        if subject.rank == 0:
-            ownership = claim(subject.folder, subject.key)
+            opening = Opening(in_s3, context.folder, context.key, context.start, whole=context.rank == 0)
+        if context.rank == 0:
+            ownership = claim(context.folder, context.key)
             if opening:
                 opening.fill()
-            beginning = begin(subject.folder, subject.key, subject.start)
-            subject = replace(subject, beginning=beginning, start=beginning.this.start_time or subject.start)
-        made = Run(subject, ownership, _forget, opening.begin() if opening else None)
-        made.open()
+            beginning = begin(context.folder, context.key, context.start)
+            context = replace(context, beginning=beginning, start=beginning.this.start_time or context.start)
+        begun = Run(context, ownership, _clear, opening.begin() if opening else None)
+        begun.open()
     except BaseException as error:
         if opening:
             opening.abandon()
         if ownership:
             ownership.release()
-        # The last one is of a name that no file can have.
+        # ValueError: a path that no file can have.
         if not isinstance(error, (OSError, RuntimeError, ValueError)):
             raise
-        # The system's own words say it all, with the path that they are about.
-        is_told = isinstance(error, OSError) and error.strerror
-        raise RunRefused(f"run folder {subject.folder} cannot be written: {error}") from None if is_told else error
-    return made
+        # An OSError of the system holds the path and the reason already.
+        is_complete = isinstance(error, OSError) and error.strerror
+        raise RunRefused(f"run folder {context.folder} cannot be written: {error}") from None if is_complete else error
+    return begun
 
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)[:_MAX_TEXT]
 
 
-def _forget(ended: Run) -> None:
-    global _current  # noqa: PLW0603  # the module's functions speak for the run in progress
+def _clear(ended: Run) -> None:
+    global _current  # noqa: PLW0603  # the state of the module-level functions
     if _current is ended:
         _current = None
 
 
-def _leave_to_the_parent() -> None:
+def _abandon_in_child() -> None:
     if _current is not None:
         _current.abandon()
-        _forget(_current)
+        _clear(_current)
 
 
-os.register_at_fork(after_in_child=_leave_to_the_parent)
+os.register_at_fork(after_in_child=_abandon_in_child)

@@ -1,4 +1,6 @@
-"""A file that is only ever appended to, one line for each thing that happened."""
+"""An append-only file of lines with a bounded queue in memory and one rotation."""
+
+from __future__ import annotations
 
 import contextlib
 import os
@@ -9,47 +11,47 @@ from pathlib import Path
 
 # One older file of this size is kept.
 ROTATE_BYTES = 4 * 2**20
-# What waits for a disk that is full or does not answer; what comes after that is counted and left out.
+# Lines that wait for a full or hanging disk; lines beyond that are counted and dropped.
 MAX_WAITING_BYTES = 2**20
-# A line in memory is more than its characters.
+# What a line in memory takes beyond its characters.
 _OVERHEAD_BYTES = 100
 
 
-class Journal:
-    """Any thread, and a signal handler in the middle of one, may `add`; one thread writes.
+class JournalFile:
+    """Lines are added by any thread, and by a signal handler that interrupts one; one thread writes them.
 
-    A line leaves the memory only when it is in the file as a whole. `dropped` counts those for which there was no room.
+    A line leaves the memory only when all of it is in the file. `dropped` counts the lines for which there was no room.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._older = path.with_name(f"{path.name}.1")
         self.dropped = 0
-        # Reentrant for the signal handler, and held only while numbers are moved.
+        # Reentrant for the signal handler, and held only while numbers change.
         self._lock = threading.RLock()
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
 
     def is_full(self) -> bool:
-        """Whether the next line would be left out; a cheap look before the work of making one."""
+        """Whether the next line would be dropped; a cheap check before a line is encoded."""
         return self._waiting_bytes >= MAX_WAITING_BYTES
 
-    def add(self, line: bytes, *, must: bool = False) -> None:
-        """Have a line written, its end included; one that `must` be is never left out."""
+    def add(self, line: bytes, *, required: bool = False) -> None:
+        """Queue a line, which includes its line end; a `required` line is never dropped."""
         with self._lock:
-            if self.is_full() and not must:
+            if self.is_full() and not required:
                 self.dropped += 1
                 return
             self._waiting_bytes += len(line) + _OVERHEAD_BYTES
             self._waiting.append(line)
 
     def drop(self) -> None:
-        """Count a line that was not even made, as there is no room for it."""
+        """Count a line that was not encoded because the queue is full."""
         with self._lock:
             self.dropped += 1
 
     def flush(self) -> list[Path]:
-        """Append what waits; which files have changed by that.
+        """Append the waiting lines and return the files that changed.
 
         Raises:
             OSError: not everything could be written; the rest still waits.
@@ -57,16 +59,17 @@ class Journal:
         waiting = len(self._waiting)
         changed = [self.path] if waiting else []
         while waiting:
-            waiting -= self._append_to_one_file(waiting)
+            waiting -= self._append_until_full(waiting)
             if waiting:
                 changed = [self.path, self._older]
         return changed
 
-    def _append_to_one_file(self, lines: int) -> int:
+    def _append_until_full(self, lines: int) -> int:
+        """Append up to `lines` lines, rotate if the file is full, and return how many were appended."""
         descriptor = _open(self.path)
         try:
             size = os.fstat(descriptor).st_size
-            # Whoever wrote before may have been killed in the middle of a line.
+            # The writer before may have been killed in the middle of a line.
             start = b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
             for written in range(lines):
                 line = self._waiting[0]
@@ -88,7 +91,7 @@ def _open(path: Path) -> int:
     try:
         descriptor = os.open(path, flags, 0o666)
     except FileNotFoundError:
-        # Somebody removed the folder under the run.
+        # The folder was removed while the run goes on.
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, flags, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -98,11 +101,11 @@ def _open(path: Path) -> int:
 
 
 def _append(descriptor: int, line: bytes, size: int) -> int:
-    # One write for each line: two writers never mix theirs.
+    # One write per line, so that the lines of two writers never mix.
     written = os.write(descriptor, line)
     if written == len(line):
         return written
-    # The disk is full. The part is taken back, unless somebody else wrote behind it.
+    # The disk is full. Remove the partial line, unless another process has written after it.
     with contextlib.suppress(OSError):
         if os.fstat(descriptor).st_size == size + written:
             os.ftruncate(descriptor, size)

@@ -1,20 +1,25 @@
-"""What the training loop said of itself: memory only, so that saying it costs the loop nothing."""
+"""The state that the training loop reports by `step()`, kept in memory only, so that a report takes microseconds."""
+
+from __future__ import annotations
 
 import operator
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
 _LARGEST = 2**63
 _MAX_METRICS = 100
 _MAX_TEXT = 200
+# Of the rates per second.
+_WINDOW_SECONDS = 30.0
 _INFINITY = float("inf")
 
 
 @dataclass(frozen=True)
-class Carried:
-    """What a run keeps across its attempts."""
+class CarriedCounters:
+    """The counters that a new attempt continues from the one before."""
 
     high_water: int | None = None
     steps_completed: int = 0
@@ -22,10 +27,10 @@ class Carried:
 
 
 @dataclass(frozen=True)
-class LoopView:
-    """The loop at one moment. Times are Unix seconds; `tokens` and `samples` are sums over the attempt.
+class LoopSnapshot:
+    """The state at one moment. Times are Unix seconds; `tokens` and `samples` are sums over the attempt.
 
-    Plain values throughout: nothing of the user's is asked for its value again, which may mean to wait for a device.
+    It holds plain numbers only: reading the value of a tensor again may wait for a device.
     """
 
     reports: int
@@ -47,18 +52,18 @@ class LoopView:
 
     @property
     def final_metric(self) -> float | None:
-        """What a summary shows: the metric called `metric` where the loop reports one, else the loss."""
+        """The metric named `metric` where the loop reports one, else the loss; for the summary."""
         return finite(self.metrics.get("metric", self.loss))
 
 
-class Loop:
-    """The loop's last word and its counters.
+class LoopState:
+    """The last report of the loop, and its counters.
 
-    The lock is held only while numbers are moved, never during input or output. It is reentrant because a signal
-    handler may call back in the middle.
+    The lock is held only while numbers change, never during input or output. It is reentrant because a signal handler
+    may interrupt a report and report itself.
     """
 
-    def __init__(self, carried: Carried) -> None:
+    def __init__(self, carried: CarriedCounters) -> None:
         self._lock = threading.RLock()
         self._reports = 0
         # The thread that reported last.
@@ -88,14 +93,23 @@ class Loop:
         samples: Any = None,
         metrics: dict[str, Any],
     ) -> tuple[str, ...]:
-        """Take one report of the loop. Numbers of any library will do; what is no number is passed over.
+        """Store one report of the loop.
+
+        Args:
+            step: whole number, 0 or more.
+            loss: scalar, any number or 0-d tensor; as `learning_rate`, `grad_norm`, `tokens` and `samples`.
+            learning_rate: scalar.
+            grad_norm: scalar.
+            tokens: scalar, the number since the last report.
+            samples: scalar, the number since the last report.
+            metrics: further values by name.
 
         Returns:
-            The names of what was passed over, of `metrics` none.
+            The names of the arguments that are not numbers and were ignored, except those in `metrics`.
         """
         now = time.time()
         number = step if type(step) is int and 0 <= step < _LARGEST else whole(step)
-        # In the loop's own thread and before the lock: only the loop waits for a device that does not answer.
+        # Before the lock is taken: reading a tensor may wait for a hanging device, and only the loop may wait then.
         value, rate, norm = _number(loss), _number(learning_rate), _number(grad_norm)
         bad = not (_is_finite(value) and _is_finite(norm))
         more_tokens, more_samples = finite(tokens), finite(samples)
@@ -125,11 +139,11 @@ class Loop:
             or (more_samples is None and samples is not None)
         ):
             given = (step, loss, learning_rate, grad_norm, tokens, samples)
-            return _passed_over(given, (number, value, rate, norm, more_tokens, more_samples))
+            return _ignored(given, (number, value, rate, norm, more_tokens, more_samples))
         return ()
 
     def enter_epoch(self, epoch: Any) -> int | float | None:
-        """Take the epoch that begins, a whole number or a fraction; what it is, None if it is no number."""
+        """Store the epoch that begins, a whole number or a fraction, and return it; None if it is no number."""
         number = whole(epoch)
         known = finite(epoch) if number is None else number
         if known is not None:
@@ -145,7 +159,7 @@ class Loop:
             self._steps_completed += 1
             self._moved_time = now
         elif number != before:
-            # A loop that reports every tenth step has made ten; one that was set back repeats.
+            # A loop that reports every tenth step has done ten; a step backwards counts as one repeated step.
             self._steps_completed += number - before if number > before else 1
             self._moved_time = now
         self._step = number
@@ -157,12 +171,12 @@ class Loop:
 
     @property
     def reports(self) -> int:
-        """How often the loop said something."""
+        """The number of reports."""
         return self._reports
 
     @property
     def step(self) -> int | None:
-        """The step last reported."""
+        """The last reported step."""
         return self._step
 
     @property
@@ -170,11 +184,11 @@ class Loop:
         """The first step that this attempt reported."""
         return self._first_step
 
-    def view(self) -> LoopView:
-        """A consistent copy."""
+    def snapshot(self) -> LoopSnapshot:
+        """Return a consistent copy."""
         with self._lock:
             loss, learning_rate, grad_norm, metrics = self._last
-            return LoopView(
+            return LoopSnapshot(
                 reports=self._reports,
                 step=self._step,
                 first_step=self._first_step,
@@ -195,16 +209,16 @@ class Loop:
 
 
 def finite(value: Any) -> float | None:
-    """The number that `value` is, if it is a finite one of any library; text is none."""
+    """Return `value` as a float if it is a finite number of any library, 0-d tensors included; None for text."""
     number = _number(value)
     return number if number is not None and -_INFINITY < number < _INFINITY else None
 
 
 def whole(value: Any) -> int | None:
-    """The whole number from 0 to 2**63 that `value` is, if it is one."""
+    """Return `value` as an int if it is a whole number from 0 to 2**63 - 1, else None."""
     try:
         number = operator.index(value)
-    except Exception:  # noqa: BLE001  # whatever an object of the user's does when asked for its value
+    except Exception:  # noqa: BLE001  # a conversion written by the user may raise anything
         as_float = finite(value)
         if as_float is None or as_float != int(as_float):
             return None
@@ -213,7 +227,7 @@ def whole(value: Any) -> int | None:
 
 
 def plain_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
-    """What of the user's metrics has a JSON form: numbers, short texts, and null for NaN and infinities."""
+    """Return those metrics that have a JSON form: numbers, texts of up to 200 characters, None for NaN and infinity."""
     plain: dict[str, Any] = {}
     for name, value in list(metrics.items())[:_MAX_METRICS]:
         if type(value) is float:
@@ -229,10 +243,10 @@ def plain_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _passed_over(given: tuple[Any, ...], taken: tuple[Any, ...]) -> tuple[str, ...]:
+def _ignored(given: tuple[Any, ...], taken: tuple[Any, ...]) -> tuple[str, ...]:
     names = ("step", "loss", "learning_rate", "grad_norm", "tokens", "samples")
-    left = zip(names, given, taken, strict=True)
-    return tuple(name for name, value, number in left if number is None and (value is not None or name == "step"))
+    arguments = zip(names, given, taken, strict=True)
+    return tuple(name for name, value, number in arguments if number is None and (value is not None or name == "step"))
 
 
 def _number(value: Any) -> float | None:
@@ -244,9 +258,39 @@ def _number(value: Any) -> float | None:
         return float(value)
     except OverflowError:
         return _INFINITY
-    except Exception:  # noqa: BLE001  # whatever an object of the user's does when asked for its value
+    except Exception:  # noqa: BLE001  # a conversion written by the user may raise anything
         return None
 
 
 def _is_finite(number: float | None) -> bool:
     return number is None or -_INFINITY < number < _INFINITY
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Per second, over the last 30 s; None where nothing was counted."""
+
+    tokens: float | None
+    samples: float | None
+
+
+class Throughput:
+    """Computes rates from growing sums."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, float | None, float | None]] = deque()
+
+    def add(self, time: float, tokens: float | None, samples: float | None) -> Rates:
+        """Add the sums as they were at `time`, seconds, and return the rates up to then."""
+        if self._points and time <= self._points[-1][0]:
+            # The clock was set back: differences to the older points mean nothing.
+            self._points.clear()
+        self._points.append((time, tokens, samples))
+        while len(self._points) > 2 and time - self._points[0][0] > _WINDOW_SECONDS:
+            self._points.popleft()
+        since, tokens_then, samples_then = self._points[0]
+        return Rates(_rate(tokens_then, tokens, time - since), _rate(samples_then, samples, time - since))
+
+
+def _rate(then: float | None, now: float | None, seconds: float) -> float | None:
+    return None if now is None or seconds <= 0 else (now - (then or 0.0)) / seconds

@@ -9,15 +9,15 @@ from queue import Empty, SimpleQueue
 
 from trainwarden.record.clock import from_iso, to_iso
 from trainwarden.record.files import Checkpoint
-from trainwarden.training.chronicle import Chronicle
+from trainwarden.training.checkpoints import CheckpointSizer
+from trainwarden.training.context import RunContext
 from trainwarden.training.copies import Copy
-from trainwarden.training.endings import Ending
+from trainwarden.training.event_log import EventLog
+from trainwarden.training.events import CaughtError, RunEvent
 from trainwarden.training.gpu_memory import GpuMemory
-from trainwarden.training.loop import Loop
-from trainwarden.training.measurement import Measurer
-from trainwarden.training.requests import Caught, Note
+from trainwarden.training.loop import LoopState
+from trainwarden.training.outcome import AttemptOutcome
 from trainwarden.training.store import Store
-from trainwarden.training.subject import Subject
 from trainwarden.training.writer import PROGRESS_SECONDS, Writer
 
 # A loop that changes its phase all the time must not keep the disk busy.
@@ -39,12 +39,12 @@ class Recorder:
     """
 
     def __init__(
-        self, subject: Subject, loop: Loop, copy: Copy | None = None, look: Callable[[], None] = lambda: None
+        self, subject: RunContext, loop: LoopState, copy: Copy | None = None, look: Callable[[], None] = lambda: None
     ) -> None:
         self._look = look
-        self._requests: SimpleQueue[Ending | Checkpoint | None] = SimpleQueue()
+        self._requests: SimpleQueue[AttemptOutcome | Checkpoint | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="trainwarden", daemon=True)
-        self._measurer = Measurer(late=self._requests.put)
+        self._sizer = CheckpointSizer(on_late=self._requests.put)
         self._finished = threading.Lock()
         self._finished.acquire()
         self._deadline: float | None = None
@@ -52,11 +52,11 @@ class Recorder:
         self._phase = ("init", time.time())
         self.gpu_memory = GpuMemory()
         self._samples_gpu = subject.beginning is not None
-        self._chronicle = Chronicle(subject)
+        self._event_log = EventLog(subject)
         self._writer = Writer(
             subject,
             loop,
-            self._chronicle,
+            self._event_log,
             Store(subject.folder, copy),
             gpu_memory=self.gpu_memory,
             phase=lambda: self._phase,
@@ -69,9 +69,9 @@ class Recorder:
             OSError, RuntimeError: the folder cannot be written, or there can be no more threads.
         """
         if self._samples_gpu:
-            self.gpu_memory.look_before_start()
+            self.gpu_memory.check_before_start()
         self._writer.open()
-        self._measurer.open()
+        self._sizer.open()
         self._thread.start()
 
     @property
@@ -98,18 +98,18 @@ class Recorder:
         """Have a checkpoint recorded; its size need not be known."""
         self._requests.put(checkpoint)
 
-    def note(self, note: Note) -> None:
+    def note(self, note: RunEvent) -> None:
         """Have a line written to `events.jsonl`; nothing but for rank 0. Touches memory only.
 
         What is noted while the disk does not take it is kept up to a bound; beyond that it is counted and left out.
         """
-        self._chronicle.note(note)
+        self._event_log.add(note)
 
-    def caught(self, caught: Caught) -> None:
+    def caught(self, caught: CaughtError) -> None:
         """Have a caught error written to this rank's journal of errors; as `note` in all else."""
-        self._chronicle.caught(caught)
+        self._event_log.add_error(caught)
 
-    def finish(self, ending: Ending, timeout: float) -> bool:
+    def finish(self, ending: AttemptOutcome, timeout: float) -> bool:
         """Have the last word written; False if that took longer than `timeout` seconds, or cannot happen any more."""
         if self._deadline is None:
             self._deadline = time.monotonic() + timeout
@@ -128,10 +128,10 @@ class Recorder:
             requests = self._wait()
             for checkpoint in (request for request in requests if isinstance(request, Checkpoint)):
                 writer.guarded(partial(self._take_checkpoint, checkpoint))
-            ending = next((request for request in requests if isinstance(request, Ending)), None)
+            ending = next((request for request in requests if isinstance(request, AttemptOutcome)), None)
             if ending is not None:
                 writer.guarded(partial(writer.end, ending, self._deadline or 0.0))
-                self._measurer.close()
+                self._sizer.close()
                 self._finished.release()
                 return
             if self._samples_gpu:
@@ -140,8 +140,8 @@ class Recorder:
             writer.guarded(writer.write_what_is_due)
             time.sleep(_PAUSE_SECONDS)
 
-    def _wait(self) -> list[Ending | Checkpoint | None]:
-        requests: list[Ending | Checkpoint | None] = []
+    def _wait(self) -> list[AttemptOutcome | Checkpoint | None]:
+        requests: list[AttemptOutcome | Checkpoint | None] = []
         try:
             requests.append(self._requests.get(timeout=PROGRESS_SECONDS - _PAUSE_SECONDS))
             while True:
@@ -151,7 +151,7 @@ class Recorder:
 
     def _take_checkpoint(self, checkpoint: Checkpoint) -> None:
         if checkpoint.size_bytes is None:
-            self._writer.add_checkpoint(self._measurer.measure(checkpoint))
+            self._writer.add_checkpoint(self._sizer.measure(checkpoint))
         else:
             self._writer.correct_checkpoint(checkpoint)
 

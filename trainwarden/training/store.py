@@ -54,9 +54,9 @@ class Store:
         state: dict[str, Any] | None = self._tell(lambda copy: copy.state())
         return state
 
-    def bring_error(self, timeout_seconds: float) -> None:
+    def fetch_error(self, timeout_seconds: float) -> None:
         """Have the folder say how this attempt failed, where the copy knows it from another node."""
-        self._tell(lambda copy: copy.bring_error(timeout_seconds))
+        self._tell(lambda copy: copy.fetch_error(timeout_seconds))
 
     def close(self, timeout_seconds: float) -> bool:
         """Let the copy finish what is waiting; False if that could not be done in time."""

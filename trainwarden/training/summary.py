@@ -1,4 +1,6 @@
-"""`summary.json`: an attempt at its end, in one look."""
+"""`summary.json`: the result of an attempt in one document."""
+
+from __future__ import annotations
 
 import json
 import os
@@ -9,20 +11,20 @@ from typing import Any
 
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import ERRORS, RANKS
-from trainwarden.training.subject import Subject, script_name
+from trainwarden.training.context import RunContext, script_name
 
 KEPT_ERRORS = 20
-# Each rank's newest errors, and of so many ranks: a thousand that failed together say the same.
+# The newest errors of each rank, and of at most 64 ranks: a thousand ranks that fail together report the same.
 _TAIL_BYTES = 64 * 1024
 _MAX_RANKS = 64
 
-# What readers of training summaries call these ends.
+# Readers of training summaries expect these names.
 _STATUSES = {"succeeded": "completed"}
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What an attempt came to. `end_time` is Unix seconds; what is not known is None."""
+class AttemptSummary:
+    """The result of an attempt. `end_time` is Unix seconds; unknown values are None."""
 
     status: str
     reason: str | None
@@ -34,7 +36,7 @@ class Outcome:
     checkpoint_path: str | None
 
     def completion(self) -> dict[str, Any]:
-        """As the event `training_completed` says it."""
+        """Return the data of the event `training_completed`."""
         return {
             "status": _STATUSES.get(self.status, self.status),
             "epochs_completed": self.epochs_completed,
@@ -47,19 +49,19 @@ class Outcome:
 
 
 def summary(
-    subject: Subject, outcome: Outcome, errors: Iterable[Mapping[str, Any]], gpu_stats: Mapping[str, Any]
+    context: RunContext, result: AttemptSummary, errors: Iterable[Mapping[str, Any]], gpu_stats: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The document; of the errors the last 20 by their time, without traces."""
+    """Return the document of `summary.json`, with the last 20 of `errors` by time, without tracebacks."""
     last = sorted(errors, key=lambda error: str(error.get("timestamp")))[-KEPT_ERRORS:]
     return {
-        "run_id": subject.run_id,
-        "attempt": subject.beginning.this.attempt if subject.beginning else None,
-        "attempt_key": str(subject.key),
+        "run_id": context.run_id,
+        "attempt": context.beginning.this.attempt if context.beginning else None,
+        "attempt_key": str(context.key),
         "training": {
             "script": script_name(),
-            "start_time": to_iso(subject.start),
-            "end_time": to_iso(outcome.end_time),
-            **outcome.completion(),
+            "start_time": to_iso(context.start),
+            "end_time": to_iso(result.end_time),
+            **result.completion(),
         },
         "errors": [{key: value for key, value in error.items() if key != "traceback"} for error in last],
         "gpu_stats": dict(gpu_stats),
@@ -67,7 +69,7 @@ def summary(
 
 
 def errors_of_others(folder: Path, key: str) -> list[dict[str, Any]]:
-    """The newest errors that other ranks of the attempt `key` wrote, as far as this host sees and can read them."""
+    """Return the newest errors of the other ranks of the attempt `key` whose journals this host can read."""
     try:
         names = os.listdir(folder / RANKS)  # noqa: PTH208  # names only: a thousand ranks need no Path each
     except OSError:
@@ -91,6 +93,6 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     try:
         error = json.loads(line)
     except ValueError:
-        # The first line of a tail, or the last of a process that was killed, may be a part.
+        # The first line of a tail, or the last line of a killed process, may be incomplete.
         return None
     return error if isinstance(error, dict) else None

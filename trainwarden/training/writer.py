@@ -10,15 +10,14 @@ from trainwarden.record.files import Checkpoint, Metadata, read_metadata
 from trainwarden.record.folder import CHECKPOINTED, COMPLETE, ERROR, METADATA, PROGRESS, RANKS, SUMMARY
 from trainwarden.record.sentinels import Sentinel, attempt_number, current_error, record_completion, record_failure
 from trainwarden.training.checkpoints import SavedCheckpoints
-from trainwarden.training.chronicle import Chronicle
-from trainwarden.training.endings import Ending, settle
+from trainwarden.training.context import AttemptState, RunContext
+from trainwarden.training.event_log import EventLog
+from trainwarden.training.events import RunEvent
 from trainwarden.training.gpu_memory import GpuMemory
-from trainwarden.training.loop import Loop
-from trainwarden.training.requests import Note
+from trainwarden.training.loop import LoopState, Throughput
+from trainwarden.training.outcome import AttemptOutcome, reconcile
 from trainwarden.training.store import Store
-from trainwarden.training.subject import State, Subject
-from trainwarden.training.summary import Outcome, errors_of_others, summary
-from trainwarden.training.throughput import Throughput
+from trainwarden.training.summary import AttemptSummary, errors_of_others, summary
 
 PROGRESS_SECONDS = 0.5
 LIVENESS_SECONDS = 5.0
@@ -39,7 +38,7 @@ class Writer:
     Args:
         subject: whose record it is.
         loop: what the training loop said.
-        chronicle: what happened.
+        event_log: what happened.
         store: where to.
         gpu_memory: of the GPU that the process trains on.
         phase: the name of the phase and since when, Unix seconds.
@@ -47,9 +46,9 @@ class Writer:
 
     def __init__(
         self,
-        subject: Subject,
-        loop: Loop,
-        chronicle: Chronicle,
+        subject: RunContext,
+        loop: LoopState,
+        event_log: EventLog,
         store: Store,
         *,
         gpu_memory: GpuMemory,
@@ -58,18 +57,18 @@ class Writer:
         self.subject = subject
         self.write_errors = 0
         self._loop = loop
-        self._chronicle = chronicle
+        self._event_log = event_log
         self._store = store
         self._gpu_memory = gpu_memory
         self._phase = phase
-        self._ended: Ending | None = None
+        self._ended: AttemptOutcome | None = None
         self._end_time: float | None = None
         # Clocks are set; how long something took is measured on one that is not.
         self._monotonic_start = time.monotonic() - max(0.0, time.time() - subject.start)
         self._throughput = Throughput()
         beginning = subject.beginning
         self._checkpoints = SavedCheckpoints(*(beginning.checkpoints, beginning.checkpoints_saved) if beginning else ())
-        self._written_state: State | None = None
+        self._written_state: AttemptState | None = None
         self._written_reports = 0
         self._progress_time = self._beat_time = self._gpu_time = _NEVER
         self._told_phase = phase()
@@ -87,13 +86,13 @@ class Writer:
         """
         (self.subject.folder / RANKS).mkdir(exist_ok=True)
         self._write_beat()
-        self._chronicle.event("training_started", self.subject.introduction(), must=True)
+        self._event_log.add_now("training_started", self.subject.start_data(), required=True)
         beginning = self.subject.beginning
         if beginning and beginning.lost:
             lost = asdict(beginning.lost)
             last = lost.pop("last_update")
             data = {"attempt_key": lost.pop("key"), "last_update": None if last is None else to_iso(last), **lost}
-            self._chronicle.event("attempt_lost", data, must=True)
+            self._event_log.add_now("attempt_lost", data, required=True)
 
     def write_what_is_due(self) -> None:
         """Write what has changed, and what has not been written for long."""
@@ -110,21 +109,21 @@ class Writer:
         self._checkpoints.add(checkpoint)
         self._checkpoint_is_new, self._progress_time = True, _NEVER
         named = {"path": checkpoint.path, "step": checkpoint.step, "size_bytes": checkpoint.size_bytes}
-        self._chronicle.event("checkpoint_saved", named)
+        self._event_log.add_now("checkpoint_saved", named)
 
     def correct_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Take the size of a checkpoint that was found late."""
         self._checkpoints.correct(checkpoint)
         self._checkpoint_is_new, self._progress_time = True, _NEVER
 
-    def end(self, seen: Ending, deadline: float) -> None:
+    def end(self, seen: AttemptOutcome, deadline: float) -> None:
         """Write the last word, and let the copy finish until `deadline`, on the monotonic clock."""
         subject = self.subject
         end_time = self._end_time = time.time()
         if (subject.world_size or 1) > 1:
             # It may be why this rank was told to end.
-            self._store.bring_error(_LOOK_SECONDS)
-        ending = self._ended = settle(seen, subject.folder, str(subject.key), subject.rank, subject.start)
+            self._store.fetch_error(_LOOK_SECONDS)
+        ending = self._ended = reconcile(seen, subject.folder, str(subject.key), subject.rank, subject.start)
         if ending.status == "failed" and ending.failure is not None:
             self._insist(ERROR, lambda: self._write_error(ending))
         self._insist(PROGRESS, self._write_progress)
@@ -134,8 +133,8 @@ class Writer:
         outcome = self._outcome(ending, end_time)
         self._tell_events()
         if ending.status == "failed":
-            self._chronicle.failed(ending, end_time)
-        self._chronicle.note(Note(end_time, "training_completed", outcome.completion()), must=True)
+            self._event_log.add_failure(ending, end_time)
+        self._event_log.add(RunEvent(end_time, "training_completed", outcome.completion()), required=True)
         self._insist("the journals", self._write_journals)
         if subject.beginning is not None and not self._superseded:
             self._insist(SUMMARY, lambda: self._write_summary(outcome))
@@ -162,7 +161,7 @@ class Writer:
             time.sleep(0.1 * 2**attempt)
         self._lost.append(name)
 
-    def _say_what_is_lost(self, ending: Ending) -> None:
+    def _say_what_is_lost(self, ending: AttemptOutcome) -> None:
         if self._lost:
             logger.error(
                 "the end of the run could not be recorded in %s: lost are status %s, step %s (%s)%s: %s",
@@ -174,14 +173,14 @@ class Writer:
                 self._problem,
             )
 
-    def _state(self) -> State:
+    def _state(self) -> AttemptState:
         phase, since = self._phase()
         ended = self._ended
         if ended is None:
-            return State(phase, since, first_step=self._loop.first_step)
+            return AttemptState(phase, since, first_step=self._loop.first_step)
         if ended.status == "succeeded":
             phase, since = "done", self._end_time or since
-        return State(phase, since, ended.status, ended.reason, self._end_time, self._loop.first_step)
+        return AttemptState(phase, since, ended.status, ended.reason, self._end_time, self._loop.first_step)
 
     def _tell_events(self) -> None:
         phase, since = self._phase()
@@ -190,11 +189,11 @@ class Writer:
             self._told_phase = (phase, since)
             seconds = round(max(0.0, since - before_since), 3)
             data = {"phase": phase, "before": before, "seconds": seconds}
-            self._chronicle.note(Note(since, "phase_changed", data))
+            self._event_log.add(RunEvent(since, "phase_changed", data))
         sample, now = self._gpu_memory.stats.last, time.monotonic()
         if sample is not None and now - self._gpu_time >= GPU_EVENT_SECONDS:
             self._gpu_time = now
-            self._chronicle.event("gpu_stats", sample.as_json())
+            self._event_log.add_now("gpu_stats", sample.as_json())
 
     def _write_beat(self) -> None:
         if self._has_a_successor():
@@ -202,13 +201,13 @@ class Writer:
         subject, state, now = self.subject, self._state(), time.time()
         if subject.beginning is not None:
             metadata = subject.metadata(subject.beginning, state, now, self.write_errors)
-            metadata.update(s3=self._store.copy_state(), lines_dropped=self._chronicle.dropped or None)
+            metadata.update(s3=self._store.copy_state(), lines_dropped=self._event_log.dropped or None)
             self._store.write(METADATA, metadata, durable=state.end_time is not None)
         self._store.write(f"{RANKS}/{subject.rank}.json", subject.rank_beat(state, self._loop.step, now))
         self._written_state, self._beat_time = state, time.monotonic()
 
     def _write_progress(self) -> None:
-        beginning, view = self.subject.beginning, self._loop.view()
+        beginning, view = self.subject.beginning, self._loop.snapshot()
         moved = view.reports != self._written_reports or self._checkpoint_is_new
         if beginning is None or not moved or self._has_a_successor():
             return
@@ -226,7 +225,7 @@ class Writer:
         self._progress_time = time.monotonic()
 
     def _write_journals(self) -> None:
-        for name in self._chronicle.flush(only_errors=self._superseded):
+        for name in self._event_log.flush(only_errors=self._superseded):
             self._store.put_file(name)
 
     def _has_a_successor(self) -> bool:
@@ -237,7 +236,7 @@ class Writer:
             self._superseded = ours is not None and metadata.attempt is not None and metadata.attempt > ours
         return self._superseded
 
-    def _write_error(self, ending: Ending) -> None:
+    def _write_error(self, ending: AttemptOutcome) -> None:
         if ending.failure is None:
             return
         record_failure(
@@ -256,22 +255,22 @@ class Writer:
         subject = self.subject
         record_completion(subject.folder, key=str(subject.key), step=self._loop.step, tell=self._store.put)
 
-    def _outcome(self, ending: Ending, end_time: float) -> Outcome:
-        view, latest = self._loop.view(), self._checkpoints.latest
-        return Outcome(
+    def _outcome(self, ending: AttemptOutcome, end_time: float) -> AttemptSummary:
+        view, latest = self._loop.snapshot(), self._checkpoints.latest
+        return AttemptSummary(
             status=ending.status,
             reason=ending.reason,
             end_time=end_time,
             duration_seconds=time.monotonic() - self._monotonic_start,
             steps_completed=view.steps_completed,
-            epochs_completed=self._chronicle.epochs_completed(succeeded=ending.status == "succeeded"),
+            epochs_completed=self._event_log.epochs_completed(succeeded=ending.status == "succeeded"),
             final_metric=view.final_metric,
             checkpoint_path=latest[0].path if latest else None,
         )
 
-    def _write_summary(self, outcome: Outcome) -> None:
+    def _write_summary(self, outcome: AttemptSummary) -> None:
         subject = self.subject
-        errors = [*self._chronicle.recent_errors(), *errors_of_others(subject.folder, str(subject.key))]
+        errors = [*self._event_log.recent_errors(), *errors_of_others(subject.folder, str(subject.key))]
         self._store.write(SUMMARY, summary(subject, outcome, errors, self._gpu_memory.stats.as_json()))
 
     def _finish_copy(self, deadline: float) -> None:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from trainwarden.classify import classify_exit, classify_message, classify_raised
 from trainwarden.record.crash import Crash
 from trainwarden.taxonomy import FAILURES, Failure
-from trainwarden.training.endings import SUCCEEDED, Ending, of_signal
-from trainwarden.training.termination import Received, reason_for
+from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome, signal_outcome
+from trainwarden.training.termination import ReceivedSignal, signal_reason
 from trainwarden.wrapper.tail import Tail, Trace
 
 # Exit statuses that say more than any text could.
@@ -19,7 +19,7 @@ _SPEAKING_STATUSES = (16, 17, 93, 126, 127)
 _LINES = 50
 
 
-def verdict(status: int, tail: Tail, crash: Crash | None = None) -> Ending:
+def verdict(status: int, tail: Tail, crash: Crash | None = None) -> AttemptOutcome:
     """The ending of a command, whatever was sent to it before.
 
     Args:
@@ -34,7 +34,7 @@ def verdict(status: int, tail: Tail, crash: Crash | None = None) -> Ending:
         return _cancelled(-status if status < 0 else status - 128)
     code = status if status > 0 else 128 - status
     if crash is not None:
-        return Ending("failed", crash.message, FAILURES["crash_signal"], traceback=crash.trace, exit_code=code)
+        return AttemptOutcome("failed", crash.message, FAILURES["crash_signal"], traceback=crash.trace, exit_code=code)
     ending = _explained(failure, status, tail)
     return replace(ending, exit_code=code)
 
@@ -50,9 +50,9 @@ def how(status: int) -> str:
     return f"the command was killed by signal {-status}{name}"
 
 
-def _explained(failure: Failure, status: int, tail: Tail) -> Ending:
+def _explained(failure: Failure, status: int, tail: Tail) -> AttemptOutcome:
     if failure.slug in _SPEAKING or status in _SPEAKING_STATUSES:
-        return Ending("failed", how(status), failure)
+        return AttemptOutcome("failed", how(status), failure)
     trace = tail.trace()
     if trace is not None:
         said = f"{trace.exception_type}: {trace.message}" if trace.exception_type else trace.message
@@ -60,15 +60,15 @@ def _explained(failure: Failure, status: int, tail: Tail) -> Ending:
         if trace.exception_type == "KeyboardInterrupt":
             return _cancelled(signal.SIGINT)
         failure = known or (FAILURES["user_exception"] if failure.slug == "nonzero_exit" else failure)
-        return Ending("failed", said, failure, trace.exception_type, trace.text)
+        return AttemptOutcome("failed", said, failure, trace.exception_type, trace.text)
     lines = tail.lines()
     last = f"; the last it said: {lines[-1][:500]}" if lines else ""
-    return Ending("failed", how(status) + last, _last_known(tail) or failure)
+    return AttemptOutcome("failed", how(status) + last, _last_known(tail) or failure)
 
 
-def _cancelled(number: int) -> Ending:
+def _cancelled(number: int) -> AttemptOutcome:
     now = time.time()
-    return of_signal(Received(number, now, reason_for(number, now)))
+    return signal_outcome(ReceivedSignal(number, now, signal_reason(number, now)))
 
 
 def _raised(trace: Trace, tail: Tail) -> Failure | None:

@@ -35,7 +35,7 @@ from trainwarden.record.thresholds import Thresholds
 from trainwarden.taxonomy import FAILURES
 from trainwarden.training.attempt import begin
 from trainwarden.training.copies import Copy
-from trainwarden.training.endings import Ending
+from trainwarden.training.outcome import AttemptOutcome
 
 # What an attempt says of itself at its end, and of its copy: no longer true of the next.
 _OF_AN_ATTEMPT = ("end_time", "reason", "s3", "write_errors", "signals", "log_path", "policy")
@@ -142,7 +142,7 @@ class Witness:
                 changes.update(phase="idle", phase_time=now)
             self._write({**self._values(), **changes})
 
-    def end(self, ending: Ending, *, rank: int = 0) -> None:
+    def end(self, ending: AttemptOutcome, *, rank: int = 0) -> None:
         """Say how the attempt ended where it did not say so itself."""
         alone = self.alone
         with contextlib.suppress(OSError):
@@ -161,10 +161,12 @@ class Witness:
             else:
                 self._fail(ending, rank)
 
-    def _fail(self, ending: Ending, rank: int) -> None:
+    def _fail(self, ending: AttemptOutcome, rank: int) -> None:
         if ending.status == "succeeded":
             # A training that uses the library says so when it has succeeded.
-            ending = Ending("failed", "the command ended with status 0 and left no word", FAILURES["nonzero_exit"])
+            ending = AttemptOutcome(
+                "failed", "the command ended with status 0 and left no word", FAILURES["nonzero_exit"]
+            )
         record_ending(self._folder, self._key, ending, rank, self._tell)
         self._finish("failed", ending.reason)
 
@@ -209,7 +211,7 @@ class Witness:
         return {name: value for name, value in document.values.items() if _can_be_written(value)}
 
 
-def record_ending(folder: Path, key: AttemptKey, ending: Ending, rank: int, tell: Teller | None = None) -> None:
+def record_ending(folder: Path, key: AttemptKey, ending: AttemptOutcome, rank: int, tell: Teller | None = None) -> None:
     """Write the `_error` of an attempt that failed; the first writer wins.
 
     Raises:

@@ -15,9 +15,9 @@ from pathlib import Path
 from trainwarden.record.crash import read_crash, trace_path
 from trainwarden.record.folder import LOG, WRAPPER
 from trainwarden.record.ownership import claim
-from trainwarden.s3.mirror import Mirror
-from trainwarden.training.endings import Ending, judge, settle
-from trainwarden.training.termination import Received, reason_for
+from trainwarden.s3.mirror import S3Mirror
+from trainwarden.training.outcome import AttemptOutcome, infer_outcome, reconcile
+from trainwarden.training.termination import ReceivedSignal, signal_reason
 from trainwarden.wrapper.child import Child, Signals
 from trainwarden.wrapper.log_file import LOG_BYTES, LogFile, put_aside
 from trainwarden.wrapper.output import Output
@@ -47,10 +47,10 @@ class Wrapped:
         self._request = request
         self._signals = signals
         self._start = time.time()
-        self._received: Received | None = None
+        self._received: ReceivedSignal | None = None
         self._tail = Tail()
         self._witness: Witness | None = None
-        self._mirror: Mirror | None = None
+        self._mirror: S3Mirror | None = None
         self._rank_file = RankFile(request.folder, request.key, request.rank)
         environment, number = dict(request.environment), 0
         users_log = _users_log(request.log)
@@ -58,7 +58,7 @@ class Wrapped:
             request.folder.mkdir(parents=True, exist_ok=True)
             in_s3 = opening(request.environment, request.folder, request.key, self._start, rank=request.rank)
             if request.rank == 0:
-                # Held until this process ends.
+                # RemoteRecord until this process ends.
                 claim(request.folder, request.key, name=WRAPPER)
                 if in_s3:
                     in_s3.fill()
@@ -128,7 +128,7 @@ class Wrapped:
         if number in _TELLS_TO_END or number == signal.SIGUSR1:
             now = time.time()
             warns = number == signal.SIGUSR1
-            self._received = Received(number, now, reason_for(number, now), is_warning=warns)
+            self._received = ReceivedSignal(number, now, signal_reason(number, now), is_warning=warns)
 
     def _pass_the_rest_on(self, output: Output) -> None:
         output.end(self._request.grace_seconds)
@@ -152,15 +152,15 @@ class Wrapped:
         crash = read_crash(trace_path(request.folder, request.rank))
         if crash is not None and crash.attempt_key != str(request.key):
             crash = None
-        ending = judge(verdict(status, self._tail, crash), self._received, None, None, now)
+        ending = infer_outcome(verdict(status, self._tail, crash), self._received, None, None, now)
         if ending.status == "failed" and self._is_the_trainings_own():
             ending = replace(ending, reason=f"{how(status)} and left no word; {ending.reason}")
-        self._close(settle(ending, request.folder, str(request.key), request.rank, self._start))
+        self._close(reconcile(ending, request.folder, str(request.key), request.rank, self._start))
 
     def _is_the_trainings_own(self) -> bool:
         return self._witness is not None and not self._witness.alone
 
-    def _close(self, ending: Ending) -> None:
+    def _close(self, ending: AttemptOutcome) -> None:
         request = self._request
         if self._witness:
             self._witness.end(ending, rank=request.rank)

@@ -12,7 +12,7 @@ from tests.integration.s3.records import KEY, OLDER, Node, encoded, error, metad
 from tests.integration.s3.store import Store
 from tests.waiting import wait_until
 from trainwarden.identity import AttemptKey
-from trainwarden.s3 import bucket, mirror, outbox
+from trainwarden.s3 import bucket, mirror, upload_queue
 
 Start = Callable[..., Node]
 
@@ -103,7 +103,7 @@ def test_what_s3_refuses_keeps_nothing_else_and_no_end_waiting(store: Store, s3:
 def test_a_failure_does_not_sit_out_a_pause_and_takes_along_what_waits(
     store: Store, s3: FaultyServer, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(outbox._SECONDS, "metadata.json", 3600.0)
+    monkeypatch.setitem(upload_queue._SECONDS, "metadata.json", 3600.0)
     node = start()
     node.mirror.put("metadata.json", encoded(metadata(step=1)))
     wait_until(lambda: "metadata.json" in store.names())

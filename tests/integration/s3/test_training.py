@@ -82,7 +82,7 @@ def test_a_training_without_s3_runs_to_its_end_and_its_record_says_why(
     hurried = "import trainwarden.s3.bucket, trainwarden.s3.opening, trainwarden.training.run\n"
     if fault == "black hole":
         hurried += "trainwarden.s3.bucket.READ_SECONDS = trainwarden.s3.opening.START_SECONDS = 0.5\n"
-    hurried += "trainwarden.training.run._LAST_WORD_SECONDS = 2\n"
+    hurried += "trainwarden.training.run._END_TIMEOUT_SECONDS = 2\n"
     done = script.run(hurried + TRAIN.format(url=store.url))
     assert (done.returncode, done.stdout) == (0, "trained to the end\n")
     metadata = script.read("metadata.json")
@@ -101,9 +101,9 @@ def test_s3_that_goes_away_under_a_run_and_comes_back_has_the_latest(
     steps = tmp_path / "steps"
     os.mkfifo(steps)
     code = f"""
-import trainwarden, trainwarden.s3.bucket, trainwarden.s3.outbox, trainwarden.training.writer
+import trainwarden, trainwarden.s3.bucket, trainwarden.s3.upload_queue, trainwarden.training.writer
 trainwarden.s3.bucket.READ_SECONDS = trainwarden.training.writer.LIVENESS_SECONDS = 1.0
-trainwarden.s3.outbox._SECONDS.update({{"metadata.json": 0.3, "progress.json": 0.3}})
+trainwarden.s3.upload_queue._SECONDS.update({{"metadata.json": 0.3, "progress.json": 0.3}})
 with trainwarden.run("r", s3={store.url!r}) as run:
     for step, _ in enumerate(open({str(steps)!r}), 1):
         run.step(step)
@@ -169,7 +169,7 @@ from trainwarden.identity import AttemptKey
 from trainwarden.s3 import bucket, location, now
 bucket.READ_SECONDS = 60.0
 record = location.choose({store.url!r}).below("r")
-now.put_now(record, "_error", b"out of memory", AttemptKey("slurm", "7", 0), timeout_seconds=TIMEOUT)
+now.upload_once(record, "_error", b"out of memory", AttemptKey("slurm", "7", 0), timeout_seconds=TIMEOUT)
 """
     assert script.run(code.replace("TIMEOUT", "20")).returncode == 0
     assert store.read("_error") == b"out of memory"

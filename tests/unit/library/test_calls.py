@@ -4,6 +4,7 @@ import json
 import threading
 import tracemalloc
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -145,13 +146,13 @@ def test_a_loop_that_notes_without_end_while_the_disk_hangs_costs_no_memory(
     attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
-    real = trainwarden.training.journal.Journal.flush
+    real: Callable[[Any], list[Path]] = trainwarden.training.journal.JournalFile.flush
 
     def hanging(journal: Any) -> list[Path]:
         answers.wait(DEADLINE_SECONDS)
         return real(journal)
 
-    monkeypatch.setattr("trainwarden.training.journal.Journal.flush", hanging)
+    monkeypatch.setattr("trainwarden.training.journal.JournalFile.flush", hanging)
     with attempt() as run:
         tracemalloc.start()
         for number in range(5000):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.library.small_disk import SmallDisk, small_disk
 from trainwarden.training import journal as journals
-from trainwarden.training.journal import Journal
+from trainwarden.training.journal import JournalFile
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def _numbers(path: Path) -> list[int]:
 
 def test_lines_are_appended_in_their_order(tmp_path: Path) -> None:
     for first in (0, 3):
-        journal = Journal(tmp_path / "j")
+        journal = JournalFile(tmp_path / "j")
         for number in range(first, first + 3):
             journal.add(_line(number))
         assert journal.flush() == [tmp_path / "j"]
@@ -39,7 +39,7 @@ def test_lines_are_appended_in_their_order(tmp_path: Path) -> None:
 
 def test_a_journal_is_rotated_and_one_older_file_is_kept(tmp_path: Path) -> None:
     path, older = tmp_path / "j", tmp_path / "j.1"
-    journal = Journal(path)
+    journal = JournalFile(path)
     changed = []
     for number in range(200):
         journal.add(_line(number, 60_000))
@@ -55,14 +55,14 @@ def test_a_journal_is_rotated_and_one_older_file_is_kept(tmp_path: Path) -> None
 def test_a_killed_writers_last_line_spoils_no_other(tmp_path: Path) -> None:
     path = tmp_path / "j"
     path.write_bytes(_line(1) + _line(2)[:9])
-    journal = Journal(path)
+    journal = JournalFile(path)
     journal.add(_line(3))
     journal.flush()
     assert path.read_bytes().split(b"\n") == [_line(1)[:-1], _line(2)[:9], _line(3)[:-1], b""]
 
 
 def test_a_folder_that_disappears_comes_back(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "run" / "ranks" / "j")
+    journal = JournalFile(tmp_path / "run" / "ranks" / "j")
     for number in (1, 2):
         journal.add(_line(number))
         journal.flush()
@@ -71,7 +71,7 @@ def test_a_folder_that_disappears_comes_back(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_loses_no_line_that_waits_and_leaves_no_part_of_one(disk: SmallDisk) -> None:
-    journal = Journal(disk.path / "j")
+    journal = JournalFile(disk.path / "j")
     journal.add(_line(0))
     journal.flush()
     disk.fill()
@@ -107,7 +107,7 @@ def test_a_part_of_a_line_is_taken_back_unless_somebody_wrote_behind_it(
 
     for behaviour, left in ((half, b""), (half_and_a_stranger, _line(1)[: len(_line(1)) // 2] + b"\n" + _line(8))):
         path.write_bytes(b"")
-        journal = Journal(path)
+        journal = JournalFile(path)
         journal.add(_line(1))
         with monkeypatch.context() as patched:
             patched.setattr(os, "write", behaviour)
@@ -119,7 +119,7 @@ def test_a_part_of_a_line_is_taken_back_unless_somebody_wrote_behind_it(
 
 
 def test_what_waits_is_bounded_and_what_is_left_out_is_counted(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j")
+    journal = JournalFile(tmp_path / "j")
     for number in range(100_000):
         journal.add(_line(number, 100))
     assert journal.is_full()
@@ -140,7 +140,7 @@ def test_what_is_no_plain_file_is_neither_waited_for_nor_followed(tmp_path: Path
         "folder": path.mkdir,
     }
     make[kind]()
-    journal = Journal(path)
+    journal = JournalFile(path)
     journal.add(_line(1))
     with pytest.raises(OSError, match=r"plain file|symbolic links|directory"):
         journal.flush()

@@ -137,7 +137,7 @@ def test_a_disk_that_hangs_delays_no_step_and_bounds_what_waits(
         for step in range(2, 20_001):
             run.step(step)
             run.note("n", step=step)
-        waiting = run._recorder._chronicle._events
+        waiting = run._recorder._event_log._events
         assert waiting is not None
         assert waiting._waiting_bytes < 30_000
         goes_on.set()

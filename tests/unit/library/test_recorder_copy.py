@@ -19,12 +19,12 @@ from trainwarden.record.sentinels import record_failure
 from trainwarden.record.thresholds import Thresholds
 from trainwarden.taxonomy import FAILURES
 from trainwarden.training.attempt import begin
+from trainwarden.training.context import RunContext
 from trainwarden.training.copies import Copy
-from trainwarden.training.endings import SUCCEEDED, Ending, of_exception
-from trainwarden.training.loop import Carried, Loop
+from trainwarden.training.events import RunEvent
+from trainwarden.training.loop import CarriedCounters, LoopState
+from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome, exception_outcome
 from trainwarden.training.recorder import Recorder
-from trainwarden.training.requests import Note
-from trainwarden.training.subject import Subject
 
 
 class FakeCopy:
@@ -47,7 +47,7 @@ class FakeCopy:
     def state(self) -> dict[str, Any]:
         return {"url": "s3://b/p/r", "waiting": 0 if self.closed_with else len(self.contents)}
 
-    def bring_error(self, timeout_seconds: float) -> None:
+    def fetch_error(self, timeout_seconds: float) -> None:
         pass
 
     def close(self, timeout_seconds: float) -> bool:
@@ -56,10 +56,10 @@ class FakeCopy:
         return self.finishes
 
 
-def _recorder(runs: Path, copy: Copy, rank: int = 0) -> tuple[Recorder, Loop]:
+def _recorder(runs: Path, copy: Copy, rank: int = 0) -> tuple[Recorder, LoopState]:
     folder, key = runs / "r", AttemptKey("local", "5", 0)
     folder.mkdir(exist_ok=True)
-    subject = Subject(
+    subject = RunContext(
         run_id="r",
         folder=folder,
         key=key,
@@ -73,7 +73,7 @@ def _recorder(runs: Path, copy: Copy, rank: int = 0) -> tuple[Recorder, Loop]:
         method=None,
         thresholds=Thresholds(),
     )
-    loop = Loop(Carried())
+    loop = LoopState(CarriedCounters())
     recorder = Recorder(subject, loop, copy)
     recorder.open()
     return recorder, loop
@@ -85,8 +85,8 @@ def test_every_file_of_the_folder_is_copied_but_those_of_the_ranks(tmp_path: Pat
     wait_until(lambda: "metadata.json" in copy.contents)
     loop.report(1, metrics={})
     recorder.add_checkpoint(Checkpoint(str(tmp_path), 1, time.time()))
-    recorder.note(Note(time.time(), "n"))
-    assert recorder.finish(of_exception(ValueError("x")), DEADLINE_SECONDS)
+    recorder.note(RunEvent(time.time(), "n"))
+    assert recorder.finish(exception_outcome(ValueError("x")), DEADLINE_SECONDS)
     here = {entry.name for entry in (tmp_path / "r").iterdir() if entry.is_file()}
     assert here == {
         "metadata.json",
@@ -121,7 +121,7 @@ def test_a_full_disk_keeps_nothing_from_the_copy(tmp_path: Path) -> None:
         disk.fill()
         loop.report(7, metrics={})
         wait_until(lambda: json.loads(copy.contents.get("progress.json", b"{}")).get("step") == 7)
-        assert recorder.finish(of_exception(ValueError("what nobody could write down")), DEADLINE_SECONDS)
+        assert recorder.finish(exception_outcome(ValueError("what nobody could write down")), DEADLINE_SECONDS)
     assert json.loads(copy.contents["_error"])["message"] == "what nobody could write down"
     assert json.loads(copy.contents["metadata.json"])["status"] == "failed"
     assert json.loads(copy.contents["metadata.json"])["write_errors"] > 0
@@ -132,7 +132,7 @@ def test_another_ranks_failure_is_copied_as_it_wrote_it(tmp_path: Path) -> None:
     copy = FakeCopy()
     recorder, _ = _recorder(tmp_path, copy)
     record_failure(tmp_path / "r", key="local:5:0", failure=FAILURES["cuda_oom"], message="first", rank=3)
-    assert recorder.finish(of_exception(ValueError("second")), DEADLINE_SECONDS)
+    assert recorder.finish(exception_outcome(ValueError("second")), DEADLINE_SECONDS)
     said = json.loads(copy.contents["_error"])
     assert (said["message"], said["rank"]) == ("first", 3)
 
@@ -140,7 +140,7 @@ def test_another_ranks_failure_is_copied_as_it_wrote_it(tmp_path: Path) -> None:
 def test_other_ranks_copy_their_failure_and_nothing_else(tmp_path: Path) -> None:
     copy = FakeCopy()
     recorder, _ = _recorder(tmp_path, copy, rank=1)
-    assert recorder.finish(of_exception(ValueError("mine")), DEADLINE_SECONDS)
+    assert recorder.finish(exception_outcome(ValueError("mine")), DEADLINE_SECONDS)
     assert set(copy.contents) == {"_error"}
 
 
@@ -154,7 +154,7 @@ def test_an_attempt_that_was_replaced_copies_nothing_over_its_successors(tmp_pat
     (tmp_path / "r" / "metadata.json").write_text(json.dumps(document))
     copy.contents.clear()
     loop.report(9, metrics={})
-    assert recorder.finish(of_exception(ValueError("late")), DEADLINE_SECONDS)
+    assert recorder.finish(exception_outcome(ValueError("late")), DEADLINE_SECONDS)
     assert set(copy.contents) <= {"_error.0", "errors.jsonl"}
     assert json.loads(copy.contents["_error.0"])["message"] == "late"
     assert not (tmp_path / "r" / "summary.json").exists()
@@ -182,7 +182,7 @@ def test_a_copy_that_takes_all_the_time_there_is_leaves_the_end_recorded_in_time
             return False
 
     recorder, _ = _recorder(tmp_path, Slow())
-    assert recorder.finish(Ending("cancelled", "SIGTERM"), 5.0)
+    assert recorder.finish(AttemptOutcome("cancelled", "SIGTERM"), 5.0)
     assert (_metadata(tmp_path)["status"], _metadata(tmp_path)["reason"]) == ("cancelled", "SIGTERM")
 
 

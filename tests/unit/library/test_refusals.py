@@ -109,10 +109,10 @@ def test_a_relative_folder_of_a_working_folder_that_is_gone_is_refused(
 def test_an_interrupt_while_a_run_begins_leaves_nothing_behind(script: Script) -> None:
     done = script.run("""
         import threading, trainwarden
-        from trainwarden.training.endings import EndHooks
+        from trainwarden.training.exit_hooks import ExitHooks
         def interrupted(self):
             raise KeyboardInterrupt
-        EndHooks.install = interrupted
+        ExitHooks.install = interrupted
         try:
             trainwarden.run("r")
         except KeyboardInterrupt:

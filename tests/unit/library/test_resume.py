@@ -100,8 +100,8 @@ def test_a_disk_that_hangs_under_a_checkpoint_silences_neither_life_nor_end(
         answers.wait(DEADLINE_SECONDS)
         return 77
 
-    monkeypatch.setattr("trainwarden.training.measurement.size_of", hanging)
-    monkeypatch.setattr("trainwarden.training.measurement.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("trainwarden.training.checkpoints.size_of", hanging)
+    monkeypatch.setattr("trainwarden.training.checkpoints.SIZE_TIMEOUT_SECONDS", 0.05)
     with attempt() as run:
         run.checkpoint_saved("/mnt/slow", 5)
         wait_until(lambda: (said := read_progress(folder)) and said.checkpoint)

@@ -9,7 +9,7 @@ from tests.unit.library.ends import KEY, STYLES, WITH, end_by
 from tests.unit.library.looking import read_snapshot
 from tests.unit.library.processes import Script, line
 from trainwarden.record.sentinels import announce_restart
-from trainwarden.training.termination import reason_for
+from trainwarden.training.termination import signal_reason
 
 TERM = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(30)"
 USR1 = "os.kill(os.getpid(), signal.SIGUSR1); time.sleep(30)"
@@ -106,10 +106,11 @@ LATER = """
     import os, signal, sys, time, trainwarden
     told = []
     with trainwarden.run("r") as run:
-        before = signal.signal(signal.SIGTERM, lambda *_: told.append("saved"))
-        while not run._signals.covered:
+        own = lambda *_: told.append("saved")
+        before = signal.signal(signal.SIGTERM, own)
+        while signal.getsignal(signal.SIGTERM) is own:
             time.sleep(0.01)
-        run.step(1)
+            run.step(1)
         {then}
 """
 
@@ -257,4 +258,7 @@ def test_lightnings_own_answer_to_sigusr1_is_not_prevented(script: Script) -> No
 
 @pytest.mark.parametrize("said", [{}, {"SLURM_JOB_ID": "9"}, {"SLURM_JOB_ID": "9", "SLURM_JOB_END_TIME": "soon"}])
 def test_where_slurm_does_not_say_when_time_is_up_the_signal_is_all_that_is_known(said: dict[str, str]) -> None:
-    assert [reason_for(number, 1000.0, said) for number in (signal.SIGTERM, signal.SIGUSR1)] == ["SIGTERM", "SIGUSR1"]
+    assert [signal_reason(number, 1000.0, said) for number in (signal.SIGTERM, signal.SIGUSR1)] == [
+        "SIGTERM",
+        "SIGUSR1",
+    ]

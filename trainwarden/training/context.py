@@ -1,4 +1,6 @@
-"""Whose record a process writes, and what its documents look like."""
+"""A process's part in an attempt, and the documents of the record that describe it."""
+
+from __future__ import annotations
 
 import os
 import sys
@@ -14,16 +16,15 @@ from trainwarden.record.files import Attempt, Checkpoint
 from trainwarden.record.sentinels import MAX_MESSAGE, shorten
 from trainwarden.record.thresholds import Thresholds
 from trainwarden.training.attempt import Beginning
-from trainwarden.training.loop import LoopView, finite
-from trainwarden.training.requests import Caught, Note
-from trainwarden.training.throughput import Rates
+from trainwarden.training.events import CaughtError, RunEvent
+from trainwarden.training.loop import LoopSnapshot, Rates, finite
 
 VERSION = 1
 
 
 @dataclass(frozen=True)
-class State:
-    """What of an attempt changes now and then. Times are Unix seconds."""
+class AttemptState:
+    """The part of an attempt's metadata that changes while it runs. Times are Unix seconds."""
 
     phase: str
     phase_time: float
@@ -34,8 +35,8 @@ class State:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A process's part in an attempt. `beginning` is None but for rank 0, which alone writes for the whole run."""
+class RunContext:
+    """A process's part in an attempt. `beginning` is None except on rank 0, which alone writes for the whole run."""
 
     run_id: str
     folder: Path
@@ -51,9 +52,9 @@ class Subject:
     thresholds: Thresholds
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def metadata(self, beginning: Beginning, state: State, now: float, write_errors: int) -> dict[str, Any]:
-        """The document of `metadata.json`."""
-        # What began later did so before the clock was set back: no reader is to wait until it has begun.
+    def metadata(self, beginning: Beginning, state: AttemptState, now: float, write_errors: int) -> dict[str, Any]:
+        """Return the document of `metadata.json`; `now` is Unix seconds."""
+        # After the clock was set back a start may lie in the future; readers must not wait for it.
         latest = now if state.end_time is None else state.end_time
         this = beginning.this
         if this.resume_step is None and state.first_step is not None:
@@ -88,9 +89,17 @@ class Subject:
         }
 
     def progress(
-        self, beginning: Beginning, view: LoopView, rates: Rates, checkpoints: tuple[Checkpoint, ...], saved: int
+        self, beginning: Beginning, view: LoopSnapshot, rates: Rates, checkpoints: tuple[Checkpoint, ...], saved: int
     ) -> dict[str, Any]:
-        """The document of `progress.json`; `checkpoints` are newest first, `saved` how many there ever were."""
+        """Return the document of `progress.json`.
+
+        Args:
+            beginning: of the attempt.
+            view: the state of the loop.
+            rates: of tokens and samples.
+            checkpoints: the latest ones, newest first.
+            saved: how many checkpoints all attempts have saved.
+        """
         last = {**_checkpoint(checkpoints[0]), "count": saved} if checkpoints else None
         return {
             "step": view.step,
@@ -115,8 +124,8 @@ class Subject:
             "checkpoints": [_checkpoint(one) for one in checkpoints] or None,
         }
 
-    def introduction(self) -> dict[str, Any]:
-        """What the event `training_started` says."""
+    def start_data(self) -> dict[str, Any]:
+        """Return the data of the event `training_started`."""
         return {
             "script": script_name(),
             "attempt": self.beginning.this.attempt if self.beginning else None,
@@ -129,12 +138,12 @@ class Subject:
             "host": host_name(),
         }
 
-    def event(self, note: Note) -> dict[str, Any]:
-        """A line of `events.jsonl`."""
-        return {"timestamp": to_iso(note.time), "event_type": note.event, "data": note.data}
+    def event_line(self, event: RunEvent) -> dict[str, Any]:
+        """Return a line of `events.jsonl`."""
+        return {"timestamp": to_iso(event.time), "event_type": event.event, "data": event.data}
 
-    def error(self, caught: Caught) -> dict[str, Any]:
-        """A line of `errors.jsonl`."""
+    def error_line(self, caught: CaughtError) -> dict[str, Any]:
+        """Return a line of `errors.jsonl`."""
         return {
             "timestamp": to_iso(caught.time),
             "exception_type": caught.exception_type,
@@ -151,8 +160,8 @@ class Subject:
             "attempt_key": str(self.key),
         }
 
-    def rank_beat(self, state: State, step: int | None, now: float) -> dict[str, Any]:
-        """The document of `ranks/<rank>.json`."""
+    def rank_beat(self, state: AttemptState, step: int | None, now: float) -> dict[str, Any]:
+        """Return the document of `ranks/<rank>.json`; `now` is Unix seconds."""
         return {
             "rank": self.rank,
             "step": step,
@@ -166,8 +175,8 @@ class Subject:
 
 
 def script_name() -> str | None:
-    """The name of the program that runs, without its folder; None where there is none, as in a console."""
-    # An interpreter that is embedded in another program need not have any.
+    """Return the name of the running program without its folder; None in an interactive interpreter."""
+    # An embedded interpreter may have no sys.argv.
     name = Path(sys.argv[0]).name if getattr(sys, "argv", None) else ""
     return name if name and name != "-c" else None
 

@@ -5,22 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden.s3.outbox import Content, Outbox
+from trainwarden.s3.upload_queue import Content, UploadQueue
 
 
 def metadata(status: str = "running", phase: str = "train", beat: int = 0) -> bytes:
     return json.dumps({"status": status, "phase": phase, "last_update": beat}).encode()
 
 
-def send_due(outbox: Outbox, now: float) -> list[str]:
+def send_due(outbox: UploadQueue, now: float) -> list[str]:
     due = outbox.due(now)
     for name, content in due:
-        outbox.sent(name, content, now)
+        outbox.mark_uploaded(name, content, now)
     return [name for name, _ in due]
 
 
 def test_the_first_of_each_file_goes_at_once_and_later_ones_in_their_turn() -> None:
-    outbox = Outbox()
+    outbox = UploadQueue()
     sent: dict[str, list[float]] = {"metadata.json": [], "progress.json": [], "events.jsonl": []}
     for second in range(121):
         outbox.put("metadata.json", metadata(beat=second), second)
@@ -33,14 +33,14 @@ def test_the_first_of_each_file_goes_at_once_and_later_ones_in_their_turn() -> N
 
 
 def test_only_the_latest_content_of_a_name_is_kept() -> None:
-    outbox = Outbox()
+    outbox = UploadQueue()
     for number in range(1000):
         outbox.put("progress.json", b"%d" % number, 0)
     assert outbox.due(0) == [("progress.json", b"999")]
 
 
 def test_a_change_of_phase_or_status_does_not_wait_for_its_turn() -> None:
-    outbox = Outbox()
+    outbox = UploadQueue()
     outbox.put("metadata.json", metadata(), 0)
     send_due(outbox, 0)
     outbox.put("metadata.json", metadata(phase="eval"), 6)
@@ -53,7 +53,7 @@ def test_a_change_of_phase_or_status_does_not_wait_for_its_turn() -> None:
 
 
 def test_a_sentinel_never_waits_and_the_completion_comes_after_all_else() -> None:
-    outbox = Outbox()
+    outbox = UploadQueue()
     names = ["_complete", "logs/training_log_latest.txt", "summary.json", "metadata.json", "progress.json", "_error"]
     for _ in range(2):
         for name in names:
@@ -69,11 +69,11 @@ def test_a_sentinel_never_waits_and_the_completion_comes_after_all_else() -> Non
 
 
 def test_what_was_put_while_its_forerunner_was_on_the_way_waits_on() -> None:
-    outbox = Outbox()
+    outbox = UploadQueue()
     outbox.put("progress.json", b"1", 0)
     (name, content), *_ = outbox.due(0)
     outbox.put("progress.json", b"2", 1)
-    outbox.sent(name, content, 3)
+    outbox.mark_uploaded(name, content, 3)
     assert (outbox.due(3), outbox.count(3), outbox.next_due()) == ([], 0, 23)
     assert outbox.due(23) == [("progress.json", b"2")]
     assert outbox.count(23) == 1
@@ -81,7 +81,7 @@ def test_what_was_put_while_its_forerunner_was_on_the_way_waits_on() -> None:
 
 @pytest.mark.parametrize("content", [b"x" * (4 * 2**20 + 1)])
 def test_content_without_bounds_is_not_kept(content: Content) -> None:
-    outbox = Outbox()
+    outbox = UploadQueue()
     with pytest.raises(ValueError, match=r"progress\.json is larger"):
         outbox.put("progress.json", content, 0)
     assert outbox.next_due() is None

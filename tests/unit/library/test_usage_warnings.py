@@ -118,7 +118,7 @@ def test_calls_before_the_run_are_said_once(script: Script) -> None:
             call("x")
     """)
     assert done.stderr.splitlines() == [
-        "step() before run(): nothing is recorded, as no run has begun in this process; this is said once"
+        "step() before run(): nothing is recorded, as no run has begun in this process; this is logged once"
     ]
 
 

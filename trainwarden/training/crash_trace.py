@@ -1,4 +1,6 @@
-"""Where this process's interpreter writes if it crashes."""
+"""The trace of a crash of this process's interpreter, such as a segmentation fault, written by `faulthandler`."""
+
+from __future__ import annotations
 
 import contextlib
 import faulthandler
@@ -14,9 +16,9 @@ logger = logging.getLogger("trainwarden")
 
 
 class CrashTrace:
-    """Python's faulthandler, writing into the record, from `open()` until `close()`.
+    """Lets `faulthandler` write into the record, from `open()` until `close()`.
 
-    Where the user has it write elsewhere already, it goes on doing that.
+    Where the user has enabled `faulthandler` already, it keeps writing to the user's file.
     """
 
     def __init__(self, folder: Path, rank: int, key: str) -> None:
@@ -25,7 +27,7 @@ class CrashTrace:
         self._descriptor: int | None = None
 
     def open(self) -> None:
-        """Have crashes traced; where that is not possible there will be no trace."""
+        """Enable it; where that fails, log a warning and go on without."""
         try:
             self._keep_older()
             if faulthandler.is_enabled():
@@ -38,13 +40,13 @@ class CrashTrace:
             logger.warning("a crash of the interpreter could not be traced to %s: %s", self._path, error)
 
     def close(self) -> None:
-        """The process has said how it ends; again is fine."""
+        """Disable it and remove the file, once the end is recorded. May be called again."""
         if self._stop():
             with contextlib.suppress(OSError):
                 self._path.unlink()
 
     def abandon(self) -> None:
-        """In a forked child: its crash is not its parent's."""
+        """Disable it in a forked child, whose crash is not its parent's; the file stays."""
         self._stop()
 
     def _stop(self) -> bool:

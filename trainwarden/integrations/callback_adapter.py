@@ -1,4 +1,6 @@
-"""What the callbacks share: a run to speak for, and never a word that disturbs the trainer."""
+"""What the callbacks of all frameworks share: reports to a run, without ever raising into the trainer."""
+
+from __future__ import annotations
 
 import functools
 import logging
@@ -10,37 +12,36 @@ from typing import Any, TypeVar
 
 import trainwarden
 from trainwarden.training.current import run_in_progress
-from trainwarden.training.phase_scope import PhaseScope
-from trainwarden.training.run import Run
+from trainwarden.training.run import PhaseScope, Run
 
 _Hook = TypeVar("_Hook", bound=Callable[..., Any])
 
 logger = logging.getLogger("trainwarden")
 
 
-def harmless(hook: _Hook) -> _Hook:
-    """A hook of a callback that never raises into the trainer, whatever its version does not have."""
-    is_known = False
+def never_raises(hook: _Hook) -> _Hook:
+    """Return the hook of a callback with its exceptions logged, such as those of a framework's other version."""
+    is_logged = False
 
     @functools.wraps(hook)
     def guarded(*args: Any, **kwargs: Any) -> Any:
-        nonlocal is_known
+        nonlocal is_logged
         try:
             return hook(*args, **kwargs)
         except Exception:  # nothing ever raises into the loop
-            level, is_known = logging.DEBUG if is_known else logging.WARNING, True
+            level, is_logged = logging.DEBUG if is_logged else logging.WARNING, True
             logger.log(level, "%s could not be recorded", hook.__name__, exc_info=True)
             return None
 
     return guarded  # type: ignore[return-value]  # wraps() keeps the signature
 
 
-class Spokesman:
-    """Speaks for the run in progress; where there is none, begins one of its own, and ends it.
+class CallbackAdapter:
+    """Reports to the run in progress; without one, begins a run of its own, and ends it.
 
     Args:
         run_id: of the run to begin; `TRAINWARDEN_RUN_ID` if None.
-        options: of `trainwarden.run()`, for the run to begin.
+        options: arguments of `trainwarden.run()` for the run to begin.
     """
 
     def __init__(self, run_id: str | None, options: Mapping[str, Any]) -> None:
@@ -48,20 +49,20 @@ class Spokesman:
         self._options = options
         self._scope: tuple[str, PhaseScope] | None = None
         self._is_own = False
-        # How often it is said is up to others; the last values stand until there are newer ones.
+        # Trainers log some values every few steps only; each stays until there is a newer one.
         self._values: dict[str, Any] = {}
         self.run: Run | None = None
 
     def begin(self, framework: str, environ: Mapping[str, str] | None = None, **known: Any) -> Run:
-        """The run to speak for, from now on.
+        """Return the run to report to, which is begun if none is in progress.
 
         Args:
-            framework: that trains.
-            environ: variables that say who this process is, where its own do not.
-            known: options that the trainer knows, for a run that is begun and where the user gave none.
+            framework: name of the framework.
+            environ: environment variables that identify this process, where its own do not.
+            known: arguments of `trainwarden.run()` that the trainer knows and the user did not pass.
 
         Raises:
-            RunRefused: there is no run in progress, and none can begin.
+            RunRefused: no run is in progress, and none can begin.
         """
         running = run_in_progress()
         if running is None:
@@ -77,12 +78,12 @@ class Spokesman:
         return running
 
     def expect(self, total_steps: Any) -> None:
-        """Say how many steps there will be; nothing where the trainer does not know."""
+        """Set the total number of steps, if the trainer knows it: a finite number above 0."""
         if self.run and isinstance(total_steps, (int, float)) and 0 < total_steps < math.inf:
             self.run.expect(int(total_steps))
 
     def step(self, step: int, **values: Any) -> None:
-        """Report a step: with the values given, and for those not given with the last ones that were finite."""
+        """Report a step with these values, and with the last finite ones of those that are absent or None."""
         if self.run is None:
             return
         given = {name: value for name, value in values.items() if value is not None}
@@ -91,20 +92,20 @@ class Spokesman:
         self._values = {name: value for name, value in {**self._values, **lasting}.items() if _is_finite(value)}
 
     def enter(self, phase: str) -> None:
-        """Begin a phase, for as long as it takes; the one before is kept in mind."""
+        """Enter a phase until `leave`, unless it is entered already."""
         if self.run is None or (self._scope and self._scope[0] == phase):
             return
         self.leave()
         self._scope = (phase, self.run.phase(phase))
 
     def leave(self) -> None:
-        """Bring back the phase before, if one was entered."""
+        """Restore the previous phase, if one was entered."""
         if self._scope:
             scope, self._scope = self._scope[1], None
             scope.__exit__(None, None, None)
 
     def end(self, exc: BaseException | None = None, *, foreign: bool = False) -> None:
-        """End the run: one of its own, or with `foreign` any. In success, unless an exception is given."""
+        """End the run: succeeded, or failed by `exc`. One that was in progress before only if `foreign`."""
         run = self.run
         if run is None:
             return

@@ -1,0 +1,206 @@
+"""How an attempt ended: from an exception, an exit status or a signal, and from what the record holds."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from trainwarden.classify import classify_exception, classify_exit
+from trainwarden.identity import host_name, process_lives
+from trainwarden.record.crash import read_crash, trace_path
+from trainwarden.record.files import RankBeat, read_rank
+from trainwarden.record.sentinels import Sentinel, announced_restart, current_error
+from trainwarden.taxonomy import FAILURES, Failure
+from trainwarden.training.termination import ReceivedSignal
+
+# An announced restart that did not come must not explain a later, unrelated end. One that came may give the process
+# a long grace period.
+ANNOUNCEMENT_SECONDS = 120.0
+_GRACE_SECONDS = 1800.0
+# Launchers number the ranks of one host consecutively; a thousand ranks must not read a thousand files each.
+_NEIGHBOURS = 15
+
+logger = logging.getLogger("trainwarden")
+
+
+class AmbiguousExit(Exception):
+    """The interpreter ended in a way that may be success or failure; the message tells which way."""
+
+
+@dataclass(frozen=True)
+class AttemptOutcome:
+    """The end of this process's part in an attempt.
+
+    `signalled`: a signal, or an exit status that stands for one, ended it.
+    `unknown`: the process cannot see whether it succeeded or failed.
+    """
+
+    status: Literal["succeeded", "failed", "cancelled"]
+    reason: str | None = None
+    failure: Failure | None = None
+    exception_type: str | None = None
+    traceback: str | None = None
+    exit_code: int | None = None
+    signalled: bool = False
+    unknown: bool = False
+
+
+SUCCEEDED = AttemptOutcome("succeeded")
+
+
+def exception_outcome(exc: BaseException) -> AttemptOutcome:
+    """Return the outcome of an uncaught exception."""
+    if isinstance(exc, KeyboardInterrupt):
+        return AttemptOutcome("cancelled", "SIGINT", signalled=True)
+    if type(exc).__name__ == "SIGTERMException":
+        # Lightning raises it after a SIGTERM, with the exit status of a success.
+        return AttemptOutcome("cancelled", "SIGTERM", signalled=True, unknown=True)
+    if isinstance(exc, SystemExit):
+        return exit_outcome(exc.code)
+    if is_cancellation(exc):
+        what = "generator was closed" if isinstance(exc, GeneratorExit) else "task was cancelled"
+        return AttemptOutcome("cancelled", f"its {what} before it came to its end", unknown=True)
+    if isinstance(exc, AmbiguousExit):
+        return AttemptOutcome("cancelled", str(exc), unknown=True)
+    name = type(exc).__name__
+    try:
+        text = str(exc)
+    except Exception:  # noqa: BLE001  # the __str__ of a user's class
+        text = ""
+    return AttemptOutcome("failed", text or name, classify_exception(exc), name, _traceback(exc))
+
+
+def exit_outcome(code: Any) -> AttemptOutcome:
+    """Return the outcome of `sys.exit(code)`."""
+    if code is None or code == 0:
+        return SUCCEEDED
+    status = code if isinstance(code, int) else 1
+    failure = classify_exit(status)
+    if failure and failure.error_type == "cancelled":
+        return AttemptOutcome("cancelled", f"exit status {status}", signalled=True)
+    reason = f"exit status {status}" if isinstance(code, int) else str(code)
+    return AttemptOutcome("failed", reason, failure, "SystemExit", exit_code=status)
+
+
+def signal_outcome(received: ReceivedSignal) -> AttemptOutcome:
+    """Return the outcome of a signal that asked the process to end."""
+    return AttemptOutcome("cancelled", received.reason, signalled=True)
+
+
+def infer_outcome(
+    outcome: AttemptOutcome,
+    received: ReceivedSignal | None,
+    step: int | None,
+    total: int | None,
+    now: float,
+    *,
+    high_water: int | None = None,
+) -> AttemptOutcome:
+    """Correct an outcome by the progress of the loop and by an earlier signal.
+
+    A process that was asked to end, saves and exits with status 0 was cancelled, not successful.
+
+    Args:
+        outcome: as the process ended.
+        received: the last signal that asked it to end, if any.
+        step: the last step reported.
+        total: the step after which the run is finished.
+        now: Unix seconds.
+        high_water: the highest step of all attempts.
+    """
+    is_done = total is not None and step is not None and step >= total
+    if outcome.unknown and is_done:
+        outcome = SUCCEEDED
+    left_early = not is_done and (outcome.status == "succeeded" or outcome.unknown)
+    if received is not None and (
+        (left_early and received.explains_leaving(now))
+        or (outcome.status == "failed" and received.explains_failing(now))
+    ):
+        return signal_outcome(received)
+    if outcome.unknown:
+        logger.warning("%s; a `with` block around all of the loop has its end recorded", outcome.reason)
+    if outcome.status == "succeeded" and total is not None and not is_done:
+        if step is None and high_water is not None and high_water >= total:
+            return replace(outcome, reason="was finished already")
+        at = "before the first step" if step is None else f"at step {step}"
+        return replace(outcome, reason=f"ended {at} of {total}")
+    return outcome
+
+
+def reconcile(outcome: AttemptOutcome, folder: Path, key: str, rank: int, attempt_start: float) -> AttemptOutcome:
+    """Return the outcome of the whole attempt, from this process's outcome and what others wrote into the record.
+
+    Another rank's `_error`, an announced restart, or a dead rank without an end in its file explain this process's
+    end: launchers end all other ranks by SIGTERM then, and that is not a user's cancellation.
+
+    Args:
+        outcome: of this process.
+        folder: of the run.
+        key: of the attempt.
+        rank: of this process.
+        attempt_start: Unix seconds; older sentinels without a key belong to earlier attempts.
+    """
+    error = current_error(folder, key, attempt_start)
+    if isinstance(error, Sentinel):
+        return outcome if outcome.status == "failed" else AttemptOutcome("failed", error.message)
+    if outcome.status == "succeeded":
+        return outcome
+    age = _announcement_age(folder, key)
+    # When one rank is ended, the others may only see a broken connection.
+    if age < ANNOUNCEMENT_SECONDS:
+        return replace(outcome, status="cancelled", reason="restart")
+    peer = find_dead_neighbour(folder, key, rank) if outcome.signalled and outcome.reason != "SIGINT" else None
+    crash = read_crash(trace_path(folder, peer.rank)) if peer else None
+    if crash is not None and crash.attempt_key == key:
+        return AttemptOutcome("failed", crash.message, FAILURES["crash_signal"], None, crash.trace, crash.exit_code)
+    if peer is not None:
+        died = f"rank {peer.rank} (process {peer.pid}) died without recording its end"
+        reason = f"{died}; this one then ended ({outcome.reason})"
+        return AttemptOutcome("failed", reason, FAILURES["killed"])
+    return replace(outcome, reason="restart") if outcome.signalled and age < _GRACE_SECONDS else outcome
+
+
+def find_dead_neighbour(folder: Path, key: str, rank: int) -> RankBeat | None:
+    """Return a rank of the attempt `key` on this host whose process is gone and whose file still has it running.
+
+    Only the files of neighbours of `rank` are read.
+    """
+    for other in range(max(0, rank - _NEIGHBOURS), rank + _NEIGHBOURS + 1):
+        beat = read_rank(folder, other) if other != rank else None
+        if (
+            isinstance(beat, RankBeat)
+            and (beat.attempt_key, beat.host, beat.status) == (key, host_name(), "running")
+            and beat.pid is not None
+            and not process_lives(beat.pid)
+        ):
+            return beat
+    return None
+
+
+def is_cancellation(exc: BaseException) -> bool:
+    """Whether the caller of the loop stopped it: a cancelled task or a closed generator.
+
+    How the caller ends decides the outcome then.
+    """
+    # Compared by name: asyncio and trio need not be installed or loaded.
+    return isinstance(exc, GeneratorExit) or (
+        not isinstance(exc, Exception) and type(exc).__name__ in {"CancelledError", "Cancelled"}
+    )
+
+
+def _announcement_age(folder: Path, key: str) -> float:
+    restart = announced_restart(folder, key)
+    return math.inf if restart is None or restart.time is None else abs(time.time() - restart.time)
+
+
+def _traceback(exc: BaseException) -> str | None:
+    import traceback  # noqa: PLC0415  # loaded before by the recorder
+
+    try:
+        return "".join(traceback.format_exception(type(exc), exc, exc.__traceback__))
+    except Exception:  # noqa: BLE001  # a traceback that cannot be formatted must not hide the failure itself
+        return None
