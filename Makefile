@@ -15,7 +15,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo test test-fast test-pythons test-compat test-integrations bench lint format docs golden lock lock-integrations clean
+.PHONY: help setup demo test test-fast test-long test-pythons test-compat coverage test-integrations bench lint format docs golden lock lock-integrations clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,10 +26,19 @@ demo: $(VENV)/ready ## Break a real training and watch it being noticed, reporte
 	@SCENARIO='$(SCENARIO)' STALL_SECONDS='$(STALL_SECONDS)' KEEP='$(KEEP)' $(BIN)/python examples/demo/demo.py
 
 test: $(VENV)/ready ## Run all tests, with real Prometheus, Alertmanager, SLURM and Ray
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
 
-test-fast: $(VENV)/ready ## Run the tests that take no cluster and no whole stack
-	$(BIN)/python -m pytest -m "not e2e and not slurm and not ray" $(PYTEST_ARGS)
+test-fast: $(VENV)/ready ## Run the tests that start no process and no service: under two minutes
+	$(BIN)/python -m pytest tests/unit tests/docs -m "not process and not tools and not long" $(PYTEST_ARGS)
+
+test-long: $(VENV)/ready ## Run what `make test` leaves out: broken rules, long random histories, deaths at every point
+	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
+
+# Branches of decisions, scanner and record are covered to 95 %; the rest is shown, not judged.
+coverage: $(VENV)/ready ## Measure which branches the unit tests cover; fail below 95 % of decisions, scanner and record
+	@rm -f .coverage .coverage.*
+	$(BIN)/python -m pytest tests/unit -m "not long" --cov --cov-report= $(PYTEST_ARGS)
+	@.ci/coverage $(BIN)/coverage
 
 # Each in an environment of its own, .venv-3.10 to .venv-3.13; all of them run, whatever the one before said.
 test-pythons: ## Run the fast tests with every Python from 3.10 to 3.13 that is here

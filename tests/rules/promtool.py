@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -129,8 +130,8 @@ def check(promtool: Path, folder: Path, rules: Sequence[str], scenarios: Sequenc
         "evaluation_interval": f"{STEP}s",
         "tests": [_test(scenario, names) for scenario in scenarios],
     }
-    path = folder / "test.yml"
-    path.write_text(yaml.safe_dump(tests, sort_keys=False, width=10**6), encoding="utf-8")
+    path = folder / "test.yml"  # JSON is YAML, and is written a hundred times as fast
+    path.write_text(json.dumps(tests), encoding="utf-8")
     done = subprocess.run([promtool, "test", "rules", path], capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
