@@ -201,18 +201,26 @@ class HttpClient:
         if self._is_tls:
             self._tls_context()
 
-    def get(self, path: str, params: Mapping[str, Any] | None = None, *, timeout: float | None = None) -> HttpResponse:
+    def get(
+        self,
+        path: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> HttpResponse:
         """Return the response to a GET.
 
         Args:
             path: below the base URL.
             params: the query; a list stands for a parameter that is repeated.
+            headers: sent as well.
             timeout: seconds, instead of the client's.
 
         Raises:
             HttpError: there is no complete response.
         """
-        return self._exchange("GET", path, timeout, params=params)
+        return self._exchange("GET", path, timeout, params=params, headers=headers)
 
     def post(
         self, path: str, body: object, *, headers: Mapping[str, str] | None = None, timeout: float | None = None

@@ -31,6 +31,7 @@ JOB_STATES = (
     "completed",
     "other",
 )
+ALLOCATED_STATES = frozenset({"completing", "configuring", "suspended", "running"})
 ENDED_STATES = frozenset(JOB_STATES[JOB_STATES.index("node_fail") : JOB_STATES.index("other")])
 _STATE_OF_WORD = {
     **{state.upper(): state for state in JOB_STATES},
@@ -68,9 +69,12 @@ class SlurmJob:
         requeue: False if it was submitted with --no-requeue.
         run_id: the run that its comment marks it with.
         mark_problem: why the mark in its comment is none; empty if there is no problem.
-        submitted, started, ends: Unix seconds; `started` of a job that waits is when the scheduler means to start it,
-            `ends` of a job that runs is the end of its time limit.
-        exit_code, exit_signal: of its batch script, once it has ended.
+        gpus: allocated now.
+        submitted: when it was submitted or last requeued, Unix seconds.
+        started: when it last started; None while it waits.
+        deadline: when its time limit ends it; None unless it runs.
+        ended: None before its end.
+        exit_code, exit_signal: of its batch script; None before its end.
     """
 
     job_id: str
@@ -94,7 +98,8 @@ class SlurmJob:
     gpus: int | None
     submitted: float | None
     started: float | None
-    ends: float | None
+    deadline: float | None
+    ended: float | None
     exit_code: int | None
     exit_signal: int | None
 
@@ -113,7 +118,10 @@ def read_job(entry: Mapping[str, Any]) -> SlurmJob:
         run_id, problem = marked_run(entry.get("comment")), ""
     except InvalidRunMark as error:
         run_id, problem = None, str(error)
-    exit_code, exit_signal = _exit(entry.get("exit_code"))
+    # Of a job that waits, start_time is when the scheduler means to start it.
+    started = None if state in {"pending", "other"} else timestamp(entry.get("start_time"))
+    end = timestamp(entry.get("end_time"))
+    exit_code, exit_signal = _exit(entry.get("exit_code")) if state in ENDED_STATES else (None, None)
     return SlurmJob(
         job_id=str(job_id),
         target=_target(entry, job_id),
@@ -133,10 +141,11 @@ def read_job(entry: Mapping[str, Any]) -> SlurmJob:
         run_id=run_id,
         mark_problem=problem,
         nodes=number(entry.get("node_count")),
-        gpus=_gpus(entry),
+        gpus=_gpus(entry) if state in ALLOCATED_STATES else None,
         submitted=timestamp(entry.get("submit_time")),
-        started=timestamp(entry.get("start_time")),
-        ends=timestamp(entry.get("end_time")),
+        started=started,
+        deadline=end if state in {"running", "suspended"} else None,
+        ended=end if state in ENDED_STATES else None,
         exit_code=exit_code,
         exit_signal=exit_signal,
     )
@@ -178,7 +187,6 @@ def _requeued(state: str, description: str) -> bool:
 
 
 def _gpus(entry: Mapping[str, Any]) -> int | None:
-    """GPUs that it has, or had."""
     total = gpus_of_tres(text(entry.get("tres_alloc_str")))
     detail = entry.get("gres_detail")
     if total is None and isinstance(detail, list) and detail:

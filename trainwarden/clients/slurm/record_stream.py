@@ -1,6 +1,7 @@
 """Read the records of a long JSON answer one by one: `{"errors": [...], "jobs": [{...}, {...}, ...]}`.
 
-50,000 jobs are 200 to 500 MB of JSON. `json.loads` needs several times that at once; this needs one record.
+Measured with 50,000 jobs of 22.05, 156 MB of JSON: `json.loads` grew the remediator by 607 MiB and the exporter by 357;
+this grows them by 49, for the jobs that it keeps, and by 7, in the same time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The collector of a SLURM cluster. Jobs and nodes are two parts: neither pays for what keeps the other unread."""
+"""The collector of a SLURM cluster. Jobs, nodes and slurmctld's own metrics are read apart from each other."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from trainwarden.clients.slurm.client import REASONS, SlurmError, UnreadableRecord
+from trainwarden.clients.slurm.jobs import ENDED_STATES, SlurmJob
+from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden_exporter.collectors.slurm import metrics
-from trainwarden_exporter.collectors.slurm.answer import records
-from trainwarden_exporter.collectors.slurm.command import run
 from trainwarden_exporter.collectors.slurm.controller import Page, add_page
-from trainwarden_exporter.collectors.slurm.errors import REASONS, SlurmError
-from trainwarden_exporter.collectors.slurm.jobs import ENDED, Job, read_job
-from trainwarden_exporter.collectors.slurm.nodes import Node, read_node
 from trainwarden_exporter.collectors.slurm.series import add_job, add_job_totals, add_node, add_node_totals
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.redaction import label_text
+from trainwarden_exporter.sampling.calls import calling
 from trainwarden_exporter.sampling.task import SampleTask
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from trainwarden.clients.slurm.client import SlurmClient
+    from trainwarden.clients.slurm.nodes import SlurmNode
     from trainwarden_exporter.core.metric import Family
 
 log = logging.getLogger(__name__)
@@ -34,26 +35,24 @@ T = TypeVar("T")
 
 JOBS, NODES, CONTROLLER = "jobs", "nodes", "controller"
 OUTCOMES = ("exported", "other", "dropped", "unreadable")
-# What is left of a deadline when a command is ended, so that its end is told before the sample counts as hung.
+# Part of a sample's time after which a command is ended: its error is shown before the sample counts as hung.
 SPARE = 0.9
-# States of which nobody need be told first.
+# States of nodes that are left out first where there are too many.
 _WELL = frozenset({"allocated", "mixed", "completing", "idle", "power_saving"})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is read and how much of it is told; times in seconds.
+    """What is read and how much of it is exported; times in seconds.
 
     Attributes:
-        squeue, scontrol, sinfo: paths of the commands.
-        name_filter: matches names of jobs that work for the run of its group `run_id`; their comment wins.
-        page: slurmctld's own metrics; None where they are not asked for.
+        client: its timeout is shorter than that of a sample.
+        name_filter: matches names of jobs that work for the run of its group `run_id`; a mark in the comment wins.
+        page: slurmctld's own metrics; None where they are not read.
         expect: takes the runs that should have a record, and since when, Unix seconds; None: not known here.
     """
 
-    squeue: str
-    scontrol: str
-    sinfo: str
+    client: SlurmClient
     interval: float
     timeout: float
     max_jobs: int
@@ -64,7 +63,7 @@ class Settings:
 
 
 class SlurmCollector:
-    """What slurmctld says of the jobs of runs, and of the nodes. One command each a sample, `scontrol` or `sinfo`."""
+    """Jobs of runs, and nodes, with one command each per sample: `squeue`, and `scontrol` or `sinfo`."""
 
     name = "slurm"
 
@@ -74,10 +73,9 @@ class SlurmCollector:
         self._errors: Counter[tuple[str, str]] = Counter()
         self._records: dict[str, Counter[str]] = {}
         self._logged: set[str] = set()
-        self._nodes_command: Sequence[str] | None = None
 
     def collect(self) -> Iterable[Family]:
-        """Return how reading SLURM has gone."""
+        """Return counters of errors and records."""
         families = Families()
         with self._lock:
             for part in self.parts():
@@ -94,7 +92,7 @@ class SlurmCollector:
         return families.collected()
 
     def parts(self) -> list[SampleTask]:
-        """Return what is read, each by itself."""
+        """Return the tasks, one for each source."""
         reads: dict[str, Callable[[], Iterable[Family]]] = {JOBS: self._jobs, NODES: self._nodes}
         page = self._settings.page
         if page:
@@ -106,7 +104,7 @@ class SlurmCollector:
         ]
 
     def close(self) -> None:
-        """Nothing is held between two samples."""
+        """Do nothing: no resource is held between two samples."""
 
     def _counted(self, source: str, read: Callable[[], Iterable[Family]]) -> Callable[[], Iterable[Family]]:
         def counted() -> Iterable[Family]:
@@ -118,32 +116,53 @@ class SlurmCollector:
                     self._records.pop(source, None)
                 if source == JOBS and self._settings.expect:
                     self._settings.expect({})
-                raise
+                raise SlurmError(error.reason, label_text(error.message, 400)) from error
 
         return counted
 
     def _jobs(self) -> Iterable[Family]:
-        answer = run([self._settings.squeue, "--json", "--states=all"], self._settings.timeout * SPARE)
         outcomes: Counter[str] = Counter()
-        found = self._read_all(JOBS, records(answer, JOBS), self._read_job, outcomes)
-        jobs = {job.job_id: job for job in found}  # of several records the last: an id stands once on the page
-        ours = [job for job in jobs.values() if job.run_id is not None]
-        ours.sort(key=lambda job: (job.state in ENDED, -(job.ended or 0.0), -int(job.job_id)))
-        exported = ours[: self._settings.max_jobs]
-        outcomes.update(exported=len(exported), dropped=len(ours) - len(exported), other=len(jobs) - len(ours))
+        states: dict[str, str] = {}  # by id, which stands once on the page: of several records the last counts
+        ours: dict[str, tuple[SlurmJob, str]] = {}
+        with calling("squeue --json --states=all"):
+            for job in self._readable(JOBS, self._settings.client.jobs(), outcomes):
+                try:
+                    run_id = self._run_id(job)
+                except ValueError as error:
+                    self._skip(JOBS, str(error), outcomes)
+                    continue
+                states[job.job_id] = job.state
+                ours.pop(job.job_id, None)
+                if run_id is not None:
+                    ours[job.job_id] = job, run_id
+        exported = sorted(ours.values(), key=lambda found: _by_end(found[0]))[: self._settings.max_jobs]
+        outcomes.update(exported=len(exported), dropped=len(ours) - len(exported), other=len(states) - len(ours))
         families = Families()
-        for job in exported:
-            add_job(families, job)
-        add_job_totals(families, jobs.values())
+        for job, run_id in exported:
+            add_job(families, job, run_id)
+        add_job_totals(families, states.values())
         self._note(JOBS, outcomes)
         if self._settings.expect:
             self._settings.expect(expected(exported, time.time()))
         return families.collected()
 
+    def _run_id(self, job: SlurmJob) -> str | None:
+        """Return the run that a job works for; raises `ValueError` if its mark or its name cannot be one."""
+        if job.mark_problem:
+            raise ValueError(f"job {job.job_id}: {job.mark_problem}")
+        match = self._settings.name_filter.fullmatch(job.name) if self._settings.name_filter else None
+        if job.run_id is not None or match is None or not match["run_id"]:
+            return job.run_id
+        try:
+            return check_run_id(match["run_id"])
+        except InvalidRunId as error:
+            raise ValueError(f"job {job.job_id}: {error}") from error
+
     def _nodes(self) -> Iterable[Family]:
         outcomes: Counter[str] = Counter()
-        found = self._read_all(NODES, self._node_records(), read_node, outcomes)
-        nodes = sorted({node.name: node for node in found}.values(), key=_by_need)
+        with calling("scontrol show nodes --json or sinfo --json"):
+            found = {node.name: node for node in self._readable(NODES, self._settings.client.nodes(), outcomes)}
+        nodes = sorted(found.values(), key=_by_need)
         exported = nodes[: self._settings.max_nodes]
         outcomes.update(exported=len(exported), dropped=len(nodes) - len(exported))
         families = Families()
@@ -153,61 +172,45 @@ class SlurmCollector:
         self._note(NODES, outcomes)
         return families.collected()
 
-    def _node_records(self) -> list[Any]:
-        """Ask `scontrol`, which lists single nodes as JSON since 23.02; before, `sinfo` does."""
-        ends = time.monotonic() + self._settings.timeout * SPARE
-        newer = (self._settings.scontrol, "show", "nodes", "--json")
-        older = (self._settings.sinfo, "--json")
-        if self._nodes_command is None:
-            try:
-                answer = run(newer, ends - time.monotonic())
-            except SlurmError as error:
-                if "option" not in str(error):
-                    raise
-                self._nodes_command = older
-            else:
-                self._nodes_command = newer
-                return records(answer, NODES)
-        return records(run(self._nodes_command, ends - time.monotonic()), NODES)
-
     def _controller(self, page: Page) -> Iterable[Family]:
         families = Families()
         add_page(families, page, self._settings.timeout * SPARE)
         return families.collected()
 
-    def _read_job(self, entry: Mapping[str, Any]) -> Job:
-        return read_job(entry, self._settings.name_filter)
+    def _readable(self, kind: str, records: Iterable[T | UnreadableRecord], outcomes: Counter[str]) -> Iterator[T]:
+        for record in records:
+            if isinstance(record, UnreadableRecord):
+                self._skip(kind, record.problem, outcomes)
+            else:
+                yield record
 
-    def _read_all(
-        self, kind: str, entries: Iterable[Any], read: Callable[[Mapping[str, Any]], T], outcomes: Counter[str]
-    ) -> list[T]:
-        """Read every record; one that is odd costs no other, and is named once."""
-        found = []
-        for entry in entries:
-            try:
-                found.append(read(entry))
-            except (ValueError, TypeError, AttributeError, KeyError) as error:  # noqa: PERF203  # each by itself
-                outcomes["unreadable"] += 1
-                message = label_text(f"{kind}: {error}", 300)
-                if message not in self._logged and len(self._logged) < 100:
-                    self._logged.add(message)
-                    log.warning("%s", message)
-        return found
+    def _skip(self, kind: str, problem: str, outcomes: Counter[str]) -> None:
+        """Count a record that is not exported; log each problem once."""
+        outcomes["unreadable"] += 1
+        message = label_text(f"{kind}: {problem}", 300)
+        if message not in self._logged and len(self._logged) < 100:
+            self._logged.add(message)
+            log.warning("%s", message)
 
     def _note(self, kind: str, outcomes: Counter[str]) -> None:
         with self._lock:
             self._records[kind] = outcomes
 
 
-def expected(jobs: Iterable[Job], now: float) -> dict[str, float]:
-    """Return the runs that should be leaving records, each with the start of its job; one that queues is not late."""
+def expected(jobs: Iterable[tuple[SlurmJob, str]], now: float) -> dict[str, float]:
+    """Return the runs that should write records, each with the start of its job; a job that waits need not yet."""
     found: dict[str, float] = {}
-    for job in jobs:
-        if job.state == "running" and job.run_id is not None:
-            found[job.run_id] = max(job.started or now, found.get(job.run_id, 0.0))
+    for job, run_id in jobs:
+        if job.state == "running":
+            found[run_id] = max(job.started or now, found.get(run_id, 0.0))
     return found
 
 
-def _by_need(node: Node) -> tuple[bool, bool, str]:
-    """First the nodes that need somebody, then those with GPUs."""
+def _by_end(job: SlurmJob) -> tuple[bool, float, int]:
+    """First the jobs that have not ended, then the last to end."""
+    return job.state in ENDED_STATES, -(job.ended or 0.0), -int(job.job_id)
+
+
+def _by_need(node: SlurmNode) -> tuple[bool, bool, str]:
+    """First the nodes that are out of order, then those with GPUs."""
     return node.state in _WELL and not node.reason, not node.gpus, node.name

@@ -1,17 +1,15 @@
-"""slurmctld's own metrics (SLURM 25.11 and newer): what costs it no remote procedure call, under names of ours."""
+"""slurmctld's own metrics, which it serves over HTTP since SLURM 25.11, under names of ours."""
 
 from __future__ import annotations
 
 import math
 import re
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from trainwarden.clients.http import CREDENTIALS, TIMEOUT, TOO_LARGE, HttpAuth, HttpClient, HttpError, read_token
+from trainwarden.clients.slurm.client import SlurmError
 from trainwarden_exporter.collectors.slurm import metrics
-from trainwarden_exporter.collectors.slurm.errors import SlurmError
-from trainwarden_exporter.core.files import read_plain
 from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 MAX_PAGE = 4 << 20
 MAX_SERIES = 500
-MAX_TOKEN = 65536
 _LINE = re.compile(
     r'(?P<name>slurm_[a-z0-9_]{1,60})(?:\{(?:partition="(?P<partition>[^"\\]{1,64})")?,?\})?\s+(?P<value>\S{1,40})(?:\s|$)'
 )
@@ -40,7 +37,7 @@ class Page:
 
 
 def add_page(families: Families, page: Page, seconds: float) -> None:
-    """Add what slurmctld serves; raises `SlurmError` if one of its pages cannot be had."""
+    """Add the metrics of all its pages; raises `SlurmError` if one of them cannot be read."""
     readers = {"jobs": _add_job, "nodes": _add_node, "partitions": _add_partition, "scheduler": _add_scheduler}
     for name, add in readers.items():
         for shown, partition, value in _samples(_fetch(page, name, seconds / len(readers))):
@@ -89,41 +86,18 @@ def _samples(text: str) -> Iterator[tuple[str, str, float]]:
 
 
 def _fetch(page: Page, name: str, seconds: float) -> str:
-    url = f"{page.url.rstrip('/')}/{name}"
-    request = urllib.request.Request(url, headers=_headers(page))  # noqa: S310  # the flag takes http and https alone
+    """Return one page; a standby controller's redirect is an error, for the token is for the address of the flag."""
     try:
-        with calling(f"GET /metrics/{name}"), _opener().open(request, timeout=seconds) as answer:
-            body: bytes = answer.read(MAX_PAGE + 1)
-    except urllib.error.HTTPError as error:
-        reason = "authentication" if error.code in {401, 403} else "failed"
-        raise SlurmError(reason, f"{url}: status {error.code}") from error
-    except TimeoutError as error:
-        raise SlurmError("timeout", f"{url}: no answer in time") from error
-    except (OSError, ValueError) as error:
-        raise SlurmError("failed", f"{url}: {error}") from error
-    if len(body) > MAX_PAGE:
-        raise SlurmError("too_much", f"{url}: more than {MAX_PAGE >> 20} MiB")
-    return body.decode("utf-8", "replace")
-
-
-def _headers(page: Page) -> dict[str, str]:
-    if page.token_file is None:
-        return {}
-    try:
-        token = read_plain(page.token_file, MAX_TOKEN).decode("ascii").strip()
-    except (OSError, ValueError) as error:
-        raise SlurmError(
-            "authentication", f"--collector.slurm.metrics-token-file {page.token_file}: {error}"
-        ) from error
-    return {"Authorization": f"Bearer {token}", "X-SLURM-USER-TOKEN": token}
-
-
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows nobody elsewhere: a standby controller answers 303, and the token is for the one that was named."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Make the answer an error."""
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}), _Stay)
+        token = read_token(page.token_file) if page.token_file else None
+        headers = {"X-SLURM-USER-TOKEN": token} if token else {}
+        client = HttpClient(page.url, seconds, auth=HttpAuth(token=token), max_body=MAX_PAGE)
+        with calling(f"GET /metrics/{name}"):
+            answer = client.get(f"/{name}", headers=headers)
+    except HttpError as error:
+        reason = {CREDENTIALS: "authentication", TIMEOUT: "timeout", TOO_LARGE: "too_much"}.get(error.reason, "failed")
+        flag = "--collector.slurm.metrics-token-file " if error.reason == CREDENTIALS else ""
+        raise SlurmError(reason, f"{flag}{error}") from error
+    if answer.status != 200:
+        reason = "authentication" if answer.status in {401, 403} else "failed"
+        raise SlurmError(reason, f"{client.base_url}/{name}: status {answer.status}")
+    return answer.body.decode("utf-8", "replace")

@@ -1,36 +1,34 @@
-"""From jobs and nodes to samples."""
+"""The series of jobs and nodes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.collectors.slurm import jobs as of_jobs
+from trainwarden.clients.slurm.jobs import ENDED_STATES, JOB_STATES
+from trainwarden.clients.slurm.nodes import NODE_STATES
 from trainwarden_exporter.collectors.slurm import metrics
-from trainwarden_exporter.collectors.slurm import nodes as of_nodes
 from trainwarden_exporter.core.redaction import label_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from trainwarden_exporter.collectors.slurm.jobs import Job
-    from trainwarden_exporter.collectors.slurm.nodes import Node
+    from trainwarden.clients.slurm.jobs import SlurmJob
+    from trainwarden.clients.slurm.nodes import SlurmNode
     from trainwarden_exporter.core.metric import Families
 
 NAME_BYTES = 64
 
 
-def add_job(families: Families, job: Job) -> None:
+def add_job(families: Families, job: SlurmJob, run_id: str) -> None:
     """Add one job that works for a run."""
-    if job.run_id is None:
-        return
-    ids = {"run_id": job.run_id, "job_id": job.job_id}
+    ids = {"run_id": run_id, "job_id": job.job_id}
     name, user, partition = (label_text(value, NAME_BYTES) for value in (job.name, job.user, job.partition))
     families.add(metrics.SLURM_JOB_INFO, 1, **ids, name=name, user=user, partition=partition)
-    for state in of_jobs.STATES:
+    for state in JOB_STATES:
         families.add(metrics.SLURM_JOB_STATE, state == job.state, **ids, state=state)
     families.add(metrics.SLURM_JOB_RESTARTS, job.restarts, **ids)
-    families.add(metrics.SLURM_JOB_HELD_BY_US, job.held_by_us, **ids)
+    families.add(metrics.SLURM_JOB_HELD_BY_US, job.held_by_requeue, **ids)
     families.add(metrics.SLURM_JOB_NODES, job.nodes, **ids)
     families.add(metrics.SLURM_JOB_GPUS, job.gpus, **ids)
     families.add(metrics.SLURM_JOB_SUBMIT_TIMESTAMP_SECONDS, job.submitted, **ids)
@@ -39,21 +37,21 @@ def add_job(families: Families, job: Job) -> None:
     reason = label_text(job.reason, NAME_BYTES)
     if job.state == "pending":
         families.add(metrics.SLURM_JOB_PENDING_INFO, 1, **ids, reason=reason)
-    if job.state in of_jobs.ENDED:
+    if job.state in ENDED_STATES:
         families.add(metrics.SLURM_JOB_END_INFO, 1, **ids, state=job.state, reason=reason)
         families.add(metrics.SLURM_JOB_END_TIMESTAMP_SECONDS, job.ended, **ids)
         families.add(metrics.SLURM_JOB_EXIT_CODE, job.exit_code, **ids)
         families.add(metrics.SLURM_JOB_EXIT_SIGNAL, job.exit_signal, **ids)
 
 
-def add_job_totals(families: Families, jobs: Iterable[Job]) -> None:
-    """Add how many jobs of the whole queue are in each state."""
-    counts = Counter(job.state for job in jobs)
-    for state in of_jobs.STATES:
+def add_job_totals(families: Families, states: Iterable[str]) -> None:
+    """Add how many jobs of the whole queue are in each state, given the state of each."""
+    counts = Counter(states)
+    for state in JOB_STATES:
         families.add(metrics.SLURM_JOBS, counts[state], state=state)
 
 
-def add_node(families: Families, node: Node) -> None:
+def add_node(families: Families, node: SlurmNode) -> None:
     """Add one node."""
     families.add(metrics.SLURM_NODE_STATE, 1, node=node.name, state=node.state)
     if node.reason:
@@ -65,11 +63,11 @@ def add_node(families: Families, node: Node) -> None:
         families.add(metrics.SLURM_NODE_GPUS_ALLOCATED, node.gpus_allocated, node=node.name)
 
 
-def add_node_totals(families: Families, nodes: Iterable[Node]) -> None:
-    """Add what the whole cluster has."""
+def add_node_totals(families: Families, nodes: Iterable[SlurmNode]) -> None:
+    """Add the nodes and GPUs of the whole cluster."""
     found = list(nodes)
     counts = Counter(node.state for node in found)
-    for state in of_nodes.STATES:
+    for state in NODE_STATES:
         families.add(metrics.SLURM_NODES, counts[state], state=state)
     families.add(metrics.SLURM_GPUS, sum(node.gpus for node in found))
     used = [node.gpus_allocated for node in found if node.gpus]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import functools
 import re
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -18,7 +17,7 @@ from trainwarden_exporter.sampling.device_group import DeviceGroup
 if TYPE_CHECKING:
     from trainwarden_exporter.core.spec import Context
 
-# How often it is told how reading goes; that costs nothing.
+# How often the collector's own counters are read; that costs nothing.
 LOOK_SECONDS = 5.0
 _GIVEN_WITHOUT = "expected --collector.slurm.metrics-url beside it"
 
@@ -62,7 +61,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def create(context: Context) -> DeviceGroup:
     """Return what samples it; raises `UsageError` if a command is not there."""
-    from trainwarden_exporter.collectors.slurm.collector import Settings, SlurmCollector  # noqa: PLC0415  # for this alone
+    from trainwarden.clients.slurm.client import CommandsMissing, SlurmClient, find_commands  # noqa: PLC0415  # for this alone
+    from trainwarden_exporter.collectors.slurm.collector import SPARE, Settings, SlurmCollector  # noqa: PLC0415  # for this alone
     from trainwarden_exporter.collectors.slurm.controller import Page  # noqa: PLC0415  # for this alone
 
     flags = context.flags
@@ -72,8 +72,12 @@ def create(context: Context) -> DeviceGroup:
     interval, timeout = context.interval, context.timeout
     # An exporter that sees the records of one node cannot know that one is missing.
     sees_all_records = flags["collector.runs.scope"] == "all"
+    try:
+        commands = find_commands(flags["collector.slurm.bin_dir"], ("squeue", "scontrol", "sinfo"))
+    except CommandsMissing as error:
+        raise UsageError(f"--collector.slurm: {error}; see --collector.slurm.bin-dir") from None
     settings = Settings(
-        **commands(flags["collector.slurm.bin_dir"]),
+        client=SlurmClient(commands, timeout * SPARE),
         interval=interval,
         timeout=timeout,
         max_jobs=flags["collector.slurm.max_jobs"],
@@ -83,18 +87,6 @@ def create(context: Context) -> DeviceGroup:
         expect=functools.partial(context.exchange.expected.put, "slurm") if sees_all_records else None,
     )
     return DeviceGroup(SlurmCollector(settings), min(interval, LOOK_SECONDS), timeout)
-
-
-def commands(folder: Path | None) -> dict[str, str]:
-    """Return the paths of the commands; raises `UsageError` if one is not there."""
-    found: dict[str, str] = {}
-    for name in ("squeue", "scontrol", "sinfo"):
-        path = shutil.which(name, path=None if folder is None else str(folder))
-        if path is None:
-            place = f"in {folder}" if folder else "on PATH"
-            raise UsageError(f"--collector.slurm: no {name} {place}; expected one, see --collector.slurm.bin-dir")
-        found[name] = str(Path(path).absolute())
-    return found
 
 
 def job_filter(text: str) -> re.Pattern[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.exporter.slurm.answers import FakeSlurm
+from tests.unit.clients.slurm.commands import FakeSlurm
 
 
 @pytest.fixture

@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 
-from tests.unit.exporter.slurm.answers import FakeSlurm, job_22_05, job_24_05, node_22_05, node_24_05
-from trainwarden_exporter.collectors.slurm.collector import SlurmCollector
-from trainwarden_exporter.collectors.slurm.errors import REASONS, SlurmError
+from tests.unit.clients.slurm.commands import FakeSlurm, job_22_05, job_24_05, node_22_05, node_24_05
+from trainwarden.clients.slurm.client import REASONS, SlurmError
+from trainwarden_exporter.collectors.slurm.collector import Settings, SlurmCollector
 from trainwarden_exporter.core.exchange import ExpectedRuns
 from trainwarden_exporter.core.exposition import encode_text
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.device_group import DeviceGroup
+
+
+def _collector(slurm: FakeSlurm, **changes: Any) -> SlurmCollector:
+    settings: dict[str, Any] = {"interval": 30.0, "timeout": 10.0, "max_jobs": 100, "max_nodes": 100, **changes}
+    return SlurmCollector(Settings(client=slurm.client(), **settings))
 
 
 def _part(collector: SlurmCollector, device: str) -> str:
@@ -29,7 +34,7 @@ def _own(collector: SlurmCollector) -> str:
 
 def test_the_jobs_of_runs_are_told_of_and_all_are_counted(slurm: FakeSlurm) -> None:
     slurm.jobs([job_22_05(1), job_24_05(2), job_22_05(3, comment="", job_state="PENDING")])
-    page = _part(slurm.collector(), "jobs")
+    page = _part(_collector(slurm), "jobs")
     info = 'slurm_job_info{run_id="run-1",job_id="1",name="train",user="alice",partition="main"} 1.0'
     assert info in page
     assert 'slurm_job_state{run_id="run-2",job_id="2",state="running"} 1.0' in page
@@ -46,7 +51,7 @@ def test_a_job_that_ran_into_its_time_limit_is_told_from_one_that_was_cancelled(
         job_22_05(2, job_state="CANCELLED", state_reason="None", exit_code=15),
     ]
     slurm.jobs(ended)
-    page = _part(slurm.collector(), "jobs")
+    page = _part(_collector(slurm), "jobs")
     assert 'slurm_job_end_info{run_id="run-1",job_id="1",state="timeout",reason="TimeLimit"} 1.0' in page
     assert 'slurm_job_end_info{run_id="run-2",job_id="2",state="cancelled",reason=""} 1.0' in page
     assert 'slurm_job_exit_signal{run_id="run-1",job_id="1"} 15.0' in page
@@ -54,7 +59,7 @@ def test_a_job_that_ran_into_its_time_limit_is_told_from_one_that_was_cancelled(
 
 
 def test_one_call_each_is_made_for_jobs_and_nodes(slurm: FakeSlurm) -> None:
-    collector = slurm.collector()
+    collector = _collector(slurm)
     for _ in range(3):
         _part(collector, "jobs")
         _part(collector, "nodes")
@@ -66,7 +71,7 @@ def test_one_call_each_is_made_for_jobs_and_nodes(slurm: FakeSlurm) -> None:
 
 def test_a_newer_scontrol_is_believed(slurm: FakeSlurm) -> None:
     slurm.nodes([node_24_05("g1", state=["IDLE", "DRAIN"], reason="xid 79", reason_set_by_user="root")], "scontrol")
-    collector = slurm.collector()
+    collector = _collector(slurm)
     page = _part(collector, "nodes")
     assert 'slurm_node_state{node="g1",state="drained"} 1.0' in page
     assert 'slurm_node_drain_info{node="g1",reason="xid 79",user="root"} 1.0' in page
@@ -79,7 +84,7 @@ def test_an_odd_record_costs_no_other_and_is_counted(slurm: FakeSlurm) -> None:
     odd: list[Any] = [None, 7, {}, job_22_05(4, comment="trainwarden:../x"), job_22_05(5, job_state={"a": [1]})]
     slurm.jobs([*odd, job_22_05(1)])
     slurm.nodes([{}, "x", node_22_05("n1")])
-    collector = slurm.collector()
+    collector = _collector(slurm)
     assert 'slurm_job_info{run_id="run-1"' in _part(collector, "jobs")
     assert 'slurm_node_state{node="n1",state="mixed"} 1.0' in _part(collector, "nodes")
     own = _own(collector)
@@ -90,7 +95,7 @@ def test_an_odd_record_costs_no_other_and_is_counted(slurm: FakeSlurm) -> None:
 def test_bytes_that_are_no_utf_8_and_control_characters_hide_no_job(slurm: FakeSlurm) -> None:
     text = json.dumps({"errors": [], "jobs": [job_22_05(1, name="NAME"), job_22_05(2)]})
     slurm.answer("squeue", text.encode().replace(b"NAME", b"a\xff\x01\tb"))
-    page = _part(slurm.collector(), "jobs")
+    page = _part(_collector(slurm), "jobs")
     assert re.search(r'slurm_job_info\{run_id="run-1",job_id="1",name="a[^"\n]*b"', page)
     assert 'run_id="run-2"' in page
 
@@ -98,7 +103,7 @@ def test_bytes_that_are_no_utf_8_and_control_characters_hide_no_job(slurm: FakeS
 def test_of_too_many_those_that_have_ended_go_first_and_are_counted(slurm: FakeSlurm) -> None:
     ended = {"job_state": "COMPLETED"}
     slurm.jobs([job_22_05(9, **ended, end_time=5), job_22_05(8, **ended, end_time=6), job_22_05(1), job_22_05(2)])
-    collector = slurm.collector(max_jobs=3)
+    collector = _collector(slurm, max_jobs=3)
     page = _part(collector, "jobs")
     assert set(re.findall(r'slurm_job_info\{run_id="(run-\d)"', page)) == {"run-1", "run-2", "run-8"}
     assert 'slurm_jobs{state="completed"} 2.0' in page
@@ -107,7 +112,7 @@ def test_of_too_many_those_that_have_ended_go_first_and_are_counted(slurm: FakeS
 
 def test_of_too_many_nodes_those_that_are_out_stay(slurm: FakeSlurm) -> None:
     slurm.nodes([node_22_05(f"n{i}", state="idle") for i in range(5)] + [node_22_05("z", state="down")])
-    collector = slurm.collector(max_nodes=2)
+    collector = _collector(slurm, max_nodes=2)
     page = _part(collector, "nodes")
     assert 'node="z"' in page
     assert page.count("slurm_node_state{") == 2
@@ -129,7 +134,7 @@ def test_of_too_many_nodes_those_that_are_out_stay(slurm: FakeSlurm) -> None:
 )
 def test_what_is_no_answer_fails_with_a_reason(slurm: FakeSlurm, output: bytes, said: str, reason: str) -> None:
     slurm.answer("squeue", output, said)
-    collector = slurm.collector()
+    collector = _collector(slurm)
     with pytest.raises(SlurmError, match=f"^{reason}: "):
         _part(collector, "jobs")
     own = _own(collector)
@@ -140,7 +145,7 @@ def test_what_is_no_answer_fails_with_a_reason(slurm: FakeSlurm, output: bytes, 
 def test_jobs_that_cannot_be_read_leave_the_page_and_the_nodes_stay(slurm: FakeSlurm) -> None:
     slurm.jobs([job_22_05(1)])
     slurm.nodes([node_22_05("n1")])
-    collection = Collection([DeviceGroup(slurm.collector(), 5.0, 10.0)])
+    collection = Collection([DeviceGroup(_collector(slurm), 5.0, 10.0)])
     collection.sample_once()
     assert 'trainwarden_collector_success{collector="slurm"} 1.0' in collection.page().decode()
     slurm.script("squeue", "exit 1")
@@ -154,7 +159,7 @@ def test_jobs_that_cannot_be_read_leave_the_page_and_the_nodes_stay(slurm: FakeS
 def test_a_run_is_expected_while_its_job_runs_and_while_slurm_can_be_read(slurm: FakeSlurm) -> None:
     slurm.jobs([job_22_05(1), job_22_05(2, job_state="PENDING"), job_22_05(3, job_state="FAILED")])
     expected = ExpectedRuns()
-    collector = slurm.collector(expect=partial(expected.put, "slurm"))
+    collector = _collector(slurm, expect=partial(expected.put, "slurm"))
     _part(collector, "jobs")
     assert expected.runs() == {"run-1": {"slurm": 1795271886}}
     slurm.script("squeue", "exit 1")

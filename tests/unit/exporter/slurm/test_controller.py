@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from trainwarden.clients.slurm.client import SlurmError
 from trainwarden_exporter.collectors.slurm.controller import MAX_SERIES, Page, add_page
-from trainwarden_exporter.collectors.slurm.errors import SlurmError
 from trainwarden_exporter.core.exposition import encode_text
 from trainwarden_exporter.core.metric import Families
 

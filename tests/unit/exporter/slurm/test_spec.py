@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.clients.slurm.commands import FakeSlurm, job_22_05
 from tests.unit.exporter.contexts import context
-from tests.unit.exporter.slurm.answers import FakeSlurm, job_22_05
 from trainwarden_exporter.collector_set import node_from_flags, select_on
 from trainwarden_exporter.collectors.slurm import spec
 from trainwarden_exporter.core.errors import UsageError
@@ -48,7 +48,7 @@ def test_the_flags_reach_the_collector(slurm: FakeSlurm) -> None:
 def test_a_missing_command_is_named(slurm: FakeSlurm) -> None:
     (slurm.folder / "sinfo").unlink()
     flags = _flags(f"--collector.slurm.bin-dir={slurm.folder}")
-    with pytest.raises(UsageError, match=rf"no sinfo in {slurm.folder}"):
+    with pytest.raises(UsageError, match=rf"sinfo not found in {slurm.folder}"):
         _runner(flags)
 
 

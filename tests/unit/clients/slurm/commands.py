@@ -1,4 +1,4 @@
-"""Records as different versions of SLURM write them, and commands that print what a test wants."""
+"""Records as different versions of SLURM print them, and stand-ins for the client commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainwarden_exporter.collectors.slurm.collector import Settings, SlurmCollector
+from trainwarden.clients.slurm.client import SlurmClient
 
 
 def job_22_05(job_id: int = 1, **changes: Any) -> dict[str, Any]:
@@ -137,11 +137,9 @@ class FakeSlurm:
         lines = self.calls.read_text(encoding="utf-8").splitlines() if self.calls.exists() else []
         return [line for line in lines if line.split()[0] == name]
 
-    def collector(self, **changes: Any) -> SlurmCollector:
-        """A collector that calls them."""
-        paths = {name: str(self.folder / name) for name in ("squeue", "scontrol", "sinfo")}
-        numbers: dict[str, Any] = {"interval": 30.0, "timeout": 10.0, "max_jobs": 100, "max_nodes": 100}
-        return SlurmCollector(Settings(**{**paths, **numbers, **changes}))
+    def client(self, timeout: float = 10.0) -> SlurmClient:
+        """A client that calls them."""
+        return SlurmClient({name: str(self.folder / name) for name in ("squeue", "scontrol", "sinfo")}, timeout)
 
 
 def _number(value: int) -> dict[str, Any]:

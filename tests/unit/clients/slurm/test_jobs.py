@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 
-from tests.unit.exporter.slurm.answers import exit_24_05, job_22_05, job_24_05
-from trainwarden_exporter.collectors.slurm.jobs import STATES, read_job
+from tests.unit.clients.slurm.commands import exit_24_05, job_22_05, job_24_05
+from trainwarden.clients.slurm.fields import number
+from trainwarden.clients.slurm.jobs import JOB_STATES, InvalidRunMark, marked_run, read_job
 
 HELD: dict[str, Any] = {"job_state": "PENDING", "state_reason": "JobHeldUser", "priority": 0}
 
 
 @pytest.mark.parametrize(("entry", "gpus"), [(job_22_05(7), 4), (job_24_05(7), 16)], ids=["22.05", "24.05"])
 def test_a_running_job_of_both_layouts(entry: dict[str, Any], gpus: int) -> None:
-    job = read_job(entry, None)
+    job = read_job(entry)
     assert (job.job_id, job.run_id, job.state, job.user, job.partition) == ("7", "run-7", "running", "alice", "main")
-    assert (job.restarts, job.nodes, job.gpus, job.held_by_us) == (1, 2, gpus, False)
+    assert (job.restarts, job.nodes, job.gpus, job.held_by_requeue) == (1, 2, gpus, False)
     assert (job.submitted, job.started, job.deadline) == (1795271880, 1795271886, 1795275486)
     assert (job.ended, job.exit_code, job.exit_signal) == (None, None, None)
 
@@ -34,7 +34,7 @@ def test_a_running_job_of_both_layouts(entry: dict[str, Any], gpus: int) -> None
     ],
 )
 def test_a_job_that_has_ended_says_how(entry: dict[str, Any], state: str, code: int, signal: int) -> None:
-    job = read_job(entry, None)
+    job = read_job(entry)
     assert (job.state, job.exit_code, job.exit_signal) == (state, code, signal)
     assert job.ended == 1795275486
     assert (job.deadline, job.gpus) == (None, None)
@@ -46,6 +46,8 @@ def test_a_job_that_has_ended_says_how(entry: dict[str, Any], state: str, code: 
         (["COMPLETING", "FAILED"], "completing"),
         (["PENDING", "REQUEUED"], "pending"),
         ("RUNNING+SIGNALING", "running"),
+        ("RUNNING+COMPLETING", "completing"),
+        ("running+completing", "completing"),
         ("REQUEUE_HOLD", "pending"),
         ("STOPPED", "suspended"),
         ("BRAND_NEW_STATE", "other"),
@@ -54,8 +56,8 @@ def test_a_job_that_has_ended_says_how(entry: dict[str, Any], state: str, code: 
     ],
 )
 def test_flags_and_new_words_lead_to_one_state(said: object, state: str) -> None:
-    assert state in STATES
-    assert read_job(job_24_05(job_state=said), None).state == state
+    assert state in JOB_STATES
+    assert read_job(job_24_05(job_state=said)).state == state
 
 
 @pytest.mark.parametrize(
@@ -71,11 +73,11 @@ def test_flags_and_new_words_lead_to_one_state(said: object, state: str) -> None
     ],
 )
 def test_only_the_hold_of_a_requeue_is_ours(entry: dict[str, Any], ours: bool) -> None:
-    assert read_job(entry, None).held_by_us is ours
+    assert read_job(entry).held_by_requeue is ours
 
 
 def test_a_job_that_waits_has_not_started_though_slurm_says_when_it_means_to() -> None:
-    job = read_job(job_22_05(job_state="PENDING", state_reason="Priority", gres_detail=[]), None)
+    job = read_job(job_22_05(job_state="PENDING", state_reason="Priority", gres_detail=[]))
     assert (job.started, job.deadline, job.ended, job.gpus) == (None, None, None, None)
     assert job.reason == "Priority"
 
@@ -93,7 +95,7 @@ def test_a_job_that_waits_has_not_started_though_slurm_says_when_it_means_to() -
     ],
 )
 def test_a_time_that_is_not_set_is_none(nothing: object) -> None:
-    assert read_job(job_22_05(start_time=nothing, end_time=nothing), None).started is None
+    assert read_job(job_22_05(start_time=nothing, end_time=nothing)).started is None
 
 
 @pytest.mark.parametrize(
@@ -101,34 +103,61 @@ def test_a_time_that_is_not_set_is_none(nothing: object) -> None:
     [
         ("trainwarden:a", "a"),
         ("please, keep;trainwarden:a.b-c", "a.b-c"),
+        ("trainwarden:a, again trainwarden:a", "a"),
         ("trainwarden:a\nJobState=FAKE", "a"),
         ({"job": "trainwarden:a", "administrator": "", "system": ""}, "a"),
+        ({"job": "", "administrator": "trainwarden:a"}, None),
         ("nottrainwarden:a", None),
         ("", None),
         (None, None),
+        (7, None),
     ],
 )
 def test_the_comment_names_the_run(comment: object, run_id: str | None) -> None:
-    assert read_job(job_22_05(comment=comment), None).run_id == run_id
+    assert marked_run(comment) == run_id
+    job = read_job(job_22_05(comment=comment))
+    assert (job.run_id, job.mark_problem) == (run_id, "")
 
 
 @pytest.mark.parametrize("comment", ["trainwarden:../etc", "trainwarden:", "trainwarden:a trainwarden:b"])
-def test_what_cannot_be_a_run_id_is_an_error_that_names_the_job(comment: str) -> None:
-    with pytest.raises(ValueError, match="job 1"):
-        read_job(job_22_05(comment=comment), None)
+def test_a_mark_that_names_no_single_run_is_none_and_has_a_reason(comment: str) -> None:
+    with pytest.raises(InvalidRunMark):
+        marked_run(comment)
+    job = read_job(job_22_05(comment=comment))
+    assert job.run_id is None
+    assert job.mark_problem
 
 
-def test_a_filter_takes_the_run_id_from_the_name_and_the_comment_wins() -> None:
-    pattern = re.compile(r"train-(?P<run_id>\w+)")
-    assert read_job(job_22_05(comment="", name="train-x1"), pattern).run_id == "x1"
-    assert read_job(job_22_05(comment="", name="pretrain-x1"), pattern).run_id is None
-    assert read_job(job_22_05(comment="trainwarden:y", name="train-x1"), pattern).run_id == "y"
+@pytest.mark.parametrize(
+    ("unset", "value"),
+    [
+        (None, 0),
+        (-1, 0),
+        (4294967294, 4294967279),
+        (18446744073709551614, 1),
+        ({"set": False, "infinite": False, "number": 3}, {"set": True, "infinite": False, "number": 3}),
+        ({"set": True, "infinite": True, "number": 3}, {"number": 3}),
+        ("3", True),
+        (3.0, 3),
+    ],
+)
+def test_unset_numbers_are_none_in_every_layout(unset: object, value: object) -> None:
+    assert number(unset) is None
+    assert (number(value) is None) is (value is True)
+
+
+@pytest.mark.parametrize("layout", [job_22_05, job_24_05])
+def test_one_name_for_scontrol_or_none(layout: Any) -> None:
+    assert read_job(layout(7)).target == "7"
+    assert read_job(layout(7, array_job_id=5, array_task_id=0)).target == "5_0"
+    several = read_job(layout(5, array_job_id=5, array_task_id=None, array_task_string="1-9"))
+    assert several.target is None
 
 
 @pytest.mark.parametrize("job_id", [None, 0, "12", True, {"set": False}])
 def test_a_record_without_an_id_is_an_error(job_id: Any) -> None:
     with pytest.raises(ValueError, match="expected a number"):
-        read_job(job_22_05(job_id=job_id), None)
+        read_job(job_22_05(job_id=job_id))
 
 
 @pytest.mark.parametrize(
@@ -142,4 +171,4 @@ def test_a_record_without_an_id_is_an_error(job_id: Any) -> None:
     ],
 )
 def test_gpus_are_counted_where_slurm_names_them(tres: str, detail: Any, gpus: int | None) -> None:
-    assert read_job(job_22_05(tres_alloc_str=tres, gres_detail=detail), None).gpus == gpus
+    assert read_job(job_22_05(tres_alloc_str=tres, gres_detail=detail)).gpus == gpus

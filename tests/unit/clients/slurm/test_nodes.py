@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.exporter.slurm.answers import node_22_05, node_24_05
-from trainwarden_exporter.collectors.slurm.nodes import STATES, read_node
+from tests.unit.clients.slurm.commands import node_22_05, node_24_05
+from trainwarden.clients.slurm.nodes import NODE_STATES, read_node
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ from trainwarden_exporter.collectors.slurm.nodes import STATES, read_node
     ],
 )
 def test_a_node_is_in_one_state(entry: dict[str, Any], state: str) -> None:
-    assert state in STATES
+    assert state in NODE_STATES
     assert read_node(entry).state == state
 
 
