@@ -1,11 +1,11 @@
-"""Trainwarden: a training process tells the truth about itself.
+"""Trainwarden: records what a training process does, for its monitoring and restart.
 
-Standard library only. Names load what they need when first used, so that `import trainwarden` costs next to nothing.
+Standard library only. Each name is imported when it is first used, so that `import trainwarden` takes about 1 ms.
 """
 
 from __future__ import annotations
 
-# As type checkers know it, without loading `typing`.
+# As type checkers evaluate it, without importing `typing`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -44,7 +44,7 @@ __all__ = [
     "step",
 ]
 
-_HOMES = {
+_MODULES = {
     "Run": "trainwarden.training.run",
     "RunRefused": "trainwarden.record.ownership",
     "classify_exception": "trainwarden.classify",
@@ -56,9 +56,9 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415  # not before it is needed
+    from importlib import import_module  # noqa: PLC0415  # only when it is needed
 
-    module = import_module(_HOMES.get(name, "trainwarden.training.current"))
-    # Kept as a global: the next look-up, in the training loop, is a plain one.
+    module = import_module(_MODULES.get(name, "trainwarden.training.current"))
+    # Stored as a global, so that later look-ups in the training loop do not come here.
     value = globals()[name] = getattr(module, name)
     return value

@@ -1,6 +1,6 @@
-"""What the surroundings of a process say of its job: environment variables and local files, never the network.
+"""The description of a process's job from environment variables and local files; never from the network.
 
-Only variables that are named here are looked at. What holds a secret is none of them.
+Only the variables named here are read. None of them holds a secret.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ _MODAL = {
 
 
 def read_environment(environ: Mapping[str, str] = os.environ, root: str = "/") -> dict[str, str]:
-    """What is known of the job, `{name: text}`: texts of at most 200 characters, empty where nothing is said.
+    """Return what is known about the job as `{name: text}`, texts of 1 to 200 characters.
 
     Args:
-        environ: the variables.
-        root: where the file system begins.
+        environ: environment variables.
+        root: of the file system.
     """
     known = _named(environ, _SLURM if "SLURM_JOB_ID" in environ else {})
     known |= _named(environ, _RAY)
@@ -90,7 +90,10 @@ def read_environment(environ: Mapping[str, str] = os.environ, root: str = "/") -
 
 
 def read_wishes(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What the run asks for, each if stated: `signals`, a pack; `log_path`, a template; `policy`, a restart policy."""
+    """Return the settings of the run for the services, where set: `signals`, `log_path`, `policy`.
+
+    `signals` names a signal pack, `log_path` is the template of a path, `policy` names a restart policy.
+    """
     wishes = {
         "signals": environ.get("TRAINWARDEN_SIGNALS"),
         "log_path": environ.get("TRAINWARDEN_LOG_PATH"),
@@ -100,7 +103,7 @@ def read_wishes(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def ec2_instance_id(root: str = "/") -> str | None:
-    """The id of the EC2 instance; None elsewhere, and on the older instances whose hypervisor does not say."""
+    """Return the id of the EC2 instance; None elsewhere, and on older instances that do not publish it locally."""
     if "Amazon" not in _line(root, _DMI, "sys_vendor"):
         return None
     tag = _line(root, _DMI, "board_asset_tag")
@@ -113,19 +116,19 @@ def in_kubernetes(environ: Mapping[str, str]) -> bool:
 
 
 def pod(environ: Mapping[str, str]) -> str | None:
-    """The pod's name; its host name where the manifest does not hand the name down."""
+    """Return the pod's name; its host name where the manifest does not set `POD_NAME`."""
     return environ.get("POD_NAME") or environ.get("HOSTNAME") or None
 
 
 def indexed_job(environ: Mapping[str, str]) -> str | None:
-    """The name of the Kubernetes Job whose pods are numbered, as their host names tell it; None elsewhere."""
+    """Return the name of the Indexed Job of this pod, from its host name; None elsewhere."""
     index, host = environ.get("JOB_COMPLETION_INDEX", ""), environ.get("HOSTNAME", "")
     job, dash, last = host.rpartition("-")
     return job if in_kubernetes(environ) and dash and index and last == index else None
 
 
 def ray_submission_id(environ: Mapping[str, str]) -> str | None:
-    """The id under which this process's job was submitted to Ray: a driver is told, a worker's Ray knows it."""
+    """Return the id under which the job was submitted to Ray: from a driver's variables, or from a worker's runtime."""
     if given := environ.get("RAY_JOB_SUBMISSION_ID"):
         return given
     metadata = _ray_job_metadata(environ)
@@ -134,12 +137,12 @@ def ray_submission_id(environ: Mapping[str, str]) -> str | None:
 
 
 def ray_worker_job(environ: Mapping[str, str]) -> str | None:
-    """What names the job of a Ray worker that nobody submitted: its number in the cluster and its namespace."""
+    """Return a name for the job of a Ray worker without submission: its number in the cluster and its namespace."""
     context = _ray_context(environ)
     try:
-        # A worker that was started ahead of its job has no job in its variables.
+        # The variables of a worker that was started before its job name no job.
         return f"{context.get_job_id()}-{context.namespace}" if context else None
-    except Exception:  # noqa: BLE001  # whatever a library of the user's does
+    except Exception:  # noqa: BLE001  # a library of the user may raise anything
         return None
 
 
@@ -148,7 +151,7 @@ def _ray_job_metadata(environ: Mapping[str, str]) -> Any:
         import json  # noqa: PLC0415  # only a driver of Ray needs it
 
         try:
-            # Beside it the document holds the job's own variables: those are none of ours.
+            # Read the metadata alone: the document also holds the job's own variables.
             return json.loads(document).get("metadata")
         except (ValueError, AttributeError, RecursionError):
             return None
@@ -160,7 +163,7 @@ def _ray_job_metadata(environ: Mapping[str, str]) -> Any:
 
 
 def _ray_context(environ: Mapping[str, str]) -> Any:
-    """The runtime context of a worker of Ray, from its memory; nothing is imported for it."""
+    """Return the runtime context of a Ray worker, if Ray is imported already."""
     ray = sys.modules.get("ray") if "RAY_RAYLET_PID" in environ else None
     try:
         return ray.get_runtime_context() if ray else None
@@ -169,11 +172,11 @@ def _ray_context(environ: Mapping[str, str]) -> Any:
 
 
 def _policy(name: str) -> str:
-    """The name of a restart policy; empty, with one warning for the process, where it is none."""
+    """Return the name of a restart policy; empty if it is invalid, with one warning for the process."""
     if not name or (len(name) <= _MAX_POLICY and _POLICY_LETTERS.issuperset(name)):
         return name
     if name not in _refused:
-        import logging  # noqa: PLC0415  # only a mistake needs it
+        import logging  # noqa: PLC0415  # only an invalid name needs it
 
         _refused.add(name)
         logging.getLogger("trainwarden").warning(
@@ -190,7 +193,7 @@ def _named(environ: Mapping[str, str], names: Mapping[str, str]) -> dict[str, st
 
 def _line(*path: str) -> str:
     try:
-        with open(os.path.join(*path), "rb") as file:  # noqa: PTH118, PTH123  # pathlib is not needed here, and slow to import
+        with open(os.path.join(*path), "rb") as file:  # noqa: PTH118, PTH123  # pathlib is slow to import
             return file.readline(4 * MAX_TEXT).decode("utf-8", "replace").strip()
     except OSError:
         return ""

@@ -1,4 +1,4 @@
-"""Who a process is: the run it works for, the attempt, its rank and its host."""
+"""The identity of a process: its run, its attempt, its rank and its host."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 
 
 class InvalidRunId(ValueError):
-    """The text cannot name a run."""
+    """The text is not usable as the name of a run."""
 
 
 class InvalidAttemptKey(ValueError):
-    """The text is no `<scheduler>:<job_id>:<generation>`."""
+    """The text is not of the form `<scheduler>:<job_id>:<generation>`."""
 
 
 def check_run_id(run_id: object) -> str:
     """Return `run_id` unchanged if it can name a run, and therefore a folder.
 
     Raises:
-        InvalidRunId: it is no string of the form that ARCHITECTURE.md gives.
+        InvalidRunId: it is not a string of the form described in ARCHITECTURE.md.
     """
     if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) and ".." not in run_id:
         return run_id
@@ -38,7 +38,7 @@ def check_run_id(run_id: object) -> str:
     )
 
 
-# Shell commands need the key and have no time to load what dataclasses and typing are made of.
+# Shell commands need the key, and dataclasses and typing take longer to import than the command runs.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NamedTuple
@@ -52,12 +52,16 @@ else:
 
 
 class AttemptKey(_Parts):
-    """One start of one job: what evidence about an attempt is tied to."""
+    """The identity of one attempt: one start of one job."""
 
     __slots__ = ()
 
     def __new__(cls, scheduler: str, job_id: str, generation: int) -> AttemptKey:
-        """The key of these parts. Raises InvalidAttemptKey."""
+        """Build the key from its parts.
+
+        Raises:
+            InvalidAttemptKey: a part is invalid.
+        """
         usable = _SCHEDULER.fullmatch(scheduler) and _JOB_ID.fullmatch(job_id)
         if not usable or not 0 <= generation < 2**31:
             given = f"{scheduler}:{job_id}:{generation}"
@@ -69,10 +73,10 @@ class AttemptKey(_Parts):
 
     @classmethod
     def parse(cls, text: str) -> AttemptKey:
-        """The key that `text` spells.
+        """Parse a key.
 
         Raises:
-            InvalidAttemptKey: it spells none.
+            InvalidAttemptKey: the text is not of its form.
         """
         scheduler, _, rest = text.partition(":")
         job_id, _, generation = rest.rpartition(":")
@@ -81,19 +85,19 @@ class AttemptKey(_Parts):
         return cls(scheduler, job_id, int(generation))
 
     def same_job(self, other: AttemptKey) -> bool:
-        """Whether both are starts of one job: its scheduler sees to it that they do not overlap."""
+        """Whether both are starts of one job, which its scheduler never runs twice at once."""
         return (self.scheduler, self.job_id) == (other.scheduler, other.job_id)
 
 
 def current_attempt_key(environ: Mapping[str, str] = os.environ, process: int | None = None) -> AttemptKey:
-    """The key of the attempt that a process is part of; every rank of an attempt gets the same.
+    """Return the key of the attempt that a process is part of; it is the same for all ranks.
 
     Args:
-        environ: the variables of that process.
-        process: its pid; this one if None.
+        environ: environment variables of the process.
+        process: its pid; this process if None.
 
     Raises:
-        InvalidAttemptKey: a variable that decides it holds something else; the message names it.
+        InvalidAttemptKey: a variable that determines it is invalid; the message names it.
     """
     if given := environ.get("TRAINWARDEN_ATTEMPT_KEY"):
         try:
@@ -116,13 +120,13 @@ def _key_without_scheduler(environ: Mapping[str, str], process: int) -> AttemptK
         return AttemptKey("ray", _as_job_id(ray_job), 0)
     size = world_size(environ) or 1
     on_many_hosts = size > (_first_number(environ, "LOCAL_WORLD_SIZE") or size)
-    # What ranks on different hosts have in common tells one start from the next only if it is new at each.
+    # Ranks on different hosts share only the names of the job and of the rendezvous; those change with each start.
     if (job := indexed_job(environ)) and (on_many_hosts or _is_numbered_rank(environ)):
         return AttemptKey("kubernetes", _as_job_id(job), 0)
     rendezvous = environ.get("TORCHELASTIC_RUN_ID", "none")
     if on_many_hosts and rendezvous != "none":
         return AttemptKey("torchrun", _as_job_id(rendezvous), 0)
-    # Ranks that one launcher started share their parent, and nothing else that names the start.
+    # The ranks of one local launcher share their parent process, and nothing else that identifies the start.
     pid = (process_parent(process) or process) if size > 1 else process
     ticks = process_start_ticks(pid) or 0
     if in_kubernetes(environ) and (name := pod(environ)):
@@ -135,52 +139,51 @@ def _as_job_id(text: str) -> str:
 
 
 def rank(environ: Mapping[str, str] = os.environ) -> int:
-    """This process's rank; 0 where no launcher says."""
-    told = _first_number(environ, "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
-    if told is None and _is_numbered_rank(environ):
+    """Return this process's rank; 0 where no launcher sets one."""
+    number = _first_number(environ, "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+    if number is None and _is_numbered_rank(environ):
         index = _first_number(environ, "JOB_COMPLETION_INDEX") or 0
         return index * (_first_number(environ, "LOCAL_WORLD_SIZE") or 1) + (local_rank(environ) or 0)
-    # Launchers that say the local rank alone, as Lightning's own does, start one node each.
-    return _first_number(environ, "LOCAL_RANK") or 0 if told is None else told
+    # Launchers that set the local rank alone, as Lightning's own does, start one node each.
+    return _first_number(environ, "LOCAL_RANK") or 0 if number is None else number
 
 
 def local_rank(environ: Mapping[str, str] = os.environ) -> int | None:
-    """This process's rank among those of its host; None where no launcher says."""
+    """Return this process's rank among those of its host; None where no launcher sets one."""
     return _first_number(environ, "LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 
 
 def world_size(environ: Mapping[str, str] = os.environ) -> int | None:
-    """How many ranks the attempt has; None where no launcher says."""
+    """Return the number of ranks of the attempt; None where no launcher sets it."""
     return _first_number(environ, "WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 
 
 def _is_numbered_rank(environ: Mapping[str, str]) -> bool:
-    # The pods of an Indexed Job are the ranks of one training only if they are told where to meet; else each may have
-    # a training of its own.
-    meets = environ.keys() & {"MASTER_ADDR", "WORLD_SIZE", "JAX_COORDINATOR_ADDRESS"}
-    return in_kubernetes(environ) and bool(environ.get("JOB_COMPLETION_INDEX")) and bool(meets)
+    # The pods of an Indexed Job are ranks of one training only if they have a rendezvous; else each may train alone.
+    rendezvous = environ.keys() & {"MASTER_ADDR", "WORLD_SIZE", "JAX_COORDINATOR_ADDRESS"}
+    return in_kubernetes(environ) and bool(environ.get("JOB_COMPLETION_INDEX")) and bool(rendezvous)
 
 
 def host_name() -> str:
-    """The name by which records and the exporter know this machine."""
+    """Return the host name, as records and the exporter use it."""
     return os.uname().nodename
 
 
 def process_start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None if there is no such process.
+    """Return when a process started, in clock ticks since boot; None if there is no such process.
 
-    With the pid it names one process for good: pids are used again, start times with them are not.
+    Pid and start together identify a process: pids are reused.
     """
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # pathlib is not needed here, and slow to import
-            # The second field is the program's name and may itself hold spaces and brackets.
+        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # pathlib is slow to import
+            # The second field is the program's name, which may hold spaces and brackets.
             return int(stat.read().rpartition(b")")[2].split()[19])
     except (OSError, IndexError, ValueError):
         return None
 
 
 def process_parent(pid: int) -> int | None:
-    """The process that a process is a child of; None if there is no such process."""
+    """Return the pid of the parent of a process; None if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # as above
             return int(stat.read().rpartition(b")")[2].split()[1])
@@ -189,7 +192,7 @@ def process_parent(pid: int) -> int | None:
 
 
 def process_lives(pid: int) -> bool:
-    """Whether a process of this host can still do something: one that ended and waits for its parent cannot."""
+    """Whether a process of this host is alive; a zombie is not."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # as above
             return stat.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")

@@ -1,16 +1,16 @@
-"""The logger of the library. What handlers of others do about its messages stays out of the training."""
+"""The logger of the library, protected from handlers that raise."""
 
 import contextlib
 import logging
 
 
 def protect(name: str = "trainwarden") -> None:
-    """Have the logger `name` outlive handlers that raise: a closed stderr, a filter with a bug. Again is fine."""
+    """Suppress what handlers of logger `name` raise, such as on a closed stderr. May be called again."""
     logger = logging.getLogger(name)
 
     def call_handlers(record: logging.LogRecord) -> None:
-        # There is nowhere left to say it.
+        # There is no other place to report it.
         with contextlib.suppress(Exception):
             logging.Logger.callHandlers(logger, record)
 
-    logger.callHandlers = call_handlers  # type: ignore[method-assign]  # for this logger alone, whoever gets it by name
+    logger.callHandlers = call_handlers  # type: ignore[method-assign]  # for this logger object alone

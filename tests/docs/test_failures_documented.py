@@ -7,7 +7,7 @@ from pathlib import Path
 
 import trainwarden
 from trainwarden.failures.document import SECTIONS, document
-from trainwarden.retrying import _SPENT
+from trainwarden.retrying import _NEVER_RETRIED
 from trainwarden.taxonomy import ACTIONS, FAILURES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,7 +25,7 @@ def test_every_failure_is_in_one_section() -> None:
 def test_every_action_and_every_type_that_is_never_retried_is_explained() -> None:
     head = PAGE.partition("\n## Memory\n")[0]
     assert set(ACTIONS) <= set(re.findall(r"`(\w+)`", head))
-    assert set(_SPENT) <= set(re.findall(r"`(\w+)`", head.partition("## Retry in the process")[2]))
+    assert set(_NEVER_RETRIED) <= set(re.findall(r"`(\w+)`", head.partition("## Retry in the process")[2]))
 
 
 def test_every_function_that_the_head_shows_exists() -> None:

@@ -1,9 +1,12 @@
 """What a training script imports is the standard library, and little of it."""
 
+import inspect
 import json
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import trainwarden
 
@@ -46,3 +49,12 @@ def test_the_public_names_are_these_and_all_of_them_exist() -> None:
     assert set(trainwarden.__all__) == names
     for name in names:
         assert getattr(trainwarden, name) is not None
+
+
+@pytest.mark.parametrize("name", ["step", "phase", "epoch", "error", "note", "checkpoint_saved", "resume_checkpoint"])
+def test_a_function_of_the_module_has_the_signature_and_the_docstring_of_the_method_of_run(name: str) -> None:
+    function, method = getattr(trainwarden, name), getattr(trainwarden.Run, name)
+    of_method = inspect.signature(method)
+    without_self = of_method.replace(parameters=list(of_method.parameters.values())[1:])
+    assert inspect.signature(function) == without_self
+    assert inspect.getdoc(function) == inspect.getdoc(method)
