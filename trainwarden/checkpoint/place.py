@@ -30,15 +30,14 @@ def place(path: "str | os.PathLike[str]", deadline: Deadline) -> Tree:
         return FolderTree(text.rstrip("/") or text)
     # S3 is an extra; a training with a folder alone never loads it.
     from trainwarden.checkpoint.prefix import PrefixTree  # noqa: PLC0415
-    from trainwarden.s3.bucket import MissingBoto3, load_boto3  # noqa: PLC0415
-    from trainwarden.s3.location import InvalidLocation, parse  # noqa: PLC0415
+    from trainwarden.clients.s3 import InvalidLocation, MissingBoto3, load_boto3, parse_s3_url  # noqa: PLC0415
 
     try:
         load_boto3()
     except MissingBoto3 as error:
         raise OSError(str(error)) from error
     try:
-        location = parse(text, os.environ.get("MONITORING_REGION") or None, source="checkpoints")
+        location = parse_s3_url(text, os.environ.get("MONITORING_REGION") or None, source="checkpoints")
     except InvalidLocation as error:
         # Whoever asked knows which text it is, and says so.
         raise ValueError(str(error).rpartition("': ")[2]) from None

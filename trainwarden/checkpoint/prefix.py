@@ -5,8 +5,7 @@ from typing import Literal
 
 from trainwarden.checkpoint.patience import Deadline, OutOfTime
 from trainwarden.checkpoint.tree import MAX_FILES, Entry, Listing, NotThere
-from trainwarden.s3.bucket import Bucket, S3Error
-from trainwarden.s3.location import Location
+from trainwarden.clients.s3 import S3Bucket, S3Error, S3Location
 
 
 class PrefixTree:
@@ -17,10 +16,10 @@ class PrefixTree:
         deadline: by which the listing must be done.
     """
 
-    def __init__(self, location: Location, deadline: Deadline) -> None:
+    def __init__(self, location: S3Location, deadline: Deadline) -> None:
         self._location = location
         self._deadline = deadline
-        self._bucket = Bucket(Location(location.bucket, region=location.region))
+        self._bucket = S3Bucket(S3Location(location.bucket, region=location.region))
         self._listed: tuple[dict[str, int], str] | None = None
 
     def address(self, path: str) -> str:

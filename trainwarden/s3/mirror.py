@@ -13,10 +13,9 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from trainwarden.clients.s3 import S3Bucket, S3Error, S3Location, S3Object
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import ERROR, LOG, METADATA, RANKS
-from trainwarden.s3.bucket import Bucket, S3Error, Stored
-from trainwarden.s3.location import Location
 from trainwarden.s3.remote_record import RemoteRecord, fetch_journals, fetch_record
 from trainwarden.s3.upload_queue import Content, UploadQueue, is_sentinel
 from trainwarden.s3.uploader import RecordUploader
@@ -42,7 +41,7 @@ class S3Mirror:
         whole: whether this process writes the whole record, and not only its own failure.
     """
 
-    def __init__(self, bucket: Bucket, uploader: RecordUploader, log: Path, *, whole: bool) -> None:
+    def __init__(self, bucket: S3Bucket, uploader: RecordUploader, log: Path, *, whole: bool) -> None:
         self._bucket = bucket
         self._uploader = uploader
         self._log = log
@@ -74,9 +73,9 @@ class S3Mirror:
         result: RemoteRecord | S3Error = self._read(lambda: fetch_record(self._bucket), timeout_seconds)
         return result
 
-    def fetch_journals(self, timeout_seconds: float) -> dict[str, Stored | None] | S3Error:
+    def fetch_journals(self, timeout_seconds: float) -> dict[str, S3Object | None] | S3Error:
         """Return the journals in S3, or the reason why they cannot be read."""
-        result: dict[str, Stored | None] | S3Error = self._read(lambda: fetch_journals(self._bucket), timeout_seconds)
+        result: dict[str, S3Object | None] | S3Error = self._read(lambda: fetch_journals(self._bucket), timeout_seconds)
         return result
 
     def fetch_error(self, timeout_seconds: float) -> None:
@@ -226,7 +225,7 @@ class RequestHealth:
     Any thread may read it; it is written by the thread that makes the requests and, before that, by the one that waits.
     """
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: S3Location) -> None:
         self._location = location
         self._last_success: float | None = None
         self._last_error: str | None = None

@@ -5,11 +5,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from trainwarden.clients.s3 import MissingBoto3, S3Bucket, S3Error, S3Location, load_boto3
 from trainwarden.identity import AttemptKey
 from trainwarden.record.folder import LOG, METADATA
 from trainwarden.record.ownership import RunRefused
-from trainwarden.s3.bucket import Bucket, MissingBoto3, S3Error, load_boto3
-from trainwarden.s3.location import Location
 from trainwarden.s3.mirror import S3Mirror
 from trainwarden.s3.remote_record import RemoteRecord, live_owner, restore_journals, restore_record
 from trainwarden.s3.uploader import RecordUploader
@@ -35,12 +34,12 @@ class Opening:
         RunRefused: boto3 is not installed, or there can be no more threads.
     """
 
-    def __init__(self, record: Location, folder: Path, key: AttemptKey, start: float, *, whole: bool) -> None:
+    def __init__(self, record: S3Location, folder: Path, key: AttemptKey, start: float, *, whole: bool) -> None:
         self._record, self._folder, self._key = record, folder, key
         self._held: RemoteRecord | None = None
         try:
             load_boto3()
-            bucket = Bucket(record)
+            bucket = S3Bucket(record)
             self._mirror = S3Mirror(bucket, RecordUploader(bucket, folder, key, start), folder / LOG, whole=whole)
             self._mirror.open()
         except MissingBoto3 as error:

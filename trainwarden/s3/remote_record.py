@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainwarden.clients.s3 import S3Bucket, S3Object
 from trainwarden.identity import AttemptKey, host_name, process_lives
 from trainwarden.record.document import FileContent, read_file
 from trainwarden.record.files import (
@@ -32,7 +33,6 @@ from trainwarden.record.folder import (
 )
 from trainwarden.record.ownership import Owner, fresh_stranger
 from trainwarden.record.sentinels import Sentinel, attempt_number, parse_sentinel, read_sentinel
-from trainwarden.s3.bucket import Bucket, Stored
 
 NAMES = (METADATA, PROGRESS, CHECKPOINTED, ERROR, COMPLETE, RESTART)
 SENTINELS = (ERROR, COMPLETE, RESTART)
@@ -49,7 +49,7 @@ class RemoteRecord:
     `merged_journals`: the journals of which the folder holds all that S3 has.
     """
 
-    objects: Mapping[str, Stored]
+    objects: Mapping[str, S3Object]
     merged_journals: frozenset[str] = frozenset()
 
     @property
@@ -67,7 +67,7 @@ class RemoteRecord:
         return sentinel_attempt(self.sentinel(name), self.metadata)
 
 
-def fetch_record(bucket: Bucket) -> RemoteRecord:
+def fetch_record(bucket: S3Bucket) -> RemoteRecord:
     """Read the objects in `NAMES`.
 
     Raises:
@@ -77,7 +77,7 @@ def fetch_record(bucket: Bucket) -> RemoteRecord:
     return RemoteRecord({name: stored for name, stored in found if stored is not None})
 
 
-def fetch_journals(bucket: Bucket) -> dict[str, Stored | None]:
+def fetch_journals(bucket: S3Bucket) -> dict[str, S3Object | None]:
     """Read the journals, at most 4 MiB of each; None for an absent one.
 
     Raises:
@@ -86,13 +86,13 @@ def fetch_journals(bucket: Bucket) -> dict[str, Stored | None]:
     return {name: bucket.get(name) for name in JOURNALS}
 
 
-def parsed_metadata(stored: Stored | None) -> Metadata | None:
+def parsed_metadata(stored: S3Object | None) -> Metadata | None:
     """Parse a `metadata.json`; None if it is absent or unreadable."""
     parsed = None if stored is None else parse_metadata(FileContent(stored.data, stored.modified), Path(METADATA))
     return parsed if isinstance(parsed, Metadata) else None
 
 
-def parsed_sentinel(stored: Stored, name: str) -> Sentinel:
+def parsed_sentinel(stored: S3Object, name: str) -> Sentinel:
     """Parse the sentinel `name`."""
     return parse_sentinel(FileContent(stored.data, stored.modified), Path(name))
 
@@ -135,7 +135,7 @@ def restore_record(remote: RemoteRecord, folder: Path, key: str) -> None:
             _restore_sentinel(remote, name, folder)
 
 
-def restore_journals(stored: Mapping[str, Stored | None], folder: Path) -> frozenset[str]:
+def restore_journals(stored: Mapping[str, S3Object | None], folder: Path) -> frozenset[str]:
     """Replace each journal in `folder` that S3 continues, and return the names of those that hold all that S3 has.
 
     Raises:
@@ -170,7 +170,7 @@ def _metadata_is_newer(remote: Metadata | None, folder: Path, key: str) -> bool:
     return _age_order(remote.attempt, remote.last_update) > _age_order(local.attempt, local.last_update)
 
 
-def _progress_is_newer(stored: Stored, local: object) -> bool:
+def _progress_is_newer(stored: S3Object, local: object) -> bool:
     remote = parse_progress(FileContent(stored.data, stored.modified), Path(PROGRESS))
     if not isinstance(remote, Progress):
         return False

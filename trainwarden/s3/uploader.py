@@ -9,13 +9,12 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+from trainwarden.clients.s3 import S3Bucket, S3ConditionsUnsupported, S3Conflict, S3Error, S3Location, load_boto3
 from trainwarden.identity import AttemptKey
 from trainwarden.record.document import MAX_BYTES, FileContent
 from trainwarden.record.files import Metadata
 from trainwarden.record.folder import COMPLETE, ERROR, METADATA, RESTART, replace_file
 from trainwarden.record.sentinels import attempt_number, parse_sentinel
-from trainwarden.s3.bucket import Bucket, Changed, S3Error, Unconditional, load_boto3
-from trainwarden.s3.location import Location
 from trainwarden.s3.remote_record import (
     JOURNALS,
     SENTINELS,
@@ -43,7 +42,7 @@ class RecordUploader:
         start: of the attempt in this process, Unix seconds.
     """
 
-    def __init__(self, bucket: Bucket, folder: Path, key: AttemptKey, start: float) -> None:
+    def __init__(self, bucket: S3Bucket, folder: Path, key: AttemptKey, start: float) -> None:
         self._bucket = bucket
         self._folder = folder
         self._key = key
@@ -122,10 +121,10 @@ class RecordUploader:
         etag = self._metadata_etag
         try:
             self._metadata_etag = self._bucket.put(METADATA, data, replacing=etag, absent=etag is None)
-        except Unconditional:
+        except S3ConditionsUnsupported:
             self._metadata_etag = self._bucket.put(METADATA, data)
         except S3Error as error:
-            if not isinstance(error, Changed) and error.code != "NoSuchKey":
+            if not isinstance(error, S3Conflict) and error.code != "NoSuchKey":
                 raise
             self._replace_metadata(data)
 
@@ -161,7 +160,7 @@ class RecordUploader:
         try:
             self._bucket.put(ERROR, data, absent=True)
             return
-        except (Changed, Unconditional):
+        except (S3Conflict, S3ConditionsUnsupported):
             stored = self._bucket.get(ERROR)
         if stored is None:
             self._bucket.put(ERROR, data)
@@ -172,7 +171,7 @@ class RecordUploader:
         self._bucket.put(f"{ERROR}.{sentinel_attempt(existing, metadata)}", stored.data)
         try:
             self._bucket.put(ERROR, data, replacing=stored.etag)
-        except Unconditional:
+        except S3ConditionsUnsupported:
             self._bucket.put(ERROR, data)
 
     def _read_metadata(self) -> Metadata | None:
@@ -194,10 +193,10 @@ class RecordUploader:
             self._bucket.put(f"{name}.{remote.attempt_of(name)}", stored.data)
         try:
             self._bucket.delete(name, stored.etag)
-        except Changed:
+        except S3Conflict:
             # A rank of this attempt has replaced it meanwhile.
             return
-        except Unconditional:
+        except S3ConditionsUnsupported:
             self._bucket.delete(name)
 
     def _is_ours(self, remote: RemoteRecord, name: str) -> bool:
@@ -223,7 +222,7 @@ class JournalUploader:
         start: of the attempt in this process, Unix seconds; part of the new names.
     """
 
-    def __init__(self, bucket: Bucket, start: float) -> None:
+    def __init__(self, bucket: S3Bucket, start: float) -> None:
         self._bucket = bucket
         self._start = int(start)
         # The name of the object to write, for each journal.
@@ -261,7 +260,7 @@ class JournalUploader:
         """Write a journal whose object may not be read, and return its name: its own if that is free, else another."""
         try:
             self._bucket.put(name, data, absent=True)
-        except (Changed, Unconditional):
+        except (S3Conflict, S3ConditionsUnsupported):
             beside = f"{name}.since-{self._start}"
             logger.warning("%s in S3 may not be read, and so is not replaced; this attempt writes %s", name, beside)
             return beside
@@ -269,7 +268,7 @@ class JournalUploader:
 
 
 def upload_once(
-    record: Location, name: str, content: bytes | Path, key: AttemptKey, *, timeout_seconds: float = 10.0
+    record: S3Location, name: str, content: bytes | Path, key: AttemptKey, *, timeout_seconds: float = 10.0
 ) -> None:
     """Write one file of a record from outside of a run, by the same rules: the first `_error` of an attempt stays.
 
@@ -287,7 +286,7 @@ def upload_once(
     """
     load_boto3()
     # Starting now: objects of other attempts are older.
-    uploader = RecordUploader(Bucket(record), Path(), key, time.time())
+    uploader = RecordUploader(S3Bucket(record), Path(), key, time.time())
     failures: list[Exception] = []
 
     def send() -> None:

@@ -24,7 +24,7 @@ def publish(speaker: Speaker, names: list[str], *, strict: bool = False) -> list
     import time  # noqa: PLC0415
     from pathlib import Path  # noqa: PLC0415
 
-    from trainwarden.s3.location import InvalidLocation, choose  # noqa: PLC0415
+    from trainwarden.clients.s3 import InvalidLocation, records_location  # noqa: PLC0415
     from trainwarden.s3.uploader import upload_once  # noqa: PLC0415
 
     deadline = time.monotonic() + _SECONDS
@@ -32,7 +32,7 @@ def publish(speaker: Speaker, names: list[str], *, strict: bool = False) -> list
         if name.startswith("ranks/"):
             continue
         try:
-            place = choose(None, speaker.environ)
+            place = records_location(None, speaker.environ)
             if place is not None:
                 record, left = place.below(speaker.run_id), deadline - time.monotonic()
                 upload_once(record, name, Path(speaker.folder, name), speaker.key, timeout_seconds=max(left, 0.1))

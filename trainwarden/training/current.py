@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from trainwarden import identity, log
+from trainwarden.clients.s3 import InvalidLocation, S3Location, records_location
 from trainwarden.environment import read_environment
 from trainwarden.identity import InvalidAttemptKey, InvalidRunId
 from trainwarden.record.folder import run_folder, runs_dir
 from trainwarden.record.ownership import RunRefused, claim
 from trainwarden.record.thresholds import InvalidThreshold
 from trainwarden.record.thresholds import choose as choose_thresholds
-from trainwarden.s3.location import InvalidLocation, Location
-from trainwarden.s3.location import choose as choose_place
 from trainwarden.training.attempt import begin
 from trainwarden.training.context import RunContext
 from trainwarden.training.loop import whole
@@ -78,7 +77,7 @@ def run(
         name = run_id or os.environ.get("TRAINWARDEN_RUN_ID") or f"{key.scheduler}-{key.job_id}".replace("+", "-")
         folder = run_folder(name, Path(runs_dir() if dir is None else dir).absolute())
         limits = choose_thresholds(thresholds)
-        place = choose_place(s3)
+        place = records_location(s3)
     except (InvalidRunId, InvalidAttemptKey, InvalidThreshold, InvalidLocation) as error:
         raise RunRefused(str(error)) from None
     except OSError as error:
@@ -231,7 +230,7 @@ def _warn_before_run(call: str) -> None:
         _warnings.warn("before run", f"{call}() before run(): nothing is recorded, as no run has begun in this process")
 
 
-def _begin(context: RunContext, in_s3: Location | None) -> Run:
+def _begin(context: RunContext, in_s3: S3Location | None) -> Run:
     ownership = opening = None
     try:
         context.folder.mkdir(parents=True, exist_ok=True)

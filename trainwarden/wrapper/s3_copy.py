@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainwarden.clients.s3 import InvalidLocation, records_location
 from trainwarden.identity import AttemptKey
 from trainwarden.record.ownership import RunRefused
-from trainwarden.s3.location import InvalidLocation, choose
 
 if TYPE_CHECKING:
     from trainwarden.s3.opening import Opening
@@ -21,7 +21,7 @@ def opening(environ: Mapping[str, str], folder: Path, key: AttemptKey, start: fl
         RunRefused: what it names is no place in S3, or cannot be used.
     """
     try:
-        place = choose(None, environ)
+        place = records_location(None, environ)
     except InvalidLocation as error:
         raise RunRefused(str(error)) from None
     if place is None:

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from trainwarden.s3.location import Location
+from trainwarden.clients.s3 import S3Location
 
 PREFIX = "training-runs"
 
@@ -22,8 +22,8 @@ class Store:
         return f"s3://{self.bucket}/{self.prefix}"
 
     @property
-    def record(self) -> Location:
-        return Location(self.bucket, self.prefix).below("r")
+    def record(self) -> S3Location:
+        return S3Location(self.bucket, self.prefix).below("r")
 
     def read(self, name: str) -> bytes:
         data: bytes = self.client.get_object(Bucket=self.bucket, Key=self.record.key(name))["Body"].read()

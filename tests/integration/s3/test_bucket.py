@@ -9,12 +9,12 @@ import pytest
 
 from tests.integration.s3.faulty_server import FaultyServer
 from tests.integration.s3.store import Store
-from trainwarden.s3.bucket import Bucket, Changed, S3Error, Unconditional
-from trainwarden.s3.location import Location
+from trainwarden.clients import s3 as s3_client
+from trainwarden.clients.s3 import S3Bucket, S3ConditionsUnsupported, S3Conflict, S3Error, S3Location
 
 
-def bucket_of(store: Store, prefix: str = "a/b", seconds: float = 30.0) -> Bucket:
-    return Bucket(Location(store.bucket, prefix), connect_seconds=seconds, read_seconds=seconds)
+def bucket_of(store: Store, prefix: str = "a/b", seconds: float = 30.0) -> S3Bucket:
+    return S3Bucket(S3Location(store.bucket, prefix), connect_seconds=seconds, read_seconds=seconds)
 
 
 def test_what_is_put_is_read_whole_and_in_parts(store: Store) -> None:
@@ -38,7 +38,7 @@ def test_any_prefix_is_taken_letter_by_letter(store: Store, prefix: str) -> None
 
 
 def test_a_listing_of_many_pages_is_whole_and_tells_sizes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "3")
+    monkeypatch.setattr(s3_client, "PAGE_NAMES", 3)
     for number in range(10):
         store.client.put_object(Bucket=store.bucket, Key=f"a/b/step_1/{number}", Body=b"x" * number)
     store.client.put_object(Bucket=store.bucket, Key="a/bc", Body=b"of another prefix")
@@ -49,12 +49,12 @@ def test_a_listing_of_many_pages_is_whole_and_tells_sizes(store: Store, monkeypa
 def test_a_condition_that_does_not_hold_writes_nothing(store: Store) -> None:
     bucket = bucket_of(store)
     etag = bucket.put("_error", b"first", absent=True)
-    with pytest.raises(Changed):
+    with pytest.raises(S3Conflict):
         bucket.put("_error", b"second", absent=True)
     bucket.put("_error", b"third", replacing=etag)
-    with pytest.raises(Changed):
+    with pytest.raises(S3Conflict):
         bucket.put("_error", b"fourth", replacing=etag)
-    with pytest.raises(Changed):
+    with pytest.raises(S3Conflict):
         bucket.delete("_error", etag)
     stored = bucket.get("_error")
     assert stored is not None and stored.data == b"third"
@@ -98,7 +98,7 @@ def test_an_answer_that_breaks_off_is_no_content(store: Store, s3: FaultyServer)
 
 def test_nobody_listening_and_no_bucket_have_codes_of_their_own(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(S3Error, match="NoSuchBucket"):
-        Bucket(Location("not-there", "a")).get("x")
+        S3Bucket(S3Location("not-there", "a")).get("x")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
     with pytest.raises(S3Error, match="EndpointConnectionError"):
         bucket_of(store).get("x")
@@ -106,7 +106,7 @@ def test_nobody_listening_and_no_bucket_have_codes_of_their_own(store: Store, mo
 
 def test_a_server_without_conditions_says_so(store: Store, s3: FaultyServer) -> None:
     s3.fault = "unconditional"
-    with pytest.raises(Unconditional):
+    with pytest.raises(S3ConditionsUnsupported):
         bucket_of(store).put("x", b"1", absent=True)
 
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,8 +12,8 @@ from tests.integration.s3.store import Store
 from tests.unit.checkpoint import formats
 from trainwarden.checkpoint import find, newest, prefix, search, size_of, verify
 from trainwarden.cli import main
-from trainwarden.s3 import bucket
-from trainwarden.s3.bucket import Bucket
+from trainwarden.clients import s3
+from trainwarden.clients.s3 import S3Bucket
 
 
 def _put(store: Store, place: str, files: Mapping[str, bytes]) -> str:
@@ -73,14 +72,14 @@ def test_a_single_object_is_a_checkpoint_too(store: Store) -> None:
 def test_only_ends_and_beginnings_of_large_objects_are_fetched(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     url = _put(store, "run1/step_10", {"model.safetensors": formats.safetensors(of_bytes=10**7), "config.json": b"{}"})
     fetched: list[int] = []
-    read = Bucket.read
+    read = S3Bucket.read
 
-    def counting(asked: Bucket, name: str, start: int, length: int) -> bytes:
+    def counting(asked: S3Bucket, name: str, start: int, length: int) -> bytes:
         data = read(asked, name, start, length)
         fetched.append(len(data))
         return data
 
-    monkeypatch.setattr(Bucket, "read", counting)
+    monkeypatch.setattr(S3Bucket, "read", counting)
     assert verify(url).answer == "complete"
     assert 0 < sum(fetched) < 10**5
 
@@ -108,10 +107,7 @@ def test_what_s3_does_not_let_us_see_is_unverifiable_and_never_missing(
 def test_a_listing_of_many_pages_is_whole_and_one_that_is_too_long_proves_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def pages_of_three(client: Any, **asked: str) -> Any:
-        return client.list_objects_v2(MaxKeys=3, **asked)
-
-    monkeypatch.setattr(bucket, "_list", pages_of_three)
+    monkeypatch.setattr(s3, "PAGE_NAMES", 3)
     url = _put(store, "run1/step_10", formats.dcp(ranks=20))
     assert verify(url).answer == "complete"
     assert size_of(url) == sum(map(len, formats.dcp(ranks=20).values()))

@@ -11,8 +11,9 @@ from tests.integration.s3.faulty_server import FaultyServer
 from tests.integration.s3.records import KEY, OLDER, Node, encoded, error, metadata
 from tests.integration.s3.store import Store
 from tests.waiting import wait_until
+from trainwarden.clients import s3 as s3_client
 from trainwarden.identity import AttemptKey
-from trainwarden.s3 import bucket, mirror, upload_queue
+from trainwarden.s3 import mirror, upload_queue
 
 Start = Callable[..., Node]
 
@@ -73,7 +74,7 @@ def test_once_s3_is_back_the_latest_gets_there(
     store: Store, s3: FaultyServer, start: Start, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if fault == "black hole":
-        monkeypatch.setattr(bucket, "READ_SECONDS", 1.0)
+        monkeypatch.setattr(s3_client, "READ_SECONDS", 1.0)
     node = start()
     s3.fault = fault
     node.mirror.put("metadata.json", encoded(metadata(step=1)))

@@ -79,9 +79,9 @@ def test_a_training_without_s3_runs_to_its_end_and_its_record_says_why(
     store: Store, s3: FaultyServer, script: Script, fault: str, code: str
 ) -> None:
     s3.fault = fault
-    hurried = "import trainwarden.s3.bucket, trainwarden.s3.opening, trainwarden.training.run\n"
+    hurried = "import trainwarden.clients.s3, trainwarden.s3.opening, trainwarden.training.run\n"
     if fault == "black hole":
-        hurried += "trainwarden.s3.bucket.READ_SECONDS = trainwarden.s3.opening.START_SECONDS = 0.5\n"
+        hurried += "trainwarden.clients.s3.READ_SECONDS = trainwarden.s3.opening.START_SECONDS = 0.5\n"
     hurried += "trainwarden.training.run._END_TIMEOUT_SECONDS = 2\n"
     done = script.run(hurried + TRAIN.format(url=store.url))
     assert (done.returncode, done.stdout) == (0, "trained to the end\n")
@@ -101,8 +101,8 @@ def test_s3_that_goes_away_under_a_run_and_comes_back_has_the_latest(
     steps = tmp_path / "steps"
     os.mkfifo(steps)
     code = f"""
-import trainwarden, trainwarden.s3.bucket, trainwarden.s3.upload_queue, trainwarden.training.writer
-trainwarden.s3.bucket.READ_SECONDS = trainwarden.training.writer.LIVENESS_SECONDS = 1.0
+import trainwarden, trainwarden.clients.s3, trainwarden.s3.upload_queue, trainwarden.training.writer
+trainwarden.clients.s3.READ_SECONDS = trainwarden.training.writer.LIVENESS_SECONDS = 1.0
 trainwarden.s3.upload_queue._SECONDS.update({{"metadata.json": 0.3, "progress.json": 0.3}})
 with trainwarden.run("r", s3={store.url!r}) as run:
     for step, _ in enumerate(open({str(steps)!r}), 1):
@@ -166,10 +166,11 @@ def test_without_boto3_s3_is_refused_and_a_folder_is_not(store: Store, script: S
 def test_a_command_writes_one_file_within_its_time(store: Store, s3: FaultyServer, script: Script) -> None:
     code = f"""
 from trainwarden.identity import AttemptKey
-from trainwarden.s3 import bucket, location, now
-bucket.READ_SECONDS = 60.0
-record = location.choose({store.url!r}).below("r")
-now.upload_once(record, "_error", b"out of memory", AttemptKey("slurm", "7", 0), timeout_seconds=TIMEOUT)
+from trainwarden.clients import s3
+from trainwarden.s3.uploader import upload_once
+s3.READ_SECONDS = 60.0
+record = s3.parse_s3_url({store.url!r}).below("r")
+upload_once(record, "_error", b"out of memory", AttemptKey("slurm", "7", 0), timeout_seconds=TIMEOUT)
 """
     assert script.run(code.replace("TIMEOUT", "20")).returncode == 0
     assert store.read("_error") == b"out of memory"

@@ -1,4 +1,4 @@
-"""The collector of records in S3, as the child process runs it: each prefix is sampled by itself."""
+"""The collector of records in S3, run in a child process; each prefix is sampled by itself."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainwarden.s3.location import parse
-from trainwarden_exporter.collectors.s3.copy import Copy, place_of
-from trainwarden_exporter.collectors.s3.place import Bounds, Place
-from trainwarden_exporter.collectors.s3.store import Store
+from trainwarden.clients.s3 import S3Bucket, parse_s3_url
+from trainwarden_exporter.collectors.s3.local_copy import LocalCopy, copy_folder
+from trainwarden_exporter.collectors.s3.prefix_sync import WORKERS, Bounds, PrefixSync
 from trainwarden_exporter.sampling.task import SampleTask
 
 if TYPE_CHECKING:
@@ -24,35 +23,41 @@ class S3Collector:
 
     name = "s3"
 
-    def __init__(self, places: Mapping[str, Place], interval: float, timeout: float) -> None:
-        self._places, self._interval, self._timeout = places, interval, timeout
+    def __init__(self, prefixes: Mapping[str, PrefixSync], interval: float, timeout: float) -> None:
+        self.prefixes = prefixes
+        self._interval, self._timeout = interval, timeout
 
     def collect(self) -> Iterable[Family]:
-        """Everything belongs to some prefix."""
+        """Return nothing: every series belongs to a prefix."""
         return ()
 
     def parts(self) -> Sequence[SampleTask]:
-        """Return the prefixes."""
+        """Return a task for each prefix."""
         return [
-            SampleTask(self.name, place.read, self._interval, self._timeout, url) for url, place in self._places.items()
+            SampleTask(self.name, prefix.sample, self._interval, self._timeout, url)
+            for url, prefix in self.prefixes.items()
         ]
 
     def close(self) -> None:
-        """Nothing is held between two looks."""
+        """Do nothing: no resource is held between two samples."""
 
 
 def build(settings: Mapping[str, Any]) -> S3Collector:
-    """Return the collector that `wiring` asks for."""
-    logging.getLogger("botocore").setLevel(logging.WARNING)  # it tells at length how it found its credentials
+    """Return the collector; `settings` are those of `spec.create`."""
+    logging.getLogger("botocore").setLevel(logging.WARNING)  # it logs at length how it found its credentials
     if "memory_bytes" in settings:
-        # botocore reads a list to its end: an answer without one would take the memory of the training beside it.
+        # botocore reads a listing to its end: one without an end would take the memory of the training beside it.
         most = min(each for each in (settings["memory_bytes"], *resource.getrlimit(resource.RLIMIT_DATA)) if each >= 0)
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     timeout = float(settings["timeout"])
     bounds = Bounds(int(settings["runs"]), min(15.0, timeout / 2))
-    places = {}
+    prefixes = {}
     for url in settings["urls"]:
-        location = parse(url, settings["region"], source="--collector.s3.url")
-        store = Store(location, settings["connect_seconds"], settings["read_seconds"])
-        places[url] = Place(store, Copy(place_of(Path(settings["cache"]), url)), bounds)
-    return S3Collector(places, float(settings["interval"]), timeout)
+        bucket = S3Bucket(
+            parse_s3_url(url, settings["region"], source="--collector.s3.url"),
+            connect_seconds=settings["connect_seconds"],
+            read_seconds=settings["read_seconds"],
+            connections=WORKERS,
+        )
+        prefixes[url] = PrefixSync(bucket, LocalCopy(copy_folder(Path(settings["cache"]), url)), bounds)
+    return S3Collector(prefixes, float(settings["interval"]), timeout)

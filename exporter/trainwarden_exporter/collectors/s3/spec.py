@@ -1,4 +1,4 @@
-"""How the collector of records in S3 is set up."""
+"""Flags, default and creation of the collector of records in S3."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainwarden.s3.location import InvalidLocation, choose, parse
+from trainwarden.clients.s3 import InvalidLocation, parse_s3_url, records_location
 from trainwarden_exporter.collectors.logs.state import StateFolder, StateTaken, default_folder
 from trainwarden_exporter.collectors.runs.place import runs_folder
-from trainwarden_exporter.collectors.s3.copy import place_of
+from trainwarden_exporter.collectors.s3.local_copy import copy_folder
 from trainwarden_exporter.core.errors import UsageError
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.flag_values import duration, positive_count
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 # Of the child: ten times what it needs.
 MEMORY_BYTES = 512 * 2**20
 
-# Held for as long as the process lives: one exporter at a time writes into a folder of copies.
+# Locked for as long as the process lives: one exporter at a time writes into a folder of copies.
 _held: dict[Path, StateFolder] = {}
 _temporary: dict[Path, Path] = {}
 
@@ -71,12 +71,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def enabled(context: Context) -> bool:
-    """Tell whether a place in S3 is named, and can be asked. An environment alone stops no exporter."""
+    """Return whether a place in S3 is named and can be read. A wrong environment alone stops no exporter."""
     flags = context.flags
     if flags["collector.s3.url"]:
         return True
     if flags["collector.runs"] is False:
-        return False  # nobody would show them
+        return False  # the collector that exports them is off
     try:
         found = urls(flags)
     except UsageError as error:
@@ -95,23 +95,23 @@ def urls(flags: Mapping[str, Any]) -> list[str]:
         return list(dict.fromkeys(given))
     environ = {name: text for name, text in os.environ.items() if name.startswith("MONITORING_")}
     try:
-        location = choose(environ=environ)
+        location = records_location(environ=environ)
     except InvalidLocation as error:
         raise UsageError(str(error)) from error
     return [str(location)] if location else []
 
 
 def copies(context: Context) -> list[Path]:
-    """Return the folders in which the collector of runs finds the copies; none where nothing is copied."""
+    """Return the folders of the copies, which the collector `runs` reads; none where nothing is copied."""
     flags = context.flags
     is_on: bool | None = flags["collector.s3"]
     if is_on is None:
         is_on = not flags["collector.disable_defaults"] and enabled(context)
-    return [place_of(_cache(context.node, flags), url) for url in urls(flags)] if is_on else []
+    return [copy_folder(_cache(context.node, flags), url) for url in urls(flags)] if is_on else []
 
 
 def create(context: Context) -> SubprocessCollector:
-    """Return what samples it; raises `UsageError` if no place is named, or the copies can be kept nowhere."""
+    """Return its subprocess; raises `UsageError` if no place is named, or the copies can be kept nowhere."""
     node, flags = context.node, context.flags
     found = urls(flags)
     if not found:
@@ -139,13 +139,13 @@ def _has_boto3() -> bool:
 
 def _url(text: str) -> str:
     try:
-        return str(parse(text, source="--collector.s3.url"))
+        return str(parse_s3_url(text, source="--collector.s3.url"))
     except InvalidLocation as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _cache(node: Node, flags: Mapping[str, Any]) -> Path:
-    """Return the folder of the copies, which is this exporter's from now on; raises `UsageError` if it cannot be."""
+    """Lock and return the folder of the copies; raises `UsageError` if a flag names it and it cannot be used."""
     given: Path | None = flags["collector.s3.cache"]
     beside = default_folder(node.host, runs_folder(flags))
     path = (given or beside.with_name(f"{beside.name}-s3")).absolute()

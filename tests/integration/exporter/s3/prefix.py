@@ -10,12 +10,13 @@ from typing import Any
 from tests.integration.s3.faulty_server import FaultyServer
 from tests.integration.s3.store import Store
 from tests.unit.exporter.runs_tree import samples_of
+from trainwarden.clients.s3 import S3Bucket, parse_s3_url
 from trainwarden.record.clock import to_iso
 from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.collectors.runs.collector import RunsCollector
 from trainwarden_exporter.collectors.s3.collector import build
-from trainwarden_exporter.collectors.s3.copy import place_of
-from trainwarden_exporter.collectors.s3.place import Place
+from trainwarden_exporter.collectors.s3.local_copy import copy_folder
+from trainwarden_exporter.collectors.s3.prefix_sync import PrefixSync
 from trainwarden_exporter.core.exposition import encode_text
 
 HOST = "node1"
@@ -56,17 +57,21 @@ class Prefix:
         self.place = self.new_place()
         self.collector = self.collector_of()
 
-    def new_place(self, **settings: Any) -> Place:
+    def new_place(self, **settings: Any) -> PrefixSync:
         """What copies, begun anew."""
         told = {
             "urls": [self.store.url], "region": None, "cache": str(self.cache), "runs": 100, "interval": 20.0,
             "timeout": 60.0, "connect_seconds": 30.0, "read_seconds": 30.0, **settings,
         }  # fmt: skip
-        return next(iter(build(told)._places.values()))
+        return next(iter(build(told).prefixes.values()))
+
+    def bucket(self) -> S3Bucket:
+        """A client of the prefix."""
+        return S3Bucket(parse_s3_url(self.store.url))
 
     def collector_of(self, host: str = HOST, *, all_hosts: bool = False) -> RunsCollector:
         """What tells of the records, in the folder and in the copy."""
-        places = [place_of(self.cache, self.store.url)]
+        places = [copy_folder(self.cache, self.store.url)]
         return RunsCollector(self.runs, host=host, all_hosts=all_hosts, limit=100, defaults=Thresholds(), places=places)
 
     def write(self, name: str, content: bytes | dict[str, Any]) -> None:
@@ -85,7 +90,7 @@ class Prefix:
     def look(self) -> Samples:
         """Copy once, however S3 fared before; returns what is said of S3."""
         self.place._not_before = 0.0
-        return samples_of(encode_text(self.place.read()).decode())
+        return samples_of(encode_text(self.place.sample()).decode())
 
     def page(self, collector: RunsCollector | None = None) -> Samples:
         return samples_of(encode_text((collector or self.collector).collect()).decode())
@@ -96,7 +101,7 @@ class Prefix:
 
     def errors(self) -> dict[str, float]:
         """The errors of any number, by reason, without another look."""
-        found = samples_of(encode_text(self.place._families()).decode())["trainwarden_s3_errors_total"]
+        found = samples_of(encode_text(self.place.families()).decode())["trainwarden_s3_errors_total"]
         return {dict(labels)["reason"]: value for labels, value in found.items() if value}
 
 

@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.integration.exporter.s3.prefix import Prefix, of
 from tests.unit.exporter.contexts import context
+from trainwarden.clients.s3 import S3Bucket, S3Error, S3Object
 from trainwarden_exporter.collectors.s3 import spec
-from trainwarden_exporter.collectors.s3.store import Content, Store, Trouble
 from trainwarden_exporter.core.node import Node
 from trainwarden_exporter.flags import build_parser
 
@@ -50,7 +51,7 @@ def test_after_trouble_s3_is_left_alone_for_a_while(prefix: Prefix) -> None:
     prefix.server.fault = "slow down"
     prefix.look()
     before = len(prefix.server.touched)
-    prefix.place.read()
+    prefix.place.sample()
     assert len(prefix.server.touched) == before
 
 
@@ -101,14 +102,14 @@ def test_an_object_that_vanishes_before_it_is_fetched_is_missing_and_the_rest_is
 ) -> None:
     prefix.run()
     prefix.run("other")
-    real = Store.get
+    real = S3Bucket.get_changed
 
-    def vanishing(self: Store, name: str, etag: str | None = None, last: int | None = None) -> Content | None:
+    def vanishing(self: S3Bucket, name: str, *arguments: Any, **named: Any) -> S3Object | None:
         if name == "r/progress.json":
             prefix.delete(name)
-        return real(self, name, etag, last)
+        return real(self, name, *arguments, **named)
 
-    monkeypatch.setattr(Store, "get", vanishing)
+    monkeypatch.setattr(S3Bucket, "get_changed", vanishing)
     assert prefix.up() == 1
     assert prefix.errors() == {"missing": 1}
     page = prefix.page()
@@ -126,7 +127,7 @@ def test_an_answer_without_end_takes_no_more_memory_than_the_child_may_have(
     settings = dict(spec.create(context(spec.SPEC, Node("node1"), flags))._order.settings)
     look = (
         "import json, sys; from trainwarden_exporter.collectors.s3.collector import build\n"
-        "[(_, place)] = build(json.loads(sys.argv[1]))._places.items(); place.read(); print(place._up)\n"
+        "[(_, place)] = build(json.loads(sys.argv[1])).prefixes.items(); place.sample(); print(place._up)\n"
         "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))\n"
     )
     command = [sys.executable, "-c", look, json.dumps(settings)]
@@ -140,6 +141,6 @@ def test_a_word_of_trouble_holds_no_secret(prefix: Prefix, caplog: pytest.LogCap
     prefix.look()
     assert "AccessDenied" in caplog.text
     assert "AKIASECRET" not in caplog.text
-    with pytest.raises(Trouble) as raised:
-        prefix.place._store.get("r/metadata.json")
+    with pytest.raises(S3Error) as raised:
+        prefix.bucket().get("r/metadata.json")
     assert "AKIASECRET" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""The copy of one prefix's records on this node: folders as trainings leave them, and an index of what is known."""
+"""The copy of one prefix's records on this node: run folders as the library writes them, and an index."""
 
 from __future__ import annotations
 
@@ -17,50 +17,55 @@ from trainwarden.record.folder import replace_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trainwarden_exporter.collectors.s3.store import Content
+    from trainwarden.clients.s3 import S3Object
 
 INDEX = ".s3.json"
 VERSION = 1
 
 
-def place_of(cache: Path, url: str) -> Path:
+def copy_folder(cache: Path, url: str) -> Path:
     """Return the folder in which the records of a prefix are."""
     bucket = url.removeprefix("s3://").partition("/")[0]
     return cache / f"{bucket}-{zlib.crc32(url.encode()):08x}"
 
 
 @dataclass
-class Copied:
-    """What is known of a run: the ETags of what was copied, and when S3 last said how it is, Unix seconds."""
+class CopiedRun:
+    """One run.
+
+    Attributes:
+        etags: of the objects that were copied, by name.
+        looked: when S3 last listed it, Unix seconds.
+    """
 
     etags: dict[str, str] = field(default_factory=dict)
     looked: float = 0.0
 
 
-class Copy:
-    """The folder of one prefix. What the index does not know is removed. Used by several threads, a run by one."""
+class LocalCopy:
+    """The folder of one prefix; runs that its index does not list are removed. Threads may share it, but no run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
-        self.runs: dict[str, Copied] = _read_index(path)
+        self.runs: dict[str, CopiedRun] = _read_index(path)
         for entry in list(path.iterdir()):
             if entry.is_dir() and entry.name not in self.runs:
                 shutil.rmtree(entry, ignore_errors=True)
 
-    def run(self, run_id: str) -> Copied:
-        """Return what is known of a run, of which there is a folder from now on."""
+    def run(self, run_id: str) -> CopiedRun:
+        """Return what is known of a run, and create its folder."""
         with self._lock:
-            known = self.runs.setdefault(run_id, Copied())
+            known = self.runs.setdefault(run_id, CopiedRun())
         (self.path / run_id).mkdir(exist_ok=True)
         return known
 
-    def write(self, run_id: str, name: str, content: Content) -> None:
-        """Keep one file as S3 has it; its time is the object's, by this machine's clock."""
+    def write(self, run_id: str, name: str, content: S3Object) -> None:
+        """Write one file; its time is the object's, by this machine's clock."""
         path = self.path / run_id / name
         path.parent.mkdir(exist_ok=True)
-        # Its time belongs to it before it is seen: what was taken for fresh would look alive.
+        # The time is set before the file has its name: with a fresh one the run would look alive.
         temporary = path.with_name(f".{path.name}.new")
         temporary.write_bytes(content.data)
         os.utime(temporary, (content.modified, content.modified))
@@ -68,16 +73,16 @@ class Copy:
         self.runs[run_id].etags[name] = content.etag
 
     def remove(self, run_id: str, name: str) -> None:
-        """Forget one file, which S3 no longer has."""
+        """Remove one file, which S3 no longer has."""
         (self.path / run_id / name).unlink(missing_ok=True)
         self.runs[run_id].etags.pop(name, None)
 
-    def date(self, run_id: str, modified: float) -> None:
-        """Give a run's folder the time of its newest object."""
+    def set_time(self, run_id: str, modified: float) -> None:
+        """Set the time of a run's folder to that of its newest object, Unix seconds."""
         os.utime(self.path / run_id, (modified, modified))
 
     def drop(self, run_id: str) -> None:
-        """Forget a run."""
+        """Remove a run."""
         with self._lock:
             self.runs.pop(run_id, None)
         shutil.rmtree(self.path / run_id, ignore_errors=True)
@@ -89,13 +94,13 @@ class Copy:
         replace_file(self.path / INDEX, json.dumps(document, separators=(",", ":")).encode())
 
 
-def _read_index(path: Path) -> dict[str, Copied]:
-    """A damaged index costs one more download."""
+def _read_index(path: Path) -> dict[str, CopiedRun]:
+    """Return the runs of the index; none if it is damaged, which costs one more download."""
     with contextlib.suppress(OSError, ValueError, AttributeError, KeyError, TypeError, InvalidRunId):
         document = json.loads((path / INDEX).read_bytes())
         if document["version"] == VERSION:
             return {
-                check_run_id(run_id): Copied(dict(run["etags"]), float(run["looked"]))
+                check_run_id(run_id): CopiedRun(dict(run["etags"]), float(run["looked"]))
                 for run_id, run in document["runs"].items()
             }
     return {}
