@@ -6,12 +6,12 @@ import argparse
 import os
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainwarden.clients.process import ProcessError, run
 from trainwarden.stack.debian import PackagesUnavailable, is_unpacked, unpack
 from trainwarden.stack.relocate import relocate
 
@@ -79,7 +79,7 @@ def find_tools(into: Path | None = None, *, report: Callable[[str], None] | None
             report(f"getting Prometheus and Alertmanager from {way} into {folder}")
         try:
             fetch(folder)
-        except (PackagesUnavailable, OSError, subprocess.SubprocessError) as error:
+        except (PackagesUnavailable, OSError) as error:
             tried.append(f"{way}: {error}")
             continue
         tools = _in_folder(folder, way)
@@ -144,11 +144,16 @@ def _from_docker(folder: Path) -> None:
 
 
 def _docker(docker: str, *arguments: str) -> str:
-    done = subprocess.run([docker, *arguments], capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode != 0:
-        message = f"docker {arguments[0]}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'failed'}"
+    try:
+        done = run([docker, *arguments], 600, cwd=".")
+    except ProcessError as error:
+        message = f"docker {arguments[0]}: {error}"
+        raise PackagesUnavailable(message) from None
+    if done.status != 0:
+        lines = done.errors.decode("utf-8", "replace").strip().splitlines()
+        message = f"docker {arguments[0]}: {lines[-1] if lines else 'failed'}"
         raise PackagesUnavailable(message)
-    return done.stdout.strip()
+    return done.output.decode("utf-8", "replace").strip()
 
 
 def _on_path() -> Tools | None:
@@ -184,10 +189,10 @@ def _checked(found: dict[str, Path], source: str) -> Tools | None:
 
 def _version(program: Path) -> tuple[int, ...] | None:
     try:
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.SubprocessError):
+        done = run([str(program), "--version"], 30, cwd=".")
+    except ProcessError:
         return None
-    match = re.search(r"version (\d+)\.(\d+)\.(\d+)", done.stdout + done.stderr)
+    match = re.search(rb"version (\d+)\.(\d+)\.(\d+)", done.output + done.errors)
     return tuple(map(int, match.groups())) if match else None
 
 

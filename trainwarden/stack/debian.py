@@ -7,11 +7,12 @@ import fcntl
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from trainwarden.clients.process import CannotStart, ProcessError, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,28 +46,21 @@ class _Apt:
         return ["apt-get", "-q", *(f"-o{key}={value}" for key, value in options.items()), *arguments]
 
     def run(self, *arguments: str, cwd: Path | None = None) -> str:
+        variables = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
         try:
-            done = subprocess.run(
-                self.command(*arguments),
-                cwd=cwd,
-                env={**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_APT_SECONDS,
-                check=False,
-            )
-        except FileNotFoundError:
-            message = "apt-get is not on PATH: this is no Debian or Ubuntu system"
+            done = run(self.command(*arguments), _APT_SECONDS, cwd=cwd or ".", environment=variables)
+        except CannotStart as error:
+            message = f"apt-get cannot be run ({error}): is this a Debian or Ubuntu system?"
             raise PackagesUnavailable(message) from None
-        except subprocess.TimeoutExpired:
-            message = f"apt-get {arguments[0]} gave no answer within {_APT_SECONDS} s"
+        except ProcessError as error:
+            message = f"apt-get {arguments[0]}: {error}"
             raise PackagesUnavailable(message) from None
-        if done.returncode != 0:
-            last = " ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
-            message = f"apt-get {' '.join(arguments)} failed: {last}"
+        output = done.output.decode("utf-8", "replace")
+        if done.status != 0:
+            text = done.errors.decode("utf-8", "replace") or output
+            message = f"apt-get {' '.join(arguments)} failed: {' '.join(text.strip().splitlines()[-3:])}"
             raise PackagesUnavailable(message)
-        return done.stdout
+        return output
 
     def prepare(self) -> None:
         for part in ("lists/partial", "cache/archives/partial", "archives"):
@@ -136,19 +130,28 @@ def _unpack(packages: Sequence[str], into: Path, root: Path, *, suite: str | Non
     archives = apt.folder / "archives"
     apt.run("download", *wanted, cwd=archives)
     for archive in sorted(archives.glob("*.deb")):
-        subprocess.run(["dpkg", "-x", str(archive), str(root)], check=True, capture_output=True)
+        _unpack_archive(archive, root)
     shutil.rmtree(apt.folder, ignore_errors=True)
+
+
+def _unpack_archive(archive: Path, root: Path) -> None:
+    try:
+        done = run(["dpkg", "-x", str(archive), str(root)], _APT_SECONDS, cwd=".")
+    except ProcessError as error:
+        message = f"dpkg -x {archive}: {error}"
+        raise PackagesUnavailable(message) from None
+    if done.status != 0:
+        message = f"dpkg -x {archive}: {done.message}"
+        raise PackagesUnavailable(message)
 
 
 def _debian_mirror() -> str:
     """The address of the Debian archive this machine is set up to use."""
-    listing = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI) $(COMPONENT)"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    ).stdout
+    try:
+        listing = run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(COMPONENT)"], 60).output.decode()
+    except (ProcessError, UnicodeDecodeError) as error:
+        message = f"apt-get indextargets: {error}"
+        raise PackagesUnavailable(message) from None
     for line in listing.splitlines():
         address, _, component = line.partition(" ")
         if component == "main" and re.search(r"/debian/?$", address):

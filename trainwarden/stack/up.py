@@ -7,12 +7,12 @@ import fcntl
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from trainwarden.clients.process import ProcessError, run
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.folder import run_folder, runs_dir
 from trainwarden.record.ownership import owner_of
@@ -28,6 +28,7 @@ from trainwarden.stack.terminal import Terminal
 
 MISUSE = 2
 INTERRUPTED = 130
+_CHECK_SECONDS = 120
 
 
 class Misuse(Exception):
@@ -236,13 +237,17 @@ def _hold(path: Path, what: str) -> None:
 def _check_policy(policy: str) -> None:
     """Ask the remediator itself, before anything is started."""
     command = [sys.executable, "-m", "trainwarden_remediator", "check-policy", policy]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().removeprefix("trainwarden-remediator: ")
-        if "Traceback (most recent call last)" in said:
-            message = f"the remediator, which would read --policy {policy}, cannot be started: {said.splitlines()[-1]}"
-            raise Misuse(message)
-        raise Misuse(said if said.startswith("--policy") else f"--policy {policy}: {said}")
+    cannot = f"the remediator, which would read --policy {policy}, cannot be started"
+    try:
+        done = run(command, _CHECK_SECONDS, cwd=".")
+    except ProcessError as error:
+        raise Misuse(f"{cannot}: {error}") from None
+    if done.status != 0:
+        message = (done.errors or done.output).decode("utf-8", "replace").strip()
+        message = message.removeprefix("trainwarden-remediator: ")
+        if "Traceback (most recent call last)" in message:
+            raise Misuse(f"{cannot}: {message.splitlines()[-1]}")
+        raise Misuse(message if message.startswith("--policy") else f"--policy {policy}: {message}")
 
 
 def _thresholds(options: argparse.Namespace) -> dict[str, str]:

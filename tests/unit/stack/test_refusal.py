@@ -1,11 +1,11 @@
 """What `trainwarden up` refuses leaves a plain line and nothing else."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from trainwarden.clients.process import Completed
 from trainwarden.stack import installed, up
 
 TRACE = "Traceback (most recent call last):\n  File 'x'\nModuleNotFoundError: No module named 'attr'"
@@ -31,8 +31,8 @@ def test_a_package_that_is_missing_is_named_with_the_extra(
 def test_a_remediator_that_cannot_start_is_not_the_policys_fault(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = subprocess.CompletedProcess([], 1, "", TRACE)
-    monkeypatch.setattr("trainwarden.stack.up.subprocess.run", lambda *_arguments, **_options: done)
+    done = Completed(1, b"", TRACE.encode())
+    monkeypatch.setattr(up, "run", lambda *_arguments, **_options: done)
     assert "cannot be started: ModuleNotFoundError: No module named 'attr'" in refused(tmp_path, capsys)
 
 
