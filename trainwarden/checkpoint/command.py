@@ -8,7 +8,7 @@ from typing import Any
 
 from trainwarden.checkpoint.find import Found, Search, search
 from trainwarden.checkpoint.verdict import Verdict, printable
-from trainwarden.checkpoint.verify import PATIENCE_SECONDS
+from trainwarden.checkpoint.verify import TIMEOUT_SECONDS
 
 _STATUS = {"complete": 0, "incomplete": 1, "unverifiable": 3}
 
@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("path", metavar="PATH|s3://BUCKET/PREFIX", help="what holds checkpoints, or is one")
     parser.add_argument("--newest", action="store_true", help="print the path to resume from, and nothing else")
     parser.add_argument("--format", choices=("text", "json"), default="text")
-    parser.add_argument("--timeout", type=_seconds, default=PATIENCE_SECONDS, help="seconds for all of it (60)")
+    parser.add_argument("--timeout", type=_seconds, default=TIMEOUT_SECONDS, help="seconds for all of it (60)")
     arguments = parser.parse_args(argv)
     result = search(arguments.path, every=not arguments.newest, seconds=arguments.timeout)
     if result.problem:

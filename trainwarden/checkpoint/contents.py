@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from trainwarden.checkpoint.patience import Deadline
 from trainwarden.checkpoint.tree import Listing, Tree
 from trainwarden.checkpoint.verdict import Report, named
+from trainwarden.deadline import Deadline
 
 # No header, index or pickle of a checkpoint is read beyond this.
 MAX_READ = 64 * 2**20
@@ -26,7 +26,7 @@ class Contents:
         deadline: after which nothing more is read.
         is_file: whether the checkpoint is a single file; its listing holds that alone.
 
-    Reading raises OSError, `OutOfTime` where the deadline has passed, and `Damaged`.
+    Reading raises OSError, `DeadlineExceeded` where the deadline has passed, and `Damaged`.
     """
 
     def __init__(self, tree: Tree, base: str, listing: Listing, deadline: Deadline, *, is_file: bool = False) -> None:

@@ -5,8 +5,8 @@ import zipfile
 
 from trainwarden.checkpoint import archive, names, safetensors
 from trainwarden.checkpoint.contents import Contents, Damaged
-from trainwarden.checkpoint.patience import OutOfTime
 from trainwarden.checkpoint.verdict import Report, named
+from trainwarden.deadline import DeadlineExceeded
 
 _ZIPPED = (".npz", ".pt", ".pth", ".ckpt", ".bin")
 _DATA = (*_ZIPPED, ".safetensors", ".distcp", ".pkl", ".npy", ".h5", ".msgpack")
@@ -74,7 +74,7 @@ def judge(contents: Contents, path: str, report: Report) -> None:
             report.doubts.append(f"nothing in {path} says how long it should be")
     except Damaged as error:
         report.against.append(str(error))
-    except (OSError, OutOfTime) as error:
+    except (OSError, DeadlineExceeded) as error:
         report.doubts.append(f"{path}: {error}")
     except (zipfile.BadZipFile, ValueError, ArithmeticError, LookupError) as error:
         report.against.append(f"{path} cannot be read: {error}")
@@ -90,7 +90,7 @@ def _configurations(contents: Contents, report: Report) -> None:
             report.against.append(f"{path} is no JSON")
         except Damaged as error:
             report.against.append(str(error))
-        except (OSError, OutOfTime) as error:
+        except (OSError, DeadlineExceeded) as error:
             report.doubts.append(f"{path}: {error}")
             return
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from trainwarden.checkpoint import archive, names, pickled
 from trainwarden.checkpoint.contents import Contents, Damaged
 from trainwarden.checkpoint.layouts import orbax
-from trainwarden.checkpoint.patience import Deadline, OutOfTime, within
 from trainwarden.checkpoint.place import place
 from trainwarden.checkpoint.tracker import Tracker, trackers
 from trainwarden.checkpoint.tree import Entry, Listing, NotThere, Tree
 from trainwarden.checkpoint.verdict import Verdict, printable
-from trainwarden.checkpoint.verify import PATIENCE_SECONDS, verify_in
+from trainwarden.checkpoint.verify import TIMEOUT_SECONDS, verify_in, within
+from trainwarden.deadline import Deadline, DeadlineExceeded
 
 # So many are verified where all are wanted and one is complete.
 MAX_VERIFIED = 20
@@ -56,13 +56,13 @@ class Search:
         return None
 
 
-def find(path: "str | os.PathLike[str]", *, seconds: float = PATIENCE_SECONDS) -> list[Found]:
+def find(path: "str | os.PathLike[str]", *, seconds: float = TIMEOUT_SECONDS) -> list[Found]:
     """The checkpoints in a folder or an S3 prefix, newest first; none where it cannot be read. Never raises."""
     found = search(path, verifying=False, seconds=seconds)
     return [] if found.problem else list(found.candidates)
 
 
-def newest(path: "str | os.PathLike[str]", *, seconds: float = PATIENCE_SECONDS) -> "tuple[Found, Verdict] | None":
+def newest(path: "str | os.PathLike[str]", *, seconds: float = TIMEOUT_SECONDS) -> "tuple[Found, Verdict] | None":
     """The checkpoint to resume from, and why; None if there is none. Never raises.
 
     It is the newest complete one, whatever a tracker says; else one that nothing speaks against, the tracked one first;
@@ -76,7 +76,7 @@ def search(
     *,
     verifying: bool = True,
     every: bool = False,
-    seconds: float = PATIENCE_SECONDS,
+    seconds: float = TIMEOUT_SECONDS,
 ) -> Search:
     """Find the checkpoints, and verify them from the newest on until one is complete. Never raises.
 
@@ -94,7 +94,7 @@ def search(
             done = _search(tree, deadline)
         except NotThere as error:
             return Search(problem=f"{os.fsdecode(path)}: {error}")
-        except (OSError, ValueError, OutOfTime) as error:
+        except (OSError, ValueError, DeadlineExceeded) as error:
             return failed(getattr(error, "strerror", None) or str(error))
         enough, has_complete = MAX_VERIFIED if every else 1, False
         for found in done.candidates if verifying else ():
@@ -188,7 +188,7 @@ def _stated_step(tree: Tree, path: str, size: int, deadline: Deadline) -> int | 
     try:
         data = archive.pickle_of(contents, name)
         said = dict(pickled.pairs(data or b".", _STEP_KEYS, deadline))
-    except (OSError, Damaged, OutOfTime):
+    except (OSError, Damaged, DeadlineExceeded):
         return None
     return next((value for key in _STEP_KEYS if type(value := said.get(key)) is int), None)
 

@@ -4,8 +4,8 @@ import os
 import stat
 from typing import Literal
 
-from trainwarden.checkpoint.patience import Deadline, OutOfTime
 from trainwarden.checkpoint.tree import MAX_FILES, Entry, Listing, NotThere
+from trainwarden.deadline import Deadline, DeadlineExceeded
 
 _MAX_TROUBLES = 20
 
@@ -54,7 +54,7 @@ class FolderTree:
         listing = Listing()
         try:
             self._walk(path, deadline, listing)
-        except OutOfTime as error:
+        except DeadlineExceeded as error:
             listing.troubles.append(str(error))
         return listing
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from functools import cache
 
 from trainwarden.checkpoint.contents import Damaged
-from trainwarden.checkpoint.patience import Deadline
+from trainwarden.deadline import Deadline
 
 Value = str | int | bool
 
@@ -25,7 +25,7 @@ def pairs(data: bytes, keys: Collection[str], deadline: Deadline) -> Iterator[tu
 
     Raises:
         Damaged: the pickle is cut off or none.
-        OutOfTime: it takes too long.
+        DeadlineExceeded: it takes too long.
     """
     memo: dict[int, Value] = {}
     memoized = 0
@@ -64,7 +64,7 @@ def stated(data: bytes | None, keys: Collection[str], deadline: Deadline, path: 
 
     Raises:
         Damaged: the pickle is cut off or none; it names the file.
-        OutOfTime: it takes too long.
+        DeadlineExceeded: it takes too long.
     """
     try:
         return dict(pairs(data or b".", keys, deadline))

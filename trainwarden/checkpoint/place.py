@@ -3,8 +3,8 @@
 import os
 
 from trainwarden.checkpoint.folder import FolderTree
-from trainwarden.checkpoint.patience import Deadline
 from trainwarden.checkpoint.tree import Tree
+from trainwarden.deadline import Deadline
 
 
 def is_remote(path: "str | os.PathLike[str]") -> bool:

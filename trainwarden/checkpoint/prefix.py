@@ -3,9 +3,9 @@
 from itertools import islice
 from typing import Literal
 
-from trainwarden.checkpoint.patience import Deadline, OutOfTime
 from trainwarden.checkpoint.tree import MAX_FILES, Entry, Listing, NotThere
 from trainwarden.clients.s3 import S3Bucket, S3Error, S3Location
+from trainwarden.deadline import Deadline, DeadlineExceeded
 
 
 class PrefixTree:
@@ -97,6 +97,6 @@ class PrefixTree:
                     objects[entry.name[len(below) :]] = entry.size
         except S3Error as error:
             raise OSError(str(error)) from error
-        except OutOfTime as error:
+        except DeadlineExceeded as error:
             return objects, str(error)
         return objects, f"it holds more than {MAX_FILES} objects" if len(objects) >= MAX_FILES else ""

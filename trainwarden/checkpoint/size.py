@@ -5,8 +5,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from trainwarden.checkpoint.patience import Deadline
 from trainwarden.checkpoint.place import is_remote, place
+from trainwarden.deadline import Deadline
 
 _S3_SECONDS = 60.0
 

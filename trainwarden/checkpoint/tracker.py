@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from trainwarden.checkpoint import names
-from trainwarden.checkpoint.patience import Deadline
 from trainwarden.checkpoint.tree import Entry, Tree
+from trainwarden.deadline import Deadline
 
 MEGATRON = "latest_checkpointed_iteration.txt"
 _FILES = (MEGATRON, "latest", "last", "latest_checkpoint")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from trainwarden.checkpoint.patience import Deadline
+from trainwarden.deadline import Deadline
 
 # As many files as this are looked at below one place.
 MAX_FILES = 200_000
@@ -53,7 +53,7 @@ class Tree(Protocol):
 
         Raises:
             OSError: it cannot be read.
-            OutOfTime: it takes too long.
+            DeadlineExceeded: it takes too long.
         """
 
     def walk(self, path: str, deadline: Deadline) -> Listing:

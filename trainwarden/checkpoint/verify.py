@@ -2,20 +2,25 @@
 
 import os
 from collections.abc import Callable
+from typing import TypeVar
 
 from trainwarden.checkpoint import files, names
 from trainwarden.checkpoint.contents import Contents, Damaged
 from trainwarden.checkpoint.layouts import LAYOUTS
-from trainwarden.checkpoint.patience import Deadline, OutOfTime, within
 from trainwarden.checkpoint.place import place
 from trainwarden.checkpoint.tree import Listing, NotThere, Tree
 from trainwarden.checkpoint.verdict import Report, Verdict
+from trainwarden.deadline import Deadline, DeadlineExceeded, call_with_deadline
 
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
+# A search that checks its own deadline ends in time, with more to report.
+_GRACE_SECONDS = 1.0
+
+_Result = TypeVar("_Result")
 
 
 def verify(
-    path: "str | os.PathLike[str]", expected_bytes: int | None = None, *, seconds: float = PATIENCE_SECONDS
+    path: "str | os.PathLike[str]", expected_bytes: int | None = None, *, seconds: float = TIMEOUT_SECONDS
 ) -> Verdict:
     """Judge the checkpoint at `path`: by one listing, and the first and last bytes of its files. Never raises.
 
@@ -36,6 +41,16 @@ def verify(
     return within(seconds, look, lambda why: Verdict("unverifiable", (why,)))
 
 
+def within(seconds: float, work: Callable[[], _Result], failed: Callable[[str], _Result]) -> _Result:
+    """Return the result of `work`; of `failed`, given the reason, if it raises or takes longer than `seconds`."""
+    try:
+        return call_with_deadline(work, seconds + _GRACE_SECONDS, thread_name="trainwarden-checkpoint")
+    except DeadlineExceeded:
+        return failed(f"gave up after {seconds:g} s: the file system does not answer")
+    except Exception as error:  # noqa: BLE001  # a checkpoint of an unknown form must not stop its training
+        return failed(f"it could not be judged: {error!r}")
+
+
 def verify_in(tree: Tree, path: str, expected_bytes: int | None, deadline: Deadline) -> Verdict:
     """Judge the checkpoint `path` of `tree`. Never raises, and waits as long as the tree does."""
     report = Report()
@@ -47,7 +62,7 @@ def verify_in(tree: Tree, path: str, expected_bytes: int | None, deadline: Deadl
         listing = tree.walk(path, deadline) if kind == "folder" else Listing({name: tree.size(path)})
     except NotThere as error:
         return Verdict("incomplete", (str(error),))
-    except (OSError, OutOfTime) as error:
+    except (OSError, DeadlineExceeded) as error:
         return Verdict("unverifiable", (f"it cannot be looked at: {error}",))
     size = listing.plain_bytes if kind == "folder" else listing.files[name]
     if not any(listing.files.values()) and not listing.troubles:
@@ -82,7 +97,7 @@ def _report(look: Callable[[Contents], Report], contents: Contents) -> Report:
         return look(contents)
     except Damaged as error:
         return Report(against=[str(error)])
-    except (OSError, OutOfTime) as error:
+    except (OSError, DeadlineExceeded) as error:
         return Report(doubts=[str(error)])
     except Exception as error:  # noqa: BLE001  # what confuses us here must not hide what the others find
         return Report(doubts=[f"it could not be judged: {error!r}"])

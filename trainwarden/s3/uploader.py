@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from pathlib import Path
 from typing import NoReturn
 
 from trainwarden.clients.s3 import S3Bucket, S3ConditionsUnsupported, S3Conflict, S3Error, S3Location, load_boto3
+from trainwarden.deadline import DeadlineExceeded, call_with_deadline
 from trainwarden.identity import AttemptKey
 from trainwarden.record.document import MAX_BYTES, FileContent
 from trainwarden.record.files import Metadata
@@ -287,22 +287,11 @@ def upload_once(
     load_boto3()
     # Starting now: objects of other attempts are older.
     uploader = RecordUploader(S3Bucket(record), Path(), key, time.time())
-    failures: list[Exception] = []
-
-    def send() -> None:
-        try:
-            uploader.send(name, content)
-        except Exception as error:  # noqa: BLE001  # raised below, in the calling thread
-            failures.append(error)
-
-    # boto3 has no deadline for a whole request: its timeout is for each part of an answer.
-    thread = threading.Thread(target=send, name="trainwarden-s3", daemon=True)
-    thread.start()
-    thread.join(timeout_seconds)
-    if thread.is_alive():
-        raise S3Error("Timeout", record, name)
-    if failures:
-        raise failures[0]
+    try:
+        # boto3 has no deadline for a whole request: its timeout is for each part of an answer.
+        call_with_deadline(lambda: uploader.send(name, content), timeout_seconds, thread_name="trainwarden-s3")
+    except DeadlineExceeded:
+        raise S3Error("Timeout", record, name) from None
 
 
 def _read_end(path: Path) -> tuple[tuple[int, int, int] | None, bytes]:

@@ -11,9 +11,9 @@ import pytest
 from tests.unit.checkpoint import formats
 from tests.unit.checkpoint.formats import write
 from trainwarden.checkpoint.contents import Damaged
-from trainwarden.checkpoint.patience import Deadline
 from trainwarden.checkpoint.pickled import stated
 from trainwarden.cli import main
+from trainwarden.deadline import Deadline
 
 
 @pytest.fixture

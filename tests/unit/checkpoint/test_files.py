@@ -12,9 +12,9 @@ from tests.unit.checkpoint import formats
 from trainwarden.checkpoint import verify
 from trainwarden.checkpoint.contents import Contents
 from trainwarden.checkpoint.folder import FolderTree
-from trainwarden.checkpoint.patience import Deadline
 from trainwarden.checkpoint.tree import Listing
 from trainwarden.checkpoint.verdict import Verdict
+from trainwarden.deadline import Deadline
 
 WHOLE = {
     "step-10.safetensors": formats.safetensors(),

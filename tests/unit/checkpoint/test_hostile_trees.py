@@ -13,7 +13,8 @@ from tests.unit.checkpoint.formats import write
 from trainwarden.checkpoint import find, newest, size_of, verify
 from trainwarden.checkpoint import folder as folders
 from trainwarden.checkpoint.folder import FolderTree
-from trainwarden.checkpoint.patience import Deadline, within
+from trainwarden.checkpoint.verify import within
+from trainwarden.deadline import Deadline
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from trainwarden.checkpoint.contents import Damaged
-from trainwarden.checkpoint.patience import Deadline, OutOfTime
 from trainwarden.checkpoint.pickled import pairs
+from trainwarden.deadline import Deadline, DeadlineExceeded
 
 KEYS = {*"abcdefghi", "k" * 300, "relative_path", "key 7"}
 
@@ -82,5 +82,5 @@ def test_noise_is_damaged_or_says_something_and_raises_nothing_else() -> None:
 
 
 def test_it_ends_in_time() -> None:
-    with pytest.raises(OutOfTime):
+    with pytest.raises(DeadlineExceeded):
         list(pairs(b"\x80\x04" + b"0" * 10**6, KEYS, Deadline(0)))
