@@ -1,44 +1,44 @@
-"""The collector of a Ray cluster: its jobs, its nodes, and which of its GPUs are in use."""
+"""Sample one Ray cluster: its jobs, its nodes, and which of its GPUs are in use."""
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trainwarden.clients import ray
+from trainwarden.clients.http import CREDENTIALS, MALFORMED
+from trainwarden.clients.ray import FORBIDDEN, JOB_STATES, TOKEN, UNAUTHORIZED, UNDER_WAY, RayError
 from trainwarden_exporter.collectors.ray import metrics
-from trainwarden_exporter.collectors.ray.jobs import expected_runs, read_jobs, shown
-from trainwarden_exporter.collectors.ray.reach import FORBIDDEN, MALFORMED, STATUS, UNAUTHORIZED, Answer, Unreachable
-from trainwarden_exporter.collectors.ray.resources import read_gpus, read_nodes, read_usage
-from trainwarden_exporter.collectors.ray.series import add_cluster, add_gpus, add_job, add_jobs, add_nodes, add_usage
 from trainwarden_exporter.core.metric import Families
-from trainwarden_exporter.core.redaction import label_text
+from trainwarden_exporter.core.redaction import label_text, plain, truncate
+from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
-    from trainwarden_exporter.collectors.ray.jobs import Job
-    from trainwarden_exporter.collectors.ray.reach import Reach
+    from trainwarden.clients.http import PathAnswer
+    from trainwarden.clients.ray import RayDashboard, RayJob, RayNodeGpus, RayUsage
     from trainwarden_exporter.core.metric import Family
 
 log = logging.getLogger(__name__)
 
-JOBS, USAGE, NODES, GPUS, CLUSTER = "jobs", "usage", "nodes", "gpus", "cluster"
+JOBS, USAGE, NODES, CLUSTER, GPUS = "jobs", "usage", "nodes", "cluster", "gpus"
 PATHS = {
-    JOBS: "/api/jobs/",
-    USAGE: "/api/cluster_status?format=1",
-    NODES: "/api/v0/nodes?limit=10000",
-    CLUSTER: "/api/version",
-    GPUS: "/nodes?view=summary",
+    JOBS: ray.JOBS_PATH,
+    USAGE: ray.STATUS_PATH,
+    NODES: ray.NODES_PATH,
+    CLUSTER: ray.VERSION_PATH,
+    GPUS: ray.GPUS_PATH,
 }
-STALE = "stale"
+KEPT_SECONDS = 24 * 3600.0
 STALE_SECONDS = 60.0
-_SAID = {
-    UNAUTHORIZED: "401: the dashboard asks for a token, and was given none: --collector.ray.token-file",
-    FORBIDDEN: "403: the dashboard refuses the token that it was given: --collector.ray.token-file",
-    STALE: f"unchanged for {STALE_SECONDS:.0f} s: what writes it on the head node has stopped",
+_STALE = f"unchanged for {STALE_SECONDS:.0f} s: what writes it on the head node has stopped"
+_MESSAGES = {
+    UNAUTHORIZED: "401: the dashboard requires a token, and got none: --collector.ray.token-file",
+    FORBIDDEN: "403: the dashboard refuses the token that it got: --collector.ray.token-file",
 }
 
 
@@ -46,10 +46,10 @@ class RayCollector:
     """Exports one cluster.
 
     Args:
-        reach: the way to its dashboard.
+        dashboard: the way to it.
         limit: jobs exported at most.
-        node_gpus: whether to ask how busy the GPUs of each node are, the one large answer.
-        expect: told of the runs whose jobs are under way, and since when each is; None where nobody asks.
+        node_gpus: whether to read how busy the GPUs of each node are, the one large answer.
+        expect: gets the runs whose jobs are under way, and since when each is, Unix seconds; None if not needed.
         now: the clock, Unix seconds.
         monotonic: the clock for durations.
     """
@@ -58,7 +58,7 @@ class RayCollector:
 
     def __init__(
         self,
-        reach: Reach,
+        dashboard: RayDashboard,
         *,
         limit: int,
         node_gpus: bool,
@@ -66,7 +66,7 @@ class RayCollector:
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._reach = reach
+        self._dashboard = dashboard
         self._limit = limit
         self._sources = [source for source in PATHS if node_gpus or source != GPUS]
         self._expect = expect or (lambda _: None)
@@ -74,95 +74,163 @@ class RayCollector:
         self._monotonic = monotonic
         self._errors: Counter[str] = Counter(dict.fromkeys(self._sources, 0))
         self._logged: dict[str, str] = {}
+        # Of each thing that carries a time of its own: that time, and when it was first seen, by our clock.
         self._written: dict[str, tuple[object, float]] = {}
 
     def collect(self) -> Iterable[Family]:
-        """Return the families; raises `Unreachable` if the jobs cannot be read. What else cannot be is left out."""
+        """Return the families, without those whose source failed; raises RayError if the jobs cannot be read."""
         try:
             return self._collect()
         except BaseException:
-            self._expect({})  # whether they are still under way is not known
+            self._expect({})  # whether they are still under way is unknown
             raise
 
     def _collect(self) -> Iterable[Family]:
-        answers = dict(zip(self._sources, self._reach.get([PATHS[each] for each in self._sources]), strict=True))
+        paths = [PATHS[source] for source in self._sources]
+        try:
+            with calling(self._dashboard.call(paths)):
+                answers = dict(zip(self._sources, self._dashboard.get(paths), strict=True))
+        except RayError as error:
+            raise RayError(error.reason, _explained(error)) from None
         families = Families()
         try:
-            jobs = read_jobs(_document(answers[JOBS]))
-        except (Unreachable, ValueError) as error:
+            jobs = _labelled(ray.read_jobs(ray.read_document(answers[JOBS])))
+        except (RayError, ValueError) as error:
             self._errors[JOBS] += 1
-            raise Unreachable(f"GET {PATHS[JOBS]}: {error}") from None
-        self._add_jobs(families, jobs)
+            reason = error.reason if isinstance(error, RayError) else MALFORMED
+            raise RayError(reason, f"GET {PATHS[JOBS]}: {_explained(error)}") from None
+        shown, dropped = shown_jobs(jobs, self._now(), self._limit)
+        _add_jobs(families, jobs, dropped)
+        for job in shown:
+            _add_job(families, job)
+        self._expect(expected_runs(jobs))
         running = sum(job.state == "running" for job in jobs)
         for source in self._sources[1:]:
-            self._add(families, source, answers[source], running)
+            self._add_source(families, source, answers[source], running)
         for source, count in self._errors.items():
             families.add(metrics.TRAINWARDEN_RAY_ERRORS_TOTAL, count, source=source)
         return families.collected()
 
-    def _add_jobs(self, families: Families, jobs: list[Job]) -> None:
-        some, dropped = shown(jobs, self._now(), self._limit)
-        add_jobs(families, jobs, dropped)
-        for job in some:
-            add_job(families, job)
-        self._expect(expected_runs(jobs))
-
-    def _add(self, families: Families, source: str, answer: Answer, running: int) -> None:
-        """Add what one source says, or else count and log why it is left out."""
+    def _add_source(self, families: Families, source: str, answer: PathAnswer, running: int) -> None:
+        """Add the series of one source; if it cannot be read, count it, and log each new reason."""
         try:
-            self._add_document(families, source, _document(answer), running)
-        except (Unreachable, ValueError) as error:
-            self._failed(source, str(error))
+            self._add_document(families, source, ray.read_document(answer), running)
+        except (RayError, ValueError) as error:
+            message = _explained(error)
+            self._errors[source] += 1
+            if self._logged.get(source) != message:
+                log.warning("collector ray: GET %s: %s; its series are left out", PATHS[source], message)
+                self._logged[source] = message
         else:
-            self._works(source)
+            if self._logged.pop(source, None) is not None:
+                log.info("collector ray: GET %s works again", PATHS[source])
 
     def _add_document(self, families: Families, source: str, document: object, running: int) -> None:
-        """Add what one source says; raises `ValueError` if it is another document, or says what it said long ago."""
+        """Add the series of one document; raises ValueError if it is another one, or has not changed for a minute."""
         if source == USAGE:
-            usage = read_usage(document)
+            usage = ray.read_usage(document)
             if not self._is_fresh(USAGE, usage.time):
-                raise ValueError(_SAID[STALE])
-            add_usage(families, usage, running)
+                raise ValueError(_STALE)
+            _add_usage(families, usage, running)
         elif source == NODES:
-            add_nodes(families, read_nodes(document))
+            for state, count in ray.read_nodes(document).items():
+                families.add(metrics.RAY_CLUSTER_NODES, count, state=state)
         elif source == GPUS:
-            nodes = read_gpus(document)
-            add_gpus(families, [node for node in nodes if self._is_fresh(f"node {node.node}", node.reported)])
-            self._forget({f"node {node.node}" for node in nodes} | {USAGE})
+            nodes: dict[str, RayNodeGpus] = {}
+            for each in ray.read_gpus(document):
+                nodes.setdefault(_label(each.node), each)
+            for name, node in nodes.items():
+                if self._is_fresh(f"node {name}", node.reported):
+                    _add_gpus(families, name, node)
+            known = {f"node {name}" for name in nodes} | {USAGE}
+            self._written = {name: seen for name, seen in self._written.items() if name in known}
         else:
-            version = document if isinstance(document, dict) else {}
-            add_cluster(families, *(label_text(str(version.get(key, ""))) for key in ("ray_version", "session_name")))
+            version = ray.read_version(document)
+            labels = {"ray_version": label_text(version.version), "session": label_text(version.session)}
+            families.add(metrics.RAY_CLUSTER_INFO, 1, **labels)
 
-    def _is_fresh(self, what: str, written: object) -> bool:
-        """Tell whether it was written anew within the last minute: on our clock, for those of the nodes may differ."""
+    def _is_fresh(self, name: str, written: object) -> bool:
+        """Return whether it was written anew within the last minute, by our clock: those of the nodes may differ."""
         now = self._monotonic()
-        seen = self._written.get(what)
+        seen = self._written.get(name)
         if seen is None or seen[0] != written:
-            seen = self._written[what] = (written, now)
+            seen = self._written[name] = (written, now)
         return now - seen[1] <= STALE_SECONDS
 
-    def _forget(self, others: set[str]) -> None:
-        self._written = {what: seen for what, seen in self._written.items() if what in others}
 
-    def _failed(self, source: str, message: str) -> None:
-        self._errors[source] += 1
-        if self._logged.get(source) != message:
-            log.warning("collector ray: GET %s: %s; what it tells is left out", PATHS[source], message)
-            self._logged[source] = message
+def shown_jobs(jobs: Sequence[RayJob], now: float, limit: int) -> tuple[list[RayJob], int]:
+    """Return the jobs under way and those that ended within a day, and how many were left out to keep to `limit`.
 
-    def _works(self, source: str) -> None:
-        if self._logged.pop(source, None) is not None:
-            log.info("collector ray: GET %s works again", PATHS[source])
+    Those under way come first, each kind the latest first.
+    """
+    young = [job for job in jobs if job.state in UNDER_WAY or now - (job.end or job.start or 0.0) <= KEPT_SECONDS]
+    young.sort(key=lambda job: (job.state in UNDER_WAY, job.start or 0.0), reverse=True)
+    return sorted(young[:limit], key=lambda job: job.submission_id), len(young[limit:])
 
 
-def _document(answer: Answer) -> object:
-    """Return the JSON of an answer; raises `Unreachable` with the reason, never with what the body says."""
-    reason = answer.error or {200: "", 401: UNAUTHORIZED, 403: FORBIDDEN}.get(answer.status, STATUS)
-    if reason == STATUS:
-        raise Unreachable(f"status {answer.status}, expected 200")
-    if reason:
-        raise Unreachable(_SAID.get(reason, reason))
-    try:
-        return json.loads(answer.body)
-    except (ValueError, RecursionError):
-        raise Unreachable(f"{MALFORMED}: expected JSON") from None
+def expected_runs(jobs: Sequence[RayJob]) -> dict[str, float]:
+    """Return the runs whose jobs are under way, with the latest start of these jobs, Unix seconds."""
+    since: dict[str, float] = {}
+    for job in jobs:
+        if job.run_id and job.state in UNDER_WAY and job.start is not None:
+            since[job.run_id] = max(job.start, since.get(job.run_id, 0.0))
+    return since
+
+
+def _labelled(jobs: Sequence[RayJob]) -> list[RayJob]:
+    """Return the jobs with ids that are fit for labels, each id once."""
+    found: dict[str, RayJob] = {}
+    for job in jobs:
+        submission_id = _label(job.submission_id)
+        if submission_id:
+            found.setdefault(submission_id, replace(job, submission_id=submission_id, job_id=_label(job.job_id)))
+    return list(found.values())
+
+
+def _label(text: str) -> str:
+    return truncate(plain(text), 128)
+
+
+def _explained(error: Exception) -> str:
+    """Return the message with the flag that it is about, and what kubectl wrote without secrets."""
+    if not isinstance(error, RayError):
+        return str(error)
+    if error.reason in {TOKEN, CREDENTIALS}:
+        return f"--collector.ray.{'token' if error.reason == TOKEN else 'ca'}-file {error}"
+    said = f": {label_text(error.stderr)}" if error.stderr else ""
+    return _MESSAGES.get(error.reason, f"{error}{said}")
+
+
+def _add_jobs(families: Families, jobs: Sequence[RayJob], dropped: int) -> None:
+    states = Counter(job.state for job in jobs)
+    for state in JOB_STATES:
+        families.add(metrics.RAY_CLUSTER_JOBS, states[state], state=state)
+    families.add(metrics.RAY_CLUSTER_JOBS_DROPPED, dropped)
+
+
+def _add_job(families: Families, job: RayJob) -> None:
+    labels = {"submission_id": job.submission_id, "run_id": job.run_id}
+    families.add(metrics.RAY_CLUSTER_JOB_INFO, 1, **labels, job_id=job.job_id, ray_error_type=job.error_type)
+    if job.state:
+        for state in JOB_STATES:
+            families.add(metrics.RAY_CLUSTER_JOB_STATE, job.state == state, **labels, state=state)
+    families.add(metrics.RAY_CLUSTER_JOB_START_TIMESTAMP_SECONDS, job.start, **labels)
+    families.add(metrics.RAY_CLUSTER_JOB_END_TIMESTAMP_SECONDS, job.end, **labels)
+    families.add(metrics.RAY_CLUSTER_JOB_EXIT_CODE, job.exit_code, **labels)
+
+
+def _add_usage(families: Families, usage: RayUsage, running: int) -> None:
+    """Add what the cluster has and what of it is held; `running` is the number of running jobs."""
+    families.add(metrics.RAY_CLUSTER_GPUS, usage.gpus.total)
+    families.add(metrics.RAY_CLUSTER_GPUS_ALLOCATED, usage.gpus.used)
+    families.add(metrics.RAY_CLUSTER_CPUS, usage.cpus.total)
+    families.add(metrics.RAY_CLUSTER_CPUS_ALLOCATED, usage.cpus.used)
+    families.add(metrics.RAY_CLUSTER_GPUS_RESERVED, usage.gpus.reserved)
+    families.add(metrics.RAY_CLUSTER_GPUS_WANTED, usage.gpus_wanted)
+    without = running if usage.gpus.total > 0 and usage.gpus.used == 0 else 0
+    families.add(metrics.RAY_CLUSTER_RUNNING_JOBS_WITHOUT_GPU, without)
+
+
+def _add_gpus(families: Families, name: str, node: RayNodeGpus) -> None:
+    for gpu, busy in node.busy.items():
+        families.add(metrics.RAY_CLUSTER_NODE_GPU_UTILIZATION_RATIO, busy, node=name, gpu=gpu)

@@ -1,30 +1,32 @@
-"""How this collector is set up."""
+"""Flags and creation of the collector of a Ray cluster."""
 
 from __future__ import annotations
 
 import argparse
 import functools
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from trainwarden_exporter.collectors.ray.flag_values import base_url, container, namespace, pod
 from trainwarden_exporter.core.errors import UsageError
 from trainwarden_exporter.core.spec import CollectorSpec, never
 from trainwarden_exporter.flag_values import positive_count
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from trainwarden_exporter.collectors.ray.reach import Reach
+    from trainwarden.clients.ray import RayDashboard
     from trainwarden_exporter.core.spec import Context
     from trainwarden_exporter.sampling.task import CollectorRunner
 
 DEFAULT_URL = "http://127.0.0.1:8265"
-# The last may name what speaks no HTTP; then it is not meant.
+# The last may hold an address of another protocol, which is ignored.
 URL_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_DASHBOARD_ADDRESS", "RAY_ADDRESS")
+_NAME = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_POD = re.compile(rf"(?:(?:pod|service|svc|deployment|deploy)/)?(?=.{{1,253}}$){_NAME}(?:\.{_NAME})*")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -44,9 +46,19 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="holds the token that the dashboard asks for; read for each sample",
     )
     flag("--collector.ray.ca-file", type=Path, metavar="FILE", help="certificates to trust instead of the system's")
-    flag("--collector.ray.head-pod", type=pod, metavar="NAME", help="ask from within this pod, by kubectl exec")
-    flag("--collector.ray.namespace", type=namespace, metavar="NAME", help="namespace of the pod (default: kubectl's)")
-    flag("--collector.ray.container", type=container, metavar="NAME", help="container of the pod (default: its first)")
+    flag("--collector.ray.head-pod", type=pod_name, metavar="NAME", help="ask from within this pod, by kubectl exec")
+    flag(
+        "--collector.ray.namespace",
+        type=_label_of("namespace"),
+        metavar="NAME",
+        help="namespace of the pod (default: kubectl's)",
+    )
+    flag(
+        "--collector.ray.container",
+        type=_label_of("container"),
+        metavar="NAME",
+        help="container of the pod (default: its first)",
+    )
     flag("--collector.ray.kubectl", default="kubectl", metavar="FILE", help="kubectl's file (default %(default)s)")
     flag(
         "--collector.ray.max-jobs",
@@ -64,54 +76,90 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def create(context: Context) -> CollectorRunner:
-    """Return what samples it; raises `UsageError` if what the flags say cannot be done."""
+    """Return its sampler; raises `UsageError` if the flags ask for what cannot be had."""
     from trainwarden_exporter.collectors.ray.collector import RayCollector  # noqa: PLC0415  # for this collector alone
     from trainwarden_exporter.sampling.sampler import Sampler  # noqa: PLC0415  # for this collector alone
     from trainwarden_exporter.sampling.task import whole  # noqa: PLC0415  # for this collector alone
 
     flags = context.flags
+    # An exporter of one node's records alone cannot notice that one is missing.
+    expects_all = flags["collector.runs.scope"] == "all"
     collector = RayCollector(
-        reach(flags),
+        dashboard(flags),
         limit=flags["collector.ray.max_jobs"],
         node_gpus=flags["collector.ray.node_gpus"],
-        # Who sees the records of one node cannot miss any.
-        expect=functools.partial(context.exchange.expected.put, "ray")
-        if flags["collector.runs.scope"] == "all"
-        else None,
+        expect=functools.partial(context.exchange.expected.put, "ray") if expects_all else None,
     )
     return Sampler(whole(collector, context.interval, context.timeout))
 
 
-def reach(flags: Mapping[str, Any]) -> Reach:
+def dashboard(flags: Mapping[str, Any]) -> RayDashboard:
     """Return the way to the dashboard; raises `UsageError` if there is none."""
-    from trainwarden_exporter.collectors.ray.kubectl import Exec  # noqa: PLC0415  # for this collector alone
-    from trainwarden_exporter.collectors.ray.reach import Direct, Question  # noqa: PLC0415  # for this collector alone
+    from trainwarden.clients.http import HttpError, TlsFiles  # noqa: PLC0415  # for this collector alone
+    from trainwarden.clients.kubernetes import PodExec  # noqa: PLC0415  # for this collector alone
+    from trainwarden.clients.ray import (  # noqa: PLC0415  # for this collector alone
+        RayDashboardInPod,
+        RayDashboardOverHttp,
+    )
 
     head_pod, ca_file = flags["collector.ray.head_pod"], flags["collector.ray.ca_file"]
-    # The deadline of the whole sample is the sampler's: the answer has to be there before.
-    seconds = flags["collector.ray.timeout"] * 0.9
-    question = Question(_url(flags), flags["collector.ray.token_file"], seconds)
+    url, token_file = _url(flags), flags["collector.ray.token_file"]
+    # The answers have to be there before the sampler's deadline for the whole sample.
+    timeout = flags["collector.ray.timeout"] * 0.9
+    pod = {name: flags[f"collector.ray.{name}"] for name in ("namespace", "container")}
     if head_pod is None:
-        for name in ("namespace", "container"):
-            if flags[f"collector.ray.{name}"] is not None:
+        for name, value in pod.items():
+            if value is not None:
                 raise UsageError(f"--collector.ray.{name}: is of a pod; expected --collector.ray.head-pod as well")
-        return Direct(question, _context(ca_file))
+        if ca_file is not None:
+            try:
+                TlsFiles(ca_file).context()
+            except HttpError as error:
+                raise UsageError(f"--collector.ray.ca-file {error}") from None
+        return RayDashboardOverHttp(url, timeout, token_file=token_file, ca_file=ca_file)
     if ca_file is not None:
         raise UsageError("--collector.ray.ca-file: cannot be had within a pod; expected no --collector.ray.head-pod")
     kubectl = shutil.which(flags["collector.ray.kubectl"])
     if kubectl is None:
         raise UsageError(f"--collector.ray.kubectl {flags['collector.ray.kubectl']}: expected a program")
-    command = [kubectl, "exec", "--stdin", head_pod]
-    said = {name: flags[f"collector.ray.{name}"] for name in ("namespace", "container")}
-    command += [f"--{name}={value}" for name, value in said.items() if value is not None]
-    return Exec(question, command)
+    return RayDashboardInPod(PodExec(kubectl, head_pod, **pod), url, timeout, token_file=token_file)
+
+
+def base_url(text: str) -> str:
+    """Parse the URL of a dashboard, which may lie below a path."""
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    plain = re.fullmatch(r"[!-~]+", text) and not (parts.query or parts.fragment or "@" in parts.netloc)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0 or not plain:
+        # The text is not quoted: it may hold a password.
+        raise argparse.ArgumentTypeError("expected a URL such as http://127.0.0.1:8265, without user and query")
+    return text.rstrip("/")
+
+
+def pod_name(text: str) -> str:
+    """Parse the name of a pod; svc/NAME and deploy/NAME stand for one of their pods."""
+    if not _POD.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no pod: expected a name of lower case letters, digits, - and .")
+    return text
+
+
+def _label_of(kind: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if not re.fullmatch(_NAME, text):
+            raise argparse.ArgumentTypeError(f"{text!r} is no {kind}: expected lower case letters, digits and -")
+        return text
+
+    return parse
 
 
 def _url(flags: Mapping[str, Any]) -> str:
-    said: str | None = flags["collector.ray.url"]
-    if said is not None:
-        return said
-    if flags["collector.ray.head_pod"] is None:  # what the environment says is true here, not in the pod
+    given: str | None = flags["collector.ray.url"]
+    if given is not None:
+        return given
+    if flags["collector.ray.head_pod"] is None:  # this machine's environment is not the pod's
         for name in URL_VARIABLES:
             value = os.environ.get(name, "")
             if value.startswith(("http://", "https://")):
@@ -120,17 +168,6 @@ def _url(flags: Mapping[str, Any]) -> str:
                 except argparse.ArgumentTypeError as error:
                     raise UsageError(f"${name}: {error}") from None
     return DEFAULT_URL
-
-
-def _context(ca_file: Path | None) -> ssl.SSLContext | None:
-    if ca_file is None:
-        return None
-    import ssl  # noqa: PLC0415  # two MiB, for who asks over TLS alone
-
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:  # ssl's own are among them
-        raise UsageError(f"--collector.ray.ca-file {ca_file}: {error.strerror or error}; expected PEM") from None
 
 
 SPEC = CollectorSpec(

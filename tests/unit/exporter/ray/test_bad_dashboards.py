@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.unit.exporter.ray.dashboard import Behaviour, Dashboard, dashboard, good, job, send
-from trainwarden_exporter.collectors.ray import reach
+from trainwarden.clients.http import MAX_BODY_BYTES
+from trainwarden.clients.ray import RayDashboardOverHttp, RayError
 from trainwarden_exporter.collectors.ray.collector import PATHS, RayCollector
-from trainwarden_exporter.collectors.ray.reach import Direct, Question, Unreachable
 
 
 @pytest.fixture
@@ -30,9 +30,17 @@ def served() -> Iterator[Dashboard]:
         yield started
 
 
-def collector(url: str, token_file: Path | None = None, seconds: float = 30.0, **options: Any) -> RayCollector:
-    said = {"limit": 10, "node_gpus": True, "expect": lambda _: None, "now": lambda: 1000.0, **options}
-    return RayCollector(Direct(Question(url, token_file, seconds)), **said)
+def collector(
+    url: str,
+    token_file: Path | None = None,
+    seconds: float = 30.0,
+    ca_file: Path | None = None,
+    max_body: int = MAX_BODY_BYTES,
+    **options: Any,
+) -> RayCollector:
+    given = {"limit": 10, "node_gpus": True, "expect": lambda _: None, "now": lambda: 1000.0, **options}
+    dashboard = RayDashboardOverHttp(url, seconds, token_file=token_file, ca_file=ca_file, max_body=max_body)
+    return RayCollector(dashboard, **given)
 
 
 def names(families: Any) -> set[str]:
@@ -85,14 +93,13 @@ def no_http(handler: BaseHTTPRequestHandler) -> None:
     ],
 )
 def test_without_jobs_there_is_no_sample_and_nothing_is_expected(
-    served: Dashboard, monkeypatch: pytest.MonkeyPatch, behaviour: Behaviour, said: str
+    served: Dashboard, behaviour: Behaviour, said: str
 ) -> None:
-    monkeypatch.setattr(reach, "MAX_BODY", 250_000)
     expected: list[dict[str, float]] = []
-    asked = collector(served.url, expect=expected.append)
+    asked = collector(served.url, expect=expected.append, max_body=250_000)
     assert "ray_cluster_job_state" in names(asked.collect())
     served.bad["/api/jobs/"] = behaviour
-    with pytest.raises(Unreachable, match=f"GET /api/jobs/: .*{said}"):
+    with pytest.raises(RayError, match=f"GET /api/jobs/: .*{said}"):
         asked.collect()
     assert expected == [{"r1": 1000.0}, {}]
 
@@ -137,14 +144,14 @@ def test_an_answer_that_does_not_begin_is_given_up(served: Dashboard) -> None:
         served.over.wait()
 
     served.bad["/api/jobs/"] = wait
-    with pytest.raises(Unreachable, match="GET /api/jobs/: timeout"):
+    with pytest.raises(RayError, match="GET /api/jobs/: timeout"):
         collector(served.url, seconds=0.5).collect()
 
 
 def test_a_dashboard_that_is_down_is_asked_once(served: Dashboard) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        with pytest.raises(Unreachable, match="GET /api/jobs/: connection"):
+        with pytest.raises(RayError, match="GET /api/jobs/: connection"):
             collector(f"http://127.0.0.1:{bound.getsockname()[1]}").collect()
 
 
@@ -153,7 +160,7 @@ def test_a_token_goes_to_the_dashboard_and_not_where_it_points(served: Dashboard
     token.write_text("t0k3n\n")
     with dashboard(good([])) as elsewhere:
         served.bad["/api/jobs/"] = lambda handler: send(handler, b"", 302, Location=elsewhere.url + "/api/jobs/")
-        with pytest.raises(Unreachable, match="status 302"):
+        with pytest.raises(RayError, match="status 302"):
             collector(served.url, token).collect()
         assert {each["Authorization"] for each in served.headers} == {"Bearer t0k3n"}
         assert elsewhere.headers == []
@@ -165,13 +172,13 @@ def test_a_file_without_a_token_is_named_and_what_it_holds_is_not(
 ) -> None:
     token = tmp_path / "token"
     token.write_bytes(content)
-    with pytest.raises(Unreachable, match=r"--collector.ray.token-file .*/token: expected one token on one line$"):
+    with pytest.raises(RayError, match=r"--collector.ray.token-file .*/token: expected one token on one line$"):
         collector(served.url, token).collect()
     token.unlink()
-    with pytest.raises(Unreachable, match=r"--collector.ray.token-file .*/token: No such file or directory$"):
+    with pytest.raises(RayError, match=r"--collector.ray.token-file .*/token: No such file or directory$"):
         collector(served.url, token).collect()
     os.mkfifo(token)
-    with pytest.raises(Unreachable, match=r"--collector.ray.token-file .*/token: is no plain file$"):
+    with pytest.raises(RayError, match=r"--collector.ray.token-file .*/token: is no plain file$"):
         collector(served.url, token).collect()
     assert served.headers == []
 
@@ -189,14 +196,10 @@ def test_a_dashboard_behind_tls_is_believed_with_its_own_certificate_alone(serve
     with dashboard(served.answers, context) as secure:
 
         def ask(ca_file: Path) -> set[str]:
-            asked = RayCollector(
-                Direct(Question(secure.url, None, 30.0), ssl.create_default_context(cafile=ca_file)),
-                limit=10, node_gpus=True, expect=lambda _: None,
-            )  # fmt: skip
-            return names(asked.collect())
+            return names(collector(secure.url, ca_file=ca_file).collect())
 
         assert "ray_cluster_jobs" in ask(ours)
-        with pytest.raises(Unreachable, match="connection"):
+        with pytest.raises(RayError, match="connection"):
             ask(another)
         assert len(secure.headers) == len(PATHS)
 

@@ -11,10 +11,12 @@ from tests.integration.exporter.running import is_alive
 from tests.unit.exporter.contexts import context
 from tests.unit.exporter.ray.dashboard import dashboard, good, job
 from tests.waiting import wait_until
+from trainwarden.clients.http import MAX_BODY_BYTES
+from trainwarden.clients.kubernetes import PodExec
+from trainwarden.clients.ray import RayDashboardInPod, RayDashboardOverHttp, RayError
 from trainwarden_exporter.collector_set import CollectorSet
-from trainwarden_exporter.collectors.ray import kubectl, spec
-from trainwarden_exporter.collectors.ray.kubectl import Exec
-from trainwarden_exporter.collectors.ray.reach import Direct, Question, Unreachable
+from trainwarden_exporter.collectors.ray import spec
+from trainwarden_exporter.collectors.ray.collector import PATHS, RayCollector
 from trainwarden_exporter.core.errors import UsageError
 from trainwarden_exporter.core.node import Node
 from trainwarden_exporter.flags import build_parser
@@ -71,22 +73,22 @@ def test_pods_and_what_leads_to_one_are_taken(name: str) -> None:
 
 
 def url_of(found: object) -> str:
-    assert isinstance(found, Direct)
-    return found._question.url
+    assert isinstance(found, RayDashboardOverHttp)
+    return found.url
 
 
 def test_the_url_is_the_flags_else_the_environments_else_that_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in spec.URL_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    assert url_of(spec.reach(flags())) == "http://127.0.0.1:8265"
+    assert url_of(spec.dashboard(flags())) == "http://127.0.0.1:8265"
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    assert url_of(spec.reach(flags())) == "http://127.0.0.1:8265"
+    assert url_of(spec.dashboard(flags())) == "http://127.0.0.1:8265"
     monkeypatch.setenv("RAY_ADDRESS", "http://head:8265/")
-    assert url_of(spec.reach(flags())) == "http://head:8265"
-    assert url_of(spec.reach(flags("--collector.ray.url", "https://ray.example/a/"))) == "https://ray.example/a"
+    assert url_of(spec.dashboard(flags())) == "http://head:8265"
+    assert url_of(spec.dashboard(flags("--collector.ray.url", "https://ray.example/a/"))) == "https://ray.example/a"
     monkeypatch.setenv("RAY_ADDRESS", "http://me:hunter2@head:8265")
     with pytest.raises(UsageError, match=r"^\$RAY_ADDRESS: expected a URL") as refused:
-        spec.reach(flags())
+        spec.dashboard(flags())
     assert "hunter2" not in str(refused.value)
 
 
@@ -101,39 +103,53 @@ def test_the_url_is_the_flags_else_the_environments_else_that_of_this_machine(mo
 )
 def test_flags_that_cannot_be_followed_are_named(argv: tuple[str, ...], named: str) -> None:
     with pytest.raises(UsageError, match=f"^{named}.*expected"):
-        spec.reach(flags(*argv))
+        spec.dashboard(flags(*argv))
 
 
-def asked(command: str, seconds: float = 60.0) -> Exec:
-    return Exec(Question("http://127.0.0.1:9", None, seconds), [command, "exec"])
+def asked(command: str, seconds: float = 60.0, max_body: int = MAX_BODY_BYTES) -> RayDashboardInPod:
+    return RayDashboardInPod(PodExec(command, "head"), "http://127.0.0.1:9", seconds, max_body=max_body)
 
 
 def test_a_kubectl_that_fails_is_quoted_without_secrets(tmp_path: Path) -> None:
     script = 'cat > /dev/null; echo "error: pods \\"head\\" not found, token=hunter2secret" >&2; exit 1'
-    with pytest.raises(Unreachable, match='ended with status 1: error: pods "head" not found') as failed:
-        asked(program(tmp_path, script)).get(["/api/jobs/"])
+    collector = RayCollector(asked(program(tmp_path, script)), limit=9, node_gpus=True, expect=None)
+    with pytest.raises(RayError, match='ended with status 1: error: pods "head" not found') as failed:
+        collector.collect()
     assert "hunter2secret" not in str(failed.value)
 
 
 @pytest.mark.parametrize("output", ["Unable to use a TTY", '[200, \\"\\", 50]\\nshort', "[1]", "{}"])
 def test_an_answer_that_is_not_from_our_program_is_refused(tmp_path: Path, output: str) -> None:
-    with pytest.raises(Unreachable, match="none of ours"):
+    with pytest.raises(RayError, match="none of ours"):
         asked(program(tmp_path, f'cat > /dev/null; printf "{output}"')).get(["/api/jobs/"])
 
 
 @pytest.mark.parametrize("then", ['trap "" TERM; wait', "exit 0"])
 def test_a_kubectl_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, then: str) -> None:
     script = f'sleep 300 & echo $! > "{tmp_path}/child"; {then}'
-    with pytest.raises(Unreachable, match="no answer for"):
+    with pytest.raises(RayError, match="no answer within"):
         asked(program(tmp_path, script), 3.0).get(["/api/jobs/"])
     child = int((tmp_path / "child").read_text())
     wait_until(lambda: not is_alive(child))
 
 
-def test_a_kubectl_that_writes_without_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubectl, "MAX_BODY", 1 << 20)
-    with pytest.raises(Unreachable, match="more than"):
-        asked(program(tmp_path, "exec cat /dev/zero")).get(["/api/jobs/"])
+def test_a_kubectl_that_writes_without_end_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(RayError, match="more than"):
+        asked(program(tmp_path, "exec cat /dev/zero"), max_body=1 << 20).get(["/api/jobs/"])
+
+
+def test_a_pod_is_asked_by_one_program_with_the_token_on_its_standard_input(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("t0k3n\n")
+    script = f'echo "$@" > "{tmp_path}/argv"; while [ "$1" != "--" ]; do shift; done; shift; exec "$@"'
+    pod = PodExec(program(tmp_path, script), "svc/head", namespace="ml", container="ray")
+    with dashboard(good([])) as served:
+        answers = RayDashboardInPod(pod, served.url, 60.0, token_file=token).get(list(PATHS.values()))
+    assert [(answer.status, answer.error) for answer in answers] == [(200, "")] * len(PATHS)
+    assert {each["Authorization"] for each in served.headers} == {"Bearer t0k3n"}
+    argv = (tmp_path / "argv").read_text()
+    assert argv.startswith("exec --stdin svc/head --namespace=ml --container=ray -- python3 -c ")
+    assert "t0k3n" not in argv
 
 
 @pytest.mark.parametrize(("scope", "expected"), [("all", {"r1"}), ("host", set())])

@@ -1,0 +1,435 @@
+"""Ray: jobs, nodes and resources of a cluster, as its dashboard states them.
+
+https://docs.ray.io/en/latest/cluster/running-applications/job-submission/api.html for the jobs. The other paths are
+those that Ray's own command line and dashboard read; tested with Ray 2.60.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trainwarden.clients import http
+from trainwarden.clients.http import HttpAuth, HttpClient, HttpError, PathAnswer, TlsFiles, read_token
+from trainwarden.clients.kubernetes import PodExecError
+from trainwarden.identity import InvalidRunId, check_run_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trainwarden.clients.kubernetes import PodExec
+
+JOBS_PATH = "/api/jobs/"
+STATUS_PATH = "/api/cluster_status?format=1"
+NODES_PATH = "/api/v0/nodes?limit=10000"
+VERSION_PATH = "/api/version"
+GPUS_PATH = "/nodes?view=summary"
+
+JOB_STATES = ("pending", "running", "succeeded", "failed", "stopped")
+UNDER_WAY = frozenset(("pending", "running"))
+NODE_STATES = ("alive", "dead")
+RUN_ID_KEY, RUN_ID_VARIABLE = "trainwarden_run_id", "TRAINWARDEN_RUN_ID"
+MAX_GPUS = 8192
+_MAX_TEXT = 1024
+
+# Further values of `RayError.reason`, beside those of `HttpError`.
+TOKEN, UNAUTHORIZED, FORBIDDEN, STATUS, POD = "token", "unauthorized", "forbidden", "status", "pod"
+
+# As Ray's `JobErrorType` has them; one that a later Ray adds is read as other.
+_JOB_ERROR_TYPES = frozenset(
+    (
+        "RUNTIME_ENV_SETUP_FAILURE",
+        "JOB_SUPERVISOR_ACTOR_START_TIMEOUT",
+        "JOB_SUPERVISOR_ACTOR_START_FAILURE",
+        "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE",
+        "JOB_SUPERVISOR_ACTOR_UNKNOWN_FAILURE",
+        "JOB_SUPERVISOR_ACTOR_DIED",
+        "JOB_ENTRYPOINT_COMMAND_START_ERROR",
+        "JOB_ENTRYPOINT_COMMAND_ERROR",
+    )
+)
+_TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+
+# The text of `ray status`.
+_HEAD = re.compile(r"^=+ Autoscaler status: (?P<time>.+?) =+$", re.MULTILINE)
+_AMOUNT = re.compile(
+    r"^ *(?P<used>\d+(?:\.\d+)?)/(?P<total>\d+(?:\.\d+)?) (?P<name>CPU|GPU)"
+    r"(?: \((?P<in_groups>[\d.]+) used of (?P<reserved>[\d.]+) reserved in placement groups\))?$",
+    re.MULTILINE,
+)
+_NAMED = re.compile(r"(?<![\w:])(?P<name>CPU|GPU)\b")
+_DEMAND = re.compile(r"^ *(?P<shape>\{.*?): (?P<count>\d+)\+ pending", re.MULTILINE)
+_BUNDLE = re.compile(r"\{(?P<resources>[^}]*)\}(?: \* (?P<count>\d+))?")
+_GPU = re.compile(r"'GPU': (?P<gpus>\d+(?:\.\d+)?)")
+
+
+class RayError(Exception):
+    """The dashboard gave no usable answer; the message says why, and never what is in an answer.
+
+    Attributes:
+        reason: of `HttpError`, or TOKEN (its file cannot be used), UNAUTHORIZED, FORBIDDEN, STATUS or POD.
+        stderr: what kubectl wrote, as one line that may hold secrets.
+    """
+
+    def __init__(self, reason: str, message: str, stderr: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.stderr = stderr
+
+
+class RayDashboard(Protocol):
+    """A way to the dashboard of one cluster."""
+
+    def call(self, paths: Sequence[str]) -> str:
+        """Return a name for the request, for what reports a call that hangs."""
+
+    def get(self, paths: Sequence[str]) -> list[PathAnswer]:
+        """Return an answer for each path; raises RayError if there is none for any."""
+
+
+class RayDashboardOverHttp:
+    """The dashboard by its address.
+
+    Args:
+        url: of the dashboard; it may lie below a path.
+        timeout: seconds for all paths of a request together.
+        token_file: of the bearer token, read for each request.
+        ca_file: trusted instead of the system's certificates.
+        max_body: bytes of an answer at most.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        timeout: float,
+        *,
+        token_file: Path | None = None,
+        ca_file: Path | None = None,
+        max_body: int = http.MAX_BODY_BYTES,
+    ) -> None:
+        self.url = url
+        self._timeout = timeout
+        self._token_file = token_file
+        auth = HttpAuth(token_file=token_file)
+        self._http = HttpClient(url, timeout, auth=auth, tls=TlsFiles(ca_file), max_body=max_body)
+
+    def call(self, paths: Sequence[str]) -> str:
+        """Return `GET` and the paths."""
+        return "GET " + " ".join(path.partition("?")[0] for path in paths)
+
+    def get(self, paths: Sequence[str]) -> list[PathAnswer]:
+        """Get one path after the other."""
+        _token(self._token_file)
+        try:
+            return http.get_all(self._http, paths, self._timeout)
+        except HttpError as error:
+            raise RayError(error.reason, str(error)) from None
+
+
+class RayDashboardInPod:
+    """The dashboard as its head pod sees it: one `kubectl exec` of `clients/http.py` for all paths of a request.
+
+    The token goes over standard input, and is on no command line; without one the program in the pod takes that of its
+    own environment.
+
+    Args:
+        pod: of the head.
+        url: of the dashboard, as the pod sees it.
+        timeout: seconds for all paths of a request together.
+        token_file: of the bearer token, on this machine, read for each request.
+        max_body: bytes of an answer at most.
+    """
+
+    def __init__(
+        self,
+        pod: PodExec,
+        url: str,
+        timeout: float,
+        *,
+        token_file: Path | None = None,
+        max_body: int = http.MAX_BODY_BYTES,
+    ) -> None:
+        self._pod, self._url, self._timeout, self._token_file, self._max_body = pod, url, timeout, token_file, max_body
+        self._program = ["python3", "-c", Path(http.__file__).read_text(encoding="utf-8")]
+
+    def call(self, paths: Sequence[str]) -> str:  # noqa: ARG002  # one call for all
+        """Return `kubectl exec`."""
+        return "kubectl exec"
+
+    def get(self, paths: Sequence[str]) -> list[PathAnswer]:
+        """Get all paths with one program in the pod."""
+        question = {
+            "url": self._url,
+            "paths": list(paths),
+            "token": _token(self._token_file),
+            "token_variables": _TOKEN_VARIABLES,
+            "timeout": self._timeout * 0.8,
+            "max_body": self._max_body,
+        }
+        try:
+            output = self._pod.run(
+                self._program, self._timeout, stdin=json.dumps(question).encode(), limit=self._max_body * 2
+            )
+        except PodExecError as error:
+            raise RayError(POD, str(error), error.stderr) from None
+        try:
+            return _split_answers(output, len(paths))
+        except (ValueError, TypeError):
+            raise RayError(POD, "kubectl exec: the answer from the pod is cut off or none of ours") from None
+
+
+def _token(file: Path | None) -> str | None:
+    try:
+        return None if file is None else read_token(file)
+    except HttpError as error:
+        raise RayError(TOKEN, str(error)) from None
+
+
+def _split_answers(output: bytes, count: int) -> list[PathAnswer]:
+    """Split what `http.main` writes."""
+    answers = []
+    for _ in range(count):
+        head, newline, rest = output.partition(b"\n")
+        status, error, length = json.loads(head)
+        if not newline or not 0 <= length <= len(rest):
+            raise ValueError("cut off")
+        answers.append(PathAnswer(int(status), rest[:length], str(error)))
+        output = rest[length:]
+    return answers
+
+
+def read_document(answer: PathAnswer) -> object:
+    """Return the JSON of an answer; raises RayError with the reason, never with what the body holds."""
+    if answer.error:
+        raise RayError(answer.error.partition(":")[0], answer.error)
+    if answer.status != 200:
+        reason = {401: UNAUTHORIZED, 403: FORBIDDEN}.get(answer.status, STATUS)
+        raise RayError(reason, f"status {answer.status}, expected 200")
+    try:
+        return json.loads(answer.body)
+    except (ValueError, RecursionError):
+        raise RayError(http.MALFORMED, f"{http.MALFORMED}: expected JSON") from None
+
+
+@dataclass(frozen=True)
+class RayJob:
+    """One job; times in Unix seconds. Nothing else that its user wrote is kept: entrypoints and messages hold secrets.
+
+    Attributes:
+        submission_id: of a job that nobody submitted, Ray's own job id. Foreign text of at most 1024 characters.
+        job_id: Ray's own, as soon as a driver of the job has connected; else empty.
+        run_id: in its metadata, else in its environment; empty where neither names a valid one.
+        state: of JOB_STATES; empty if it is none of them.
+        error_type: Ray's name of the failure, in lower case; empty without one.
+        start: when Ray accepted it.
+        end: when it ended.
+        exit_code: of its command.
+    """
+
+    submission_id: str
+    job_id: str
+    run_id: str
+    state: str
+    error_type: str
+    start: float | None
+    end: float | None
+    exit_code: float | None
+
+
+@dataclass(frozen=True)
+class RayVersion:
+    """Which Ray it is, and which session: a new one begins with each start of the head. Foreign text."""
+
+    version: str
+    session: str
+
+
+@dataclass(frozen=True)
+class RayAmount:
+    """Of one resource: how much there is, how much tasks and actors hold, how much idle placement groups reserve."""
+
+    total: float
+    used: float
+    reserved: float
+
+
+@dataclass(frozen=True)
+class RayUsage:
+    """What `ray status` prints.
+
+    Attributes:
+        time: as it is written there.
+        cpus: of all nodes.
+        gpus: of all nodes.
+        gpus_wanted: GPUs that tasks, actors and placement groups wait for.
+    """
+
+    time: str
+    cpus: RayAmount
+    gpus: RayAmount
+    gpus_wanted: float
+
+
+@dataclass(frozen=True)
+class RayNodeGpus:
+    """The GPUs of one node as its agent last reported them.
+
+    Attributes:
+        node: its host name; foreign text of at most 1024 characters.
+        reported: when, Unix seconds by the node's own clock.
+        busy: by GPU index, 0 to 1.
+    """
+
+    node: str
+    reported: float
+    busy: dict[str, float]
+
+
+def read_jobs(document: object) -> list[RayJob]:
+    """Return the jobs of JOBS_PATH, each once; raises ValueError if the document is no list of jobs."""
+    if not isinstance(document, list):
+        raise ValueError("expected a list of jobs")  # noqa: TRY004  # one exception for all documents
+    jobs: dict[str, RayJob] = {}
+    for item in document:
+        if isinstance(item, dict):
+            job = _job(item)
+            if job.submission_id:
+                jobs.setdefault(job.submission_id, job)
+    if document and not jobs:
+        raise ValueError("expected a list of jobs")
+    return list(jobs.values())
+
+
+def read_usage(document: object) -> RayUsage:
+    """Read STATUS_PATH; raises ValueError if it is another document.
+
+    The text is the one form in which both the old and the new autoscaler of Ray state it.
+    """
+    text = _data(document).get("clusterStatus")
+    head = _HEAD.search(text) if isinstance(text, str) else None
+    if not isinstance(text, str) or head is None or "Total Usage:" not in text:
+        raise ValueError("expected the text of ray status")
+    usage, _, rest = text.partition("Total Usage:")[2].partition("From request_resources:")
+    demands = rest.partition("Pending Demands:")[2]
+    amounts = {match["name"]: _amount(match) for match in _AMOUNT.finditer(usage)}
+    if {match["name"] for match in _NAMED.finditer(usage)} != amounts.keys():
+        raise ValueError("expected the text of ray status: its resources are written otherwise")
+    # A resource that no node has is not mentioned.
+    cpus, gpus = (amounts.get(name, RayAmount(0.0, 0.0, 0.0)) for name in ("CPU", "GPU"))
+    return RayUsage(head["time"], cpus, gpus, sum(map(_wanted, _DEMAND.finditer(demands))))
+
+
+def read_nodes(document: object) -> dict[str, int]:
+    """Return the number of nodes in each of NODE_STATES, from NODES_PATH; raises ValueError if it is no list."""
+    found = _data(document).get("result")
+    nodes = found.get("result") if isinstance(found, dict) else None
+    if not isinstance(nodes, list):
+        raise ValueError("expected a list of nodes")  # noqa: TRY004  # one exception for all documents
+    states = Counter(str(node.get("state")).lower() for node in nodes if isinstance(node, dict))
+    return {state: states[state] for state in NODE_STATES}
+
+
+def read_gpus(document: object) -> list[RayNodeGpus]:
+    """Return the GPUs of live nodes, from GPUS_PATH; raises ValueError if it is another document."""
+    nodes = _data(document).get("summary")
+    if not isinstance(nodes, list):
+        raise ValueError("expected a summary of nodes")  # noqa: TRY004  # one exception for all documents
+    found: dict[str, RayNodeGpus] = {}
+    left = MAX_GPUS
+    for node in nodes:
+        read = _node_gpus(node) if isinstance(node, dict) else None
+        if read is not None and read.node not in found and len(read.busy) <= left:
+            found[read.node] = read
+            left -= len(read.busy)
+    return list(found.values())
+
+
+def read_version(document: object) -> RayVersion:
+    """Read VERSION_PATH; what is missing is empty."""
+    version = document if isinstance(document, dict) else {}
+    return RayVersion(_text(version.get("ray_version")), _text(version.get("session_name")))
+
+
+def _job(item: Mapping[str, Any]) -> RayJob:
+    job_id = _text(item.get("job_id"))
+    state = _text(item.get("status")).lower()
+    return RayJob(
+        _text(item.get("submission_id")) or job_id,
+        job_id,
+        _run_id(item),
+        state if state in JOB_STATES else "",
+        _error_type(item.get("error_type")),
+        _milliseconds(item.get("start_time")),
+        _milliseconds(item.get("end_time")),
+        _number(item.get("driver_exit_code")),
+    )
+
+
+def _run_id(item: Mapping[str, Any]) -> str:
+    metadata, environment = item.get("metadata"), item.get("runtime_env")
+    variables = environment.get("env_vars") if isinstance(environment, dict) else None
+    for names, key in ((metadata, RUN_ID_KEY), (variables, RUN_ID_VARIABLE)):
+        value = names.get(key) if isinstance(names, dict) else None
+        if isinstance(value, str):
+            try:
+                return check_run_id(value)
+            except InvalidRunId:
+                continue
+    return ""
+
+
+def _error_type(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        return ""
+    return value.lower() if value in _JOB_ERROR_TYPES else "other"
+
+
+def _data(document: object) -> dict[str, Any]:
+    data = document.get("data") if isinstance(document, dict) and document.get("result") is True else None
+    if not isinstance(data, dict):
+        raise ValueError("expected an answer with data")  # noqa: TRY004  # one exception for all documents
+    return data
+
+
+def _amount(match: re.Match[str]) -> RayAmount:
+    idle = float(match["reserved"]) - float(match["in_groups"]) if match["reserved"] else 0.0
+    return RayAmount(float(match["total"]), float(match["used"]), max(0.0, idle))
+
+
+def _wanted(match: re.Match[str]) -> float:
+    """Return the GPUs of one line of demands, as `{'GPU': 1.0} * 4 (PACK): 2+ pending placement groups`."""
+    shape = 0.0
+    for bundle in _BUNDLE.finditer(match["shape"]):
+        gpu = _GPU.search(bundle["resources"])
+        shape += float(gpu["gpus"]) * int(bundle["count"] or 1) if gpu else 0.0
+    return shape * int(match["count"])
+
+
+def _node_gpus(node: dict[str, Any]) -> RayNodeGpus | None:
+    raylet, name, now, gpus = node.get("raylet"), node.get("hostname"), node.get("now"), node.get("gpus")
+    alive = isinstance(raylet, dict) and raylet.get("state") == "ALIVE"
+    if not alive or not isinstance(name, str) or not isinstance(now, (int, float)) or not isinstance(gpus, list):
+        return None
+    busy = {}
+    for gpu in gpus:
+        index, percent = (gpu.get("index"), gpu.get("utilizationGpu")) if isinstance(gpu, dict) else (None, None)
+        if isinstance(index, int) and isinstance(percent, (int, float)) and 0 <= percent <= 100:
+            busy[str(index)] = percent / 100
+    return RayNodeGpus(_text(name), float(now), busy)
+
+
+def _text(value: object) -> str:
+    return value[:_MAX_TEXT] if isinstance(value, str) else ""
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _milliseconds(value: object) -> float | None:
+    number = _number(value)
+    return number / 1000 if number and number > 0 else None
