@@ -6,27 +6,25 @@ import contextlib
 import logging
 import signal
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
-from trainwarden.record.folder import replace_file
+from trainwarden.errors import UsageError
+from trainwarden.server.address import port_file
+from trainwarden.server.server import Limits
+from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden_exporter.collector_set import CollectorSet, node_from_flags
 from trainwarden_exporter.configuration.check import COMMAND, check
 from trainwarden_exporter.configuration.reload import Reload
 from trainwarden_exporter.configuration.settings import read_flags
-from trainwarden_exporter.core.errors import UsageError
 from trainwarden_exporter.core.memory import keep_one_arena
 from trainwarden_exporter.release import Release
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.subprocess_collector import LOG_FORMAT
 from trainwarden_exporter.signals import Signals
-from trainwarden_exporter.web.access import Watched
-from trainwarden_exporter.web.server import ExporterServer
-from trainwarden_exporter.web.site import Site
+from trainwarden_exporter.web.pages import ExporterPages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
 log = logging.getLogger(__name__)
 
@@ -80,29 +78,31 @@ def serve(argv: Sequence[str], flags: dict[str, Any]) -> int:
     """Serve until a signal comes that ends it."""
     collection = Collection([])
     file = flags["web.config.file"]
-    site = Site(collection, flags["web.telemetry_path"], flags["web.max_requests"], Watched(file) if file else None)
+    pages = ExporterPages(collection, flags["web.telemetry_path"], ReloadingWebConfig(file) if file else None)
+    try:
+        server = pages.server(flags["web.listen_address"] or EVERYWHERE, Limits(requests=flags["web.max_requests"]))
+    except OSError as error:
+        raise UsageError(
+            f"--web.listen-address {error.filename}: {error.strerror}; expected an address that is free"
+        ) from error
     with contextlib.ExitStack() as stack:
-        servers = [
-            stack.enter_context(open_server(address, site)) for address in flags["web.listen_address"] or EVERYWHERE
-        ]
+        stack.enter_context(server)
         # Bind first; start no collector if the address is taken.
         collectors = CollectorSet(node_from_flags(flags), flags)
         collection.members = collectors.runners
-        site.off = lambda: collectors.off
+        pages.off = lambda: collectors.off
         signals = stack.enter_context(Signals(ENDING | {signal.SIGHUP, signal.SIGUSR1}))
         release = Release(collection, flags["release.seconds"], flags["release.file"])
         reload = Reload(argv, flags, collectors, collection, release)
-        stack.enter_context(port_file(flags["web.port_file"], servers[0].bound))
+        stack.enter_context(port_file(flags["web.port_file"], server))
         if collectors.off:
             log.info("off here: %s", collectors.off)
         collection.start()
-        for server in servers:
-            threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
-            log.info("serving %s on %s", flags["web.telemetry_path"], server.bound)
+        server.start()
+        log.info("serving %s on %s", flags["web.telemetry_path"], ", ".join(server.bound))
         received = attend(signals, reload, release)
+        server.stop()
         collection.stop()
-        for server in servers:
-            server.shutdown()
     log.info("ended by %s", received.name)
     return INTERRUPTED if received == signal.SIGINT else FINE
 
@@ -124,29 +124,3 @@ def attend(signals: Signals, reload: Reload, release: Release) -> signal.Signals
         elif received == signal.SIGHUP:
             log.warning("the configuration is read again once the devices are taken again")
         read_later &= release.asked
-
-
-def open_server(address: tuple[str, int], site: Site) -> ExporterServer:
-    """Return a server that listens; raises `UsageError` if the address cannot be had."""
-    try:
-        return ExporterServer(address, site)
-    except OSError as error:
-        shown = f"{address[0]}:{address[1]}"
-        raise UsageError(f"--web.listen-address {shown}: {error.strerror}; expected an address that is free") from error
-
-
-@contextlib.contextmanager
-def port_file(path: Path | None, bound: str) -> Iterator[None]:
-    """Keep `bound` in a file for as long as it is true."""
-    if path is None:
-        yield
-        return
-    try:
-        replace_file(path, bound.encode() + b"\n")
-    except OSError as error:
-        raise UsageError(f"--web.port-file {path}: {error.strerror}; expected a file in a writable folder") from error
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            path.unlink()

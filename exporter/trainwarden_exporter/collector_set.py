@@ -7,7 +7,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trainwarden_exporter.core.errors import UsageError
+from trainwarden.errors import UsageError
 from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.node import Node
 from trainwarden_exporter.core.spec import Context

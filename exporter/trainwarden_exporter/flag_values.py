@@ -5,20 +5,16 @@ from __future__ import annotations
 import argparse
 import re
 
-_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<unit>|ms|s|m|h)")
+from trainwarden.duration import parse_duration
+from trainwarden.server.address import parse_address
 
 
 def listen_address(text: str) -> tuple[str, int]:
     """Parse host:port; an IPv6 address stands in brackets."""
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        colon = ""
-    if not colon or not re.fullmatch(r"\d{1,5}", port) or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address: expected host:port, :port or [IPv6]:port")
-    return host, int(port)
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def telemetry_path(text: str) -> str:
@@ -30,11 +26,10 @@ def telemetry_path(text: str) -> str:
 
 def duration(text: str) -> float:
     """Parse a duration above zero into seconds: 2, 2s, 500ms, 1m, 1h."""
-    match = _DURATION.fullmatch(text)
-    seconds = float(match["number"]) * _UNITS[match["unit"]] if match else 0.0
-    if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration: expected one above zero, such as 2s, 500ms or 1m")
-    return seconds
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def some_name(text: str) -> str:

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden import __version__
 from trainwarden.identity import host_name
-from trainwarden_exporter.flag_values import count, duration, some_name
+from trainwarden_exporter.flag_values import (
+    count,
+    duration,
+    listen_address,
+    positive_count,
+    some_name,
+    telemetry_path,
+)
 from trainwarden_exporter.registry import SPECS
-from trainwarden_exporter.web.flags import add_web_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +70,7 @@ def build_parser() -> Parser:
         metavar="FILE",
         help="flags as YAML, which those of the command line go before; read again on SIGHUP",
     )
-    add_web_flags(parser)
+    _web_flags(parser)
     _node_flags(parser)
     _release_flags(parser)
     _collector_flags(parser)
@@ -78,6 +84,42 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"trainwarden-exporter {__version__}")
     return parser
+
+
+def _web_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--web.listen-address",
+        type=listen_address,
+        action="append",
+        metavar="HOST:PORT",
+        help="where to listen; an empty host is every address, port 0 a free one; repeatable (default: :9745)",
+    )
+    parser.add_argument(
+        "--web.config.file",
+        type=Path,
+        metavar="FILE",
+        help="TLS, client certificates and users, in exporter-toolkit's format; read again when it changes",
+    )
+    parser.add_argument(
+        "--web.telemetry-path",
+        type=telemetry_path,
+        default="/metrics",
+        metavar="PATH",
+        help="path of the metrics (default %(default)s)",
+    )
+    parser.add_argument(
+        "--web.max-requests",
+        type=positive_count,
+        default=40,
+        metavar="N",
+        help="requests answered at the same time, more get 503 (default %(default)s)",
+    )
+    parser.add_argument(
+        "--web.port-file",
+        type=Path,
+        metavar="FILE",
+        help="write the address that was bound (of several, the first), as host:port, to this file; removed at the end",
+    )
 
 
 def _node_flags(parser: argparse.ArgumentParser) -> None:

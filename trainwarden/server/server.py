@@ -256,8 +256,10 @@ def _listener(host: str, port: int) -> socket.socket:
         made.bind((host, port))
         made.listen(_BACKLOG)
         made.setblocking(False)
-    except OSError as error:
+    except BaseException as error:
         made.close()
+        if not isinstance(error, OSError):
+            raise  # OverflowError for a port that is none
         raise OSError(error.errno, error.strerror, shown_address(host, port)) from error
     return made
 

@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainwarden.server.web_config import access_of, read_web_settings
 from trainwarden_exporter.collector_set import describe_off, node_from_flags, select_on
 from trainwarden_exporter.collectors.runs.place import is_there, runs_folder
 from trainwarden_exporter.configuration.settings import read_flags
 from trainwarden_exporter.flags import Parser
-from trainwarden_exporter.web.access import access_of
-from trainwarden_exporter.web.configuration import read_web_settings
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from trainwarden_exporter.configuration.document import read_document
-from trainwarden_exporter.core.errors import UsageError
+from trainwarden.errors import UsageError
+from trainwarden.yaml_file import read_yaml
 from trainwarden_exporter.flags import Parser, build_parser
 from trainwarden_exporter.registry import SPECS
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from trainwarden_exporter.configuration.document import Value
+    from trainwarden.yaml_file import YamlValue
 
-# What is said to one start, not of a node.
+# These concern one start, not the node.
 COMMAND_LINE_ONLY = {"config.file", "once", "help", "version"}
 ENABLED = ".enabled"
 
@@ -47,21 +47,21 @@ def read_settings(file: Path) -> dict[str, Any]:
         if action.dest not in COMMAND_LINE_ONLY and not key.startswith("no-")
     }
     switches = {spec.flag[2:] for spec in SPECS}
-    found: dict[str, tuple[Value, Any]] = {}
-    for key, value in _leaves(read_document(file), ""):
+    found: dict[str, tuple[YamlValue, Any]] = {}
+    for key, value in _leaves(read_yaml(file), ""):
         name = key[: -len(ENABLED)] if key.endswith(ENABLED) and key[: -len(ENABLED)] in switches else key
         action = actions.get(name)
         if action is None:
-            raise value.unknown(key, [*actions, *(switch + ENABLED for switch in switches)])
+            raise value.unknown(key, [*actions, *(switch + ENABLED for switch in switches)], "a flag's name")
         if action.dest in found:
             before = found[action.dest][0].line
-            raise value.wrong(f"it once: line {before} says it too")
+            raise value.wrong(f"it once: line {before} has it too")
         found[action.dest] = value, _parsed(parser, action, value)
     return {name: parsed for name, (_, parsed) in found.items()}
 
 
-def _leaves(value: Value, key: str) -> Iterator[tuple[str, Value]]:
-    """Yield each value with its whole name; a mapping is nothing but a way to write a long name."""
+def _leaves(value: YamlValue, key: str) -> Iterator[tuple[str, YamlValue]]:
+    """Yield each value with its whole name; a mapping is only a way to write a long name."""
     if value.kind == "mapping" or not key:
         for name, entry in value.entries.items():
             yield from _leaves(entry, f"{key}.{name}" if key else name)
@@ -69,7 +69,7 @@ def _leaves(value: Value, key: str) -> Iterator[tuple[str, Value]]:
         yield key, value
 
 
-def _parsed(parser: Parser, action: argparse.Action, value: Value) -> Any:
+def _parsed(parser: Parser, action: argparse.Action, value: YamlValue) -> Any:
     if action.nargs == 0:  # a switch
         return value.boolean()
     if parser.repeats(action):
@@ -79,8 +79,8 @@ def _parsed(parser: Parser, action: argparse.Action, value: Value) -> Any:
     return _one(parser, action, value)
 
 
-def _one(parser: Parser, action: argparse.Action, value: Value) -> Any:
-    text = value.scalar(f"a value such as --{value.key} takes")
+def _one(parser: Parser, action: argparse.Action, value: YamlValue) -> Any:
+    text = value.scalar(f"a value such as {action.option_strings[0]} takes")
     try:
         return parser.value_of(action, text)
     except argparse.ArgumentError as error:

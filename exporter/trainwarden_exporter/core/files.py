@@ -55,15 +55,6 @@ class CachedFile(Generic[P, T]):
         return self._value
 
 
-def read_plain(path: Path, limit: int) -> bytes:
-    """Return the first `limit` bytes of a file; raises `OSError` also for a pipe or a device: it waits for none."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:  # noqa: PTH123  # a descriptor has no path
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "is no plain file", str(path))
-        return file.read(limit)
-
-
 def last_line(path: Path, limit: int = 16384) -> str | None:
     """Return the last line of a log that is not empty, as far as its last `limit` bytes hold it.
 

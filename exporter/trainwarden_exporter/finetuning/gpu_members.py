@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from trainwarden.errors import UsageError
 from trainwarden_exporter.collector_set import node_from_flags
-from trainwarden_exporter.core.errors import UsageError
 from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.spec import Context
 from trainwarden_exporter.flags import build_parser

@@ -14,13 +14,13 @@ from trainwarden_exporter.finetuning.job import PENDING, Labels, Observed, Readi
 from trainwarden_exporter.finetuning.live import Live
 from trainwarden_exporter.finetuning.training_info import number
 from trainwarden_exporter.sampling.collection import Collection
-from trainwarden_exporter.web.server import ExporterServer
-from trainwarden_exporter.web.site import Site
+from trainwarden_exporter.web.pages import ExporterPages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
+    from trainwarden.server.server import HttpServer
     from trainwarden_exporter.core.metric import Family
 
 log = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ class MetricsExporter(JobMetrics):
         self.is_told_of = job_name is not None
         self._address = (address, port)
         self._jobs: dict[Labels, JobMetrics] = {self._labels: self}
-        self._server: ExporterServer | None = None
+        self._server: HttpServer | None = None
         self._pid = 0
         if registry is not None:
             registry.register(self)
@@ -191,26 +191,25 @@ class MetricsExporter(JobMetrics):
         if self._server is not None and self._pid == os.getpid():
             return True
         try:
-            server = ExporterServer(self._address, Site(Collection([Live(self)])))
+            server = ExporterPages(Collection([Live(self)])).server([self._address])
         except (OSError, OverflowError) as error:
             log.warning("no metrics on %s:%s: %s", *self._address, error)
             return False
         self._server, self._pid = server, os.getpid()
-        threading.Thread(target=server.serve_forever, name="finetuning-metrics", daemon=True).start()
-        log.info("serving /metrics on %s", server.bound)
+        server.start()
+        log.info("serving /metrics on %s", server.bound[0])
         return True
 
     @property
     def bound(self) -> str | None:
         """The address really bound, as host:port; None while it does not serve."""
-        return self._server.bound if self._server is not None else None
+        return self._server.bound[0] if self._server is not None else None
 
     def stop(self) -> None:
         """End serving; the values stay, and `start_server` may be called again."""
         server, self._server = self._server, None
         if server is not None and self._pid == os.getpid():
-            server.shutdown()
-            server.server_close()
+            server.stop()
 
     def collect(self) -> Iterable[Family]:
         """Return the families of all jobs, for a page of ours or a registry of prometheus_client."""

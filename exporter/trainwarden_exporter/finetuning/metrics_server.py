@@ -6,11 +6,10 @@ import argparse
 import logging
 import signal
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.core.errors import UsageError
+from trainwarden.errors import UsageError
 from trainwarden_exporter.finetuning.follower import Follower
 from trainwarden_exporter.finetuning.gpu_members import gpu_members
 from trainwarden_exporter.finetuning.job import Labels
@@ -20,8 +19,7 @@ from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.subprocess_collector import LOG_FORMAT
 from trainwarden_exporter.sampling.task import whole
-from trainwarden_exporter.web.server import ExporterServer
-from trainwarden_exporter.web.site import Site
+from trainwarden_exporter.web.pages import ExporterPages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,24 +55,22 @@ def serve(arguments: argparse.Namespace, signals: set[signal.Signals]) -> signal
     labels = Labels(arguments.job_name, arguments.model_id, arguments.method)
     follower = Follower(arguments.training_info, labels, gpus)
     collection = Collection([Sampler(whole(follower, arguments.interval, TIMEOUT_SECONDS))])
-    address = (arguments.listen_address, arguments.port)
     try:
-        server = ExporterServer(address, Site(collection))
+        server = ExporterPages(collection).server([(arguments.listen_address, arguments.port)])
     except OSError as error:
-        shown = f"{address[0]}:{address[1]}"
         raise UsageError(
-            f"--listen-address, --port: {shown}: {error.strerror}; expected an address that is free"
+            f"--listen-address, --port: {error.filename}: {error.strerror}; expected an address that is free"
         ) from error
     with server:
         for member in (*gpus, *collection.members):
             member.start()
-        threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
-        log.info("serving /metrics on %s", server.bound)
+        server.start()
+        log.info("serving /metrics on %s", server.bound[0])
         received = signal.Signals(signal.sigwait(signals))
+        server.stop()
         collection.stop()
         for member in gpus:
             member.stop()
-        server.shutdown()
     return received
 
 

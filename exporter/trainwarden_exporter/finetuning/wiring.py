@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.core.errors import UsageError
+from trainwarden.errors import UsageError
 from trainwarden_exporter.finetuning.view import FinetuningView
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import whole

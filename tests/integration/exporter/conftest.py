@@ -28,9 +28,7 @@ def serving() -> Iterator[Callable[..., Serving]]:
     yield start
     for one in started:
         one.collector.go.set()
-        one.server.shutdown()
-        one.server.server_close()
-        one.thread.join(10)
+        one.server.stop(grace_seconds=0.0)
 
 
 @pytest.fixture

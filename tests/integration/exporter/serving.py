@@ -1,25 +1,23 @@
-"""A server in its thread, and a collector behind it that waits until it is let go."""
+"""The exporter's pages on a free port, and a collector behind them that waits until a test releases it."""
 
 from __future__ import annotations
 
 import http.client
-import socket
-import ssl
 import threading
 from collections.abc import Iterable
 from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from trainwarden.server.server import Limits
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import whole
-from trainwarden_exporter.web.server import REQUEST_SECONDS, ExporterServer
-from trainwarden_exporter.web.site import Site
+from trainwarden_exporter.web.pages import ExporterPages
 
 
 class Beat:
-    """A collector that waits until it is let go, and whose label holds what HTML must not."""
+    """A collector that waits until it is released, and whose label holds what HTML must not."""
 
     name = "<beat>"
 
@@ -34,31 +32,23 @@ class Beat:
 
 
 class Serving:
-    """A server in its thread, and the collector behind it."""
+    """A server of the exporter's pages, and the collector behind it."""
 
-    def __init__(self, request_seconds: float = REQUEST_SECONDS, **options: Any) -> None:
+    def __init__(self, limits: Limits | None = None, **options: Any) -> None:
         self.collector = Beat()
         self.collection = Collection([Sampler(whole(self.collector, 0.01, 60))])
-        self.server = ExporterServer(("127.0.0.1", 0), Site(self.collection, **options), request_seconds)
-        self.port = self.server.port
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self.thread.start()
+        self.pages = ExporterPages(self.collection, **options)
+        self.server = self.pages.server([("127.0.0.1", 0)], limits)
+        self.server.start()
 
-    def ask(
-        self, path: str, method: str = "GET", tls: ssl.SSLContext | None = None, **headers: str
-    ) -> tuple[http.client.HTTPResponse, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        if tls is not None:
-            connection = http.client.HTTPSConnection("localhost", self.port, timeout=30, context=tls)
+    def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=30)
         try:
             connection.request(method, path, headers={name.replace("_", "-"): text for name, text in headers.items()})
             response = connection.getresponse()
             return response, response.read()
         finally:
             connection.close()
-
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
 
     def sample(self) -> None:
         self.collector.go.set()

@@ -6,12 +6,14 @@ import gzip
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from tests.integration.exporter.serving import Serving
+from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden_exporter.core.exposition import Encoder, render
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.docs import METRICS
@@ -142,7 +144,7 @@ def test_a_scrape_that_says_nothing_of_its_time_never_waits(
     site = serving()
     monkeypatch.setattr(time, "sleep", noted)
     assert site.ask("/metrics")[0].status == 200
-    assert not [name for name in waited if "process_request" in name]
+    assert not [name for name in waited if "http-connection" in name]
 
 
 def test_the_landing_page_has_a_row_for_each_part_and_says_what_it_hangs_in() -> None:
@@ -165,3 +167,78 @@ def test_the_landing_page_has_a_row_for_each_part_and_says_what_it_hangs_in() ->
     assert "failed: OSError: &lt;b&gt;" in rows[3]
     assert "never" in rows[3]
     assert "devices are released" in page
+
+
+def test_metrics_come_with_the_type_that_prometheus_wants(serving: Callable[..., Serving]) -> None:
+    site = serving()
+    site.sample()
+    response, body = site.ask("/metrics")
+    assert response.status == 200
+    assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert response.headers["Content-Length"] == str(len(body))
+    assert response.headers["Content-Encoding"] is None
+    assert b"\nbeat 1.0\n" in body
+
+
+def test_metrics_are_compressed_when_asked_for(serving: Callable[..., Serving]) -> None:
+    site = serving()
+    site.sample()
+    response, body = site.ask("/metrics", Accept_Encoding="deflate, gzip;q=0.5")
+    assert response.headers["Content-Encoding"] == "gzip"
+    assert b"\nbeat 1.0\n" in gzip.decompress(body)
+
+
+def test_a_query_does_not_change_the_page(serving: Callable[..., Serving]) -> None:
+    assert serving().ask("/metrics?x=%00")[0].status == 200
+
+
+def test_ready_means_that_every_collector_was_attempted_and_healthy_does_not(serving: Callable[..., Serving]) -> None:
+    site = serving()
+    response, body = site.ask("/-/ready")
+    assert (response.status, body) == (503, b"waiting for <beat>\n")
+    assert site.ask("/-/healthy")[0].status == 200
+    site.sample()
+    assert site.ask("/-/ready")[0].status == 200
+
+
+def test_the_landing_page_shows_links_build_and_collectors_as_text(serving: Callable[..., Serving]) -> None:
+    site = serving(telemetry_path="/telemetry")
+    assert "waiting for its first sample" in site.ask("/")[1].decode()
+    site.sample()
+    response, body = site.ask("/")
+    page = body.decode()
+    assert response.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert '<a href="/telemetry">' in page
+    assert "Version " in page
+    assert "&lt;beat&gt;" in page
+    assert "<beat>" not in page
+    assert "<td>good</td>" in page
+    assert site.ask("/telemetry")[0].status == 200
+    assert site.ask("/metrics")[0].status == 404
+
+
+@pytest.mark.parametrize("path", ["/nope", "/metrics/", "/%2e%2e/etc/passwd", "*"])
+def test_other_paths_are_not_found(serving: Callable[..., Serving], path: str) -> None:
+    assert serving().ask(path)[0].status == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
+def test_only_reading_is_allowed(serving: Callable[..., Serving], method: str) -> None:
+    response, _ = serving().ask("/metrics", method=method)
+    assert response.status == 405
+    assert response.headers["Allow"] == "GET, HEAD"
+
+
+def test_the_page_tells_whether_the_web_configuration_is_the_one_that_holds(
+    serving: Callable[..., Serving], tmp_path: Path
+) -> None:
+    file = tmp_path / "web.yml"
+    file.write_text("http_server_config: {headers: {X-Frame-Options: deny}}\n")
+    site = serving(web_config=ReloadingWebConfig(file))
+    response, body = site.ask("/metrics")
+    assert response.headers["X-Frame-Options"] == "deny"
+    assert b'trainwarden_config_last_reload_successful{file="web"} 1.0\n' in body
+    file.write_text("http_server_config: {headers: {X-Frame-Options: maybe}}\n")
+    response, body = site.ask("/metrics")
+    assert response.headers["X-Frame-Options"] == "deny"
+    assert b'trainwarden_config_last_reload_successful{file="web"} 0.0\n' in body

@@ -9,7 +9,7 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from tests.integration.exporter.certificates import Authority
+from tests.certificates import Authority
 from tests.integration.exporter.running import Started
 from tests.waiting import wait_until
 from trainwarden.clients.prometheus import PrometheusClient

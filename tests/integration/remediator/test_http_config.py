@@ -9,7 +9,7 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from tests.integration.exporter.certificates import Authority
+from tests.certificates import Authority
 from tests.waiting import wait_until
 from trainwarden.clients.alertmanager import AlertmanagerClient, AlertmanagerError
 from trainwarden.clients.http import HttpClient, HttpError, TlsFiles

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.exporter.certificates import Authority
+from tests.certificates import Authority
 from trainwarden.clients import http as http_module
 from trainwarden.clients.http import (
     CONNECTION,

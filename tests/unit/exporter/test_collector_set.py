@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from trainwarden.errors import UsageError
 from trainwarden_exporter.collector_set import CollectorSet
-from trainwarden_exporter.core.errors import UsageError
 from trainwarden_exporter.core.node import Node
 from trainwarden_exporter.core.spec import CollectorSpec, Context
 from trainwarden_exporter.sampling.task import CollectorRunner

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from trainwarden.errors import UsageError
 from trainwarden_exporter.configuration.check import check
 from trainwarden_exporter.configuration.settings import COMMAND_LINE_ONLY, read_flags, read_settings
-from trainwarden_exporter.core.errors import UsageError
 from trainwarden_exporter.flags import build_parser
 
 

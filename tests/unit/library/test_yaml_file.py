@@ -103,7 +103,7 @@ def test_a_file_that_is_missing_too_large_or_a_pipe_is_named(file: Path) -> None
         read_yaml(file)
     file.unlink()
     os.mkfifo(file)
-    with pytest.raises(UsageError, match="is no regular file, expected a file"):
+    with pytest.raises(UsageError, match="is no plain file, expected a file"):
         read_yaml(file)
 
 

@@ -30,7 +30,7 @@ def flags(tmp_path: Path) -> dict[str, str]:
         ("--webhook-token-file", "/dev/null", "--webhook-token-file: /dev/null: empty"),
         ("--local-launcher-token-file", "/dev/null", "--local-launcher-token-file: /dev/null: empty"),
         ("--policy", "nonsense", "--policy: 'nonsense': no such policy"),
-        ("--policy", "/dev/null", "/dev/null: is no regular file, expected a file"),
+        ("--policy", "/dev/null", "/dev/null: is no plain file, expected a file"),
         ("--policy-dir", "/nonexistent", "--policy-dir: /nonexistent: No such file"),
         ("--run-policy", "*=nonsense", "--run-policy: '*=nonsense': expected GLOB=NAME"),
         ("--poll-interval", "0", "--poll-interval: '0' is no duration: expected one above zero"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.exporter.certificates import Authority
+from tests.certificates import Authority
 from tests.unit.clients.scripted import Scripted
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.http_config import http_client

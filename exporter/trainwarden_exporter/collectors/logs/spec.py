@@ -7,10 +7,10 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainwarden.errors import UsageError
 from trainwarden_exporter.collectors.logs.flags import add_log_flags
 from trainwarden_exporter.collectors.logs.state import StateFolder, StateTaken, default_folder
 from trainwarden_exporter.collectors.runs.place import runs_folder
-from trainwarden_exporter.core.errors import UsageError
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import whole

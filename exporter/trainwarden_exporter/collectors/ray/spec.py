@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from trainwarden_exporter.core.errors import UsageError
+from trainwarden.errors import UsageError
 from trainwarden_exporter.core.spec import CollectorSpec, never
 from trainwarden_exporter.flag_values import positive_count
 

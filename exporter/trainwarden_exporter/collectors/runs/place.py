@@ -7,8 +7,8 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any
 
+from trainwarden.errors import UsageError
 from trainwarden.record.folder import runs_dir
-from trainwarden_exporter.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

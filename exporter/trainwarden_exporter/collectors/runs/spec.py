@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.thresholds import InvalidThreshold
 from trainwarden.record.thresholds import choose as choose_thresholds
 from trainwarden_exporter.collectors.runs.place import is_there, runs_folder
 from trainwarden_exporter.collectors.s3.spec import copies
-from trainwarden_exporter.core.errors import UsageError
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.flag_values import positive_count
 from trainwarden_exporter.sampling.sampler import Sampler

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.clients.s3 import InvalidLocation, parse_s3_url, records_location
+from trainwarden.errors import UsageError
 from trainwarden_exporter.collectors.logs.state import StateFolder, StateTaken, default_folder
 from trainwarden_exporter.collectors.runs.place import runs_folder
 from trainwarden_exporter.collectors.s3.local_copy import copy_folder
-from trainwarden_exporter.core.errors import UsageError
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.flag_values import duration, positive_count
 from trainwarden_exporter.sampling.subprocess_collector import ChildSpec, SubprocessCollector

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from trainwarden_exporter.core.errors import UsageError
+from trainwarden.errors import UsageError
 from trainwarden_exporter.core.spec import CollectorSpec, never
 from trainwarden_exporter.flag_values import positive_count
 from trainwarden_exporter.sampling.device_group import DeviceGroup

@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.core.errors import UsageError
+from trainwarden.errors import UsageError
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import whole

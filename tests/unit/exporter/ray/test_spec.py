@@ -14,10 +14,10 @@ from tests.waiting import wait_until
 from trainwarden.clients.http import MAX_BODY_BYTES
 from trainwarden.clients.kubernetes import PodExec
 from trainwarden.clients.ray import RayDashboardInPod, RayDashboardOverHttp, RayError
+from trainwarden.errors import UsageError
 from trainwarden_exporter.collector_set import CollectorSet
 from trainwarden_exporter.collectors.ray import spec
 from trainwarden_exporter.collectors.ray.collector import PATHS, RayCollector
-from trainwarden_exporter.core.errors import UsageError
 from trainwarden_exporter.core.node import Node
 from trainwarden_exporter.flags import build_parser
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.exporter.contexts import context
+from trainwarden.errors import UsageError
 from trainwarden_exporter.collectors.runs import spec
-from trainwarden_exporter.core.errors import UsageError
 from trainwarden_exporter.core.node import Node
 from trainwarden_exporter.flags import build_parser
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.unit.exporter.contexts import context
+from trainwarden.errors import UsageError
 from trainwarden_exporter.collectors.s3 import spec
-from trainwarden_exporter.core.errors import UsageError
 from trainwarden_exporter.core.node import Node
 from trainwarden_exporter.flags import build_parser
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden_exporter.core.errors import UsageError
-from trainwarden_exporter.web.access import access_of
-from trainwarden_exporter.web.configuration import read_web_settings
+from trainwarden.errors import UsageError
+from trainwarden.server.web_config import access_of, read_web_settings
 
 HASH = "$2y$10$" + "a" * 53
 TLS = "tls_server_config:\n  cert_file: a.pem\n  key_file: /k/b.key\n"
@@ -41,7 +40,7 @@ def test_what_the_format_knows_is_taken(file: Path) -> None:
     assert not settings.tls.server_preference
     assert settings.headers == {"X-Content-Type-Options": "nosniff"}
     assert settings.users == {"alice": HASH}
-    assert settings.limit == (0.5, 3)
+    assert settings.rate_limit == (0.5, 3)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,7 @@ def test_what_the_format_knows_is_taken(file: Path) -> None:
 def test_what_is_not_asked_for_is_not_done(file: Path, text: str) -> None:
     file.write_text(text)
     access = access_of(read_web_settings(file), file)
-    assert (access.tls, access.users, access.limit) == (None, None, None)
+    assert (access.tls, access.users, access.rate_limit) == (None, None, None)
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.integration.exporter.certificates import Authority
-from tests.integration.exporter.serving import Serving
-from trainwarden_exporter.core.metric import Families
-from trainwarden_exporter.web.access import Watched
+from tests.certificates import Authority
+from tests.integration.server.conftest import Served, read_all
+from trainwarden.server.server import Limits
+from trainwarden.server.web_config import ReloadingWebConfig
 
 SERVER = "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n"
 WITH_CLIENTS = SERVER + "  client_ca_file: authority.pem\n  client_auth_type: "
@@ -27,13 +26,13 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @pytest.fixture
-def secured(serving: Callable[..., Serving], authority: Authority) -> Callable[..., Serving]:
+def secured(serve: Callable[..., Served], authority: Authority) -> Callable[..., Served]:
     """Starts a server whose file holds a text."""
 
-    def start(text: str, **options: float) -> Serving:
+    def start(text: str, **options: Limits) -> Served:
         file = authority.folder / "web.yml"
         file.write_text(text)
-        return serving(access=Watched(file), **options)
+        return serve(web_config=ReloadingWebConfig(file), **options)
 
     return start
 
@@ -45,7 +44,7 @@ def client(authority: Authority, certificate: tuple[Path, Path] | None = None) -
     return context
 
 
-def refused(site: Serving, context: ssl.SSLContext) -> bool:
+def refused(site: Served, context: ssl.SSLContext) -> bool:
     """Whether the server breaks off; with TLS 1.3 a client learns of it only when it reads."""
     try:
         site.ask("/-/healthy", tls=context)
@@ -54,21 +53,14 @@ def refused(site: Serving, context: ssl.SSLContext) -> bool:
     return False
 
 
-def read_all(connection: socket.socket) -> bytes:
-    received = b""
-    while part := connection.recv(65536):
-        received += part
-    return received
-
-
 def test_pages_come_over_tls_and_relative_files_are_beside_the_one_that_names_them(
-    secured: Callable[..., Serving], authority: Authority
+    secured: Callable[..., Served], authority: Authority
 ) -> None:
     site = secured(SERVER)
-    assert site.ask("/-/healthy", tls=client(authority))[1] == b"OK\n"
+    assert site.ask("/-/healthy", tls=client(authority))[1] == b"GET /-/healthy\n"
 
 
-def test_a_client_that_speaks_plain_http_is_told_so(secured: Callable[..., Serving]) -> None:
+def test_a_client_that_speaks_plain_http_is_told_so(secured: Callable[..., Served]) -> None:
     response, body = secured(SERVER).ask("/metrics")
     assert response.status == 400
     assert b"HTTPS" in body
@@ -84,7 +76,7 @@ def test_a_client_that_speaks_plain_http_is_told_so(secured: Callable[..., Servi
     ],
 )
 def test_clients_are_admitted_as_their_certificates_are_asked_for(
-    secured: Callable[..., Serving], authority: Authority, auth_type: str, admitted: set[str]
+    secured: Callable[..., Served], authority: Authority, auth_type: str, admitted: set[str]
 ) -> None:
     verified = auth_type.startswith(("Verify", "RequireAnd"))
     site = secured((WITH_CLIENTS if verified else SERVER + "  client_auth_type: ") + auth_type)
@@ -96,7 +88,7 @@ def test_clients_are_admitted_as_their_certificates_are_asked_for(
 
 
 def test_of_the_clients_that_are_known_those_with_an_allowed_name_are_admitted(
-    secured: Callable[..., Serving], authority: Authority
+    secured: Callable[..., Served], authority: Authority
 ) -> None:
     site = secured(WITH_CLIENTS + "RequireAndVerifyClientCert\n  client_allowed_sans: [prometheus.example, 10.0.0.1]\n")
     assert not refused(site, client(authority, authority.issue("a", "prometheus.example", "x.example")))
@@ -104,7 +96,7 @@ def test_of_the_clients_that_are_known_those_with_an_allowed_name_are_admitted(
     assert refused(site, client(authority, authority.issue("c", "other.example")))
 
 
-def test_versions_suites_and_curve_are_those_of_the_file(secured: Callable[..., Serving], authority: Authority) -> None:
+def test_versions_suites_and_curve_are_those_of_the_file(secured: Callable[..., Served], authority: Authority) -> None:
     site = secured(
         SERVER + "  max_version: TLS12\n  curve_preferences: [CurveP384]\n"
         "  cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS_AES_256_GCM_SHA384]\n"
@@ -118,7 +110,7 @@ def test_versions_suites_and_curve_are_those_of_the_file(secured: Callable[..., 
 
 
 def test_without_a_suite_for_it_the_older_version_is_not_spoken(
-    secured: Callable[..., Serving], authority: Authority
+    secured: Callable[..., Served], authority: Authority
 ) -> None:
     site = secured(SERVER + "  cipher_suites: [TLS_AES_128_GCM_SHA256]\n")
     older = client(authority)
@@ -129,9 +121,9 @@ def test_without_a_suite_for_it_the_older_version_is_not_spoken(
 
 @pytest.mark.parametrize("sent", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00"])
 def test_a_handshake_that_is_never_completed_is_cut_off_and_holds_up_no_other(
-    secured: Callable[..., Serving], authority: Authority, sent: bytes
+    secured: Callable[..., Served], authority: Authority, sent: bytes
 ) -> None:
-    site = secured(SERVER, request_seconds=2.0)
+    site = secured(SERVER, limits=Limits(head_seconds=2.0))
     with site.connect() as idle:
         idle.sendall(sent)
         assert not refused(site, client(authority))
@@ -140,9 +132,9 @@ def test_a_handshake_that_is_never_completed_is_cut_off_and_holds_up_no_other(
 
 
 def test_a_client_that_stops_in_the_middle_of_a_request_is_cut_off_over_tls_too(
-    secured: Callable[..., Serving], authority: Authority
+    secured: Callable[..., Served], authority: Authority
 ) -> None:
-    site = secured(SERVER, request_seconds=2.0)
+    site = secured(SERVER, limits=Limits(head_seconds=2.0))
     with client(authority).wrap_socket(site.connect(), server_hostname="localhost") as connection:
         connection.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
         with contextlib.suppress(ssl.SSLError, ConnectionError):
@@ -150,47 +142,47 @@ def test_a_client_that_stops_in_the_middle_of_a_request_is_cut_off_over_tls_too(
 
 
 def test_a_renewed_certificate_is_used_by_the_next_connection(
-    secured: Callable[..., Serving], authority: Authority
+    secured: Callable[..., Served], authority: Authority
 ) -> None:
     site = secured(SERVER)
-    before = served(site, authority)
+    before = shown_names(site, authority)
     authority.issue("server", "localhost", "renewed.example")
-    assert ("DNS", "renewed.example") in served(site, authority)
+    assert ("DNS", "renewed.example") in shown_names(site, authority)
     assert ("DNS", "renewed.example") not in before
 
 
 def test_a_certificate_that_cannot_be_read_leaves_the_old_one_and_is_shown(
-    secured: Callable[..., Serving], authority: Authority, caplog: pytest.LogCaptureFixture
+    secured: Callable[..., Served], authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = secured(SERVER)
     good = (authority.folder / "server.pem").read_bytes()
     (authority.folder / "server.pem").write_text("no certificate")
     for _ in range(3):
         assert not refused(site, client(authority))
-    assert reload_successful(site) == 0
+    assert not is_current(site)
     (line,) = [record.message for record in caplog.records if record.levelname == "ERROR"]
     assert "server.pem" in line
     assert "expected" in line
     (authority.folder / "server.pem").write_bytes(good)
     assert not refused(site, client(authority))
-    assert reload_successful(site) == 1
+    assert is_current(site)
 
 
 def test_tls_may_be_switched_on_and_what_is_then_missing_is_taken_once_it_is_there(
-    secured: Callable[..., Serving], authority: Authority
+    secured: Callable[..., Served], authority: Authority
 ) -> None:
     site = secured("")
     assert site.ask("/-/healthy")[0].status == 200
     file = authority.folder / "web.yml"
     file.write_text(SERVER.replace("server.", "later."))
     assert site.ask("/-/healthy")[0].status == 200
-    assert reload_successful(site) == 0
+    assert not is_current(site)
     authority.issue("later", "localhost")
     assert not refused(site, client(authority))
-    assert reload_successful(site) == 1
+    assert is_current(site)
 
 
-def served(site: Serving, authority: Authority) -> tuple[tuple[str, str], ...]:
+def shown_names(site: Served, authority: Authority) -> tuple[tuple[str, str], ...]:
     """The names in the certificate that the server shows now."""
     with client(authority).wrap_socket(site.connect(), server_hostname="localhost") as connection:
         certificate = connection.getpeercert()
@@ -198,14 +190,8 @@ def served(site: Serving, authority: Authority) -> tuple[tuple[str, str], ...]:
     return certificate["subjectAltName"]  # type: ignore[return-value]  # pairs, in this key
 
 
-def reload_successful(site: Serving) -> float:
-    families = Families()
-    for say in site.collection.also:
-        say(families)
-    (value,) = [
-        row.value
-        for family in families.collected()
-        if family.name == "trainwarden_config_last_reload_successful"
-        for row in family.rows
-    ]
-    return value
+def is_current(served: Served) -> bool:
+    config = served.server.web_config
+    assert isinstance(config, ReloadingWebConfig)
+    config.current()
+    return config.is_current

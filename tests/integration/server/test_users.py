@@ -9,8 +9,8 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from tests.integration.exporter.serving import Serving
-from trainwarden_exporter.web.access import Limit, Watched
+from tests.integration.server.conftest import Served
+from trainwarden.server.web_config import RateLimit, ReloadingWebConfig
 
 
 def hashed(password: str) -> str:
@@ -25,8 +25,8 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def site(serving: Callable[..., Serving], file: Path) -> Serving:
-    return serving(access=Watched(file))
+def site(serve: Callable[..., Served], file: Path) -> Served:
+    return serve(web_config=ReloadingWebConfig(file))
 
 
 def basic(user: str, password: str) -> str:
@@ -34,13 +34,13 @@ def basic(user: str, password: str) -> str:
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/-/ready", "/nope"])
-def test_no_page_is_seen_without_a_password(site: Serving, path: str) -> None:
+def test_no_page_is_seen_without_a_password(site: Served, path: str) -> None:
     response, body = site.ask(path)
     assert (response.status, body) == (401, b"unauthorized\n")
     assert response.headers["WWW-Authenticate"].startswith("Basic realm=")
 
 
-def test_who_knows_the_password_is_let_in_and_none_else(site: Serving) -> None:
+def test_who_knows_the_password_is_let_in_and_none_else(site: Served) -> None:
     for good in (basic("alice", "secret:word"), basic("bob", "other"), basic("bob", "other").replace("Basic", "basic")):
         assert site.ask("/-/healthy", Authorization=good)[0].status == 200
     wrong = [
@@ -53,7 +53,7 @@ def test_who_knows_the_password_is_let_in_and_none_else(site: Serving) -> None:
 
 
 def test_the_hash_is_computed_once_for_a_password_that_is_right_and_each_time_for_one_that_is_not(
-    site: Serving, monkeypatch: pytest.MonkeyPatch
+    site: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: list[bytes] = []
     real = bcrypt.checkpw
@@ -72,14 +72,14 @@ def test_the_hash_is_computed_once_for_a_password_that_is_right_and_each_time_fo
     assert len(computed) == 5
 
 
-def test_a_password_that_was_changed_no_longer_lets_in(site: Serving, file: Path) -> None:
+def test_a_password_that_was_changed_no_longer_lets_in(site: Served, file: Path) -> None:
     assert site.ask("/-/healthy", Authorization=basic("alice", "secret:word"))[0].status == 200
     file.write_text(f"basic_auth_users:\n  alice: {hashed('a new one')}\n")
     assert site.ask("/-/healthy", Authorization=basic("alice", "secret:word"))[0].status == 401
     assert site.ask("/-/healthy", Authorization=basic("alice", "a new one"))[0].status == 200
 
 
-def test_a_file_that_becomes_wrong_lets_in_who_was_let_in_before_and_none_else(site: Serving, file: Path) -> None:
+def test_a_file_that_becomes_wrong_lets_in_who_was_let_in_before_and_none_else(site: Served, file: Path) -> None:
     for text in ("basic_auth_users: [", "basic_auth_user: {}", "basic_auth_users: {alice: plain}"):
         file.write_text(text)
         assert site.ask("/-/healthy", Authorization=basic("alice", "secret:word"))[0].status == 200
@@ -88,13 +88,13 @@ def test_a_file_that_becomes_wrong_lets_in_who_was_let_in_before_and_none_else(s
     assert site.ask("/-/healthy")[0].status == 401
 
 
-def test_headers_of_the_file_are_on_every_answer(serving: Callable[..., Serving], tmp_path: Path) -> None:
+def test_headers_of_the_file_are_on_every_answer(serve: Callable[..., Served], tmp_path: Path) -> None:
     file = tmp_path / "web.yml"
     file.write_text(
         "http_server_config:\n  http2: false\n  headers:\n    X-Frame-Options: deny\n"
         "    Strict-Transport-Security: max-age=31536000\n    X-XSS-Protection:\n"
     )
-    site = serving(access=Watched(file))
+    site = serve(web_config=ReloadingWebConfig(file))
     for path in ("/", "/nope"):
         headers = site.ask(path)[0].headers
         assert headers["X-Frame-Options"] == "deny"
@@ -102,16 +102,16 @@ def test_headers_of_the_file_are_on_every_answer(serving: Callable[..., Serving]
         assert "X-XSS-Protection" not in headers
 
 
-def test_requests_beyond_the_limit_are_refused(serving: Callable[..., Serving], tmp_path: Path) -> None:
+def test_requests_beyond_the_limit_are_refused(serve: Callable[..., Served], tmp_path: Path) -> None:
     file = tmp_path / "web.yml"
     file.write_text("rate_limit:\n  interval: 1h\n  burst: 2\n")
-    site = serving(access=Watched(file))
+    site = serve(web_config=ReloadingWebConfig(file))
     assert [site.ask("/-/healthy")[0].status for _ in range(4)] == [200, 200, 429, 429]
 
 
 def test_a_limit_lets_one_more_through_in_each_interval() -> None:
     now = 0.0
-    limit = Limit(10.0, 2, lambda: now)
+    limit = RateLimit(10.0, 2, lambda: now)
     assert [limit.admits() for _ in range(3)] == [True, True, False]
     now = 9.0
     assert not limit.admits()

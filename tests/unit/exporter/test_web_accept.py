@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainwarden_exporter.web.accept import accepts_gzip, prefers_openmetrics
+from trainwarden_exporter.web.pages import accepts_gzip, prefers_openmetrics
 
 PROMETHEUS_2_42 = (
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
