@@ -156,7 +156,7 @@ def _timing(top: argparse.ArgumentParser) -> None:
         ("--busy-interval", "1s", "between two looks at the scheduler while a restart is under way"),
         ("--http-timeout", "5s", "for Prometheus, Alertmanager and the local launcher"),
         ("--slurm-timeout", "20s", "for one call of squeue or scontrol; after that its effect is in doubt"),
-        ("--slurm-interval", "15s", "between two looks at squeue while nothing hangs on its answer"),
+        ("--slurm-interval", "15s", "for which an answer of squeue serves while nothing depends on it"),
         ("--doubt-window", "60s", "during which a call that is in doubt is not repeated"),
         ("--verify-timeout", "30m", "from the new start until its step must have passed the old one"),
     ):
