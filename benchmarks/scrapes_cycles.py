@@ -30,8 +30,8 @@ def cycle_of(samplers: Sequence[Sampler], prepare: Callable[[int], None] = lambd
         for sampler in samplers:
             sampler.sample()
         took.append(time.process_time() - before)
-    errors = [sampler.taken.error for sampler in samplers if sampler.taken.error]
+    errors = [sampler.last.error for sampler in samplers if sampler.last.error]
     if errors:
         raise RuntimeError(errors[0])
-    series = [family for sampler in samplers for family in sampler.taken.encoded.series]
+    series = [family for sampler in samplers for family in sampler.last.encoded.series]
     return Cycle(sum(map(len, series)), statistics.median(took[1:]))

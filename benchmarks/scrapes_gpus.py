@@ -32,7 +32,7 @@ def _measured(settings: dict[str, Any]) -> dict[str, Cycle]:
     collector = build(settings)
     collector.collect()
     tiers: dict[str, list[Sampler]] = {}
-    for part in collector.parts():
+    for part in collector.tasks():
         if part.device:
             tiers.setdefault(part.tier, []).append(Sampler(part))
     found = {tier: cycle_of(samplers) for tier, samplers in tiers.items()}

@@ -16,7 +16,7 @@ from trainwarden_exporter.collectors.runs.collector import RunsCollector
 from trainwarden_exporter.core.node import Node as Watched
 from trainwarden_exporter.flags import build_parser
 from trainwarden_exporter.sampling.sampler import Sampler
-from trainwarden_exporter.sampling.task import whole
+from trainwarden_exporter.sampling.task import single_task
 
 _RUNS = 1_000
 
@@ -55,7 +55,7 @@ def _efa(node: Node, flags: dict[str, Any]) -> list[list[str]]:
             file.write_text(f"{10**12 + number}\n")
 
     rows = [
-        _row(f"32 EFA devices, {what}", look.part.interval, cycle)
+        _row(f"32 EFA devices, {what}", look.task.interval, cycle)
         for what, cycle in (
             ("whose ports all count on", cycle_of(samplers, count)),
             ("that have nothing to do", cycle_of(samplers)),
@@ -68,10 +68,10 @@ def _efa(node: Node, flags: dict[str, Any]) -> list[list[str]]:
 def _runs(node: Node, flags: dict[str, Any]) -> list[list[str]]:
     node.add_runs(_RUNS)
     collector = RunsCollector(node.runs, host=HOST, all_hosts=False, limit=2 * _RUNS, defaults=Thresholds())
-    sampler = Sampler(whole(collector, flags["collector.runs.interval"], 60.0))
+    sampler = Sampler(single_task(collector, flags["collector.runs.interval"], 60.0))
     sampler.sample()
     time.sleep(2.1)  # what has just changed is read each time
-    return [_row(f"{_RUNS:,} runs of {RANKS} ranks, nothing changed", sampler.part.interval, cycle_of([sampler]))]
+    return [_row(f"{_RUNS:,} runs of {RANKS} ranks, nothing changed", sampler.task.interval, cycle_of([sampler]))]
 
 
 def _row(title: str, interval: float, cycle: Cycle) -> list[str]:

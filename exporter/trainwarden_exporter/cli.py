@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def collect_once(collection: Collection) -> int:
     """Print one page, whatever came of each collector: the page says it."""
     collection.sample_once()
-    by_name = {member.name: member for member in collection.members}
+    by_name = {member.name: member for member in collection.runners}
     if "runs" in by_name and by_name.keys() & {"logs", "s3"}:
         # What was copied is there now; the logs are those of the runs, and a run's page says what its logs say.
         for name in ("runs", "logs", "transport", "runs"):
@@ -89,7 +89,7 @@ def serve(argv: Sequence[str], flags: dict[str, Any]) -> int:
         stack.enter_context(server)
         # Bind first; start no collector if the address is taken.
         collectors = CollectorSet(node_from_flags(flags), flags)
-        collection.members = collectors.runners
+        collection.runners = collectors.runners
         pages.off = lambda: collectors.off
         signals = stack.enter_context(Signals(ENDING | {signal.SIGHUP, signal.SIGUSR1}))
         release = Release(collection, flags["release.seconds"], flags["release.file"])

@@ -25,7 +25,7 @@ class Watched:
         self.errors = []
         self.collector.collect()
         page: dict[str, float] = {}
-        parts = sorted(self.collector.parts(), key=lambda part: (part.tier == "node", part.tier != "fast"))
+        parts = sorted(self.collector.tasks(), key=lambda part: (part.tier == "node", part.tier != "fast"))
         for part in parts:
             try:
                 text = encode_text(part.read()).decode()

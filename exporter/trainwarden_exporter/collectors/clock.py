@@ -15,7 +15,7 @@ from trainwarden_exporter.core.metric import Families, counter, gauge
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.sampling.calls import calling
 from trainwarden_exporter.sampling.sampler import Sampler
-from trainwarden_exporter.sampling.task import whole
+from trainwarden_exporter.sampling.task import single_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,7 +218,7 @@ def _libc() -> Any:
 
 def create(context: Context) -> Sampler:
     """Return the sampler of the clock."""
-    return Sampler(whole(ClockCollector(), context.interval, context.timeout))
+    return Sampler(single_task(ClockCollector(), context.interval, context.timeout))
 
 
 SPEC = CollectorSpec(name="clock", help="how far the clock is off", interval="15s", timeout="5s", create=create)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trainwarden_exporter.core.metric import Families, counter, gauge
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.sampling.sampler import Sampler
-from trainwarden_exporter.sampling.task import whole
+from trainwarden_exporter.sampling.task import single_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,7 +184,7 @@ def _boot_time(procfs: Path) -> float:
 
 def create(context: Context) -> Sampler:
     """Return the sampler of the exporter's own process."""
-    return Sampler(whole(ProcessCollector(), context.interval, context.timeout))
+    return Sampler(single_task(ProcessCollector(), context.interval, context.timeout))
 
 
 SPEC = CollectorSpec(name="process", help="what the exporter itself costs", interval="15s", timeout="5s", create=create)

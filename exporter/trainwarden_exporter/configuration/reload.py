@@ -40,7 +40,7 @@ class Reload:
         self._release = release
         self._good = True
         self._last_success = time.time()
-        collection.also.append(self._families)
+        collection.extra.append(self._families)
 
     def read_again(self) -> None:
         """Read the configuration and follow it; where it is wrong, all stays as it is."""
@@ -56,7 +56,7 @@ class Reload:
             log.exception("the configuration cannot be followed; what held before still holds")
             return
         finally:
-            self._collection.members = self._collectors.runners
+            self._collection.runners = self._collectors.runners
         for name in sorted(flags):
             if name.startswith("web.") and flags[name] != self._flags[name]:
                 log.warning("--%s is another now, which takes a restart", name.replace("_", "-"))

@@ -79,9 +79,9 @@ class Encoded:
 
 @dataclass(frozen=True)
 class _Kept:
-    """A family as it was encoded last: what tells its samples apart, the beginnings of their lines, in the same order.
+    """A family as it was encoded last: the key of each sample and the beginning of its line, in the same order.
 
-    If it is short, also what it was made of.
+    Of a short family, also the rows that it was made from.
     """
 
     keys: list[tuple[str, ...]]
@@ -164,7 +164,7 @@ def encode_text(families: Iterable[AnyFamily]) -> bytes:
 
 
 def _rows(family: AnyFamily) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...], float]]:
-    """Yield name, names of labels, labels, what tells the sample from the family's others, and value of each sample."""
+    """Yield name, names of labels, labels, key within the family, and value of each sample."""
     if isinstance(family, Family):
         name, names = family.metric.name, family.metric.label_names
         for suffix, labels, value in family.rows:

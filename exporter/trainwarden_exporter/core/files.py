@@ -44,13 +44,13 @@ class CachedFile(Generic[P, T]):
             self._seen, self._value, self.modified = None, None, None
             return Unreadable(self._path, error.strerror or str(error))
         self.modified = status.st_mtime
-        # The time of change is part of it, for a change of permissions is one too.
+        # With the time of change, for a change of permissions counts too.
         seen = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, arguments)
         retry = isinstance(self._value, Unreadable) and now - self._read_at >= RETRY_SECONDS
-        # File systems note times in steps, so of what changed just now the next change may look the same.
+        # Times of files are coarse: two changes in quick succession may have the same one.
         fresh = abs(now - status.st_mtime) < FRESH_SECONDS
         if seen != self._seen or retry or fresh:
-            # Looked at before it is read: a file replaced in between is read once more, never missed.
+            # The status was read first: a file replaced in between is read once more, never missed.
             self._value, self._seen, self._read_at = self._read(*arguments, **named), seen, now
         return self._value
 
@@ -58,13 +58,13 @@ class CachedFile(Generic[P, T]):
 def last_line(path: Path, limit: int = 16384) -> str | None:
     """Return the last line of a log that is not empty, as far as its last `limit` bytes hold it.
 
-    What a progress bar wrote after a carriage return is a line of its own. None if there is no such line. One link
-    is followed if whoever made it owns the file it leads to: the exporter may be allowed to read what its maker is not.
+    A carriage return, as of a progress bar, ends a line too. None if there is no such line. One symbolic link is
+    followed if link and target have the same owner: the exporter may read files that the link's owner may not.
     """
     tail = _read_tail(path, limit + 1)
     lines = tail.replace(b"\r", b"\n").split(b"\n")
     if len(tail) > limit:
-        # Begins somewhere within a line: what is left of its first word may be half a secret.
+        # The tail begins within a line; its first word may be half a secret.
         lines[0] = lines[0].partition(b" ")[2]
     return next((line.decode("utf-8", "replace") for line in reversed(lines) if line.strip()), None)
 
@@ -91,7 +91,7 @@ def _open_log(path: Path) -> int:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-    # Held open, the link cannot become another one between the look at its owner and the look at where it leads.
+    # Held open, the link cannot be replaced between reading its owner and reading its target.
     link = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         maker = os.fstat(link).st_uid
@@ -101,5 +101,5 @@ def _open_log(path: Path) -> int:
     descriptor = os.open(target, _READ)
     if os.fstat(descriptor).st_uid != maker:
         os.close(descriptor)
-        raise PermissionError(errno.EACCES, "is a link to a file of somebody else", path)
+        raise PermissionError(errno.EACCES, "is a link to another user's file", path)
     return descriptor

@@ -1,4 +1,4 @@
-"""What a cloud instance of a known type should have: nobody tells a node that a device did not come up."""
+"""The devices that a cloud instance of a known type should have: a node cannot see one that did not come up."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INSTANCE_TYPES = {
 
 
 def instance_type(sysfs: Path) -> str | None:
-    """Return what the firmware calls the machine, which on EC2 is the instance type; None if it says nothing."""
+    """Return the firmware's product name, which on EC2 is the instance type; None if there is none."""
     try:
         return (sysfs / "class/dmi/id/product_name").read_text(errors="replace").strip() or None
     except OSError:
@@ -37,5 +37,5 @@ def instance_type(sysfs: Path) -> str | None:
 
 
 def inventory(sysfs: Path) -> Inventory | None:
-    """Return what the instance should have; None for a machine that is not in the list."""
+    """Return the devices that the instance should have; None for a type that is not in the list."""
     return INSTANCE_TYPES.get(instance_type(sysfs) or "")

@@ -1,4 +1,4 @@
-"""What the C library keeps of memory that was freed. Where it is not GNU's, nothing is done."""
+"""Limit the freed memory that GNU's C library keeps; with another library, do nothing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _M_ARENA_MAX = -8
 
 
 def keep_one_arena() -> None:
-    """Have all threads allocate from one pool: with one each, what is freed in one is of no use to another."""
+    """Make all threads allocate from one arena: with one each, memory freed by one thread is not reused by another."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
-def give_back() -> None:
-    """Give the system what is free now: after work that took much more than what is left of it."""
+def release_free_memory() -> None:
+    """Return free memory to the system; for after work whose peak was far above what stays in use."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -18,7 +18,7 @@ from trainwarden_exporter.flags import Parser
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.subprocess_collector import LOG_FORMAT
-from trainwarden_exporter.sampling.task import whole
+from trainwarden_exporter.sampling.task import single_task
 from trainwarden_exporter.web.pages import ExporterPages
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def serve(arguments: argparse.Namespace, signals: set[signal.Signals]) -> signal
     gpus = gpu_members() if arguments.gpus else []
     labels = Labels(arguments.job_name, arguments.model_id, arguments.method)
     follower = Follower(arguments.training_info, labels, gpus)
-    collection = Collection([Sampler(whole(follower, arguments.interval, TIMEOUT_SECONDS))])
+    collection = Collection([Sampler(single_task(follower, arguments.interval, TIMEOUT_SECONDS))])
     try:
         server = ExporterPages(collection).server([(arguments.listen_address, arguments.port)])
     except OSError as error:
@@ -62,7 +62,7 @@ def serve(arguments: argparse.Namespace, signals: set[signal.Signals]) -> signal
             f"--listen-address, --port: {error.filename}: {error.strerror}; expected an address that is free"
         ) from error
     with server:
-        for member in (*gpus, *collection.members):
+        for member in (*gpus, *collection.runners):
             member.start()
         server.start()
         log.info("serving /metrics on %s", server.bound[0])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trainwarden.errors import UsageError
 from trainwarden_exporter.finetuning.view import FinetuningView
 from trainwarden_exporter.sampling.sampler import Sampler
-from trainwarden_exporter.sampling.task import whole
+from trainwarden_exporter.sampling.task import single_task
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,4 +24,4 @@ def finetuning_member(members: Sequence[CollectorRunner], node: Node) -> Sampler
     """Return what exports the runs of `members` as finetuning_…; raises `UsageError` if none of them has runs."""
     if "runs" not in {member.name for member in members}:
         raise UsageError("--compat.finetuning: expected --collector.runs as well, whose runs it shows")
-    return Sampler(whole(FinetuningView(members, node.host), INTERVAL_SECONDS, TIMEOUT_SECONDS))
+    return Sampler(single_task(FinetuningView(members, node.host), INTERVAL_SECONDS, TIMEOUT_SECONDS))

@@ -1,4 +1,4 @@
-"""Looks at many things, any of which may lie on a file system that never answers."""
+"""Calls functions that may block for ever, on many keys, some of which may lie on a file system that never answers."""
 
 from __future__ import annotations
 
@@ -21,60 +21,60 @@ K = TypeVar("K")
 R = TypeVar("R")
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 2.0
-# Each costs a thread that cannot be ended. Where more hang the file system of all is gone, and the collector says so.
+TIMEOUT_SECONDS = 2.0
+# Each costs a thread that cannot be ended. Where more are blocked, all of the file system is gone: the sample fails.
 MAX_BLOCKED = 16
 
 
 class TooManyBlocked(Exception):
-    """So many do not answer that it is not worth trying more."""
+    """So many calls are blocked that more are not tried."""
 
 
 @dataclass(frozen=True)
 class Blocked(Generic[K]):
-    """What does not answer, the call that it is in, and for how many seconds."""
+    """A key whose call is blocked, the system call that it is in, and since when in seconds."""
 
     key: K
     call: str
     seconds: float
 
 
-class _Walk(Generic[K, R]):
-    """One thread's way through what is left."""
+class _Worker(Generic[K, R]):
+    """One thread that calls `function` on each pending key."""
 
-    def __init__(self, left: deque[K], look: Callable[[K], R]) -> None:
-        self._left, self._look = left, look
+    def __init__(self, pending: deque[K], function: Callable[[K], R]) -> None:
+        self._pending, self._function = pending, function
         self._lock = threading.Lock()
-        self._given_up = False
-        self.at: tuple[K, float] | None = None
+        self._abandoned = False
+        self.current: tuple[K, float] | None = None
         self.results: dict[K, R] = {}
         self.error: BaseException | None = None
         self.done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="looker", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="blocking-io", daemon=True)
         self._thread.start()
 
     @property
     def call(self) -> str:
-        """What it is doing."""
+        """The system call that the thread is in."""
         return calls.current(self._thread.ident)
 
-    def give_up(self, patience: float) -> deque[K] | None:
-        """Return what is left if one takes too long; from then on nothing that comes back counts."""
+    def abandon(self, timeout: float) -> deque[K] | None:
+        """Return the pending keys if the current call takes longer than `timeout`; its result is then discarded."""
         with self._lock:
-            if self.at is None or time.monotonic() - self.at[1] <= patience:
+            if self.current is None or time.monotonic() - self.current[1] <= timeout:
                 return None
-            self._given_up = True
-            return self._left
+            self._abandoned = True
+            return self._pending
 
     def _run(self) -> None:
         try:
             while (key := self._next()) is not None:
-                found = self._look(key)
+                result = self._function(key)
                 with self._lock:
-                    if self._given_up:
+                    if self._abandoned:
                         return
-                    self.at, self.results[key] = None, found
-        except BaseException as error:  # noqa: BLE001  # for whoever asked; one that was given up tells nobody
+                    self.current, self.results[key] = None, result
+        except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
             self.error = error
         finally:
             calls.leave()
@@ -82,102 +82,110 @@ class _Walk(Generic[K, R]):
 
     def _next(self) -> K | None:
         with self._lock:
-            if not self._left:
+            if not self._pending:
                 return None
-            key = self._left.popleft()
-            self.at = (key, time.monotonic())
+            key = self._pending.popleft()
+            self.current = (key, time.monotonic())
             return key
 
 
 class BlockingIoPool(Generic[K]):
-    """Does the looking in threads of its own."""
+    """Runs blocking calls in threads of its own; a call that blocks costs its key alone.
 
-    def __init__(self, patience: float = PATIENCE_SECONDS) -> None:
-        self._patience = patience
-        self._stuck: dict[K, _Walk[K, object]] = {}
+    Args:
+        timeout: after which a call counts as blocked, seconds.
+    """
+
+    def __init__(self, timeout: float = TIMEOUT_SECONDS) -> None:
+        self._timeout = timeout
+        self._stuck: dict[K, _Worker[K, object]] = {}
 
     @property
     def blocked(self) -> list[Blocked[K]]:
-        """What did not answer at the last look, and is still used by the thread that waits for it."""
+        """The keys whose calls have not returned yet."""
         now = time.monotonic()
-        return [Blocked(key, walk.call, now - walk.at[1]) for key, walk in self._stuck.items() if walk.at is not None]
+        return [
+            Blocked(key, worker.call, now - worker.current[1])
+            for key, worker in self._stuck.items()
+            if worker.current is not None
+        ]
 
-    def hangs(self, key: K) -> bool:
-        """Whether it is one of those `blocked`."""
+    def is_blocked(self, key: K) -> bool:
+        """Return whether the key is one of those `blocked`."""
         return key in self._stuck
 
-    def by_turns(
+    def map_in_rounds(
         self,
         keys: Iterable[K],
         first: Callable[[K], list[T]],
         more: Callable[[K, list[T]], list[T]],
-        goes_on: Callable[[], bool],
+        proceed: Callable[[], bool],
     ) -> list[K]:
-        """Look at each, then again and again at those with something left, until that is all or `goes_on` says no.
+        """Work on each key in rounds, so that one with much to do does not delay the others.
 
         Args:
-            keys: what is looked at.
-            first: looks at one; returns what is left to be done of it.
-            more: does a part of what is left; returns the rest.
-            goes_on: asked before each round.
+            keys: what to work on.
+            first: begins with a key; returns its remaining work.
+            more: does a part of the remaining work; returns the rest.
+            proceed: called before each further round; false ends the work.
 
         Returns:
-            Those of which nothing is left.
+            The keys without remaining work.
 
         Raises:
-            TooManyBlocked: as `look`.
+            TooManyBlocked: as `map`.
         """
-        left = self.look(keys, first)
-        done = [key for key, rest in left.items() if not rest]
-        while (left := {key: rest for key, rest in left.items() if rest}) and goes_on():
-            left = self.look(left, partial(_more, more, left))
-            done += [key for key, rest in left.items() if not rest]
+        remaining = self.map(keys, first)
+        done = [key for key, rest in remaining.items() if not rest]
+        while (remaining := {key: rest for key, rest in remaining.items() if rest}) and proceed():
+            remaining = self.map(remaining, partial(_more, more, remaining))
+            done += [key for key, rest in remaining.items() if not rest]
         return done
 
-    def look(self, keys: Iterable[K], look: Callable[[K], R]) -> dict[K, R]:
-        """Return what `look` finds in each that answers; what it raises ends all.
+    def map(self, keys: Iterable[K], function: Callable[[K], R]) -> dict[K, R]:
+        """Return the result of `function` for each key whose call returns in time; raise whatever it raises.
 
-        One that was given up is left alone until its thread has come back.
+        A blocked key is skipped until its call has returned.
 
         Raises:
-            TooManyBlocked: more than `MAX_BLOCKED` do not answer.
+            TooManyBlocked: more than `MAX_BLOCKED` calls are blocked.
         """
-        for key in [key for key, walk in self._stuck.items() if walk.done.is_set()]:
+        for key in [key for key, worker in self._stuck.items() if worker.done.is_set()]:
             del self._stuck[key]
-        found: dict[K, R] = {}
-        left = deque(key for key in keys if key not in self._stuck)
-        patience = self._patience
-        while left:
-            walk = _Walk(left, look)
-            rest = _wait(walk, patience)
-            found |= walk.results
-            if walk.error is not None:
-                raise walk.error
-            if rest is None or walk.at is None:
+        results: dict[K, R] = {}
+        pending = deque(key for key in keys if key not in self._stuck)
+        timeout = self._timeout
+        while pending:
+            worker = _Worker(pending, function)
+            rest = _wait(worker, timeout)
+            results |= worker.results
+            if worker.error is not None:
+                raise worker.error
+            if rest is None or worker.current is None:
                 break
-            self._stuck[walk.at[0]] = walk  # type: ignore[assignment]  # what it finds is of no interest any more
-            left = rest
-            # Several that hang at once are of one file system, and together must not take longer than a look may.
-            patience = self._patience / 4
+            self._stuck[worker.current[0]] = worker  # type: ignore[assignment]  # its result is discarded
+            pending = rest
+            # Several that block at once are of one file system: together they must not exceed the sample's deadline.
+            timeout = self._timeout / 4
             if len(self._stuck) > MAX_BLOCKED:
                 raise TooManyBlocked(f"more than {MAX_BLOCKED} do not answer")
-        return found
+        return results
 
 
-def _more(more: Callable[[K, list[T]], list[T]], left: Mapping[K, list[T]], key: K) -> list[T]:
-    return more(key, left[key])
+def _more(more: Callable[[K, list[T]], list[T]], remaining: Mapping[K, list[T]], key: K) -> list[T]:
+    return more(key, remaining[key])
 
 
-def _wait(walk: _Walk[K, R], patience: float) -> deque[K] | None:
-    """Wait until the walk is done; returns what is left if it hangs."""
-    while not walk.done.wait(patience / 4):
-        rest = walk.give_up(patience)
+def _wait(worker: _Worker[K, R], timeout: float) -> deque[K] | None:
+    """Wait until the worker is done; return the pending keys if it is blocked."""
+    while not worker.done.wait(timeout / 4):
+        rest = worker.abandon(timeout)
         if rest is not None:
             return rest
     return None
 
 
 def add_blocked(families: Families, collector: str, calls_by_run: Mapping[str, str]) -> None:
-    """Name the runs that do not answer, and the call that each is in, as devices would be named."""
+    """Add the runs whose files do not answer, with the call that each is in, as stuck devices."""
     for run_id, call in calls_by_run.items():
         families.add(metrics.TRAINWARDEN_COLLECTOR_STUCK, 1, collector=collector, device=run_id, call=label_text(call))

@@ -1,4 +1,4 @@
-"""Which call of a driver or of the system each thread is in, so that one that never returns has a name."""
+"""The call of a driver or of the system that each thread is in, so that one that never returns can be named."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _calls: dict[int, str] = {}
 
 @contextlib.contextmanager
 def calling(name: str) -> Iterator[None]:
-    """Say that this thread is in the call `name` until the block is left."""
+    """Record that this thread is in the call `name` until the block is left."""
     thread = threading.get_ident()
     before = _calls.get(thread, "")
     _calls[thread] = name
@@ -25,15 +25,15 @@ def calling(name: str) -> Iterator[None]:
 
 
 def enter(name: str) -> None:
-    """Say that this thread is in the call `name` until it says something else; where a block would cost too much."""
+    """Record that this thread is in the call `name` until the next record; where a block would cost too much."""
     _calls[threading.get_ident()] = name
 
 
 def current(thread: int | None) -> str:
-    """Return the call that a thread is in; empty where it said nothing."""
+    """Return the call that a thread is in; empty where none is recorded."""
     return _calls.get(thread, "") if thread is not None else ""
 
 
 def leave() -> None:
-    """Say that this thread is in no call."""
+    """Record that this thread is in no call."""
     _calls.pop(threading.get_ident(), None)

@@ -1,4 +1,4 @@
-"""All collectors of this exporter and the page they make together."""
+"""All collectors of this exporter, and the page of their samples."""
 
 from __future__ import annotations
 
@@ -23,67 +23,69 @@ if TYPE_CHECKING:
 
 
 class Collection:
-    """Members that are sampled in the background, and their page."""
+    """Runs collectors in the background and renders their page."""
 
-    def __init__(self, members: Sequence[CollectorRunner]) -> None:
-        self.members = list(members)
+    def __init__(self, runners: Sequence[CollectorRunner]) -> None:
+        self.runners = list(runners)
         self.released = False
-        # Whoever else has something to say of the exporter itself.
-        self.also: list[Callable[[Families], None]] = []
+        # Further series of the exporter itself, added to each page.
+        self.extra: list[Callable[[Families], None]] = []
         self._encoder = Encoder()
         self._encoder_lock = threading.Lock()
-        # Which members were found to repeat a series of another, for exactly these sets of series.
+        # The collectors that repeat a series of another, for exactly these sets of series.
         self._checked: tuple[list[tuple[Sequence[bytes], ...]], dict[int, str]] = ([], {})
 
     @property
     def names(self) -> list[str]:
         """The collectors."""
-        return [member.name for member in self.members]
+        return [runner.name for runner in self.runners]
 
     def start(self) -> None:
         """Start sampling in the background."""
-        for member in self.members:
-            member.start()
+        for runner in self.runners:
+            runner.start()
 
     def sample_once(self) -> None:
-        """Take one sample of each part; one that takes longer than its timeout is left behind as failed."""
-        threads = [threading.Thread(target=member.sample_once, daemon=True) for member in self.members]
+        """Take one sample of each task; one that takes longer than its timeout counts as failed."""
+        threads = [threading.Thread(target=runner.sample_once, daemon=True) for runner in self.runners]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
     def stop(self) -> None:
-        """Let every part end after the sample it is taking."""
-        threads = [threading.Thread(target=member.stop, daemon=True) for member in self.members]
+        """Stop every task after the sample that it is taking."""
+        threads = [threading.Thread(target=runner.stop, daemon=True) for runner in self.runners]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(10.0)
 
     def release(self) -> list[str]:
-        """Let go of every device until `resume`; returns the collectors that could not."""
-        holding = [member.name for member in self.members if not member.release()]
+        """Release every device until `resume`; return the collectors that could not."""
+        holding = [runner.name for runner in self.runners if not runner.release()]
         self.released = not holding
         return holding
 
     def resume(self) -> None:
-        """Take the devices again."""
-        for member in self.members:
-            member.resume()
+        """Open the devices again."""
+        for runner in self.runners:
+            runner.resume()
         self.released = False
 
     def statuses(self) -> list[Status]:
-        """Return how each part of each collector is doing."""
-        return [status for member in self.members for status in member.statuses()]
+        """Return the status of each task of each collector."""
+        return [status for runner in self.runners for status in runner.statuses()]
 
     def page(self, only: Names[str] | None = None, *, openmetrics: bool = False) -> bytes:
-        """Return the exposition as it is true now; of the collectors in `only`, where it is given."""
-        members = [member for member in self.members if only is None or member.name in only]
-        ready = [(member.name, *good) for member in members for good in member.ready()]
+        """Return the exposition as of now; of the collectors in `only`, where it is given."""
+        runners = [runner for runner in self.runners if only is None or runner.name in only]
+        ready = [(runner.name, *good) for runner in runners for good in runner.ready()]
         conflicts = self._conflicts([(name, encoded) for name, encoded, _ in ready])
         parts = [(encoded, elapsed) for place, (_, encoded, elapsed) in enumerate(ready) if place not in conflicts]
-        own = self._own([status for member in members for status in member.statuses()], set(conflicts.values()))
+        own = self._own_families(
+            [status for runner in runners for status in runner.statuses()], set(conflicts.values())
+        )
         with self._encoder_lock:
             parts.append((self._encoder.encode(own), 0.0))
         return render(parts, openmetrics=openmetrics)
@@ -104,7 +106,7 @@ class Collection:
         self._checked = (sets, found)
         return found
 
-    def _own(self, statuses: list[Status], conflicting: set[str]) -> list[Family]:
+    def _own_families(self, statuses: list[Status], conflicting: set[str]) -> list[Family]:
         families = Families()
         by_collector: dict[str, list[Status]] = {}
         for status in statuses:
@@ -123,8 +125,8 @@ class Collection:
             oldest = min((time for time in times if time is not None), default=None) if None not in times else None
             families.add(metrics.TRAINWARDEN_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS, oldest, collector=name)
         families.add(metrics.TRAINWARDEN_EXPORTER_RELEASED, self.released)
-        for say in self.also:
-            say(families)
+        for add_series in self.extra:
+            add_series(families)
         families.add(
             metrics.TRAINWARDEN_BUILD_INFO,
             1,

@@ -1,4 +1,4 @@
-"""What a child that samples tells its parent: one JSON object a line."""
+"""The messages of a child process that samples to its parent: one JSON object a line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.core.exposition import Block, Encoded
-from trainwarden_exporter.sampling.sampler import Taken
+from trainwarden_exporter.sampling.sampler import LastSample
 from trainwarden_exporter.sampling.task import SampleTask
 
 if TYPE_CHECKING:
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class View:
-    """What the parent knows of a part: its last sample; since when (monotonic) and in which call another is taken."""
+    """What the parent knows of a task: its last sample; since when (monotonic) and in which call another is taken."""
 
-    part: SampleTask
-    taken: Taken
+    task: SampleTask
+    last: LastSample
     running: tuple[float, str] | None
 
 
-def sample_line(sampler: Sampler, told: Encoded | None = None) -> bytes:
-    """Return the last sample of a part as a line; without what it says, if that is the very one `told` last."""
-    taken = sampler.taken
+def sample_line(sampler: Sampler, sent: Encoded | None = None) -> bytes:
+    """Return the last sample of a task as a line; without its blocks if they are the very object `sent` before."""
+    last = sampler.last
     blocks = (
         [
             [
@@ -39,44 +39,44 @@ def sample_line(sampler: Sampler, told: Encoded | None = None) -> bytes:
                 block.body.decode(),
                 [[prefix.decode(), age] for prefix, age in block.ages],
             ]
-            for block in taken.encoded.blocks
+            for block in last.encoded.blocks
         ]
-        if taken.encoded is not told
+        if last.encoded is not sent
         else None
     )
     message = {
-        "part": [*sampler.part.key, sampler.part.interval, sampler.part.timeout],
-        "begun": taken.begun,
-        "duration": taken.duration,
-        "error": taken.error,
-        "last_success": taken.last_success,
+        "task": [*sampler.task.key, sampler.task.interval, sampler.task.timeout],
+        "begun": last.begun,
+        "duration": last.duration,
+        "error": last.error,
+        "last_success": last.last_success,
         "blocks": blocks,
     }
     return json.dumps(message).encode() + b"\n"
 
 
 def state_line(samplers: Iterable[Sampler]) -> bytes:
-    """Return which parts there are and what each is doing as a line."""
-    parts = [[*each.part.key, each.part.interval, each.part.timeout, each.running()] for each in samplers]
-    return json.dumps({"parts": parts}).encode() + b"\n"
+    """Return the tasks, and what each is doing, as a line."""
+    tasks = [[*each.task.key, each.task.interval, each.task.timeout, each.running()] for each in samplers]
+    return json.dumps({"tasks": tasks}).encode() + b"\n"
 
 
-def take_in(line: bytes, collector: str, views: dict[tuple[str, str], View]) -> dict[tuple[str, str], View]:
-    """Return the views after one more line; raises `ValueError`, `KeyError` or `TypeError` if it is none of ours."""
+def apply_message(line: bytes, collector: str, views: dict[tuple[str, str], View]) -> dict[tuple[str, str], View]:
+    """Return the views after one more line; raise `ValueError`, `KeyError` or `TypeError` if it is no message."""
     message = json.loads(line)
-    if "parts" in message:
-        return dict(_state(part, collector, views) for part in message["parts"])
-    device, tier, interval, timeout = message["part"]
+    if "tasks" in message:
+        return dict(_view(state, collector, views) for state in message["tasks"])
+    device, tier, interval, timeout = message["task"]
     blocks = message["blocks"]
     if blocks is not None:
         encoded = Encoded(tuple(_block(*block) for block in blocks))
     elif (device, tier) not in views:
-        return views  # the last of a part that is gone
-    elif views[device, tier].taken.attempted:
-        encoded = views[device, tier].taken.encoded
+        return views  # the last sample of a task that is gone
+    elif views[device, tier].last.attempted:
+        encoded = views[device, tier].last.encoded
     else:
-        raise ValueError("a sample is said to be as before, and there was none")
-    taken = Taken(
+        raise ValueError("a sample refers to the one before, and there was none")
+    last = LastSample(
         encoded,
         message["begun"],
         message["duration"],
@@ -84,18 +84,18 @@ def take_in(line: bytes, collector: str, views: dict[tuple[str, str], View]) -> 
         attempted=True,
         last_success=message["last_success"],
     )
-    part = SampleTask(collector, _not_here, interval, timeout, device, tier)
-    return {**views, part.key: View(part, taken, None)}
+    task = SampleTask(collector, _not_here, interval, timeout, device, tier)
+    return {**views, task.key: View(task, last, None)}
 
 
-def _state(state: Sequence[Any], collector: str, views: dict[tuple[str, str], View]) -> tuple[tuple[str, str], View]:
+def _view(state: Sequence[Any], collector: str, views: dict[tuple[str, str], View]) -> tuple[tuple[str, str], View]:
     device, tier, interval, timeout, running = state
     known = views.get((device, tier))
     now = (float(running[0]), str(running[1])) if running else None
-    if known is not None and now is not None and now[0] <= known.taken.begun:
-        now = None  # said before the sample came that ended it
-    part = SampleTask(collector, _not_here, interval, timeout, device, tier)
-    return part.key, View(part, known.taken if known else Taken(), now)
+    if known is not None and now is not None and now[0] <= known.last.begun:
+        now = None  # the state is older than the sample
+    task = SampleTask(collector, _not_here, interval, timeout, device, tier)
+    return task.key, View(task, known.last if known else LastSample(), now)
 
 
 def _block(name: str, kind: str, text: str, body: str, ages: Sequence[tuple[str, float]]) -> Block:

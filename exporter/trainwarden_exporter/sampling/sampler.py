@@ -1,4 +1,4 @@
-"""Samples one part again and again. What is read from it never waits for the part."""
+"""Samples one task again and again; reading the last sample never waits for the task."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Taken:
-    """The last sample: when it was begun (monotonic), how long it took, what came of it."""
+class LastSample:
+    """The last sample: when it began (monotonic), how long it took, and its result."""
 
     encoded: Encoded = field(default_factory=Encoded)
     begun: float = 0.0
@@ -33,10 +33,10 @@ class Taken:
 
 
 class Sampler:
-    """One part in a thread of its own.
+    """Samples one task in a thread of its own.
 
     Args:
-        part: what is sampled.
+        task: what is sampled.
         done: called in that thread after each sample.
         wall: the clock, Unix seconds.
         monotonic: the clock for durations.
@@ -44,13 +44,13 @@ class Sampler:
 
     def __init__(
         self,
-        part: SampleTask,
+        task: SampleTask,
         done: Callable[[Sampler], None] | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.part = part
-        self.name = part.collector
+        self.task = task
+        self.name = task.collector
         self._done = done
         self._wall = wall
         self._monotonic = monotonic
@@ -58,8 +58,8 @@ class Sampler:
         self._stop = threading.Event()
         self._background: threading.Thread | None = None
         self._thread: int | None = None
-        # Both are replaced as a whole: a reader sees the one or the other, never half of either.
-        self.taken = Taken()
+        # Both are replaced as a whole: a reader sees the old or the new value.
+        self.last = LastSample()
         self._begun: float | None = None
 
     def start(self) -> None:
@@ -69,43 +69,43 @@ class Sampler:
         self._background.start()
 
     def stop(self) -> None:
-        """Let it end after the sample that it is taking."""
+        """Stop sampling after the sample that is being taken."""
         self._stop.set()
-        if self._background is None and self.part.close is not None:
-            self.part.close()
+        if self._background is None and self.task.close is not None:
+            self.task.close()
 
     def join(self, seconds: float) -> bool:
-        """Wait until one that was stopped has ended; False if it did not in this time."""
+        """Wait until a stopped sampler has ended; return False if it has not within `seconds`."""
         if self._background is not None:
             self._background.join(seconds)
         return not (self._background and self._background.is_alive())
 
     @property
     def over(self) -> bool:
-        """It was stopped, and takes no sample any more."""
+        """Whether it was stopped and takes no more samples."""
         return self._stop.is_set() and self._begun is None
 
     def release(self) -> bool:
-        """Nothing is held between two samples."""
+        """Return True: a task that is sampled as a whole holds no device between two samples."""
         return True
 
     def resume(self) -> None:
-        """Nothing was released."""
+        """Do nothing: nothing was released."""
 
     def sample_once(self) -> None:
-        """Take one sample, and leave it behind as failed if it takes longer than its timeout."""
+        """Take one sample; return without it once its timeout is over."""
         thread = threading.Thread(target=self.sample, name=f"collector-{self.name}", daemon=True)
         thread.start()
-        thread.join(self.part.timeout + 0.1)
+        thread.join(self.task.timeout + 0.1)
 
     def sample(self) -> None:
-        """Take one sample; whatever the part raises becomes a failed sample."""
-        before = self.taken
+        """Take one sample; whatever the task raises becomes a failed sample."""
+        before = self.last
         self._thread = threading.get_ident()
         begun = self._begun = self._monotonic()
         try:
-            encoded = self._encoder.encode(self.part.read())
-        except BaseException as error:  # a part must not end its thread, SystemExit included
+            encoded = self._encoder.encode(self.task.read())
+        except BaseException as error:  # a task must not end its thread, SystemExit included
             message = f"{type(error).__name__}: {error}"
             if message != before.error:
                 log.warning("%s failed: %s", self._shown(), message, exc_info=log.isEnabledFor(logging.DEBUG))
@@ -113,15 +113,15 @@ class Sampler:
         else:
             if before.error is not None:
                 log.info("%s works again", self._shown())
-            result = Taken(encoded, begun, last_success=self._wall())
-        self.taken = replace(result, duration=self._monotonic() - begun, attempted=True)
+            result = LastSample(encoded, begun, last_success=self._wall())
+        self.last = replace(result, duration=self._monotonic() - begun, attempted=True)
         self._begun = None
         calls.leave()
         if self._done is not None:
             self._done(self)
 
-    def turn(self) -> None:
-        """Take one sample for somebody who samples several in turn, unless this one was stopped."""
+    def sample_unless_stopped(self) -> None:
+        """Take one sample, in the thread of a `RoundRobinSampler`, unless this sampler was stopped."""
         self._begun = self._monotonic()
         if self._stop.is_set():
             self._begun = None
@@ -134,43 +134,41 @@ class Sampler:
         return None if begun is None else (begun, calls.current(self._thread))
 
     def status(self) -> Status:
-        """Return how the part is doing now; one that hangs has failed."""
-        return status_of(self.part, self.taken, self.running(), self._monotonic())
+        """Return the task's status; one that hangs has failed."""
+        return status_of(self.task, self.last, self.running(), self._monotonic())
 
     def statuses(self) -> list[Status]:
-        """Return the one there is."""
+        """Return the status of the one task."""
         return [self.status()]
 
     def ready(self) -> list[tuple[Encoded, float]]:
-        """Return a good last sample, else nothing, for stale series would lie."""
-        taken = self.taken
+        """Return the last sample if it is good; stale series must not stay on the page."""
+        taken = self.last
         return [(taken.encoded, self._monotonic() - taken.begun)] if self.status().success else []
 
     def _run(self) -> None:
         while True:
-            # Before the look at `_stop`: whoever sets that and sees no sample being taken may rely on it.
+            # Before `_stop` is read: a thread that sets it and then sees no sample being taken may rely on that.
             self._begun = self._monotonic()
             if self._stop.is_set():
                 break
             self.sample()
-            self._stop.wait(self.part.interval)
+            self._stop.wait(self.task.interval)
         self._begun = None
-        if self.part.close is not None:
-            self.part.close()
+        if self.task.close is not None:
+            self.task.close()
 
     def _shown(self) -> str:
-        return f"collector {self.name}" + (f", device {self.part.device}" if self.part.device else "")
+        return f"collector {self.name}" + (f", device {self.task.device}" if self.task.device else "")
 
 
-def status_of(part: SampleTask, taken: Taken, running: tuple[float, str] | None, now: float) -> Status:
-    """Return how a part is doing, given its last sample and the one that is being taken; `now` is monotonic."""
-    if running is not None and now - running[0] > part.timeout:
+def status_of(task: SampleTask, last: LastSample, running: tuple[float, str] | None, now: float) -> Status:
+    """Return the status of a task from its last sample and the one that is being taken; `now` is monotonic."""
+    if running is not None and now - running[0] > task.timeout:
         for_seconds, call = now - running[0], running[1]
         error = f"no answer for {for_seconds:.0f} s" + (f" from {call}" if call else "")
         return Status(
-            part.collector, True, False, for_seconds, taken.last_success, error, part.device, stuck=True, call=call
+            task.collector, True, False, for_seconds, last.last_success, error, task.device, stuck=True, call=call
         )
-    success = taken.attempted and taken.error is None
-    return Status(
-        part.collector, taken.attempted, success, taken.duration, taken.last_success, taken.error, part.device
-    )
+    success = last.attempted and last.error is None
+    return Status(task.collector, last.attempted, success, last.duration, last.last_success, last.error, task.device)

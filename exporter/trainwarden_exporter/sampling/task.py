@@ -1,4 +1,4 @@
-"""What is sampled by itself, and how it is doing."""
+"""What is sampled by itself, its status, and what runs it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     from trainwarden_exporter.core.exposition import AnyFamily, Encoded
 
-# The key of a whole collector, and of the part that looks which devices there are.
-LOOK = ("", "")
+# The key of a collector that is sampled as a whole, and of the task that discovers devices.
+DISCOVERY = ("", "")
 
 
 class Collector(Protocol):
@@ -22,7 +22,7 @@ class Collector(Protocol):
         """The value of the label `collector`."""
 
     def collect(self) -> Iterable[AnyFamily]:
-        """Return the families as they are now; raise if they cannot be known."""
+        """Return the families as they are now; raise if they cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class SampleTask:
 
     Attributes:
         collector: value of the label of that name.
-        read: returns the families as they are now, the very object of before if nothing is new; raises if they cannot
-            be known. Several parts may return the same families, with other series.
+        read: returns the families as they are now, the same object as before if nothing changed; raises if they cannot
+            be read. Several tasks may return the same families, with other series.
         interval: pause between two samples.
         timeout: after which a sample counts as hung.
-        device: value of the label of that name; empty for what is of no device.
-        tier: tells two cadences of one device apart.
+        device: value of the label of that name; empty for a task of no device.
+        tier: distinguishes two tasks of one device with different intervals.
         close: called once no more samples will be taken.
     """
 
@@ -50,12 +50,12 @@ class SampleTask:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Tells the parts of one collector apart."""
+        """Device and tier, unique among the tasks of one collector."""
         return self.device, self.tier
 
 
-def whole(collector: Collector, interval: float, timeout: float) -> SampleTask:
-    """Return a collector as one part; if it has a `close`, it is called in the end."""
+def single_task(collector: Collector, interval: float, timeout: float) -> SampleTask:
+    """Return the task of a collector that is sampled as a whole; its `close`, if any, is called at the end."""
     return SampleTask(collector.name, collector.collect, interval, timeout, close=getattr(collector, "close", None))
 
 
@@ -67,18 +67,18 @@ class DeviceCollector(Protocol):
         """The value of the label `collector`."""
 
     def collect(self) -> Iterable[AnyFamily]:
-        """Look which devices there are, and return what is of none of them: how many there are, and should be."""
+        """Discover the devices; return the families of the node: how many there are, and should be."""
 
-    def parts(self) -> Sequence[SampleTask]:
-        """Return the devices that the last `collect` found. A part that was there before keeps its first `read`."""
+    def tasks(self) -> Sequence[SampleTask]:
+        """Return a task for each device that the last `collect` found. A known task keeps its first `read`."""
 
     def close(self) -> None:
-        """Release every handle; the next `collect` takes them again."""
+        """Release every handle; the next `collect` opens them again."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """How a part is doing.
+    """The status of a task.
 
     Attributes:
         name: the collector's.
@@ -87,8 +87,8 @@ class Status:
         last_success: Unix seconds; None if there was none.
         error: None after a good sample.
         stuck: a sample is over its deadline.
-        call: of the driver or the system, in which it has been since; empty where not known.
-        released: it has let go of its devices because it was told to, which is neither good nor bad.
+        call: the call of the driver or the system that it hangs in; empty where unknown.
+        released: its devices are released on request, which is neither success nor failure.
     """
 
     name: str
@@ -104,7 +104,7 @@ class Status:
 
 
 class CollectorRunner(Protocol):
-    """What a collection is made of: one or several parts that belong together."""
+    """Samples one collector: a `Sampler`, a `DeviceGroup` or a `SubprocessCollector`."""
 
     @property
     def name(self) -> str:
@@ -114,19 +114,19 @@ class CollectorRunner(Protocol):
         """Start sampling in the background."""
 
     def stop(self) -> None:
-        """Ask it to end, and let go of what it holds; comes back within seconds, whatever hangs."""
+        """Stop sampling and release what is held; returns within seconds, whatever hangs."""
 
     def sample_once(self) -> None:
-        """Take one sample of each part; one that takes longer than its timeout is left behind as failed."""
+        """Take one sample of each task; one that takes longer than its timeout counts as failed."""
 
     def statuses(self) -> list[Status]:
-        """Return how each part is doing."""
+        """Return the status of each task."""
 
     def ready(self) -> list[tuple[Encoded, float]]:
         """Return the good samples, each with the seconds since it was taken."""
 
     def release(self) -> bool:
-        """Let go of every device until `resume`; False if some handle could not be released."""
+        """Release every device until `resume`; return False if some handle could not be released."""
 
     def resume(self) -> None:
-        """Take the devices again."""
+        """Open the devices again."""

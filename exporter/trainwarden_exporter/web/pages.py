@@ -47,7 +47,7 @@ class ExporterPages:
         self.telemetry_path = telemetry_path
         self.off: Callable[[], str] = str
         self._web_config = web_config
-        collection.also.append(self._report_web_config)
+        collection.extra.append(self._report_web_config)
         self._sampled = False
         # The last page of metrics and its compressed form, replaced together.
         self._compressed: tuple[bytes, bytes] = (b"", b"")

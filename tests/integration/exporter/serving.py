@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from trainwarden.server.server import Limits
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.sampler import Sampler
-from trainwarden_exporter.sampling.task import whole
+from trainwarden_exporter.sampling.task import single_task
 from trainwarden_exporter.web.pages import ExporterPages
 
 
@@ -36,7 +36,7 @@ class Serving:
 
     def __init__(self, limits: Limits | None = None, **options: Any) -> None:
         self.collector = Beat()
-        self.collection = Collection([Sampler(whole(self.collector, 0.01, 60))])
+        self.collection = Collection([Sampler(single_task(self.collector, 0.01, 60))])
         self.pages = ExporterPages(self.collection, **options)
         self.server = self.pages.server([("127.0.0.1", 0)], limits)
         self.server.start()

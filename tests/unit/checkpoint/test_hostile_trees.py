@@ -18,7 +18,7 @@ from trainwarden.deadline import Deadline
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Path:
+def single_task(tmp_path: Path) -> Path:
     return write(tmp_path / "step_10", formats.dcp())
 
 

@@ -25,8 +25,8 @@ def tree(tmp_path: Path) -> LogsTree:
         tree.runs.metadata(run_id)
         tree.write(run_id, OOM)
         (tmp_path / "scratch" / run_id).mkdir(parents=True)
-    tree.collector._turns._looker = BlockingIoPool(patience=1.0)
-    tree.collector._search = BlockingIoPool(patience=1.0)
+    tree.collector._turns._looker = BlockingIoPool(timeout=1.0)
+    tree.collector._search = BlockingIoPool(timeout=1.0)
     tree.look()
     assert [tree.count(run_id, "cuda_oom") for run_id in ("a", "m", "z")] == [1, 1, 1]
     return tree

@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 from trainwarden_exporter.core.exposition import render
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.sampler import Sampler
-from trainwarden_exporter.sampling.task import whole
+from trainwarden_exporter.sampling.task import single_task
 
 
 class Scripted:
@@ -65,7 +65,7 @@ def started() -> Iterator[Callable[..., Collection]]:
         scripted.extend(collectors)
         # The timeout is for the one that hangs: the others must never be late, however slow the machine.
         collection = Collection(
-            [Sampler(whole(each, 0.01, timeout if each.name == "stuck" else 60.0)) for each in collectors]
+            [Sampler(single_task(each, 0.01, timeout if each.name == "stuck" else 60.0)) for each in collectors]
         )
         collections.append(collection)
         collection.start()
@@ -138,14 +138,14 @@ def test_a_collector_that_hangs_from_the_start_counts_as_attempted_after_its_tim
 
 
 def test_before_its_first_sample_nothing_is_said_of_a_collector() -> None:
-    collection = Collection([Sampler(whole(Scripted("one"), 1, 1))])
+    collection = Collection([Sampler(single_task(Scripted("one"), 1, 1))])
     assert values(collection.page()) == {}
     assert not collection.statuses()[0].attempted
 
 
 def test_a_second_collector_of_the_same_series_fails_and_the_page_stays_valid() -> None:
-    collection = Collection([Sampler(whole(Scripted(name, "same_value"), 1, 60)) for name in ("first", "second")])
-    for member in collection.members:
+    collection = Collection([Sampler(single_task(Scripted(name, "same_value"), 1, 60)) for name in ("first", "second")])
+    for member in collection.runners:
         member.sample_once()
     page = collection.page()
     assert page.count(b"# TYPE same_value ") == 1
@@ -162,7 +162,7 @@ def test_an_age_is_true_at_the_scrape_though_sampling_is_late() -> None:
             return [family]
 
     clock = Clock()
-    sampler = Sampler(whole(Beat(), 2, 10), wall=clock, monotonic=clock)
+    sampler = Sampler(single_task(Beat(), 2, 10), wall=clock, monotonic=clock)
     sampler.sample()
     clock.seconds += 55
     assert values(render(sampler.ready())) == {"training_heartbeat_age_seconds[r]": 59}
@@ -171,7 +171,7 @@ def test_an_age_is_true_at_the_scrape_though_sampling_is_late() -> None:
 def test_sampling_once_leaves_a_hanging_collector_behind() -> None:
     good, stuck = Scripted("good"), Scripted("stuck")
     stuck.release.clear()
-    collection = Collection([Sampler(whole(stuck, 1, 0.2)), Sampler(whole(good, 1, 60))])
+    collection = Collection([Sampler(single_task(stuck, 1, 0.2)), Sampler(single_task(good, 1, 60))])
     collection.sample_once()
     assert [status.success for status in collection.statuses()] == [False, True]
     assert values(collection.page())["good_value"] == 1
@@ -181,7 +181,7 @@ def test_sampling_once_leaves_a_hanging_collector_behind() -> None:
 def test_a_failure_is_logged_once_until_it_changes(caplog: pytest.LogCaptureFixture) -> None:
     collector = Scripted("one")
     collector.error = ValueError("first")
-    sampler = Sampler(whole(collector, 1, 60))
+    sampler = Sampler(single_task(collector, 1, 60))
     sampler.sample()
     sampler.sample()
     collector.error = ValueError("second")

@@ -17,7 +17,7 @@ from trainwarden_exporter.release import Release
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.device_group import DeviceGroup
 from trainwarden_exporter.sampling.sampler import Sampler
-from trainwarden_exporter.sampling.task import SampleTask, whole
+from trainwarden_exporter.sampling.task import SampleTask, single_task
 
 
 class Devices:
@@ -34,7 +34,7 @@ class Devices:
         self.handles |= {"0", "1"}
         return ()
 
-    def parts(self) -> list[SampleTask]:
+    def tasks(self) -> list[SampleTask]:
         return [SampleTask(self.name, partial(self.read, device), 0.01, 60, device) for device in ("0", "1")]
 
     def read(self, device: str) -> Iterable[Family]:
@@ -68,7 +68,7 @@ class Bench:
         self.file = file
         self.devices = Devices()
         self.fleet = DeviceGroup(self.devices, 0.01, 60)
-        self.collection = Collection([self.fleet, Sampler(whole(Other(), 0.01, 60))])
+        self.collection = Collection([self.fleet, Sampler(single_task(Other(), 0.01, 60))])
         self.release = Release(self.collection, 300.0, file, lambda: self.now)
 
     def page(self) -> str:

@@ -21,11 +21,11 @@ def test_a_fault_of_a_collector_is_logged_and_ends_nobody(tmp_path: Path, caplog
     def reconfigure(*_: object) -> str:
         raise PermissionError("somewhere")
 
-    collection = SimpleNamespace(members=["held"], also=[])
+    collection = SimpleNamespace(runners=["held"], extra=[])
     collectors, release = SimpleNamespace(runners=["held"], reconfigure=reconfigure), SimpleNamespace()
     Reload(argv, read_flags(argv), cast("Any", collectors), cast("Any", collection), cast("Any", release)).read_again()
     assert "what held before still holds" in caplog.text
     families = Families()
-    collection.also[0](families)
+    collection.extra[0](families)
     shown = {family.name: family.samples[0].value for family in families.collected()}
     assert shown["trainwarden_config_last_reload_successful"] == 0

@@ -36,22 +36,22 @@ def seen(matches: list[Match]) -> list[tuple[str, int, int, str]]:
     return [(match.signal.name, match.offset, match.line, match.text) for match in matches]
 
 
-def whole(data: bytes, signals: tuple[Signal, ...] = SIGNALS) -> list[Match]:
+def single_task(data: bytes, signals: tuple[Signal, ...] = SIGNALS) -> list[Match]:
     scanner = Scanner(signals)
     return scanner.feed(data) + scanner.finish()
 
 
 def test_each_signal_is_found_once_in_each_record_with_its_place() -> None:
-    found = [(match.signal.name, match.line) for match in whole(STREAM)]
+    found = [(match.signal.name, match.line) for match in single_task(STREAM)]
     assert found == [
         ("oom", 1), ("first", 1), ("any_case", 4), ("users", 5), ("no_text", 7), ("plain", 8), ("oom", 9), ("oom", 12),
     ]  # fmt: skip
-    for match in whole(STREAM):
+    for match in single_task(STREAM):
         assert STREAM[match.offset :].decode("utf-8", "replace").startswith(match.text)
 
 
 def test_a_field_is_what_its_group_caught_and_absent_where_that_took_no_part() -> None:
-    first, *_, last = whole(STREAM)
+    first, *_, last = single_task(STREAM)
     assert first.fields == {"allocation": "77"}
     assert last.fields == {}
 
@@ -62,7 +62,7 @@ def test_any_cut_into_chunks_gives_the_same_matches(cuts: list[int]) -> None:
     scanner = Scanner(SIGNALS)
     edges = [0, *sorted(cuts), len(STREAM)]
     matches = [match for start, end in itertools.pairwise(edges) for match in scanner.feed(STREAM[start:end])]
-    assert seen(matches + scanner.finish()) == seen(whole(STREAM))
+    assert seen(matches + scanner.finish()) == seen(single_task(STREAM))
 
 
 @settings(max_examples=60, deadline=None)
@@ -70,7 +70,7 @@ def test_any_cut_into_chunks_gives_the_same_matches(cuts: list[int]) -> None:
 def test_one_byte_at_a_time_gives_the_same_matches(parts: list[bytes]) -> None:
     data, scanner = b"".join(parts), Scanner(SIGNALS)
     matches = [match for index in range(len(data)) for match in scanner.feed(data[index : index + 1])]
-    assert seen(matches + scanner.finish()) == seen(whole(data))
+    assert seen(matches + scanner.finish()) == seen(single_task(data))
 
 
 @settings(max_examples=60, deadline=None)
@@ -82,7 +82,7 @@ def test_it_goes_on_after_a_restart_without_losing_or_repeating_a_match(noise: b
     state = json.loads(json.dumps(before.state()))
     after.restore(state)
     matches += after.feed(data[state["offset"] :]) + after.finish()
-    assert seen(matches) == seen(whole(data))
+    assert seen(matches) == seen(single_task(data))
 
 
 @pytest.mark.parametrize("chunk", [1000, RECORD_LIMIT, 10**7])
@@ -101,19 +101,19 @@ def test_a_line_without_end_is_searched_at_its_beginning_and_passed_over_in_boun
 
 
 def test_a_long_record_is_shown_around_what_was_found() -> None:
-    (match,) = whole(b"." * 9000 + b"out of memory" + b"." * 9000, SIGNALS[:1])
+    (match,) = single_task(b"." * 9000 + b"out of memory" + b"." * 9000, SIGNALS[:1])
     assert "out of memory" in match.text
 
 
 def test_every_engine_gives_the_same_matches(monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = seen(whole(STREAM * 3))
+    fast = seen(single_task(STREAM * 3))
     monkeypatch.setattr(scanning, "literals", engines._OneByOne)
-    assert seen(whole(STREAM * 3)) == fast
+    assert seen(single_task(STREAM * 3)) == fast
 
 
 def test_a_text_inside_another_is_found_too() -> None:
     signals = (Signal("long", "OutOfMemoryError: x", shipped=True), Signal("short", "Error: ", shipped=True))
-    assert [match.signal.name for match in whole(b"OutOfMemoryError: x\n", signals)] == ["long", "short"]
+    assert [match.signal.name for match in single_task(b"OutOfMemoryError: x\n", signals)] == ["long", "short"]
 
 
 def test_a_catastrophic_pattern_loses_its_own_signal_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
@@ -137,7 +137,7 @@ def test_signals_that_no_text_vouches_for_are_named() -> None:
 def test_a_warning_is_no_match_where_the_signal_says_so() -> None:
     signal: Any = Signal("calm", "it broke", shipped=True, ignore_warnings=True)
     data = b"WARNING it broke\nit broke, retrying\nERROR it broke\nit broke\n"
-    assert [match.line for match in whole(data, (signal,))] == [3, 4]
+    assert [match.line for match in single_task(data, (signal,))] == [3, 4]
 
 
 def test_colours_hide_no_signal() -> None:

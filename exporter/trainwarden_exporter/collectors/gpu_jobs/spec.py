@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trainwarden_exporter.collectors.gpu_jobs.gpus import find_gpus
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.sampling.sampler import Sampler
-from trainwarden_exporter.sampling.task import whole
+from trainwarden_exporter.sampling.task import single_task
 
 if TYPE_CHECKING:
     import argparse
@@ -36,7 +36,7 @@ def create(context: Context) -> Sampler:
     from trainwarden_exporter.collectors.gpu_jobs.collector import GpuJobsCollector  # noqa: PLC0415  # for this collector alone
 
     collector = GpuJobsCollector(context.node, context.flags["collector.gpu_jobs.path"])
-    return Sampler(whole(collector, context.interval, context.timeout))
+    return Sampler(single_task(collector, context.interval, context.timeout))
 
 
 SPEC = CollectorSpec(

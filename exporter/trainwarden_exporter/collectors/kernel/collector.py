@@ -12,7 +12,7 @@ from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.redaction import label_text
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.sampling.sampler import Sampler
-from trainwarden_exporter.sampling.task import whole
+from trainwarden_exporter.sampling.task import single_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -118,7 +118,7 @@ def create(context: Context) -> Sampler:
         collector = KernelCollector(Journal(root), "journal")
     else:
         collector = KernelCollector(Kmsg(root / KMSG), "kmsg")
-    return Sampler(whole(collector, context.interval, context.timeout))
+    return Sampler(single_task(collector, context.interval, context.timeout))
 
 
 SPEC = CollectorSpec(

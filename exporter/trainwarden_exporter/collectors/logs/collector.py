@@ -121,7 +121,7 @@ class LogsCollector:
             return  # nobody has looked yet
         watched = {run.run_id: run for run in self._board.runs}
         if now - self._searched_at >= SEARCH_SECONDS:
-            self._found |= self._search.look(self._settings.templates, lambda template: list(template.runs()))
+            self._found |= self._search.map(self._settings.templates, lambda template: list(template.runs()))
             self._searched_at = now
             for each in self._search.blocked:
                 self._problems.add("blocked", each.key.text, f"{each.key.text}: its folders do not answer")

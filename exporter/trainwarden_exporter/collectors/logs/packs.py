@@ -9,7 +9,7 @@ from trainwarden.signals.pack import PackError, load_pack, shipped_packs
 from trainwarden.signals.tailing.log import Searcher
 from trainwarden.signals.tailing.opening import is_inside
 from trainwarden.signals.tailing.template import InvalidTemplate, Template
-from trainwarden_exporter.core.memory import give_back
+from trainwarden_exporter.core.memory import release_free_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,5 +82,5 @@ class LogPacks:
 def _compiled(pack: str) -> Searcher:
     searcher = Searcher(load_pack(pack))
     # To compile takes several MiB more than what is kept, which the allocator would hold for ever.
-    give_back()
+    release_free_memory()
     return searcher

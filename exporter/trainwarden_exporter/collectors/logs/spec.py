@@ -13,7 +13,7 @@ from trainwarden_exporter.collectors.logs.state import StateFolder, StateTaken, 
 from trainwarden_exporter.collectors.runs.place import runs_folder
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.sampling.sampler import Sampler
-from trainwarden_exporter.sampling.task import whole
+from trainwarden_exporter.sampling.task import single_task
 
 if TYPE_CHECKING:
     import argparse
@@ -72,7 +72,7 @@ def create(context: Context) -> Sampler:
         if state is not None:
             state.close()
         raise UsageError(f"--collector.logs.signals {settings.pack}: {error}") from error
-    return Sampler(whole(collector, context.interval, context.timeout))
+    return Sampler(single_task(collector, context.interval, context.timeout))
 
 
 def _state(flags: Mapping[str, Any], node: Node, runs: Path) -> StateFolder | None:

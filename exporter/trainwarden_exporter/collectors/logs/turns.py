@@ -60,7 +60,7 @@ class Turns:
 
     def hangs(self, run: RunLogs) -> bool:
         """Whether it is one of those `blocked`."""
-        return self._looker.hangs(run)
+        return self._looker.is_blocked(run)
 
     def take(self, runs: Sequence[RunLogs], followed: int, now: float) -> list[RunLogs]:
         """Give each log a turn, again and again, until all are read or the look has done its share.
@@ -81,7 +81,7 @@ class Turns:
         self._turn += 1
         start = self._turn % max(1, len(runs))
         in_turn = [*runs[start:], *runs[:start]]
-        return self._looker.by_turns(in_turn, partial(self._first, now), partial(self._next, now), self._goes_on)
+        return self._looker.map_in_rounds(in_turn, partial(self._first, now), partial(self._next, now), self._goes_on)
 
     def _first(self, now: float, run: RunLogs) -> list[TailedLog]:
         """See what became of a run's files, and read a piece of each; returns those that are not read to their end."""

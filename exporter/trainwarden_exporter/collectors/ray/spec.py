@@ -79,7 +79,7 @@ def create(context: Context) -> CollectorRunner:
     """Return its sampler; raises `UsageError` if the flags ask for what cannot be had."""
     from trainwarden_exporter.collectors.ray.collector import RayCollector  # noqa: PLC0415  # for this collector alone
     from trainwarden_exporter.sampling.sampler import Sampler  # noqa: PLC0415  # for this collector alone
-    from trainwarden_exporter.sampling.task import whole  # noqa: PLC0415  # for this collector alone
+    from trainwarden_exporter.sampling.task import single_task  # noqa: PLC0415  # for this collector alone
 
     flags = context.flags
     # An exporter of one node's records alone cannot notice that one is missing.
@@ -90,7 +90,7 @@ def create(context: Context) -> CollectorRunner:
         node_gpus=flags["collector.ray.node_gpus"],
         expect=functools.partial(context.exchange.expected.put, "ray") if expects_all else None,
     )
-    return Sampler(whole(collector, context.interval, context.timeout))
+    return Sampler(single_task(collector, context.interval, context.timeout))
 
 
 def dashboard(flags: Mapping[str, Any]) -> RayDashboard:

@@ -72,7 +72,7 @@ class RdmaCollector:
         self._add_node(families)
         return families.collected()
 
-    def parts(self) -> Sequence[SampleTask]:
+    def tasks(self) -> Sequence[SampleTask]:
         """Return a task for each device that the last `collect` found."""
         return [
             SampleTask(self.name, partial(self._read, name), self._interval, self._timeout, name)

@@ -81,7 +81,7 @@ class Sources:
         self.known = frozenset(self._folders.keys() | copies.keys())
         folders = [*self._folders.values(), *copies.values()]
         awake = [folder for folder in folders if folder.asleep_until <= now]
-        records = self._reader.look(awake, lambda folder: self._read(folder, now))
+        records = self._reader.map(awake, lambda folder: self._read(folder, now))
         self.blocked = self._reader.blocked
         self._problems.add(Problem(BLOCKED, each.key.run_id, f"{each.call} does not answer") for each in self.blocked)
         found: dict[str, Found] = {}

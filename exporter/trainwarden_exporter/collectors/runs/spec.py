@@ -17,7 +17,7 @@ from trainwarden_exporter.collectors.s3.spec import copies
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.flag_values import positive_count
 from trainwarden_exporter.sampling.sampler import Sampler
-from trainwarden_exporter.sampling.task import whole
+from trainwarden_exporter.sampling.task import single_task
 
 if TYPE_CHECKING:
     from trainwarden_exporter.core.spec import Context
@@ -88,7 +88,7 @@ def create(context: Context) -> Sampler:
         expected=context.exchange.expected,
         proofs=Proofs(),
     )
-    return Sampler(whole(collector, context.interval, context.timeout))
+    return Sampler(single_task(collector, context.interval, context.timeout))
 
 
 SPEC = CollectorSpec(

@@ -31,7 +31,7 @@ class S3Collector:
         """Return nothing: every series belongs to a prefix."""
         return ()
 
-    def parts(self) -> Sequence[SampleTask]:
+    def tasks(self) -> Sequence[SampleTask]:
         """Return a task for each prefix."""
         return [
             SampleTask(self.name, prefix.sample, self._interval, self._timeout, url)

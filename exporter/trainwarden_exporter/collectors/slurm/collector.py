@@ -78,7 +78,7 @@ class SlurmCollector:
         """Return counters of errors and records."""
         families = Families()
         with self._lock:
-            for part in self.parts():
+            for part in self.tasks():
                 for reason in REASONS:
                     families.add(
                         metrics.TRAINWARDEN_SLURM_ERRORS_TOTAL,
@@ -91,7 +91,7 @@ class SlurmCollector:
                     families.add(metrics.TRAINWARDEN_SLURM_RECORDS, outcomes[outcome], kind=kind, outcome=outcome)
         return families.collected()
 
-    def parts(self) -> list[SampleTask]:
+    def tasks(self) -> list[SampleTask]:
         """Return the tasks, one for each source."""
         reads: dict[str, Callable[[], Iterable[Family]]] = {JOBS: self._jobs, NODES: self._nodes}
         page = self._settings.page

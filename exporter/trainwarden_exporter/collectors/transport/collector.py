@@ -88,11 +88,11 @@ class TransportCollector:
         self._complained, self._unreadable = self._unreadable, set()
         self._dropped = 0
         going_on = [run for run in self._runs.values() if not run.over]
-        return self._looker.by_turns(going_on, partial(self._first, now), self._next, self._goes_on)
+        return self._looker.map_in_rounds(going_on, partial(self._first, now), self._next, self._goes_on)
 
     def _answering(self) -> dict[str, RunTransport]:
         """Return the runs in whose logs nobody hangs."""
-        return {run_id: run for run_id, run in self._runs.items() if not self._looker.hangs(run)}
+        return {run_id: run for run_id, run in self._runs.items() if not self._looker.is_blocked(run)}
 
     def _update(self) -> None:
         """Take in which runs there are: those that run, and those that were seen running."""

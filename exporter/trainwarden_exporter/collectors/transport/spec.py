@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainwarden.errors import UsageError
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.sampling.sampler import Sampler
-from trainwarden_exporter.sampling.task import whole
+from trainwarden_exporter.sampling.task import single_task
 
 if TYPE_CHECKING:
     from trainwarden_exporter.core.spec import Context
@@ -40,7 +40,7 @@ def create(context: Context) -> Sampler:
         max_files=flags["collector.logs.max_files"],
     )
     collector = TransportCollector(context.exchange, node, settings)
-    return Sampler(whole(collector, context.interval, context.timeout))
+    return Sampler(single_task(collector, context.interval, context.timeout))
 
 
 SPEC = CollectorSpec(

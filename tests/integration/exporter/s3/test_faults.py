@@ -124,7 +124,7 @@ def test_an_answer_without_end_takes_no_more_memory_than_the_child_may_have(
     prefix.server.fault = "endless"
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
     flags = vars(build_parser().parse_args([f"--collector.s3.url={prefix.store.url}"]))
-    settings = dict(spec.create(context(spec.SPEC, Node("node1"), flags))._order.settings)
+    settings = dict(spec.create(context(spec.SPEC, Node("node1"), flags))._spec.settings)
     look = (
         "import json, sys; from trainwarden_exporter.collectors.s3.collector import build\n"
         "[(_, place)] = build(json.loads(sys.argv[1])).prefixes.items(); place.sample(); print(place._up)\n"

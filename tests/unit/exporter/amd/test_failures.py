@@ -200,7 +200,7 @@ def test_what_hangs_in_a_call_is_not_shut_down_under(watch: Watch, machine: AmdM
     watched.look()
     machine.fault("amdsmi_get_power_info", "wait", gpu=1)
     part = next(
-        part for part in watched.collector.parts() if (part.device, part.tier) == (machine.addresses[1], "fast")
+        part for part in watched.collector.tasks() if (part.device, part.tier) == (machine.addresses[1], "fast")
     )
     thread = threading.Thread(target=part.read)
     before = len(machine.asked())

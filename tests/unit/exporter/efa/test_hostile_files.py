@@ -117,7 +117,7 @@ def test_a_device_that_goes_between_the_list_and_the_read_costs_itself_alone(
     watched = watch(tree)
     watched.look()
     collector = watched.fleet.collector
-    parts = {part.device: part for part in collector.parts()}
+    parts = {part.device: part for part in collector.tasks()}
     collector.collect()
     tree.remove_rdma("rdmap79s0")
     with pytest.raises(FileNotFoundError):

@@ -33,7 +33,7 @@ def journal(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def source(node: Node) -> str:
     sampler = spec.create(context(spec.SPEC, node, FLAGS))
-    collector = sampler.part.read.__self__  # type: ignore[attr-defined]  # a bound method
+    collector = sampler.task.read.__self__  # type: ignore[attr-defined]  # a bound method
     return str(collector._source)
 
 

@@ -82,7 +82,7 @@ def opened(library: Library) -> str | None:
 
 def test_without_the_wrapper_the_gpus_of_the_bus_are_down_and_the_sample_fails(collector: NvidiaCollector) -> None:
     collector.collect()
-    by_tier = {part.tier: part for part in collector.parts()}
+    by_tier = {part.tier: part for part in collector.tasks()}
     page = encode_text(by_tier["node"].read()).decode()
     assert 'gpu_up{gpu="0",uuid=""} 0.0' in page
     assert 'gpu_driver_error_info{vendor="nvidia",error="pynvml_not_installed"} 1.0' in page
@@ -92,7 +92,7 @@ def test_without_the_wrapper_the_gpus_of_the_bus_are_down_and_the_sample_fails(c
 
 def test_a_failure_that_lasts_does_not_grow(collector: NvidiaCollector) -> None:
     collector.collect()
-    driver = next(part for part in collector.parts() if part.tier == "driver")
+    driver = next(part for part in collector.tasks() if part.tier == "driver")
     depths = []
     for _ in range(3):
         with pytest.raises(NvmlUnavailable) as caught:

@@ -23,7 +23,7 @@ def tree(tmp_path: Path) -> RunsTree:
     for run_id in ("a", "m", "z"):
         tree.metadata(run_id)
         tree.progress(run_id)
-    tree.collector._sources._reader = BlockingIoPool(patience=1.0)
+    tree.collector._sources._reader = BlockingIoPool(timeout=1.0)
     return tree
 
 
@@ -74,25 +74,25 @@ def test_a_folder_that_answers_again_is_told_again(tree: RunsTree, gate: threadi
 
 def test_what_comes_back_too_late_is_not_told_as_if_it_were_new() -> None:
     opened = threading.Event()
-    reader: BlockingIoPool[str] = BlockingIoPool(patience=1.0)
+    reader: BlockingIoPool[str] = BlockingIoPool(timeout=1.0)
 
     def slow(key: str) -> str:
         if key == "slow":
             opened.wait()
         return key
 
-    found = reader.look(["slow", "quick"], slow)
+    found = reader.map(["slow", "quick"], slow)
     opened.set()
     assert found == {"quick": "quick"}
-    wait_until(lambda: reader.look(["slow"], slow) == {"slow": "slow"})
+    wait_until(lambda: reader.map(["slow"], slow) == {"slow": "slow"})
 
 
 def test_many_that_hang_are_the_trouble_of_the_whole_collector() -> None:
     opened = threading.Event()
-    reader: BlockingIoPool[int] = BlockingIoPool(patience=0.01)
+    reader: BlockingIoPool[int] = BlockingIoPool(timeout=0.01)
     try:
         with pytest.raises(TooManyBlocked):
-            reader.look(range(100), lambda _: opened.wait())
+            reader.map(range(100), lambda _: opened.wait())
         assert sum(thread.name == "looker" for thread in threading.enumerate()) <= MAX_BLOCKED + 1
     finally:
         opened.set()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trainwarden_exporter.core.exposition import render
-from trainwarden_exporter.sampling import process, subprocess_collector
+from trainwarden_exporter.sampling import child_process, subprocess_collector
 from trainwarden_exporter.sampling.subprocess_collector import ChildSpec, SubprocessCollector
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -37,8 +37,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for a child that will not end."""
-    monkeypatch.setattr(process, "END_SECONDS", 0.5)
-    monkeypatch.setattr(process, "TERMINATE_SECONDS", 0.5)
+    monkeypatch.setattr(child_process, "END_SECONDS", 0.5)
+    monkeypatch.setattr(child_process, "TERMINATE_SECONDS", 0.5)
 
 
 @pytest.fixture
@@ -62,6 +62,6 @@ def say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
 
     def script(code: str, before: str = "") -> None:
         counted = f"{before}\nopen({str(tmp_path / 'starts')!r}, 'a').write('one\\n')\n{code}"
-        monkeypatch.setattr(process, "COMMAND", (sys.executable, "-c", counted))
+        monkeypatch.setattr(child_process, "COMMAND", (sys.executable, "-c", counted))
 
     return script

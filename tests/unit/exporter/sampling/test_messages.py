@@ -7,7 +7,7 @@ import pytest
 from trainwarden_exporter.collectors.gpu import metrics as gpu_metrics
 from trainwarden_exporter.core.exposition import render
 from trainwarden_exporter.core.metric import Families, Family
-from trainwarden_exporter.sampling.messages import View, sample_line, state_line, take_in
+from trainwarden_exporter.sampling.messages import View, apply_message, sample_line, state_line
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import SampleTask
 
@@ -28,35 +28,35 @@ class Device:
 
 
 def shown(views: Views) -> bytes:
-    return render((view.taken.encoded, 0.0) for view in views.values())
+    return render((view.last.encoded, 0.0) for view in views.values())
 
 
 def test_a_sample_that_says_what_it_said_is_told_in_one_word_and_is_a_new_one() -> None:
     device, views = Device(), Views()
     device.sampler.sample()
-    views = take_in(sample_line(device.sampler), "nvidia", views)
-    first, told = views["0", ""], device.sampler.taken.encoded
+    views = apply_message(sample_line(device.sampler), "nvidia", views)
+    first, told = views["0", ""], device.sampler.last.encoded
     device.sampler.sample()
     line = sample_line(device.sampler, told)
     assert b"utilization" not in line
-    views = take_in(line, "nvidia", views)
-    assert views["0", ""].taken.begun > first.taken.begun
+    views = apply_message(line, "nvidia", views)
+    assert views["0", ""].last.begun > first.last.begun
     assert b'gpu_utilization_ratio{gpu="0",uuid=""} 0.5' in shown(views)
     device.says(0.75)
     device.sampler.sample()
-    views = take_in(sample_line(device.sampler, told), "nvidia", views)
+    views = apply_message(sample_line(device.sampler, told), "nvidia", views)
     assert b'gpu_utilization_ratio{gpu="0",uuid=""} 0.75' in shown(views)
 
 
 def test_the_last_word_of_a_part_that_is_gone_is_nothing() -> None:
     device = Device()
     device.sampler.sample()
-    assert take_in(sample_line(device.sampler, device.sampler.taken.encoded), "nvidia", {}) == {}
+    assert apply_message(sample_line(device.sampler, device.sampler.last.encoded), "nvidia", {}) == {}
 
 
 def test_a_sample_as_before_where_there_was_none_is_refused() -> None:
     device = Device()
     device.sampler.sample()
-    views = take_in(state_line([device.sampler]), "nvidia", {})
-    with pytest.raises(ValueError, match="as before, and there was none"):
-        take_in(sample_line(device.sampler, device.sampler.taken.encoded), "nvidia", views)
+    views = apply_message(state_line([device.sampler]), "nvidia", {})
+    with pytest.raises(ValueError, match="refers to the one before, and there was none"):
+        apply_message(sample_line(device.sampler, device.sampler.last.encoded), "nvidia", views)

@@ -44,7 +44,7 @@ class Toy:
         families.add(gpu_metrics.GPU_DEVICES_EXPECTED, len(self._devices), vendor="nvidia")
         return families.collected()
 
-    def parts(self) -> Sequence[SampleTask]:
+    def tasks(self) -> Sequence[SampleTask]:
         devices = [
             SampleTask(
                 self.name, self._reader(device), 0.1, 0.3 if device in self._hanging else self._timeout, str(device)

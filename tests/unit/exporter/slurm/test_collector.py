@@ -24,7 +24,7 @@ def _collector(slurm: FakeSlurm, **changes: Any) -> SlurmCollector:
 
 
 def _part(collector: SlurmCollector, device: str) -> str:
-    (part,) = (part for part in collector.parts() if part.device == device)
+    (part,) = (part for part in collector.tasks() if part.device == device)
     return encode_text(part.read()).decode()
 
 

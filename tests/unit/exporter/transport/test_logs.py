@@ -212,7 +212,7 @@ def test_a_log_that_never_answers_is_named_by_its_run_and_costs_no_other(
     tree: TransportTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends, real = threading.Event(), InitLog.poll
-    tree.collector._looker = BlockingIoPool(patience=1.0)
+    tree.collector._looker = BlockingIoPool(timeout=1.0)
 
     def poll(log: InitLog, now: float) -> None:
         if "/r/" in log.path:

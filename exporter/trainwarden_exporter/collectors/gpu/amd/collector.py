@@ -72,7 +72,7 @@ class AmdCollector:
             self._gpus[bus] = Gpu(state, self._device(bus), self._library, self._spent, self._timeout)
         return ()
 
-    def parts(self) -> Sequence[SampleTask]:
+    def tasks(self) -> Sequence[SampleTask]:
         """Return the driver as a whole, the summary, and two tiers of each GPU."""
         parts = [
             SampleTask(self.name, self._driver, self._interval, self._timeout, tier="driver"),

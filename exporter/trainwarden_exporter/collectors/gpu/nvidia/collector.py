@@ -93,7 +93,7 @@ class NvidiaCollector:
             self._sample(state)
         return ()
 
-    def parts(self) -> Sequence[SampleTask]:
+    def tasks(self) -> Sequence[SampleTask]:
         """Return two tiers of each GPU, the driver as a whole, what listens for errors, and the summary of all."""
         parts = [part for tiers in self._parts.values() for part in tiers]
         parts.append(SampleTask(self.name, self._driver, self._interval, self._timeout, tier="driver"))

@@ -12,7 +12,7 @@ from tests.waiting import wait_until
 from trainwarden_exporter.collectors.rdma import efa_metrics
 from trainwarden_exporter.core.exposition import render
 from trainwarden_exporter.core.metric import Families, Family
-from trainwarden_exporter.sampling import round_robin as rounds
+from trainwarden_exporter.sampling import device_group as rounds
 from trainwarden_exporter.sampling.calls import calling
 from trainwarden_exporter.sampling.device_group import DeviceGroup
 from trainwarden_exporter.sampling.task import SampleTask
@@ -33,7 +33,7 @@ class Ports:
     def collect(self) -> Iterable[Family]:
         return ()
 
-    def parts(self) -> Sequence[SampleTask]:
+    def tasks(self) -> Sequence[SampleTask]:
         return [SampleTask("efa", lambda name=each: self.read(name), 0.02, 0.3, each) for each in self.devices]  # type: ignore[misc]  # bound early
 
     def read(self, device: str) -> Iterable[Family]:
@@ -52,7 +52,7 @@ class Ports:
 
 @pytest.fixture
 def ports(monkeypatch: pytest.MonkeyPatch) -> Ports:
-    monkeypatch.setattr(rounds, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(rounds, "STUCK_SECONDS", 0.05)
     return Ports("a", "b", "c")
 
 
@@ -70,7 +70,7 @@ def shown(fleet: DeviceGroup) -> str:
 
 
 def test_all_devices_are_sampled_again_and_again_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "PATIENCE_SECONDS", 60.0)  # that of a machine on which nothing is ever late
+    monkeypatch.setattr(rounds, "STUCK_SECONDS", 60.0)  # that of a machine on which nothing is ever late
     ports = Ports("a", "b", "c")
     fleet = DeviceGroup(ports, 0.02, 5.0, in_turn=True)
     fleet.start()
@@ -96,7 +96,7 @@ def test_one_that_blocks_is_named_and_the_others_go_on(ports: Ports, fleet: Devi
 
 def test_a_device_that_comes_late_does_not_wait_for_the_next_round(ports: Ports) -> None:
     fleet = DeviceGroup(ports, 0.05, 5.0, in_turn=True)
-    fleet._round._interval = 60.0  # type: ignore[union-attr]  # only a new device can begin the next one
+    fleet._round_robin._interval = 60.0  # type: ignore[union-attr]  # only a new device can begin the next one
     fleet.start()
     wait_until(lambda: all(ports.samples[device] for device in "abc"))
     ports.devices.append("d")

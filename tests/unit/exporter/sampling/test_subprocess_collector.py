@@ -13,8 +13,8 @@ import pytest
 
 from tests.unit.exporter.sampling.conftest import page, starts
 from tests.waiting import wait_until
-from trainwarden_exporter.sampling import messages, process, subprocess_collector
-from trainwarden_exporter.sampling.process import ChildProcess
+from trainwarden_exporter.sampling import child_process, messages, subprocess_collector
+from trainwarden_exporter.sampling.child_process import ChildProcess
 from trainwarden_exporter.sampling.subprocess_collector import SubprocessCollector
 
 Make = Callable[..., SubprocessCollector]
@@ -93,8 +93,8 @@ def test_a_child_that_dies_is_started_again_and_leaves_nothing_behind(make: Make
 def test_a_child_that_says_nothing_is_named_then_replaced(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "END_SECONDS", 0.5)
-    monkeypatch.setattr(process, "TERMINATE_SECONDS", 30.0)
+    monkeypatch.setattr(child_process, "END_SECONDS", 0.5)
+    monkeypatch.setattr(child_process, "TERMINATE_SECONDS", 30.0)
     member = make()
     member.start()
     wait_until(lambda: SAMPLE in page(member))
@@ -112,8 +112,8 @@ def test_a_child_that_says_nothing_is_named_then_replaced(
 def test_a_child_of_which_no_device_answers_is_replaced_once(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "END_SECONDS", 1.0)
-    monkeypatch.setattr(process, "TERMINATE_SECONDS", 30.0)
+    monkeypatch.setattr(child_process, "END_SECONDS", 1.0)
+    monkeypatch.setattr(child_process, "TERMINATE_SECONDS", 30.0)
     monkeypatch.setattr(subprocess_collector, "GIVE_UP_SECONDS", 1.5)
     member = make(devices=2, hanging=[0, 1])
     member.start()
@@ -129,8 +129,8 @@ def test_a_child_of_which_no_device_answers_is_replaced_once(
 def test_a_child_whose_driver_hangs_before_it_found_a_device_is_replaced_once(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "END_SECONDS", 1.0)
-    monkeypatch.setattr(process, "TERMINATE_SECONDS", 30.0)
+    monkeypatch.setattr(child_process, "END_SECONDS", 1.0)
+    monkeypatch.setattr(child_process, "TERMINATE_SECONDS", 30.0)
     monkeypatch.setattr(subprocess_collector, "GIVE_UP_SECONDS", 1.5)
     member = make(devices=0, hanging=["driver"])
     member.start()
@@ -145,7 +145,7 @@ def test_what_a_library_prints_is_no_message(make: Make, capfd: pytest.CaptureFi
     member.start()
     wait_until(lambda: SAMPLE in page(member))
     wait_until(lambda: "a library that prints" in capfd.readouterr().err)
-    assert member._rubbish == 0
+    assert member._invalid_lines == 0
 
 
 @pytest.mark.usefixtures("impatient")
@@ -153,7 +153,7 @@ def test_what_a_library_prints_is_no_message(make: Make, capfd: pytest.CaptureFi
 def test_a_child_that_talks_rubbish_is_ended_and_started_again(
     make: Make, say: Callable[..., None], tmp_path: Path, rubbish: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "MAX_LINE_BYTES", 2**16)
+    monkeypatch.setattr(child_process, "MAX_LINE_BYTES", 2**16)
     say(f"import os\nwhile True: os.write(1, {rubbish!r})")
     member = make()
     member.start()
@@ -162,12 +162,12 @@ def test_a_child_that_talks_rubbish_is_ended_and_started_again(
 
 
 def test_a_child_that_cannot_start_is_tried_again(make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    command = process.COMMAND
-    monkeypatch.setattr(process, "COMMAND", (str(tmp_path / "no such program"),))
+    command = child_process.COMMAND
+    monkeypatch.setattr(child_process, "COMMAND", (str(tmp_path / "no such program"),))
     member = make()
     member.start()
     wait_until(lambda: "cannot be started" in (member.statuses()[0].error or ""))
-    monkeypatch.setattr(process, "COMMAND", command)
+    monkeypatch.setattr(child_process, "COMMAND", command)
     wait_until(lambda: SAMPLE in page(member))
 
 
@@ -175,16 +175,16 @@ def test_what_is_being_heard_when_the_devices_are_released_is_not_shown(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hearing, released, over = threading.Event(), threading.Event(), threading.Event()
-    take_in = messages.take_in
+    apply_message = messages.apply_message
 
     def slow(*line: Any) -> Any:
-        views = take_in(*line)
-        if any(view.taken.attempted for view in views.values()):
+        views = apply_message(*line)
+        if any(view.last.attempted for view in views.values()):
             hearing.set()
             assert released.wait(60)
         return views
 
-    monkeypatch.setattr(subprocess_collector, "take_in", slow)
+    monkeypatch.setattr(subprocess_collector, "apply_message", slow)
     monkeypatch.setattr(ChildProcess, "drain", lambda _: over.set())  # called when nothing is listened to any more
     member = make()
     member.start()

@@ -1,4 +1,4 @@
-"""One child process that samples: what it says, and how it is brought to its end."""
+"""One child process that samples: its messages and its end."""
 
 from __future__ import annotations
 
@@ -10,47 +10,50 @@ import subprocess
 import sys
 import time
 
-COMMAND = (sys.executable, "-m", "trainwarden_exporter.sampling.child")
+COMMAND = (sys.executable, "-m", "trainwarden_exporter.sampling.child_main")
 END_SECONDS = 5.0
 TERMINATE_SECONDS = 1.0
-# Hundreds of devices in one sample are not half of it.
+# Twice a sample of hundreds of devices.
 MAX_LINE_BYTES = 16 * 2**20
 _READ_BYTES = 2**20
 
 
-class NoMessage(Exception):
-    """What the child says is none of ours."""
+class InvalidMessage(Exception):
+    """The child wrote what is no message."""
 
 
 class ChildProcess:
-    """A child that was told what to do. `lines` and `close` are for one thread, `end` for any.
+    """A running child. `lines` and `close` are for one thread, `end` for any.
+
+    Args:
+        first_line: of its input, see `ChildSpec.line`.
 
     Raises:
         OSError: it cannot be started.
     """
 
-    def __init__(self, order: bytes) -> None:
+    def __init__(self, first_line: bytes) -> None:
         self._process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._process.stdin is not None  # noqa: S101  # for mypy: it was asked for
-        assert self._process.stdout is not None  # noqa: S101  # likewise
+        assert self._process.stdin is not None  # noqa: S101  # for mypy: stdin is a pipe
+        assert self._process.stdout is not None  # noqa: S101  # as above
         self._input, self._output = self._process.stdin, self._process.stdout
         self._rest = b""
         self._ready = select.poll()  # unlike select, it takes descriptors above 1023
         self._ready.register(self._output, select.POLLIN)
-        with contextlib.suppress(OSError):  # it has ended already, which will be seen
-            self._input.write(order)
+        with contextlib.suppress(OSError):  # it has ended already: the next read returns nothing
+            self._input.write(first_line)
             self._input.flush()
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its process id."""
         return self._process.pid
 
     def lines(self, seconds: float) -> list[bytes] | None:
-        """Return what it said, after this time at the latest; None when it will say nothing more.
+        """Return the lines that it wrote, after `seconds` at the latest; None at the end of its output.
 
         Raises:
-            NoMessage: a line of it has no end.
+            InvalidMessage: a line is longer than `MAX_LINE_BYTES`.
         """
         if not self._ready.poll(seconds * 1000):
             return []
@@ -59,22 +62,22 @@ class ChildProcess:
             return None
         *complete, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE_BYTES:
-            raise NoMessage("a line of its process has no end")
+            raise InvalidMessage("a line of its process has no end")
         return complete
 
     def drain(self) -> None:
-        """Listen while somebody ends it: if nobody did, it would end in the middle of letting go of its devices."""
+        """Read its output while another thread ends it: a full pipe would end it while it releases its devices."""
         deadline = time.monotonic() + END_SECONDS + TERMINATE_SECONDS
-        with contextlib.suppress(NoMessage):
+        with contextlib.suppress(InvalidMessage):
             while time.monotonic() < deadline and self.lines(0.5) is not None:
                 pass
 
     def hangs(self) -> bool:
-        """Tell whether it is still there."""
+        """Return whether it still runs."""
         return self._process.poll() is None
 
     def end(self) -> bool:
-        """Ask it to end, then tell it to; False if it hangs.
+        """Close its input, then terminate it; return False if it hangs.
 
         Never with SIGKILL: killed in the middle of a call, it may leave a GPU unusable.
         """
@@ -83,16 +86,16 @@ class ChildProcess:
         if self._waited(END_SECONDS):
             return True
         self._process.terminate()
-        self._process.send_signal(signal.SIGCONT)  # one that was stopped acts upon neither otherwise
+        self._process.send_signal(signal.SIGCONT)  # a stopped process acts upon neither otherwise
         return self._waited(TERMINATE_SECONDS)
 
     def why_ended(self) -> str:
-        """Return how it ended, once it has."""
+        """Return how it ended."""
         status = self._process.returncode
         return "does not end" if status is None else f"ended with status {status}"
 
     def close(self) -> None:
-        """Listen no more: if it ever goes on, it ends when it says something."""
+        """Close its pipes: if it ever goes on, its next message ends it."""
         for pipe in (self._input, self._output):
             with contextlib.suppress(OSError):
                 pipe.close()

@@ -24,7 +24,7 @@ class Devices:
     def collect(self) -> Iterable[Family]:
         return ()
 
-    def parts(self) -> Sequence[SampleTask]:
+    def tasks(self) -> Sequence[SampleTask]:
         return [SampleTask(self.name, partial(self._read, device), 0.05, 5.0, device) for device in ("a", "b")]
 
     def close(self) -> None:

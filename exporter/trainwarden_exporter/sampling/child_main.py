@@ -1,0 +1,110 @@
+"""The child process in which a driver is called: it may hang or die without the page.
+
+The first line of its input names the collector and its settings (`ChildSpec.line`); at the end of its input it releases
+every device and ends. It writes its samples to its output, see `messages`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from trainwarden_exporter.sampling.device_group import DeviceGroup
+from trainwarden_exporter.sampling.messages import sample_line, state_line
+from trainwarden_exporter.sampling.sampler import Sampler
+from trainwarden_exporter.sampling.task import DISCOVERY, single_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from trainwarden_exporter.core.exposition import Encoded
+
+STATE_SECONDS = 1.0
+# Less than the parent waits for the end.
+RELEASE_SECONDS = 4.0
+
+
+class Output:
+    """Writes lines to the parent, from several threads; blocks that were sent last are not sent again."""
+
+    def __init__(self) -> None:
+        # A driver's library that prints must not break the messages: its output goes to the log.
+        self._descriptor = os.dup(1)
+        os.dup2(2, 1)
+        self._lock = threading.Lock()
+        self._sent: weakref.WeakKeyDictionary[Sampler, Encoded] = weakref.WeakKeyDictionary()
+
+    def state(self, samplers: Callable[[], Iterable[Sampler]]) -> None:
+        """Send the tasks and what each is doing."""
+        with self._lock:  # read before a sample of a new task and sent after it, it would be wrong
+            self._write(state_line(samplers()))
+
+    def sample(self, sampler: Sampler) -> None:
+        """Send the last sample of a task."""
+        line = sample_line(sampler, self._sent.get(sampler))
+        with self._lock:
+            self._sent[sampler] = sampler.last.encoded
+            self._write(line)
+
+    def _write(self, line: bytes) -> None:
+        """Write one line; end the process if the parent has closed the pipe."""
+        try:
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+        except BrokenPipeError:
+            os._exit(0)
+
+
+def main() -> int:
+    """Sample until the input ends."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())  # the parent has blocked what it waits for
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent acts upon it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    spec = json.loads(sys.stdin.buffer.readline())
+    logging.basicConfig(stream=sys.stderr, level=spec["log_level"], format=spec["log_format"])
+    output = Output()
+
+    def done(sampler: Sampler) -> None:
+        if sampler.task.key == DISCOVERY:  # the parent must know all tasks before discovery counts as done
+            output.state(samplers)
+        output.sample(sampler)
+
+    runner = _runner(spec, done)
+    samplers = runner.samplers if isinstance(runner, DeviceGroup) else lambda: [runner]
+    runner.start()
+    try:
+        while not select.select([sys.stdin], [], [], STATE_SECONDS)[0]:
+            output.state(samplers)
+    finally:
+        released = _released(runner)
+        # Not by an orderly end of the interpreter: a thread that hangs in a driver would hold it up.
+        sys.stderr.flush()
+        os._exit(0 if released else 1)
+
+
+def _released(runner: DeviceGroup | Sampler) -> bool:
+    """Release every device; return False if that takes longer: what hangs may hang here as well."""
+    results: list[bool] = []
+    thread = threading.Thread(target=lambda: results.append(runner.release()), daemon=True)
+    thread.start()
+    thread.join(RELEASE_SECONDS)
+    return results == [True]
+
+
+def _runner(spec: dict[str, Any], done: Callable[[Sampler], None]) -> DeviceGroup | Sampler:
+    collector = importlib.import_module(spec["module"]).build(spec["settings"])
+    if hasattr(collector, "tasks"):
+        return DeviceGroup(collector, spec["interval"], spec["timeout"], done)
+    return Sampler(single_task(collector, spec["interval"], spec["timeout"]), done)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
