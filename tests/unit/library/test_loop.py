@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainwarden.training.loop import CarriedCounters, LoopState, Throughput, finite, plain_metrics
+from trainwarden.training.loop import CarriedCounters, LoopState, Throughput, finite, plain_metrics, whole
 
 
 def _report(loop: LoopState, step: Any, **values: Any) -> None:
