@@ -12,6 +12,7 @@ the Python of a head pod, where `main` answers.
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import http.client
 import io
@@ -258,7 +259,8 @@ class HttpClient:
                 _arm(sock, deadline)
                 sock = context.wrap_socket(sock, server_hostname=self._host)
             connection.sock = _DeadlineSocket(sock, deadline)
-            connection.request(method, target, body, sent)
+            with contextlib.suppress(BrokenPipeError):  # the server may answer, and close, before it has read the body
+                connection.request(method, target, body, sent)
             with connection.getresponse() as response:
                 return HttpResponse(response.status, _read(response, self._max_body))
         except HttpError as error:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.remediator.fake_services import LAUNCHER_TOKEN, FakeServices, World
 from tests.waiting import wait_until
+from trainwarden.clients.http import HttpAuth, HttpClient, HttpResponse
 
 TOKEN = "webhook-secret"
 DEADLINE_SECONDS = 60.0
@@ -63,12 +63,20 @@ class Process:
         assert self._process.poll() is None, (self.folder / "log").read_text()
         if not self._port_file.exists():
             return False
-        return requests.get(f"{self.url}/-/ready", timeout=30).ok
+        return self.is_ready()
 
     @property
     def url(self) -> str:
         """Where it listens."""
         return f"http://{self._port_file.read_text().strip()}"
+
+    def get(self, path: str) -> HttpResponse:
+        """GET without a token."""
+        return HttpClient(self.url, 30).get(path)
+
+    def is_ready(self) -> bool:
+        """Whether it says so."""
+        return self.get("/-/ready").status == 200
 
     def kill(self) -> None:
         """Kill -9."""
@@ -87,22 +95,17 @@ class Process:
         if self._process is not None and self._process.poll() is None:
             self.kill()
 
-    def send(self, body: object, token: str | None = TOKEN, **headers: str) -> requests.Response:
+    def send(self, body: object, token: str | None = TOKEN, **headers: str) -> HttpResponse:
         """POST a webhook."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        return requests.post(f"{self.url}/alertmanager/webhook", data=data, headers=headers, timeout=30)
+        return HttpClient(self.url, 30).post("/alertmanager/webhook", data, headers=headers)
 
     def incidents(self, **parameters: str) -> list[dict[str, Any]]:
         """The API."""
-        answer = requests.get(
-            f"{self.url}/api/v1/incidents",
-            params=parameters,
-            headers={"Authorization": f"Bearer {TOKEN}"},
-            timeout=30,
-        )
-        assert answer.status_code == 200, answer.text
+        answer = HttpClient(self.url, 30, auth=HttpAuth(token=TOKEN)).get("/api/v1/incidents", parameters)
+        assert answer.status == 200, answer.body
         found: list[dict[str, Any]] = answer.json()
         return found
 
@@ -118,7 +121,7 @@ class Process:
 
     def metrics(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
         """Every sample of /metrics, parsed by Prometheus' own library."""
-        text = requests.get(f"{self.url}/metrics", timeout=30).text
+        text = self.get("/metrics").body.decode()
         return {
             (sample.name, tuple(sorted(sample.labels.items()))): sample.value
             for family in text_string_to_metric_families(text)

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import requests
 
 from tests.integration.remediator.conftest import Process
 from tests.integration.remediator.fake_services import World, as_webhook
@@ -22,7 +21,7 @@ def test_a_webhook_leads_to_one_restart_and_the_recovery_is_verified(remediator:
     remediator.start()
     entry = world.alert()
     for _ in range(3):
-        assert remediator.send(as_webhook(entry)).status_code == 200
+        assert remediator.send(as_webhook(entry)).status == 200
     incident = remediator.incident("DONE")
     assert world.starts == [incident["id"]]
     assert incident["action"] == "restart"
@@ -73,7 +72,7 @@ def test_an_acknowledged_alert_survives_kill_9_and_is_acted_on_once(remediator: 
     remediator.flags["--poll-interval"] = "60"
     remediator.start()
     entry = world.alert()
-    assert remediator.send(as_webhook(entry)).status_code == 200
+    assert remediator.send(as_webhook(entry)).status == 200
     remediator.kill()
     assert world.starts == []
     world.down.clear()
@@ -85,7 +84,7 @@ def test_an_acknowledged_alert_survives_kill_9_and_is_acted_on_once(remediator: 
     remediator.kill()
     remediator.start()
     late = world.alert("TrainRunTimedOut", attempt="0")
-    assert remediator.send(as_webhook(entry, late)).status_code == 200
+    assert remediator.send(as_webhook(entry, late)).status == 200
     wait_until(lambda: len(remediator.incidents()) == 2, "the answer to the late alert")
     assert remediator.incidents()[-1]["reason"].startswith("stale: about attempt 0")
     assert world.starts == [incident["id"]]
@@ -96,7 +95,7 @@ def test_nothing_is_done_while_a_service_does_not_answer(remediator: Process, wo
     world.down.add(service)
     remediator.start()
     entry = world.alert()
-    assert remediator.send(as_webhook(entry)).status_code == 200
+    assert remediator.send(as_webhook(entry)).status == 200
     before = world.asked.count("/api/v2/alerts")
     wait_until(lambda: world.asked.count("/api/v2/alerts") > before + 2, "three more rounds")
     assert world.starts == []
@@ -112,7 +111,7 @@ def test_a_silenced_or_inhibited_alert_is_not_acted_on_until_that_ends(
     entry = world.alert()
     entry["status"] = {"state": "suppressed", "silencedBy": [], "inhibitedBy": [], how: ["an-id"]}
     remediator.start()
-    assert remediator.send(as_webhook(entry)).status_code == 200
+    assert remediator.send(as_webhook(entry)).status == 200
     assert "silenced or inhibited" in remediator.incident("SUPPRESSED")["reason"]
     assert world.starts == []
     entry["status"] = {"state": "active", "silencedBy": [], "inhibitedBy": []}
@@ -173,9 +172,9 @@ def test_the_webhook_says_what_is_wrong_with_a_bad_request(remediator: Process, 
         (b" " * (1 << 20) + b"{}", "webhook-secret", 413, "1048576"),
     ):
         answer = remediator.send(body, token)
-        assert (answer.status_code, reason in answer.text) == (status, True), answer.text
+        assert (answer.status, reason in answer.body.decode()) == (status, True), answer.body
         assert remediator.metric("webhook_requests_total", code=str(status))
-    assert remediator.send(b"x", **{"Content-Encoding": "gzip"}).status_code == 415
+    assert remediator.send(b"x", **{"Content-Encoding": "gzip"}).status == 415
     assert remediator.incidents() == []
 
 
@@ -183,7 +182,7 @@ def test_truncated_alerts_are_fetched_at_once(remediator: Process, world: World)
     remediator.flags["--poll-interval"] = "3600"
     remediator.start()
     world.alert()
-    assert remediator.send(as_webhook(truncated=1)).status_code == 200
+    assert remediator.send(as_webhook(truncated=1)).status == 200
     remediator.incident("VERIFYING", "DONE")
     assert len(world.starts) == 1
 
@@ -196,12 +195,12 @@ def test_alerts_are_refused_with_503_when_they_cannot_be_stored_and_taken_afterw
     world.alerts.clear()
     blocker = sqlite3.connect(remediator.state_dir / "remediator.sqlite3", isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
-    assert remediator.send(as_webhook(entry)).status_code == 503
-    wait_until(lambda: requests.get(f"{remediator.url}/-/ready", timeout=30).status_code == 503, "not ready")
+    assert remediator.send(as_webhook(entry)).status == 503
+    wait_until(lambda: remediator.get("/-/ready").status == 503, "not ready")
     blocker.execute("ROLLBACK")
     blocker.close()
-    assert remediator.send(as_webhook(entry)).status_code == 200
-    wait_until(lambda: requests.get(f"{remediator.url}/-/ready", timeout=30).ok, "ready again")
+    assert remediator.send(as_webhook(entry)).status == 200
+    wait_until(remediator.is_ready, "ready again")
 
 
 def test_labels_are_data_wherever_they_end_up(remediator: Process, world: World) -> None:
@@ -212,7 +211,7 @@ def test_labels_are_data_wherever_they_end_up(remediator: Process, world: World)
     entries = list(world.alerts)
     remediator.start()
     for entry in entries:
-        assert remediator.send(as_webhook(entry)).status_code == 200
+        assert remediator.send(as_webhook(entry)).status == 200
     wait_until(lambda: len(remediator.incidents()) >= 3, "three answers")
     assert {each["action"] for each in remediator.incidents()} == {"none"}
     assert world.starts == []
@@ -226,7 +225,7 @@ def test_incidents_are_shown_to_the_bearer_of_the_token_only(remediator: Process
     remediator.start()
     world.alert()
     remediator.incident("DONE")
-    assert requests.get(f"{remediator.url}/api/v1/incidents", timeout=30).status_code == 401
+    assert remediator.get("/api/v1/incidents").status == 401
     assert len(remediator.incidents(run_id="run-1")) == 1
     assert remediator.incidents(run_id="another") == []
 
@@ -251,7 +250,7 @@ def test_a_second_remediator_on_the_same_state_is_refused(remediator: Process) -
     second = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode == 2
     assert second.stderr.strip().splitlines()[-1].endswith("another remediator uses this folder")
-    assert requests.get(f"{remediator.url}/-/healthy", timeout=30).ok
+    assert remediator.get("/-/healthy").status == 200
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import requests
 
 from tests.waiting import wait_until
+from trainwarden.clients.http import HttpAuth, HttpClient, HttpResponse
 from trainwarden.stack import launcher, processes
 from trainwarden.stack.launcher import Job, JobOver, Launcher, WrongGeneration
 from trainwarden.stack.launcher_server import LauncherServer
@@ -265,21 +265,21 @@ def served(start: Callable[[str], Running]) -> Iterator[tuple[Running, LauncherS
     server.close()
 
 
-def _post(server: LauncherServer, job: Running, body: object, token: str = "secret") -> requests.Response:
-    url = f"{server.url}/jobs/{job.launcher.job.job_id}/restart"
-    return requests.post(url, json=body, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+def _post(server: LauncherServer, job: Running, body: object, token: str = "secret") -> HttpResponse:
+    client = HttpClient(server.url, 30, auth=HttpAuth(token=token))
+    return client.post(f"/jobs/{job.launcher.job.job_id}/restart", body)
 
 
 def test_over_http_a_restart_happens_once_and_hands_its_variables_down(served: tuple[Running, LauncherServer]) -> None:
     job, server = served
     body = {"token": "t", "expected_generation": 0, "environment": {"TRAINWARDEN_RESUME_CHECKPOINT": "x"}}
-    assert [_post(server, job, body).status_code for _ in range(2)] == [202, 202]
+    assert [_post(server, job, body).status for _ in range(2)] == [202, 202]
     job.wait(lambda: len(job.starts) == 2)
     (process,) = processes.of_attempt(job.launcher.job.attempt_key)
     assert b"TRAINWARDEN_RESUME_CHECKPOINT=x" in Path(f"/proc/{process.pid}/environ").read_bytes()
-    listed = requests.get(f"{server.url}/jobs", headers={"Authorization": "Bearer secret"}, timeout=30).json()
+    listed = HttpClient(server.url, 30, auth=HttpAuth(token="secret")).get("/jobs").json()
     assert [(each["generation"], each["tokens"]) for each in listed] == [(1, {"t": 1})]
-    assert _post(server, job, {**body, "token": "late"}).status_code == 409
+    assert _post(server, job, {**body, "token": "late"}).status == 409
 
 
 @pytest.mark.parametrize(
@@ -298,6 +298,6 @@ def test_over_http_what_is_not_understood_changes_nothing(
 ) -> None:
     job, server = served
     answer = _post(server, job, body, token)
-    assert (answer.status_code, bool(answer.json()["error"])) == (status, True)
+    assert (answer.status, bool(answer.json()["error"])) == (status, True)
     job.close()
     assert len(job.starts) == 1
