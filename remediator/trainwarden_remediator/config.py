@@ -82,7 +82,7 @@ def settings_from(arguments: argparse.Namespace) -> RemediatorSettings:
 
 
 def read_token(flag: str, path: Path) -> str:
-    """The token in a file, without the white space around it. Raises ConfigError if it is missing, empty or odd."""
+    """Return the token in a file, stripped; raises ConfigError if it is missing, empty or no printable ASCII."""
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_TOKEN_BYTES + 1)
@@ -97,7 +97,7 @@ def read_token(flag: str, path: Path) -> str:
 
 
 def allowed_users(names: list[str]) -> set[int]:
-    """The uids whose SLURM jobs may be touched: our own, and those that were named. Raises ConfigError."""
+    """Return the uids whose SLURM jobs may be changed: the process's own, and the named; raises ConfigError."""
     return {os.getuid()} | {_uid(name) for name in names}
 
 
@@ -109,7 +109,7 @@ def _uid(name: str) -> int:
 
 
 def default_state_dir(environment: dict[str, str]) -> Path:
-    """`/var/lib/trainwarden/remediator` where that can be written, else below the user's own state folder."""
+    """Return `/var/lib/trainwarden/remediator` where it can be written, else a folder in the user's state folder."""
     system = Path("/var/lib/trainwarden")
     if system.is_dir() and os.access(system, os.W_OK):
         return system / "remediator"

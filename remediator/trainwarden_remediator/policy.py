@@ -1,4 +1,4 @@
-"""Restart policies: the YAML that users write, checked strictly, and the rules that `decide` reads."""
+"""Restart policies: users' YAML, validated strictly, and the rules that `decide` reads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Backoff(BaseModel):
     max: float = Field(default=3600.0, ge=0, le=86400)
 
     def delay(self, used: int) -> float:
-        """Seconds to wait after `used` earlier restarts."""
+        """Return the seconds to wait after `used` earlier restarts."""
         try:
             return float(min(self.max, self.initial * self.factor**used))
         except OverflowError:
@@ -53,7 +53,7 @@ class Implementation(BaseModel):
 
     @field_validator(*VOCABULARIES, mode="after")
     @classmethod
-    def _spelt_right(cls, names: list[str], info: ValidationInfo) -> list[str]:
+    def _known_names(cls, names: list[str], info: ValidationInfo) -> list[str]:
         vocabulary = VOCABULARIES[info.field_name or ""]
         wrong = [f"{name!r}: did you mean {known!r}?" for name in names if (known := vocabulary.misspelt(name))]
         if wrong:
@@ -62,7 +62,7 @@ class Implementation(BaseModel):
         return names
 
     @model_validator(mode="after")
-    def _only_what_the_class_reads(self) -> Implementation:
+    def _no_unread_keys(self) -> Implementation:
         selective = {name for name in type(self).model_fields if name.startswith(("restart_on", "exclude", "default"))}
         unread = {
             "AlwaysRestartPolicy": selective,
@@ -105,7 +105,7 @@ class PolicyFile(BaseModel):
 
 @dataclass(frozen=True)
 class Policy:
-    """A checked policy under the name it was asked for, and the file that it was read from."""
+    """A validated policy: its name, its rules by failure mode, and its file."""
 
     name: str
     rules: dict[str, Implementation]
@@ -113,37 +113,37 @@ class Policy:
 
     @property
     def restarts(self) -> bool:
-        """Whether it restarts anything at all."""
+        """Whether any mode is ever restarted."""
         return any(rule.class_name != "NoRestartPolicy" for rule in self.rules.values())
 
     def warnings(self) -> list[str]:
-        """What is allowed but may surprise its author."""
+        """Return a line for each value that is valid but seldom meant."""
         return [
-            f"{self.file or self.name}: mode {mode}: {said}"
+            f"{self.file or self.name}: mode {mode}: {warning}"
             for mode, rule in self.rules.items()
-            for said in _doubts(rule)
+            for warning in _warnings(rule)
         ]
 
 
-def _doubts(rule: Implementation) -> list[str]:
-    said = []
+def _warnings(rule: Implementation) -> list[str]:
+    found = []
     if "cancelled" in (*rule.restart_on_error_types, *rule.restart_on_signals):
-        said.append("`cancelled` never covers a job that its user cancelled; such a job stays ended")
+        found.append("`cancelled` never covers a job that its user cancelled; such a job stays ended")
     for key, vocabulary in VOCABULARIES.items():
-        said += [
+        found += [
             f"{key}: {name!r} matches only what you name so yourself; expected {vocabulary.expected()}"
             for name in vocabulary.unknown(getattr(rule, key))
         ]
-    return said
+    return found
 
 
 def shipped() -> list[str]:
-    """The names of the policies that come with the remediator."""
+    """Return the names of the policies that come with the remediator."""
     return sorted(path.stem for path in _SHIPPED.glob("*.yaml"))
 
 
 def load_policy(name_or_file: str) -> Policy:
-    """A shipped policy by name, else a file. Raises ConfigError with every problem found."""
+    """Load a shipped policy by name, else a file; raises ConfigError with every problem found."""
     if name_or_file in shipped():
         return read_policy(_SHIPPED / f"{name_or_file}.yaml", name_or_file)
     path = Path(name_or_file)

@@ -43,7 +43,7 @@ class RemediatorPages:
     Attributes:
         token: the bearer token that the webhook and the incidents ask for.
         received: called after the alerts of a webhook are durable.
-        ready: tells whether the remediator's loop runs.
+        ready: returns whether the remediator's loop runs.
     """
 
     store: Store

@@ -33,7 +33,7 @@ class BasicAuthUsers:
         self._lock = threading.Lock()  # one at a time: guessing may cost one core, not all
 
     def admit(self, authorization: str) -> bool:
-        """Tell whether a header `Authorization` names a user with the right password."""
+        """Return whether a header `Authorization` names a user with the right password."""
         scheme, _, encoded = authorization.partition(" ")
         if scheme.lower() != "basic":
             return False

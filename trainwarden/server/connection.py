@@ -78,7 +78,7 @@ class Connection:
         socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Send what is left to send, and close."""
+        """End the sending half, then close."""
         with contextlib.suppress(OSError):  # the client was faster
             self.socket.shutdown(socket.SHUT_WR)
         self.socket.close()

@@ -1,4 +1,4 @@
-"""A server in which no client holds a thread, or a response, for long."""
+"""An HTTP server with limits on connections, requests, sizes and times, so that no client holds it up."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class HttpServer:
     Args:
         addresses: pairs of host and port; an empty host is every address, IPv6 and IPv4, port 0 a free one.
         handler: returns the response to a request; may raise `BadRequest`. Called from many threads at once.
-        name: what the header `Server` and the question for a password say.
+        name: for the header `Server` and the realm of basic authentication.
         web_config: TLS, users, headers and rate limit.
         own_authentication: paths whose handler asks for credentials of its own; they ask for no user.
 

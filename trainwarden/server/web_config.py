@@ -117,7 +117,7 @@ class RateLimit:
         self._lock = threading.Lock()
 
     def admits(self) -> bool:
-        """Tell whether one more request may pass, and count it if so."""
+        """Return whether one more request may pass, and count it if so."""
         with self._lock:
             now = self._monotonic()
             self._tokens = min(self._burst, self._tokens + (now - self._updated) / self._interval)
@@ -163,7 +163,7 @@ def _users(settings: WebSettings, file: Path) -> BasicAuthUsers | None:
 
 
 class NoWebConfig:
-    """No file: plain HTTP, for everyone who can connect."""
+    """No file: plain HTTP, without users."""
 
     _access = WebAccess()
 

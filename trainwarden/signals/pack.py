@@ -1,4 +1,4 @@
-"""Packs of signals: the files that say what to look for in a log.
+"""Packs of signals: YAML files with the patterns to look for in a log.
 
 The schema is the one that users of SLURM log monitors have; `role`, `failure`, `framework`, `literals`, `examples` and
 `not` are ours. A pack may extend others (`extends`, or Hydra's `defaults`); of two signals of a name the later counts.
@@ -39,13 +39,13 @@ class PackError(UsageError):
 
 @dataclass(frozen=True)
 class Pack:
-    """Signals, and how a run with these logs wants to be watched. Times are in seconds; None where nothing is said.
+    """Signals, and how the logs are to be watched. Times are in seconds; None where the pack sets none.
 
     Attributes:
         inactivity_threshold_seconds: how long a log may be silent.
         poll_interval_seconds, check_interval_seconds: upper bounds of how rarely to look.
         output_paths: more logs of the run, templates like `log_path_template`.
-        warnings: what of the file has no effect, each with file and line.
+        warnings: a line for each value without effect, with its file and line.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Pack:
 
 
 def shipped_packs() -> tuple[str, ...]:
-    """The names of the packs that come with Trainwarden."""
+    """Return the names of the packs that come with Trainwarden."""
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
 
 

@@ -1,4 +1,4 @@
-"""Makes a signal from its entry in a file: what is wrong with an entry costs that entry alone."""
+"""Makes a signal from its entry in a pack; a wrong entry is left out with a warning."""
 
 import re
 import warnings as python_warnings
@@ -23,7 +23,7 @@ _ERROR_TYPE_OF_STATE = {"CrashState": "exception", "StalledState": "hang", "Time
 
 
 class _Wrong(ValueError):
-    """Why an entry is no signal."""
+    """An entry is no signal; the message names the reason."""
 
 
 def read_signal(entry: YamlValue, shipped: bool, warn: Warn) -> Signal | None:

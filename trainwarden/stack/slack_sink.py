@@ -1,4 +1,4 @@
-"""A Slack incoming webhook of our own on loopback: shows each message as Slack would receive it."""
+"""An incoming webhook like Slack's on loopback, which keeps and shows each message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Message:
     payload: dict[str, Any]
 
     def plain(self) -> str:
-        """The text as a reader of Slack sees it: links by their name, entities decoded."""
+        """Return the text as Slack shows it: links by their name, entities decoded."""
         return html.unescape(_LINK.sub(r"[\2]", self.text))
 
 

@@ -1,1 +1,1 @@
-"""Configuration files: how they are read, what of them differs from before, and how a running exporter follows them."""
+"""The file of `--config.file`: read, checked, and read again by a running exporter."""

@@ -1,4 +1,4 @@
-"""`trainwarden-exporter check-config`: tells whether a configuration is right, and starts nothing."""
+"""`trainwarden-exporter check-config`: check a configuration, and start nothing."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def check(argv: Sequence[str]) -> None:
     if file is not None:
         flags = read_flags([f"--config.file={file}"])
         names = [spec.name for spec in select_on(node_from_flags(flags), flags)]
-        doubts = list(_doubts(flags, names))
+        warnings = list(_warnings(flags, names))
         print(f"{file}: right; here it runs {', '.join(names)}")
         if off := describe_off(names, flags):
             print(f"off here: {off}")
-        for doubt in doubts:
-            print(f"{file}: warning: {doubt}", file=sys.stderr)
+        for warning in warnings:
+            print(f"{file}: warning: {warning}", file=sys.stderr)
         web = web or flags["web.config.file"]
     if web is not None:
         access_of(read_web_settings(web), web)
         print(f"{web}: right")
 
 
-def _doubts(flags: Mapping[str, Any], names: Container[str]) -> Iterator[str]:
-    """Yield what is allowed, and seldom meant; raises `UsageError` if runs cannot be read."""
+def _warnings(flags: Mapping[str, Any], names: Container[str]) -> Iterator[str]:
+    """Yield a warning for each value that is valid but seldom meant; raises `UsageError` if runs cannot be read."""
     if "runs" in names and not is_there(runs_folder(flags)):
         yield f"--collector.runs.path {runs_folder(flags)} does not exist yet"
     for name, value in sorted(flags.items()):

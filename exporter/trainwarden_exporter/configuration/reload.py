@@ -1,4 +1,4 @@
-"""What SIGHUP does: reads the configuration again, and changes what it concerns."""
+"""On SIGHUP: read the configuration again, and restart the collectors whose settings changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Reload:
-    """Follows the configuration file of a running exporter."""
+    """Applies changes of the configuration file to a running exporter."""
 
     def __init__(
         self,
@@ -38,22 +38,22 @@ class Reload:
         self._collectors = collectors
         self._collection = collection
         self._release = release
-        self._good = True
+        self._is_current = True
         self._last_success = time.time()
         collection.extra.append(self._families)
 
     def read_again(self) -> None:
-        """Read the configuration and follow it; where it is wrong, all stays as it is."""
+        """Read the configuration and apply it; where it is wrong, nothing changes."""
         try:
             flags = read_flags(self._argv)
             done = self._collectors.reconfigure(node_from_flags(flags), flags)
         except UsageError as error:
-            self._good = False
+            self._is_current = False
             log.error("%s; what held before still holds", error)  # noqa: TRY400  # the user's mistake, in one line
             return
         except Exception:  # a fault of one collector must not end the others
-            self._good = False
-            log.exception("the configuration cannot be followed; what held before still holds")
+            self._is_current = False
+            log.exception("the configuration cannot be applied; what held before still holds")
             return
         finally:
             self._collection.runners = self._collectors.runners
@@ -63,12 +63,12 @@ class Reload:
         self._release.seconds, self._release.file = flags["release.seconds"], flags["release.file"]
         logging.getLogger().setLevel(flags["log.level"].upper())
         self._flags = {name: self._flags[name] if name.startswith("web.") else flags[name] for name in flags}
-        self._good, self._last_success = True, time.time()
+        self._is_current, self._last_success = True, time.time()
         log.info("configuration read again: %s", done or "no collector changed")
 
     def _families(self, families: Families) -> None:
         if self._flags["config.file"] is not None:
-            families.add(metrics.TRAINWARDEN_CONFIG_LAST_RELOAD_SUCCESSFUL, self._good, file="config")
+            families.add(metrics.TRAINWARDEN_CONFIG_LAST_RELOAD_SUCCESSFUL, self._is_current, file="config")
             families.add(
                 metrics.TRAINWARDEN_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS, self._last_success, file="config"
             )

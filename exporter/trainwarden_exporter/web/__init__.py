@@ -1,1 +1,1 @@
-"""The HTTP side: pages out of memory, who may see them, and over what."""
+"""The pages that the exporter serves."""

@@ -1,4 +1,4 @@
-"""The page a person sees first: what is running and how each part of each collector is doing."""
+"""The landing page: version, links, and the state of each collector."""
 
 from __future__ import annotations
 

@@ -152,12 +152,12 @@ class ExporterPages:
 
 
 def accepts_gzip(header: str) -> bool:
-    """Tell whether an Accept-Encoding header asks for gzip: named, and not with a weight of zero."""
+    """Return whether an Accept-Encoding header asks for gzip: named, and not with a weight of zero."""
     return any(name == "gzip" and weight > 0 for name, _, weight in _offers(header))
 
 
 def prefers_openmetrics(header: str) -> bool:
-    """Tell whether an Accept header asks for OpenMetrics 1.0.0 at least as much as for the text format 0.0.4."""
+    """Return whether an Accept header asks for OpenMetrics 1.0.0 at least as much as for the text format 0.0.4."""
     offers = _offers(header)
     openmetrics = max((q for name, v, q in offers if name == OPENMETRICS and v in OPENMETRICS_VERSIONS), default=0.0)
     text = 0.0

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
+import json
 import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
+import bcrypt
 import pytest
 from prometheus_client import CollectorRegistry
 
+from tests.certificates import Authority
 from tests.unit.remediator.simulation import FakeClock
 from trainwarden.server.server import HttpServer, Limits
+from trainwarden.server.web_config import ReloadingWebConfig, WebConfig
 from trainwarden_remediator.database import open_database
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.server import RemediatorPages
@@ -26,13 +32,20 @@ def connection_seconds() -> float:
 
 
 @pytest.fixture
-def server(tmp_path: Path, connection_seconds: float) -> Iterator[HttpServer]:
+def web_config() -> WebConfig | None:
+    """The file of `--web.config.file`, read."""
+    return None
+
+
+@pytest.fixture
+def server(tmp_path: Path, connection_seconds: float, web_config: WebConfig | None) -> Iterator[HttpServer]:
     engine = open_database(tmp_path)
     clock = FakeClock()
     store = Store(engine, clock)
     pages = RemediatorPages(store, Metrics(), CollectorRegistry(), clock, "secret", lambda: None, lambda: False)
     seconds = connection_seconds
-    with pages.server(("127.0.0.1", 0), limits=Limits(head_seconds=seconds, body_seconds=seconds)) as made:
+    limits = Limits(head_seconds=seconds, body_seconds=seconds)
+    with pages.server(("127.0.0.1", 0), web_config, limits) as made:
         made.start()
         yield made
     engine.dispose()
@@ -109,3 +122,57 @@ def test_a_webhook_without_a_length_is_refused(server: HttpServer) -> None:
     connection.endheaders()
     assert connection.getresponse().status == 411
     connection.close()
+
+
+WEBHOOK = {"version": "4", "alerts": []}
+
+
+class TestWithTlsAndUsers:
+    """A listener that `--web.config.file` gave TLS and a user."""
+
+    @pytest.fixture
+    def authority(self, tmp_path: Path) -> Authority:
+        made = Authority.create(tmp_path)
+        made.issue("server", "localhost")
+        return made
+
+    @pytest.fixture
+    def web_config(self, authority: Authority) -> WebConfig | None:
+        file = authority.folder / "web.yml"
+        hashed = bcrypt.hashpw(b"secret word", bcrypt.gensalt(4)).decode()
+        tls = "tls_server_config: {cert_file: server.pem, key_file: server.key}\n"
+        file.write_text(f"{tls}basic_auth_users: {{prometheus: {hashed}}}\n")
+        return ReloadingWebConfig(file)
+
+    def ask(
+        self, server: HttpServer, authority: Authority, method: str, path: str, authorization: str, body: str = ""
+    ) -> http.client.HTTPResponse:
+        context = ssl.create_default_context(cafile=authority.file)
+        connection = http.client.HTTPSConnection("localhost", server.port, timeout=30, context=context)
+        try:
+            connection.request(method, path, body, {"Authorization": authorization})
+            answer = connection.getresponse()
+            answer.read()
+            return answer
+        finally:
+            connection.close()
+
+    @pytest.mark.parametrize("path", ["/metrics", "/-/healthy", "/-/ready", "/elsewhere"])
+    def test_pages_ask_for_a_user_and_take_no_token(self, server: HttpServer, authority: Authority, path: str) -> None:
+        asked = self.ask(server, authority, "GET", path, "Bearer secret")
+        assert (asked.status, asked.headers["WWW-Authenticate"][:6]) == (401, "Basic ")
+        user = "Basic " + base64.b64encode(b"prometheus:secret word").decode()
+        assert self.ask(server, authority, "GET", path, user).status in {200, 503, 404}
+
+    def test_the_webhook_and_the_api_ask_for_the_token_and_take_no_user(
+        self, server: HttpServer, authority: Authority
+    ) -> None:
+        user = "Basic " + base64.b64encode(b"prometheus:secret word").decode()
+        body = json.dumps(WEBHOOK)
+        for method, path in (("POST", "/alertmanager/webhook"), ("GET", "/api/v1/incidents")):
+            refused = self.ask(server, authority, method, path, user, body)
+            assert (refused.status, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
+            assert self.ask(server, authority, method, path, "Bearer secret", body).status == 200
+
+    def test_a_client_without_tls_is_refused(self, server: HttpServer) -> None:
+        assert ask(server, "GET", "/-/healthy").status == 400
