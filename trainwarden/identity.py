@@ -26,7 +26,7 @@ def check_run_id(run_id: object) -> str:
     """Return `run_id` unchanged if it can name a run, and therefore a folder.
 
     Raises:
-        InvalidRunId: it is not a string of the form described in ARCHITECTURE.md.
+        InvalidRunId: it is not a string of the form described in docs/contracts.md.
     """
     if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) and ".." not in run_id:
         return run_id

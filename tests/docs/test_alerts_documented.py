@@ -110,7 +110,7 @@ def test_the_runbook_has_every_section_and_is_linked(name: str) -> None:
 @of_names
 def test_the_page_and_the_contracts_name_the_alert(name: str) -> None:
     assert f"[{name}](../rules/runbooks/{name}.md)" in PAGE
-    assert f"| {name} |" in (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert f"| {name} |" in (ROOT / "docs" / "contracts.md").read_text(encoding="utf-8")
 
 
 def test_there_is_no_runbook_without_an_alert() -> None:

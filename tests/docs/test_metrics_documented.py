@@ -76,9 +76,9 @@ def test_every_kind_of_problem_with_a_log_is_explained(word: str) -> None:
     assert re.search(rf"^\| `{word}` \|", LOGS, re.MULTILINE)
 
 
-def test_every_metric_that_the_architecture_names_for_the_exporter_exists_with_its_labels() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    section = text.partition("### Metrics")[2].partition("\n### ")[0]
+def test_every_metric_that_the_contracts_name_for_the_exporter_exists_with_its_labels() -> None:
+    text = (ROOT / "docs" / "contracts.md").read_text(encoding="utf-8")
+    section = text.partition("## Metrics")[2].partition("\n## ")[0]
     block = "\n".join(line for line in section.splitlines() if line.startswith("    "))
     assert "training_run_info" in block
     for name, labels in re.findall(r"\b(training_\w+|trainwarden_\w+)(?:\{([^}]*)\})?", block):

@@ -55,7 +55,7 @@ def run(
         model: name of the model, for display.
         framework: name of the framework, for display.
         method: such as pretraining or LoRA, for display.
-        dir: the folder that holds one folder per run; see ARCHITECTURE.md for the default.
+        dir: the folder that holds one folder per run; see docs/contracts.md for the default.
         s3: `s3://bucket/prefix`, below which the record is copied to S3; see docs/s3.md.
         thresholds: `{"stale_seconds": s, "stall_seconds": {phase: s}}`, in seconds, each part optional.
 
