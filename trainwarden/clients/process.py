@@ -189,7 +189,7 @@ class Process:
             return True
         try:
             self._stdin = self._stdin[os.write(stdin.fileno(), self._stdin[:_CHUNK]) :]
-        except BrokenPipeError:  # the command does not read it; standard error says why
+        except BrokenPipeError:  # the command does not read it; its standard error has the reason
             return True
         except BlockingIOError:
             return False

@@ -30,7 +30,7 @@ class ScheduledJob:
     Attributes:
         run_id: the run that the job is marked with.
         generation: how often it was started again.
-        scheduler_state: its state in the scheduler's own words.
+        scheduler_state: its state as the scheduler names it.
         refusal: why this remediator may not touch it at all.
         tokens: the starts that incidents of ours caused, by the incident's id.
     """

@@ -86,7 +86,7 @@ class SlurmDriver:
         ended = job.state is JobState.FAILED
         if not ended and job.state is not JobState.RUNNING:
             return CallResult(CallOutcome.UNCLEAR, f"nothing was called: the job is {job.scheduler_state}")
-        return self._control("requeuehold", *([] if ended else ["Incomplete"]), found.target)
+        return self._control("requeuehold", found.target, *([] if ended else ["Incomplete"]))
 
     def commit(self, target: RestartTarget) -> CallResult:
         """`release`; on a job that runs or waits already it changes nothing."""
@@ -95,8 +95,8 @@ class SlurmDriver:
             return CallResult(CallOutcome.UNCLEAR, "nothing was called: the job could not be read")
         return self._control("release", found.target)
 
-    def _control(self, *words: str) -> CallResult:
-        result = self._client.control(*words)
+    def _control(self, verb: str, target: str, *options: str) -> CallResult:
+        result = self._client.control(verb, target, *options)
         outcome = CallOutcome.REFUSED if result.refused else CallOutcome.UNCLEAR
         return CallResult(CallOutcome.ACCEPTED if result.accepted else outcome, clean(result.detail, 800))
 
@@ -153,7 +153,7 @@ class SlurmDriver:
             run_id=found.run_id,
             generation=found.restarts or 0,
             state=job_state(found),
-            scheduler_state=clean("+".join(sorted(found.words)), 80),
+            scheduler_state=clean("+".join(sorted(found.flags)), 80),
             refusal=self._refusal(found),
         )
 
@@ -198,21 +198,21 @@ def _is_foreign(job: SlurmJob, only: str | None) -> bool:
 
 def _checked(job: SlurmJob) -> SlurmJob | Unknown:
     """Return the job, if its record has all that a decision needs."""
-    needed = {"job_state": job.words, "restart_cnt": job.restarts is not None, "user_id": job.user_id is not None}
+    needed = {"job_state": job.flags, "restart_cnt": job.restarts is not None, "user_id": job.user_id is not None}
     missing = [name for name, there in needed.items() if not there]
     return Unknown(f"squeue: the record of job {job.job_id} has no usable {', '.join(missing)}") if missing else job
 
 
 def job_state(job: SlurmJob) -> JobState:
     """Return the state that matters; a flag such as COMPLETING outweighs the state that it decorates."""
-    if job.words & _IN_BETWEEN:
+    if job.flags & _IN_BETWEEN:
         return JobState.ENDING
-    if "CANCELLED" in job.words:
+    if "CANCELLED" in job.flags:
         return JobState.CANCELLED
-    if "COMPLETED" in job.words:
+    if "COMPLETED" in job.flags:
         return JobState.COMPLETED
-    if job.words & _ENDED_BADLY:
+    if job.flags & _ENDED_BADLY:
         return JobState.FAILED
-    if job.words & {"PENDING", "REQUEUE_HOLD"}:
+    if job.flags & {"PENDING", "REQUEUE_HOLD"}:
         return JobState.HELD if job.held else JobState.WAITING
-    return JobState.RUNNING if job.words & _LIVE else JobState.OTHER
+    return JobState.RUNNING if job.flags & _LIVE else JobState.OTHER

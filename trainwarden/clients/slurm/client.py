@@ -156,11 +156,11 @@ class SlurmClient:
                 return
         yield from self._records(self._nodes_command, "nodes", read_node, deadline - time.monotonic())
 
-    def control(self, *words: str) -> ControlResult:
-        """Call scontrol with a verb, its options and, at the end, the target of a job."""
-        if not _TARGET.fullmatch(words[-1]):
-            return ControlResult(accepted=False, refused=True, detail=f"{words[-1]!r} is no job id")
-        argv = [self._commands["scontrol"], *words]
+    def control(self, verb: str, target: str, *options: str) -> ControlResult:
+        """Call scontrol, such as `scontrol requeuehold Incomplete 12_3`, for one job: `target` is `SlurmJob.target`."""
+        if not _TARGET.fullmatch(target):
+            return ControlResult(accepted=False, refused=True, detail=f"{target!r} is no job id")
+        argv = [self._commands["scontrol"], verb, *options, target]
         called = shlex.join(argv)
         try:
             done = run(argv, self._timeout, environment=command_environment(os.environ))

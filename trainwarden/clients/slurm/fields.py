@@ -40,21 +40,21 @@ def text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def state_words(*values: object) -> frozenset[str]:
+def state_flags(*values: object) -> frozenset[str]:
     """Return states and flags in capitals.
 
     Args:
-        values: `"RUNNING"`, `"RUNNING+COMPLETING"`, `["RUNNING", "COMPLETING"]` or None, which stands for no word.
+        values: `"RUNNING"`, `"RUNNING+COMPLETING"`, `["RUNNING", "COMPLETING"]` or None, which stands for none.
 
     Returns:
-        All words; none at all if a part of the values has another form, for what is left may mean something else.
+        All of them; none if a part of the values has another form, for the rest alone may mean something else.
     """
     found: set[str] = set()
     for value in values:
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, str):
                 # An appended character is how sinfo marks a node that is down, powered off, drained and so on.
-                found.update(word.strip("*~#!%$@^-") for word in each.upper().split("+"))
+                found.update(flag.strip("*~#!%$@^-") for flag in each.upper().split("+"))
             elif each is not None or isinstance(value, list):
                 return frozenset()
     return frozenset(found - {""})

@@ -1,4 +1,4 @@
-"""One job of `squeue --json`: what is said of it, in the layouts of SLURM 22.05 and newer."""
+"""One job of `squeue --json`, in the layouts of SLURM 22.05 and newer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainwarden.clients.slurm.fields import flag, gpus_of_gres, gpus_of_tres, number, state_words, text, timestamp
+from trainwarden.clients.slurm.fields import flag, gpus_of_gres, gpus_of_tres, number, state_flags, text, timestamp
 from trainwarden.identity import InvalidRunId, check_run_id
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ JOB_STATES = (
 )
 ALLOCATED_STATES = frozenset({"completing", "configuring", "suspended", "running"})
 ENDED_STATES = frozenset(JOB_STATES[JOB_STATES.index("node_fail") : JOB_STATES.index("other")])
-_STATE_OF_WORD = {
+_STATE_OF_FLAG = {
     **{state.upper(): state for state in JOB_STATES},
     "STAGE_OUT": "completing",
     "STOPPED": "suspended",
@@ -55,12 +55,12 @@ class InvalidRunMark(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """One record of a job. None is what the record does not say, or says in an unknown form.
+    """One record of a job. A field is None where the record has none, or one of an unknown form.
 
     Attributes:
         job_id: SLURM_JOB_ID of the job or of the array task.
         target: the name of this job alone for scontrol; None where the record stands for several array tasks.
-        words: its states and flags, in capitals; empty where their form is unknown.
+        flags: its states and flags, in capitals; empty where their form is unknown.
         state: one of `JOB_STATES`.
         reason: why it waits or how it ended, as SLURM names it; empty for none.
         restarts: how often it was requeued; rises at the requeue, not at the next start.
@@ -79,7 +79,7 @@ class SlurmJob:
 
     job_id: str
     target: str | None
-    words: frozenset[str]
+    flags: frozenset[str]
     state: str
     reason: str
     restarts: int | None
@@ -110,8 +110,8 @@ def read_job(entry: Mapping[str, Any]) -> SlurmJob:
     if not job_id:
         shown = entry.get("job_id") if isinstance(entry, dict) else entry
         raise ValueError(f"the record of a job has the id {shown!r:.80}, expected a number")
-    words = state_words(entry.get("job_state"))
-    state = min((_STATE_OF_WORD[word] for word in words & _STATE_OF_WORD.keys()), key=JOB_STATES.index, default="other")
+    flags = state_flags(entry.get("job_state"))
+    state = min((_STATE_OF_FLAG[flag] for flag in flags & _STATE_OF_FLAG.keys()), key=JOB_STATES.index, default="other")
     reason, user_id = text(entry.get("state_reason")), number(entry.get("user_id"))
     held = number(entry.get("priority")) == 0 or flag(entry.get("hold")) is True
     try:
@@ -125,7 +125,7 @@ def read_job(entry: Mapping[str, Any]) -> SlurmJob:
     return SlurmJob(
         job_id=str(job_id),
         target=_target(entry, job_id),
-        words=words,
+        flags=flags,
         state=state,
         reason="" if reason == "None" else reason,
         restarts=number(entry.get("restart_cnt")),
@@ -152,7 +152,7 @@ def read_job(entry: Mapping[str, Any]) -> SlurmJob:
 
 
 def marked_run(comment: object) -> str | None:
-    """Return the run id in `trainwarden:<run_id>`, one word of a comment that may hold others; None without a mark.
+    """Return the run id of the mark `trainwarden:<run_id>` in a comment that may hold other text; None without a mark.
 
     Args:
         comment: a text, or {job, administrator, system} as some versions print it; their user's comment is the first.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainwarden.clients.slurm.fields import gpus_of_gres, state_words, text, timestamp
+from trainwarden.clients.slurm.fields import gpus_of_gres, state_flags, text, timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ NODE_STATES = (
     "idle",
     "unknown",
 )
-_WORDS = {
+_FLAGS = {
     "down": {"DOWN", "ERROR", "INVALID_REG", "INVAL"},
     "not_responding": {"NOT_RESPONDING", "NO_RESPOND"},
     "fail": {"FAIL", "FAILING"},
@@ -48,9 +48,9 @@ class SlurmNode:
 
     Attributes:
         state: one of `NODE_STATES`.
-        gpus, gpus_allocated: None where the record does not say.
+        gpus, gpus_allocated: None where the record has none.
         reason: why it takes no jobs; empty where it takes some.
-        user: the user who gave that reason.
+        user: the user that gave the reason.
         since: when, Unix seconds.
     """
 
@@ -68,10 +68,10 @@ def read_node(entry: Mapping[str, Any]) -> SlurmNode:
     name = text(entry.get("name")) if isinstance(entry, dict) else ""
     if not name:
         raise ValueError("the record of a node has no name")
-    words = state_words(entry.get("state"), entry.get("state_flags"))
-    state = _state(words)
+    flags = state_flags(entry.get("state"), entry.get("state_flags"))
+    state = _state(flags)
     used = entry.get("gres_used")
-    reason = text(entry.get("reason")) if words & _OUT or state in {"down", "fail"} else ""
+    reason = text(entry.get("reason")) if flags & _OUT or state in {"down", "fail"} else ""
     return SlurmNode(
         name=name,
         state=state,
@@ -83,11 +83,11 @@ def read_node(entry: Mapping[str, Any]) -> SlurmNode:
     )
 
 
-def _state(words: frozenset[str]) -> str:
+def _state(flags: frozenset[str]) -> str:
     for state in NODE_STATES:
         if state == "drained":
-            if words & _OUT:
-                return "draining" if words & _AT_WORK or "DRAINING" in words else "drained"
-        elif words & _WORDS.get(state, set()):
+            if flags & _OUT:
+                return "draining" if flags & _AT_WORK or "DRAINING" in flags else "drained"
+        elif flags & _FLAGS.get(state, set()):
             return state
     return "unknown"
