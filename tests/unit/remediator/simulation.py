@@ -6,6 +6,7 @@ point and comes back from its database. The log of starts is the oracle: it does
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -258,6 +259,18 @@ class FakeDriver:
         return CallResult(outcome, "ok")
 
 
+@functools.cache
+def _shipped_policies() -> dict[str, Policy]:
+    return {name: load_policy(name) for name in shipped()}
+
+
+def _not_synced(engine: sa.Engine) -> sa.Engine:
+    # The machine outlives the simulated deaths: a commit need not reach the disk, which takes most of the time.
+    sa.event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
+    engine.dispose()
+    return engine
+
+
 class Simulation:
     """The remediator in that world. It dies at the named point that `crash_at` counts to, or `crash_at_name` names."""
 
@@ -265,8 +278,8 @@ class Simulation:
         folder.mkdir(exist_ok=True)
         self._folder = folder
         self._engine: sa.Engine | None = None
-        default = load_policy(policy) if isinstance(policy, str) else policy
-        self.policies = Policies(default, {name: load_policy(name) for name in shipped()})
+        default = _shipped_policies()[policy] if isinstance(policy, str) else policy
+        self.policies = Policies(default, _shipped_policies())
         self.asked: str | None = None
         self.clock = FakeClock()
         self.cluster = Cluster(two_phase, self.clock)
@@ -285,7 +298,7 @@ class Simulation:
         """A new process on the old database."""
         if self._engine is not None:
             self._engine.dispose()
-        self._engine = open_database(self._folder)
+        self._engine = _not_synced(open_database(self._folder))
         self.store = Store(self._engine, self.clock, self._point)
         world = World(self.clock, self, self, {"sim": self.driver}, Records(None))
         self.metrics = metrics = Metrics()
