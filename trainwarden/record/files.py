@@ -1,8 +1,8 @@
 """Run record v1: what its files say, for whoever reads them.
 
 Every reader answers in three values: what the file says, `Unreadable` with the reason, or None where there is no file.
-It never raises. Records of other tools may hold only the first line of keys in docs/contracts.md; what is absent is None.
-All times are Unix seconds.
+It never raises. Records of other tools may hold only the first line of keys in docs/contracts.md; what is absent is
+None. All times are Unix seconds.
 """
 
 import os

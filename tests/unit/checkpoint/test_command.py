@@ -77,6 +77,7 @@ def test_the_exit_status_says_complete_incomplete_cannot_tell_or_misuse(
     )
 
 
+@pytest.mark.process
 def test_a_name_that_is_no_text_reaches_a_script_as_it_is(tmp_path: Path) -> None:
     path = write(tmp_path / os.fsdecode(b"step_10\xff"), formats.dcp())
     for options in (["--newest"], [], ["--format", "json"]):

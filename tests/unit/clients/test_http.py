@@ -261,6 +261,7 @@ def test_files_of_certificates_that_cannot_be_used_are_named(tmp_path: Path) -> 
         assert str(error).startswith(named)
 
 
+@pytest.mark.process
 def test_the_source_of_the_file_is_a_program_of_its_own() -> None:
     """A head pod gets it as an argument, whose length Linux limits to 128 KiB; its Python may be 3.8."""
     source = Path(http_module.__file__).read_text()

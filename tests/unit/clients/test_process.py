@@ -14,6 +14,8 @@ from tests.integration.exporter.running import is_alive
 from tests.waiting import wait_until
 from trainwarden.clients.process import CannotStart, Process, ProcessTimeout, TooMuchOutput, one_line, run
 
+pytestmark = pytest.mark.process
+
 
 def sh(script: str, *arguments: str) -> list[str]:
     return ["sh", "-c", script, "sh", *arguments]

@@ -19,6 +19,8 @@ from tests.unit.examples.training import Training
 from tests.waiting import wait_until
 from trainwarden.stack.ports import free_port
 
+pytestmark = pytest.mark.process
+
 KEY = "local:9:0"
 
 _LOSS = re.compile(r"iteration +(\d+)/.*lm loss: (\S+)")

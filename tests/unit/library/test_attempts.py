@@ -74,6 +74,7 @@ def test_a_second_start_under_the_same_key_forgets_the_first_ones_failure(attemp
     assert (read_snapshot(folder).state, read_metadata(folder).attempt) == ("succeeded", 0)
 
 
+@pytest.mark.process
 def test_an_old_attempt_that_still_lives_stops_writing_when_it_sees_a_new_one(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +131,7 @@ def _lost(folder: Path) -> list[Any]:
     return [line["data"] for line in lines if line["event_type"] == "attempt_lost"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("message", [None, "the node is gone"])
 def test_an_attempt_that_never_said_its_end_is_an_event_of_the_next(script: Script, message: str | None) -> None:
     code = """

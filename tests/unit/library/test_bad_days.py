@@ -10,6 +10,8 @@ from tests.unit.library.processes import DEADLINE_SECONDS, Script, Starter, line
 from tests.waiting import wait_until
 from trainwarden.record.document import Unreadable
 
+pytestmark = pytest.mark.process
+
 
 def test_a_folder_that_disappears_under_the_run_comes_back(attempt: Starter, folder: Path, tmp_path: Path) -> None:
     with attempt() as run:

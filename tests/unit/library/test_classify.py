@@ -228,6 +228,7 @@ def test_status_0_is_no_failure_and_a_bare_kill_is_of_unknown_type() -> None:
     assert classify_exit(-9).retryable
 
 
+@pytest.mark.process
 def test_it_can_be_listed_without_loading_what_it_talks_about() -> None:
     code = (
         "import json, sys, trainwarden.classify; print(json.dumps([m for m in ('numpy', 'torch') if m in sys.modules]))"

@@ -143,6 +143,7 @@ def test_a_folder_without_records_is_told(tmp_path: Path, capsys: pytest.Capture
     assert told.out.split()[0] == "RUN"
 
 
+@pytest.mark.process
 def test_a_running_record_whose_process_is_gone_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()

@@ -32,6 +32,7 @@ def _crash(script: Script, **environment: str) -> Any:
     return read_snapshot(script.folder)
 
 
+@pytest.mark.process
 def test_whoever_looks_next_takes_the_attempt_for_failed_and_sees_where(script: Script) -> None:
     record = _crash(script)
     assert (record.metadata.status, record.state) == ("running", "failed")
@@ -43,6 +44,7 @@ def test_whoever_looks_next_takes_the_attempt_for_failed_and_sees_where(script: 
     assert error.attempt_key == KEY
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("code", "cause"),
     [
@@ -64,6 +66,7 @@ def test_every_fatal_signal_is_a_crash(script: Script, code: str, cause: str) ->
     assert record.error.exit_code > 128
 
 
+@pytest.mark.process
 def test_the_next_attempt_records_it_for_the_one_that_could_not(script: Script) -> None:
     before = _crash(script).error
     script.run("import trainwarden; trainwarden.run('r')", TRAINWARDEN_ATTEMPT_KEY="local:5:1")
@@ -76,6 +79,7 @@ def test_the_next_attempt_records_it_for_the_one_that_could_not(script: Script) 
     assert list((script.folder / "ranks").glob("*.trace*")) == []
 
 
+@pytest.mark.process
 def test_a_rank_that_starts_before_rank_0_leaves_the_old_trace_for_it(script: Script) -> None:
     both = {"WORLD_SIZE": "2", "TRAINWARDEN_ATTEMPT_KEY": KEY}
     first = script.start("import time, trainwarden; trainwarden.run('r'); print(1, flush=True); time.sleep(60)", **both)
@@ -93,6 +97,7 @@ def test_a_rank_that_starts_before_rank_0_leaves_the_old_trace_for_it(script: Sc
     assert read_snapshot(script.folder).state == "succeeded"
 
 
+@pytest.mark.process
 def test_a_second_start_under_the_same_key_forgets_the_crash(script: Script) -> None:
     _crash(script)
     script.run("import trainwarden; trainwarden.run('r')", TRAINWARDEN_ATTEMPT_KEY=KEY)
@@ -100,6 +105,7 @@ def test_a_second_start_under_the_same_key_forgets_the_crash(script: Script) -> 
     assert not (script.folder / "_error.0").exists()
 
 
+@pytest.mark.process
 def test_a_rank_that_is_ended_because_its_neighbour_crashed_says_so(script: Script) -> None:
     both = {"WORLD_SIZE": "2", "TRAINWARDEN_ATTEMPT_KEY": KEY}
     first = script.start("import time, trainwarden; trainwarden.run('r'); print(1, flush=True); time.sleep(60)", **both)
@@ -113,6 +119,7 @@ def test_a_rank_that_is_ended_because_its_neighbour_crashed_says_so(script: Scri
     assert "train_one_step" in record.error.traceback
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("end", ["pass", "raise ValueError", "os.kill(os.getpid(), signal.SIGTERM)"])
 def test_an_orderly_end_leaves_no_trace(script: Script, end: str) -> None:
     done = script.run(f"""
@@ -127,6 +134,7 @@ def test_an_orderly_end_leaves_no_trace(script: Script, end: str) -> None:
     assert not (script.folder / "ranks" / "0.trace").exists()
 
 
+@pytest.mark.process
 def test_whoever_has_faulthandler_write_elsewhere_keeps_it_so(script: Script) -> None:
     done = script.run(CRASH, PYTHONFAULTHANDLER="1", TRAINWARDEN_ATTEMPT_KEY=KEY)
     assert "train_one_step" in done.stderr
@@ -134,6 +142,7 @@ def test_whoever_has_faulthandler_write_elsewhere_keeps_it_so(script: Script) ->
     assert read_snapshot(script.folder).state == "running"
 
 
+@pytest.mark.process
 def test_the_crash_of_a_forked_worker_is_not_its_parents(script: Script) -> None:
     done = script.run("""
         import ctypes, multiprocessing, trainwarden

@@ -3,7 +3,11 @@
 import json
 from typing import Any
 
+import pytest
+
 from tests.unit.library.processes import Script
+
+pytestmark = pytest.mark.process
 
 # What the library sees of PyTorch; every use is written down.
 _FAKE = """

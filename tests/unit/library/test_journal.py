@@ -70,6 +70,7 @@ def test_a_folder_that_disappears_comes_back(tmp_path: Path) -> None:
     assert _numbers(tmp_path / "gone-2" / "ranks" / "j") == [2]
 
 
+@pytest.mark.process
 def test_a_full_disk_loses_no_line_that_waits_and_leaves_no_part_of_one(disk: SmallDisk) -> None:
     journal = JournalFile(disk.path / "j")
     journal.add(_line(0))

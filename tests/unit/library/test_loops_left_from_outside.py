@@ -5,6 +5,8 @@ import pytest
 from tests.unit.library.looking import read_snapshot
 from tests.unit.library.processes import Script
 
+pytestmark = pytest.mark.process
+
 TASK = """
     import asyncio, os, signal, sys, trainwarden
     async def train():

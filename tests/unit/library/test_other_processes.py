@@ -8,6 +8,8 @@ import pytest
 from tests.unit.library.looking import read_snapshot
 from tests.unit.library.processes import Script
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize("how", ["os.fork()", "multiprocessing"])
 def test_a_forked_child_writes_nothing_whatever_it_does(script: Script, how: str) -> None:

@@ -6,6 +6,8 @@ from tests.unit.library.ends import KEY, STYLES, WITH, WITHOUT, end_by
 from tests.unit.library.looking import read_snapshot
 from tests.unit.library.processes import Script
 
+pytestmark = pytest.mark.process
+
 
 @STYLES
 @pytest.mark.parametrize("end", ["pass", "sys.exit()", "sys.exit(0)"])

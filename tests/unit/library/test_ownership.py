@@ -16,6 +16,8 @@ from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
 from trainwarden.record.ownership import RunRefused, claim
 
+pytestmark = pytest.mark.process
+
 HOLD = """
     import time, trainwarden
     with trainwarden.run("r"):

@@ -11,6 +11,8 @@ from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
 from trainwarden.record.snapshot import Snapshot, read_snapshot
 
+pytestmark = pytest.mark.process
+
 _KEY = "local:7-1:0"
 _RANK = """
     import sys, time, trainwarden

@@ -36,6 +36,7 @@ def _events(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines() if line]
 
 
+@pytest.mark.process
 def test_a_disk_that_is_full_for_a_while_costs_nothing_that_was_said(disk: SmallDisk) -> None:
     with trainwarden.run("r", dir=disk.path) as run:
         run.step(1)
@@ -57,6 +58,7 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing_that_was_said(disk: Small
     assert not [entry.name for entry in run.folder.iterdir() if entry.name.endswith(".tmp")]
 
 
+@pytest.mark.process
 def test_a_disk_that_stays_full_lets_the_run_end(disk: SmallDisk, caplog: pytest.LogCaptureFixture) -> None:
     with trainwarden.run("r", dir=disk.path) as run:
         run.step(1)
@@ -86,6 +88,7 @@ def test_a_folder_that_becomes_a_file_is_written_again_once_it_is_a_folder(tmp_p
     assert read_snapshot(run.folder).state == "succeeded"
 
 
+@pytest.mark.process
 def test_a_folder_that_is_made_read_only_for_a_while_costs_nothing_that_was_said(script: Script) -> None:
     with tempfile.TemporaryDirectory() as runs:
         done = script.run(_READ_ONLY, RUNS=runs)

@@ -114,6 +114,7 @@ def test_the_record_says_how_its_copy_fares_to_the_very_end(tmp_path: Path) -> N
     assert (_metadata(tmp_path)["status"], _metadata(tmp_path)["s3"]["waiting"]) == ("succeeded", 0)
 
 
+@pytest.mark.process
 def test_a_full_disk_keeps_nothing_from_the_copy(tmp_path: Path) -> None:
     copy = FakeCopy()
     with small_disk(tmp_path / "disk") as disk:

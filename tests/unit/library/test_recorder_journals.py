@@ -108,6 +108,7 @@ def test_other_ranks_keep_their_errors_beside_their_heartbeat(
     assert not (folder / "errors.jsonl").exists()
 
 
+@pytest.mark.process
 def test_a_run_that_is_cancelled_says_so_in_its_events_and_has_no_error(script: Script) -> None:
     done = script.run("""
         import os, signal, trainwarden
@@ -164,6 +165,7 @@ def test_the_last_lines_find_room_however_many_wait(
     assert [line["error_message"] for line in _lines(folder / "errors.jsonl")] == ["the end"]
 
 
+@pytest.mark.process
 def test_a_signal_handler_may_note_in_the_middle_of_a_note(script: Script) -> None:
     done = script.run("""
         import signal, trainwarden

@@ -53,6 +53,7 @@ def test_a_folder_that_cannot_be_written_is_refused_by_name(
         assert read_metadata(folder).status == "running"
 
 
+@pytest.mark.process
 def test_a_folder_without_permission_is_refused_by_name(script: Script) -> None:
     script.runs.mkdir(mode=0o500)
     done = script.run("""
@@ -106,6 +107,7 @@ def test_a_relative_folder_of_a_working_folder_that_is_gone_is_refused(
         trainwarden.run("r", dir="runs")
 
 
+@pytest.mark.process
 def test_an_interrupt_while_a_run_begins_leaves_nothing_behind(script: Script) -> None:
     done = script.run("""
         import threading, trainwarden

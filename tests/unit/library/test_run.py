@@ -188,6 +188,7 @@ def test_values_are_taken_once_and_by_the_loop_alone(attempt: Starter, folder: P
     assert (said.loss, said.learning_rate, said.grad_norm, said.metrics) == (0.5, 0.5, 0.5, {"extra": 0.5})
 
 
+@pytest.mark.process
 def test_a_loop_that_waits_for_a_value_for_ever_is_seen_alive_and_its_end_recorded(script: Script) -> None:
     done = script.run("""
         import signal, threading, time, trainwarden
@@ -243,6 +244,7 @@ def test_thresholds_come_from_the_call_then_the_environment_then_the_defaults(
         assert (said.stale_seconds, said.stall_seconds["train"]) == (30, 20)
 
 
+@pytest.mark.process
 def test_what_a_users_logging_raises_reaches_neither_the_loop_nor_the_writing_thread(script: Script) -> None:
     done = script.run("""
         import contextlib, logging, shutil, sys, time, trainwarden

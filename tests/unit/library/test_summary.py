@@ -87,6 +87,7 @@ def test_a_failure_is_summed_up_with_its_last_errors(
     assert all("traceback" not in error for error in said["errors"])
 
 
+@pytest.mark.process
 def test_a_cancelled_run_is_summed_up(script: Script) -> None:
     script.run("""
         import os, signal, trainwarden

@@ -11,6 +11,8 @@ from tests.unit.library.processes import Script, line
 from trainwarden.record.sentinels import announce_restart
 from trainwarden.training.termination import signal_reason
 
+pytestmark = pytest.mark.process
+
 TERM = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(30)"
 USR1 = "os.kill(os.getpid(), signal.SIGUSR1); time.sleep(30)"
 FAR = 86400

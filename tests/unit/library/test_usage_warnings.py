@@ -108,6 +108,7 @@ def test_the_librarys_own_events_cannot_be_forged(attempt: Starter, folder: Path
     assert [line["event_type"] for line in lines if "mine" in line["data"]] == ["evaluated"]
 
 
+@pytest.mark.process
 def test_calls_before_the_run_are_said_once(script: Script) -> None:
     done = script.run("""
         import trainwarden
@@ -122,6 +123,7 @@ def test_calls_before_the_run_are_said_once(script: Script) -> None:
     ]
 
 
+@pytest.mark.process
 def test_calls_after_the_run_and_in_its_forked_children_are_no_mistakes(script: Script) -> None:
     done = script.run("""
         import os, trainwarden, warnings

@@ -25,6 +25,8 @@ from trainwarden_remediator.drivers.slurm import SlurmDriver, job_state, slurm_c
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.unknown import Unknown
 
+pytestmark = pytest.mark.process
+
 TARGET = RestartTarget("intent-1", "run-1", "17", 0, "why")
 ENTRY: dict[str, Any] = {
     "job_id": 17,

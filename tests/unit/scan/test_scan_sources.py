@@ -41,6 +41,7 @@ def test_a_compressed_log_that_is_cut_off_tells_what_it_holds_and_that_it_is_cut
     assert done.err.count("cut off") == 2
 
 
+@pytest.mark.process
 def test_standard_input_is_read(log: Write) -> None:
     done = subprocess.run(
         [*COMMAND, "--format", "json", "-"], input=OOM.encode(), capture_output=True, check=False, timeout=60
@@ -49,6 +50,7 @@ def test_standard_input_is_read(log: Write) -> None:
     assert done.stdout.startswith(b'{"file": "-", "error_type": "oom"')
 
 
+@pytest.mark.process
 def test_a_reader_that_goes_away_is_no_error(log: Write) -> None:
     path = log(OOM)
     process = subprocess.Popen([*COMMAND, *[str(path)] * 3], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
@@ -89,6 +91,7 @@ def test_a_log_that_grows_faster_than_it_is_read_has_an_end(log: Write, monkeypa
     assert content.getvalue() == b"fine\n" * 1000
 
 
+@pytest.mark.process
 def test_the_command_needs_the_exporters_packages_alone() -> None:
     """The remediator's packages and the frameworks are never loaded."""
     program = (

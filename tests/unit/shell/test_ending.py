@@ -8,6 +8,8 @@ import pytest
 from tests.unit.shell.calling import Shell
 from trainwarden.record.sentinels import announce_restart
 
+pytestmark = pytest.mark.process
+
 TRACE = """Traceback (most recent call last):
   File "train.py", line 1, in <module>
 torch.OutOfMemoryError: CUDA out of memory.

@@ -11,6 +11,8 @@ import pytest
 from tests.unit.shell.calling import KEY, Shell
 from trainwarden.shell import fail
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[3]
 TRACE = """Traceback (most recent call last):
   File "train.py", line 1, in <module>

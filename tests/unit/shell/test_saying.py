@@ -13,6 +13,8 @@ from tests.unit.shell.calling import Shell
 from trainwarden.record.document import Document
 from trainwarden.record.files import Progress, read_progress
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(trainwarden.__file__).resolve().parents[1]
 
 

@@ -11,6 +11,8 @@ import pytest
 from tests.unit.shell.calling import Shell
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.process
+
 INIT = '. "$(trainwarden shell-init)"\n'
 
 

@@ -10,6 +10,8 @@ from trainwarden.stack import binaries, debian
 from trainwarden.stack.binaries import ToolsMissing, find_tools
 from trainwarden.stack.debian import PackagesUnavailable
 
+pytestmark = pytest.mark.process
+
 _NAMES = ("prometheus", "promtool", "alertmanager", "amtool")
 
 

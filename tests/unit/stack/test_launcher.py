@@ -15,6 +15,8 @@ from trainwarden.stack import launcher, processes
 from trainwarden.stack.launcher import Job, JobOver, Launcher, WrongGeneration
 from trainwarden.stack.launcher_server import LauncherServer
 
+pytestmark = pytest.mark.process
+
 _SECONDS = 60.0
 # Says each start in a file, then lives until it is ended.
 _TRAINING = """

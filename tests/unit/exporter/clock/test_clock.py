@@ -67,6 +67,7 @@ def test_an_answer_without_an_offset_is_none(answer: str) -> None:
     assert parse_tracking(answer) is None
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("script", "seconds", "expected"),
     [

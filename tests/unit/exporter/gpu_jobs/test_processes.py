@@ -139,6 +139,7 @@ def test_an_old_process_is_read_once_a_minute_and_a_young_one_each_time(node: No
     assert reads == [1, 2, 3, 3, 3, 4]
 
 
+@pytest.mark.process
 def test_a_real_process_is_told_by_its_environment(node: NodeTree) -> None:
     said = {"SLURM_JOB_ID": "77", "SLURM_JOB_GPUS": "2", "TRAINWARDEN_RUN_ID": "r7"}
     process = subprocess.Popen(["sleep", "600"], env={"PATH": os.environ["PATH"], **said})

@@ -10,6 +10,8 @@ import pytest
 
 from tests.unit.exporter.gpu_jobs.node_tree import MINORS, NodeTree, job, jobs_of, uuid
 
+pytestmark = pytest.mark.process
+
 SCRIPT = Path(__file__).resolve().parents[4] / "deploy/slurm/gpu-jobs.sh"
 
 

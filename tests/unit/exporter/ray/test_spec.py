@@ -110,6 +110,7 @@ def asked(command: str, seconds: float = 60.0, max_body: int = MAX_BODY_BYTES) -
     return RayDashboardInPod(PodExec(command, "head"), "http://127.0.0.1:9", seconds, max_body=max_body)
 
 
+@pytest.mark.process
 def test_a_kubectl_that_fails_is_quoted_without_secrets(tmp_path: Path) -> None:
     script = 'cat > /dev/null; echo "error: pods \\"head\\" not found, token=hunter2secret" >&2; exit 1'
     collector = RayCollector(asked(program(tmp_path, script)), limit=9, node_gpus=True, expect=None)
@@ -118,12 +119,14 @@ def test_a_kubectl_that_fails_is_quoted_without_secrets(tmp_path: Path) -> None:
     assert "hunter2secret" not in str(failed.value)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("output", ["Unable to use a TTY", '[200, \\"\\", 50]\\nshort', "[1]", "{}"])
 def test_an_answer_that_is_not_from_our_program_is_refused(tmp_path: Path, output: str) -> None:
     with pytest.raises(RayError, match="none of ours"):
         asked(program(tmp_path, f'cat > /dev/null; printf "{output}"')).get(["/api/jobs/"])
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("then", ['trap "" TERM; wait', "exit 0"])
 def test_a_kubectl_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, then: str) -> None:
     script = f'sleep 300 & echo $! > "{tmp_path}/child"; {then}'
@@ -133,6 +136,7 @@ def test_a_kubectl_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path, 
     wait_until(lambda: not is_alive(child))
 
 
+@pytest.mark.process
 def test_a_kubectl_that_writes_without_end_is_ended(tmp_path: Path) -> None:
     with pytest.raises(RayError, match="more than"):
         asked(program(tmp_path, "exec cat /dev/zero"), max_body=1 << 20).get(["/api/jobs/"])

@@ -89,6 +89,7 @@ def test_a_folder_of_copies_belongs_to_one_exporter(tmp_path: Path, monkeypatch:
     assert held
 
 
+@pytest.mark.process
 def test_the_process_of_the_page_does_not_load_boto3(tmp_path: Path) -> None:
     arguments = ["--collector.s3.url=s3://one/b", f"--collector.runs.path={tmp_path}"]
     ended = subprocess.run(

@@ -17,6 +17,8 @@ from trainwarden_exporter.sampling import child_process, messages, subprocess_co
 from trainwarden_exporter.sampling.child_process import ChildProcess
 from trainwarden_exporter.sampling.subprocess_collector import SubprocessCollector
 
+pytestmark = pytest.mark.process
+
 Make = Callable[..., SubprocessCollector]
 SAMPLE = 'gpu_utilization_ratio{gpu="0",uuid=""} 0.5'
 

@@ -17,6 +17,8 @@ from trainwarden_exporter.core.exposition import encode_text
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.device_group import DeviceGroup
 
+pytestmark = pytest.mark.process
+
 
 def _collector(slurm: FakeSlurm, **changes: Any) -> SlurmCollector:
     settings: dict[str, Any] = {"interval": 30.0, "timeout": 10.0, "max_jobs": 100, "max_nodes": 100, **changes}

@@ -31,6 +31,7 @@ def test_it_is_off_unless_switched_on() -> None:
     assert "slurm" not in {each.name for each in select_on(node_from_flags(flags), flags)}
 
 
+@pytest.mark.process
 def test_the_flags_reach_the_collector(slurm: FakeSlurm) -> None:
     slurm.jobs([job_22_05(1, comment="", name="train-x"), job_22_05(2, comment="", name="train-y")])
     flags = _flags(
@@ -79,6 +80,7 @@ def test_a_wrong_value_is_refused_and_no_secret_shown(argument: str, capsys: pyt
     assert "secret" not in said
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("scope", "expected"), [("all", {"run-1"}), ("host", set())])
 def test_only_an_exporter_of_all_records_expects_some(slurm: FakeSlurm, scope: str, expected: set[str]) -> None:
     slurm.jobs([job_22_05(1)])
