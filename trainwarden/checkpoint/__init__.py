@@ -1,9 +1,18 @@
-"""Checkpoints: which is the newest, and can it be resumed from? The page docs/checkpoints.md says what proves it."""
+"""Checkpoints: the newest in a folder or S3 prefix, and whether it can be resumed from; see docs/checkpoints.md."""
 
-from trainwarden.checkpoint.choose import choose
-from trainwarden.checkpoint.find import Found, Search, find, newest, search
-from trainwarden.checkpoint.size import size_of
-from trainwarden.checkpoint.verdict import Verdict
-from trainwarden.checkpoint.verify import verify
+from trainwarden.checkpoint.find import FoundCheckpoint, SearchResult, find, newest, search
+from trainwarden.checkpoint.paths import size_of
+from trainwarden.checkpoint.verdict import CheckpointVerdict
+from trainwarden.checkpoint.verify import choose, verify
 
-__all__ = ["Found", "Search", "Verdict", "choose", "find", "newest", "search", "size_of", "verify"]
+__all__ = [
+    "CheckpointVerdict",
+    "FoundCheckpoint",
+    "SearchResult",
+    "choose",
+    "find",
+    "newest",
+    "search",
+    "size_of",
+    "verify",
+]

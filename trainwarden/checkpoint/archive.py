@@ -1,51 +1,53 @@
-"""A zip file (.pt and .ckpt of torch, .npz of numpy) ends with a directory of all it holds."""
+"""Zip files: .pt and .ckpt of torch, .npz of numpy. They end with a directory of their members."""
+
+from __future__ import annotations
 
 import io
 import struct
 import zipfile
 
-from trainwarden.checkpoint.contents import MAX_READ, Contents, Damaged
+from trainwarden.checkpoint.contents import MAX_READ, CheckpointFiles, DamagedFile
 
 START = b"PK\x03\x04"
 _LOCAL_HEADER_BYTES = 30
 _TAIL_BYTES = 2**16
-# So many of its members are looked at where they should begin.
+# How many members are checked for their local header.
 _SAMPLES = 8
 
 
-def check(contents: Contents, path: str) -> str:
-    """What proves the file whole: a directory at its end whose members fill it from the first byte on.
+def check(contents: CheckpointFiles, path: str) -> str:
+    """Return the proof that the file is complete: the members in its directory fill it from the first byte on.
 
     Raises:
-        Damaged: it is not whole.
+        DamagedFile: it is incomplete.
     """
     file = _RangeFile(contents, path)
     with _opened(file, path) as archive:
         members = sorted(archive.infolist(), key=lambda member: member.header_offset)
         if not members:
-            raise Damaged(f"the zip directory of {path} is empty")
+            raise DamagedFile(f"the zip directory of {path} is empty")
         ends = [member.header_offset for member in members[1:]] + [archive.start_dir]
         for member, end in zip(members, ends, strict=True):
             if member.header_offset + _LOCAL_HEADER_BYTES + member.compress_size > end:
-                raise Damaged(f"the zip directory of {path} does not fit its members")
+                raise DamagedFile(f"the zip directory of {path} does not fit its members")
         if members[0].header_offset != 0:
-            raise Damaged(f"{path} lacks what its zip directory says comes first")
+            raise DamagedFile(f"{path} lacks what its zip directory says comes first")
         for member in members[:: max(1, len(members) // _SAMPLES)] + members[-1:]:
             file.seek(member.header_offset)
             if file.read(4) != START:
-                raise Damaged(f"{path} does not hold {member.filename!r} where its zip directory says")
+                raise DamagedFile(f"{path} does not hold {member.filename!r} where its zip directory says")
     return f"the zip directory at the end of {path} lists {len(members)} members, and they fill the file"
 
 
-def pickle_of(contents: Contents, path: str) -> bytes | None:
-    """The pickle in a file of `torch.save`, without the tensors; None if there is none that may be read.
+def pickle_of(contents: CheckpointFiles, path: str) -> bytes | None:
+    """Return the pickle in a file of `torch.save`, without the tensors; None if there is none of a readable size.
 
     Raises:
-        Damaged: the file is not whole.
+        DamagedFile: the file is incomplete.
     """
     with _opened(_RangeFile(contents, path), path) as archive:
         for member in archive.infolist():
-            # Stored as it is, as torch does: what is compressed may be endless.
+            # Uncompressed, as torch writes it: a compressed member may expand without bound.
             is_plain = member.compress_type == zipfile.ZIP_STORED and member.file_size == member.compress_size
             if member.filename.endswith("/data.pkl") and is_plain and member.file_size <= MAX_READ:
                 head = contents.read(path, member.header_offset, _LOCAL_HEADER_BYTES)
@@ -56,23 +58,23 @@ def pickle_of(contents: Contents, path: str) -> bytes | None:
     return None
 
 
-def _opened(file: "_RangeFile", path: str) -> zipfile.ZipFile:
+def _opened(file: _RangeFile, path: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error, OverflowError) as error:
-        raise Damaged(f"the zip directory of {path} cannot be read: {error}") from error
+        raise DamagedFile(f"the zip directory of {path} cannot be read: {error}") from error
 
 
 class _RangeFile(io.RawIOBase):
-    """A file of which only the needed parts are read: the end once, and no more than MAX_READ in all."""
+    """A seekable file that reads only the requested ranges: the end once, and up to MAX_READ bytes in all."""
 
-    def __init__(self, contents: Contents, path: str) -> None:
+    def __init__(self, contents: CheckpointFiles, path: str) -> None:
         super().__init__()
         self._contents = contents
         self._path = path
         self._size = contents.files[path]
         self._position = 0
-        self._left = MAX_READ
+        self._budget = MAX_READ
         self._tail_start = max(0, self._size - _TAIL_BYTES)
         self._tail = contents.read(path, self._tail_start, self._size - self._tail_start)
 
@@ -95,8 +97,8 @@ class _RangeFile(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         length = max(0, self._size - self._position)
         length = length if size < 0 else min(size, length)
-        self._left -= length
-        if self._left < 0:
+        self._budget -= length
+        if self._budget < 0:
             raise OSError(f"the zip directory of {self._path} is too large to be read")
         if self._position >= self._tail_start:
             begin = self._position - self._tail_start

@@ -1,4 +1,6 @@
-"""`trainwarden checkpoints`: which checkpoints are there, and which can be resumed from."""
+"""`trainwarden checkpoints`: list checkpoints, and which of them can be resumed from."""
+
+from __future__ import annotations
 
 import argparse
 import json
@@ -6,18 +8,18 @@ import os
 import sys
 from typing import Any
 
-from trainwarden.checkpoint.find import Found, Search, search
-from trainwarden.checkpoint.verdict import Verdict, printable
+from trainwarden.checkpoint.find import FoundCheckpoint, SearchResult, search
+from trainwarden.checkpoint.verdict import CheckpointVerdict, printable
 from trainwarden.checkpoint.verify import TIMEOUT_SECONDS
 
 _STATUS = {"complete": 0, "incomplete": 1, "unverifiable": 3}
 
 
 def main(argv: list[str]) -> int:
-    """Print what was found. 0: one is complete; 1: none is; 2: the place cannot be read; 3: cannot tell."""
+    """Print the checkpoints. Return 0 if one is complete, 1 if none is, 2 if the path is unreadable, 3 if unknown."""
     parser = argparse.ArgumentParser(
         prog="trainwarden checkpoints",
-        description="Say which checkpoints are in a folder or an S3 prefix, and whether they are complete.",
+        description="List the checkpoints in a folder or an S3 prefix, and whether they are complete.",
         epilog="exit status: 0 the one to resume from is complete; 1 none is; 2 PATH cannot be read; 3 cannot tell",
     )
     parser.add_argument("path", metavar="PATH|s3://BUCKET/PREFIX", help="what holds checkpoints, or is one")
@@ -45,9 +47,9 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _print_newest(result: Search) -> None:
-    """The path alone on stdout, byte by byte as it is, for scripts; the reasons on stderr."""
-    for found, verdict in _judged(result):
+def _print_newest(result: SearchResult) -> None:
+    """Print the path alone to stdout, as raw bytes for scripts; the reasons to stderr."""
+    for found, verdict in _verified(result):
         print(f"{printable(found.path)} is {verdict}", file=sys.stderr)
     for remark in result.remarks:
         print(printable(remark), file=sys.stderr)
@@ -57,10 +59,10 @@ def _print_newest(result: Search) -> None:
         sys.stdout.buffer.flush()
 
 
-def _print_all(path: str, result: Search) -> None:
+def _print_all(path: str, result: SearchResult) -> None:
     if not result.candidates:
         print(f"no checkpoint in {printable(path)}")
-    for found, verdict in _judged(result):
+    for found, verdict in _verified(result):
         step = "-" if found.step is None else str(found.step)
         is_best = result.best is not None and found is result.best[0] and verdict.answer != "incomplete"
         mark = "*" if is_best else " "
@@ -69,25 +71,25 @@ def _print_all(path: str, result: Search) -> None:
             print(f"      {line}")
     more = len(result.candidates) - len(result.verdicts)
     if more > 0:
-        print(f"  {more} older ones were not looked at")
+        print(f"  {more} older ones were not verified")
     for remark in result.remarks:
         print(f"  {printable(remark)}")
 
 
-def _judged(result: Search) -> list[tuple[Found, Verdict]]:
+def _verified(result: SearchResult) -> list[tuple[FoundCheckpoint, CheckpointVerdict]]:
     return [(found, result.verdicts[found.path]) for found in result.candidates if found.path in result.verdicts]
 
 
-def _document(path: str, result: Search, *, newest: bool) -> dict[str, Any]:
+def _document(path: str, result: SearchResult, *, newest: bool) -> dict[str, Any]:
     best = result.best and _entry(*result.best)
     document: dict[str, Any] = {"path": path, "newest": best, "remarks": list(map(printable, result.remarks))}
     if not newest:
-        document["checkpoints"] = [_entry(found, verdict) for found, verdict in _judged(result)]
+        document["checkpoints"] = [_entry(found, verdict) for found, verdict in _verified(result)]
         document["not_verified"] = len(result.candidates) - len(result.verdicts)
     return document
 
 
-def _entry(found: Found, verdict: Verdict) -> dict[str, Any]:
+def _entry(found: FoundCheckpoint, verdict: CheckpointVerdict) -> dict[str, Any]:
     return {
         "path": found.path,
         "step": found.step,

@@ -1,32 +1,34 @@
 """The files of one checkpoint, listed once and read in small pieces."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable
 from typing import Any
 
 from trainwarden.checkpoint.tree import Listing, Tree
-from trainwarden.checkpoint.verdict import Report, named
+from trainwarden.checkpoint.verdict import Findings, abbreviated
 from trainwarden.deadline import Deadline
 
-# No header, index or pickle of a checkpoint is read beyond this.
+# The most bytes that are read of a header, an index or a pickle.
 MAX_READ = 64 * 2**20
 
 
-class Damaged(Exception):
-    """What a file holds shows that it, or what it speaks of, is not whole."""
+class DamagedFile(Exception):
+    """The content of a file shows that it, or a file that it refers to, is incomplete."""
 
 
-class Contents:
-    """What a checkpoint consists of.
+class CheckpointFiles:
+    """The files of one checkpoint.
 
     Args:
-        tree: where it lies.
-        base: its path there.
+        tree: that holds the checkpoint.
+        base: its path in the tree.
         listing: its files.
-        deadline: after which nothing more is read.
+        deadline: for all reads.
         is_file: whether the checkpoint is a single file; its listing holds that alone.
 
-    Reading raises OSError, `DeadlineExceeded` where the deadline has passed, and `Damaged`.
+    Reading raises OSError, `DeadlineExceeded` where the deadline has passed, and `DamagedFile`.
     """
 
     def __init__(self, tree: Tree, base: str, listing: Listing, deadline: Deadline, *, is_file: bool = False) -> None:
@@ -34,10 +36,10 @@ class Contents:
         self._is_file = is_file
         self._base = base
         self.files = listing.files
-        self.others = listing.others
+        self.special = listing.special
         self.deadline = deadline
-        # Where not everything was seen, what is absent need not be missing.
-        self.seen_all = not listing.troubles
+        # If the listing has errors, files that are not listed may exist.
+        self.listed_all = not listing.errors
         self.folders: dict[str, set[str]] = {}
         for path in listing.files:
             folder, slash, name = path.rpartition("/")
@@ -45,13 +47,13 @@ class Contents:
 
     @property
     def name(self) -> str:
-        """The last part of the checkpoint's own path."""
+        """The last part of the checkpoint's path."""
         return self._tree.address(self._base).rstrip("/").rpartition("/")[2]
 
     def read(self, path: str, start: int, length: int) -> bytes:
-        """The bytes of a file from `start` on; fewer where it ends before."""
+        """Read up to `length` bytes of a file from `start` on."""
         self.deadline.check()
-        # A damaged header may send us anywhere.
+        # An offset from a damaged header may be anything.
         size = self.files.get(path, 0)
         if not 0 <= start < size:
             return b""
@@ -60,34 +62,40 @@ class Contents:
             return self._tree.read(self._base, start, length)
         return self._tree.read(f"{self._base}/{path}" if self._base else path, start, length)
 
-    def whole(self, path: str) -> bytes:
-        """All of a small file."""
+    def read_all(self, path: str) -> bytes:
+        """Read a file of up to MAX_READ bytes."""
         size = self.files[path]
         if size > MAX_READ:
             raise OSError(f"{path} has {size} bytes, too many to be read")
         data = self.read(path, 0, size)
         if len(data) < size:
-            raise Damaged(f"{path} is cut off at {len(data)} of {size} bytes")
+            raise DamagedFile(f"{path} is cut off at {len(data)} of {size} bytes")
         return data
 
     def json(self, path: str) -> dict[str, Any]:
-        """The JSON object in a file."""
+        """Read a JSON object from a file."""
         try:
-            document = json.loads(self.whole(path))
+            document = json.loads(self.read_all(path))
         except (ValueError, RecursionError) as error:
-            raise Damaged(f"{path} is no JSON") from error
+            raise DamagedFile(f"{path} is no JSON") from error
         if not isinstance(document, dict):
-            raise Damaged(f"{path} is no JSON object")
+            raise DamagedFile(f"{path} is no JSON object")
         return document
 
-    def require(self, report: Report, paths: Iterable[str], why: str) -> None:
-        """Claim the files, and hold against the checkpoint that one is missing or empty."""
+    def require(self, report: Findings, paths: Iterable[str], why: str) -> None:
+        """Mark the files as claimed, and report missing and empty ones as defects.
+
+        Args:
+            report: to add to.
+            paths: of the files.
+            why: the reason why they must exist, for the evidence.
+        """
         wanted = list(paths)
         report.claimed.update(wanted)
         missing = [path for path in wanted if path not in self.files]
         empty = [path for path in wanted if self.files.get(path) == 0]
         of = f"{len(wanted)} files" if len(wanted) > 1 else "1 file"
-        if missing and self.seen_all:
-            report.against.append(f"{len(missing)} of {of} missing that {why}: {named(missing)}")
+        if missing and self.listed_all:
+            report.defects.append(f"{len(missing)} of {of} missing that {why}: {abbreviated(missing)}")
         if empty:
-            report.against.append(f"{len(empty)} of {of} empty that {why}: {named(empty)}")
+            report.defects.append(f"{len(empty)} of {of} empty that {why}: {abbreviated(empty)}")

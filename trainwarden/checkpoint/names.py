@@ -1,4 +1,6 @@
-"""What the names of checkpoints say: the step, and whether it is one at all."""
+"""Names of checkpoints: the step in them, and whether a name is that of a checkpoint at all."""
+
+from __future__ import annotations
 
 import re
 
@@ -27,13 +29,13 @@ _FORMATS = (
 
 
 def step_of(name: str) -> int | None:
-    """The step that a name speaks of, the last one if of several; None if of none."""
+    """Return the step in a name, the last one if there are several; None if there is none."""
     found = _STEP.findall(name)
     return int(found[-1]) if found else None
 
 
 def version_of(name: str) -> int:
-    """Which of several of one step: `-v2` is what Lightning appends to the third."""
+    """Return the version among several of one step: Lightning appends `-v2` to the third."""
     for suffix in SUFFIXES:
         name = name.removesuffix(suffix)
     found = _AGAIN.search(name)
@@ -41,31 +43,31 @@ def version_of(name: str) -> int:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether the name is that of something still being written, or abandoned meanwhile."""
+    """Whether the name is temporary: still being written, or abandoned."""
     return bool(_TEMPORARY.search(name))
 
 
 def is_candidate(name: str) -> bool:
-    """Whether somebody may want to resume from it: neither temporary, hidden nor set aside as damaged."""
+    """Whether it may be a checkpoint to resume from: neither temporary, hidden nor renamed as damaged."""
     return not (name.startswith(".") or is_temporary(name) or _SET_ASIDE.search(name))
 
 
 def is_part(name: str) -> bool:
-    """Whether a file of that name commonly lies beside the model of the same step: an optimizer's, a scheduler's."""
+    """Whether a file of that name commonly lies beside the model of the same step, such as an optimizer's."""
     return bool(_PART.search(name))
 
 
 def unfinished(name: str) -> str:
-    """The marker that NeMo keeps beside what it is writing, and removes when that is done."""
+    """Return the name of the marker that NeMo keeps beside a checkpoint while it writes it."""
     return f"{name.removesuffix('.ckpt').removesuffix('.nemo')}-unfinished"
 
 
 def final(path: str) -> str | None:
-    """What a leftover file inside a checkpoint was to be called: `x.distcp` for `x.distcp.tmp`; None if it is none."""
+    """Return the final name of a temporary file in a checkpoint: `x.distcp` for `x.distcp.tmp`; None for another."""
     found = _LEFTOVER.fullmatch(path)
     return found[1] if found else None
 
 
 def guess(name: str) -> str | None:
-    """The kind of checkpoint that commonly has such a name."""
+    """Return the kind of checkpoint that commonly has such a name; None if unknown."""
     return next((kind for pattern, kind in _FORMATS if pattern.fullmatch(name)), None)

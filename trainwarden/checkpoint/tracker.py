@@ -1,9 +1,11 @@
-"""What a training's own files say is its last checkpoint."""
+"""Tracker files and links, in which trainings name their last checkpoint."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 
 from trainwarden.checkpoint import names
-from trainwarden.checkpoint.tree import Entry, Tree
+from trainwarden.checkpoint.tree import Tree, TreeEntry
 from trainwarden.deadline import Deadline
 
 MEGATRON = "latest_checkpointed_iteration.txt"
@@ -14,7 +16,7 @@ _MAX_BYTES = 4096
 
 @dataclass(frozen=True)
 class Tracker:
-    """`file` names a checkpoint: by its name, by its step, or neither, if it cannot be understood."""
+    """`file` names a checkpoint by its name or its step; neither if its content is invalid."""
 
     file: str
     name: str | None = None
@@ -22,7 +24,7 @@ class Tracker:
     problem: str | None = None
 
     def names(self, name: str, step: int | None) -> bool:
-        """Whether it speaks of that checkpoint."""
+        """Whether it names that checkpoint."""
         return name == self.name if self.name is not None else self.step is not None and step == self.step
 
     def __str__(self) -> str:
@@ -30,8 +32,8 @@ class Tracker:
         return f"{self.file} {what}"
 
 
-def trackers(tree: Tree, path: str, entries: list[Entry], deadline: Deadline) -> list[Tracker]:
-    """Megatron's and verl's iteration file, DeepSpeed's tag file, links and files called `latest` or `last`."""
+def trackers(tree: Tree, path: str, entries: list[TreeEntry], deadline: Deadline) -> list[Tracker]:
+    """Read the trackers in a folder: Megatron's iteration file, DeepSpeed's tag file, `latest` and `last`."""
     found = []
     for entry in sorted(entries, key=lambda entry: entry.name):
         stem = entry.name.partition(".")[0]
@@ -42,12 +44,12 @@ def trackers(tree: Tree, path: str, entries: list[Entry], deadline: Deadline) ->
     return found
 
 
-def _link(entry: Entry, target: str) -> Tracker:
+def _link(entry: TreeEntry, target: str) -> Tracker:
     name = target.rstrip("/").rpartition("/")[2]
     return Tracker(entry.name, name=name, step=names.step_of(name))
 
 
-def _file(tree: Tree, path: str, entry: Entry, deadline: Deadline) -> Tracker:
+def _file(tree: Tree, path: str, entry: TreeEntry, deadline: Deadline) -> Tracker:
     if entry.size > _MAX_BYTES:
         return Tracker(entry.name, problem="is too large to name a checkpoint")
     try:

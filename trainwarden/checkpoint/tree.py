@@ -1,21 +1,23 @@
-"""Where checkpoints lie: a folder or a prefix in S3, seen alike."""
+"""The common interface of a folder and an S3 prefix that hold checkpoints."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from trainwarden.deadline import Deadline
 
-# As many files as this are looked at below one place.
+# The most files that are listed below one path.
 MAX_FILES = 200_000
 
 
 class NotThere(OSError):
-    """There is neither a file nor a folder of that name."""
+    """The path does not exist."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One name in a folder, links followed. `target` is what a link says."""
+class TreeEntry:
+    """One name in a folder. `kind` and `size`, in bytes, follow links; `target` is the text of a link."""
 
     name: str
     kind: Literal["file", "folder", "other"]
@@ -25,53 +27,53 @@ class Entry:
 
 @dataclass
 class Listing:
-    """Every file below a place with its size in bytes, names relative and with slashes.
+    """All files below a path by their relative names, with sizes in bytes.
 
-    `plain_bytes` counts files that were reached without a link, as `size_of` does. `others` are neither files nor
-    folders. `troubles` says what could not be seen: where there is any, what is absent here need not be missing.
+    `plain_bytes` is the size of the files reached without a link, as in `size_of`. `special` are neither files nor
+    folders. `errors` describe what could not be listed: if there are any, files that are not listed may exist.
     """
 
     files: dict[str, int] = field(default_factory=dict)
-    others: list[str] = field(default_factory=list)
-    troubles: list[str] = field(default_factory=list)
+    special: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     plain_bytes: int = 0
 
 
 class Tree(Protocol):
-    """A place with files in it. Paths are relative to it and use slashes; `""` is the place itself."""
+    """Files below a root. Paths are relative to it and use slashes; `""` is the root itself."""
 
     def kind(self, path: str) -> Literal["file", "folder", "other"]:
-        """What is there.
+        """Return what the path is.
 
         Raises:
-            NotThere: nothing.
-            OSError: it cannot be looked at.
+            NotThere: it does not exist.
+            OSError: it cannot be read.
         """
 
-    def entries(self, path: str, deadline: Deadline) -> list[Entry]:
-        """What the folder holds, at most MAX_FILES of it.
+    def entries(self, path: str, deadline: Deadline) -> list[TreeEntry]:
+        """List the folder, up to MAX_FILES names.
 
         Raises:
-            OSError: it cannot be read.
-            DeadlineExceeded: it takes too long.
+            OSError: it cannot be read, or holds more.
+            DeadlineExceeded: the deadline has passed.
         """
 
     def walk(self, path: str, deadline: Deadline) -> Listing:
-        """Every file below the folder; never raises."""
+        """List all files below the folder. Never raises."""
 
     def size(self, path: str) -> int:
-        """Bytes of the file.
+        """Return the bytes of the file.
 
         Raises:
-            OSError: it cannot be looked at.
+            OSError: it cannot be read.
         """
 
     def read(self, path: str, start: int, length: int) -> bytes:
-        """The bytes of a plain file from `start` on; fewer where it ends before.
+        """Read up to `length` bytes of a plain file from `start` on.
 
         Raises:
             OSError: it cannot be read.
         """
 
     def address(self, path: str) -> str:
-        """The whole name by which others find it."""
+        """Return the full path or URL."""

@@ -1,4 +1,6 @@
-"""What was found out about a checkpoint, and what follows from it."""
+"""The result of verifying a checkpoint, and the findings that it is derived from."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -10,11 +12,11 @@ _MAX_LETTERS = 240
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Whether a checkpoint can be resumed from, and why.
+class CheckpointVerdict:
+    """Whether a checkpoint can be resumed from, and the evidence.
 
-    `unverifiable`: nothing speaks against the checkpoint, and nothing known proves it. `evidence` holds at most 12
-    printable lines, what decides first; `layouts` are the kinds of checkpoint whose files were recognised.
+    `unverifiable`: no defect was found, and nothing proves that it is complete. `evidence` holds at most 12 printable
+    lines, the decisive ones first; `layouts` are the kinds of checkpoint whose files were recognised.
     """
 
     answer: Answer
@@ -26,43 +28,43 @@ class Verdict:
 
 
 @dataclass
-class Report:
-    """What one look brought: proof, doubts, and what speaks against it. `claimed` files are accounted for."""
+class Findings:
+    """Proofs, doubts and defects of a checkpoint. `claimed` are the files that a layout accounts for."""
 
     layouts: list[str] = field(default_factory=list)
-    proof: list[str] = field(default_factory=list)
+    proofs: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
-    against: list[str] = field(default_factory=list)
+    defects: list[str] = field(default_factory=list)
     claimed: set[str] = field(default_factory=set)
 
-    def add(self, other: "Report") -> None:
-        """Take over what another look brought."""
+    def add(self, other: Findings) -> None:
+        """Add the findings of another check."""
         self.layouts += other.layouts
-        self.proof += other.proof
+        self.proofs += other.proofs
         self.doubts += other.doubts
-        self.against += other.against
+        self.defects += other.defects
         self.claimed |= other.claimed
 
-    def verdict(self) -> Verdict:
-        """What speaks against it counts most, then doubts; no proof is a doubt too."""
-        answer: Answer = "incomplete" if self.against else "unverifiable"
-        if self.proof and not self.against and not self.doubts:
+    def verdict(self) -> CheckpointVerdict:
+        """Return incomplete if there is a defect, complete if there are proofs and no doubts, else unverifiable."""
+        answer: Answer = "incomplete" if self.defects else "unverifiable"
+        if self.proofs and not self.defects and not self.doubts:
             answer = "complete"
-        # What is there proves nothing beside what is missing.
-        lines = self.against + self.doubts + ([] if self.against else self.proof)
+        # Proofs are irrelevant beside a defect.
+        lines = self.defects + self.doubts + ([] if self.defects else self.proofs)
         more = len(lines) - _MAX_LINES
         if more > 0:
             lines = [*lines[: _MAX_LINES - 1], f"and {more + 1} more lines"]
-        return Verdict(answer, tuple(map(printable, lines)), tuple(dict.fromkeys(self.layouts)))
+        return CheckpointVerdict(answer, tuple(map(printable, lines)), tuple(dict.fromkeys(self.layouts)))
 
 
-def named(names: list[str], limit: int = 3) -> str:
-    """A few of the names, and how many more there are."""
+def abbreviated(names: list[str], limit: int = 3) -> str:
+    """Return a few of the names, and how many more there are."""
     shown = ", ".join(sorted(names)[:limit])
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
 def printable(text: str) -> str:
-    """One line that any terminal takes: names of files may hold anything."""
+    """Return one line of printable characters: names of files may hold control characters."""
     line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
     return line if len(line) <= _MAX_LETTERS else f"{line[: _MAX_LETTERS - 1]}…"

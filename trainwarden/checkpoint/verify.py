@@ -1,103 +1,120 @@
-"""Whether a checkpoint can be resumed from: complete, incomplete or unverifiable, with the evidence."""
+"""Verification of checkpoints: complete, incomplete or unverifiable, with the evidence."""
+
+from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from trainwarden.checkpoint import files, names
-from trainwarden.checkpoint.contents import Contents, Damaged
+from trainwarden.checkpoint import file_checks, names
+from trainwarden.checkpoint.contents import CheckpointFiles, DamagedFile
 from trainwarden.checkpoint.layouts import LAYOUTS
-from trainwarden.checkpoint.place import place
+from trainwarden.checkpoint.paths import open_tree
 from trainwarden.checkpoint.tree import Listing, NotThere, Tree
-from trainwarden.checkpoint.verdict import Report, Verdict
+from trainwarden.checkpoint.verdict import CheckpointVerdict, Findings
 from trainwarden.deadline import Deadline, DeadlineExceeded, call_with_deadline
+from trainwarden.record.files import Checkpoint
 
 TIMEOUT_SECONDS = 60.0
-# A search that checks its own deadline ends in time, with more to report.
+# Work that checks its own deadline ends by itself a little later, with a better message.
 _GRACE_SECONDS = 1.0
 
 _Result = TypeVar("_Result")
 
 
 def verify(
-    path: "str | os.PathLike[str]", expected_bytes: int | None = None, *, seconds: float = TIMEOUT_SECONDS
-) -> Verdict:
-    """Judge the checkpoint at `path`: by one listing, and the first and last bytes of its files. Never raises.
+    path: str | os.PathLike[str], expected_bytes: int | None = None, *, seconds: float = TIMEOUT_SECONDS
+) -> CheckpointVerdict:
+    """Verify a checkpoint by one listing and the first and last bytes of its files. Never raises.
 
     Args:
         path: a file, a folder or `s3://bucket/prefix`.
-        expected_bytes: its size when it was saved, None if that is not known.
-        seconds: after which it is unverifiable, whatever the file system does.
+        expected_bytes: its size when it was saved, None if unknown.
+        seconds: timeout, after which it is unverifiable.
     """
 
-    def look() -> Verdict:
+    def work() -> CheckpointVerdict:
         deadline = Deadline(seconds)
         try:
-            tree = place(path, deadline)
+            tree = open_tree(path, deadline)
         except (OSError, ValueError) as error:
-            return Verdict("unverifiable", (f"it cannot be looked at: {error}",))
-        return verify_in(tree, "", expected_bytes, deadline)
+            return CheckpointVerdict("unverifiable", (f"it cannot be read: {error}",))
+        return verify_tree(tree, "", expected_bytes, deadline)
 
-    return within(seconds, look, lambda why: Verdict("unverifiable", (why,)))
+    return run_with_timeout(seconds, work, lambda why: CheckpointVerdict("unverifiable", (why,)))
 
 
-def within(seconds: float, work: Callable[[], _Result], failed: Callable[[str], _Result]) -> _Result:
-    """Return the result of `work`; of `failed`, given the reason, if it raises or takes longer than `seconds`."""
+def run_with_timeout(seconds: float, work: Callable[[], _Result], failed: Callable[[str], _Result]) -> _Result:
+    """Return the result of `work`; that of `failed`, given the reason, if it raises or takes longer than `seconds`."""
     try:
         return call_with_deadline(work, seconds + _GRACE_SECONDS, thread_name="trainwarden-checkpoint")
     except DeadlineExceeded:
         return failed(f"gave up after {seconds:g} s: the file system does not answer")
-    except Exception as error:  # noqa: BLE001  # a checkpoint of an unknown form must not stop its training
-        return failed(f"it could not be judged: {error!r}")
+    except Exception as error:  # noqa: BLE001  # an unexpected checkpoint must not stop its training
+        return failed(f"it could not be verified: {error!r}")
 
 
-def verify_in(tree: Tree, path: str, expected_bytes: int | None, deadline: Deadline) -> Verdict:
-    """Judge the checkpoint `path` of `tree`. Never raises, and waits as long as the tree does."""
-    report = Report()
+def choose(candidates: Iterable[Checkpoint]) -> tuple[Checkpoint | None, list[str]]:
+    """Return the first complete candidate, else the first unverifiable one, and a line for each rejected before it."""
+    unproven: Checkpoint | None = None
+    rejected: list[str] = []
+    for candidate in candidates:
+        verdict = verify(candidate.path, candidate.size_bytes)
+        if verdict.answer == "complete":
+            return candidate, rejected
+        rejected.append(f"checkpoint {candidate.path} is {verdict}")
+        if verdict.answer == "unverifiable" and unproven is None:
+            unproven = candidate
+    return unproven, rejected
+
+
+def verify_tree(tree: Tree, path: str, expected_bytes: int | None, deadline: Deadline) -> CheckpointVerdict:
+    """Verify the checkpoint `path` of `tree`. Never raises; it may hang if the file system does."""
+    report = Findings()
     name = tree.address(path).rstrip("/").rpartition("/")[2]
     try:
         kind = tree.kind(path)
         if kind == "other":
-            return Verdict("unverifiable", ("it is neither a file nor a folder",))
+            return CheckpointVerdict("unverifiable", ("it is neither a file nor a folder",))
         listing = tree.walk(path, deadline) if kind == "folder" else Listing({name: tree.size(path)})
     except NotThere as error:
-        return Verdict("incomplete", (str(error),))
+        return CheckpointVerdict("incomplete", (str(error),))
     except (OSError, DeadlineExceeded) as error:
-        return Verdict("unverifiable", (f"it cannot be looked at: {error}",))
+        return CheckpointVerdict("unverifiable", (f"it cannot be read: {error}",))
     size = listing.plain_bytes if kind == "folder" else listing.files[name]
-    if not any(listing.files.values()) and not listing.troubles:
-        return Verdict("incomplete", ("it is empty",))
-    if expected_bytes is not None and size < expected_bytes and not listing.troubles:
-        report.against.append(f"it has {size} bytes, and had {expected_bytes} when it was saved")
-    report.doubts += listing.troubles
-    contents = Contents(tree, path, listing, deadline, is_file=kind == "file")
+    if not any(listing.files.values()) and not listing.errors:
+        return CheckpointVerdict("incomplete", ("it is empty",))
+    if expected_bytes is not None and size < expected_bytes and not listing.errors:
+        report.defects.append(f"it has {size} bytes, and had {expected_bytes} when it was saved")
+    report.doubts += listing.errors
+    contents = CheckpointFiles(tree, path, listing, deadline, is_file=kind == "file")
     if kind == "folder":
-        _look_into(contents, report)
+        _check_folder(contents, report)
     else:
         report.layouts += filter(None, [names.guess(name)])
-        files.judge(contents, name, report)
-    if expected_bytes == size and not listing.troubles:
-        # Nothing was lost since it was reported as saved, whatever else is not known.
-        report.proof.insert(0, f"it has the {size} bytes that it had when it was saved")
+        file_checks.check_file(contents, name, report)
+    if expected_bytes == size and not listing.errors:
+        # Nothing was lost since it was saved, so the doubts do not matter.
+        report.proofs.insert(0, f"it has the {size} bytes that it had when it was saved")
         report.doubts.clear()
-    elif expected_bytes is not None and size > expected_bytes and (report.doubts or not report.proof):
-        # A late shard or a marker that another tool left: something was added, and nothing need be missing.
+    elif expected_bytes is not None and size > expected_bytes and (report.doubts or not report.proofs):
+        # Something was added, such as a late shard or a marker of another tool; nothing need be missing.
         report.doubts.insert(0, f"it has {size} bytes, more than the {expected_bytes} when it was saved")
     return report.verdict()
 
 
-def _look_into(contents: Contents, report: Report) -> None:
-    for look in LAYOUTS:
-        report.add(_report(look, contents))
-    files.judge_all(contents, report)
+def _check_folder(contents: CheckpointFiles, report: Findings) -> None:
+    for check in LAYOUTS:
+        report.add(_findings(check, contents))
+    file_checks.check_files(contents, report)
 
 
-def _report(look: Callable[[Contents], Report], contents: Contents) -> Report:
+def _findings(check: Callable[[CheckpointFiles], Findings], contents: CheckpointFiles) -> Findings:
     try:
-        return look(contents)
-    except Damaged as error:
-        return Report(against=[str(error)])
+        return check(contents)
+    except DamagedFile as error:
+        return Findings(defects=[str(error)])
     except (OSError, DeadlineExceeded) as error:
-        return Report(doubts=[str(error)])
-    except Exception as error:  # noqa: BLE001  # what confuses us here must not hide what the others find
-        return Report(doubts=[f"it could not be judged: {error!r}"])
+        return Findings(doubts=[str(error)])
+    except Exception as error:  # noqa: BLE001  # one failing check must not hide the findings of the others
+        return Findings(doubts=[f"it could not be verified: {error!r}"])

@@ -1,1 +1,1 @@
-"""S3 as a second home of run records, and as a place of checkpoints. boto3 is imported only where it is used."""
+"""The copy of run records in S3. boto3 is imported only when a record is copied."""

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from trainwarden.checkpoint import choose as choose_checkpoint
-from trainwarden.checkpoint.place import absolute
+from trainwarden.checkpoint.paths import absolute
 from trainwarden.record.files import Checkpoint
 from trainwarden.record.ownership import Ownership
 from trainwarden.record.sentinels import shorten

@@ -10,7 +10,7 @@ import trainwarden
 from tests.integration.s3.faulty_server import FaultyServer
 from tests.integration.s3.store import Store
 from tests.unit.checkpoint import formats
-from trainwarden.checkpoint import find, newest, prefix, search, size_of, verify
+from trainwarden.checkpoint import find, newest, s3_tree, search, size_of, verify
 from trainwarden.cli import main
 from trainwarden.clients import s3
 from trainwarden.clients.s3 import S3Bucket
@@ -111,7 +111,7 @@ def test_a_listing_of_many_pages_is_whole_and_one_that_is_too_long_proves_nothin
     url = _put(store, "run1/step_10", formats.dcp(ranks=20))
     assert verify(url).answer == "complete"
     assert size_of(url) == sum(map(len, formats.dcp(ranks=20).values()))
-    monkeypatch.setattr(prefix, "MAX_FILES", 10)
+    monkeypatch.setattr(s3_tree, "MAX_FILES", 10)
     assert verify(url).answer == "unverifiable"
 
 

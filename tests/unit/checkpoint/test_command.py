@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.checkpoint import formats
 from tests.unit.checkpoint.formats import write
-from trainwarden.checkpoint.contents import Damaged
-from trainwarden.checkpoint.pickled import stated
+from trainwarden.checkpoint.contents import DamagedFile
+from trainwarden.checkpoint.pickle_scan import read_values
 from trainwarden.cli import main
 from trainwarden.deadline import Deadline
 
@@ -118,6 +118,6 @@ def test_a_wrong_bucket_is_called_that_and_nothing_of_the_code(capsys: pytest.Ca
 
 def test_a_file_that_should_hold_a_pickle_is_named() -> None:
     with pytest.raises(
-        Damaged, match=r"mp_rank_00_model_states\.pt holds something that should be a pickle and is none"
+        DamagedFile, match=r"mp_rank_00_model_states\.pt holds something that should be a pickle and is none"
     ):
-        stated(b"\xff\xff", {"dp_world_size"}, Deadline(60), "mp_rank_00_model_states.pt")
+        read_values(b"\xff\xff", {"dp_world_size"}, Deadline(60), "mp_rank_00_model_states.pt")

@@ -10,10 +10,10 @@ import pytest
 
 from tests.unit.checkpoint import formats
 from trainwarden.checkpoint import verify
-from trainwarden.checkpoint.contents import Contents
-from trainwarden.checkpoint.folder import FolderTree
+from trainwarden.checkpoint.contents import CheckpointFiles
+from trainwarden.checkpoint.folder_tree import FolderTree
 from trainwarden.checkpoint.tree import Listing
-from trainwarden.checkpoint.verdict import Verdict
+from trainwarden.checkpoint.verdict import CheckpointVerdict
 from trainwarden.deadline import Deadline
 
 WHOLE = {
@@ -24,7 +24,7 @@ WHOLE = {
 }
 
 
-def _verdict(tmp_path: Path, name: str, data: bytes) -> Verdict:
+def _verdict(tmp_path: Path, name: str, data: bytes) -> CheckpointVerdict:
     (tmp_path / name).write_bytes(data)
     return verify(tmp_path / name)
 
@@ -87,7 +87,7 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
 
 def test_a_header_may_send_us_anywhere_and_we_go_nowhere(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"12345")
-    contents = Contents(FolderTree(str(tmp_path)), "", Listing({"a": 5}), Deadline(9))
+    contents = CheckpointFiles(FolderTree(str(tmp_path)), "", Listing({"a": 5}), Deadline(9))
     places = [(-1, 2), (5, 1), (2**63, 1), (2**200, 1), (3, 2**63)]
     assert [contents.read("a", start, length) for start, length in places] == [b"", b"", b"", b"", b"45"]
 

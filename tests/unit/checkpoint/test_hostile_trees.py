@@ -10,15 +10,14 @@ import pytest
 
 from tests.unit.checkpoint import formats
 from tests.unit.checkpoint.formats import write
-from trainwarden.checkpoint import find, newest, size_of, verify
-from trainwarden.checkpoint import folder as folders
-from trainwarden.checkpoint.folder import FolderTree
-from trainwarden.checkpoint.verify import within
+from trainwarden.checkpoint import find, folder_tree, newest, size_of, verify
+from trainwarden.checkpoint.folder_tree import FolderTree
+from trainwarden.checkpoint.verify import run_with_timeout
 from trainwarden.deadline import Deadline
 
 
 @pytest.fixture
-def single_task(tmp_path: Path) -> Path:
+def whole(tmp_path: Path) -> Path:
     return write(tmp_path / "step_10", formats.dcp())
 
 
@@ -110,7 +109,7 @@ def test_what_is_absent_where_not_all_was_seen_need_not_be_missing(
     whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (whole / "__0_0.distcp").unlink()
-    monkeypatch.setattr(folders, "MAX_FILES", 2)
+    monkeypatch.setattr(folder_tree, "MAX_FILES", 2)
     verdict = verify(whole)
     assert verdict.answer == "unverifiable"
     assert "more than 2 files" in verdict.evidence[0]
@@ -160,14 +159,14 @@ def test_a_file_system_that_does_not_answer_holds_nobody(whole: Path, monkeypatc
 def test_time_that_is_used_up_is_said(whole: Path) -> None:
     tree = FolderTree(str(whole))
     listing = tree.walk("", Deadline(0))
-    assert listing.troubles == ["gave up after 0 s"]
+    assert listing.errors == ["gave up after 0 s"]
 
 
 def test_an_error_of_ours_is_no_error_of_the_training() -> None:
     def fail() -> str:
         raise LookupError("surprise")
 
-    assert "surprise" in within(5, fail, lambda why: why)
+    assert "surprise" in run_with_timeout(5, fail, lambda why: why)
 
 
 def test_the_size_of_a_folder_counts_plain_files(whole: Path) -> None:

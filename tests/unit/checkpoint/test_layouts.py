@@ -139,7 +139,7 @@ def test_trainer_files_that_speak_of_another_step_leave_a_doubt(tmp_path: Path) 
     verdict = verify(folder)
     assert (verdict.answer, verdict.evidence[0]) == (
         "unverifiable",
-        "trainer_state.json speaks of step 10, the name of step 20",
+        "trainer_state.json names step 10, the folder step 20",
     )
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden.checkpoint.contents import Damaged
-from trainwarden.checkpoint.pickled import pairs
+from trainwarden.checkpoint.contents import DamagedFile
+from trainwarden.checkpoint.pickle_scan import key_values
 from trainwarden.deadline import Deadline, DeadlineExceeded
 
 KEYS = {*"abcdefghi", "k" * 300, "relative_path", "key 7"}
 
 
 def _pairs(data: bytes) -> list[tuple[str, object]]:
-    return list(pairs(data, KEYS, Deadline(30)))
+    return list(key_values(data, KEYS, Deadline(30)))
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
@@ -60,14 +60,14 @@ def test_what_lies_about_lengths_is_cut_off_and_no_trouble(bomb: bytes) -> None:
     if bomb.startswith(b"\x80\x04r"):
         assert _pairs(bomb) == []
     else:
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedFile):
             _pairs(bomb)
 
 
 def test_a_pickle_cut_off_anywhere_is_noticed() -> None:
     data = pickle.dumps({f"key {number}": number for number in range(50)})
     for length in range(len(data)):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedFile):
             _pairs(data[:length])
 
 
@@ -75,7 +75,7 @@ def test_noise_is_damaged_or_says_something_and_raises_nothing_else() -> None:
     source = random.Random(7)
     sound = 0
     for _ in range(2000):
-        with contextlib.suppress(Damaged):
+        with contextlib.suppress(DamagedFile):
             _pairs(source.randbytes(60))
             sound += 1
     assert sound < 2000
@@ -83,4 +83,4 @@ def test_noise_is_damaged_or_says_something_and_raises_nothing_else() -> None:
 
 def test_it_ends_in_time() -> None:
     with pytest.raises(DeadlineExceeded):
-        list(pairs(b"\x80\x04" + b"0" * 10**6, KEYS, Deadline(0)))
+        list(key_values(b"\x80\x04" + b"0" * 10**6, KEYS, Deadline(0)))

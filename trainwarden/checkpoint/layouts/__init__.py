@@ -1,20 +1,20 @@
-"""The kinds of checkpoint folder that are known, each with what it promises."""
+"""The known layouts of checkpoint folders, each with a check of the files that it requires."""
 
 from collections.abc import Callable
 
-from trainwarden.checkpoint.contents import Contents
+from trainwarden.checkpoint.contents import CheckpointFiles
 from trainwarden.checkpoint.layouts import accelerate, dcp, deepspeed, lightning, megatron, orbax, transformers, verl
-from trainwarden.checkpoint.verdict import Report
+from trainwarden.checkpoint.verdict import Findings
 
-LAYOUTS: tuple[Callable[[Contents], Report], ...] = (
-    dcp.look,
-    megatron.look_distributed,
-    megatron.look_legacy,
-    deepspeed.look,
-    lightning.look,
-    transformers.look_trainer,
-    transformers.look_model,
-    accelerate.look,
-    verl.look,
-    orbax.look,
+LAYOUTS: tuple[Callable[[CheckpointFiles], Findings], ...] = (
+    dcp.check,
+    megatron.check_distributed,
+    megatron.check_legacy,
+    deepspeed.check,
+    lightning.check,
+    transformers.check_trainer,
+    transformers.check_model,
+    accelerate.check,
+    verl.check,
+    orbax.check,
 )

@@ -1,9 +1,11 @@
 """Hugging Face: checkpoints of Trainer, and the model files that `save_pretrained` writes."""
 
+from __future__ import annotations
+
 import re
 
-from trainwarden.checkpoint.contents import Contents, Damaged
-from trainwarden.checkpoint.verdict import Report, named
+from trainwarden.checkpoint.contents import CheckpointFiles, DamagedFile
+from trainwarden.checkpoint.verdict import Findings, abbreviated
 
 _NAME = re.compile(r"checkpoint-([0-9]{1,18})")
 _RNG = re.compile(r"rng_state(?:_([0-9]{1,7}))?\.pth")
@@ -12,9 +14,9 @@ _SHARD = re.compile(r"((?:model|pytorch_model)(?:\.[\w-]+?)?)-[0-9]{5}-of-([0-9]
 _STATE, _ARGUMENTS, _OPTIMIZER, _SCHEDULER = "trainer_state.json", "training_args.bin", "optimizer.pt", "scheduler.pt"
 
 
-def look_model(contents: Contents) -> Report:
-    """Weights by themselves or in shards, whose index names them all; in the checkpoint's folder or one below."""
-    report = Report()
+def check_model(contents: CheckpointFiles) -> Findings:
+    """Check model weights in one file or in shards with an index, in the checkpoint's folder or one below."""
+    report = Findings()
     for folder, names in sorted(contents.folders.items()):
         single = {name for name in names if _MODEL.fullmatch(name)}
         shards = {match for match in map(_SHARD.fullmatch, names) if match}
@@ -38,25 +40,25 @@ def look_model(contents: Contents) -> Report:
             )
         if not has_adapter and "config.json" not in names:
             report.doubts.append(f"{folder}config.json is not there: the model has none, or it is lost")
-        if not report.against:
-            report.proof.append("the model is there, with all files that it promises")
+        if not report.defects:
+            report.proofs.append("the model is there, with all files that it promises")
     return report
 
 
-def _index(contents: Contents, folder: str, name: str, report: Report) -> None:
+def _index(contents: CheckpointFiles, folder: str, name: str, report: Findings) -> None:
     path = folder + name
     if contents.files[path] == 0:
-        report.against.append(f"{path} is empty")
+        report.defects.append(f"{path} is empty")
         return
     weights = contents.json(path).get("weight_map")
     if not isinstance(weights, dict) or not weights:
-        raise Damaged(f"{path} has no weight_map")
+        raise DamagedFile(f"{path} has no weight_map")
     contents.require(report, sorted({f"{folder}{file}" for file in weights.values()}), f"{path} promises")
 
 
-def look_trainer(contents: Contents) -> Report:
-    """`checkpoint-N` as Trainer writes it: the model first, `trainer_state.json` last; it needs that."""
-    report = Report()
+def check_trainer(contents: CheckpointFiles) -> Findings:
+    """Check `checkpoint-N` as Trainer writes it: the model first, `trainer_state.json` last."""
+    report = Findings()
     names = contents.folders.get("", set())
     if _STATE not in names and not (_NAME.fullmatch(contents.name) and _ARGUMENTS in names):
         return report
@@ -73,40 +75,40 @@ def look_trainer(contents: Contents) -> Report:
     contents.require(report, [_STATE], "Trainer writes last")
     if contents.files.get(_STATE):
         _state(contents, report)
-    by_deepspeed = any(name.endswith("_states.pt") for held in contents.folders.values() for name in held)
+    by_deepspeed = any(name.endswith("_states.pt") for inside in contents.folders.values() for name in inside)
     by_fsdp = "pytorch_model_fsdp.bin" in names or "pytorch_model_fsdp_0/" in contents.folders
     has_model = any(
-        _MODEL.fullmatch(name) or _SHARD.fullmatch(name) for held in contents.folders.values() for name in held
+        _MODEL.fullmatch(name) or _SHARD.fullmatch(name) for inside in contents.folders.values() for name in inside
     )
-    if not (has_model or by_deepspeed or by_fsdp) and contents.seen_all:
-        report.against.append("no file of the model is there")
+    if not (has_model or by_deepspeed or by_fsdp) and contents.listed_all:
+        report.defects.append("no file of the model is there")
     if not by_fsdp and not contents.files.get(_ARGUMENTS):
         report.doubts.append(f"{_ARGUMENTS}, which Trainer saves with the model, is missing or empty")
     if not by_deepspeed:
         _optimizer(contents, names, report)
-    if not report.against and not report.doubts:
-        report.proof.append(f"all that Trainer saves is there, and {_STATE}, which it writes last")
+    if not report.defects and not report.doubts:
+        report.proofs.append(f"all that Trainer saves is there, and {_STATE}, which it writes last")
     return report
 
 
-def _state(contents: Contents, report: Report) -> None:
+def _state(contents: CheckpointFiles, report: Findings) -> None:
     step = contents.json(_STATE).get("global_step")
-    said = _NAME.fullmatch(contents.name)
+    named = _NAME.fullmatch(contents.name)
     if not isinstance(step, int):
         report.doubts.append(f"{_STATE} names no step")
-    elif said and int(said[1]) != step:
-        report.doubts.append(f"{_STATE} speaks of step {step}, the name of step {said[1]}")
+    elif named and int(named[1]) != step:
+        report.doubts.append(f"{_STATE} names step {step}, the folder step {named[1]}")
 
 
-def _optimizer(contents: Contents, names: set[str], report: Report) -> None:
-    """Trainer loads optimizer and scheduler only together; it saves the states of random numbers with them."""
+def _optimizer(contents: CheckpointFiles, names: set[str], report: Findings) -> None:
+    """Check the files that Trainer loads only together: optimizer and scheduler; and the random generators' states."""
     ranks = [int(match[1] or 0) for match in map(_RNG.fullmatch, names) if match]
     by_fsdp = "optimizer.bin" in names or "optimizer_0/" in contents.folders
     if _OPTIMIZER not in names and not by_fsdp and _SCHEDULER not in names:
         report.doubts.append("neither optimizer nor scheduler: saved without them, or lost")
         return
     contents.require(report, [_SCHEDULER] if by_fsdp else [_OPTIMIZER, _SCHEDULER], "Trainer loads together")
-    # How many ranks there were is not recorded: the last ones would not be missed, and Trainer resumes without them.
+    # The number of ranks is not recorded, so missing files of the last ranks go unnoticed; Trainer resumes without.
     lost = [f"rng_state_{rank}.pth" for rank in range(max(ranks, default=0)) if f"rng_state_{rank}.pth" not in names]
     if not ranks or lost:
-        report.doubts.append(f"states of random numbers are missing: {named(lost) or 'all'}")
+        report.doubts.append(f"states of random numbers are missing: {abbreviated(lost) or 'all'}")

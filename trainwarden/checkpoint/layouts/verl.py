@@ -1,9 +1,11 @@
 """verl on FSDP: `{model,optim,extra_state}_world_size_W_rank_R.pt` for every rank, `data.pt` last."""
 
+from __future__ import annotations
+
 import re
 
-from trainwarden.checkpoint.contents import Contents
-from trainwarden.checkpoint.verdict import Report
+from trainwarden.checkpoint.contents import CheckpointFiles
+from trainwarden.checkpoint.verdict import Findings
 
 _FILE = re.compile(r"(model|optim|extra_state)_world_size_([0-9]{1,6})_rank_([0-9]{1,6})\.pt")
 _KINDS = ("model", "optim", "extra_state")
@@ -11,12 +13,12 @@ _ROLES = ("actor/", "critic/")
 _DATA = "data.pt"
 
 
-def look(contents: Contents) -> Report:
-    """Folders with files of ranks, by themselves or as `actor` and `critic` of one step."""
-    report = Report()
+def check(contents: CheckpointFiles) -> Findings:
+    """Check folders with files of ranks, alone or as `actor` and `critic` of one step."""
+    report = Findings()
     if any(f"{role}dist_ckpt/" in contents.folders for role in _ROLES):
-        # On Megatron the shards are told by their own metadata; the place in the data goes with them.
-        _look_for_data(contents, report)
+        # On Megatron the metadata lists the shards; the position in the data belongs to them.
+        _check_data_position(contents, report)
     for folder, names in sorted(contents.folders.items()):
         found = [match for match in map(_FILE.fullmatch, names) if match]
         if not found:
@@ -36,12 +38,12 @@ def look(contents: Contents) -> Report:
         if len(sizes) > 1:
             report.doubts.append(f"{folder or 'it'} holds files of several world sizes")
         if folder in _ROLES:
-            _look_for_data(contents, report)
-        report.proof.append(f"{', '.join(kinds)} of all {'/'.join(sorted(sizes))} ranks are there in {folder or 'it'}")
+            _check_data_position(contents, report)
+        report.proofs.append(f"{', '.join(kinds)} of all {'/'.join(sorted(sizes))} ranks are there in {folder or 'it'}")
     return report
 
 
-def _look_for_data(contents: Contents, report: Report) -> None:
+def _check_data_position(contents: CheckpointFiles, report: Findings) -> None:
     if _DATA not in report.claimed and not contents.files.get(_DATA):
-        report.doubts.append(f"{_DATA}, the place in the data, is missing or empty: verl writes it last")
+        report.doubts.append(f"{_DATA}, the position in the data, is missing or empty: verl writes it last")
     report.claimed.add(_DATA)

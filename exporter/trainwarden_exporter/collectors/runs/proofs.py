@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trainwarden.checkpoint.verdict import Verdict
+    from trainwarden.checkpoint.verdict import CheckpointVerdict
     from trainwarden.record.files import Checkpoint
     from trainwarden_exporter.collectors.runs.view import RunRecord
 
@@ -23,7 +23,7 @@ MAX_HUNG = 4
 _THREAD = "trainwarden-checkpoint"
 
 
-def verified(checkpoint: Checkpoint) -> Verdict | None:
+def verified(checkpoint: Checkpoint) -> CheckpointVerdict | None:
     """Judge a checkpoint by its listing and by the ends of its files; None where this node does not see the place."""
     if not Path(checkpoint.path).parent.is_dir():
         return None
@@ -35,7 +35,7 @@ def verified(checkpoint: Checkpoint) -> Verdict | None:
 class Proofs:
     """What is known of the last checkpoint of each run."""
 
-    def __init__(self, judge: Callable[[Checkpoint], Verdict | None] = verified) -> None:
+    def __init__(self, judge: Callable[[Checkpoint], CheckpointVerdict | None] = verified) -> None:
         self._judge = judge
         self._queue: SimpleQueue[tuple[str, Checkpoint]] = SimpleQueue()
         self._wanted: dict[str, Checkpoint] = {}

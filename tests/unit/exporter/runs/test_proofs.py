@@ -10,12 +10,12 @@ import pytest
 
 from tests.unit.exporter.runs_tree import NOW, RunsTree
 from tests.waiting import wait_until
-from trainwarden.checkpoint.verdict import Verdict
+from trainwarden.checkpoint.verdict import CheckpointVerdict
 from trainwarden.record.clock import to_iso
 from trainwarden.record.files import Checkpoint
 from trainwarden_exporter.collectors.runs.proofs import Proofs
 
-COMPLETE = Verdict("complete", ("all of it",))
+COMPLETE = CheckpointVerdict("complete", ("all of it",))
 
 
 def tree_with(tmp_path: Path, proofs: Proofs, path: str, size: int | None = None, step: int = 100) -> RunsTree:
@@ -70,7 +70,7 @@ def test_one_that_cannot_be_looked_at_is_not_known_and_said_in_one_line(
 def test_each_checkpoint_is_looked_at_once(tmp_path: Path) -> None:
     looked: list[str] = []
 
-    def judge(checkpoint: Checkpoint) -> Verdict:
+    def judge(checkpoint: Checkpoint) -> CheckpointVerdict:
         looked.append(checkpoint.path)
         return COMPLETE
 
@@ -86,7 +86,7 @@ def test_each_checkpoint_is_looked_at_once(tmp_path: Path) -> None:
 def test_the_verdict_on_an_older_checkpoint_is_not_told_of_a_newer_one(tmp_path: Path) -> None:
     gate = threading.Event()
 
-    def judge(checkpoint: Checkpoint) -> Verdict:
+    def judge(checkpoint: Checkpoint) -> CheckpointVerdict:
         if checkpoint.path == "/c/2":
             gate.wait()
         return COMPLETE
@@ -102,7 +102,7 @@ def test_the_verdict_on_an_older_checkpoint_is_not_told_of_a_newer_one(tmp_path:
 def test_only_the_exporter_that_owns_the_run_looks(tmp_path: Path) -> None:
     looked: list[str] = []
 
-    def judge(checkpoint: Checkpoint) -> Verdict:
+    def judge(checkpoint: Checkpoint) -> CheckpointVerdict:
         looked.append(checkpoint.path)
         return COMPLETE
 

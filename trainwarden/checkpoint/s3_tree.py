@@ -1,19 +1,21 @@
-"""A prefix in S3 as a place of checkpoints: one listing, then ranges of objects."""
+"""A prefix in S3 that holds checkpoints: it is listed once, then ranges of objects are read."""
+
+from __future__ import annotations
 
 from itertools import islice
 from typing import Literal
 
-from trainwarden.checkpoint.tree import MAX_FILES, Entry, Listing, NotThere
+from trainwarden.checkpoint.tree import MAX_FILES, Listing, NotThere, TreeEntry
 from trainwarden.clients.s3 import S3Bucket, S3Error, S3Location
 from trainwarden.deadline import Deadline, DeadlineExceeded
 
 
-class PrefixTree:
-    """The objects below `location`, or the one object of that name. They are listed once, at the first question.
+class S3Tree:
+    """The objects below `location`, or the one object of that name. They are listed once, at the first call.
 
     Args:
         location: of a prefix or an object.
-        deadline: by which the listing must be done.
+        deadline: for the listing.
     """
 
     def __init__(self, location: S3Location, deadline: Deadline) -> None:
@@ -23,52 +25,52 @@ class PrefixTree:
         self._listed: tuple[dict[str, int], str] | None = None
 
     def address(self, path: str) -> str:
-        """The URL."""
+        """Return the URL."""
         return f"s3://{self._location.bucket}/{self._key(path)}".rstrip("/")
 
     def kind(self, path: str) -> Literal["file", "folder", "other"]:
-        """What is there; raises NotThere or OSError."""
-        objects, trouble = self._objects()
+        """Return what the path is; raises NotThere or OSError."""
+        objects, error = self._objects()
         if path in objects:
             return "file"
         if any(name.startswith(path and f"{path}/") for name in objects if name):
             return "folder"
-        if trouble:
-            raise OSError(trouble)
+        if error:
+            raise OSError(error)
         raise NotThere("there is no such object or prefix")
 
     def size(self, path: str) -> int:
-        """Bytes of the object; raises OSError."""
+        """Return the bytes of the object; raises OSError."""
         try:
             return self._objects()[0][path]
         except KeyError:
             raise NotThere("there is no such object") from None
 
-    def entries(self, path: str, deadline: Deadline) -> list[Entry]:
-        """What the prefix holds, one level deep; raises OSError."""
-        objects, trouble = self._objects()
-        if trouble:
-            raise OSError(trouble)
-        found: dict[str, Entry] = {}
+    def entries(self, path: str, deadline: Deadline) -> list[TreeEntry]:
+        """List the prefix, one level deep; raises OSError."""
+        objects, error = self._objects()
+        if error:
+            raise OSError(error)
+        found: dict[str, TreeEntry] = {}
         for name, size in objects.items():
             deadline.check()
             if name and name.startswith(path and f"{path}/"):
                 first, slash, _ = name[len(path) + 1 if path else 0 :].partition("/")
-                found[first] = Entry(first, "folder") if slash else Entry(first, "file", size)
+                found[first] = TreeEntry(first, "folder") if slash else TreeEntry(first, "file", size)
         return list(found.values())
 
-    def walk(self, path: str, deadline: Deadline) -> Listing:  # noqa: ARG002  # all is listed already
-        """Every object below the prefix; never raises."""
+    def walk(self, path: str, deadline: Deadline) -> Listing:  # noqa: ARG002  # the listing is complete by now
+        """List all objects below the prefix. Never raises."""
         try:
-            objects, trouble = self._objects()
+            objects, problem = self._objects()
         except OSError as error:
-            return Listing(troubles=[str(error)])
+            return Listing(errors=[str(error)])
         start = path and f"{path}/"
         files = {name[len(start) :]: size for name, size in objects.items() if name and name.startswith(start)}
-        return Listing(files, troubles=[trouble] if trouble else [], plain_bytes=sum(files.values()))
+        return Listing(files, errors=[problem] if problem else [], plain_bytes=sum(files.values()))
 
     def read(self, path: str, start: int, length: int) -> bytes:
-        """The bytes of an object from `start` on; raises OSError."""
+        """Read up to `length` bytes of an object from `start` on; raises OSError."""
         try:
             return self._bucket.read(self._key(path), start, length)
         except S3Error as error:
@@ -78,7 +80,7 @@ class PrefixTree:
         return "/".join(part for part in (self._location.prefix, path) if part)
 
     def _objects(self) -> tuple[dict[str, int], str]:
-        """Sizes by name, and why there may be more."""
+        """Return the sizes by name, and why the listing may be incomplete; empty if it is complete."""
         if self._listed is None:
             self._listed = self._list()
         return self._listed
@@ -88,7 +90,7 @@ class PrefixTree:
         below = prefix and f"{prefix}/"
         objects: dict[str, int] = {}
         try:
-            # In the order of names the one object that is called like the prefix comes before all others.
+            # In name order, an object named like the prefix itself is listed first.
             if prefix and (first := next(self._bucket.entries(prefix), None)) and first.name == prefix:
                 objects[""] = first.size
             for entry in islice(self._bucket.entries(below), MAX_FILES + 1):

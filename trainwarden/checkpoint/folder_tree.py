@@ -1,27 +1,29 @@
-"""A folder as a place of checkpoints. It may be on a file system shared by many, and hold whatever its users left."""
+"""A folder that holds checkpoints; on a shared file system it may hold pipes, link circles and unreadable files."""
+
+from __future__ import annotations
 
 import os
 import stat
 from typing import Literal
 
-from trainwarden.checkpoint.tree import MAX_FILES, Entry, Listing, NotThere
+from trainwarden.checkpoint.tree import MAX_FILES, Listing, NotThere, TreeEntry
 from trainwarden.deadline import Deadline, DeadlineExceeded
 
-_MAX_TROUBLES = 20
+_MAX_ERRORS = 20
 
 
 class FolderTree:
-    """What is below a folder, or a single file. Follows links, never in circles, and opens plain files only."""
+    """The files below a folder, or a single file. Links are followed, circles end, only plain files are opened."""
 
     def __init__(self, root: str) -> None:
         self._root = root
 
     def address(self, path: str) -> str:
-        """The whole path."""
+        """Return the full path."""
         return os.path.join(self._root, path) if path else self._root  # noqa: PTH118  # names need not be UTF-8
 
     def kind(self, path: str) -> Literal["file", "folder", "other"]:
-        """What is there; raises NotThere or OSError."""
+        """Return what the path is; raises NotThere or OSError."""
         try:
             return _kind(os.stat(self.address(path)).st_mode)  # noqa: PTH116  # see address
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -30,12 +32,12 @@ class FolderTree:
             raise NotThere(f"it is no path: {error}") from error
 
     def size(self, path: str) -> int:
-        """Bytes of the file; raises OSError."""
+        """Return the bytes of the file; raises OSError."""
         return os.stat(self.address(path)).st_size  # noqa: PTH116  # see address
 
-    def entries(self, path: str, deadline: Deadline) -> list[Entry]:
-        """What the folder holds; a name that vanishes or cannot be followed is of kind `other`."""
-        found: list[Entry] = []
+    def entries(self, path: str, deadline: Deadline) -> list[TreeEntry]:
+        """List the folder; a name that vanishes or is a broken link is of kind `other`."""
+        found: list[TreeEntry] = []
         with os.scandir(self.address(path)) as entries:
             for entry in entries:
                 if len(found) >= MAX_FILES:
@@ -46,16 +48,16 @@ class FolderTree:
                     kind, size = _kind(status.st_mode), status.st_size
                 except OSError:
                     kind, size = "other", 0
-                found.append(Entry(entry.name, kind, size, _target(entry)))
+                found.append(TreeEntry(entry.name, kind, size, _target(entry)))
         return found
 
     def walk(self, path: str, deadline: Deadline) -> Listing:
-        """Every file below the folder; never raises."""
+        """List all files below the folder. Never raises."""
         listing = Listing()
         try:
             self._walk(path, deadline, listing)
         except DeadlineExceeded as error:
-            listing.troubles.append(str(error))
+            listing.errors.append(str(error))
         return listing
 
     def _walk(self, path: str, deadline: Deadline, listing: Listing) -> None:
@@ -72,17 +74,17 @@ class FolderTree:
                 with os.scandir(folder) as entries:
                     for entry in entries:
                         if len(listing.files) + len(waiting) >= MAX_FILES:
-                            listing.troubles.append(f"it holds more than {MAX_FILES} files")
+                            listing.errors.append(f"it holds more than {MAX_FILES} files")
                             return
                         deadline.check()
                         if _add(entry, below, by_link, listing):
                             waiting.append((f"{below}{entry.name}/", by_link or entry.is_symlink()))
             except (OSError, ValueError) as error:
-                _trouble(listing, f"{below or 'its folder'} cannot be read: {_reason(error)}")
+                _add_error(listing, f"{below or 'its folder'} cannot be read: {_reason(error)}")
 
     def read(self, path: str, start: int, length: int) -> bytes:
-        """The bytes of a plain file from `start` on; raises OSError."""
-        # Opening a pipe waits for its other end, and a device may do anything.
+        """Read up to `length` bytes of a plain file from `start` on; raises OSError."""
+        # Without O_NONBLOCK opening a pipe would wait for its other end.
         descriptor = os.open(self.address(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -96,21 +98,21 @@ class FolderTree:
             os.close(descriptor)
 
 
-def _add(entry: "os.DirEntry[str]", below: str, by_link: bool, listing: Listing) -> bool:
-    """Put a name into the listing; whether it is a folder to look into."""
+def _add(entry: os.DirEntry[str], below: str, by_link: bool, listing: Listing) -> bool:
+    """Add a name to the listing, and return whether it is a folder to walk."""
     name = below + entry.name
     try:
         status = entry.stat()
     except OSError as error:
         if entry.is_symlink():
-            listing.others.append(name)
+            listing.special.append(name)
         else:
-            _trouble(listing, f"{name} cannot be looked at: {_reason(error)}")
+            _add_error(listing, f"{name} cannot be read: {_reason(error)}")
         return False
     if stat.S_ISDIR(status.st_mode):
         return True
     if not stat.S_ISREG(status.st_mode):
-        listing.others.append(name)
+        listing.special.append(name)
         return False
     listing.files[name] = status.st_size
     if not by_link and not entry.is_symlink():
@@ -118,16 +120,16 @@ def _add(entry: "os.DirEntry[str]", below: str, by_link: bool, listing: Listing)
     return False
 
 
-def _trouble(listing: Listing, line: str) -> None:
-    if len(listing.troubles) < _MAX_TROUBLES:
-        listing.troubles.append(line)
+def _add_error(listing: Listing, line: str) -> None:
+    if len(listing.errors) < _MAX_ERRORS:
+        listing.errors.append(line)
 
 
 def _kind(mode: int) -> Literal["file", "folder", "other"]:
     return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
 
-def _target(entry: "os.DirEntry[str]") -> str | None:
+def _target(entry: os.DirEntry[str]) -> str | None:
     try:
         return os.readlink(entry.path) if entry.is_symlink() else None  # noqa: PTH115  # see address
     except OSError:

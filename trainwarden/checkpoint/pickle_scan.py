@@ -1,9 +1,11 @@
-"""What a pickle says, without unpickling it: its opcodes are read, and nothing in it is ever called."""
+"""Reads values from a pickle by its opcodes, without unpickling it: nothing in it is ever called."""
+
+from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from functools import cache
 
-from trainwarden.checkpoint.contents import Damaged
+from trainwarden.checkpoint.contents import DamagedFile
 from trainwarden.deadline import Deadline
 
 Value = str | int | bool
@@ -15,24 +17,24 @@ _SIGNED = frozenset((0x4A, 0x8A))
 _GETS = frozenset((0x68, 0x6A))
 _PUTS = frozenset((0x71, 0x72))
 _CONSTANTS = {0x88: True, 0x89: False}
-_OPCODES_BETWEEN_LOOKS = 2**16
-# How an argument's length is known: fixed where positive, else one of these.
+_OPCODES_BETWEEN_CHECKS = 2**16
+# The length of an opcode's argument: fixed where positive, else one of these.
 _ONE_LINE, _TWO_LINES = -100, -101
 
 
-def pairs(data: bytes, keys: Collection[str], deadline: Deadline) -> Iterator[tuple[str, Value]]:
-    """Each of `keys` in the pickle with what follows it, as in a dict: a text, a number or a truth value.
+def key_values(data: bytes, keys: Collection[str], deadline: Deadline) -> Iterator[tuple[str, Value]]:
+    """Yield each of `keys` in the pickle with the value that follows it, as in a dict: a text, a number or a bool.
 
     Raises:
-        Damaged: the pickle is cut off or none.
-        DeadlineExceeded: it takes too long.
+        DamagedFile: the data is truncated or no pickle.
+        DeadlineExceeded: the deadline has passed.
     """
     memo: dict[int, Value] = {}
     memoized = 0
     last: Value | None = None
-    # Millions of opcodes are common, so this is one plain loop.
+    # Millions of opcodes are common: one loop without function calls.
     for count, (code, begin, end) in enumerate(_opcodes(data)):
-        if count % _OPCODES_BETWEEN_LOOKS == 0:
+        if count % _OPCODES_BETWEEN_CHECKS == 0:
             deadline.check()
         if code == _MEMOIZE:
             if last is not None:
@@ -59,21 +61,21 @@ def pairs(data: bytes, keys: Collection[str], deadline: Deadline) -> Iterator[tu
         last = value
 
 
-def stated(data: bytes | None, keys: Collection[str], deadline: Deadline, path: str) -> dict[str, Value]:
-    """The last of each of `keys` in the pickle that the file `path` holds; nothing if it holds none.
+def read_values(data: bytes | None, keys: Collection[str], deadline: Deadline, path: str) -> dict[str, Value]:
+    """Return the last value of each of `keys` in the pickle of the file `path`; empty without a pickle.
 
     Raises:
-        Damaged: the pickle is cut off or none; it names the file.
-        DeadlineExceeded: it takes too long.
+        DamagedFile: the data is truncated or no pickle; the message names the file.
+        DeadlineExceeded: the deadline has passed.
     """
     try:
-        return dict(pairs(data or b".", keys, deadline))
-    except Damaged as error:
-        raise Damaged(f"{path} holds {error}") from error
+        return dict(key_values(data or b".", keys, deadline))
+    except DamagedFile as error:
+        raise DamagedFile(f"{path} holds {error}") from error
 
 
 def _opcodes(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Each opcode, and where its argument begins and ends."""
+    """Yield each opcode with the begin and end of its argument."""
     lengths = _lengths()
     position, size = 0, len(data)
     while position < size:
@@ -81,7 +83,7 @@ def _opcodes(data: bytes) -> Iterator[tuple[int, int, int]]:
         position += 1
         length = lengths[code]
         if length is None:
-            raise Damaged("something that should be a pickle and is none")
+            raise DamagedFile("something that should be a pickle and is none")
         begin, end = position, position + length
         if length < 0:
             if code == _STOP:
@@ -91,11 +93,11 @@ def _opcodes(data: bytes) -> Iterator[tuple[int, int, int]]:
             break
         yield code, begin, end
         position = end
-    raise Damaged("a pickle that is cut off")
+    raise DamagedFile("a pickle that is cut off")
 
 
 def _counted(data: bytes, position: int, kind: int) -> tuple[int, int]:
-    """Where an argument begins and ends that says itself how long it is."""
+    """Return the begin and end of an argument that is a line or starts with its own length."""
     if kind in (_ONE_LINE, _TWO_LINES):
         end = data.find(b"\n", position) + 1
         if end and kind == _TWO_LINES:
@@ -107,7 +109,7 @@ def _counted(data: bytes, position: int, kind: int) -> tuple[int, int]:
 
 @cache
 def _lengths() -> list[int | None]:
-    """By opcode: bytes of its argument; negative for how many bytes count it, or for lines; None for no opcode."""
+    """Return the length of each opcode's argument: negative for a length prefix or lines, None if invalid."""
     import pickletools  # noqa: PLC0415  # slow to import, and seldom needed
 
     counted = {
