@@ -1,4 +1,4 @@
-"""Checkpoints by those who really write them: what is whole is complete, and what was damaged never is."""
+"""Checkpoints written by the real frameworks: whole ones are complete, damaged ones never."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What PyTorch, Gloo and safetensors really raise, and which failure that is."""
+"""Exceptions that PyTorch, Gloo and safetensors really raise, and their classification."""
 
 import os
 import signal

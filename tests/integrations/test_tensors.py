@@ -1,4 +1,4 @@
-"""What real PyTorch hands to the library, and what the library asks of it."""
+"""Values of real PyTorch tensors, and the calls that the library makes on them."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is in a bucket, as a monitor sees it."""
+"""The content of a bucket, as a monitor reads it."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What `exec` and shell commands write is in S3 as well."""
+"""What `exec` and shell commands record is copied to S3 too."""
 
 import os
 import subprocess

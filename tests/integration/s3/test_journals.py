@@ -1,4 +1,4 @@
-"""Journals of a run that moves: what the attempts before wrote stays."""
+"""Journals of a run that moves to another node: earlier attempts' lines stay."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""A record's copy in S3, kept by a thread of its own, on good days and bad."""
+"""The copy of a record in S3, with S3 working, slow, refusing and absent."""
 
 import os
 import time

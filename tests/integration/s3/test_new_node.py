@@ -1,4 +1,4 @@
-"""A run that goes on where nothing of it is but what S3 holds."""
+"""A run that continues on a node where only S3 has its record."""
 
 import os
 import time

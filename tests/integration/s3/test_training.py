@@ -1,4 +1,4 @@
-"""Trainings, in processes of their own, whose record goes to S3 as well."""
+"""Trainings in processes of their own whose record is copied to S3."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`trainwarden checkpoints` says it to people, to scripts and to programs, and in its exit status."""
+"""`trainwarden checkpoints`: its text, JSON and path output, and its exit status."""
 
 import json
 import os

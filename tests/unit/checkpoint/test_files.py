@@ -1,4 +1,4 @@
-"""Single files: cut off anywhere, with holes, or with headers that lie."""
+"""Single files: truncated anywhere, with holes, or with wrong headers."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Whatever lies in a folder, looking at it ends, opens plain files only, and raises nothing."""
+"""Reading any folder ends, opens plain files only, and raises nothing."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""A checkpoint is complete, incomplete or unverifiable, and says why."""
+"""A checkpoint is complete, incomplete or unverifiable, with the evidence."""
 
 import os
 from pathlib import Path

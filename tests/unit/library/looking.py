@@ -1,4 +1,4 @@
-"""The readers as tests use them: a part that is not there fails the test that looks into it."""
+"""The readers of the record as tests use them: a missing part fails the test."""
 
 from collections.abc import Callable
 from typing import Any

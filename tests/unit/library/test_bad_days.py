@@ -1,4 +1,4 @@
-"""A bad day costs words at most: never a step, and never the record of the end."""
+"""A full or failing disk never costs a step, nor the record of the end."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`epoch`, `error` and `note`: what the training says beside its steps."""
+"""`epoch`, `error` and `note`: reports beside the steps."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""What tools print finds its failure, and what only sounds like one does not."""
+"""Messages of tools are classified, and messages that only resemble a failure are not."""
 
 import builtins
 from typing import Any

@@ -1,4 +1,4 @@
-"""A crash of the interpreter is known as one, and nothing else is taken for it."""
+"""A crash of the interpreter is recorded as one, and nothing else is."""
 
 import json
 import os

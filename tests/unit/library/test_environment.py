@@ -1,4 +1,4 @@
-"""What SLURM, Ray, torchrun, Kubernetes, Modal and EC2 say of a job is kept; what is secret is not."""
+"""The job's description from SLURM, Ray, torchrun, Kubernetes, Modal and EC2, without secrets."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The GPU's memory is in the record where PyTorch is in use, and nothing is disturbed where it is not."""
+"""The GPU's memory is recorded where PyTorch is in use, without side effects where it is not."""
 
 import json
 from typing import Any

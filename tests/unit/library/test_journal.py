@@ -1,4 +1,4 @@
-"""A journal keeps whole lines, whatever becomes of its disk."""
+"""A journal holds whole lines only, also on a full or failing disk."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A line is strict JSON of bounded size, whatever somebody puts into it."""
+"""A line is strict JSON of bounded size, for any value."""
 
 import json
 import math

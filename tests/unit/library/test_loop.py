@@ -1,4 +1,4 @@
-"""What the loop says is kept exactly, whatever it says."""
+"""The reports of the loop are stored exactly, for any argument."""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-"""A run is its process's own, and all its threads'."""
+"""A run belongs to one process and all its threads, not to forked children."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""Records are read without trust: what is odd in one place costs nothing elsewhere."""
+"""Records are read without trust: an invalid field does not affect the others."""
 
 import json
 import os

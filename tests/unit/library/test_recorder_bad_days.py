@@ -1,4 +1,4 @@
-"""Whatever becomes of the disk and the clock, the loop goes on and its record is right again as soon as it can be."""
+"""The loop goes on while the disk fails or the clock jumps, and the record is right again afterwards."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The copy of a record gets every file that the folder gets, and also what the folder did not take."""
+"""The copy of a record receives every file of the folder, also those that the folder could not store."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""What happened in a run can be read line by line, while it runs and afterwards."""
+"""Events and errors can be read line by line, while a run lasts and afterwards."""
 
 import json
 import signal

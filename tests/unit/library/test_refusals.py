@@ -1,4 +1,4 @@
-"""What cannot be is refused before training starts, by name."""
+"""Unusable arguments, variables and folders are refused before training starts, by name."""
 
 from pathlib import Path
 from typing import Any

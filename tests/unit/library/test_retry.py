@@ -1,4 +1,4 @@
-"""`retry` calls again what may pass, gives up on everything else at once, and never changes what is raised."""
+"""`retry` repeats transient failures, raises all others at once, and never changes the exception."""
 
 import asyncio
 import concurrent.futures

@@ -1,4 +1,4 @@
-"""An attempt at its end can be read in one look, whichever end it was."""
+"""`summary.json` describes an attempt after every kind of end."""
 
 import json
 from collections.abc import Callable

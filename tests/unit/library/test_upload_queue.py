@@ -1,4 +1,4 @@
-"""What waits for S3, and for how long."""
+"""What waits for its upload to S3, and for how long."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A call that makes no sense is said once, by name, and stands in nobody's way."""
+"""A call with unusable arguments is logged once, by name, and raises nothing."""
 
 import json
 import logging

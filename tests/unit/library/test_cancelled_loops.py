@@ -1,4 +1,4 @@
-"""A loop in an asyncio task, in a generator, in a thread, in a notebook: who runs it says how it ended."""
+"""Cancelled asyncio tasks, closed generators, threads and notebooks: the caller decides the outcome."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A rank that is told to end: by a user, or by a launcher because another rank fell."""
+"""A rank that receives SIGTERM: from a user, or from a launcher because another rank died."""
 
 import signal
 import subprocess
