@@ -20,12 +20,13 @@ import json
 import os
 import re
 import socket
-import stat
 import sys
 import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
+
+from trainwarden.regular_file import read_regular_file
 
 if TYPE_CHECKING:
     import ssl
@@ -149,11 +150,7 @@ def read_secret(path: Path, pattern: str = r"\S|\S.*\S", expected: str = "one li
     Anything but a regular file is refused: reading a pipe could wait without end.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:  # noqa: PTH123  # a descriptor has no path
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(errno.EINVAL, "is no plain file")
-            content = file.read(_MAX_SECRET_BYTES + 1)
+        content = read_regular_file(path, _MAX_SECRET_BYTES + 1)
     except OSError as error:
         raise HttpError(CREDENTIALS, f"{path}: {error.strerror}") from None
     try:

@@ -1,8 +1,8 @@
 """One client's connection: TLS where it is configured, then requests one after the other, each with deadlines.
 
-h11 parses: it knows what is a request, where a body ends, and whether the connection may go on. The head of a response
-is written here, because all of them are complete texts of known length: h11's own writer would cost a scrape another
-60 µs, with parsing 4 % more than reading the page from memory.
+h11 parses: it decides what is a request, where a body ends, and whether the connection may go on. The head of a
+response is written here, because each body is complete and its length known; h11's own writer would take 60 µs more of
+a scrape. To parse takes h11 80 µs, so the request of a scraper, the same bytes each time, is parsed once.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 TLS_HANDSHAKE = b"\x16"
 _RECEIVE_BYTES = 16384
+_REMEMBERED_BYTES = 4096
 # A larger body is not copied for the sake of one call less.
 _JOINED_BYTES = 65536
 # How long, and how much, an unread body is drained for: closed at once, the client may never see the response.
@@ -49,6 +50,8 @@ class Connection:
         self.socket = accepted
         self.idle_since: float | None = time.monotonic()
         self.sending_since: float | None = None
+        # The last request without a body, as it came: a scraper sends the same bytes each time, parsed once.
+        self._last: tuple[bytes, Request, h11.Connection] | None = None
 
     def serve(self) -> None:
         """Answer requests until the client ends, is late or sends what is no request; raises `OSError` if it breaks."""
@@ -58,17 +61,16 @@ class Connection:
             return
         received = b""
         while True:
-            parser = h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.head_bytes)
-            if received:
-                self.idle_since = None
-                parser.receive_data(received)
-            request = self._receive_request(parser, deadline)
+            received = received or self._receive(deadline)
+            if not received:
+                return
+            self.idle_since = None
+            request, parser = self._request(received)
             if request is None or not self._serve(request, parser):
                 return
             received, _ = parser.trailing_data
-            now = time.monotonic()
-            self.idle_since = now
-            deadline = now + (self._limits.head_seconds if received else self._limits.idle_seconds)
+            self.idle_since = time.monotonic()
+            deadline = self.idle_since + self._limits.idle_seconds
             if self._server.is_stopping:
                 return
 
@@ -105,24 +107,27 @@ class Connection:
         self.idle_since = time.monotonic()
         return True
 
-    def _receive_request(self, parser: h11.Connection, deadline: float) -> Request | None:
-        """Receive one head; None if the client ends before it, or sends none that can be answered."""
+    def _request(self, received: bytes) -> tuple[Request | None, h11.Connection]:
+        """Return the request that begins with `received`, and what parsed it; None for one that cannot be answered."""
+        if self._last is not None and received == self._last[0]:
+            return self._last[1:]
+        parser = h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.head_bytes)
+        parser.receive_data(received)
+        deadline = time.monotonic() + self._limits.head_seconds
+        came_at_once = True
         try:
             while (event := parser.next_event()) is h11.NEED_DATA:
-                data = self._receive(deadline)
-                if self.idle_since is not None and data:
-                    self.idle_since = None
-                    deadline = time.monotonic() + self._limits.head_seconds
-                parser.receive_data(data)
+                came_at_once = False
+                parser.receive_data(self._receive(deadline))
         except h11.RemoteProtocolError as error:
             status = HTTPStatus(error.error_status_hint)
             self._refuse(BadRequest(status, status.phrase.lower()))
-            return None
+            return None, parser
         if not isinstance(event, h11.Request):  # the end of the connection
-            return None
+            return None, parser
         if event.http_version not in {b"1.0", b"1.1"}:
             self._refuse(BadRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "expected HTTP/1.1"))
-            return None
+            return None, parser
         headers: dict[str, str] = {}
         for raw_name, raw_value in event.headers:
             name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
@@ -133,7 +138,11 @@ class Connection:
         def read_body(limit: int) -> bytes:
             return self._receive_body(parser, headers, limit)
 
-        return Request(event.method.decode("ascii"), event.target.decode("ascii"), headers, read_body)
+        request = Request(event.method.decode("ascii"), event.target.decode("ascii"), headers, read_body)
+        is_whole = came_at_once and parser.their_state is h11.DONE and not parser.trailing_data[0]
+        if is_whole and len(received) <= _REMEMBERED_BYTES:
+            self._last = received, request, parser
+        return request, parser
 
     def _receive_body(self, parser: h11.Connection, headers: dict[str, str], limit: int) -> bytes:
         too_large = BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body has more than {limit} bytes")

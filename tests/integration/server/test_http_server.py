@@ -31,6 +31,27 @@ def test_one_connection_serves_many_requests_head_among_them(serve: Callable[...
     connection.close()
 
 
+def test_requests_of_the_same_bytes_and_others_between_them_are_each_answered(serve: Callable[..., Served]) -> None:
+    same, other = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /b HTTP/1.1\r\nHost: x\r\n\r\n"
+    posted = b"POST /c HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n"
+    with serve().connect() as client:
+        for sent, answers in (
+            ([same], [b"GET /a"]), ([same], [b"GET /a"]), ([other], [b"GET /b"]), ([same], [b"GET /a"]),
+            ([posted, b"abc"], [b"POST /c abc"]), ([posted, b"def"], [b"POST /c def"]), ([same], [b"GET /a"]),
+            ([same[:9], same[9:]], [b"GET /a"]), ([same[:9], same[9:]], [b"GET /a"]), ([same], [b"GET /a"]),
+            ([same + other], [b"GET /a", b"GET /b"]), ([same + same], [b"GET /a", b"GET /a"]),
+            ([same, same[:5], same[5:]], [b"GET /a", b"GET /a"]),
+        ):  # fmt: skip
+            for part in sent:
+                client.sendall(part)
+                time.sleep(0.01)
+            received = b""
+            while received.count(b"HTTP/1.1 200 ") < len(answers) or not received.endswith(answers[-1] + b"\n"):
+                received += client.recv(65536)
+            for answer in answers:
+                assert answer + b"\n" in received
+
+
 @pytest.mark.parametrize(
     ("head", "stays"),
     [
