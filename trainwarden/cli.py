@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 
     Command = Callable[[list[str]], int]
 
+# Where each command is, module and function (`main` if none), and what it does.
 _OWN = {
     "up": ("trainwarden.stack.up", "start the whole stack around a training command"),
-    "exec": ("trainwarden.wrapper.execute", "watch a command that cannot be changed"),
-    "heartbeat": ("trainwarden.shell.heartbeat", "from a shell script: this run lives, and made this step"),
-    "phase": ("trainwarden.shell.phase", "from a shell script: what the run does now"),
+    "exec": ("trainwarden.exec.command", "watch a command that cannot be changed"),
+    "heartbeat": ("trainwarden.shell.heartbeat:heartbeat", "from a shell script: this run lives, and made this step"),
+    "phase": ("trainwarden.shell.heartbeat:phase", "from a shell script: what the run does now"),
     "fail": ("trainwarden.shell.fail", "from a shell script: the run has failed"),
     "complete": ("trainwarden.shell.complete", "from a shell script: the run has finished"),
     "keep": ("trainwarden.shell.keeper", "for trainwarden.sh: begin an attempt, and keep it alive while a script runs"),
-    "shell-init": ("trainwarden.shell.library", "where trainwarden.sh is, for shell scripts to source"),
+    "shell-init": ("trainwarden.shell:shell_init", "where trainwarden.sh is, for shell scripts to source"),
     "checkpoints": ("trainwarden.checkpoint.command", "find checkpoints and say whether they are complete"),
     "scan": ("trainwarden.scan.command", "name the cause of a failure from the logs that it left behind"),
     "runs": ("trainwarden.listing", "list the runs whose records are in a folder"),
@@ -106,8 +107,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _own(name: str) -> Command:
-    home: Any = __import__(_OWN[name][0], fromlist=["main"])
-    command: Command = home.main
+    module, _, function = _OWN[name][0].partition(":")
+    home: Any = __import__(module, fromlist=["main"])
+    command: Command = getattr(home, function or "main")
     return command
 
 

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from trainwarden.identity import host_name, process_lives
-from trainwarden.record.files import Metadata
 from trainwarden.record.folder import run_folders, runs_dir
+from trainwarden.record.metadata import Metadata
 from trainwarden.record.snapshot import Snapshot, read_snapshot
 
 _COLUMNS = ("RUN", "STATE", "PHASE", "ATTEMPT", "STEP", "HEARD", "MESSAGE")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainwarden.record.sentinels import Sentinel, announce_restart, current_completion
+from trainwarden.record.sentinels import Sentinel, current_completion
+from trainwarden.record.store import RecordStore
 from trainwarden_remediator.evidence import Run
 
 
@@ -25,7 +26,7 @@ class Records:
         if self._runs_dir is None or not (self._runs_dir / run_id).is_dir():
             return None
         try:
-            announce_restart(self._runs_dir / run_id, attempt_key, reason, intent)
+            RecordStore(self._runs_dir / run_id).announce_restart(attempt_key, reason, intent)
         except OSError as error:
             return f"the restart could not be announced in the record: {error.strerror}"
         return None

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from tests.slurm.cluster import Cluster
 from tests.waiting import wait_until
-from trainwarden.record.files import Attempt, Metadata, Progress, RankBeat, read_metadata, read_progress, read_rank
 from trainwarden.record.folder import METADATA, write_json
+from trainwarden.record.metadata import Attempt, Metadata, read_metadata
+from trainwarden.record.progress import Progress, read_progress
+from trainwarden.record.rank import RankBeat, read_rank
 from trainwarden.stack.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from trainwarden.checkpoint.paths import open_tree
 from trainwarden.checkpoint.tree import Listing, NotThere, Tree
 from trainwarden.checkpoint.verdict import CheckpointVerdict, Findings
 from trainwarden.deadline import Deadline, DeadlineExceeded, call_with_deadline
-from trainwarden.record.files import Checkpoint
+from trainwarden.record.progress import Checkpoint
 
 TIMEOUT_SECONDS = 60.0
 # Work that checks its own deadline ends by itself a little later, with a better message.

@@ -9,12 +9,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import timedelta
 
-# Compiled when it is first needed, and `datetime` loaded then: shell commands write times and read none.
+# Compiled when first needed, and `datetime` loaded then: shell commands read times of our own form alone.
 _ISO_8601 = r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?\s*(Z|[+-]\d\d(?::?\d\d)?)?"
+
+_LONG_MONTHS = (1, 3, 5, 7, 8, 10, 12)
 
 
 def to_iso(seconds: float) -> str:
-    """ISO 8601 in UTC with microseconds and `Z`.
+    """Return ISO 8601 in UTC with microseconds and `Z`.
 
     Raises:
         ValueError, OverflowError: `seconds` is outside the years 1 to 9999.
@@ -33,7 +35,32 @@ def to_iso(seconds: float) -> str:
 
 
 def from_iso(text: str) -> float | None:
-    """Unix seconds of any ISO 8601 time, with or without zone (none means UTC); None if `text` is no such time."""
+    """Return Unix seconds of an ISO 8601 time, with or without zone (none means UTC); None if `text` is none."""
+    seconds = _from_own_form(text)
+    return _from_any_form(text) if seconds is None else seconds
+
+
+def _from_own_form(text: str) -> float | None:
+    """Return the time if `text` is of the form that `to_iso` writes; needs neither `datetime` nor an expression."""
+    if len(text) != 27 or text[4::3][:5] != "--T::" or text[19] != "." or text[26] != "Z" or not text.isascii():
+        return None
+    digits = text[:4] + text[5:7] + text[8:10] + text[11:13] + text[14:16] + text[17:19] + text[20:26]
+    if not digits.isdigit():
+        return None
+    year, month, day = int(digits[:4]), int(digits[4:6]), int(digits[6:8])
+    hour, minute, second = int(digits[8:10]), int(digits[10:12]), int(digits[12:14])
+    if year < 1 or not 1 <= month <= 12 or not 1 <= day <= 31 or hour > 23 or minute > 59 or second > 59:
+        return None
+    if day > 28 and (month == 2 or day > 30 + (month in _LONG_MONTHS)):
+        # A leap day, or none at all.
+        return None
+    # Days of the Gregorian calendar, with years that begin in March so that a leap day is the last of its year.
+    year, month = (year, month - 3) if month > 2 else (year - 1, month + 9)
+    days = 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day - 719469
+    return ((days * 86400 + hour * 3600 + minute * 60 + second) * 1_000_000 + int(digits[14:])) / 1_000_000
+
+
+def _from_any_form(text: str) -> float | None:
     from datetime import datetime, timezone  # noqa: PLC0415  # see above
 
     match = re.fullmatch(_ISO_8601, text.strip(), re.IGNORECASE)

@@ -1,8 +1,10 @@
-"""`ranks/<rank>.trace`: what the interpreter wrote when it crashed, and who may believe it.
+"""`ranks/<rank>.trace`: what Python's faulthandler wrote when the interpreter crashed.
 
-A process that crashes in native code runs no Python any more: its record goes on saying that it runs. Python's
-faulthandler still writes where it was. Whoever looks next takes the attempt for failed.
+A process that crashes in native code runs no Python any more, so its record still has the status `running`. A reader
+that finds the trace, and the process gone, takes the attempt for failed.
 """
+
+from __future__ import annotations
 
 import contextlib
 import os
@@ -10,21 +12,23 @@ import re
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainwarden.identity import host_name, process_lives, process_start_ticks
 from trainwarden.record.document import FileContent, read_file
-from trainwarden.record.files import Metadata
 from trainwarden.record.folder import RANKS
-from trainwarden.record.sentinels import Sentinel, attempt_number, record_failure
+from trainwarden.record.metadata import Metadata
+from trainwarden.record.sentinels import Sentinel, failure_sentinel
+from trainwarden.record.store import RecordStore
 from trainwarden.taxonomy import FAILURES
 
-# A file that is no longer than its first line holds no trace: a look at its size is enough, of thousands of ranks.
+# A file that is no longer than its first line holds no trace: of thousands of ranks only the size is read.
 HEADER_BYTES = 512
-# What the rank of a newer attempt found in its place, and nobody has recorded yet.
+# Ends the name of a trace of an earlier attempt that no `_error` is written for yet.
 OLDER = ".1"
 
 _FATAL = "Fatal Python error: "
-# As faulthandler says it.
+# The names that faulthandler writes.
 _SIGNALS = {
     "Segmentation fault": signal.SIGSEGV,
     "Aborted": signal.SIGABRT,
@@ -38,7 +42,7 @@ _FRAME = re.compile(r'^ +File "(.*)", line (\d+) in (.*)$')
 
 @dataclass(frozen=True)
 class Crash:
-    """One rank's interpreter crash. `cause` is faulthandler's word for it, `where` the frame that called into it."""
+    """One rank's interpreter crash. `cause` is faulthandler's name of it, `where` the Python frame that called."""
 
     rank: int
     attempt_key: str
@@ -62,46 +66,28 @@ class Crash:
 
 
 def header(key: str) -> bytes:
-    """The first line of this process's trace."""
+    """Return the first line of this process's trace."""
     pid = os.getpid()
     line = f"attempt_key={key} pid={pid} start={process_start_ticks(pid) or 0} host={host_name()}"
     return line.encode("utf-8", "replace")[: HEADER_BYTES - 1].ljust(HEADER_BYTES - 1) + b"\n"
 
 
 def crash_of(folder: Path, metadata: Metadata | None) -> Crash | None:
-    """The first crash of a rank of the attempt that owns the record, while the record does not say how that ended."""
-    if metadata is None or metadata.attempt_key is None or metadata.status not in ("running", "pending"):
+    """Return the first crash of a rank of the attempt that owns the record, if that has no end in the record yet."""
+    if metadata is None or metadata.attempt_key is None or not metadata.is_live:
         return None
     found = (read_crash(path) for path in traces(folder))
     ours = [crash for crash in found if crash and crash.attempt_key == metadata.attempt_key]
     return min(ours, key=lambda crash: crash.time, default=None)
 
 
-def error_of(crash: Crash, metadata: Metadata) -> Sentinel:
-    """What `_error` says of a crash."""
-    failure = FAILURES["crash_signal"]
-    return Sentinel(
-        time=crash.time,
-        message=crash.message,
-        attempt_key=crash.attempt_key,
-        attempt=attempt_number(metadata, crash.attempt_key),
-        rank=crash.rank,
-        host=crash.host,
-        error_type=failure.error_type,
-        failure=failure.slug,
-        subsystem=failure.subsystem,
-        severity=failure.severity,
-        fault=failure.fault,
-        hint=failure.hint,
-        traceback=crash.trace,
-        exit_code=crash.exit_code,
-    )
-
-
 def crash_error(folder: Path, metadata: Metadata | None) -> Sentinel | None:
-    """What `_error` would say of `crash_of(folder, metadata)`; None if there is no such crash. Never raises."""
+    """Return the `_error` for `crash_of(folder, metadata)`; None if there is no such crash. Never raises."""
     crash = crash_of(folder, metadata)
-    return error_of(crash, metadata) if crash and metadata else None
+    if crash is None or metadata is None:
+        return None
+    number = metadata.number_of(crash.attempt_key)
+    return failure_sentinel(run_id=folder.name, attempt=number, **_as_failure(crash))
 
 
 def record_crash(folder: Path, metadata: Metadata | None) -> bool:
@@ -111,21 +97,24 @@ def record_crash(folder: Path, metadata: Metadata | None) -> bool:
         OSError: the folder cannot be written.
     """
     crash = crash_of(folder, metadata)
-    return crash is not None and record_failure(
-        folder,
-        key=crash.attempt_key,
-        failure=FAILURES["crash_signal"],
-        message=crash.message,
-        rank=crash.rank,
-        traceback=crash.trace,
-        exit_code=crash.exit_code,
-        host=crash.host,
-        when=crash.time,
-    )
+    return crash is not None and RecordStore(folder).record_failure(**_as_failure(crash))
+
+
+def _as_failure(crash: Crash) -> dict[str, Any]:
+    return {
+        "key": crash.attempt_key,
+        "failure": FAILURES["crash_signal"],
+        "message": crash.message,
+        "rank": crash.rank,
+        "traceback": crash.trace,
+        "exit_code": crash.exit_code,
+        "host": crash.host,
+        "when": crash.time,
+    }
 
 
 def forget_crashes(folder: Path, key: str, *, begun_before: bool) -> None:
-    """Remove the traces that attempts before the start of `key` left; a rank of this one may have crashed already.
+    """Remove the traces of attempts before the start of `key`; a rank of this one may have crashed already.
 
     Raises:
         OSError: the folder cannot be written.
@@ -137,34 +126,34 @@ def forget_crashes(folder: Path, key: str, *, begun_before: bool) -> None:
 
 
 def traces(folder: Path) -> list[Path]:
-    """The files that hold more than a first line."""
+    """Return the files that hold more than a first line."""
     with contextlib.suppress(OSError), os.scandir(folder / RANKS) as entries:
         return [Path(entry.path) for entry in entries if _is_trace(entry.name) and _holds_more(entry)]
     return []
 
 
 def trace_path(folder: Path, rank: int) -> Path:
-    """Where the trace of a rank is."""
+    """Return where the trace of a rank is."""
     return folder / RANKS / f"{rank}.trace"
 
 
 def read_crash(path: Path) -> Crash | None:
-    """What one file says; None if it tells of no crash, or if the process that it names still lives."""
+    """Return the crash that a file describes; None if it has none, or if the process that it names still lives."""
     content = read_file(path)
     if not isinstance(content, FileContent):
         return None
     first, _, rest = content.data.decode("utf-8", "replace").partition("\n")
-    said = dict(pair.partition("=")[::2] for pair in first.split())
+    stated = dict(pair.partition("=")[::2] for pair in first.split())
     lines = rest.splitlines()
-    # Traces that somebody asked for tell of no crash.
+    # A trace that was dumped on request has no such line.
     fatal = next((index for index, line in enumerate(lines) if line.startswith(_FATAL)), None)
-    pid, start = _number(said.get("pid")), _number(said.get("start"))
-    host = said.get("host")
-    if fatal is None or "attempt_key" not in said or (host == host_name() and _lives(pid, start)):
+    pid, start = _number(stated.get("pid")), _number(stated.get("start"))
+    host = stated.get("host")
+    if fatal is None or "attempt_key" not in stated or (host == host_name() and _lives(pid, start)):
         return None
     return Crash(
         rank=int(path.name.partition(".")[0]),
-        attempt_key=said["attempt_key"],
+        attempt_key=stated["attempt_key"],
         host=host,
         pid=pid,
         time=content.modified,
@@ -194,7 +183,7 @@ def _is_trace(name: str) -> bool:
     return kind in ("trace", f"trace{OLDER}") and rank.isascii() and rank.isdigit() and len(rank) < 8
 
 
-def _holds_more(entry: "os.DirEntry[str]") -> bool:
+def _holds_more(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.stat(follow_symlinks=False).st_size > HEADER_BYTES
     except OSError:

@@ -1,80 +1,109 @@
-"""JSON that somebody else wrote: read without trust, each key on its own."""
+"""JSON that another process wrote: read without trust, each key on its own.
+
+Shell commands load this: dataclasses, typing and pathlib take too long to import.
+"""
+
+# ruff: noqa: PTH123
+
+from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 from trainwarden.record.clock import from_iso
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
 MAX_BYTES = 4 * 2**20
+_TOO_LARGE = 2**1000
 
 
-@dataclass(frozen=True)
 class Unreadable:
-    """A file is there, and what it says cannot be known."""
+    """A file that is there and whose content cannot be known; `reason` says why."""
 
-    path: Path
-    reason: str
+    __slots__ = ("path", "reason")
+
+    def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
+        self.path = path
+        self.reason = reason
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
 
+    def __repr__(self) -> str:
+        return f"Unreadable({str(self)!r})"
 
-@dataclass(frozen=True)
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unreadable) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
 class FileContent:
-    """A file's bytes and when they were last changed, Unix seconds."""
+    """The bytes of a file and when they were last changed, Unix seconds."""
 
-    data: bytes
-    modified: float
+    __slots__ = ("data", "modified")
+
+    def __init__(self, data: bytes, modified: float) -> None:
+        self.data = data
+        self.modified = modified
 
 
-@dataclass(frozen=True)
-class Document:
-    """A JSON object. A key that holds something unexpected reads as absent and adds a line to `problems`."""
+class JsonObject:
+    """A JSON object. A key that holds something unexpected reads as absent and adds a line to `problems`.
 
-    values: Mapping[str, Any]
-    modified: float
-    problems: list[str] = field(default_factory=list)
+    Args:
+        values: as `json` decodes them.
+        modified: when the file was last changed, Unix seconds.
+        problems: the list that lines are added to; a new one if None.
+    """
+
+    __slots__ = ("modified", "problems", "values")
+
+    def __init__(self, values: Mapping[str, Any], modified: float = 0.0, problems: list[str] | None = None) -> None:
+        self.values = values
+        self.modified = modified
+        self.problems: list[str] = [] if problems is None else problems
 
     def text(self, key: str) -> str | None:
-        """A string, or a number written as one."""
+        """Return a string, or a whole number as text."""
         value = self.values.get(key)
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         if value is None or isinstance(value, str):
-            # A lone surrogate is valid JSON and cannot be encoded again by whoever passes it on.
+            # A lone surrogate is valid JSON and cannot be encoded again.
             return value and value.encode("utf-8", "replace").decode()
         self._unexpected(key, "a string")
         return None
 
     def number(self, key: str) -> float | None:
-        """A finite number."""
+        """Return a finite number."""
         value = self.values.get(key)
         if value is None:
             return None
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**1000:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _TOO_LARGE:
             return float(value)
         self._unexpected(key, "a finite number")
         return None
 
     def integer(self, key: str) -> int | None:
-        """A whole number that is not negative."""
+        """Return a whole number, 0 or more."""
         value = self.number(key)
         if value is None:
             return None
-        if value >= 0 and value == math.floor(value):
+        if value >= 0 and value == int(value):
             return int(self.values[key])
         self._unexpected(key, "a whole number, 0 or more")
         return None
 
     def time(self, key: str) -> float | None:
-        """Unix seconds, from ISO 8601 or from a number of them."""
+        """Return Unix seconds, from ISO 8601 text or from a number of seconds."""
         value = self.values.get(key)
         if not isinstance(value, str):
             return self.number(key)
@@ -83,33 +112,33 @@ class Document:
             self._unexpected(key, "an ISO 8601 time")
         return seconds
 
-    def child(self, key: str) -> "Document | None":
-        """An object inside; what is odd in it is a problem of this document."""
+    def child(self, key: str) -> JsonObject | None:
+        """Return an object inside; its problems are added to those of this one."""
         value = self.values.get(key)
         if value is None:
             return None
         if isinstance(value, dict):
-            return Document(value, self.modified, self.problems)
+            return JsonObject(value, self.modified, self.problems)
         self._unexpected(key, "an object")
         return None
 
-    def children(self, key: str) -> Iterator["Document"]:
-        """The objects of a list inside; nothing if there is no such list."""
+    def children(self, key: str) -> Iterator[JsonObject]:
+        """Yield the objects of a list inside; nothing if there is no such list."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, list):
             self._unexpected(key, "a list")
         for item in value if isinstance(value, list) else ():
             if isinstance(item, dict):
-                yield Document(item, self.modified, self.problems)
+                yield JsonObject(item, self.modified, self.problems)
 
     def _unexpected(self, key: str, expected: str) -> None:
         self.problems.append(f"{key}: {str(self.values.get(key))[:60]!r} is not {expected}")
 
 
-def read_file(path: Path) -> FileContent | Unreadable | None:
-    """The content of a plain file; None if there is none.
+def read_file(path: str | os.PathLike[str]) -> FileContent | Unreadable | None:
+    """Return the content of a plain file; None if there is no file.
 
-    Users own records and services read them: a link or a pipe in place of a file is not followed or waited for.
+    Users own records and services read them: a symbolic link is not followed, a pipe is not waited for.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -119,7 +148,7 @@ def read_file(path: Path) -> FileContent | Unreadable | None:
         is_link = error.errno == errno.ELOOP
         return Unreadable(path, "is a symbolic link, not a file" if is_link else error.strerror or str(error))
     try:
-        with open(descriptor, "rb") as file:  # noqa: PTH123  # a descriptor has no path
+        with open(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 return Unreadable(path, "is not a plain file")
@@ -131,18 +160,18 @@ def read_file(path: Path) -> FileContent | Unreadable | None:
     return FileContent(data, status.st_mtime)
 
 
-def parse(content: FileContent, path: Path) -> Document | Unreadable:
-    """The JSON object that `content` holds."""
+def parse_json(content: FileContent, path: str | os.PathLike[str]) -> JsonObject | Unreadable:
+    """Return the JSON object that `content` holds."""
     try:
         values = json.loads(content.data)
     except (ValueError, RecursionError) as error:
         return Unreadable(path, f"is not JSON: {error}" if content.data else "is empty")
     if not isinstance(values, dict):
         return Unreadable(path, f"holds a JSON {type(values).__name__}, not an object")
-    return Document(values, content.modified)
+    return JsonObject(values, content.modified)
 
 
-def read_document(path: Path) -> Document | Unreadable | None:
-    """The JSON object that a file holds; None if there is no file."""
+def read_json(path: str | os.PathLike[str]) -> JsonObject | Unreadable | None:
+    """Return the JSON object that a file holds; None if there is no file."""
     content = read_file(path)
-    return parse(content, path) if isinstance(content, FileContent) else content
+    return parse_json(content, path) if isinstance(content, FileContent) else content

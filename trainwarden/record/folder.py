@@ -1,39 +1,71 @@
-"""Where run records live, what their files are called, and how they are replaced."""
+"""Where run records are, what their files are called, and how a file is replaced.
 
-import contextlib
+Shell commands load this, so `pathlib`, `contextlib` and `tempfile` are left to the functions that need them.
+"""
+
+# ruff: noqa: PTH100, PTH105, PTH108, PTH111, PTH112, PTH118, PTH123, SIM105
+
+from __future__ import annotations
+
+import json
 import os
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
 
 from trainwarden.identity import InvalidRunId, check_run_id
-from trainwarden.record import place
-from trainwarden.record.place import METADATA, OWNER, PROGRESS, RANKS, WRAPPER, encode
 
-__all__ = [
-    "CHECKPOINTED", "CHECKPOINTS", "COMPLETE", "ERROR", "ERRORS", "EVENTS", "LOG", "METADATA", "OWNER", "PROGRESS",
-    "RANKS", "RESTART", "SUMMARY", "WRAPPER", "encode", "replace_file", "run_folder", "run_folders", "runs_dir",
-    "write_json", "write_temporary",
-]  # fmt: skip
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+    from typing import Any
 
+METADATA = "metadata.json"
+PROGRESS = "progress.json"
 CHECKPOINTED = "checkpoint.json"
+RANKS = "ranks"
 EVENTS = "events.jsonl"
 ERRORS = "errors.jsonl"
 SUMMARY = "summary.json"
 ERROR = "_error"
 COMPLETE = "_complete"
 RESTART = "_restart"
+OWNER = ".owner"
+WRAPPER = ".wrapper"
+WRITING = ".writing"
 LOG = "logs/training_log_latest.txt"
 CHECKPOINTS = "checkpoints"
 
+PHASES = ("init", "compile", "train", "eval", "checkpoint", "load", "idle", "done")
+
+# Keys that other monitors read without asking whether they are there: null where unknown, instead of absent.
+NULLABLE = frozenset(("step", "total_steps", "loss", "learning_rate"))
+
+SHARED_RUNS = "/var/lib/trainwarden/runs"
+
+_serial = 0
+
+
+def runs_path(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the folder that holds one folder per run; it need not exist yet."""
+    if given := environ.get("TRAINWARDEN_RUNS_DIR"):
+        return os.path.abspath(given)
+    if os.path.isdir(SHARED_RUNS) and os.access(SHARED_RUNS, os.W_OK | os.X_OK):
+        return SHARED_RUNS
+    state = environ.get("XDG_STATE_HOME", "")
+    # The base directory specification has relative paths ignored.
+    if not state.startswith("/"):
+        state = os.path.expanduser(environ.get("HOME") or "~") + "/.local/state"
+    return f"{state}/trainwarden/runs"
+
 
 def runs_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder that holds one folder per run; it need not exist yet."""
-    return Path(place.runs_place(environ))
+    """Return `runs_path` as a `Path`."""
+    from pathlib import Path  # noqa: PLC0415  # see above
+
+    return Path(runs_path(environ))
 
 
 def run_folder(run_id: str, runs: Path | None = None) -> Path:
-    """The folder of one run's record; it need not exist yet.
+    """Return the folder of one run's record; it need not exist yet.
 
     Raises:
         InvalidRunId: `run_id` cannot name a run.
@@ -42,34 +74,82 @@ def run_folder(run_id: str, runs: Path | None = None) -> Path:
 
 
 def run_folders(runs: Path) -> Iterator[Path]:
-    """Every folder in `runs` whose name is a run id, by name; nothing if `runs` cannot be read."""
+    """Yield every folder in `runs` whose name is a run id, by name; nothing if `runs` cannot be read."""
     try:
         names = sorted(entry.name for entry in os.scandir(runs) if entry.is_dir())
     except OSError:
         return
     for name in names:
-        with contextlib.suppress(InvalidRunId):
-            yield runs / check_run_id(name)
+        try:
+            yield run_folder(name, runs)
+        except InvalidRunId:  # noqa: PERF203  # one list in many seconds
+            continue
 
 
-def write_temporary(path: Path, content: bytes, *, durable: bool) -> Path:
-    """Write `content` beside `path`, ready to be renamed or linked to it; see `place.write_temporary`.
+def encode(document: Mapping[str, Any]) -> bytes:
+    """Return the document as the record's files hold it: strict JSON in ASCII, None left out but in `NULLABLE`.
+
+    Raises:
+        ValueError, TypeError: a value has no JSON form.
+    """
+    known = {key: value for key, value in document.items() if value is not None or key in NULLABLE}
+    return json.dumps(known, allow_nan=False).encode("ascii") + b"\n"
+
+
+def write_temporary(path: str, content: bytes, *, durable: bool) -> str:
+    """Write `content` beside `path`, ready to be renamed or linked to it; the umask decides who may read it.
+
+    No other writer, on this host or another, uses the same name at the same time.
+
+    Returns:
+        The path of the temporary file.
 
     Raises:
         OSError: it could not be written; nothing is left behind.
     """
-    return Path(place.write_temporary(str(path), content, durable=durable))
+    global _serial  # noqa: PLW0603  # each name is used once
+    _serial += 1
+    parent, name = os.path.split(path)
+    temporary = os.path.join(parent, f".{name}.{os.uname().nodename}.{os.getpid()}.{_serial}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(descriptor)
+    except BaseException:
+        _remove(temporary)
+        raise
+    return temporary
 
 
-def replace_file(path: Path, content: bytes, *, durable: bool = False) -> None:
+def replace_file(path: str | os.PathLike[str], content: bytes, *, durable: bool = False) -> None:
     """Replace `path` at once: a reader sees the old content or the new, never a part.
+
+    Args:
+        path: of the file.
+        content: new content.
+        durable: write it through to the disk first.
 
     Raises:
         OSError: it could not be written; `path` is as before.
     """
-    place.replace(str(path), content, durable=durable)
+    temporary = write_temporary(os.fspath(path), content, durable=durable)
+    try:
+        os.replace(temporary, path)
+    except OSError:
+        _remove(temporary)
+        raise
 
 
-def write_json(path: Path, document: Mapping[str, Any], *, durable: bool = False) -> None:
+def write_json(path: str | os.PathLike[str], document: Mapping[str, Any], *, durable: bool = False) -> None:
     """Replace `path` by `document`; see `encode` and `replace_file`."""
     replace_file(path, encode(document), durable=durable)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass

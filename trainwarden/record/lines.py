@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from trainwarden.record.sentinels import shorten
+from trainwarden.record.schema import shorten
 
 MAX_LINE = 64 * 1024
 

@@ -1,6 +1,6 @@
-"""Locks on files of a run's folder: who holds one, and the turn to change what several processes write."""
+"""Locks on files of a run's folder: the owner's, and the one held while a file of several writers is changed."""
 
-# pathlib and contextlib are slow to import, and shell commands need this.
+# Shell commands load this: pathlib and contextlib are slow to import.
 # ruff: noqa: PTH118
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import struct
 import time
 
-from trainwarden.record.place import WRITING
+from trainwarden.record.folder import WRITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,21 +23,21 @@ _POLL_SECONDS = 0.01
 
 
 def lock_holder(descriptor: int) -> int | None:
-    """The process that holds a POSIX record lock on an open file; 0 if it is not known here, None if there is none.
+    """Return the process that holds a POSIX record lock on an open file; 0 for one of another host, None for none.
 
     Raises:
-        OSError: the file system cannot tell.
+        OSError: the file system has no such locks.
     """
-    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, request))
     return None if kind == fcntl.F_UNLCK else max(pid, 0)
 
 
-class writing:  # noqa: N801  # reads as a verb where it is used: with writing(folder)
-    """The turn to read a file of the record, change it and write it: one process, and one thread, at a time.
+class WriteLock:
+    """The lock of one process, and one thread, to read a file of the record, change it and write it.
 
-    Who waits for it in vain for five seconds goes on without: a word too many does less harm than none. So does who is
-    on a file system without locks. The library does not take turns: it knows all it writes by heart.
+    After five seconds, or on a file system without locks, the block is entered without it: a change too many does less
+    harm than none. The library does not take it: it keeps all that it writes in memory.
     """
 
     def __init__(self, folder: str) -> None:
@@ -53,7 +53,7 @@ class writing:  # noqa: N801  # reads as a verb where it is used: with writing(f
         while time.monotonic() < deadline:
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:  # noqa: PERF203  # it waits anyway
+            except OSError as error:  # noqa: PERF203  # a lock is polled
                 if error.errno not in (errno.EAGAIN, errno.EACCES):
                     return
                 time.sleep(_POLL_SECONDS)

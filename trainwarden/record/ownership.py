@@ -1,17 +1,18 @@
 """Which process a run folder belongs to: two live runs never share one.
 
 Rank 0 holds a POSIX record lock on `.owner` while it lives. The kernel drops it however the process ends, forked
-children do not inherit it, and it can be asked for without disturbing it. Where locks do not reach, between hosts that
-share a file system without them, a fresh heartbeat of another job stands for one.
+children do not inherit it, and its holder can be read without disturbing it. Between hosts that share a file system
+without locks, a fresh heartbeat of another job counts as one.
 
-What runs a training that says nothing of itself, `trainwarden exec` for one, holds `.wrapper` in the same way. A
-training of the same job inside it may own the folder beside it; one of another job may not.
+A process that runs a training from outside, such as `trainwarden exec`, holds `.wrapper` in the same way. A training of
+the same job inside it may own the folder beside it; one of another job may not.
 """
+
+from __future__ import annotations
 
 import contextlib
 import errno
 import fcntl
-import json
 import logging
 import os
 import time
@@ -19,15 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwarden.identity import AttemptKey, InvalidAttemptKey, host_name
-from trainwarden.record.clock import to_iso
-from trainwarden.record.document import Document, read_document
-from trainwarden.record.files import Metadata, read_metadata
-from trainwarden.record.folder import OWNER, WRAPPER
+from trainwarden.record.document import JsonObject, read_json
+from trainwarden.record.folder import OWNER, WRAPPER, encode
 from trainwarden.record.locks import lock_holder
+from trainwarden.record.metadata import Metadata, read_metadata
+from trainwarden.record.schema import INTEGER, TEXT, TIME, RecordDocument
 
 # Liveness is written every 5 s; a shared file system may show it a minute late.
 FRESH_SECONDS = 60.0
-# How long the next start of the same job waits for the one before to be gone.
+# How long the next start of the same job waits for the end of the one before.
 HANDOVER_SECONDS = 10.0
 
 _UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
@@ -35,18 +36,27 @@ _UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 logger = logging.getLogger("trainwarden")
 
 # Closing any descriptor of a file drops the process's own lock on it, so a file locked here must not be opened again.
-_held: dict[Path, "Ownership"] = {}
+_held: dict[Path, Ownership] = {}
 
 
 class RunRefused(Exception):
     """`run()` will not start: the message says why and names the folder, the variable or the argument."""
 
 
+class LockFile(RecordDocument):
+    """`.owner` and `.wrapper`: the process that holds the lock on the file."""
+
+    host: str | None = TEXT
+    pid: int | None = INTEGER
+    attempt_key: str | None = TEXT
+    time: float | None = TIME
+
+
 @dataclass(frozen=True)
 class Owner:
-    """A live process that a folder belongs to; what is not known of it is None. `evidence` says how it was noticed.
+    """A live process that a folder belongs to; what is not known of it is None. `evidence` says how it was found.
 
-    `last_sign`: where no more than a fresh heartbeat speaks for it, the time of that, Unix seconds.
+    `last_sign`: the time of its heartbeat, Unix seconds, where that is the only evidence.
     """
 
     host: str | None
@@ -62,12 +72,12 @@ class Owner:
 
 
 def owner_of(folder: Path, key: AttemptKey | None = None, *, now: float | None = None) -> Owner | None:
-    """The live run that owns `folder`, if any; a launcher asks before it starts something.
+    """Return the live run that owns `folder`, if any; for a launcher before it starts a job.
 
     Args:
         folder: of the run.
-        key: of the attempt that wants to start. Other starts of its job do not count by heartbeat alone: its scheduler
-            sees to it that they are over.
+        key: of the attempt that is to start. Heartbeats of earlier starts of its job do not count: its scheduler has
+            ended those.
         now: Unix seconds; the clock's if None.
     """
     return (
@@ -87,11 +97,11 @@ class Ownership:
         _held[self._path] = self
 
     def is_ours(self) -> bool:
-        """Whether this process holds it, and not the one that it was forked from."""
+        """Return whether this process holds it, and not the one that it was forked from."""
         return os.getpid() == self._pid
 
     def release(self) -> None:
-        """Let the folder go; again is fine."""
+        """Release the folder; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, None
         _held.pop(self._path, None)
         # In a forked child the number may meanwhile mean another file.
@@ -103,16 +113,16 @@ class Ownership:
 def claim(
     folder: Path, key: AttemptKey, *, name: str = OWNER, wait_seconds: float = HANDOVER_SECONDS
 ) -> Ownership | None:
-    """Take the folder for the attempt `key`; None where the file system has no locks, and no other run was noticed.
+    """Take the folder for the attempt `key`; None where the file system has no locks, and no other run was found.
 
-    Where only a heartbeat speaks for another job, it waits until that beats again, or is no longer fresh: a job that is
-    submitted again right after its node was lost finds just that.
+    Where a heartbeat is the only evidence of another job, wait until the next one comes, or this one is no longer
+    fresh: a job that is submitted again right after its node was lost finds just that.
 
     Args:
         folder: of the run.
-        key: of the attempt that wants to start.
+        key: of the attempt that is to start.
         name: of the lock: `.owner` for a training, `.wrapper` for what runs one.
-        wait_seconds: how long an earlier start of the same job may take to be gone.
+        wait_seconds: how long an earlier start of the same job may take to end.
 
     Raises:
         RunRefused: another live run owns it, or the folder cannot be written.
@@ -135,7 +145,7 @@ def claim(
         earlier = owner is not None and _is_earlier_start(owner.attempt_key, key)
         if owner is not None and (not earlier or time.monotonic() > deadline):
             if earlier and owner.host not in {None, host_name()}:
-                # Its scheduler has ended it; what a lost host still seems to hold is a lock that nobody returns.
+                # Its scheduler has ended it; the lock that a lost host still seems to hold is never released.
                 return None
             raise RunRefused(f"run folder {folder} belongs to a live run: {owner}; end that one, or use another run id")
         time.sleep(0.1)
@@ -150,8 +160,7 @@ def _lock(folder: Path, name: str, key: AttemptKey) -> Ownership | None:
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Written in place: a file that is replaced takes its lock along.
-        content = {"host": host_name(), "pid": os.getpid(), "attempt_key": str(key), "time": to_iso(time.time())}
-        line = json.dumps(content).encode("ascii") + b"\n"
+        line = encode(LockFile(host_name(), os.getpid(), str(key), time.time()).to_json())
         os.pwrite(descriptor, line, 0)
         os.ftruncate(descriptor, len(line))
     except OSError as error:
@@ -180,10 +189,9 @@ def _lock_holder(path: Path) -> Owner | None:
         os.close(descriptor)
     if pid is None:
         return None
-    said = read_document(path)
-    if not isinstance(said, Document):
-        return Owner(None, pid or None, None, "it holds the lock")
-    return Owner(said.text("host"), said.integer("pid") or pid or None, said.text("attempt_key"), "it holds the lock")
+    source = read_json(path)
+    stated = LockFile.from_json(source) if isinstance(source, JsonObject) else LockFile()
+    return Owner(stated.host, stated.pid or pid or None, stated.attempt_key, "it holds the lock")
 
 
 def _foreign_wrapper(folder: Path, key: AttemptKey | None) -> Owner | None:
@@ -200,7 +208,7 @@ def _fresh_stranger(folder: Path, key: AttemptKey | None, now: float) -> Owner |
 
 
 def fresh_stranger(metadata: Metadata, key: AttemptKey | None, now: float) -> Owner | None:
-    """The live run of another job that a record speaks of by heartbeat alone; see `owner_of`."""
+    """Return the live run of another job that a record has only a heartbeat of; see `owner_of`."""
     if metadata.status != "running" or metadata.host is None or metadata.last_update is None:
         return None
     if abs(now - metadata.last_update) > FRESH_SECONDS or metadata.attempt_key is None:

@@ -1,17 +1,19 @@
-"""One look at a whole run record."""
+"""A whole run record, read at one moment."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainwarden.record.crash import crash_error
 from trainwarden.record.document import Unreadable
-from trainwarden.record.files import Metadata, Progress, RankBeat, read_metadata, read_progress, read_ranks
+from trainwarden.record.metadata import Metadata, read_metadata
+from trainwarden.record.progress import Progress, read_progress
+from trainwarden.record.rank import RankBeat, read_ranks
 from trainwarden.record.sentinels import Sentinel, current_completion, current_error, run_state
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a record said at one moment: `ranks` are those of its own attempt, `state` is None if nobody says."""
+    """A record at one moment. `ranks` are those of its own attempt; `state` is None where no file states it."""
 
     folder: Path
     metadata: Metadata | None

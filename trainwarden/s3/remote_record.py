@@ -11,15 +11,6 @@ from pathlib import Path
 from trainwarden.clients.s3 import S3Bucket, S3Object
 from trainwarden.identity import AttemptKey, host_name, process_lives
 from trainwarden.record.document import FileContent, read_file
-from trainwarden.record.files import (
-    Metadata,
-    Progress,
-    parse_metadata,
-    parse_progress,
-    read_checkpointed,
-    read_metadata,
-    read_progress,
-)
 from trainwarden.record.folder import (
     CHECKPOINTED,
     COMPLETE,
@@ -31,7 +22,9 @@ from trainwarden.record.folder import (
     RESTART,
     replace_file,
 )
+from trainwarden.record.metadata import Metadata, parse_metadata, read_metadata
 from trainwarden.record.ownership import Owner, fresh_stranger
+from trainwarden.record.progress import Progress, parse_progress, read_checkpointed, read_progress
 from trainwarden.record.sentinels import Sentinel, attempt_number, parse_sentinel, read_sentinel
 
 NAMES = (METADATA, PROGRESS, CHECKPOINTED, ERROR, COMPLETE, RESTART)

@@ -12,8 +12,8 @@ from trainwarden.clients.s3 import S3Bucket, S3ConditionsUnsupported, S3Conflict
 from trainwarden.deadline import DeadlineExceeded, call_with_deadline
 from trainwarden.identity import AttemptKey
 from trainwarden.record.document import MAX_BYTES, FileContent
-from trainwarden.record.files import Metadata
 from trainwarden.record.folder import COMPLETE, ERROR, METADATA, RESTART, replace_file
+from trainwarden.record.metadata import Metadata
 from trainwarden.record.sentinels import attempt_number, parse_sentinel
 from trainwarden.s3.remote_record import (
     JOURNALS,

@@ -1,7 +1,7 @@
 """`trainwarden keep`: begins an attempt for a shell script, and keeps it alive for as long as the script runs.
 
-A process of its own, which nobody waits for and which holds none of the script's files open. The kernel tells it of the
-script's end, so that it ends with it even after `kill -9`.
+A process of its own, which holds none of the script's files open and which the script does not wait for. It watches a
+descriptor of the script's process, so that it ends with the script even after `kill -9`.
 """
 
 from __future__ import annotations
@@ -14,29 +14,28 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from trainwarden.exec.record_writer import ExternalRankWriter, ExternalRecordWriter, opening
 from trainwarden.identity import process_start_ticks
 from trainwarden.record.folder import WRAPPER
 from trainwarden.record.ownership import RunRefused, claim
+from trainwarden.record.store import RecordStore
 from trainwarden.record.thresholds import InvalidThreshold, choose
 from trainwarden.shell.arguments import Help, Misuse, parse, whole
-from trainwarden.shell.speaker import OPTIONS, Speaker, speaker
-from trainwarden.wrapper.rank_file import RankFile
-from trainwarden.wrapper.s3_copy import opening
-from trainwarden.wrapper.witness import Witness
+from trainwarden.shell.command import OPTIONS, CommandContext, command_context
 
 USAGE = """\
 usage: trainwarden keep --pid PID [--run-id ID] [--runs-dir DIR]
 
-Begins an attempt of the run and says every five seconds that it lives, until process PID has ended. Prints the key of
-the attempt and the folder of records, one a line, and returns as soon as the attempt has begun. For trainwarden.sh.
+Begins an attempt of the run and records every five seconds that it lives, until process PID has ended. Prints the key
+of the attempt and the folder of records, one a line, and returns as soon as the attempt has begun. For trainwarden.sh.
 Status 1: the folder cannot be written. 2: another live run owns it, or misuse.
 """
 LIVENESS_SECONDS = 5.0
-_LOOK_SECONDS = 1.0
-# A script that was killed takes its keeper along; the next one may be quicker.
+_POLL_SECONDS = 1.0
+# The keeper of a script that was killed ends with it; the next script may start before that.
 _HANDOVER_SECONDS = 2.0
-# They are meant for the script; this ends when that has.
-_DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+# Meant for the script, and sent to its whole process group; the keeper ends when the script has.
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def main(arguments: list[str]) -> int:
@@ -48,18 +47,18 @@ def main(arguments: list[str]) -> int:
         started = process_start_ticks(options["pid"])
         if started is None:
             raise Misuse(f"--pid {options['pid']}: there is no such process")
-        who = speaker(options, os.environ, options["pid"])
+        context = command_context(options, os.environ, options["pid"])
     except Help:
         sys.stdout.write(USAGE)
         return 0
     except Misuse as error:
         print(f"trainwarden keep: {error}", file=sys.stderr)
         return 2
-    return _in_background(lambda tell: _keep(who, options["pid"], started, tell))
+    return _in_background(lambda answer: _keep(context, options["pid"], started, answer))
 
 
 def _in_background(body: Callable[[Callable[[int, str], None]], None]) -> int:
-    """Run `body` in a child that outlives this process, until it tells its first word: a status and a text."""
+    """Run `body` in a child that outlives this process; print its answer, a text, and return its status."""
     reader, writer = os.pipe()
     sys.stdout.flush()
     if os.fork() == 0:
@@ -74,7 +73,7 @@ def _in_background(body: Callable[[Callable[[int, str], None]], None]) -> int:
     if status == "0":
         print(text)
         return 0
-    print(f"trainwarden keep: {text or 'it ended without a word'}", file=sys.stderr)
+    print(f"trainwarden keep: {text or 'it ended unexpectedly'}", file=sys.stderr)
     return int(status or 1)
 
 
@@ -83,69 +82,70 @@ def _answer(writer: int, status: int, text: str) -> None:
     os.close(writer)
 
 
-def _keep(who: Speaker, pid: int, started: int, tell: Callable[[int, str], None]) -> None:
-    for number in _DEAF_TO:
+def _keep(context: CommandContext, pid: int, started: int, answer: Callable[[int, str], None]) -> None:
+    for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
-    folder = Path(who.folder)
+    folder = Path(context.folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        witness = _begun(who, folder, pid) if who.rank == 0 else None
+        writer = _begin(context, folder, pid) if context.rank == 0 else None
     except (RunRefused, InvalidThreshold) as error:
-        tell(2, str(error))
+        answer(2, str(error))
         return
     except OSError as error:
-        tell(1, f"{error.filename or folder}: {error.strerror or error}")
+        answer(1, f"{error.filename or folder}: {error.strerror or error}")
         return
-    rank_file = RankFile(folder, who.key, who.rank, pid)
-    _say(witness, rank_file)
-    tell(0, f"{who.key}\n{folder.parent}")
-    lives = _liveness(pid, started)
-    while lives(LIVENESS_SECONDS):
-        _say(witness, rank_file)
+    rank = ExternalRankWriter(context.store, context.key, context.rank, pid)
+    _write_life(writer, rank)
+    answer(0, f"{context.key}\n{folder.parent}")
+    wait_alive = _liveness(pid, started)
+    while wait_alive(LIVENESS_SECONDS):
+        _write_life(writer, rank)
 
 
 def _liveness(pid: int, started: int) -> Callable[[float], bool]:
-    """A function that waits for so many seconds, or until the process has ended, and says whether it lives."""
+    """Return a function that waits for so many seconds, or until the process has ended; True if it lives."""
 
-    def look(seconds: float) -> bool:
+    def wait_polling(seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         while process_start_ticks(pid) == started and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return process_start_ticks(pid) == started
 
     try:
         poll = select.poll()
         poll.register(os.pidfd_open(pid), select.POLLIN)
     except (AttributeError, OSError):
-        return look
+        return wait_polling
     # The pid may have come to mean another process before it was opened.
     return lambda seconds: process_start_ticks(pid) == started and not poll.poll(seconds * 1000)
 
 
-def _begun(who: Speaker, folder: Path, pid: int) -> Witness:
-    thresholds = choose(None, who.environ)
+def _begin(context: CommandContext, folder: Path, pid: int) -> ExternalRecordWriter:
+    thresholds = choose(None, context.environ)
     deadline = time.monotonic() + _HANDOVER_SECONDS
     while True:
         try:
             # Held until this process ends.
-            claim(folder, who.key, name=WRAPPER)
+            claim(folder, context.key, name=WRAPPER)
             break
         except RunRefused:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-    in_s3 = opening(who.environ, folder, who.key, time.time(), rank=who.rank)
+    in_s3 = opening(context.environ, folder, context.key, time.time(), rank=context.rank)
     if in_s3:
         in_s3.fill()
-    witness = Witness(folder, who.key, thresholds, pid=pid, copy=in_s3.begin() if in_s3 else None)
-    witness.announce()
-    return witness
+    store = RecordStore(folder, in_s3.begin() if in_s3 else None)
+    writer = ExternalRecordWriter(store, context.key, thresholds, pid=pid)
+    writer.announce()
+    return writer
 
 
-def _say(witness: Witness | None, rank_file: RankFile) -> None:
-    rank_file.write()
-    if witness:
-        witness.alive()
+def _write_life(writer: ExternalRecordWriter | None, rank: ExternalRankWriter) -> None:
+    rank.write()
+    if writer:
+        writer.alive()

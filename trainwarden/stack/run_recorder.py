@@ -1,4 +1,4 @@
-"""What the local launcher writes into the run record: what a witness says, told of jobs and their generations."""
+"""What the local launcher writes into the run record, by its jobs and their generations."""
 
 from __future__ import annotations
 
@@ -8,65 +8,67 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainwarden.classify import classify_exit
+from trainwarden.exec.log_file import put_aside
+from trainwarden.exec.outcome import status_text
+from trainwarden.exec.record_writer import ExternalRecordWriter
 from trainwarden.identity import AttemptKey
 from trainwarden.record.folder import LOG
-from trainwarden.record.sentinels import announce_restart, announced_restart
+from trainwarden.record.sentinels import announced_restart
+from trainwarden.record.store import RecordStore
 from trainwarden.record.thresholds import Thresholds
 from trainwarden.stack import launcher
 from trainwarden.stack.launcher import Job
 from trainwarden.taxonomy import FAILURES
 from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome
-from trainwarden.wrapper.log_file import put_aside
-from trainwarden.wrapper.verdict import how
-from trainwarden.wrapper.witness import Witness
 
 _LIVENESS_SECONDS = 5.0
 
 
 class RunRecorder:
-    """The launcher's pen on one run folder. Its writing never stops the job: a full disk costs words, not work.
+    """Writes one run folder for the launcher. No method raises: on a full disk the record lacks something.
 
-    `thresholds` are for a command that does not use the library; the others bring their own.
+    `thresholds` are for a command that does not use the library; one that does writes its own.
     """
 
     def __init__(self, folder: Path, thresholds: Thresholds) -> None:
         self._folder = folder
+        self._store = RecordStore(folder)
         self._thresholds = thresholds
-        self._witness: Witness | None = None
+        self._writer: ExternalRecordWriter | None = None
         self._written = 0.0
 
     def started(self, job: Job) -> None:
-        """A new attempt is pending; the log of the one before is put aside."""
-        self._witness = Witness(self._folder, AttemptKey.parse(job.attempt_key), self._thresholds)
+        """Begin a new attempt, pending; set the log of the one before aside."""
+        self._writer = ExternalRecordWriter(self._store, AttemptKey.parse(job.attempt_key), self._thresholds)
         with contextlib.suppress(OSError):
             put_aside(self._folder / LOG, job.generation)
-            self._witness.announce()
+            self._writer.announce()
             self._written = time.monotonic()
 
     def alive(self, job: Job, *, moving: Callable[[], bool]) -> None:  # noqa: ARG002  # as the launcher calls it
-        """Where nothing but the launcher writes, it says that the command lives."""
-        if self._witness is None or time.monotonic() - self._written < _LIVENESS_SECONDS:
+        """Write every 5 s that the command lives, where no other process writes."""
+        if self._writer is None or time.monotonic() - self._written < _LIVENESS_SECONDS:
             return
         self._written = time.monotonic()
-        if self._witness.alone and moving():
-            self._witness.alive()
+        if self._writer.alone and moving():
+            self._writer.alive()
 
     def restarting(self, job: Job, reason: str, intent: str) -> None:
-        """Let the dying attempt know why."""
+        """Write for the dying attempt why it is ended."""
         with contextlib.suppress(OSError):
-            announce_restart(self._folder, job.attempt_key, reason, intent)
+            self._store.announce_restart(job.attempt_key, reason, intent)
 
     def completed(self, job: Job) -> bool | None:  # noqa: ARG002  # as the launcher calls it
-        """True if the attempt left its `_complete`; False if a training that uses the library ended without a word."""
-        witness = self._witness
-        if witness is None or witness.completed:
-            return True if witness else None
-        return False if witness.open and not witness.alone else None
+        """Return True if the attempt left its `_complete`, False if a training with the library recorded no end."""
+        writer = self._writer
+        if writer is None or writer.completed:
+            return True if writer else None
+        return False if writer.open and not writer.alone else None
 
     def ended(self, job: Job) -> None:
-        """Say how the attempt ended where it did not say so itself."""
-        if self._witness is not None:
-            self._witness.end(self._ending(job))
+        """Write how the attempt ended, where the training has not."""
+        if self._writer is not None:
+            self._writer.end(self._ending(job))
 
     def _ending(self, job: Job) -> AttemptOutcome:
         if job.state == launcher.CANCELLED:
@@ -78,4 +80,4 @@ class RunRecorder:
         status = job.exit_code if job.exit_code is not None else 1
         code = status if status >= 0 else 128 - status
         failure = classify_exit(status) or FAILURES["nonzero_exit"]
-        return AttemptOutcome("failed", f"{how(status)} and left no word", failure, exit_code=code)
+        return AttemptOutcome("failed", f"{status_text(status)} and did not record its end", failure, exit_code=code)

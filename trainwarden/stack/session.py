@@ -16,7 +16,7 @@ from typing import Any
 
 from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.record import thresholds
-from trainwarden.record.document import Document, read_document
+from trainwarden.record.document import JsonObject, read_json
 from trainwarden.record.folder import LOG, METADATA
 from trainwarden.stack import launcher
 from trainwarden.stack.binaries import Tools
@@ -218,8 +218,8 @@ class Session:
         return LocalStack(settings, self._tools)
 
     def _record(self) -> Mapping[str, Any]:
-        document = read_document(self._folder / METADATA)
-        return document.values if isinstance(document, Document) else {}
+        document = read_json(self._folder / METADATA)
+        return document.values if isinstance(document, JsonObject) else {}
 
     def _say_where(self, services: LocalStack) -> None:
         for name, url in (

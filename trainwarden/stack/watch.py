@@ -9,7 +9,8 @@ from typing import Any
 
 from trainwarden.clients.http import HttpAuth, HttpClient, HttpError
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusError
-from trainwarden.record.files import Metadata, Progress, read_metadata, read_progress
+from trainwarden.record.metadata import Metadata, read_metadata
+from trainwarden.record.progress import Progress, read_progress
 from trainwarden.stack.local_stack import LocalStack
 from trainwarden.stack.terminal import Terminal
 

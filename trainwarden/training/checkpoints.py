@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
 from trainwarden.checkpoint import size_of
-from trainwarden.record.files import Checkpoint
+from trainwarden.record.progress import Checkpoint
 
 _KEPT = 3
 
@@ -77,12 +77,12 @@ class CheckpointSizer:
         request = _SizeRequest(checkpoint)
         self._requests.put(request)
         try:
-            return replace(checkpoint, size_bytes=request.size.get(timeout=SIZE_TIMEOUT_SECONDS))
+            return checkpoint.replace(size_bytes=request.size.get(timeout=SIZE_TIMEOUT_SECONDS))
         except Empty:
             request.timed_out.set()
         try:
             # The size may have arrived between the timeout and the flag.
-            return replace(checkpoint, size_bytes=request.size.get_nowait())
+            return checkpoint.replace(size_bytes=request.size.get_nowait())
         except Empty:
             return checkpoint
 
@@ -100,4 +100,4 @@ class CheckpointSizer:
             logger.warning("checkpoint %r was reported as saved and cannot be found", checkpoint.path)
         request.size.put(size)
         if request.timed_out.is_set() and size is not None:
-            self._on_late(replace(checkpoint, size_bytes=size))
+            self._on_late(checkpoint.replace(size_bytes=size))

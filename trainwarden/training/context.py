@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trainwarden.environment import read_wishes
 from trainwarden.identity import AttemptKey, host_name
+from trainwarden.record.attempt import AttemptStart
 from trainwarden.record.clock import to_iso
-from trainwarden.record.files import Attempt, Checkpoint
-from trainwarden.record.sentinels import MAX_MESSAGE, shorten
+from trainwarden.record.metadata import VERSION, Metadata
+from trainwarden.record.progress import Checkpoint, Progress
+from trainwarden.record.rank import RankBeat
 from trainwarden.record.thresholds import Thresholds
-from trainwarden.training.attempt import Beginning
 from trainwarden.training.events import CaughtError, RunEvent
 from trainwarden.training.loop import LoopSnapshot, Rates, finite
-
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class RunContext:
     key: AttemptKey
     rank: int
     start: float
-    beginning: Beginning | None
+    beginning: AttemptStart | None
     world_size: int | None
     total_steps: int | None
     framework: str | None
@@ -52,77 +51,87 @@ class RunContext:
     thresholds: Thresholds
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def metadata(self, beginning: Beginning, state: AttemptState, now: float, write_errors: int) -> dict[str, Any]:
-        """Return the document of `metadata.json`; `now` is Unix seconds."""
+    def metadata(
+        self,
+        start: AttemptStart,
+        state: AttemptState,
+        now: float,
+        *,
+        write_errors: int = 0,
+        lines_dropped: int = 0,
+        copy_state: Mapping[str, Any] | None = None,
+    ) -> Metadata:
+        """Return `metadata.json` at `now`, Unix seconds."""
         # After the clock was set back a start may lie in the future; readers must not wait for it.
         latest = now if state.end_time is None else state.end_time
-        this = beginning.this
+        this = start.this
         if this.resume_step is None and state.first_step is not None:
-            this = replace(this, resume_step=state.first_step)
-        return {
-            "run_id": self.run_id,
-            "status": state.status,
-            "phase": state.phase,
-            "last_update": to_iso(now),
-            "instance_id": self.environment.get("ec2_instance_id") or host_name(),
-            "version": VERSION,
-            "attempt": this.attempt,
-            "attempt_key": str(self.key),
-            "job_id": self.key.job_id,
-            "scheduler": self.key.scheduler,
-            "attempts": [_attempt(one) for one in (*beginning.attempts[:-1], this)],
-            "start_time": to_iso(beginning.start_time),
-            "attempt_start_time": to_iso(min(self.start, latest)),
-            "phase_time": to_iso(min(state.phase_time, latest)),
-            "end_time": None if state.end_time is None else to_iso(state.end_time),
-            "reason": state.reason and " ".join(shorten(state.reason, MAX_MESSAGE).split()),
-            "framework": self.framework,
-            "model": self.model,
-            "method": self.method,
-            "world_size": self.world_size,
-            "host": host_name(),
-            "pid": os.getpid(),
-            "environment": self.environment or None,
-            "write_errors": write_errors or None,
-            **read_wishes(),
-            "thresholds": self.thresholds.as_json(),
-        }
+            this = this.replace(resume_step=state.first_step)
+        return Metadata(
+            run_id=self.run_id,
+            status=state.status,
+            phase=state.phase,
+            last_update=now,
+            instance_id=self.environment.get("ec2_instance_id") or host_name(),
+            version=VERSION,
+            attempt=this.attempt,
+            attempt_key=str(self.key),
+            job_id=self.key.job_id,
+            scheduler=self.key.scheduler,
+            attempts=(*start.attempts[:-1], this),
+            start_time=start.start_time,
+            attempt_start_time=min(self.start, latest),
+            phase_time=min(state.phase_time, latest),
+            end_time=state.end_time,
+            reason=state.reason,
+            framework=self.framework,
+            model=self.model,
+            method=self.method,
+            world_size=self.world_size,
+            host=host_name(),
+            pid=os.getpid(),
+            environment=self.environment,
+            write_errors=write_errors or None,
+            lines_dropped=lines_dropped or None,
+            thresholds=self.thresholds,
+            s3=copy_state or {},
+        ).replace(**read_wishes())
 
     def progress(
-        self, beginning: Beginning, view: LoopSnapshot, rates: Rates, checkpoints: tuple[Checkpoint, ...], saved: int
-    ) -> dict[str, Any]:
-        """Return the document of `progress.json`.
+        self, start: AttemptStart, view: LoopSnapshot, rates: Rates, checkpoints: tuple[Checkpoint, ...], saved: int
+    ) -> Progress:
+        """Return `progress.json`.
 
         Args:
-            beginning: of the attempt.
+            start: of the attempt.
             view: the state of the loop.
             rates: of tokens and samples.
             checkpoints: the latest ones, newest first.
             saved: how many checkpoints all attempts have saved.
         """
-        last = {**_checkpoint(checkpoints[0]), "count": saved} if checkpoints else None
-        return {
-            "step": view.step,
-            "total_steps": self.total_steps,
-            "loss": finite(view.loss),
-            "learning_rate": finite(view.learning_rate),
-            "last_updated": None if view.last_updated is None else to_iso(view.last_updated),
-            "version": VERSION,
-            "attempt": beginning.this.attempt,
-            "attempt_key": str(self.key),
-            "step_time": None if view.step_time is None else to_iso(view.step_time),
-            "moved_time": None if view.moved_time is None else to_iso(view.moved_time),
-            "high_water": view.high_water,
-            "steps_completed": view.steps_completed,
-            "nonfinite": view.nonfinite,
-            "epoch": view.epoch,
-            "grad_norm": finite(view.grad_norm),
-            "tokens_per_second": rates.tokens,
-            "samples_per_second": rates.samples,
-            "metrics": view.metrics or None,
-            "checkpoint": last,
-            "checkpoints": [_checkpoint(one) for one in checkpoints] or None,
-        }
+        return Progress(
+            step=view.step,
+            total_steps=self.total_steps,
+            loss=finite(view.loss),
+            learning_rate=finite(view.learning_rate),
+            last_updated=view.last_updated,
+            version=VERSION,
+            attempt=start.this.attempt,
+            attempt_key=str(self.key),
+            step_time=view.step_time,
+            moved_time=view.moved_time,
+            high_water=view.high_water,
+            steps_completed=view.steps_completed,
+            nonfinite=view.nonfinite,
+            epoch=view.epoch,
+            grad_norm=finite(view.grad_norm),
+            tokens_per_second=rates.tokens,
+            samples_per_second=rates.samples,
+            metrics=view.metrics,
+            checkpoint=checkpoints[0] if checkpoints else None,
+            checkpoints_saved=saved,
+            checkpoints=checkpoints,
+        )
 
     def start_data(self) -> dict[str, Any]:
         """Return the data of the event `training_started`."""
@@ -160,18 +169,18 @@ class RunContext:
             "attempt_key": str(self.key),
         }
 
-    def rank_beat(self, state: AttemptState, step: int | None, now: float) -> dict[str, Any]:
-        """Return the document of `ranks/<rank>.json`; `now` is Unix seconds."""
-        return {
-            "rank": self.rank,
-            "step": step,
-            "phase": state.phase,
-            "status": state.status,
-            "time": to_iso(now),
-            "host": host_name(),
-            "pid": os.getpid(),
-            "attempt_key": str(self.key),
-        }
+    def rank_beat(self, state: AttemptState, step: int | None, now: float) -> RankBeat:
+        """Return `ranks/<rank>.json` at `now`, Unix seconds."""
+        return RankBeat(
+            rank=self.rank,
+            step=step,
+            phase=state.phase,
+            status=state.status,
+            time=now,
+            host=host_name(),
+            pid=os.getpid(),
+            attempt_key=str(self.key),
+        )
 
 
 def script_name() -> str | None:
@@ -179,15 +188,3 @@ def script_name() -> str | None:
     # An embedded interpreter may have no sys.argv.
     name = Path(sys.argv[0]).name if getattr(sys, "argv", None) else ""
     return name if name and name != "-c" else None
-
-
-def _attempt(attempt: Attempt) -> dict[str, Any]:
-    start = None if attempt.start_time is None else to_iso(attempt.start_time)
-    entry = {"attempt": attempt.attempt, "key": attempt.key, "start_time": start, "resume_step": attempt.resume_step}
-    return {name: value for name, value in entry.items() if value is not None}
-
-
-def _checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
-    saved = None if checkpoint.time is None else to_iso(checkpoint.time)
-    entry = {"path": checkpoint.path, "step": checkpoint.step, "time": saved, "size_bytes": checkpoint.size_bytes}
-    return {name: value for name, value in entry.items() if value is not None}

@@ -16,11 +16,11 @@ from trainwarden import identity, log
 from trainwarden.clients.s3 import InvalidLocation, S3Location, records_location
 from trainwarden.environment import read_environment
 from trainwarden.identity import InvalidAttemptKey, InvalidRunId
+from trainwarden.record.attempt import begin_attempt
 from trainwarden.record.folder import run_folder, runs_dir
 from trainwarden.record.ownership import RunRefused, claim
 from trainwarden.record.thresholds import InvalidThreshold
 from trainwarden.record.thresholds import choose as choose_thresholds
-from trainwarden.training.attempt import begin
 from trainwarden.training.context import RunContext
 from trainwarden.training.loop import whole
 from trainwarden.training.run import PhaseScope, Run
@@ -243,7 +243,7 @@ def _begin(context: RunContext, in_s3: S3Location | None) -> Run:
             ownership = claim(context.folder, context.key)
             if opening:
                 opening.fill()
-            beginning = begin(context.folder, context.key, context.start)
+            beginning = begin_attempt(context.folder, context.key, context.start)
             context = replace(context, beginning=beginning, start=beginning.this.start_time or context.start)
         begun = Run(context, ownership, _clear, opening.begin() if opening else None)
         begun.open()

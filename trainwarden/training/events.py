@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Any
 
 from trainwarden.classify import classify_exception
-from trainwarden.record.sentinels import MAX_MESSAGE, MAX_TRACEBACK, shorten
+from trainwarden.record.schema import MAX_MESSAGE, shorten
+from trainwarden.record.sentinels import MAX_TRACEBACK
 from trainwarden.taxonomy import CATEGORIES, SEVERITIES
 
 _MAX_CHAINED = 10

@@ -9,21 +9,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from trainwarden.record.steps import StepCounter, is_nonfinite
+
 _LARGEST = 2**63
 _MAX_METRICS = 100
 _MAX_TEXT = 200
 # Of the rates per second.
 _WINDOW_SECONDS = 30.0
 _INFINITY = float("inf")
-
-
-@dataclass(frozen=True)
-class CarriedCounters:
-    """The counters that a new attempt continues from the one before."""
-
-    high_water: int | None = None
-    steps_completed: int = 0
-    nonfinite: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,22 +56,15 @@ class LoopState:
     may interrupt a report and report itself.
     """
 
-    def __init__(self, carried: CarriedCounters) -> None:
+    def __init__(self, steps: StepCounter) -> None:
         self._lock = threading.RLock()
         self._reports = 0
         # The thread that reported last.
         self.thread: int | None = None
-        self._step: int | None = None
-        self._first_step: int | None = None
-        self._attempt_high = -1
+        self._steps = steps
         self._epoch: float | None = None
         self._last: tuple[float | None, float | None, float | None, dict[str, Any]] = (None, None, None, {})
         self._last_updated: float | None = None
-        self._step_time: float | None = None
-        self._moved_time: float | None = None
-        self._high_water = carried.high_water
-        self._steps_completed = carried.steps_completed
-        self._nonfinite = carried.nonfinite
         self._tokens: float | None = None
         self._samples: float | None = None
 
@@ -111,7 +97,7 @@ class LoopState:
         number = step if type(step) is int and 0 <= step < _LARGEST else whole(step)
         # Before the lock is taken: reading a tensor may wait for a hanging device, and only the loop may wait then.
         value, rate, norm = _number(loss), _number(learning_rate), _number(grad_norm)
-        bad = not (_is_finite(value) and _is_finite(norm))
+        bad = is_nonfinite(value, norm)
         more_tokens, more_samples = finite(tokens), finite(samples)
         plain = plain_metrics(metrics) if metrics else {}
         with self._lock:
@@ -123,13 +109,13 @@ class LoopState:
                 epoch = finite(plain.pop("epoch"))
                 self._epoch = self._epoch if epoch is None else epoch
             if bad:
-                self._nonfinite += 1
+                self._steps.nonfinite += 1
             if tokens is not None:
                 self._tokens = (self._tokens or 0.0) + (more_tokens or 0.0)
             if samples is not None:
                 self._samples = (self._samples or 0.0) + (more_samples or 0.0)
             if number is not None:
-                self._advance(number, now)
+                self._steps.advance(number, now)
         if (
             number is None
             or (value is None and loss is not None)
@@ -152,23 +138,6 @@ class LoopState:
                 self._epoch = known
         return known
 
-    def _advance(self, number: int, now: float) -> None:
-        before = self._step
-        if before is None:
-            self._first_step = number
-            self._steps_completed += 1
-            self._moved_time = now
-        elif number != before:
-            # A loop that reports every tenth step has done ten; a step backwards counts as one repeated step.
-            self._steps_completed += number - before if number > before else 1
-            self._moved_time = now
-        self._step = number
-        if number > self._attempt_high:
-            self._attempt_high = number
-            self._step_time = now
-        if self._high_water is None or number > self._high_water:
-            self._high_water = number
-
     @property
     def reports(self) -> int:
         """The number of reports."""
@@ -177,32 +146,33 @@ class LoopState:
     @property
     def step(self) -> int | None:
         """The last reported step."""
-        return self._step
+        return self._steps.step
 
     @property
     def first_step(self) -> int | None:
         """The first step that this attempt reported."""
-        return self._first_step
+        return self._steps.first_step
 
     def snapshot(self) -> LoopSnapshot:
         """Return a consistent copy."""
         with self._lock:
             loss, learning_rate, grad_norm, metrics = self._last
+            steps = self._steps
             return LoopSnapshot(
                 reports=self._reports,
-                step=self._step,
-                first_step=self._first_step,
+                step=steps.step,
+                first_step=steps.first_step,
                 loss=loss,
                 learning_rate=learning_rate,
                 grad_norm=grad_norm,
                 metrics=metrics,
                 epoch=self._epoch,
                 last_updated=self._last_updated,
-                step_time=self._step_time,
-                moved_time=self._moved_time,
-                high_water=self._high_water,
-                steps_completed=self._steps_completed,
-                nonfinite=self._nonfinite,
+                step_time=steps.step_time,
+                moved_time=steps.moved_time,
+                high_water=steps.high_water,
+                steps_completed=steps.steps_completed,
+                nonfinite=steps.nonfinite,
                 tokens=self._tokens,
                 samples=self._samples,
             )
@@ -260,10 +230,6 @@ def _number(value: Any) -> float | None:
         return _INFINITY
     except Exception:  # noqa: BLE001  # a conversion written by the user may raise anything
         return None
-
-
-def _is_finite(number: float | None) -> bool:
-    return number is None or -_INFINITY < number < _INFINITY
 
 
 @dataclass(frozen=True)

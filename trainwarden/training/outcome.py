@@ -12,7 +12,7 @@ from typing import Any, Literal
 from trainwarden.classify import classify_exception, classify_exit
 from trainwarden.identity import host_name, process_lives
 from trainwarden.record.crash import read_crash, trace_path
-from trainwarden.record.files import RankBeat, read_rank
+from trainwarden.record.rank import RankBeat, read_rank
 from trainwarden.record.sentinels import Sentinel, announced_restart, current_error
 from trainwarden.taxonomy import FAILURES, Failure
 from trainwarden.training.termination import ReceivedSignal

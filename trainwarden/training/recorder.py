@@ -1,24 +1,29 @@
 """The thread that writes the run record, so that the training never waits for a disk."""
 
+from __future__ import annotations
+
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 from trainwarden.record.clock import from_iso, to_iso
-from trainwarden.record.files import Checkpoint
+from trainwarden.record.progress import Checkpoint
+from trainwarden.record.store import RecordStore
 from trainwarden.training.checkpoints import CheckpointSizer
 from trainwarden.training.context import RunContext
-from trainwarden.training.copies import Copy
 from trainwarden.training.event_log import EventLog
 from trainwarden.training.events import CaughtError, RunEvent
 from trainwarden.training.gpu_memory import GpuMemory
 from trainwarden.training.loop import LoopState
 from trainwarden.training.outcome import AttemptOutcome
-from trainwarden.training.store import Store
 from trainwarden.training.writer import PROGRESS_SECONDS, Writer
+
+if TYPE_CHECKING:
+    from trainwarden.record.store import RecordCopy
 
 # A loop that changes its phase all the time must not keep the disk busy.
 _PAUSE_SECONDS = 0.05
@@ -39,7 +44,11 @@ class Recorder:
     """
 
     def __init__(
-        self, subject: RunContext, loop: LoopState, copy: Copy | None = None, look: Callable[[], None] = lambda: None
+        self,
+        subject: RunContext,
+        loop: LoopState,
+        copy: RecordCopy | None = None,
+        look: Callable[[], None] = lambda: None,
     ) -> None:
         self._look = look
         self._requests: SimpleQueue[AttemptOutcome | Checkpoint | None] = SimpleQueue()
@@ -57,7 +66,7 @@ class Recorder:
             subject,
             loop,
             self._event_log,
-            Store(subject.folder, copy),
+            RecordStore(subject.folder, copy),
             gpu_memory=self.gpu_memory,
             phase=lambda: self._phase,
         )

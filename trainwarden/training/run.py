@@ -9,24 +9,27 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainwarden.checkpoint import choose as choose_checkpoint
 from trainwarden.checkpoint.paths import absolute
-from trainwarden.record.files import Checkpoint
+from trainwarden.record.attempt import last_progress
 from trainwarden.record.ownership import Ownership
-from trainwarden.record.sentinels import shorten
+from trainwarden.record.progress import Checkpoint
+from trainwarden.record.schema import shorten
+from trainwarden.record.steps import StepCounter
 from trainwarden.record.thresholds import known_phase
-from trainwarden.training.attempt import last_progress, saved_checkpoints
 from trainwarden.training.context import RunContext
-from trainwarden.training.copies import Copy
 from trainwarden.training.crash_trace import CrashTrace
 from trainwarden.training.events import RunEvent, describe_error
 from trainwarden.training.exit_hooks import ExitHooks
-from trainwarden.training.loop import CarriedCounters, LoopState, whole
+from trainwarden.training.loop import LoopState, whole
 from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome, exception_outcome, infer_outcome, is_cancellation
 from trainwarden.training.recorder import Recorder
 from trainwarden.training.usage_warnings import RESERVED_EVENTS, UsageWarnings, is_phase
+
+if TYPE_CHECKING:
+    from trainwarden.record.store import RecordCopy
 
 _BEFORE_TRAINING = frozenset(("init", "compile", "load"))
 _MAX_EVENT = 200
@@ -44,13 +47,13 @@ class Run:
         context: RunContext,
         ownership: Ownership | None,
         on_end: Callable[[Run], None],
-        copy: Copy | None = None,
+        copy: RecordCopy | None = None,
     ) -> None:
         self._context = context
         self._ownership = ownership
         self._on_end = on_end
         self._warnings = UsageWarnings()
-        self._loop = LoopState(context.beginning.carried if context.beginning else CarriedCounters())
+        self._loop = LoopState(context.beginning.steps if context.beginning else StepCounter())
         self._hooks = ExitHooks(self._end, lambda: self._loop.reports, lambda: self._loop.thread)
         self._signals = self._hooks.signals
         self._recorder = Recorder(context, self._loop, copy, look=self._signals.check)
@@ -237,7 +240,8 @@ class Run:
             return None
 
     def _resume_checkpoint(self) -> str | None:
-        recorded = saved_checkpoints(last_progress(self.folder))
+        progress = last_progress(self.folder)
+        recorded = progress.known_checkpoints() if progress else ()
         named = os.environ.get("TRAINWARDEN_RESUME_CHECKPOINT")
         if named:
             path = absolute(named)

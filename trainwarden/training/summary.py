@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import ERRORS, RANKS
+from trainwarden.record.schema import INTEGER, TEXT, VALUES, RecordDocument, key, required
 from trainwarden.training.context import RunContext, script_name
 
 KEPT_ERRORS = 20
@@ -48,24 +49,35 @@ class AttemptSummary:
         }
 
 
+class Summary(RecordDocument):
+    """`summary.json`; `errors` are the last 20 by their time, without traces."""
+
+    run_id: str = required(TEXT)
+    attempt: int | None = INTEGER
+    attempt_key: str | None = TEXT
+    training: Mapping[str, Any] = VALUES
+    errors: Sequence[Mapping[str, Any]] = key(lambda source, name: [one.values for one in source.children(name)])
+    gpu_stats: Mapping[str, Any] = VALUES
+
+
 def summary(
     context: RunContext, result: AttemptSummary, errors: Iterable[Mapping[str, Any]], gpu_stats: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the document of `summary.json`, with the last 20 of `errors` by time, without tracebacks."""
+) -> Summary:
+    """Return `summary.json`, with the last 20 of `errors` by time, without tracebacks."""
     last = sorted(errors, key=lambda error: str(error.get("timestamp")))[-KEPT_ERRORS:]
-    return {
-        "run_id": context.run_id,
-        "attempt": context.beginning.this.attempt if context.beginning else None,
-        "attempt_key": str(context.key),
-        "training": {
+    return Summary(
+        run_id=context.run_id,
+        attempt=context.beginning.this.attempt if context.beginning else None,
+        attempt_key=str(context.key),
+        training={
             "script": script_name(),
             "start_time": to_iso(context.start),
             "end_time": to_iso(result.end_time),
             **result.completion(),
         },
-        "errors": [{key: value for key, value in error.items() if key != "traceback"} for error in last],
-        "gpu_stats": dict(gpu_stats),
-    }
+        errors=[{name: value for name, value in error.items() if name != "traceback"} for error in last],
+        gpu_stats=gpu_stats,
+    )
 
 
 def errors_of_others(folder: Path, key: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trainwarden.record.place import PHASES
+from trainwarden.record.folder import PHASES
 
 # The library's own lines in `events.jsonl`; readers rely on their fields, so `note()` may not write them.
 RESERVED_EVENTS = frozenset(

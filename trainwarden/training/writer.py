@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from trainwarden.record.clock import to_iso
-from trainwarden.record.files import Checkpoint, Metadata, read_metadata
 from trainwarden.record.folder import CHECKPOINTED, COMPLETE, ERROR, METADATA, PROGRESS, RANKS, SUMMARY
-from trainwarden.record.sentinels import Sentinel, attempt_number, current_error, record_completion, record_failure
+from trainwarden.record.metadata import Metadata, read_metadata
+from trainwarden.record.progress import Checkpoint
+from trainwarden.record.rank import rank_file
+from trainwarden.record.sentinels import Sentinel, attempt_number, current_error
+from trainwarden.record.store import RecordStore
 from trainwarden.training.checkpoints import SavedCheckpoints
 from trainwarden.training.context import AttemptState, RunContext
 from trainwarden.training.event_log import EventLog
@@ -16,7 +19,6 @@ from trainwarden.training.events import RunEvent
 from trainwarden.training.gpu_memory import GpuMemory
 from trainwarden.training.loop import LoopState, Throughput
 from trainwarden.training.outcome import AttemptOutcome, reconcile
-from trainwarden.training.store import Store
 from trainwarden.training.summary import AttemptSummary, errors_of_others, summary
 
 PROGRESS_SECONDS = 0.5
@@ -49,7 +51,7 @@ class Writer:
         subject: RunContext,
         loop: LoopState,
         event_log: EventLog,
-        store: Store,
+        store: RecordStore,
         *,
         gpu_memory: GpuMemory,
         phase: Callable[[], tuple[str, float]],
@@ -200,10 +202,16 @@ class Writer:
             return
         subject, state, now = self.subject, self._state(), time.time()
         if subject.beginning is not None:
-            metadata = subject.metadata(subject.beginning, state, now, self.write_errors)
-            metadata.update(s3=self._store.copy_state(), lines_dropped=self._event_log.dropped or None)
+            metadata = subject.metadata(
+                subject.beginning,
+                state,
+                now,
+                write_errors=self.write_errors,
+                lines_dropped=self._event_log.dropped,
+                copy_state=self._store.copy_state(),
+            )
             self._store.write(METADATA, metadata, durable=state.end_time is not None)
-        self._store.write(f"{RANKS}/{subject.rank}.json", subject.rank_beat(state, self._loop.step, now))
+        self._store.write(rank_file(subject.rank), subject.rank_beat(state, self._loop.step, now))
         self._written_state, self._beat_time = state, time.monotonic()
 
     def _write_progress(self) -> None:
@@ -239,8 +247,7 @@ class Writer:
     def _write_error(self, ending: AttemptOutcome) -> None:
         if ending.failure is None:
             return
-        record_failure(
-            self.subject.folder,
+        self._store.record_failure(
             key=str(self.subject.key),
             failure=ending.failure,
             message=ending.reason or "",
@@ -248,12 +255,10 @@ class Writer:
             exception_type=ending.exception_type,
             traceback=ending.traceback,
             exit_code=ending.exit_code,
-            tell=self._store.put,
         )
 
     def _write_completion(self) -> None:
-        subject = self.subject
-        record_completion(subject.folder, key=str(subject.key), step=self._loop.step, tell=self._store.put)
+        self._store.record_completion(key=str(self.subject.key), step=self._loop.step)
 
     def _outcome(self, ending: AttemptOutcome, end_time: float) -> AttemptSummary:
         view, latest = self._loop.snapshot(), self._checkpoints.latest

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.exec.running import Exec
 from tests.waiting import wait_until
-from trainwarden.record.sentinels import announce_restart
+from trainwarden.record.store import RecordStore
 
 
 def test_a_command_that_ends_well_has_succeeded_and_all_of_its_record_says_so(wrapped: Exec) -> None:
@@ -115,7 +115,7 @@ def test_one_that_is_ended_for_a_restart_says_so(wrapped: Exec) -> None:
     process = wrapped.start("sh", "-c", "echo ready; sleep 60")
     assert process.stdout is not None
     process.stdout.readline()
-    announce_restart(wrapped.folder, wrapped.read("metadata.json")["attempt_key"], "stalled")
+    RecordStore(wrapped.folder).announce_restart(wrapped.read("metadata.json")["attempt_key"], "stalled")
     process.terminate()
     process.wait(30)
     assert (wrapped.read("metadata.json")["status"], wrapped.read("metadata.json")["reason"]) == (

@@ -11,8 +11,8 @@ from tests.integration.s3.faulty_server import FaultyServer
 from tests.integration.s3.records import KEY, Node, encoded, metadata
 from tests.integration.s3.store import Store
 from tests.unit.library.processes import Script
+from trainwarden.record.attempt import begin_attempt
 from trainwarden.s3 import opening
-from trainwarden.training.attempt import begin
 
 OLD = b'{"event":"attempt_started","attempt":0}\n'
 NEW = b'{"event":"attempt_started","attempt":1}\n'
@@ -21,7 +21,7 @@ NEW = b'{"event":"attempt_started","attempt":1}\n'
 def start(node: Node) -> None:
     """What `run()` does, up to the first line of its journal."""
     node.opening.fill()
-    begin(node.folder, KEY, time.time(), {})
+    begin_attempt(node.folder, KEY, time.time(), {})
     node.opening.begin()
     node.mirror.put("metadata.json", encoded(metadata(KEY)))
     with (node.folder / "events.jsonl").open("ab") as journal:

@@ -14,10 +14,10 @@ from tests.integration.s3.store import Store
 from tests.unit.library.processes import Script
 from tests.waiting import wait_until
 from trainwarden.identity import AttemptKey
+from trainwarden.record.attempt import AttemptStart, begin_attempt
 from trainwarden.record.clock import to_iso
 from trainwarden.record.ownership import RunRefused
 from trainwarden.s3 import opening
-from trainwarden.training.attempt import Beginning, begin
 
 STRANGER = AttemptKey("slurm", "6", 0)
 
@@ -31,10 +31,10 @@ def node(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     made.opening.abandon()
 
 
-def arrive(node: Node) -> Beginning:
+def arrive(node: Node) -> AttemptStart:
     """What `run()` does."""
     node.opening.fill()
-    beginning = begin(node.folder, KEY, time.time(), {})
+    beginning = begin_attempt(node.folder, KEY, time.time(), {})
     node.opening.begin()
     node.mirror.put("metadata.json", encoded(metadata(KEY, beginning.this.attempt)))
     return beginning
@@ -98,7 +98,7 @@ def test_the_newer_record_counts_wherever_it_is(store: Store, node: Node, newer:
     store.write("metadata.json", old if newer == "folder" else new)
     store.write("progress.json", behind if newer == "folder" else ahead)
     beginning = arrive(node)
-    assert (beginning.this.attempt, beginning.carried.high_water) == (5, 70)
+    assert (beginning.this.attempt, beginning.steps.high_water) == (5, 70)
 
 
 def test_an_attempt_that_a_launcher_announced_here_does_not_hide_those_elsewhere(store: Store, node: Node) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from trainwarden.checkpoint import choose, size_of, verify
-from trainwarden.record.files import Checkpoint
+from trainwarden.record.progress import Checkpoint
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import json
 import os
@@ -15,7 +14,9 @@ from hypothesis import strategies as st
 
 from tests.unit.exporter.runs_tree import NOW, RunsTree
 from trainwarden.record.clock import to_iso
-from trainwarden.record.files import Metadata, Progress, RankBeat
+from trainwarden.record.metadata import Metadata
+from trainwarden.record.progress import Progress
+from trainwarden.record.rank import RankBeat
 from trainwarden.record.sentinels import Sentinel
 from trainwarden_exporter.collectors.runs.folder import MAX_RANKS
 from trainwarden_exporter.collectors.runs.view import KEPT_SECONDS
@@ -222,7 +223,7 @@ JSON = st.recursive(
     max_leaves=5,
 )
 # Every key that a reader looks for.
-KEYS = sorted({field.name for kind in (Metadata, Progress, RankBeat, Sentinel) for field in dataclasses.fields(kind)})
+KEYS = sorted({name for kind in (Metadata, Progress, RankBeat, Sentinel) for name in kind.KEYS})
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from trainwarden import classify
-from trainwarden.record import files, ownership, sentinels, snapshot
+from trainwarden.record import metadata, ownership, progress, rank, sentinels, snapshot
 
 Reader = Callable[..., Any]
 
-read_metadata: Reader = files.read_metadata
-read_progress: Reader = files.read_progress
-read_rank: Reader = files.read_rank
+read_metadata: Reader = metadata.read_metadata
+read_progress: Reader = progress.read_progress
+read_rank: Reader = rank.read_rank
 read_snapshot: Reader = snapshot.read_snapshot
 read_sentinel: Reader = sentinels.read_sentinel
 current_error: Reader = sentinels.current_error

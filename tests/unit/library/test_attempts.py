@@ -14,7 +14,7 @@ from tests.unit.library.processes import DEADLINE_SECONDS, Script, Starter, line
 from tests.waiting import wait_until
 from trainwarden.identity import host_name
 from trainwarden.record.folder import write_json
-from trainwarden.record.sentinels import record_failure
+from trainwarden.record.store import RecordStore
 from trainwarden.taxonomy import FAILURES
 
 
@@ -48,7 +48,7 @@ def test_a_new_attempt_puts_the_old_failure_aside_and_its_late_words_too(attempt
     with attempt(1):
         assert read_snapshot(folder).state == "running"
         assert (folder / "_error.0").exists()
-        record_failure(folder, key="local:5:0", failure=FAILURES["peer_reset"], message="late")
+        RecordStore(folder).record_failure(key="local:5:0", failure=FAILURES["peer_reset"], message="late")
         assert read_snapshot(folder).state == "running"
 
 
@@ -59,7 +59,7 @@ def test_a_failure_of_an_early_rank_survives_a_rank_0_that_a_launcher_announced(
     folder.mkdir()
     launcher = {"status": status, "attempt": 0, "attempt_key": "local:5:0", "host": host_name(), "pid": os.getppid()}
     write_json(folder / "metadata.json", {**launcher, "attempts": [{"attempt": 0, "key": "local:5:0"}]})
-    record_failure(folder, key="local:5:0", failure=FAILURES["host_oom"], message="of rank 1")
+    RecordStore(folder).record_failure(key="local:5:0", failure=FAILURES["host_oom"], message="of rank 1")
     with attempt(0):
         pass
     assert (read_snapshot(folder).state, read_snapshot(folder).error.message) == ("failed", "of rank 1")
@@ -146,7 +146,7 @@ def test_an_attempt_that_never_said_its_end_is_an_event_of_the_next(script: Scri
     script.run(code.format(step=7, killed=True), TRAINWARDEN_ATTEMPT_KEY="local:5:0")
     last = script.read("metadata.json")["last_update"]
     if message:
-        record_failure(script.folder, key="local:5:0", failure=FAILURES["killed"], message=message)
+        RecordStore(script.folder).record_failure(key="local:5:0", failure=FAILURES["killed"], message=message)
     for generation in (1, 2):
         script.run(code.format(step=8, killed=False), TRAINWARDEN_ATTEMPT_KEY=f"local:5:{generation}")
     said = {"attempt_key": "local:5:0", "attempt": 0, "last_update": last, "step": 7, "error": message}

@@ -29,7 +29,7 @@ def test_a_disk_that_fails_later_is_counted_and_tried_again(
 
     with attempt() as run:
         with monkeypatch.context() as patched:
-            patched.setattr("trainwarden.training.store.write_json", full)
+            patched.setattr("trainwarden.record.store.replace_file", full)
             run.step(1)
             wait_until(lambda: run.write_errors >= 2)
         wait_until((folder / "progress.json").exists)
@@ -127,7 +127,7 @@ def test_an_end_that_no_disk_takes_is_said_with_all_that_is_lost(
         raise OSError(30, "Read-only file system")
 
     with monkeypatch.context() as patched, attempt() as run:
-        patched.setattr("trainwarden.training.store.write_json", read_only)
+        patched.setattr("trainwarden.record.store.replace_file", read_only)
         run.step(7)
         wait_until(lambda: run.write_errors >= 2)
     assert read_metadata(folder).status == "running"
@@ -140,7 +140,9 @@ def test_an_end_that_no_disk_takes_is_said_with_all_that_is_lost(
 def test_a_clock_that_is_set_does_not_hide_that_the_run_lives_and_moves(script: Script, jump: int) -> None:
     done = script.run(f"""
         import json, time, trainwarden
-        from trainwarden.record.files import read_metadata, read_progress, read_rank
+        from trainwarden.record.metadata import read_metadata
+        from trainwarden.record.progress import read_progress
+        from trainwarden.record.rank import read_rank
         from trainwarden.training import writer
         real, ahead = time.time, 0
         time.time = lambda: real() + ahead

@@ -7,8 +7,8 @@ import traceback
 import pytest
 
 from trainwarden.classify import classify_exception, classify_raised
-from trainwarden.wrapper.tail import Tail
-from trainwarden.wrapper.verdict import verdict
+from trainwarden.exec.outcome import command_outcome
+from trainwarden.exec.tail import Tail
 
 NUMBERS = ("ENOENT", "EACCES", "ENOSPC", "EIO", "ESTALE", "EROFS", "ECONNRESET", "EMFILE", "ETIMEDOUT", "EADDRINUSE")
 RAISED = {
@@ -65,16 +65,16 @@ def printed(*lines: str) -> Tail:
 
 
 def test_a_command_that_misses_a_file_is_told_apart_from_one_with_a_bug() -> None:
-    ending = verdict(1, printed())
+    ending = command_outcome(1, printed())
     assert ending.failure is not None and ending.failure.slug == "storage_missing"
 
 
 def test_a_grave_failure_before_it_says_why_a_file_is_missing() -> None:
-    ending = verdict(1, printed("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"))
+    ending = command_outcome(1, printed("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"))
     assert ending.failure is not None and ending.failure.slug == "cuda_oom"
 
 
 def test_a_launcher_that_reports_an_interrupt_as_status_1_was_cancelled() -> None:
     tail = Tail()
     tail.add(b'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\nKeyboardInterrupt\n')
-    assert verdict(1, tail).status == "cancelled"
+    assert command_outcome(1, tail).status == "cancelled"

@@ -14,7 +14,7 @@ import trainwarden
 from trainwarden import cli
 from trainwarden.identity import host_name
 from trainwarden.record.folder import write_json
-from trainwarden.record.sentinels import record_failure
+from trainwarden.record.store import RecordStore
 from trainwarden.taxonomy import FAILURES
 
 
@@ -127,7 +127,7 @@ def test_runs_are_listed_with_what_their_records_say(tmp_path: Path, capsys: pyt
     (tmp_path / "broken" / "metadata.json").write_text("{")
     write_json(tmp_path / "foreign" / "metadata.json", {"status": "running", "phase": "training", "attempt": 2})
     write_json(tmp_path / "foreign" / "progress.json", {"step": 5, "total_steps": 9})
-    record_failure(tmp_path / "failed", key="local:1:0", failure=FAILURES["killed"], message="a\x1b[31mb")
+    RecordStore(tmp_path / "failed").record_failure(key="local:1:0", failure=FAILURES["killed"], message="a\x1b[31mb")
     assert cli.main(["runs", "--runs-dir", str(tmp_path)]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[1][:2] == ["broken", "unknown"]

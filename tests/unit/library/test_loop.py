@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainwarden.training.loop import CarriedCounters, LoopState, Throughput, finite, plain_metrics, whole
+from trainwarden.record.steps import StepCounter
+from trainwarden.training.loop import LoopState, Throughput, finite, plain_metrics, whole
 
 
 def _report(loop: LoopState, step: Any, **values: Any) -> None:
@@ -16,7 +17,7 @@ def _report(loop: LoopState, step: Any, **values: Any) -> None:
 
 
 def test_steps_are_counted_and_repeated_ones_count_again() -> None:
-    loop = LoopState(CarriedCounters())
+    loop = LoopState(StepCounter())
     for step in (1, 2, 3, 1, 2):
         _report(loop, step)
     view = loop.snapshot()
@@ -24,14 +25,14 @@ def test_steps_are_counted_and_repeated_ones_count_again() -> None:
 
 
 def test_a_loop_that_reports_every_tenth_step_has_made_ten() -> None:
-    loop = LoopState(CarriedCounters())
+    loop = LoopState(StepCounter())
     for step in (10, 20, 30):
         _report(loop, step)
     assert loop.snapshot().steps_completed == 21
 
 
 def test_a_second_report_of_the_same_step_is_no_second_step() -> None:
-    loop = LoopState(CarriedCounters())
+    loop = LoopState(StepCounter())
     _report(loop, 5, loss=1.0)
     _report(loop, 5, loss=0.5)
     assert (loop.snapshot().steps_completed, loop.snapshot().loss) == (1, 0.5)
@@ -40,7 +41,7 @@ def test_a_second_report_of_the_same_step_is_no_second_step() -> None:
 def test_an_attempt_that_repeats_steps_advances_itself_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100.0, 200.0, 300.0])
     monkeypatch.setattr("trainwarden.training.loop.time.time", lambda: next(times))
-    loop = LoopState(CarriedCounters(high_water=50, steps_completed=50, nonfinite=2))
+    loop = LoopState(StepCounter(high_water=50, steps_completed=50, nonfinite=2))
     _report(loop, 41)
     _report(loop, 42)
     _report(loop, 42)
@@ -52,7 +53,7 @@ def test_an_attempt_that_repeats_steps_advances_itself_and_not_the_run(monkeypat
 def test_a_loop_that_is_set_back_moves_and_does_not_advance(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([100.0, 200.0, 300.0, 400.0])
     monkeypatch.setattr("trainwarden.training.loop.time.time", lambda: next(times))
-    loop = LoopState(CarriedCounters())
+    loop = LoopState(StepCounter())
     for step in (9, 3, 4, 4):
         _report(loop, step)
     assert (loop.snapshot().step_time, loop.snapshot().moved_time) == (100.0, 300.0)
@@ -62,7 +63,7 @@ def test_a_loop_that_is_set_back_moves_and_does_not_advance(monkeypatch: pytest.
     "value", [math.nan, math.inf, -math.inf, np.float32("nan"), np.float64("inf"), 10**400, Decimal("NaN")]
 )
 def test_a_loss_that_is_no_finite_number_is_counted_and_not_kept(value: Any) -> None:
-    loop = LoopState(CarriedCounters())
+    loop = LoopState(StepCounter())
     _report(loop, 1, loss=value)
     _report(loop, 2, grad_norm=value)
     _report(loop, 3, loss=1.0, grad_norm=2.0)
@@ -72,14 +73,14 @@ def test_a_loss_that_is_no_finite_number_is_counted_and_not_kept(value: Any) -> 
 
 @pytest.mark.parametrize(("value", "number"), [(7, 7), (np.int64(7), 7), (7.0, 7), (np.float32(7), 7), (True, 1)])
 def test_steps_of_any_library_are_whole_numbers(value: Any, number: int) -> None:
-    loop = LoopState(CarriedCounters())
+    loop = LoopState(StepCounter())
     _report(loop, value)
     assert loop.snapshot().step == number
 
 
 @pytest.mark.parametrize("value", [None, "7", -1, 7.5, math.nan, math.inf, 2**63, object(), [1]])
 def test_a_step_that_is_no_number_leaves_the_last_one_and_still_shows_that_the_loop_moved(value: Any) -> None:
-    loop = LoopState(CarriedCounters())
+    loop = LoopState(StepCounter())
     _report(loop, 3)
     before = loop.snapshot()
     _report(loop, value)
@@ -107,7 +108,7 @@ def test_metrics_keep_what_json_can_hold() -> None:
 
 
 def test_no_step_is_lost_between_threads() -> None:
-    loop = LoopState(CarriedCounters())
+    loop = LoopState(StepCounter())
 
     def work() -> None:
         for _ in range(2000):

@@ -61,9 +61,10 @@ def test_an_exit_status_is_a_failure_that_keeps_it(
 def test_success_of_rank_0_does_not_hide_the_failure_of_another(script: Script) -> None:
     record_failure = f"""
         from pathlib import Path
-        from trainwarden.record.sentinels import record_failure
+        from trainwarden.record.store import RecordStore
         from trainwarden.taxonomy import FAILURES
-        record_failure(Path({str(script.folder)!r}), key={KEY!r}, failure=FAILURES["killed"], message="gone")
+        store = RecordStore({str(script.folder)!r})
+        store.record_failure(key={KEY!r}, failure=FAILURES["killed"], message="gone")
     """
     script.run(record_failure)
     _, record = end_by(script, WITH, "pass", TRAINWARDEN_ATTEMPT_KEY=KEY)

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.library.looking import read_metadata, read_progress, read_snapshot
 from trainwarden.record.document import Unreadable
-from trainwarden.record.files import RankBeat, read_ranks
 from trainwarden.record.folder import run_folders, runs_dir, write_json
+from trainwarden.record.rank import RankBeat, read_ranks
 from trainwarden.record.thresholds import DEFAULT_STALL_SECONDS
 
 
@@ -123,7 +123,7 @@ def test_a_file_of_the_record_can_be_read_by_other_users(tmp_path: Path) -> None
 
 
 def test_the_runs_folder_is_the_one_given_else_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwarden.record.place.SHARED_RUNS", str(tmp_path / "absent"))
+    monkeypatch.setattr("trainwarden.record.folder.SHARED_RUNS", str(tmp_path / "absent"))
     home = {"HOME": "/home/u"}
     assert runs_dir({"TRAINWARDEN_RUNS_DIR": "/r"}).as_posix() == "/r"
     assert runs_dir({**home, "XDG_STATE_HOME": "/s"}).as_posix() == "/s/trainwarden/runs"

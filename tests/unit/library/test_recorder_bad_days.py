@@ -16,9 +16,10 @@ from tests.unit.library.looking import read_metadata, read_progress, read_snapsh
 from tests.unit.library.processes import DEADLINE_SECONDS, Script
 from tests.unit.library.small_disk import SmallDisk, small_disk
 from tests.waiting import wait_until
+from trainwarden.record import store
 from trainwarden.record.clock import from_iso
-from trainwarden.record.folder import write_json
-from trainwarden.training import journal, store
+from trainwarden.record.folder import replace_file
+from trainwarden.training import journal
 
 
 @pytest.fixture
@@ -130,11 +131,11 @@ def test_a_disk_that_hangs_delays_no_step_and_bounds_what_waits(
     def hang(*args: Any, **options: Any) -> None:
         hangs.set()
         goes_on.wait(DEADLINE_SECONDS)
-        write_json(*args, **options)
+        replace_file(*args, **options)
 
     monkeypatch.setattr(journal, "MAX_WAITING_BYTES", 20_000)
     with trainwarden.run("r", dir=tmp_path) as run:
-        monkeypatch.setattr(store, "write_json", hang)
+        monkeypatch.setattr(store, "replace_file", hang)
         run.step(1)
         assert hangs.wait(DEADLINE_SECONDS)
         for step in range(2, 20_001):

@@ -1,11 +1,12 @@
 """The copy of a record receives every file of the folder, also those that the folder could not store."""
 
+from __future__ import annotations
+
 import json
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,17 +15,20 @@ from tests.unit.library.processes import DEADLINE_SECONDS
 from tests.unit.library.small_disk import small_disk
 from tests.waiting import wait_until
 from trainwarden.identity import AttemptKey
-from trainwarden.record.files import Checkpoint
-from trainwarden.record.sentinels import record_failure
+from trainwarden.record.attempt import begin_attempt
+from trainwarden.record.progress import Checkpoint
+from trainwarden.record.steps import StepCounter
+from trainwarden.record.store import RecordStore
 from trainwarden.record.thresholds import Thresholds
 from trainwarden.taxonomy import FAILURES
-from trainwarden.training.attempt import begin
 from trainwarden.training.context import RunContext
-from trainwarden.training.copies import Copy
 from trainwarden.training.events import RunEvent
-from trainwarden.training.loop import CarriedCounters, LoopState
+from trainwarden.training.loop import LoopState
 from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome, exception_outcome
 from trainwarden.training.recorder import Recorder
+
+if TYPE_CHECKING:
+    from trainwarden.record.store import RecordCopy
 
 
 class FakeCopy:
@@ -56,7 +60,7 @@ class FakeCopy:
         return self.finishes
 
 
-def _recorder(runs: Path, copy: Copy, rank: int = 0) -> tuple[Recorder, LoopState]:
+def _recorder(runs: Path, copy: RecordCopy, rank: int = 0) -> tuple[Recorder, LoopState]:
     folder, key = runs / "r", AttemptKey("local", "5", 0)
     folder.mkdir(exist_ok=True)
     subject = RunContext(
@@ -65,7 +69,7 @@ def _recorder(runs: Path, copy: Copy, rank: int = 0) -> tuple[Recorder, LoopStat
         key=key,
         rank=rank,
         start=time.time(),
-        beginning=begin(folder, key, time.time()) if rank == 0 else None,
+        beginning=begin_attempt(folder, key, time.time()) if rank == 0 else None,
         world_size=None,
         total_steps=None,
         framework=None,
@@ -73,7 +77,7 @@ def _recorder(runs: Path, copy: Copy, rank: int = 0) -> tuple[Recorder, LoopStat
         method=None,
         thresholds=Thresholds(),
     )
-    loop = LoopState(CarriedCounters())
+    loop = LoopState(StepCounter())
     recorder = Recorder(subject, loop, copy)
     recorder.open()
     return recorder, loop
@@ -132,7 +136,7 @@ def test_a_full_disk_keeps_nothing_from_the_copy(tmp_path: Path) -> None:
 def test_another_ranks_failure_is_copied_as_it_wrote_it(tmp_path: Path) -> None:
     copy = FakeCopy()
     recorder, _ = _recorder(tmp_path, copy)
-    record_failure(tmp_path / "r", key="local:5:0", failure=FAILURES["cuda_oom"], message="first", rank=3)
+    RecordStore(tmp_path / "r").record_failure(key="local:5:0", failure=FAILURES["cuda_oom"], message="first", rank=3)
     assert recorder.finish(exception_outcome(ValueError("second")), DEADLINE_SECONDS)
     said = json.loads(copy.contents["_error"])
     assert (said["message"], said["rank"]) == ("first", 3)
@@ -149,7 +153,7 @@ def test_an_attempt_that_was_replaced_copies_nothing_over_its_successors(tmp_pat
     copy = FakeCopy()
     recorder, loop = _recorder(tmp_path, copy)
     begun = read_metadata(tmp_path / "r").attempts
-    newer = replace(begun[0], attempt=1, key="local:5:1")
+    newer = begun[0].replace(attempt=1, key="local:5:1")
     document = {**_metadata(tmp_path), "attempt": 1, "attempt_key": newer.key}
     document["attempts"] = [{"attempt": 0, "key": "local:5:0"}, {"attempt": 1, "key": "local:5:1"}]
     (tmp_path / "r" / "metadata.json").write_text(json.dumps(document))

@@ -44,7 +44,7 @@ def test_a_folder_that_cannot_be_written_is_refused_by_name(
         raise OSError(30, "Read-only file system")
 
     with monkeypatch.context() as patched:
-        patched.setattr("trainwarden.training.store.write_json", read_only)
+        patched.setattr("trainwarden.record.store.replace_file", read_only)
         with pytest.raises(trainwarden.RunRefused, match="Read-only file system") as refusal:
             attempt()
     assert str(folder) in str(refusal.value)

@@ -13,14 +13,9 @@ from tests.unit.library.looking import (
     read_sentinel,
 )
 from trainwarden.record.folder import write_json
-from trainwarden.record.sentinels import (
-    Sentinel,
-    announce_restart,
-    record_completion,
-    record_failure,
-    set_aside,
-    shorten,
-)
+from trainwarden.record.schema import shorten
+from trainwarden.record.sentinels import Sentinel
+from trainwarden.record.store import RecordStore
 from trainwarden.taxonomy import FAILURES
 
 OLD, NEW = "slurm:1:0", "slurm:1:1"
@@ -43,7 +38,7 @@ def _plain(path: Path, text: str, time: float) -> None:
 
 
 def test_a_failure_is_found_by_its_own_attempt_only(folder: Path) -> None:
-    record_failure(folder, key=NEW, failure=FAILURES["host_oom"], message="no memory", rank=3, exit_code=1)
+    RecordStore(folder).record_failure(key=NEW, failure=FAILURES["host_oom"], message="no memory", rank=3, exit_code=1)
     error = current_error(folder, NEW, 0)
     assert (error.message, error.error_type, error.attempt, error.rank, error.exit_code) == (
         "no memory",
@@ -57,29 +52,29 @@ def test_a_failure_is_found_by_its_own_attempt_only(folder: Path) -> None:
 
 
 def test_of_two_ranks_that_fail_the_first_is_kept(folder: Path) -> None:
-    assert record_failure(folder, key=NEW, failure=FAILURES["host_oom"], message="first")
-    assert not record_failure(folder, key=NEW, failure=FAILURES["peer_reset"], message="second")
+    assert RecordStore(folder).record_failure(key=NEW, failure=FAILURES["host_oom"], message="first")
+    assert not RecordStore(folder).record_failure(key=NEW, failure=FAILURES["peer_reset"], message="second")
     assert current_error(folder, NEW, 0).message == "first"
     assert sorted(path.name for path in folder.iterdir()) == ["_error", "metadata.json"]
 
 
 def test_an_old_attempt_that_fails_late_does_not_stain_its_successor(folder: Path) -> None:
-    record_failure(folder, key=OLD, failure=FAILURES["peer_reset"], message="late")
+    RecordStore(folder).record_failure(key=OLD, failure=FAILURES["peer_reset"], message="late")
     assert current_error(folder, NEW, 0) is None
     assert read_sentinel(folder / "_error.0").message == "late"
 
 
 def test_an_old_attempt_that_fails_late_does_not_replace_the_successors_own_failure(folder: Path) -> None:
-    record_failure(folder, key=NEW, failure=FAILURES["host_oom"], message="mine")
-    record_failure(folder, key=OLD, failure=FAILURES["peer_reset"], message="late")
+    RecordStore(folder).record_failure(key=NEW, failure=FAILURES["host_oom"], message="mine")
+    RecordStore(folder).record_failure(key=OLD, failure=FAILURES["peer_reset"], message="late")
     assert current_error(folder, NEW, 0).message == "mine"
 
 
 def test_a_rank_that_fails_before_rank_0_has_begun_moves_the_old_failure_away(folder: Path) -> None:
-    record_failure(folder, key=NEW, failure=FAILURES["host_oom"], message="of the attempt before")
+    RecordStore(folder).record_failure(key=NEW, failure=FAILURES["host_oom"], message="of the attempt before")
     third = "slurm:1:2"
-    assert record_failure(folder, key=third, failure=FAILURES["peer_reset"], message="of a rank of the third")
-    assert current_error(folder, third, 0).message == "of a rank of the third"
+    assert RecordStore(folder).record_failure(key=third, failure=FAILURES["peer_reset"], message="of a third rank")
+    assert current_error(folder, third, 0).message == "of a third rank"
     assert read_sentinel(folder / "_error.1").message == "of the attempt before"
 
 
@@ -108,7 +103,8 @@ def test_a_sentinel_that_is_no_text_is_read_without_an_exception(folder: Path) -
 
 
 def test_a_million_characters_are_cut_and_keep_both_ends(folder: Path) -> None:
-    record_failure(folder, key=NEW, failure=FAILURES["user_exception"], message="begin" + "x" * 10**6 + "end")
+    text = "begin" + "x" * 10**6 + "end"
+    RecordStore(folder).record_failure(key=NEW, failure=FAILURES["user_exception"], message=text)
     message = current_error(folder, NEW, 0).message
     assert len(message) <= 4000
     assert message.startswith("begin")
@@ -117,24 +113,24 @@ def test_a_million_characters_are_cut_and_keep_both_ends(folder: Path) -> None:
 
 
 def test_an_announcement_is_for_one_attempt(folder: Path) -> None:
-    announce_restart(folder, NEW, "stalled", "intent-7")
+    RecordStore(folder).announce_restart(NEW, "stalled", "intent-7")
     assert announced_restart(folder, NEW).intent == "intent-7"
     assert announced_restart(folder, OLD) is None
 
 
 def test_a_new_attempt_puts_the_old_sentinels_aside_under_their_number(folder: Path) -> None:
-    record_completion(folder, key=NEW, step=9)
-    record_failure(folder, key=NEW, failure=FAILURES["host_oom"], message="m")
-    set_aside(folder, read_metadata(folder), "slurm:1:2", begun_before=False)
+    RecordStore(folder).record_completion(key=NEW, step=9)
+    RecordStore(folder).record_failure(key=NEW, failure=FAILURES["host_oom"], message="m")
+    RecordStore(folder).set_sentinels_aside(read_metadata(folder), "slurm:1:2", begun_before=False)
     assert sorted(path.name for path in folder.iterdir()) == ["_complete.1", "_error.1", "metadata.json"]
 
 
 def test_what_a_rank_of_the_new_attempt_wrote_already_stays(folder: Path) -> None:
-    record_failure(folder, key="slurm:1:2", failure=FAILURES["host_oom"], message="early")
-    set_aside(folder, read_metadata(folder), "slurm:1:2", begun_before=False)
+    RecordStore(folder).record_failure(key="slurm:1:2", failure=FAILURES["host_oom"], message="early")
+    RecordStore(folder).set_sentinels_aside(read_metadata(folder), "slurm:1:2", begun_before=False)
     assert current_error(folder, "slurm:1:2", 0).message == "early"
 
 
 def test_a_failure_without_a_record_makes_one(tmp_path: Path) -> None:
-    record_failure(tmp_path / "new", key=NEW, failure=FAILURES["killed"], message="died at once")
+    RecordStore(tmp_path / "new").record_failure(key=NEW, failure=FAILURES["killed"], message="died at once")
     assert current_error(tmp_path / "new", NEW, None).failure == "killed"

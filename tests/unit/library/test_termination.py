@@ -8,7 +8,7 @@ import pytest
 from tests.unit.library.ends import KEY, STYLES, WITH, end_by
 from tests.unit.library.looking import read_snapshot
 from tests.unit.library.processes import Script, line
-from trainwarden.record.sentinels import announce_restart
+from trainwarden.record.store import RecordStore
 from trainwarden.training.termination import signal_reason
 
 pytestmark = pytest.mark.process
@@ -37,19 +37,19 @@ def test_sigterm_is_a_cancellation_and_still_kills(script: Script, style: str) -
 
 
 def test_sigterm_of_an_announced_restart_is_a_cancellation_for_that_reason(script: Script) -> None:
-    announce_restart(script.folder, KEY, "stalled", "intent-1")
+    RecordStore(script.folder).announce_restart(KEY, "stalled", "intent-1")
     _, record = end_by(script, WITH, TERM, TRAINWARDEN_ATTEMPT_KEY=KEY)
     assert (record.state, record.metadata.reason) == ("cancelled", "restart")
 
 
 def test_an_announcement_for_another_attempt_is_none_for_this_one(script: Script) -> None:
-    announce_restart(script.folder, "local:76:0", "stalled", "intent-1")
+    RecordStore(script.folder).announce_restart("local:76:0", "stalled", "intent-1")
     _, record = end_by(script, WITH, TERM, TRAINWARDEN_ATTEMPT_KEY=KEY)
     assert record.metadata.reason == "SIGTERM"
 
 
 def test_a_connection_that_breaks_because_of_an_announced_restart_is_no_failure(script: Script) -> None:
-    announce_restart(script.folder, KEY, "stalled", "intent-1")
+    RecordStore(script.folder).announce_restart(KEY, "stalled", "intent-1")
     _, record = end_by(script, WITH, "raise ConnectionResetError(104, 'reset')", TRAINWARDEN_ATTEMPT_KEY=KEY)
     assert (record.state, record.metadata.reason, record.error) == ("cancelled", "restart", None)
 
@@ -134,13 +134,13 @@ def test_whoever_brings_back_the_handler_that_he_found_finds_it_working(script: 
 def test_a_signal_during_the_last_word_does_not_lose_it(script: Script) -> None:
     done = script.run("""
         import os, signal, threading, time, trainwarden
-        from trainwarden.training import writer
-        slow = writer.record_completion
+        from trainwarden.record.store import RecordStore
+        slow = RecordStore.record_completion
         def interrupted(*args, **values):
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.2)
             slow(*args, **values)
-        writer.record_completion = interrupted
+        RecordStore.record_completion = interrupted
         with trainwarden.run("r"):
             trainwarden.step(1)
         time.sleep(30)
@@ -176,7 +176,7 @@ def test_sigusr1_of_somebody_else_still_kills_and_is_recorded(script: Script) ->
 
 
 def test_an_announced_restart_is_the_reason_whatever_the_clock_says(script: Script) -> None:
-    announce_restart(script.folder, KEY, "stalled", "intent-1")
+    RecordStore(script.folder).announce_restart(KEY, "stalled", "intent-1")
     _, record = end_by(script, WITH, TERM, TRAINWARDEN_ATTEMPT_KEY=KEY, **_slurm(30))
     assert record.metadata.reason == "restart"
 

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from tests.unit.shell.calling import Shell
-from trainwarden.record.sentinels import announce_restart
+from trainwarden.record.store import RecordStore
 
 pytestmark = pytest.mark.process
 
@@ -61,7 +61,7 @@ def test_an_exit_code_that_stands_for_a_request_to_end_is_a_cancellation(shell: 
 
 def test_an_end_for_a_restart_is_no_failure(shell: Shell) -> None:
     shell.call("heartbeat")
-    announce_restart(shell.folder, "slurm:7:0", "stalled")
+    RecordStore(shell.folder).announce_restart("slurm:7:0", "stalled")
     shell.call("fail", "gone", "--exit-code", "1")
     assert (shell.snapshot().state, shell.read("metadata.json")["reason"]) == ("cancelled", "restart")
 

@@ -82,7 +82,7 @@ def test_it_loads_next_to_nothing(shell: Shell, arguments: tuple[str, ...]) -> N
     loaded = set(done.stdout.split())
     slow = {"argparse", "dataclasses", "typing", "pathlib", "datetime", "logging", "importlib.metadata", "inspect"}
     assert loaded & {*slow, "contextlib", "subprocess", "threading", "tempfile", "traceback", "signal"} == set()
-    assert "trainwarden.record.files" not in loaded
+    assert "trainwarden.record.attempt" not in loaded
     assert shell.snapshot().state == "failed"
 
 

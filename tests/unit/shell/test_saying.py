@@ -10,8 +10,8 @@ import pytest
 
 import trainwarden
 from tests.unit.shell.calling import Shell
-from trainwarden.record.document import Document
-from trainwarden.record.files import Progress, read_progress
+from trainwarden.record.document import JsonObject
+from trainwarden.record.progress import Progress, read_progress
 
 pytestmark = pytest.mark.process
 
@@ -200,13 +200,13 @@ def test_the_shell_that_calls_is_the_attempt_where_nobody_else_says(shell: Shell
 def test_a_heartbeat_loads_next_to_nothing() -> None:
     """It is called all the time: a few modules more, and it takes twice as long."""
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import trainwarden.cli, trainwarden.shell.heartbeat\n"
-    code += "import trainwarden.shell.phase; print(' '.join(sys.modules))"
+    code += "print(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     slow = {"argparse", "dataclasses", "typing", "pathlib", "datetime", "logging", "importlib.metadata", "inspect"}
     assert loaded & {*slow, "contextlib", "subprocess", "threading", "tempfile", "traceback", "signal"} == set()
-    assert "trainwarden.record.files" not in loaded
-    assert "trainwarden.shell.record" in loaded
+    assert "trainwarden.record.attempt" not in loaded
+    assert "trainwarden.record.store" in loaded
 
 
 def test_importing_the_package_loads_next_to_nothing() -> None:
@@ -219,7 +219,7 @@ def test_importing_the_package_loads_next_to_nothing() -> None:
 def test_a_document_is_what_readers_expect(shell: Shell) -> None:
     """Times with microseconds and Z, as everywhere in the record."""
     shell.call("heartbeat", "--step", "1")
-    document = Document(shell.read("progress.json"), 0.0)
+    document = JsonObject(shell.read("progress.json"), 0.0)
     assert all(document.time(name) for name in ("last_updated", "step_time", "moved_time"))
     assert document.problems == []
 

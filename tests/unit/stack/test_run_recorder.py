@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from trainwarden.record.clock import to_iso
-from trainwarden.record.files import Metadata, read_metadata
 from trainwarden.record.folder import LOG, METADATA, write_json
+from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.sentinels import announced_restart
 from trainwarden.record.snapshot import read_snapshot
 from trainwarden.record.thresholds import Thresholds

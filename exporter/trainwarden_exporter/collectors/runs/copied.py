@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from trainwarden.record.files import Metadata, Progress
+    from trainwarden.record.metadata import Metadata
+    from trainwarden.record.progress import Progress
     from trainwarden.record.sentinels import Sentinel
     from trainwarden.record.thresholds import Thresholds
     from trainwarden_exporter.collectors.runs.view import RunRecord
@@ -50,15 +51,15 @@ class CopiedFolder(RunFolder):
         ahead = self._writer_ahead(record.metadata)
         metadata, progress = record.metadata, record.progress
         if metadata and self._believes_object(metadata):
-            metadata = replace(_moved(metadata, ahead), last_update=self._metadata.modified)
+            metadata = _moved(metadata, ahead).replace(last_update=self._metadata.modified)
         if progress:
             seen, stated = self._progress.modified, progress.last_updated
             progress = _moved(progress, ahead)
             if stated is not None and seen is not None and abs(stated - seen) < NO_SKEW_SECONDS:
-                progress = replace(progress, last_updated=seen)
+                progress = progress.replace(last_updated=seen)
             if progress.checkpoint and progress.checkpoint.time is not None:
-                saved = replace(progress.checkpoint, time=progress.checkpoint.time - ahead)
-                progress = replace(progress, checkpoint=saved)
+                saved = progress.checkpoint.replace(time=progress.checkpoint.time - ahead)
+                progress = progress.replace(checkpoint=saved)
         error, completion = _stated(record.error, ahead), _stated(record.completion, ahead)
         return replace(record, metadata=metadata, progress=progress, error=error, completion=completion)
 
@@ -106,14 +107,14 @@ def _moved(stated: Timed, ahead: float) -> Timed:
     if not ahead:
         return stated
     times = {name: getattr(stated, name, None) for name in _TIMES}
-    return replace(stated, **{name: time - ahead for name, time in times.items() if time is not None})
+    return stated.replace(**{name: time - ahead for name, time in times.items() if time is not None})
 
 
 def _stated(sentinel: Sentinel | None, ahead: float) -> Sentinel | None:
     """One of another tool states no time: it has that of the object."""
     if sentinel is None or sentinel.attempt_key is None:
         return sentinel
-    return replace(sentinel, time=sentinel.time - ahead)
+    return sentinel.replace(time=sentinel.time - ahead)
 
 
 def _looked(place: Path) -> Mapping[str, float] | Unreadable:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trainwarden.record.crash import crash_error
 from trainwarden.record.document import Unreadable
-from trainwarden.record.files import read_metadata, read_progress, read_ranks
 from trainwarden.record.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS, RANKS
+from trainwarden.record.metadata import read_metadata
+from trainwarden.record.progress import read_progress
+from trainwarden.record.rank import read_ranks
 from trainwarden.record.sentinels import current_completion, current_error
 from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.collectors.runs.view import (
@@ -34,7 +36,9 @@ from trainwarden_exporter.sampling.calls import enter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trainwarden.record.files import Metadata, Progress, RankBeat
+    from trainwarden.record.metadata import Metadata
+    from trainwarden.record.progress import Progress
+    from trainwarden.record.rank import RankBeat
     from trainwarden.record.sentinels import Sentinel
     from trainwarden_exporter.core.metric import Metric, Row
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trainwarden.checkpoint.verdict import CheckpointVerdict
-    from trainwarden.record.files import Checkpoint
+    from trainwarden.record.progress import Checkpoint
     from trainwarden_exporter.collectors.runs.view import RunRecord
 
 log = logging.getLogger(__name__)

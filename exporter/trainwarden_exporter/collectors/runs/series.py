@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainwarden.record.files import STATUSES
-from trainwarden.record.place import PHASES
+from trainwarden.record.folder import PHASES
+from trainwarden.record.metadata import STATUSES
 from trainwarden_exporter.collectors.runs import metrics
 from trainwarden_exporter.collectors.runs.view import Steps, believed
 from trainwarden_exporter.core.redaction import label_text
@@ -13,7 +13,9 @@ from trainwarden_exporter.core.redaction import label_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trainwarden.record.files import Checkpoint, Metadata, Progress, RankBeat
+    from trainwarden.record.metadata import Metadata
+    from trainwarden.record.progress import Checkpoint, Progress
+    from trainwarden.record.rank import RankBeat
     from trainwarden.signals.progress import Progress as LogProgress
     from trainwarden_exporter.collectors.runs.view import RunRecord, Verdict
     from trainwarden_exporter.core.metric import Families

@@ -13,7 +13,9 @@ from trainwarden.taxonomy import FAILURES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainwarden.record.files import Metadata, Progress, RankBeat
+    from trainwarden.record.metadata import Metadata
+    from trainwarden.record.progress import Progress
+    from trainwarden.record.rank import RankBeat
     from trainwarden.record.thresholds import Thresholds
 
 KEPT_SECONDS = 24 * 3600.0

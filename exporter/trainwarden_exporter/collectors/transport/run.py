@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden.record.document import Unreadable
-from trainwarden.record.files import Metadata, read_metadata, read_ranks
 from trainwarden.record.folder import RANKS
+from trainwarden.record.metadata import Metadata, read_metadata
+from trainwarden.record.rank import read_ranks
 from trainwarden_exporter.collectors.transport.asked import asked, of_process, of_record
 from trainwarden_exporter.collectors.transport.init_log import InitLog
 from trainwarden_exporter.collectors.transport.lines import Process, read_lines
@@ -18,7 +19,7 @@ from trainwarden_exporter.collectors.transport.verdict import Use
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from trainwarden.record.files import RankBeat
+    from trainwarden.record.rank import RankBeat
     from trainwarden_exporter.core.exchange import WatchedRun
     from trainwarden_exporter.core.node import Node
 

@@ -12,7 +12,7 @@ from tests.unit.exporter.runs_tree import NOW, RunsTree
 from tests.waiting import wait_until
 from trainwarden.checkpoint.verdict import CheckpointVerdict
 from trainwarden.record.clock import to_iso
-from trainwarden.record.files import Checkpoint
+from trainwarden.record.progress import Checkpoint
 from trainwarden_exporter.collectors.runs.proofs import Proofs
 
 COMPLETE = CheckpointVerdict("complete", ("all of it",))

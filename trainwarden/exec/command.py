@@ -1,4 +1,4 @@
-"""One wrapped command, from before its start until the record says how it ended."""
+"""`trainwarden exec -- COMMAND`: runs a command that cannot be changed, and records its run."""
 
 from __future__ import annotations
 
@@ -6,71 +6,72 @@ import contextlib
 import errno
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from trainwarden.exec.child import Child, Signals
+from trainwarden.exec.log_file import LOG_BYTES, LogFile, put_aside
+from trainwarden.exec.outcome import command_outcome, status_text
+from trainwarden.exec.output import Output
+from trainwarden.exec.record_writer import ExternalRankWriter, ExternalRecordWriter, opening, record_ending
+from trainwarden.exec.request import ExecRequest, InvalidExecRequest, parser, to_request
+from trainwarden.exec.tail import Tail
 from trainwarden.record.crash import read_crash, trace_path
 from trainwarden.record.folder import LOG, WRAPPER
-from trainwarden.record.ownership import claim
-from trainwarden.s3.mirror import S3Mirror
+from trainwarden.record.ownership import RunRefused, claim
+from trainwarden.record.store import RecordStore
 from trainwarden.training.outcome import AttemptOutcome, infer_outcome, reconcile
 from trainwarden.training.termination import ReceivedSignal, signal_reason
-from trainwarden.wrapper.child import Child, Signals
-from trainwarden.wrapper.log_file import LOG_BYTES, LogFile, put_aside
-from trainwarden.wrapper.output import Output
-from trainwarden.wrapper.rank_file import RankFile
-from trainwarden.wrapper.request import Misuse, Request
-from trainwarden.wrapper.s3_copy import opening
-from trainwarden.wrapper.tail import Tail
-from trainwarden.wrapper.verdict import how, verdict
-from trainwarden.wrapper.witness import Witness, record_ending
 
+MISUSE = 2
 LIVENESS_SECONDS = 5.0
 _TICK_SECONDS = 0.05
 # How long an end waits for S3.
-_LAST_WORD_SECONDS = 10.0
-_TELLS_TO_END = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT))
+_COPY_SECONDS = 10.0
+_ENDING_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT))
 
 
-class Wrapped:
-    """What the wrapper knows and holds while its command runs.
+class WrappedCommand:
+    """A command, from before its start until the record has its end.
 
     Raises:
         RunRefused: another live run owns the folder, or it cannot be written.
-        Misuse: a log cannot be written.
+        InvalidExecRequest: a log cannot be written.
     """
 
-    def __init__(self, request: Request, signals: Signals) -> None:
+    def __init__(self, request: ExecRequest, signals: Signals) -> None:
         self._request = request
         self._signals = signals
         self._start = time.time()
         self._received: ReceivedSignal | None = None
         self._tail = Tail()
-        self._witness: Witness | None = None
-        self._mirror: S3Mirror | None = None
-        self._rank_file = RankFile(request.folder, request.key, request.rank)
+        self._writer: ExternalRecordWriter | None = None
+        self._store = RecordStore(request.folder)
+        self._rank = ExternalRankWriter(self._store, request.key, request.rank)
         environment, number = dict(request.environment), 0
         users_log = _users_log(request.log)
         try:
             request.folder.mkdir(parents=True, exist_ok=True)
             in_s3 = opening(request.environment, request.folder, request.key, self._start, rank=request.rank)
             if request.rank == 0:
-                # RemoteRecord until this process ends.
+                # Held until this process ends.
                 claim(request.folder, request.key, name=WRAPPER)
                 if in_s3:
                     in_s3.fill()
-            self._mirror = in_s3.begin() if in_s3 else None
+            if in_s3:
+                self._store = RecordStore(request.folder, in_s3.begin())
             if request.rank == 0:
-                self._witness = Witness(request.folder, request.key, request.thresholds, copy=self._mirror)
-                number = self._witness.announce()
+                self._writer = ExternalRecordWriter(self._store, request.key, request.thresholds)
+                number = self._writer.announce()
                 environment["TRAINWARDEN_ATTEMPT"] = str(number)
             self._logs = self._open_logs(number, users_log)
         except OSError as error:
             what = error.filename or request.folder
-            raise Misuse(f"{what}: cannot be written: {error.strerror or error}") from None
+            raise InvalidExecRequest(f"{what}: cannot be written: {error.strerror or error}") from None
         self._request = replace(request, environment=environment)
 
     def run(self) -> int:
@@ -89,12 +90,12 @@ class Wrapped:
         beats = threading.Thread(target=self._beat, args=(child, over), name="trainwarden-beats", daemon=True)
         beats.start()
         status = child.wait(self._on_signal)
-        self._pass_the_rest_on(output)
+        self._drain(output)
         over.set()
         beats.join(LIVENESS_SECONDS)
         self._record(status)
         self._finish_copy()
-        self._say_what_was_lost()
+        self._report_lost_output()
         return 128 - status if status < 0 else status
 
     def _open_logs(self, attempt: int, users_log: LogFile | None) -> list[LogFile]:
@@ -116,34 +117,34 @@ class Wrapped:
 
     def _beat(self, child: Child, over: threading.Event) -> None:
         while True:
-            # A command that is stopped gives no sign of life.
+            # A stopped command makes no progress: no sign of life.
             if not child.stopped:
-                self._rank_file.write()
-                if self._witness:
-                    self._witness.alive()
+                self._rank.write()
+                if self._writer:
+                    self._writer.alive()
             if over.wait(LIVENESS_SECONDS):
                 return
 
     def _on_signal(self, number: int) -> None:
-        if number in _TELLS_TO_END or number == signal.SIGUSR1:
+        if number in _ENDING_SIGNALS or number == signal.SIGUSR1:
             now = time.time()
             warns = number == signal.SIGUSR1
             self._received = ReceivedSignal(number, now, signal_reason(number, now), is_warning=warns)
 
-    def _pass_the_rest_on(self, output: Output) -> None:
+    def _drain(self, output: Output) -> None:
         output.end(self._request.grace_seconds)
         while not output.join(_TICK_SECONDS):
-            # Nobody reads what is left, and somebody wants us gone.
-            if self._signals.next(0) in _TELLS_TO_END:
+            # The reader of our output is slow, and this process is to end.
+            if self._signals.next(0) in _ENDING_SIGNALS:
                 return
 
     def _not_run(self, error: OSError) -> int:
         found = error.errno != errno.ENOENT and _is_found(self._request.command[0], self._request.environment)
         status = 126 if found else 127
         why = f"cannot run {self._request.command[0]!r}: {error.strerror if found else os.strerror(errno.ENOENT)}"
-        say(why)
+        print_error(why)
         self._keep(f"trainwarden exec: {why}\n".encode("utf-8", "replace"))
-        self._close(replace(verdict(status, self._tail), reason=why))
+        self._close(replace(command_outcome(status, self._tail), reason=why))
         self._finish_copy()
         return status
 
@@ -152,55 +153,53 @@ class Wrapped:
         crash = read_crash(trace_path(request.folder, request.rank))
         if crash is not None and crash.attempt_key != str(request.key):
             crash = None
-        ending = infer_outcome(verdict(status, self._tail, crash), self._received, None, None, now)
-        if ending.status == "failed" and self._is_the_trainings_own():
-            ending = replace(ending, reason=f"{how(status)} and left no word; {ending.reason}")
+        ending = infer_outcome(command_outcome(status, self._tail, crash), self._received, None, None, now)
+        if ending.status == "failed" and self._writer is not None and not self._writer.alone:
+            # A training with the library writes into the record, and has not written its end.
+            reason = f"{status_text(status)} and did not record its end; {ending.reason}"
+            ending = replace(ending, reason=reason)
         self._close(reconcile(ending, request.folder, str(request.key), request.rank, self._start))
-
-    def _is_the_trainings_own(self) -> bool:
-        return self._witness is not None and not self._witness.alone
 
     def _close(self, ending: AttemptOutcome) -> None:
         request = self._request
-        if self._witness:
-            self._witness.end(ending, rank=request.rank)
-        elif ending.status == "failed" and ending.failure and not self._rank_file.has_spoken():
+        if self._writer:
+            self._writer.end(ending, rank=request.rank)
+        elif ending.status == "failed" and ending.failure and not self._rank.has_end():
             try:
-                record_ending(
-                    request.folder, request.key, ending, request.rank, self._mirror.put if self._mirror else None
-                )
+                record_ending(self._store, request.key, ending, request.rank)
             except OSError as error:
-                say(f"{request.folder}: cannot be written: {error.strerror}")
-        self._rank_file.write(ending.status)
+                print_error(f"{request.folder}: cannot be written: {error.strerror}")
+        self._rank.write(ending.status)
 
     def _finish_copy(self) -> None:
-        if self._mirror is None:
+        if not self._store.has_copy:
             return
-        if self._witness:
-            self._mirror.put_file(LOG, self._request.folder / LOG)
-        if not self._mirror.close(_LAST_WORD_SECONDS):
-            state = self._mirror.state()
-            error = state["last_error"] or "none, no answer"
-            say(f"the end of the run could not be copied to {state['url']} in time (last error: {error})")
+        if self._writer:
+            self._store.put_file(LOG)
+        if not self._store.close(_COPY_SECONDS):
+            state = self._store.copy_state() or {}
+            error = state.get("last_error") or "none, no answer"
+            print_error(f"the end of the run could not be copied to {state.get('url')} in time (last error: {error})")
 
-    def _say_what_was_lost(self) -> None:
+    def _report_lost_output(self) -> None:
         for log in self._logs:
             if log.write_errors:
-                say(f"{log.path}: {log.write_errors} pieces of output are missing: {log.last_error}")
+                print_error(f"{log.path}: {log.write_errors} pieces of output are missing: {log.last_error}")
 
 
 def _users_log(path: Path | None) -> LogFile | None:
-    # What our own output leads to already is not to be written twice.
+    # A file that our own output goes to already is not written twice.
     if path is None or any(_is_file(descriptor, str(path)) for descriptor in (1, 2)):
         return None
     try:
         return LogFile(path)
     except OSError as error:
-        raise Misuse(f"--log {path}: a file that can be written was expected: {error.strerror or error}") from None
+        reason = error.strerror or error
+        raise InvalidExecRequest(f"--log {path}: a file that can be written was expected: {reason}") from None
 
 
-def say(line: str) -> None:
-    """Write a line to where errors go; Python's own stream is not there if that was closed when we were started."""
+def print_error(line: str) -> None:
+    """Write a line to descriptor 2; `sys.stderr` is None where that was closed when this process started."""
     with contextlib.suppress(OSError):
         os.write(2, f"trainwarden exec: {line}\n".encode("utf-8", "replace"))
 
@@ -218,3 +217,28 @@ def _is_file(descriptor: int, path: str) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))  # noqa: PTH116  # what may be no file at all
     except OSError:
         return False
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns its own status: 128 and more for a signal, 126 and 127 as a shell, 2 for misuse."""
+    options = parser().parse_args(arguments)
+    _open_standard_files()
+    signals = Signals()
+    try:
+        return WrappedCommand(to_request(options), signals).run()
+    except (InvalidExecRequest, RunRefused) as error:
+        print_error(str(error))
+        return MISUSE
+    finally:
+        signals.restore()
+
+
+def _open_standard_files() -> None:
+    """Open descriptors 0 to 2 where this process was started without: the next pipe must not take their numbers."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

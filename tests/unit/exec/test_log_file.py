@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwarden.wrapper.log_file import LogFile, put_aside
+from trainwarden.exec.log_file import LogFile, put_aside
 
 
 def test_past_its_limit_it_begins_anew_and_keeps_one(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from trainwarden.record.place import PHASES
-from trainwarden.shell import complete, fail, heartbeat, phase
-from trainwarden.wrapper.request import parser
+from trainwarden.exec.request import parser
+from trainwarden.record.folder import PHASES
+from trainwarden.shell import complete, fail, heartbeat
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -18,6 +18,6 @@ def test_every_option_of_exec_is_described_and_no_other() -> None:
 
 def test_every_option_of_a_shell_command_is_described() -> None:
     text = (ROOT / "docs/shell.md").read_text(encoding="utf-8")
-    usages = heartbeat.USAGE + phase.USAGE + fail.USAGE + complete.USAGE
+    usages = heartbeat.HEARTBEAT_USAGE + heartbeat.PHASE_USAGE + fail.USAGE + complete.USAGE
     assert {name for name in re.findall(r"--[a-z-]+", usages) if f"`{name}" not in text} == set()
     assert [name for name in PHASES if name not in text] == []

@@ -1,8 +1,8 @@
 """What the end of a command's output says."""
 
+from trainwarden.exec.outcome import command_outcome
+from trainwarden.exec.tail import KEPT_BYTES, Tail
 from trainwarden.record.crash import Crash
-from trainwarden.wrapper.tail import KEPT_BYTES, Tail
-from trainwarden.wrapper.verdict import verdict
 
 TRACE = """Traceback (most recent call last):
   File "train.py", line 3, in <module>
@@ -50,7 +50,7 @@ def test_what_a_launcher_says_of_a_failed_child_is_not_why_it_failed() -> None:
 
 def test_a_line_that_is_known_says_more_than_a_bare_status() -> None:
     tail = _tail("step 1\ntorch.cuda.OutOfMemoryError: CUDA out of memory.\ncleaning up\n")
-    ending = verdict(1, tail)
+    ending = command_outcome(1, tail)
     assert ending.failure is not None
     assert (ending.failure.slug, ending.exit_code) == ("cuda_oom", 1)
     assert (ending.reason or "").endswith("cleaning up")
@@ -58,13 +58,13 @@ def test_a_line_that_is_known_says_more_than_a_bare_status() -> None:
 
 def test_a_status_that_speaks_is_believed_before_any_line() -> None:
     for status, slug in ((93, "launcher_stop"), (-9, "killed"), (127, "config_error")):
-        ending = verdict(status, _tail("CUDA out of memory\n"))
+        ending = command_outcome(status, _tail("CUDA out of memory\n"))
         assert ending.failure is not None
         assert ending.failure.slug == slug
 
 
 def test_a_crash_that_the_interpreter_told_of_is_the_reason() -> None:
     crash = Crash(0, "local:1:0", "h", 1, 0.0, "Segmentation fault", "a.py:3 (f)", "Fatal Python error: …")
-    ending = verdict(-11, Tail(), crash)
+    ending = command_outcome(-11, Tail(), crash)
     assert (ending.exit_code, ending.traceback) == (139, "Fatal Python error: …")
     assert "a.py:3" in (ending.reason or "")

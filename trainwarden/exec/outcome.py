@@ -1,4 +1,4 @@
-"""How a command ended, by its exit status and by the end of what it printed."""
+"""How a command ended, inferred from its exit status and from the end of what it printed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import time
 from dataclasses import replace
 
 from trainwarden.classify import classify_exit, classify_message, classify_raised
+from trainwarden.exec.tail import Tail, Trace
 from trainwarden.record.crash import Crash
 from trainwarden.taxonomy import FAILURES, Failure
 from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome, signal_outcome
 from trainwarden.training.termination import ReceivedSignal, signal_reason
-from trainwarden.wrapper.tail import Tail, Trace
 
-# Exit statuses that say more than any text could.
-_SPEAKING = frozenset(("sdc_suspect", "killed"))
-_SPEAKING_STATUSES = (16, 17, 93, 126, 127)
+# Failures and exit statuses that are more certain than any text.
+_CERTAIN = frozenset(("sdc_suspect", "killed"))
+_CERTAIN_STATUSES = (16, 17, 93, 126, 127)
 _LINES = 50
 
 
-def verdict(status: int, tail: Tail, crash: Crash | None = None) -> AttemptOutcome:
-    """The ending of a command, whatever was sent to it before.
+def command_outcome(status: int, tail: Tail, crash: Crash | None = None) -> AttemptOutcome:
+    """Return the ending of a command, leaving aside the signals that it was sent.
 
     Args:
         status: as `subprocess` gives it, minus the signal.
@@ -39,8 +39,8 @@ def verdict(status: int, tail: Tail, crash: Crash | None = None) -> AttemptOutco
     return replace(ending, exit_code=code)
 
 
-def how(status: int) -> str:
-    """The status in words."""
+def status_text(status: int) -> str:
+    """Return the exit status, as `subprocess` gives it, in words."""
     if status >= 0:
         return f"the command ended with status {status}"
     try:
@@ -51,19 +51,19 @@ def how(status: int) -> str:
 
 
 def _explained(failure: Failure, status: int, tail: Tail) -> AttemptOutcome:
-    if failure.slug in _SPEAKING or status in _SPEAKING_STATUSES:
-        return AttemptOutcome("failed", how(status), failure)
+    if failure.slug in _CERTAIN or status in _CERTAIN_STATUSES:
+        return AttemptOutcome("failed", status_text(status), failure)
     trace = tail.trace()
     if trace is not None:
-        said = f"{trace.exception_type}: {trace.message}" if trace.exception_type else trace.message
+        message = f"{trace.exception_type}: {trace.message}" if trace.exception_type else trace.message
         known = _raised(trace, tail)
         if trace.exception_type == "KeyboardInterrupt":
             return _cancelled(signal.SIGINT)
         failure = known or (FAILURES["user_exception"] if failure.slug == "nonzero_exit" else failure)
-        return AttemptOutcome("failed", said, failure, trace.exception_type, trace.text)
+        return AttemptOutcome("failed", message, failure, trace.exception_type, trace.text)
     lines = tail.lines()
-    last = f"; the last it said: {lines[-1][:500]}" if lines else ""
-    return AttemptOutcome("failed", how(status) + last, _last_known(tail) or failure)
+    last = f"; its last line: {lines[-1][:500]}" if lines else ""
+    return AttemptOutcome("failed", status_text(status) + last, _last_known(tail) or failure)
 
 
 def _cancelled(number: int) -> AttemptOutcome:
@@ -75,7 +75,7 @@ def _raised(trace: Trace, tail: Tail) -> Failure | None:
     found = classify_raised(trace.exception_type, trace.message) if trace.exception_type else None
     if found and found[1]:
         return found[0]
-    # What was printed before may say why a file is missing, or a peer is silent.
+    # An earlier line may name the reason why a file is missing, or a peer is silent.
     before = _last_known(tail)
     is_grave = before is not None and before.severity in ("critical", "fatal")
     return found[0] if found and not is_grave else before

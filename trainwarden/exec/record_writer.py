@@ -1,0 +1,255 @@
+"""What a process that runs a training from outside writes into the run's record.
+
+The record belongs to the training. A process outside it writes only what the training cannot: that an attempt is about
+to begin, that it died without recording its end, and, for a command that does not use the library, that it lives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainwarden.clients.s3 import InvalidLocation, records_location
+from trainwarden.environment import read_wishes
+from trainwarden.identity import AttemptKey, host_name, process_lives, world_size
+from trainwarden.record.attempt import begin_attempt
+from trainwarden.record.folder import METADATA
+from trainwarden.record.metadata import VERSION, Attempt, Metadata, end_of_attempt, read_metadata
+from trainwarden.record.ownership import RunRefused
+from trainwarden.record.rank import RankBeat, rank_file, read_rank
+from trainwarden.record.sentinels import Sentinel, current_completion, current_error
+from trainwarden.record.store import RecordStore
+from trainwarden.record.thresholds import Thresholds
+from trainwarden.taxonomy import FAILURES
+from trainwarden.training.outcome import AttemptOutcome
+
+if TYPE_CHECKING:
+    from trainwarden.s3.opening import Opening
+
+# Keys about the end of one attempt, or about its copy: not true of the next.
+_OF_AN_ATTEMPT = ("end_time", "reason", "s3", "write_errors", "signals", "log_path", "policy")
+
+
+class ExternalRecordWriter:
+    """Writes the record of one attempt from outside the training.
+
+    `announce` raises OSError. No other method does: on a full disk the record lacks something, and the command goes on.
+
+    Args:
+        store: of the run's record.
+        key: of the attempt.
+        thresholds: for a command that does not use the library; one that does writes its own.
+        pid: of the process that stands for the command in the record; this one if None, 0 for none.
+    """
+
+    def __init__(self, store: RecordStore, key: AttemptKey, thresholds: Thresholds, *, pid: int | None = None) -> None:
+        self._pid = os.getpid() if pid is None else pid
+        self._store = store
+        self._key = key
+        self._thresholds = thresholds
+        self._start = time.time()
+        self._written: dict[str, Any] = {}
+
+    def announce(self) -> int:
+        """Begin the attempt, pending; returns its number.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        now = self._start = time.time()
+        self._store.make_folder()
+        values = self._store.values(METADATA)
+        start = begin_attempt(Path(self._store.folder), self._key, now)
+        number, key = start.this.attempt, str(self._key)
+        # The entries of earlier attempts are kept as they are, with the keys of other tools.
+        others = {attempt.attempt for attempt in start.attempts} - {number}
+        attempts = [each for each in _objects(values.get("attempts")) if each.get("attempt") in others]
+        kept = {name: value for name, value in values.items() if name not in _OF_AN_ATTEMPT}
+        changes = Metadata(
+            run_id=self._store.run_id,
+            version=VERSION,
+            status="pending",
+            phase="init",
+            last_update=now,
+            attempt=number,
+            attempt_key=key,
+            attempt_start_time=now,
+            phase_time=now,
+            job_id=self._key.job_id,
+            scheduler=self._key.scheduler,
+            world_size=world_size(),
+            thresholds=self._thresholds,
+            host=host_name(),
+            pid=self._pid or None,
+        ).replace(**read_wishes())
+        if "start_time" not in kept:
+            changes = changes.replace(start_time=now)
+        this = Attempt(number, key, now)
+        self._write({**kept, "attempts": [*attempts, this.to_json()]}, changes)
+        return number
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other process has written about this attempt."""
+        metadata = self._metadata()
+        return metadata is not None and metadata.pid == self._pid
+
+    @property
+    def open(self) -> bool:
+        """Whether the record has no end of the attempt yet."""
+        metadata = self._metadata()
+        return metadata is not None and metadata.is_live
+
+    @property
+    def completed(self) -> bool:
+        """Whether the attempt left its `_complete`."""
+        return isinstance(current_completion(self._store.folder, str(self._key), self._start), Sentinel)
+
+    def alive(self) -> None:
+        """Write that the command lives, where no other process writes: idle, since it shows no steps."""
+        with contextlib.suppress(OSError), self._store.locked():
+            metadata = read_metadata(self._store.folder)
+            if metadata is None and self._written:
+                # The folder was removed under the run.
+                self._store.make_folder()
+                self._write(self._written, Metadata())
+            elif not self.alone or not self.open:
+                return
+            now = time.time()
+            changes = Metadata(status="running", last_update=now)
+            if isinstance(metadata, Metadata) and (metadata.status, metadata.phase) == ("pending", "init"):
+                changes = changes.replace(phase="idle", phase_time=now)
+            self._write(self._store.values(METADATA), changes)
+
+    def end(self, ending: AttemptOutcome, *, rank: int = 0) -> None:
+        """Write how the attempt ended, where the training has not."""
+        alone = self.alone
+        with contextlib.suppress(OSError):
+            error = current_error(self._store.folder, str(self._key), self._start)
+            if isinstance(error, Sentinel):
+                self._finish("failed", error.message)
+            elif self.completed:
+                self._finish("succeeded", None)
+            elif not self.open:
+                return
+            elif ending.status == "cancelled":
+                self._finish("cancelled", ending.reason)
+            elif ending.status == "succeeded" and alone:
+                self._store.record_completion(key=str(self._key), step=None)
+                self._finish("succeeded", ending.reason)
+            else:
+                self._fail(ending, rank)
+
+    def _fail(self, ending: AttemptOutcome, rank: int) -> None:
+        if ending.status == "succeeded":
+            # A training that uses the library records that it has succeeded.
+            ending = AttemptOutcome(
+                "failed", "the command ended with status 0 and did not record its end", FAILURES["nonzero_exit"]
+            )
+        record_ending(self._store, self._key, ending, rank)
+        self._finish("failed", ending.reason)
+
+    def _finish(self, status: str, reason: str | None) -> None:
+        with self._store.locked():
+            if self.open:
+                self._write(self._store.values(METADATA), end_of_attempt(status, reason, time.time()))
+
+    def _metadata(self) -> Metadata | None:
+        """Return the metadata, if it is this attempt's."""
+        metadata = read_metadata(self._store.folder)
+        return metadata if isinstance(metadata, Metadata) and metadata.attempt_key == str(self._key) else None
+
+    def _write(self, values: Mapping[str, Any], changes: Metadata) -> None:
+        if self._store.has_copy:
+            changes = changes.replace(s3=self._store.copy_state() or {})
+        self._written = {**values, **changes.to_json()}
+        self._store.update(METADATA, values, changes)
+
+
+class ExternalRankWriter:
+    """Writes `ranks/<rank>.json` where no other process, such as a training with the library, does for this attempt."""
+
+    def __init__(self, store: RecordStore, key: AttemptKey, rank: int, pid: int | None = None) -> None:
+        self._pid = os.getpid() if pid is None else pid
+        self._store = store
+        self._key = key
+        self._rank = rank
+
+    def write(self, status: str = "running") -> bool:
+        """Write that the rank lives, or how it ended; False if another process does, or it could not be written."""
+        known = read_rank(self._store.folder, self._rank)
+        if self._is_anothers(known):
+            return False
+        beat = RankBeat(
+            rank=self._rank,
+            step=known.step if isinstance(known, RankBeat) and self._is_ours(known) else None,
+            phase="done" if status == "succeeded" else "idle",
+            status=status,
+            time=time.time(),
+            host=host_name(),
+            pid=self._pid,
+            attempt_key=str(self._key),
+        )
+        try:
+            self._store.write(rank_file(self._rank), beat)
+        except OSError:
+            return False
+        return True
+
+    def has_end(self) -> bool:
+        """Return whether the training itself has written how the rank ended."""
+        known = read_rank(self._store.folder, self._rank)
+        return self._is_anothers(known) and isinstance(known, RankBeat) and known.status not in (None, "running")
+
+    def _is_anothers(self, known: object) -> bool:
+        if not isinstance(known, RankBeat) or known.attempt_key != str(self._key) or self._is_ours(known):
+            return False
+        # A process that died without recording its end writes no more.
+        is_here = known.host == host_name() and known.pid is not None
+        return not is_here or known.status != "running" or process_lives(known.pid or 0)
+
+    def _is_ours(self, beat: RankBeat) -> bool:
+        return (beat.host, beat.pid) == (host_name(), self._pid)
+
+
+def record_ending(store: RecordStore, key: AttemptKey, ending: AttemptOutcome, rank: int) -> None:
+    """Write the `_error` of an attempt that failed; the first writer wins.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    store.record_failure(
+        key=str(key),
+        failure=ending.failure or FAILURES["nonzero_exit"],
+        message=ending.reason or "",
+        rank=rank,
+        exception_type=ending.exception_type,
+        traceback=ending.traceback,
+        exit_code=ending.exit_code,
+    )
+
+
+def opening(environ: Mapping[str, str], folder: Path, key: AttemptKey, start: float, *, rank: int) -> Opening | None:
+    """Return the start of an attempt's copy in S3, if the environment asks for a copy there.
+
+    Raises:
+        RunRefused: the place that it names is none in S3, or cannot be used.
+    """
+    try:
+        place = records_location(None, environ)
+    except InvalidLocation as error:
+        raise RunRefused(str(error)) from None
+    if place is None:
+        return None
+    # It loads much that a record in a folder alone does not need.
+    from trainwarden.s3.opening import Opening  # noqa: PLC0415
+
+    return Opening(place.below(folder.name), folder, key, start, whole=rank == 0)
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -1,1 +1,0 @@
-"""What stands beside a training that it started: it keeps the output, and says what the training cannot."""
