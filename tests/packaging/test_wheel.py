@@ -30,16 +30,16 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _python(installed: Path, *arguments: str) -> str:
+def _python(installed: Path, *arguments: str, status: int = 0, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=installed.parent,
-        env={**os.environ, "PYTHONPATH": str(installed)},
+        env={**os.environ, "PYTHONPATH": str(installed), **environment},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 
 
@@ -76,6 +76,27 @@ def test_away_from_the_checkout_the_exporter_and_the_policies_work(installed: Pa
     page = _python(installed, "-m", "trainwarden_exporter", "--once", f"--collector.runs.path={tmp_path}")
     assert "trainwarden_build_info" in page
     _python(installed, "-m", "trainwarden_remediator", "check-policy", "megatron_transient")
+
+
+def test_away_from_the_checkout_a_run_is_recorded_listed_exported_and_its_failure_found(
+    installed: Path, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    training = (
+        "import trainwarden\n"
+        "print('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.')\n"
+        "with trainwarden.run('r') as run:\n"
+        "    run.step(7, loss=1.5)\n"
+    )
+    arguments = ("-m", "trainwarden", "exec", "--run-id", "r", "--", sys.executable, "-c", training)
+    _python(installed, *arguments, TRAINWARDEN_RUNS_DIR=str(runs))
+    assert "succeeded" in _python(installed, "-m", "trainwarden", "runs", TRAINWARDEN_RUNS_DIR=str(runs))
+    page = _python(installed, "-m", "trainwarden_exporter", "--once", f"--collector.runs.path={runs}")
+    assert 'training_step{run_id="r"} 7.0' in page
+    log = tmp_path / "train.log"
+    log.write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n")
+    found = _python(installed, "-m", "trainwarden", "scan", str(log), status=1)
+    assert "cuda_oom" in found
 
 
 def test_the_library_alone_needs_nothing_but_the_standard_library(installed: Path) -> None:

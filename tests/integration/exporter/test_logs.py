@@ -86,7 +86,7 @@ class Training(threading.Thread):
         self.rotate = threading.Event()
 
     def run(self) -> None:
-        while not self.over.wait(0.005):
+        while not self.over.wait(0.02):
             with self.log.open("ab", buffering=0) as log:
                 for _ in range(20):
                     log.write(NOISE * 3 + OOM[:20])

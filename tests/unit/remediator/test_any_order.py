@@ -122,13 +122,12 @@ class AnyOrderInOneCall(AnyOrder):
     two_phase = False
 
 
-_SETTINGS = settings(
-    max_examples=40, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
-)
+_SETTINGS = settings(stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 @pytest.mark.parametrize("machine", [AnyOrder, AnyOrderInOneCall], ids=["two-phase", "one-call"])
-def test_no_order_of_events_starts_anything_twice(machine: type[AnyOrder]) -> None:
+@pytest.mark.parametrize("histories", [20, pytest.param(200, marks=pytest.mark.long)])
+def test_no_order_of_events_starts_anything_twice(machine: type[AnyOrder], histories: int) -> None:
     case = machine.TestCase
-    case.settings = _SETTINGS
+    case.settings = settings(_SETTINGS, max_examples=histories)
     case("runTest").runTest()
