@@ -1,4 +1,4 @@
-"""The service put together, from start to a clean end."""
+"""Assembles the service and runs it until it is stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.server.address import port_file
 from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden_remediator.choice import load_policies
-from trainwarden_remediator.clock import SystemClock
 from trainwarden_remediator.config import RemediatorSettings, allowed_users, read_token
 from trainwarden_remediator.database import Lock, open_database
 from trainwarden_remediator.drivers.driver import Driver
@@ -23,19 +22,21 @@ from trainwarden_remediator.evidence import PrometheusRuns
 from trainwarden_remediator.examine import Examiner
 from trainwarden_remediator.http_config import http_client
 from trainwarden_remediator.metrics import Metrics, RemediatorCollector
-from trainwarden_remediator.poll import AlertmanagerAlerts
-from trainwarden_remediator.records import Records
 from trainwarden_remediator.remediate import Remediator
 from trainwarden_remediator.server import RemediatorPages
 from trainwarden_remediator.store import Store
 from trainwarden_remediator.worker import Worker
-from trainwarden_remediator.world import World
+from trainwarden_remediator.world import AlertmanagerAlerts, Records, SystemClock, World
 
 log = logging.getLogger(__name__)
 
 
 def serve(settings: RemediatorSettings, stop: threading.Event) -> None:
-    """Serve until `stop` is set. Raises ConfigError, UsageError or StoreError before anything was touched."""
+    """Serve until `stop` is set.
+
+    Raises:
+        ConfigError, UsageError, StoreError: before any call to a scheduler.
+    """
     token = read_token("--webhook-token-file", settings.webhook_token_file)
     policies = load_policies(settings.policy, settings.policy_dir, settings.run_policy)
     drivers = build_drivers(settings)
@@ -89,7 +90,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event) -> None:
 
 
 def build_drivers(settings: RemediatorSettings) -> dict[str, Driver]:
-    """The drivers that were asked for. Raises ConfigError."""
+    """Return the drivers that the configuration names; raise ConfigError."""
     drivers: dict[str, Driver] = {}
     if "local" in settings.driver and settings.local_launcher_url and settings.local_launcher_token_file:
         token = read_token("--local-launcher-token-file", settings.local_launcher_token_file)

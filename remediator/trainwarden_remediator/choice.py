@@ -1,4 +1,4 @@
-"""Which policy a run is decided by: the operator's word for it, else what its record asks for, else the default."""
+"""Which policy applies to a run: the one the operator assigns, else the one its record requests, else the default."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
 @dataclass(frozen=True)
 class Choice:
-    """The policy that is used; `objection` says why it is not the one that the record asks for."""
+    """The policy that applies; `objection`: why it is not the one that the record requests."""
 
     policy: Policy
     objection: str | None = None
@@ -24,38 +24,38 @@ class Choice:
 
 @dataclass(frozen=True)
 class Policies:
-    """The policies that there are. `assigned` pairs patterns of run ids with policies; the first match counts."""
+    """The available policies. `assigned` pairs patterns of run ids with policies; the first match applies."""
 
     default: Policy
     named: Mapping[str, Policy] = field(default_factory=dict)
     assigned: Sequence[tuple[str, Policy]] = ()
 
-    def of(self, run_id: str, asked: str | None) -> Choice:
-        """The policy for a run whose record asks for `asked`. That is a key here at most, never a path."""
+    def of(self, run_id: str, requested: str | None) -> Choice:
+        """Return the policy of a run whose record requests `requested`, which is only a key, never a path."""
         for pattern, policy in self.assigned:
             if fnmatchcase(run_id, pattern):
                 return Choice(policy)
-        if asked is None or asked == self.default.name:
+        if requested is None or requested == self.default.name:
             return Choice(self.default)
-        if not _NAME.fullmatch(asked):
+        if not _NAME.fullmatch(requested):
             return self._instead("the record asks for a policy by what is no name of one")
-        if asked not in self.named:
-            return self._instead(f"the record asks for policy {asked}, which is not installed")
+        if requested not in self.named:
+            return self._instead(f"the record asks for policy {requested}, which is not installed")
         if not self.default.restarts:
-            return self._instead(f"the record asks for policy {asked}, and no record makes this remediator restart")
-        return Choice(self.named[asked])
+            return self._instead(f"the record asks for policy {requested}, and no record makes this remediator restart")
+        return Choice(self.named[requested])
 
     def _instead(self, why: str) -> Choice:
         return Choice(self.default, f"{why}: policy {self.default.name} is used")
 
     def warnings(self) -> list[str]:
-        """What is allowed but may surprise its author, each once."""
+        """Return what is allowed but may surprise its author, each once."""
         policies = (self.default, *self.named.values())
         return list(dict.fromkeys(warning for policy in policies for warning in policy.warnings()))
 
 
 def load_policies(default: str, folder: Path | None, assignments: Sequence[str]) -> Policies:
-    """What `--policy`, `--policy-dir` and each `--run-policy GLOB=NAME` say. Raises ConfigError with every problem."""
+    """Load the policies of `--policy`, `--policy-dir` and `--run-policy`; raise ConfigError with every problem."""
     problems: list[str] = []
     named = {name: load_policy(name) for name in shipped()} | _installed(folder, problems)
     chosen = None

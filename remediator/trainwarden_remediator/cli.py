@@ -17,9 +17,8 @@ from trainwarden.errors import UsageError
 from trainwarden_remediator import app
 from trainwarden_remediator.config import default_state_dir, settings_from
 from trainwarden_remediator.database import open_read_only
-from trainwarden_remediator.decisions import as_text
 from trainwarden_remediator.errors import ConfigError, RemediatorError
-from trainwarden_remediator.incident import as_json, clean
+from trainwarden_remediator.incident import as_json, as_text, clean
 from trainwarden_remediator.policy import DEFAULT_POLICY, load_policy, shipped
 from trainwarden_remediator.store import read_log
 
@@ -28,7 +27,7 @@ _MISUSE = 2
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     top = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Takes alerts from Alertmanager, decides by a policy whether a restart helps, and restarts once.",
@@ -164,7 +163,7 @@ def _timing(top: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command; return the exit status."""
     arguments = parser().parse_args(argv)
     try:
         if arguments.command == "check-policy":
@@ -215,8 +214,8 @@ def _serve(arguments: argparse.Namespace) -> int:
     settings = settings_from(arguments)
     stop = threading.Event()
     received: list[int] = []
-    # Waited for, not handled: a handler that interrupts the event's own code would wait for itself. Blocked before any
-    # other thread is there, so that every thread inherits it.
+    # Wait for the signals instead of handling them: a handler that interrupts the event's own code would deadlock.
+    # Block them before any other thread starts, for every thread inherits the mask.
     signals = {signal.SIGTERM, signal.SIGINT}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 

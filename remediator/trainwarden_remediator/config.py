@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from trainwarden.duration import parse_duration
 from trainwarden.server.address import parse_address
 from trainwarden_remediator.errors import ConfigError
-from trainwarden_remediator.problems import problems_of
+from trainwarden_remediator.validation import problems_of
 
 _MAX_TOKEN_BYTES = 4096
 
@@ -22,8 +22,7 @@ _MAX_TOKEN_BYTES = 4096
 def _http_url(text: str) -> str:
     url = urlsplit(text)
     if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
-        message = f"{text!r}: expected http://HOST:PORT or https://HOST:PORT"
-        raise ValueError(message)
+        raise ValueError(f"{text!r}: expected http://HOST:PORT or https://HOST:PORT")
     return text.rstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""Opening the SQLite file: durable commits, one writer, a check of its health; and reading it beside the writer."""
+"""Opens the SQLite file: durable commits, one writer, an integrity check; read-only beside the writer."""
 
 from __future__ import annotations
 
@@ -22,31 +22,29 @@ _BUSY_SECONDS = 5
 
 
 class Lock:
-    """Held for as long as the process lives: one remediator per state folder."""
+    """A lock for the life of the process: one remediator per state folder."""
 
     def __init__(self, state_dir: Path) -> None:
-        """Raises StoreError if another process holds it, or the folder cannot be written."""
+        """Take the lock; raise StoreError if another process holds it, or the folder cannot be written."""
         path = state_dir / "lock"
         try:
             state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            message = f"{path}: {error.strerror}"
-            raise StoreError(message) from None
+            raise StoreError(f"{path}: {error.strerror}") from None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._fd)
-            message = f"{state_dir}: another remediator uses this folder"
-            raise StoreError(message) from None
+            raise StoreError(f"{state_dir}: another remediator uses this folder") from None
 
     def release(self) -> None:
-        """Let another process in."""
+        """Release the lock."""
         os.close(self._fd)
 
 
 def open_database(state_dir: Path) -> sa.Engine:
-    """Open for writing, creating what is missing. Raises StoreError."""
+    """Open for writing, creating what is missing; raise StoreError."""
     path = state_dir / FILE
     engine = sa.create_engine(f"sqlite:///{path}", connect_args={"timeout": _BUSY_SECONDS}, pool_timeout=_BUSY_SECONDS)
     event.listen(engine, "connect", _on_connect)
@@ -54,19 +52,17 @@ def open_database(state_dir: Path) -> sa.Engine:
     with _closed_on_error(engine, path), engine.begin() as connection:
         healthy = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
         if healthy != "ok":
-            message = f"{path}: damaged: {healthy}"
-            raise StoreError(message)
+            raise StoreError(f"{path}: damaged: {healthy}")
         schema.metadata.create_all(connection)
         _check_version(connection, path)
     return engine
 
 
 def open_read_only(state_dir: Path) -> sa.Engine:
-    """Open beside a running remediator, for reading. Raises StoreError where there is nothing to read."""
+    """Open for reading beside a running remediator; raise StoreError where there is no database."""
     path = state_dir / FILE
     if not path.is_file():
-        message = f"{path}: there is no decision log here"
-        raise StoreError(message)
+        raise StoreError(f"{path}: there is no decision log here")
     engine = sa.create_engine(
         f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true", connect_args={"timeout": _BUSY_SECONDS}
     )
@@ -81,15 +77,14 @@ def _closed_on_error(engine: sa.Engine, path: Path) -> Iterator[None]:
         yield
     except SQLAlchemyError as error:
         engine.dispose()
-        message = f"{path}: {getattr(error, 'orig', error)}"
-        raise StoreError(message) from None
+        raise StoreError(f"{path}: {getattr(error, 'orig', error)}") from None
     except StoreError:
         engine.dispose()
         raise
 
 
 def _on_connect(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # BEGIN is ours, see _on_begin
+    connection.isolation_level = None  # _on_begin issues BEGIN itself
     try:
         mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
         connection.execute("PRAGMA synchronous=FULL")
@@ -100,10 +95,9 @@ def _on_connect(connection: Any, _record: Any) -> None:
         raise
     if mode != "wal" or synchronous != 2:
         connection.close()
-        message = (
+        raise StoreError(
             f"SQLite gives journal_mode={mode}, synchronous={synchronous}; wal and 2 are needed for durable commits"
         )
-        raise StoreError(message)
 
 
 def _on_begin(connection: sa.Connection) -> None:
@@ -116,5 +110,4 @@ def _check_version(connection: sa.Connection, path: Path) -> None:
     if version is None:
         connection.execute(about.insert().values(key="schema", value=str(schema.VERSION)))
     elif version != str(schema.VERSION):
-        message = f"{path}: has schema version {version}; this remediator reads {schema.VERSION}"
-        raise StoreError(message)
+        raise StoreError(f"{path}: has schema version {version}; this remediator reads {schema.VERSION}")

@@ -1,4 +1,4 @@
-"""The judgement, without clock, network or database: may this attempt be touched at all, and should it be restarted?"""
+"""The decision, without clock, network or database: may this attempt be touched at all, and should it be restarted?"""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob
+from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import Run
 from trainwarden_remediator.incident import Action, Alert, parse_key
 from trainwarden_remediator.policy import Implementation, Policy
-from trainwarden_remediator.unknown import Unknown
 from trainwarden_remediator.vocabulary import covers_error_type, covers_signal, covers_subsystem
 
 # An alert that began this long before the attempt started cannot be about it, whatever the clocks of two machines say.
@@ -19,7 +19,7 @@ _STATE_OF_MODE = {"crash": "failed", "stall": "running", "timeout": "running"}
 
 @dataclass(frozen=True)
 class Wait:
-    """Something is not known yet: ask again, do nothing."""
+    """Something is unknown: do nothing, and decide again later."""
 
     reason: str
 
@@ -33,12 +33,12 @@ class Refuse:
 
 @dataclass(frozen=True)
 class StartedAgain(Refuse):
-    """The scheduler has replaced this start already, for us or for somebody else."""
+    """The scheduler has replaced this start already, for the remediator or for another client."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What the policy looks at."""
+    """The failure, as a policy matches it."""
 
     mode: str
     error_type: str | None = None
@@ -48,14 +48,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class History:
-    """What was done for the run before: restarts already used, per failure mode."""
+    """Restarts of the run so far, per failure mode."""
 
     used: Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do, and why. `not_before` is Unix time; `limit` is None where the policy has no budget."""
+    """An action and its reason. `not_before` is Unix time; `limit` is None where the policy has no budget."""
 
     action: Action
     reason: str
@@ -64,8 +64,8 @@ class Decision:
     not_before: float
 
 
-def misaddressed(alert: Alert) -> str | None:
-    """Why the alert's labels cannot name an attempt; None if they do."""
+def label_problem(alert: Alert) -> str | None:
+    """Return why the alert's labels name no attempt; None if they do."""
     if alert.run_id is None:
         return f"run_id {alert.label('run_id')!r} is no run id"
     if alert.attempt is None:
@@ -76,7 +76,7 @@ def misaddressed(alert: Alert) -> str | None:
 
 
 def stale(alert: Alert, run: Run | Unknown | None) -> Wait | Refuse | None:
-    """What keeps the alert from being about the run's present attempt."""
+    """Return why the alert is not about the run's current attempt; None if it is."""
     if isinstance(run, Unknown):
         return Wait(run.reason)
     if run is None:
@@ -84,7 +84,7 @@ def stale(alert: Alert, run: Run | Unknown | None) -> Wait | Refuse | None:
     key = parse_key(run.attempt_key)
     if key is None:
         return Refuse(f"the run reports an unreadable attempt key {run.attempt_key!r}")
-    assert alert.attempt is not None  # noqa: S101  # misaddressed() has refused it
+    assert alert.attempt is not None  # noqa: S101  # label_problem() has refused it
     if alert.attempt > run.attempt:
         return Wait(f"Prometheus has attempt {run.attempt}, the alert is about attempt {alert.attempt}")
     if alert.attempt < run.attempt:
@@ -101,7 +101,7 @@ def stale(alert: Alert, run: Run | Unknown | None) -> Wait | Refuse | None:
 
 
 def _contradiction(alert: Alert, run: Run) -> Wait | Refuse | None:
-    """The alert may be older than what the run has reported since."""
+    """Refuse an alert that is older than what the run has reported since."""
     if run.state is None:
         return Wait("Prometheus does not say whether the run is running or has failed")
     expected = _STATE_OF_MODE.get(alert.mode or "")
@@ -110,8 +110,8 @@ def _contradiction(alert: Alert, run: Run) -> Wait | Refuse | None:
     return Refuse(f"the alert reports a {alert.mode}, but by its record the run is {run.state}, not {expected}")
 
 
-def untouchable(run_id: str, generation: int, reading: Reading) -> Wait | Refuse | None:
-    """What the scheduler says against touching this start of the job."""
+def scheduler_objection(run_id: str, generation: int, reading: Reading) -> Wait | Refuse | None:
+    """Return the scheduler's objection to ending this start of the job."""
     if isinstance(reading, Unknown):
         return Wait(reading.reason)
     if isinstance(reading, Absent):
@@ -134,7 +134,7 @@ def _over_or_busy(job: ScheduledJob) -> Wait | Refuse | None:
 
 
 def decide(failure: Failure, history: History, policy: Policy, now: float) -> Decision:
-    """Budget, excluded types, included types, default; N retries mean N."""
+    """Decide by budget, excluded types, included types and default, in this order; N retries mean N."""
     rule = policy.rules.get(failure.mode)
     used = history.used.get(failure.mode, 0)
     if rule is None or rule.class_name == "NoRestartPolicy":

@@ -1,14 +1,15 @@
-"""What can go wrong, as far as a caller must tell it apart.
+"""What can go wrong: errors, and `Unknown`, the third value of an answer.
 
 RemediatorError
 ├── ConfigError     what the user wrote is wrong; carries every problem found
 ├── StoreError      the database cannot be used
-└── Unreachable     a service did not give a usable answer; the truth stays unknown
+└── Unreachable     a service did not give a usable answer; its state stays unknown
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 
 class RemediatorError(Exception):
@@ -29,3 +30,10 @@ class StoreError(RemediatorError):
 
 class Unreachable(RemediatorError):
     """No answer, or one that cannot be trusted."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """No usable answer, with the reason. Nothing destructive ever follows from it."""
+
+    reason: str

@@ -1,4 +1,4 @@
-"""A run's newest attempt and its progress, as Prometheus has them."""
+"""A run's newest attempt and its progress, from Prometheus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusError, PrometheusSample
-from trainwarden_remediator.unknown import Unknown
+from trainwarden_remediator.errors import Unknown
 
 _SERIES = (
     "training_run_info",
@@ -26,7 +26,7 @@ _SERIES = (
 class Run:
     """The newest attempt of a run. None is unknown; `started` is Unix time, `high_water` counts across attempts.
 
-    `policy` is the restart policy that the record asks for: a user's text, not yet looked at.
+    `policy` is the restart policy that the record requests: a user's text, not validated.
     """
 
     run_id: str
@@ -46,14 +46,14 @@ Evidence = Run | Unknown | None
 
 
 class RunSource(Protocol):
-    """Where the facts about runs come from."""
+    """Reads the state of runs."""
 
     def run(self, run_id: str) -> Evidence:
-        """The run; None where the source answers and has none of that name."""
+        """Return the run; None where the source answers and has no such run."""
 
 
 class PrometheusRuns:
-    """Runs by one query each."""
+    """Reads each run with one query to Prometheus."""
 
     def __init__(self, prometheus: PrometheusClient) -> None:
         self._prometheus = prometheus

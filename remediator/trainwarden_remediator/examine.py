@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainwarden_remediator.choice import Policies
@@ -16,17 +16,17 @@ from trainwarden_remediator.decide import (
     StartedAgain,
     Wait,
     decide,
-    misaddressed,
+    label_problem,
+    scheduler_objection,
     stale,
-    untouchable,
 )
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
+from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import Run
 from trainwarden_remediator.incident import OPEN_STATES, Action, Alert, Incident, State, parse_key
 from trainwarden_remediator.metrics import Metrics
-from trainwarden_remediator.patience import Patience
 from trainwarden_remediator.store import Pending, Store
-from trainwarden_remediator.unknown import Unknown
+from trainwarden_remediator.wait_limit import WaitLimit
 from trainwarden_remediator.world import World
 
 log = logging.getLogger(__name__)
@@ -40,34 +40,34 @@ _REVOCABLE = frozenset(OPEN_STATES) - {State.VERIFYING}
 
 @dataclass(frozen=True)
 class Objections:
-    """The checks that hold before a decision, and once more right before the first call."""
+    """The checks before a decision, repeated right before the first call."""
 
     world: World
 
     def against(self, alert: Alert) -> tuple[Run | None, Wait | Refuse | None]:
-        """The run as it is now, as far as it is known, and what keeps us from touching it."""
-        if reason := misaddressed(alert):
+        """Return the run as it is now, where known, and the objection to touching it, if any."""
+        if reason := label_problem(alert):
             return None, Refuse(reason)
-        assert alert.run_id is not None  # noqa: S101  # misaddressed() has refused it
+        assert alert.run_id is not None  # noqa: S101  # label_problem() refuses it
         run = self.world.runs.run(alert.run_id)
         if verdict := stale(alert, run):
             return (run if isinstance(run, Run) else None), verdict
-        assert isinstance(run, Run)  # noqa: S101  # stale() has said so
+        assert isinstance(run, Run)  # noqa: S101  # stale() refuses anything else
         return run, self._of_run(run)
 
     def _of_run(self, run: Run) -> Wait | Refuse | None:
         key = parse_key(run.attempt_key)
-        assert key is not None  # noqa: S101  # stale() has refused it
+        assert key is not None  # noqa: S101  # stale() refuses it
         if self.world.records.complete(run):
             return Refuse("the record says that the attempt is complete")
         driver = self.world.drivers.get(key.scheduler)
         if driver is None:
             return Refuse(f"no driver for scheduler {key.scheduler!r}")
-        return untouchable(run.run_id, key.generation, driver.job(key.job_id))
+        return scheduler_objection(run.run_id, key.generation, driver.job(key.job_id))
 
 
 class Examiner:
-    """Answers pending alerts. `newer_attempt_alerts` is told when a restart that is being verified has failed again."""
+    """Turns pending alerts into incidents; calls `newer_attempt_alerts` when a restart in verification failed again."""
 
     def __init__(
         self,
@@ -83,21 +83,21 @@ class Examiner:
         self._metrics = metrics
         self._newer_attempt_alerts = newer_attempt_alerts
         self._objections = Objections(world)
-        self._patience = Patience(world.clock, _PATIENCE_SECONDS)
+        self._wait_limit = WaitLimit(world.clock, _PATIENCE_SECONDS)
 
     def examine(self, pending: Pending, firing: Mapping[str, Alert]) -> bool:
-        """Answer one alert, given what fires by Alertmanager's own word. False if it has to wait."""
+        """Decide about one alert, given the firing alerts of Alertmanager; return False if it has to wait."""
         alert = pending.alert
         if alert.key not in firing:
             self._suppress(pending, None, INACTIVE, dropped=True)
             return True
         run, verdict = self._objections.against(alert)
         if run is not None and isinstance(verdict, Wait):
-            self._grow_impatient(pending, run, verdict.reason)
+            self._page_if_expired(pending, run, verdict.reason)
         else:
-            self._patience.forget(alert.key)
+            self._wait_limit.forget(alert.key)
         if run is not None and (verdict is None or isinstance(verdict, StartedAgain)):
-            verdict = self._decided_already(run) or verdict or self._in_the_way(run, alert)
+            verdict = self._decided_already(run) or verdict or self._unfinished_restart(run, alert)
         if run is not None and verdict is None:
             verdict = self._recovers_in_place(pending, run)
         if isinstance(verdict, Wait):
@@ -110,12 +110,12 @@ class Examiner:
         self._decide(pending, run)
         return True
 
-    def _grow_impatient(self, pending: Pending, run: Run, reason: str) -> None:
-        """Page for what is known of but cannot be acted on, such as a suspended job; the alert waits on."""
+    def _page_if_expired(self, pending: Pending, run: Run, reason: str) -> None:
+        """Page once an alert has waited too long, as of a suspended job; the alert goes on waiting."""
         key = pending.alert.key
-        self._patience.wait(key, reason)
-        if why := self._patience.run_out(key):
-            self._patience.forget(key)
+        self._wait_limit.wait(key, reason)
+        if why := self._wait_limit.expired(key):
+            self._wait_limit.forget(key)
             decision = Decision(Action.ESCALATE, why, 0, None, 0.0)
             failure = Failure(pending.alert.mode or "unknown", pending.alert.label("error_type"))
             about = run if pending.alert.attempt == run.attempt else None
@@ -133,7 +133,7 @@ class Examiner:
                 )
         return None
 
-    def _in_the_way(self, run: Run, alert: Alert) -> Wait | None:
+    def _unfinished_restart(self, run: Run, alert: Alert) -> Wait | None:
         for earlier in self._restarts(run):
             if earlier.state is State.VERIFYING:
                 name = alert.label("alertname")
@@ -143,7 +143,7 @@ class Examiner:
         return None
 
     def _recovers_in_place(self, pending: Pending, run: Run) -> Wait | None:
-        """A job that runs on after a crash may bring its own ranks back, as an elastic launcher does."""
+        """Wait while the job still runs after a crash: an elastic launcher may restart its ranks."""
         key, now = parse_key(run.attempt_key), self._world.clock.now()
         if pending.alert.mode != "crash" or key is None or not 0 <= now - pending.received < _IN_PLACE_SECONDS:
             return None
@@ -196,7 +196,7 @@ class Examiner:
         dropped: bool = False,
         answered: bool = True,
     ) -> bool:
-        """Write it down; False if it is on record already."""
+        """Record the decision; return False if it is on record already."""
         alert = pending.alert
         run_id = alert.run_id or alert.label("run_id") or ""
         key = parse_key(run.attempt_key) if run else None
@@ -229,5 +229,49 @@ class Examiner:
 
 
 def firing_by_key(firing: list[Alert] | Unknown) -> dict[str, Alert] | None:
-    """What fires, by key; None where that is unknown."""
+    """Return the firing alerts by key; None where they are unknown."""
     return None if isinstance(firing, Unknown) else {alert.key: alert for alert in firing}
+
+
+class Recheck:
+    """Checks again right before an attempt is ended, for the run may have recovered since the decision.
+
+    Reads Alertmanager, Prometheus and the scheduler again; nothing that was read earlier in the tick counts.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._objections = Objections(world)
+
+    def against(self, incident: Incident) -> Wait | Refuse | None:
+        """Return what now speaks against ending the attempt of the incident."""
+        firing = self._world.alerts.firing()
+        if isinstance(firing, Unknown):
+            return Wait(firing.reason)
+        alert = _alert_of(incident, firing)
+        if alert is None:
+            return Refuse(INACTIVE)
+        run, verdict = self._objections.against(alert)
+        if verdict is not None or run is None:
+            return verdict
+        if run.attempt_key != incident.attempt_key:
+            return Refuse(f"stale: the run is at {run.attempt_key}")
+        return _recovered(incident, run)
+
+
+def _alert_of(incident: Incident, firing: Sequence[Alert]) -> Alert | None:
+    """Return the alert of the decision; a stronger one that replaced it needs a decision of its own."""
+    for alert in firing:
+        about = (alert.run_id, alert.attempt, alert.label("alertname") or "")
+        if about == (incident.run_id, incident.attempt, incident.alert):
+            return alert
+    return None
+
+
+def _recovered(incident: Incident, run: Run) -> Refuse | None:
+    """Refuse if the step has passed that of the decision. Only the run's state disproves a crash."""
+    if incident.failure_mode == "crash" or run.high_water is None or incident.step_before is None:
+        return None
+    if run.high_water <= incident.step_before:
+        return None
+    return Refuse(f"the run goes on by itself: step {run.high_water:g} after {incident.step_before:g}")

@@ -1,31 +1,32 @@
-"""The nouns: an alert as received, and an incident, which is one decision about one attempt and what came of it."""
+"""An alert as received, and an incident: one decision about one attempt, with its outcome."""
 
 from __future__ import annotations
 
 import enum
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from trainwarden.identity import AttemptKey, InvalidAttemptKey, InvalidRunId, check_run_id
+from trainwarden.record.clock import to_iso
 
 MODES = ("crash", "stall", "timeout", "success")
 
 
 class State(str, enum.Enum):
-    """Where an incident stands. The open ones are carried on after a restart of the remediator."""
+    """The state of an incident. Open ones are continued after a restart of the remediator."""
 
     PROPOSED = "PROPOSED"  # decided to restart; nothing done yet
     PREPARING = "PREPARING"  # the call that ends the attempt goes out, or has been answered
-    IN_DOUBT = "IN_DOUBT"  # nobody knows whether that call took effect
+    IN_DOUBT = "IN_DOUBT"  # it is unknown whether that call took effect
     PREPARED = "PREPARED"  # the attempt has ended, the next start is held
-    COMMITTED = "COMMITTED"  # the start is ours to give, and only ours
+    COMMITTED = "COMMITTED"  # the hold is the remediator's, which alone releases it
     VERIFYING = "VERIFYING"  # started; waiting for the step to pass the old high-water mark
     DONE = "DONE"  # recovered
     FAILED = "FAILED"  # started, but it did not recover
-    ADOPTED = "ADOPTED"  # somebody else restarted, ended or finished the job; hands off
-    ESCALATED = "ESCALATED"  # a person must look
+    ADOPTED = "ADOPTED"  # a user or the scheduler restarted, ended or finished the job
+    ESCALATED = "ESCALATED"  # a person is paged
     SUPPRESSED = "SUPPRESSED"  # decided to do nothing, with the reason
 
 
@@ -40,7 +41,7 @@ OPEN_STATES = (
 
 
 class Action(str, enum.Enum):
-    """What was decided."""
+    """The decision."""
 
     RESTART = "restart"
     NONE = "none"
@@ -48,7 +49,7 @@ class Action(str, enum.Enum):
 
 
 def parse_key(text: str) -> AttemptKey | None:
-    """An attempt key; None where the text is none."""
+    """Return the attempt key; None where the text is none."""
     try:
         return AttemptKey.parse(text)
     except InvalidAttemptKey:
@@ -56,7 +57,7 @@ def parse_key(text: str) -> AttemptKey | None:
 
 
 def clean(text: object, limit: int = 200) -> str:
-    """One printable line of at most `limit` characters: labels and programs' answers are foreign text."""
+    """Return one printable line of at most `limit` characters, for text from labels and programs."""
     line = "".join(char if char.isprintable() else " " for char in str(text))
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
@@ -70,18 +71,18 @@ class Alert:
 
     @property
     def key(self) -> str:
-        """Names the label set: the same alert by webhook and by poll, not the same incident."""
+        """Hash of the label set: equal for one alert by webhook and by poll; several incidents may have the same."""
         canonical = json.dumps(sorted(self.labels.items()))
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def label(self, name: str) -> str | None:
-        """A label as one clean line; None where it is absent or empty, which Prometheus does not tell apart."""
+        """Return a label as one clean line; None where it is absent or empty, which is the same to Prometheus."""
         value = self.labels.get(name)
         return clean(value, 128) if value else None
 
     @property
     def remediable(self) -> bool:
-        """Whether its rule asks for action at all."""
+        """Whether its rule requests remediation."""
         return self.labels.get("remediate") == "true"
 
     @property
@@ -100,7 +101,7 @@ class Alert:
 
     @property
     def mode(self) -> str | None:
-        """The failure mode; None where it is none of ours."""
+        """The failure mode; None where it is no known one."""
         value = self.labels.get("failure_mode")
         return value if value in MODES else None
 
@@ -128,20 +129,20 @@ class Incident:
     created: float
     updated: float
     not_before: float = 0.0
-    calls: int = 0  # how often the call that ends the attempt was about to go out
+    calls: int = 0  # attempts at the call that ends the attempt
     committed: float | None = None
     deadline: float | None = None  # of the verification
     paging: bool = False
 
     @property
     def generation(self) -> int:
-        """The start of the job that it is about. Raises InvalidAttemptKey where that was never known."""
+        """The start of the job that it is about; raises InvalidAttemptKey where that is unknown."""
         return AttemptKey.parse(self.attempt_key or "").generation
 
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened to an incident."""
+    """One entry in the log of an incident."""
 
     time: float
     state: str
@@ -149,7 +150,7 @@ class Event:
 
 
 def as_json(incident: Incident, events: list[Event]) -> dict[str, object]:
-    """The incident as the API and `decisions --format json` show it."""
+    """Return the incident as the API and `decisions --format json` show it."""
     return {
         "id": incident.id,
         "run_id": incident.run_id,
@@ -170,3 +171,19 @@ def as_json(incident: Incident, events: list[Event]) -> dict[str, object]:
         "updated": incident.updated,
         "events": [{"time": event.time, "state": event.state, "detail": event.detail} for event in events],
     }
+
+
+def as_text(log: Iterable[tuple[Incident, list[Event]]]) -> str:
+    """Return the decision log: one paragraph per incident, its decision and reason first, then one line per event."""
+    return "\n".join(_paragraph(incident, events) for incident, events in log)
+
+
+def _paragraph(incident: Incident, events: list[Event]) -> str:
+    attempt = "?" if incident.attempt is None else incident.attempt
+    budget = (
+        "" if incident.budget_limit is None else f", {incident.budget_used} of {incident.budget_limit} restarts used"
+    )
+    head = f"{to_iso(incident.created)} {incident.run_id} attempt {attempt}: {incident.alert}"
+    decided = f"  {incident.action.value} ({incident.policy}{budget}): {incident.reason}"
+    lines = [f"  {to_iso(event.time)} {event.state:<10} {event.detail}" for event in events]
+    return "".join(f"{clean(line, 1200)}\n" for line in (head, decided, *lines))

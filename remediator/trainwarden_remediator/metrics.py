@@ -1,4 +1,4 @@
-"""What the remediator says of itself. Counters start with the process; the rest is read from the database."""
+"""The remediator's own metrics. Counters start with the process; the rest is read from the database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OUTCOMES = {
 
 
 class Metrics:
-    """Counts, from any thread."""
+    """Counters, for any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,41 +37,41 @@ class Metrics:
         self._last_tick: float | None = None
 
     def received(self, status: int, now: float) -> None:
-        """A webhook request was answered."""
+        """Count a webhook request that was answered."""
         with self._lock:
             self._requests[str(status)] += 1
             if status == 200:
                 self._last_received = now
 
     def polled(self, now: float, *, success: bool) -> None:
-        """Alertmanager was asked."""
+        """Record a poll of Alertmanager."""
         with self._lock:
             self._poll_success = success
             if success:
                 self._last_poll = now
 
     def ticked(self, now: float, *, success: bool) -> None:
-        """The loop came round; `success` if all of its work could be done."""
+        """Record a tick of the loop; `success`: all of its work was done."""
         with self._lock:
             self._tick_success = success
             if success:
                 self._last_tick = now
 
     def decided(self, incident: Incident) -> None:
-        """A decision was written down."""
+        """Count a decision."""
         mode = incident.failure_mode if incident.failure_mode in MODES else "unknown"
         with self._lock:
             self._decisions[incident.action.value, mode] += 1
 
     def settled(self, incident: Incident) -> None:
-        """An incident came to its end."""
+        """Count an incident that ended."""
         outcome = _OUTCOMES.get(incident.state)
         if outcome is not None and incident.action is Action.RESTART:
             with self._lock:
                 self._restarts[outcome] += 1
 
     def families(self) -> Iterator[Metric]:
-        """The counters as they are now."""
+        """Return the counters as they are now."""
         with self._lock:
             requests = CounterMetricFamily(
                 f"{_P}_webhook_requests", "Webhook requests by HTTP status.", labels=["code"]
@@ -111,7 +111,7 @@ class RemediatorCollector:
         self._store = store
 
     def collect(self) -> Iterator[Metric]:
-        """All families. Raises what the database raises: a scrape that fails is better than one that lies."""
+        """Return all families. Raises what the database raises: a failed scrape is better than a wrong one."""
         yield from self._metrics.families()
         counts = self._store.count_by_state()
         incidents = GaugeMetricFamily(f"{_P}_incidents", "Incidents on record by state.", labels=["state"])

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from trainwarden.errors import UsageError
 from trainwarden.yaml_file import read_yaml
 from trainwarden_remediator.errors import ConfigError
-from trainwarden_remediator.problems import problems_of
+from trainwarden_remediator.validation import problems_of
 from trainwarden_remediator.vocabulary import VOCABULARIES
 
 DEFAULT_POLICY = "megatron_transient"
@@ -57,8 +57,7 @@ class Implementation(BaseModel):
         vocabulary = VOCABULARIES[info.field_name or ""]
         wrong = [f"{name!r}: did you mean {known!r}?" for name in names if (known := vocabulary.misspelt(name))]
         if wrong:
-            message = f"{'; '.join(wrong)} Expected {vocabulary.expected()}"
-            raise ValueError(message)
+            raise ValueError(f"{'; '.join(wrong)} Expected {vocabulary.expected()}")
         return names
 
     @model_validator(mode="after")
@@ -70,8 +69,7 @@ class Implementation(BaseModel):
             "NoRestartPolicy": selective | {"max_retries", "restart_delay_seconds"},
         }[self.class_name]
         if wrong := sorted(unread & self.model_fields_set):
-            message = f"{self.class_name} does not read {', '.join(wrong)}"
-            raise ValueError(message)
+            raise ValueError(f"{self.class_name} does not read {', '.join(wrong)}")
         return self
 
 
@@ -95,11 +93,9 @@ class PolicyFile(BaseModel):
     def _one_entry_per_mode(self) -> PolicyFile:
         modes = [entry.mode for entry in self.policies]
         if twice := sorted({mode for mode in modes if modes.count(mode) > 1}):
-            message = f"more than one entry for mode {', '.join(twice)}"
-            raise ValueError(message)
+            raise ValueError(f"more than one entry for mode {', '.join(twice)}")
         if any(e.mode == "success" and e.implementation.class_name != "NoRestartPolicy" for e in self.policies):
-            message = "mode success: a finished run is never restarted; NoRestartPolicy is the only choice"
-            raise ValueError(message)
+            raise ValueError("mode success: a finished run is never restarted; NoRestartPolicy is the only choice")
         return self
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from trainwarden.record.clock import from_iso
 from trainwarden.server.messages import BadRequest
 from trainwarden_remediator.incident import Alert
-from trainwarden_remediator.problems import problems_of
+from trainwarden_remediator.validation import problems_of
 
 MAX_BODY_BYTES = 1 << 20
 MAX_ALERTS = 1000

@@ -1,4 +1,4 @@
-"""The state machine of a restart. Every step may be interrupted; the next process carries it on from its row."""
+"""The state machine of a restart. Any step may be interrupted; the next process continues from the database row."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ from typing import Any
 
 from trainwarden_remediator.decide import Refuse, Wait
 from trainwarden_remediator.drivers.driver import CallOutcome, CallResult, Driver, Progress, RestartTarget, progress
-from trainwarden_remediator.examine import INACTIVE
+from trainwarden_remediator.examine import INACTIVE, Recheck
 from trainwarden_remediator.incident import OPEN_STATES, Incident, State
 from trainwarden_remediator.metrics import Metrics
-from trainwarden_remediator.patience import Patience
-from trainwarden_remediator.recheck import Recheck
 from trainwarden_remediator.store import Store
 from trainwarden_remediator.verify import Verifier
+from trainwarden_remediator.wait_limit import WaitLimit
 from trainwarden_remediator.world import World
 
 log = logging.getLogger(__name__)
 
 _MAX_CALLS = 5
-# What cannot be brought to a start within this time, and that of all calls in doubt, is for a person.
+# Page if no start was given within this time, plus that of all calls in doubt.
 _PATIENCE_SECONDS = 1800.0
-# A controller that dies may forget what it acknowledged in its last seconds; what comes later is somebody's will.
+# A controller that dies may lose what it acknowledged in its last seconds; a later change was made by a user.
 _FORGETS_SECONDS = 60.0
 
 
 class Remediator:
-    """Carries open incidents on. `crashpoint` is called around every call to a scheduler; tests make it die there."""
+    """Advances open incidents. `crashpoint` is called around every call to a scheduler; tests make it exit there."""
 
     def __init__(
         self,
@@ -45,22 +44,22 @@ class Remediator:
         self._metrics = metrics
         self._recheck = Recheck(world)
         self._verifier = Verifier(world, verify_timeout)
-        self._patience = Patience(world.clock, _PATIENCE_SECONDS + _MAX_CALLS * doubt_window)
+        self._wait_limit = WaitLimit(world.clock, _PATIENCE_SECONDS + _MAX_CALLS * doubt_window)
         self._doubt_window = doubt_window
         self._repeat_after = repeat_after
         self._crashpoint = crashpoint
-        # Monotonic times of our last calls. They die with the process, and then every window begins anew: it may only
-        # become longer by a restart of ours, and no jump of the wall clock can shorten it.
+        # Monotonic times of the last calls, kept in memory: after a restart of the remediator every window begins
+        # again. It can only become longer, and no jump of the wall clock shortens it.
         self._called: dict[str, float] = {}
         self._repeated: dict[str, float] = {}
 
     def advance(self, incident: Incident) -> bool:
-        """Do the next step, if there is one; whether anything changed."""
+        """Do the next step, if there is one; return whether anything changed."""
         if incident.state not in OPEN_STATES:
             return False
         if self._step(incident):
             return True
-        if reason := self._patience.run_out(incident.id):
+        if reason := self._wait_limit.expired(incident.id):
             self._escalate(incident, f"{reason}; the job may be held" if incident.calls else reason)
             return True
         return False
@@ -77,11 +76,11 @@ class Remediator:
             return self._commit(incident, driver)
         if incident.state is State.COMMITTED:
             return self._start(incident, driver)
-        self._patience.forget(incident.id)  # a verification has a deadline of its own
+        self._wait_limit.forget(incident.id)  # verification has a deadline of its own
         return self._verify(incident, driver)
 
     def failed_again(self, incident: Incident, detail: str) -> None:
-        """End the verification of a restart whose new attempt is in trouble itself."""
+        """End the verification of a restart whose new attempt has failed too."""
         self._move(incident, State.FAILED, detail)
 
     def _begin(self, incident: Incident) -> bool:
@@ -96,8 +95,8 @@ class Remediator:
             self._move(incident, State.PREPARING, "nothing speaks against it")
         return True
 
-    def _held_back(self, incident: Incident, *, may_have_called: bool) -> bool | None:
-        """None if the call that ends the attempt may go out; else whether something else was done instead."""
+    def _recheck_before_call(self, incident: Incident, *, may_have_called: bool) -> bool | None:
+        """Return None if the attempt may be ended; else whether the incident changed."""
         verdict = self._recheck.against(incident)
         if isinstance(verdict, Wait):
             return self._wait(incident, verdict.reason)
@@ -114,19 +113,19 @@ class Remediator:
         return None
 
     def _in_doubt(self, incident: Incident) -> bool:
-        """Whether an earlier call may still take effect: only time and a fresh reading of the old start rule it out."""
+        """Return whether an earlier call may still take effect; only time and a fresh reading exclude it."""
         now = self._world.clock.monotonic()
         return now - self._called.setdefault(incident.id, now) < self._doubt_window
 
     def _withdraw(self, incident: Incident, reason: str) -> None:
-        # What is not active now may fire again, with the same beginning; what the facts refuted may not.
+        # An alert that is not active now may fire again with the same start time; a refuted one may not.
         self._settled(self._store.withdraw(incident, reason, dropped=reason == INACTIVE))
 
     def _prepare(self, incident: Incident, driver: Driver) -> bool:
         target = _target(incident)
         seen = self._progress(driver, target)
         if seen is Progress.READY and driver.two_phase and not incident.calls:
-            self._leave(incident, Progress.STUCK)  # held before we ever called: the hold is somebody else's
+            self._leave(incident, Progress.STUCK)  # held before any call of the remediator: a user's hold
         elif seen is Progress.READY:
             self._move(incident, State.PREPARED, seen.value)
         elif seen is Progress.UNTOUCHED:
@@ -148,7 +147,7 @@ class Remediator:
             self._escalate(incident, f"the scheduler did not end the attempt after {incident.calls} calls")
             return True
         driver.refresh()
-        held_back = self._held_back(incident, may_have_called=False)
+        held_back = self._recheck_before_call(incident, may_have_called=False)
         if held_back is not None:
             return held_back
         incident = self._move(incident, State.PREPARING, f"call {incident.calls + 1}", calls=incident.calls + 1)
@@ -191,8 +190,8 @@ class Remediator:
     def _give(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
         if self._too_early(incident):
             return self._wait(incident, "the scheduler gave no clear answer")
-        # Where one call ends the old start and gives the next, it needs the same care as the call that only ends.
-        held_back = None if driver.two_phase else self._held_back(incident, may_have_called=True)
+        # One call that ends the old start and gives the next needs the same checks as one that only ends.
+        held_back = None if driver.two_phase else self._recheck_before_call(incident, may_have_called=True)
         if held_back is not None:
             return held_back
         return self._call_commit(incident, driver, target)
@@ -216,9 +215,9 @@ class Remediator:
         seen = self._progress(driver, target)
         if seen is Progress.READY:
             if 0 <= self._world.clock.now() - (incident.committed or 0.0) < _FORGETS_SECONDS:
-                # The scheduler lost what it had acknowledged; giving the same start again is idempotent.
+                # The scheduler lost what it had acknowledged; repeating the same start is idempotent.
                 return not self._too_early(incident) and self._call_commit(incident, driver, target)
-            seen = Progress.STUCK  # somebody holds the job on purpose
+            seen = Progress.STUCK  # a user holds the job
         verdict = self._verifier.verify(incident, driver.job(target.job_id), seen)
         if verdict is None:
             return False
@@ -243,11 +242,11 @@ class Remediator:
     def _settled(self, incident: Incident) -> None:
         self._called.pop(incident.id, None)
         self._repeated.pop(incident.id, None)
-        self._patience.forget(incident.id)
+        self._wait_limit.forget(incident.id)
         self._metrics.settled(incident)
 
     def _wait(self, incident: Incident, reason: str) -> bool:
-        self._patience.wait(incident.id, reason)
+        self._wait_limit.wait(incident.id, reason)
         return False
 
     def _call(

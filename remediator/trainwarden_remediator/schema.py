@@ -15,7 +15,7 @@ about = sa.Table(
     sa.Column("value", sa.Text, nullable=False),
 )
 
-# One row per distinct body: the sender repeats itself for as long as an alert fires.
+# One row per distinct body: the sender repeats it for as long as an alert fires.
 deliveries = sa.Table(
     "deliveries",
     metadata,
@@ -26,7 +26,7 @@ deliveries = sa.Table(
     sa.Column("truncated", sa.Integer, nullable=False),
 )
 
-# One row per label set. `pending` is what the worker still owes an answer to.
+# One row per label set. `pending`: the worker has not decided yet.
 alerts = sa.Table(
     "alerts",
     metadata,
@@ -71,7 +71,7 @@ incidents = sa.Table(
     sa.Column("deadline", sa.Float),
     sa.Column("paging", sa.Boolean, nullable=False),
 )
-# At most one restart per attempt, whatever the code above the database believes.
+# At most one restart per attempt, enforced by the database too.
 sa.Index(
     "one_restart_per_attempt",
     incidents.c.run_id,

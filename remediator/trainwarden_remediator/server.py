@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from trainwarden.server.web_config import WebConfig
-    from trainwarden_remediator.clock import Clock
     from trainwarden_remediator.metrics import Metrics
     from trainwarden_remediator.store import Store
+    from trainwarden_remediator.world import Clock
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The durable state: alerts that wait for an answer, incidents, events. Each method is one transaction."""
+"""The durable state: pending alerts, incidents, events. Each method is one transaction."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from trainwarden_remediator.clock import Clock
 from trainwarden_remediator.incident import OPEN_STATES, Action, Alert, Event, Incident, State, clean
 from trainwarden_remediator.receive import Delivery
 from trainwarden_remediator.schema import alerts, deliveries, events, incidents
+from trainwarden_remediator.world import Clock
 
-# The same alert by webhook (nanoseconds) and by poll (milliseconds) begins at the same time.
+# Start times of one alert differ: nanoseconds by webhook, milliseconds by poll.
 _SAME_START_SECONDS = 1.0
 _ESCALATION_SECONDS = 24 * 3600.0
 _RETENTION_SECONDS = 30 * 24 * 3600.0
@@ -26,7 +26,7 @@ _OPEN = [state.value for state in OPEN_STATES]
 
 @dataclass(frozen=True)
 class Pending:
-    """An alert that was accepted and not yet answered. `received` is when that began, Unix time."""
+    """An alert that awaits a decision. `received` is when it was accepted, Unix time."""
 
     alert: Alert
     source: str
@@ -35,7 +35,7 @@ class Pending:
 
 
 class Store:
-    """`crashpoint` is called with a name around every commit; tests make it die there."""
+    """`crashpoint` is called with a name around every commit; tests make it exit there."""
 
     def __init__(self, engine: sa.Engine, clock: Clock, crashpoint: Callable[[str], None] = lambda _name: None) -> None:
         self._engine = engine
@@ -51,7 +51,7 @@ class Store:
         self._crashpoint(f"{name}: after commit")
 
     def receive(self, delivery: Delivery) -> None:
-        """Keep a webhook's alerts. Durable when it returns."""
+        """Store the alerts of a webhook; durable when it returns."""
         now = self._clock.now()
         with self._transaction("receive") as connection:
             seen = connection.execute(
@@ -72,7 +72,7 @@ class Store:
             self._keep(connection, delivery.firing, "webhook", now)
 
     def observe(self, firing: Sequence[Alert]) -> None:
-        """Keep what a poll saw."""
+        """Store the alerts of a poll."""
         if firing:
             with self._transaction("observe") as connection:
                 self._keep(connection, firing, "poll", self._clock.now())
@@ -92,14 +92,14 @@ class Store:
             connection.execute(alerts.update().where(alerts.c.key == alert.key).values(**changes))
 
     def prune(self) -> None:
-        """Forget deliveries and answered alerts that were last seen 30 days ago. Incidents stay."""
+        """Delete deliveries and decided alerts that were last seen 30 days ago. Incidents stay."""
         before = self._clock.now() - _RETENTION_SECONDS
         with self._transaction("prune") as connection:
             connection.execute(deliveries.delete().where(deliveries.c.last_received < before))
             connection.execute(alerts.delete().where(alerts.c.last_seen < before, ~alerts.c.pending))
 
     def pending(self) -> list[Pending]:
-        """The alerts that wait for an answer, oldest first."""
+        """Return the alerts that await a decision, oldest first."""
         with self._engine.begin() as connection:
             rows = connection.execute(sa.select(alerts).where(alerts.c.pending).order_by(alerts.c.received)).all()
         return [
@@ -108,16 +108,16 @@ class Store:
         ]
 
     def wait(self, alert: Alert, reason: str) -> None:
-        """Write down what an alert waits for."""
+        """Record what an alert waits for."""
         with self._transaction("wait") as connection:
             connection.execute(alerts.update().where(alerts.c.key == alert.key).values(waits_for=clean(reason)))
 
     def propose(
         self, pending: Pending, incident: Incident, *, dropped: bool = False, answered: bool = True
     ) -> Incident | None:
-        """Answer an alert by an incident. None if that decision is on record already; the alert is answered then, too.
+        """Store the incident decided for an alert; None if the same decision is on record, which settles the alert too.
 
-        `dropped` alerts are looked at again when they are seen firing again; one that is not `answered` stays pending.
+        A `dropped` alert becomes pending again when it fires again; one that is not `answered` stays pending.
         """
         received = Event(pending.received, "RECEIVED", f"{incident.alert} by {pending.source}")
         decided = Event(incident.updated, incident.state.value, f"{incident.action.value}: {incident.reason}")
@@ -131,19 +131,19 @@ class Store:
                 if answered:
                     _answer(connection, pending.alert, earlier or incident.id, dropped=dropped)
         except IntegrityError:
-            # The database refused a second restart of the attempt.
+            # The unique index refused a second restart of the attempt.
             with self._transaction("answer") as connection:
                 _answer(connection, pending.alert, None, dropped=False)
             return None
         return incident if earlier is None else None
 
     def move(self, incident: Incident, state: State, detail: str, **changes: Any) -> Incident:
-        """Change an incident's state and write down why. Raises StaleIncident if it is not as it was read."""
+        """Change an incident's state and log the reason; raise StaleIncident if it has changed since it was read."""
         with self._transaction(f"{incident.state.value} to {state.value}") as connection:
             return self._move(connection, incident, state, detail, **changes)
 
     def withdraw(self, incident: Incident, reason: str, *, dropped: bool) -> Incident:
-        """Turn a decision to restart into one to do nothing: the attempt is free for another. See `propose`, `move`."""
+        """Turn a decision to restart into one to do nothing, which allows another decision. See `propose`, `move`."""
         with self._transaction(f"{incident.state.value} to withdrawn") as connection:
             changes = {"action": Action.NONE, "reason": clean(reason, 1000)}
             moved = self._move(connection, incident, State.SUPPRESSED, reason, **changes)
@@ -164,27 +164,27 @@ class Store:
         if done.rowcount != 1:
             raise StaleIncident(incident.id)
         if replace(moved, updated=incident.updated) == incident and _last_detail(connection, incident.id) == detail:
-            return moved  # said already: a call that is repeated for hours must not fill the log
+            return moved  # logged already: a call that is repeated for hours must not fill the log
         _append(connection, incident.id, Event(now, state.value, detail))
         return moved
 
     def open_incidents(self) -> list[Incident]:
-        """Those that still have to be carried on, oldest first."""
+        """Return the open incidents, oldest first."""
         return self._incidents(incidents.c.state.in_(_OPEN))
 
     def incident(self, incident_id: str) -> Incident:
-        """One incident as it is now. Raises KeyError."""
+        """Return one incident as it is now; raise KeyError."""
         for incident in self._incidents(incidents.c.id == incident_id):
             return incident
         raise KeyError(incident_id)
 
     def escalations(self) -> list[Incident]:
-        """Those that page somebody now."""
+        """Return the incidents that page now."""
         since = self._clock.now() - _ESCALATION_SECONDS
         return self._incidents(incidents.c.paging, incidents.c.updated >= since)
 
     def of_run(self, run_id: str) -> list[Incident]:
-        """Every incident of a run, oldest first."""
+        """Return every incident of a run, oldest first."""
         return self._incidents(incidents.c.run_id == run_id)
 
     def _incidents(self, *where: sa.ColumnElement[bool]) -> list[Incident]:
@@ -192,13 +192,13 @@ class Store:
             return select_incidents(connection, *where)
 
     def count_by_state(self) -> dict[str, int]:
-        """How many incidents are in each state."""
+        """Return the number of incidents in each state."""
         query = sa.select(incidents.c.state, sa.func.count()).group_by(incidents.c.state)
         with self._engine.begin() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
 
     def used(self, run_id: str) -> dict[str, int]:
-        """Restarts per failure mode that were made for a run, or are about to be."""
+        """Return the restarts of a run, made or decided, per failure mode."""
         restarts = incidents.c.action == Action.RESTART.value
         made = sa.and_(incidents.c.committed.is_not(None), incidents.c.state != State.ADOPTED.value)
         query = (
@@ -210,19 +210,19 @@ class Store:
             return {row[0]: row[1] for row in connection.execute(query)}
 
     def with_events(self, run_id: str | None = None, limit: int = 1000) -> list[tuple[Incident, list[Event]]]:
-        """The newest `limit` incidents, of one run or of all, oldest first, with their events."""
+        """Return the newest `limit` incidents, of one run or of all, oldest first, with their events."""
         with self._engine.begin() as connection:
             return read_log(connection, run_id, limit)
 
 
 class StaleIncident(Exception):
-    """The row was changed by somebody else since it was read."""
+    """The row was changed since it was read."""
 
 
 def read_log(
     connection: sa.Connection, run_id: str | None = None, limit: int = 1000
 ) -> list[tuple[Incident, list[Event]]]:
-    """What `with_events` returns, over any connection."""
+    """Return what `with_events` returns, over any connection."""
     newest = sa.select(incidents.c.number).order_by(incidents.c.number.desc()).limit(limit)
     if run_id is not None:
         newest = newest.where(incidents.c.run_id == run_id)
@@ -235,7 +235,7 @@ def read_log(
 
 
 def select_incidents(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[Incident]:
-    """Incidents as objects, oldest first."""
+    """Return the selected incidents, oldest first."""
     rows = connection.execute(sa.select(*_COLUMNS).where(*where).order_by(incidents.c.number))
     return [
         Incident(**{**row, "state": State(row["state"]), "action": Action(row["action"])}) for row in rows.mappings()
@@ -261,7 +261,7 @@ def _answer(connection: sa.Connection, alert: Alert, incident_id: str | None, *,
 
 
 def _same_decision(connection: sa.Connection, incident: Incident) -> str | None:
-    """The id of the newest incident about this alert of this attempt, if it decided the same for the same reason."""
+    """Return the id of the newest incident of this alert and attempt, if decision and reason are the same."""
     if incident.action is Action.RESTART:
         return None
     query = (

@@ -1,4 +1,4 @@
-"""The names that a policy may use: those of the taxonomy, and those that earlier tools gave to the same things."""
+"""The names that a policy may use: those of the taxonomy, and names of earlier tools for the same failures."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from difflib import get_close_matches
 
 from trainwarden.taxonomy import ERROR_TYPES, FAILURES, SUBSYSTEMS
 
-# One earlier name to one of ours, wherever it is met.
+# Earlier name to ours, wherever it occurs.
 _ERROR_TYPES = {
     "watchdog_timeout": "hang",
     "nccl_collective": "nccl",
     "torch": "exception",
     "timeout": "time_limit",
 }
-# In a list of a policy it may stand for more: there was one name for the memory of GPUs and of hosts.
+# In a policy's list a name may cover more: earlier tools had one name for memory of GPUs and of hosts.
 _WIDER = {"oom": frozenset(("oom", "host_oom"))}
 _SUBSYSTEMS = {"slurm": "scheduler", "cpu": "memory"}
-# Signals of earlier tools, each by the error type of all failures that it means.
+# Signals of earlier tools, by the error type of all failures that each covers.
 _SIGNALS = {
     "cpu_oom": "host_oom",
     "cuda_hang": "hang",
@@ -37,28 +37,28 @@ _SIGNALS = {
     "python_exception": "exception",
 }
 _MANY = 40
-# From here on an unknown name is taken for a known one that is misspelt.
+# An unknown name this similar to a known one counts as misspelt.
 _MISSPELT = 0.8
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The known names of one kind. `what` says of which, and where they are listed if they are too many to say."""
+    """The known names of one kind. `what` describes the kind, and where its names are listed if they are many."""
 
     what: str
     names: frozenset[str]
 
     def expected(self) -> str:
-        """What a name of this kind may be."""
+        """Return the expected names, for an error message."""
         return f"{self.what}: {', '.join(sorted(self.names))}" if len(self.names) <= _MANY else self.what
 
     def misspelt(self, name: str) -> str | None:
-        """The known name that an unknown one nearly is; None if the name is known, or one of the user's own."""
+        """Return the known name that an unknown one nearly equals; None if it is known, or the user's own."""
         near = [] if name in self.names else get_close_matches(name, self.names, 1, _MISSPELT)
         return near[0] if near else None
 
     def unknown(self, names: Iterable[str]) -> list[str]:
-        """Those of the names that are not known."""
+        """Return the unknown names."""
         return [name for name in names if name not in self.names]
 
 
@@ -71,7 +71,7 @@ VOCABULARIES: Mapping[str, Vocabulary] = {
 
 
 def covers_error_type(names: Iterable[str], error_type: str | None) -> bool:
-    """Whether a policy's list of error types names this one."""
+    """Return whether a policy's list of error types covers this one."""
     if error_type is None:
         return False
     error_type = _ERROR_TYPES.get(error_type, error_type)
@@ -79,14 +79,14 @@ def covers_error_type(names: Iterable[str], error_type: str | None) -> bool:
 
 
 def covers_subsystem(names: Iterable[str], subsystem: str | None) -> bool:
-    """Whether a policy's list of subsystems names this one."""
+    """Return whether a policy's list of subsystems covers this one."""
     if subsystem is None:
         return False
     return _SUBSYSTEMS.get(subsystem, subsystem) in {_SUBSYSTEMS.get(name, name) for name in names}
 
 
 def covers_signal(names: Iterable[str], signal: str | None, error_type: str | None) -> bool:
-    """Whether a policy's list of signals names this failure, or all those of its error type."""
+    """Return whether a policy's list of signals covers this failure, or all of its error type."""
     known = FAILURES.get(signal or "")
     kind = known.error_type if known else error_type
     return any(name == signal or (kind is not None and _SIGNALS.get(name) == kind) for name in names)

@@ -1,4 +1,4 @@
-"""The loop: poll, examine what is pending, carry on what is open. One thread, so no two steps ever race."""
+"""The loop: poll, examine pending alerts, advance open incidents. One thread, so no two steps ever race."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import logging
 import threading
 from collections.abc import Mapping
 
+from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import Run
 from trainwarden_remediator.examine import Examiner, firing_by_key
 from trainwarden_remediator.incident import Alert, Incident, State
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.remediate import Remediator
 from trainwarden_remediator.store import Pending, Store
-from trainwarden_remediator.unknown import Unknown
 from trainwarden_remediator.world import World
 
 log = logging.getLogger(__name__)
 
 _MAX_STEPS = 20
 _PRUNE_SECONDS = 3600.0
-_HASTE_SECONDS = 60.0  # after a start was given
+_FRESH_SECONDS = 60.0  # after a start was given, read schedulers at every tick
 _UNDER_WAY = (State.PREPARING, State.IN_DOUBT, State.PREPARED, State.COMMITTED)
 
 
@@ -55,7 +55,7 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="worker")
 
     def start(self) -> None:
-        """Begin."""
+        """Start the loop."""
         self._thread.start()
 
     def wake(self) -> None:
@@ -63,14 +63,14 @@ class Worker:
         self._wake.set()
 
     def stop(self) -> None:
-        """Finish the step in hand, then end."""
+        """Finish the current step, then stop."""
         self._stopping = True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def alive(self) -> bool:
-        """Whether the loop has come round lately, and could do its work."""
+        """Return whether the loop has ticked lately without an error."""
         last = self._last_tick
         recent = last is not None and self._world.clock.monotonic() - last < 120
         return self._thread.is_alive() and recent and self._ticked
@@ -78,17 +78,17 @@ class Worker:
     def _run(self) -> None:
         while not self._stopping:
             self._wake.clear()
-            busy = self.round()
+            busy = self.run_once()
             self._last_tick = self._world.clock.monotonic()
             if not self._stopping:
                 self._wake.wait(self._busy_interval if busy else self._interval)
 
-    def round(self) -> bool:
-        """A tick, whatever it meets; whether something is under way. What went wrong is logged once, and counted."""
+    def run_once(self) -> bool:
+        """Run one tick; return whether a restart is under way. Count each error, log it once, and go on."""
         self._problems.clear()
         try:
             busy, self._ticked = self.tick(), True
-        except Exception as error:  # noqa: BLE001  # the loop is all there is: it must outlive whatever one tick meets
+        except Exception as error:  # noqa: BLE001  # the loop must survive any error of one tick
             busy, self._ticked = False, False
             self._problem("the loop", error)
         if self._known_problems and not self._problems:
@@ -104,31 +104,31 @@ class Worker:
         self._problems.add(name)
 
     def tick(self) -> bool:
-        """One round; whether something is under way that deserves a short wait."""
+        """Poll, examine and advance once; return whether a restart is under way."""
         firing = self._world.alerts.firing()
         self._metrics.polled(self._world.clock.now(), success=not isinstance(firing, Unknown))
-        self._say_once(firing.reason if isinstance(firing, Unknown) else None)
+        self._log_change(firing.reason if isinstance(firing, Unknown) else None)
         if not isinstance(firing, Unknown):
             self._store.observe(firing)
             self._prune()
-        if self._in_haste():
+        if self._needs_fresh_readings():
             for driver in self._world.drivers.values():
                 driver.refresh()
         by_key = firing_by_key(firing)
         waiting = self._examine(by_key) if by_key is not None else False
-        under_way = self._carry_on()
-        self._lower_flags()
+        under_way = self._advance_all()
+        self._clear_escalations()
         return waiting or under_way
 
-    def _in_haste(self) -> bool:
-        """Whether something hangs on what the schedulers say now; else their last answers will do for a while."""
+    def _needs_fresh_readings(self) -> bool:
+        """Return whether fresh readings of the schedulers are needed; else the last ones serve for a while."""
         now = self._world.clock.now()
         return bool(self._store.pending()) or any(
-            incident.state in _UNDER_WAY or now - (incident.committed or 0.0) < _HASTE_SECONDS
+            incident.state in _UNDER_WAY or now - (incident.committed or 0.0) < _FRESH_SECONDS
             for incident in self._store.open_incidents()
         )
 
-    def _say_once(self, unknown: str | None) -> None:
+    def _log_change(self, unknown: str | None) -> None:
         if unknown != self._unknown:
             log.warning("%s", unknown or "Alertmanager answers again")
         self._unknown = unknown
@@ -150,12 +150,12 @@ class Worker:
     def _examine_one(self, pending: Pending, firing: Mapping[str, Alert]) -> bool:
         try:
             return self._examiner.examine(pending, firing)
-        except Exception as error:  # noqa: BLE001  # one alert that cannot be examined must not hide the others
+        except Exception as error:  # noqa: BLE001  # one alert that cannot be examined must not block the others
             alert = pending.alert
             self._problem(f"alert {alert.label('alertname')} of run {alert.run_id}", error)
             return False
 
-    def _carry_on(self) -> bool:
+    def _advance_all(self) -> bool:
         under_way = False
         for incident in self._store.open_incidents():
             under_way = self._advance(incident) or under_way
@@ -167,12 +167,12 @@ class Worker:
                 if self._stopping or not self._remediator.advance(incident):
                     break
                 incident = self._store.incident(incident.id)
-        except Exception as error:  # noqa: BLE001  # one incident that cannot be carried on must not stop the others
+        except Exception as error:  # noqa: BLE001  # one incident that cannot be advanced must not block the others
             self._problem(f"incident {incident.id}", error)
         return incident.state in _UNDER_WAY
 
-    def _lower_flags(self) -> None:
-        """Stop paging for attempts that a newer one has replaced, or that go on by themselves."""
+    def _clear_escalations(self) -> None:
+        """Stop paging for attempts that a newer one has replaced, or that recovered by themselves."""
         for incident in self._store.escalations():
             run = self._world.runs.run(incident.run_id)
             if isinstance(run, Run) and (relief := _relief(incident, run)):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from trainwarden_remediator.unknown import Unknown
+from trainwarden_remediator.errors import Unknown
 
 
 class JobState(enum.Enum):

@@ -16,8 +16,8 @@ from trainwarden_remediator.drivers.driver import (
     RestartTarget,
     ScheduledJob,
 )
+from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incident import clean
-from trainwarden_remediator.unknown import Unknown
 
 _STATES = {
     "running": JobState.RUNNING,

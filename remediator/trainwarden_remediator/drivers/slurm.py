@@ -28,9 +28,8 @@ from trainwarden_remediator.drivers.driver import (
     RestartTarget,
     ScheduledJob,
 )
-from trainwarden_remediator.errors import ConfigError
+from trainwarden_remediator.errors import ConfigError, Unknown
 from trainwarden_remediator.incident import clean
-from trainwarden_remediator.unknown import Unknown
 
 # Where more jobs are read at once, one list of all costs the controller less.
 _MAX_SINGLE_READS = 8

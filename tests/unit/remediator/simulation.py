@@ -23,18 +23,16 @@ from trainwarden_remediator.drivers.driver import (
     RestartTarget,
     ScheduledJob,
 )
+from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import Evidence, Run
 from trainwarden_remediator.examine import Examiner
 from trainwarden_remediator.incident import Alert, Incident, State
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.policy import Policy, load_policy, shipped
-from trainwarden_remediator.poll import Firing
-from trainwarden_remediator.records import Records
 from trainwarden_remediator.remediate import Remediator
 from trainwarden_remediator.store import Store
-from trainwarden_remediator.unknown import Unknown
 from trainwarden_remediator.worker import Worker
-from trainwarden_remediator.world import World
+from trainwarden_remediator.world import Firing, Records, World
 
 RUN, JOB = "run-1", "17"
 DOUBT_SECONDS = 60.0

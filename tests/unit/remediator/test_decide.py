@@ -14,15 +14,15 @@ from trainwarden_remediator.decide import (
     Refuse,
     Wait,
     decide,
-    misaddressed,
+    label_problem,
+    scheduler_objection,
     stale,
-    untouchable,
 )
 from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob
+from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import Run
 from trainwarden_remediator.incident import MODES, Action, Alert
 from trainwarden_remediator.policy import Backoff, Implementation, Policy, load_policy
-from trainwarden_remediator.unknown import Unknown
 
 LABELS = {
     "alertname": "TrainRunFailed",
@@ -197,7 +197,7 @@ def test_the_delay_grows_with_each_restart_up_to_its_maximum() -> None:
 )
 def test_any_labels_at_all_are_either_an_address_or_refused(labels: dict[str, str]) -> None:
     about = Alert(labels, None)
-    if misaddressed(about) is None:
+    if label_problem(about) is None:
         assert about.run_id
         assert about.attempt is not None
         assert about.mode in MODES
@@ -257,5 +257,5 @@ def test_an_alert_counts_only_for_the_attempt_that_is_the_present_one(
 )
 def test_only_this_start_of_a_job_that_is_ours_may_be_touched(reading: Reading, expected: type | None) -> None:
     """S4, and the job's own mark against forged records."""
-    verdict = untouchable("run-1", 2, reading)
+    verdict = scheduler_objection("run-1", 2, reading)
     assert verdict is None if expected is None else isinstance(verdict, expected)

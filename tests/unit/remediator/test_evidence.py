@@ -11,9 +11,9 @@ import pytest
 from tests.unit.clients.scripted import Scripted
 from trainwarden.clients.alertmanager import AlertmanagerClient
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusSample
+from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import PrometheusRuns, Run, read_run
-from trainwarden_remediator.poll import AlertmanagerAlerts
-from trainwarden_remediator.unknown import Unknown
+from trainwarden_remediator.world import AlertmanagerAlerts
 
 
 def sample(name: str, value: float, instance: str = "a:9745", **labels: str) -> PrometheusSample:

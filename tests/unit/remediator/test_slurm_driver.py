@@ -22,8 +22,7 @@ from trainwarden_remediator.drivers.driver import (
     progress,
 )
 from trainwarden_remediator.drivers.slurm import SlurmDriver, job_state, slurm_client
-from trainwarden_remediator.errors import ConfigError
-from trainwarden_remediator.unknown import Unknown
+from trainwarden_remediator.errors import ConfigError, Unknown
 
 pytestmark = pytest.mark.process
 

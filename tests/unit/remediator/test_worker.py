@@ -38,10 +38,10 @@ def test_a_loop_that_cannot_do_its_work_says_so_once(
     with monkeypatch.context() as broken:
         broken.setattr(simulation.store, "observe", full)
         for _ in range(3):
-            simulation.worker.round()
+            simulation.worker.run_once()
         assert loop_success(simulation) == 0
         assert [record.levelname for record in caplog.records] == ["ERROR"]
-    simulation.worker.round()
+    simulation.worker.run_once()
     assert loop_success(simulation) == 1
     assert caplog.records[-1].getMessage() == "the loop works again"
 
@@ -72,5 +72,5 @@ def test_one_alert_that_cannot_be_examined_is_visible_too(
         raise ZeroDivisionError
 
     monkeypatch.setattr(simulation, "run", odd)
-    simulation.worker.round()
+    simulation.worker.run_once()
     assert loop_success(simulation) == 0

@@ -1,12 +1,12 @@
-"""How long something has been waited for. It dies with the process: a restart of ours may only make a wait longer."""
+"""Bounds a wait. Kept in memory: a restart of the remediator can only make a wait longer."""
 
 from __future__ import annotations
 
-from trainwarden_remediator.clock import Clock
+from trainwarden_remediator.world import Clock
 
 
-class Patience:
-    """Runs out `seconds` after the first wait for a subject, by the monotonic clock, whatever was waited for since."""
+class WaitLimit:
+    """Expires `seconds` after the first wait for a subject, by the monotonic clock, whatever the reasons since."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -15,18 +15,18 @@ class Patience:
         self._reasons: dict[str, str] = {}
 
     def wait(self, subject: str, reason: str) -> None:
-        """Write down what keeps the subject from going on."""
+        """Record that the subject waits, and why."""
         self._since.setdefault(subject, self._clock.monotonic())
         self._reasons[subject] = reason
 
-    def run_out(self, subject: str) -> str | None:
-        """What the subject has waited for in vain; None while there is time left."""
+    def expired(self, subject: str) -> str | None:
+        """Return a message once the subject has waited too long; None before."""
         since = self._since.get(subject)
         if since is None or self._clock.monotonic() - since < self._seconds:
             return None
         return f"nothing could be done for {self._seconds / 60:g} minutes: {self._reasons[subject]}"
 
     def forget(self, subject: str) -> None:
-        """It goes on, or is over."""
+        """End the wait of a subject."""
         self._since.pop(subject, None)
         self._reasons.pop(subject, None)
