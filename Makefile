@@ -85,8 +85,9 @@ lock: $(VENV)/ready ## Resolve the development dependencies again
 	$(BIN)/uv pip compile --universal --python-version 3.10 --extra stack --group dev --upgrade --quiet \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes pyproject.toml -o requirements/dev.txt
 	$(BIN)/uv pip compile --universal --python-version 3.10 --upgrade --quiet \
-	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links requirements/ray.in -o requirements/ray.txt
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links --generate-hashes requirements/ray.in -o requirements/ray.txt
 
+# Without hashes: which build of PyTorch this version is, with CUDA or without, depends on where a machine gets its packages.
 lock-integrations: ## Resolve the dependencies of the integration tests again
 	$(PYTHON_3_11) -m venv --clear .venv-integrations
 	.venv-integrations/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/integrations.in
