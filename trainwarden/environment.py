@@ -89,7 +89,7 @@ def read_environment(environ: Mapping[str, str] = os.environ, root: str = "/") -
     return {name: _short(text) for name, text in known.items() if text}
 
 
-def read_wishes(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def read_run_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the settings of the run for the services, where set: `signals`, `log_path`, `policy`.
 
     `signals` names a signal pack, `log_path` is the template of a path, `policy` names a restart policy.

@@ -17,7 +17,7 @@ from trainwarden.exec.child import Child, Signals
 from trainwarden.exec.log_file import LOG_BYTES, LogFile, put_aside
 from trainwarden.exec.outcome import command_outcome, status_text
 from trainwarden.exec.output import Output
-from trainwarden.exec.record_writer import ExternalRankWriter, ExternalRecordWriter, opening, record_ending
+from trainwarden.exec.record_writer import ExternalRankWriter, ExternalRecordWriter, record_ending, s3_startup
 from trainwarden.exec.request import ExecRequest, InvalidExecRequest, parser, to_request
 from trainwarden.exec.tail import Tail
 from trainwarden.record.crash import read_crash, trace_path
@@ -56,12 +56,12 @@ class WrappedCommand:
         users_log = _users_log(request.log)
         try:
             request.folder.mkdir(parents=True, exist_ok=True)
-            in_s3 = opening(request.environment, request.folder, request.key, self._start, rank=request.rank)
+            in_s3 = s3_startup(request.environment, request.folder, request.key, self._start, rank=request.rank)
             if request.rank == 0:
                 # Held until this process ends.
                 claim(request.folder, request.key, name=WRAPPER)
                 if in_s3:
-                    in_s3.fill()
+                    in_s3.restore()
             if in_s3:
                 self._store = RecordStore(request.folder, in_s3.begin())
             if request.rank == 0:

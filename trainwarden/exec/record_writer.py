@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.clients.s3 import InvalidLocation, records_location
-from trainwarden.environment import read_wishes
+from trainwarden.environment import read_run_settings
 from trainwarden.identity import AttemptKey, host_name, process_lives, world_size
 from trainwarden.record.attempt import begin_attempt
 from trainwarden.record.folder import METADATA
@@ -28,7 +28,7 @@ from trainwarden.taxonomy import FAILURES
 from trainwarden.training.outcome import AttemptOutcome
 
 if TYPE_CHECKING:
-    from trainwarden.s3.opening import Opening
+    from trainwarden.s3.startup import S3Startup
 
 # Keys about the end of one attempt, or about its copy: not true of the next.
 _OF_AN_ATTEMPT = ("end_time", "reason", "s3", "write_errors", "signals", "log_path", "policy")
@@ -85,7 +85,7 @@ class ExternalRecordWriter:
             thresholds=self._thresholds,
             host=host_name(),
             pid=self._pid or None,
-        ).replace(**read_wishes())
+        ).replace(**read_run_settings())
         if "start_time" not in kept:
             changes = changes.replace(start_time=now)
         this = Attempt(number, key, now)
@@ -233,7 +233,9 @@ def record_ending(store: RecordStore, key: AttemptKey, ending: AttemptOutcome, r
     )
 
 
-def opening(environ: Mapping[str, str], folder: Path, key: AttemptKey, start: float, *, rank: int) -> Opening | None:
+def s3_startup(
+    environ: Mapping[str, str], folder: Path, key: AttemptKey, start: float, *, rank: int
+) -> S3Startup | None:
     """Return the start of an attempt's copy in S3, if the environment asks for a copy there.
 
     Raises:
@@ -246,9 +248,9 @@ def opening(environ: Mapping[str, str], folder: Path, key: AttemptKey, start: fl
     if place is None:
         return None
     # It loads much that a record in a folder alone does not need.
-    from trainwarden.s3.opening import Opening  # noqa: PLC0415
+    from trainwarden.s3.startup import S3Startup  # noqa: PLC0415
 
-    return Opening(place.below(folder.name), folder, key, start, whole=rank == 0)
+    return S3Startup(place.below(folder.name), folder, key, start, whole=rank == 0)
 
 
 def _objects(value: object) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from trainwarden.s3.opening import Opening
+    from trainwarden.s3.startup import S3Startup
     from trainwarden.shell.command import CommandContext
 
 # No process stands for the attempt: each command is gone at once.
@@ -118,9 +118,9 @@ def _begin(context: CommandContext) -> None:
     except InvalidThreshold as error:
         raise Misuse(str(error)) from None
     try:
-        in_s3 = _opening(context, folder)
+        in_s3 = _s3_startup(context, folder)
         if in_s3:
-            in_s3.fill()
+            in_s3.restore()
     except RunRefused as error:
         raise NotRecorded(str(error)) from None
     store = RecordStore(folder, in_s3.begin() if in_s3 else None)
@@ -128,12 +128,12 @@ def _begin(context: CommandContext) -> None:
     store.close(_S3_SECONDS)
 
 
-def _opening(context: CommandContext, folder: Path) -> Opening | None:
-    from trainwarden.exec.record_writer import opening  # noqa: PLC0415  # as above
+def _s3_startup(context: CommandContext, folder: Path) -> S3Startup | None:
+    from trainwarden.exec.record_writer import s3_startup  # noqa: PLC0415  # as above
     from trainwarden.record.ownership import RunRefused  # noqa: PLC0415
 
     try:
-        return opening(context.environ, folder, context.key, time.time(), rank=context.rank)
+        return s3_startup(context.environ, folder, context.key, time.time(), rank=context.rank)
     except RunRefused:
         # A variable that names no place in S3 is no reason to record nothing here; `publish` warns of it.
         return None

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from trainwarden.exec.record_writer import ExternalRankWriter, ExternalRecordWriter, opening
+from trainwarden.exec.record_writer import ExternalRankWriter, ExternalRecordWriter, s3_startup
 from trainwarden.identity import process_start_ticks
 from trainwarden.record.folder import WRAPPER
 from trainwarden.record.ownership import RunRefused, claim
@@ -136,9 +136,9 @@ def _begin(context: CommandContext, folder: Path, pid: int) -> ExternalRecordWri
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-    in_s3 = opening(context.environ, folder, context.key, time.time(), rank=context.rank)
+    in_s3 = s3_startup(context.environ, folder, context.key, time.time(), rank=context.rank)
     if in_s3:
-        in_s3.fill()
+        in_s3.restore()
     store = RecordStore(folder, in_s3.begin() if in_s3 else None)
     writer = ExternalRecordWriter(store, context.key, thresholds, pid=pid)
     writer.announce()

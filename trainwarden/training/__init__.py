@@ -1,1 +1,1 @@
-"""What runs inside the training process: it keeps the record true, and stays out of the loop's way."""
+"""The part that runs inside the training process: it writes the run's record from a thread of its own."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainwarden.environment import read_wishes
+from trainwarden.environment import read_run_settings
 from trainwarden.identity import AttemptKey, host_name
 from trainwarden.record.attempt import AttemptStart
 from trainwarden.record.clock import to_iso
@@ -95,7 +95,7 @@ class RunContext:
             lines_dropped=lines_dropped or None,
             thresholds=self.thresholds,
             s3=copy_state or {},
-        ).replace(**read_wishes())
+        ).replace(**read_run_settings())
 
     def progress(
         self, start: AttemptStart, view: LoopSnapshot, rates: Rates, checkpoints: tuple[Checkpoint, ...], saved: int

@@ -231,25 +231,25 @@ def _warn_before_run(call: str) -> None:
 
 
 def _begin(context: RunContext, in_s3: S3Location | None) -> Run:
-    ownership = opening = None
+    ownership = startup = None
     try:
         context.folder.mkdir(parents=True, exist_ok=True)
         if in_s3 is not None:
             # Imported only here: it loads boto3.
-            from trainwarden.s3.opening import Opening  # noqa: PLC0415
+            from trainwarden.s3.startup import S3Startup  # noqa: PLC0415
 
-            opening = Opening(in_s3, context.folder, context.key, context.start, whole=context.rank == 0)
+            startup = S3Startup(in_s3, context.folder, context.key, context.start, whole=context.rank == 0)
         if context.rank == 0:
             ownership = claim(context.folder, context.key)
-            if opening:
-                opening.fill()
+            if startup:
+                startup.restore()
             beginning = begin_attempt(context.folder, context.key, context.start)
             context = replace(context, beginning=beginning, start=beginning.this.start_time or context.start)
-        begun = Run(context, ownership, _clear, opening.begin() if opening else None)
+        begun = Run(context, ownership, _clear, startup.begin() if startup else None)
         begun.open()
     except BaseException as error:
-        if opening:
-            opening.abandon()
+        if startup:
+            startup.abandon()
         if ownership:
             ownership.release()
         # ValueError: a path that no file can have.

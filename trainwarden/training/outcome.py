@@ -28,7 +28,7 @@ logger = logging.getLogger("trainwarden")
 
 
 class AmbiguousExit(Exception):
-    """The interpreter ended in a way that may be success or failure; the message tells which way."""
+    """The interpreter ended in a way that may be success or failure; the message describes it."""
 
 
 @dataclass(frozen=True)

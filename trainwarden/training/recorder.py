@@ -25,48 +25,48 @@ from trainwarden.training.writer import PROGRESS_SECONDS, Writer
 if TYPE_CHECKING:
     from trainwarden.record.store import RecordCopy
 
-# A loop that changes its phase all the time must not keep the disk busy.
+# The least time between two rounds of writing, for a loop that changes its phase all the time.
 _PAUSE_SECONDS = 0.05
-_LEAVING_SECONDS = 1.0
+_JOIN_SECONDS = 1.0
 
 
 class Recorder:
-    """What the training says goes in here, and comes out in the run's folder.
+    """Passes what the training reports to the thread that writes it into the run's folder.
 
-    All input and output after `open` happens in one thread. The others only leave it a message: the queues and the
-    locks that they use for that are safe even in a signal handler that interrupts another use of them.
+    All input and output after `open` happens in that thread. Other threads only put requests into a queue. The queue
+    and the locks are safe even in a signal handler that interrupts another use of them.
 
     Args:
-        subject: whose record it is.
-        loop: what the training loop said.
-        copy: gets every file that is written.
-        look: called by the thread twice a second.
+        context: of the run.
+        loop: the reported state of the training loop.
+        copy: receives every file that is written.
+        poll: called by the thread twice a second.
     """
 
     def __init__(
         self,
-        subject: RunContext,
+        context: RunContext,
         loop: LoopState,
         copy: RecordCopy | None = None,
-        look: Callable[[], None] = lambda: None,
+        poll: Callable[[], None] = lambda: None,
     ) -> None:
-        self._look = look
+        self._poll = poll
         self._requests: SimpleQueue[AttemptOutcome | Checkpoint | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="trainwarden", daemon=True)
         self._sizer = CheckpointSizer(on_late=self._requests.put)
         self._finished = threading.Lock()
         self._finished.acquire()
         self._deadline: float | None = None
-        # One tuple, so that a change is seen whole or not at all.
+        # One tuple, so that the name and its time change together.
         self._phase = ("init", time.time())
         self.gpu_memory = GpuMemory()
-        self._samples_gpu = subject.beginning is not None
-        self._event_log = EventLog(subject)
+        self._samples_gpu = context.beginning is not None
+        self._event_log = EventLog(context)
         self._writer = Writer(
-            subject,
+            context,
             loop,
             self._event_log,
-            RecordStore(subject.folder, copy),
+            RecordStore(context.folder, copy),
             gpu_memory=self.gpu_memory,
             phase=lambda: self._phase,
         )
@@ -75,7 +75,7 @@ class Recorder:
         """Write the record for the first time and start the thread.
 
         Raises:
-            OSError, RuntimeError: the folder cannot be written, or there can be no more threads.
+            OSError, RuntimeError: the folder cannot be written, or no more threads can be started.
         """
         if self._samples_gpu:
             self.gpu_memory.check_before_start()
@@ -94,58 +94,58 @@ class Recorder:
         return self._writer.write_errors
 
     def enter_phase(self, name: str) -> None:
-        """Change the phase, and have that written at once."""
+        """Change the phase, and wake the thread to write it."""
         if name != self._phase[0]:
             self._phase = (name, time.time())
             self._requests.put(None)
 
     def expect(self, total_steps: int) -> None:
-        """Have another total recorded from now on."""
-        self._writer.subject = replace(self._writer.subject, total_steps=total_steps)
+        """Set the total number of steps."""
+        self._writer.context = replace(self._writer.context, total_steps=total_steps)
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Have a checkpoint recorded; its size need not be known."""
+        """Record a checkpoint; its size is measured if unknown."""
         self._requests.put(checkpoint)
 
-    def note(self, note: RunEvent) -> None:
-        """Have a line written to `events.jsonl`; nothing but for rank 0. Touches memory only.
+    def add_event(self, event: RunEvent) -> None:
+        """Add a line to `events.jsonl`, on rank 0 only; changes memory only.
 
-        What is noted while the disk does not take it is kept up to a bound; beyond that it is counted and left out.
+        Lines that cannot be written are kept up to a bound; beyond it they are counted and dropped.
         """
-        self._event_log.add(note)
+        self._event_log.add(event)
 
-    def caught(self, caught: CaughtError) -> None:
-        """Have a caught error written to this rank's journal of errors; as `note` in all else."""
-        self._event_log.add_error(caught)
+    def add_error(self, error: CaughtError) -> None:
+        """Add a line to this rank's journal of errors; changes memory only, as `add_event`."""
+        self._event_log.add_error(error)
 
-    def finish(self, ending: AttemptOutcome, timeout: float) -> bool:
-        """Have the last word written; False if that took longer than `timeout` seconds, or cannot happen any more."""
+    def finish(self, outcome: AttemptOutcome, timeout: float) -> bool:
+        """Write the end of the run; False if that took longer than `timeout` seconds, or if the thread is dead."""
         if self._deadline is None:
             self._deadline = time.monotonic() + timeout
-        self._requests.put(ending)
+        self._requests.put(outcome)
         if not self._finished.acquire(timeout=timeout if self._thread.is_alive() else 0):
             return False
         self._finished.release()
-        # A thread on its way out when the interpreter ends is stopped by force, for which there may be no memory.
-        self._thread.join(_LEAVING_SECONDS)
+        # The interpreter stops running threads by force at its end, which needs memory that may be gone.
+        self._thread.join(_JOIN_SECONDS)
         return True
 
     def _run(self) -> None:
         writer = self._writer
-        writer.guarded(_load_what_an_end_needs)
+        writer.guarded(_import_for_the_end)
         while True:
             requests = self._wait()
             for checkpoint in (request for request in requests if isinstance(request, Checkpoint)):
-                writer.guarded(partial(self._take_checkpoint, checkpoint))
-            ending = next((request for request in requests if isinstance(request, AttemptOutcome)), None)
-            if ending is not None:
-                writer.guarded(partial(writer.end, ending, self._deadline or 0.0))
+                writer.guarded(partial(self._write_checkpoint, checkpoint))
+            outcome = next((request for request in requests if isinstance(request, AttemptOutcome)), None)
+            if outcome is not None:
+                writer.guarded(partial(writer.end, outcome, self._deadline or 0.0))
                 self._sizer.close()
                 self._finished.release()
                 return
             if self._samples_gpu:
                 self.gpu_memory.arm()
-            writer.guarded(self._look)
+            writer.guarded(self._poll)
             writer.guarded(writer.write_what_is_due)
             time.sleep(_PAUSE_SECONDS)
 
@@ -158,15 +158,15 @@ class Recorder:
         except Empty:
             return requests
 
-    def _take_checkpoint(self, checkpoint: Checkpoint) -> None:
+    def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
         if checkpoint.size_bytes is None:
             self._writer.add_checkpoint(self._sizer.measure(checkpoint))
         else:
             self._writer.correct_checkpoint(checkpoint)
 
 
-def _load_what_an_end_needs() -> None:
-    """A process that ends for want of memory has none left to load a module with."""
+def _import_for_the_end() -> None:
+    """Import what the end needs: a process that ends out of memory cannot import it then."""
     import traceback  # noqa: PLC0415
 
     from_iso(to_iso(0.0))

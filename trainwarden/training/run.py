@@ -56,7 +56,7 @@ class Run:
         self._loop = LoopState(context.beginning.steps if context.beginning else StepCounter())
         self._hooks = ExitHooks(self._end, lambda: self._loop.reports, lambda: self._loop.thread)
         self._signals = self._hooks.signals
-        self._recorder = Recorder(context, self._loop, copy, look=self._signals.check)
+        self._recorder = Recorder(context, self._loop, copy, poll=self._signals.check)
         self._trace = CrashTrace(context.folder, context.rank, str(context.key))
         self._active, self._abandoned = True, False
         self._cancelled: AttemptOutcome | None = None
@@ -172,7 +172,7 @@ class Run:
             if number is None:
                 self._warnings.warn("epoch", "epoch(%s): no number: it is not recorded", n)
             else:
-                self._recorder.note(RunEvent(time.time(), "epoch_started", {"epoch": number}))
+                self._recorder.add_event(RunEvent(time.time(), "epoch_started", {"epoch": number}))
         except Exception:  # nothing ever raises into the loop
             logger.debug("epoch %r could not be recorded", n, exc_info=True)
 
@@ -190,7 +190,7 @@ class Run:
         if not self._active:
             return
         try:
-            self._recorder.caught(describe_error(exc, severity, category, context))
+            self._recorder.add_error(describe_error(exc, severity, category, context))
         except Exception:  # nothing ever raises into the loop
             logger.debug("an error could not be recorded", exc_info=True)
 
@@ -208,7 +208,7 @@ class Run:
             if name in RESERVED_EVENTS:
                 self._warnings.warn("note", "note(%s): an event of the library's own: it is not written", name)
             else:
-                self._recorder.note(RunEvent(time.time(), name, data))
+                self._recorder.add_event(RunEvent(time.time(), name, data))
         except Exception:  # nothing ever raises into the loop
             logger.debug("a note could not be recorded", exc_info=True)
 

@@ -1,4 +1,6 @@
-"""The files of a run's record, kept up to date by one thread."""
+"""The files of a run's record, written by one thread."""
+
+from __future__ import annotations
 
 import logging
 import time
@@ -24,31 +26,31 @@ from trainwarden.training.summary import AttemptSummary, errors_of_others, summa
 PROGRESS_SECONDS = 0.5
 LIVENESS_SECONDS = 5.0
 GPU_EVENT_SECONDS = 60.0
-_LAST_TRIES = 3
-# What is left of an end's time for the record here to say how the copy fared.
+_END_TRIES = 3
+# Reserved at the end to write the state of the copy into the record.
 _MARGIN_SECONDS = 1.0
-# How long an end waits for what ranks on other nodes left in the copy.
-_LOOK_SECONDS = 2.0
+# How long the end waits for the error of a rank on another node, from the copy.
+_ERROR_SECONDS = 2.0
 _NEVER = float("-inf")
 
 logger = logging.getLogger("trainwarden")
 
 
 class Writer:
-    """What the loop said when it moved, liveness every 5 s, what happened in between, and all of it at the end.
+    """Writes the progress when the loop has moved, a heartbeat every 5 s, events, and everything at the end.
 
     Args:
-        subject: whose record it is.
-        loop: what the training loop said.
-        event_log: what happened.
-        store: where to.
+        context: of the run.
+        loop: the reported state of the training loop.
+        event_log: the events and errors.
+        store: of the record.
         gpu_memory: of the GPU that the process trains on.
-        phase: the name of the phase and since when, Unix seconds.
+        phase: returns the name of the phase and its start, Unix seconds.
     """
 
     def __init__(
         self,
-        subject: RunContext,
+        context: RunContext,
         loop: LoopState,
         event_log: EventLog,
         store: RecordStore,
@@ -56,7 +58,7 @@ class Writer:
         gpu_memory: GpuMemory,
         phase: Callable[[], tuple[str, float]],
     ) -> None:
-        self.subject = subject
+        self.context = context
         self.write_errors = 0
         self._loop = loop
         self._event_log = event_log
@@ -65,18 +67,18 @@ class Writer:
         self._phase = phase
         self._ended: AttemptOutcome | None = None
         self._end_time: float | None = None
-        # Clocks are set; how long something took is measured on one that is not.
-        self._monotonic_start = time.monotonic() - max(0.0, time.time() - subject.start)
+        # Durations are measured by the monotonic clock: the system clock may be set.
+        self._monotonic_start = time.monotonic() - max(0.0, time.time() - context.start)
         self._throughput = Throughput()
-        beginning = subject.beginning
+        beginning = context.beginning
         self._checkpoints = SavedCheckpoints(*(beginning.checkpoints, beginning.checkpoints_saved) if beginning else ())
         self._written_state: AttemptState | None = None
         self._written_reports = 0
-        self._progress_time = self._beat_time = self._gpu_time = _NEVER
-        self._told_phase = phase()
+        self._progress_time = self._heartbeat_time = self._gpu_time = _NEVER
+        self._reported_phase = phase()
         self._checkpoint_is_new = False
         self._superseded = False
-        # What of the last word could not be written, and the last reason for that.
+        # The files that could not be written at the end, and the last reason.
         self._lost: list[str] = []
         self._problem: Exception | None = None
 
@@ -86,10 +88,10 @@ class Writer:
         Raises:
             OSError: the folder cannot be written.
         """
-        (self.subject.folder / RANKS).mkdir(exist_ok=True)
-        self._write_beat()
-        self._event_log.add_now("training_started", self.subject.start_data(), required=True)
-        beginning = self.subject.beginning
+        (self.context.folder / RANKS).mkdir(exist_ok=True)
+        self._write_heartbeat()
+        self._event_log.add_now("training_started", self.context.start_data(), required=True)
+        beginning = self.context.beginning
         if beginning and beginning.lost:
             lost = asdict(beginning.lost)
             last = lost.pop("last_update")
@@ -97,81 +99,80 @@ class Writer:
             self._event_log.add_now("attempt_lost", data, required=True)
 
     def write_what_is_due(self) -> None:
-        """Write what has changed, and what has not been written for long."""
-        self._tell_events()
+        """Write what has changed, and the heartbeat if it is due."""
+        self._add_events()
         now = time.monotonic()
-        if self._state() != self._written_state or now - self._beat_time >= LIVENESS_SECONDS:
-            self.guarded(self._write_beat)
+        if self._state() != self._written_state or now - self._heartbeat_time >= LIVENESS_SECONDS:
+            self.guarded(self._write_heartbeat)
         if now - self._progress_time >= PROGRESS_SECONDS:
             self.guarded(self._write_progress)
         self.guarded(self._write_journals)
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Take a checkpoint that was saved; it is written through to the disk with the next progress."""
+        """Add a saved checkpoint; it is synced to the disk with the next progress."""
         self._checkpoints.add(checkpoint)
         self._checkpoint_is_new, self._progress_time = True, _NEVER
         named = {"path": checkpoint.path, "step": checkpoint.step, "size_bytes": checkpoint.size_bytes}
         self._event_log.add_now("checkpoint_saved", named)
 
     def correct_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Take the size of a checkpoint that was found late."""
+        """Set the size of a checkpoint that was measured late."""
         self._checkpoints.correct(checkpoint)
         self._checkpoint_is_new, self._progress_time = True, _NEVER
 
-    def end(self, seen: AttemptOutcome, deadline: float) -> None:
-        """Write the last word, and let the copy finish until `deadline`, on the monotonic clock."""
-        subject = self.subject
+    def end(self, inferred: AttemptOutcome, deadline: float) -> None:
+        """Write the end of the run, and let the copy finish until `deadline`, by the monotonic clock."""
+        context = self.context
         end_time = self._end_time = time.time()
-        if (subject.world_size or 1) > 1:
-            # It may be why this rank was told to end.
-            self._store.fetch_error(_LOOK_SECONDS)
-        ending = self._ended = reconcile(seen, subject.folder, str(subject.key), subject.rank, subject.start)
-        if ending.status == "failed" and ending.failure is not None:
-            self._insist(ERROR, lambda: self._write_error(ending))
-        self._insist(PROGRESS, self._write_progress)
-        self._insist(METADATA, self._write_beat)
-        if ending.status == "succeeded" and subject.beginning is not None and not self._superseded:
-            self._insist(COMPLETE, self._write_completion)
-        outcome = self._outcome(ending, end_time)
-        self._tell_events()
-        if ending.status == "failed":
-            self._event_log.add_failure(ending, end_time)
-        self._event_log.add(RunEvent(end_time, "training_completed", outcome.completion()), required=True)
-        self._insist("the journals", self._write_journals)
-        if subject.beginning is not None and not self._superseded:
-            self._insist(SUMMARY, lambda: self._write_summary(outcome))
+        if (context.world_size or 1) > 1:
+            # Another rank's failure may be the reason for this end.
+            self._store.fetch_error(_ERROR_SECONDS)
+        outcome = self._ended = reconcile(inferred, context.folder, str(context.key), context.rank, context.start)
+        if outcome.status == "failed" and outcome.failure is not None:
+            self._write_with_retries(ERROR, lambda: self._write_error(outcome))
+        self._write_with_retries(PROGRESS, self._write_progress)
+        self._write_with_retries(METADATA, self._write_heartbeat)
+        if outcome.status == "succeeded" and context.beginning is not None and not self._superseded:
+            self._write_with_retries(COMPLETE, self._write_completion)
+        result = self._summarize(outcome, end_time)
+        self._add_events()
+        if outcome.status == "failed":
+            self._event_log.add_failure(outcome, end_time)
+        self._event_log.add(RunEvent(end_time, "training_completed", result.completion()), required=True)
+        self._write_with_retries("the journals", self._write_journals)
+        if context.beginning is not None and not self._superseded:
+            self._write_with_retries(SUMMARY, lambda: self._write_summary(result))
         self._finish_copy(deadline)
-        self._say_what_is_lost(ending)
+        self._log_losses(outcome)
 
     def guarded(self, write: Callable[[], None]) -> bool:
-        """Whether `write()` worked; what it raised is counted."""
+        """Call `write`, count and log its exception, and return whether it succeeded."""
         try:
             write()
-        except Exception as error:  # noqa: BLE001  # the thread outlives whatever goes wrong in it
+        except Exception as error:  # noqa: BLE001  # the thread must survive whatever goes wrong in it
             self.write_errors += 1
             self._problem = error
             level = logging.WARNING if self.write_errors == 1 else logging.DEBUG
-            logger.log(level, "the run record in %s could not be written: %s", self.subject.folder, error)
+            logger.log(level, "the run record in %s could not be written: %s", self.context.folder, error)
             return False
         return True
 
-    def _insist(self, name: str, write: Callable[[], None]) -> None:
-        # The last word has no next time.
-        for attempt in range(_LAST_TRIES):
+    def _write_with_retries(self, name: str, write: Callable[[], None]) -> None:
+        for attempt in range(_END_TRIES):
             if self.guarded(write):
                 return
             time.sleep(0.1 * 2**attempt)
         self._lost.append(name)
 
-    def _say_what_is_lost(self, ending: AttemptOutcome) -> None:
+    def _log_losses(self, outcome: AttemptOutcome) -> None:
         if self._lost:
             logger.error(
                 "the end of the run could not be recorded in %s: lost are status %s, step %s (%s)%s: %s",
-                self.subject.folder,
-                ending.status,
+                self.context.folder,
+                outcome.status,
                 self._loop.step,
                 ", ".join(self._lost),
-                "; it goes on saying running" if METADATA in self._lost else "",
+                "; its status stays running" if METADATA in self._lost else "",
                 self._problem,
             )
 
@@ -184,11 +185,11 @@ class Writer:
             phase, since = "done", self._end_time or since
         return AttemptState(phase, since, ended.status, ended.reason, self._end_time, self._loop.first_step)
 
-    def _tell_events(self) -> None:
+    def _add_events(self) -> None:
         phase, since = self._phase()
-        before, before_since = self._told_phase
+        before, before_since = self._reported_phase
         if phase != before:
-            self._told_phase = (phase, since)
+            self._reported_phase = (phase, since)
             seconds = round(max(0.0, since - before_since), 3)
             data = {"phase": phase, "before": before, "seconds": seconds}
             self._event_log.add(RunEvent(since, "phase_changed", data))
@@ -197,13 +198,13 @@ class Writer:
             self._gpu_time = now
             self._event_log.add_now("gpu_stats", sample.as_json())
 
-    def _write_beat(self) -> None:
-        if self._has_a_successor():
+    def _write_heartbeat(self) -> None:
+        if self._is_superseded():
             return
-        subject, state, now = self.subject, self._state(), time.time()
-        if subject.beginning is not None:
-            metadata = subject.metadata(
-                subject.beginning,
+        context, state, now = self.context, self._state(), time.time()
+        if context.beginning is not None:
+            metadata = context.metadata(
+                context.beginning,
                 state,
                 now,
                 write_errors=self.write_errors,
@@ -211,21 +212,21 @@ class Writer:
                 copy_state=self._store.copy_state(),
             )
             self._store.write(METADATA, metadata, durable=state.end_time is not None)
-        self._store.write(rank_file(subject.rank), subject.rank_beat(state, self._loop.step, now))
-        self._written_state, self._beat_time = state, time.monotonic()
+        self._store.write(rank_file(context.rank), context.rank_beat(state, self._loop.step, now))
+        self._written_state, self._heartbeat_time = state, time.monotonic()
 
     def _write_progress(self) -> None:
-        beginning, view = self.subject.beginning, self._loop.snapshot()
+        beginning, view = self.context.beginning, self._loop.snapshot()
         moved = view.reports != self._written_reports or self._checkpoint_is_new
-        if beginning is None or not moved or self._has_a_successor():
+        if beginning is None or not moved or self._is_superseded():
             return
-        # When the loop said it, on the clock that is never set.
+        # The time of the report, by the monotonic clock.
         now = time.monotonic()
-        said_time = min(now, now - (time.time() - (view.last_updated or 0.0)))
-        rates = self._throughput.add(said_time, view.tokens, view.samples)
+        report_time = min(now, now - (time.time() - (view.last_updated or 0.0)))
+        rates = self._throughput.add(report_time, view.tokens, view.samples)
         saved = self._checkpoints
-        document = self.subject.progress(beginning, view, rates, saved.latest, saved.count)
-        # After a loss of power the newest checkpoint must still be known, whatever became of later reports.
+        document = self.context.progress(beginning, view, rates, saved.latest, saved.count)
+        # The newest checkpoint must survive a power failure; later reports need not.
         self._store.write(PROGRESS, document, durable=self._checkpoint_is_new)
         if self._checkpoint_is_new:
             self._store.write(CHECKPOINTED, document, durable=True)
@@ -236,55 +237,55 @@ class Writer:
         for name in self._event_log.flush(only_errors=self._superseded):
             self._store.put_file(name)
 
-    def _has_a_successor(self) -> bool:
-        """Whether a newer attempt owns the record: then nothing more is ours to say."""
-        metadata = read_metadata(self.subject.folder)
-        if isinstance(metadata, Metadata) and metadata.attempt_key != str(self.subject.key):
-            ours = attempt_number(metadata, str(self.subject.key))
+    def _is_superseded(self) -> bool:
+        """Whether a newer attempt owns the record: then this one writes no more."""
+        metadata = read_metadata(self.context.folder)
+        if isinstance(metadata, Metadata) and metadata.attempt_key != str(self.context.key):
+            ours = attempt_number(metadata, str(self.context.key))
             self._superseded = ours is not None and metadata.attempt is not None and metadata.attempt > ours
         return self._superseded
 
-    def _write_error(self, ending: AttemptOutcome) -> None:
-        if ending.failure is None:
+    def _write_error(self, outcome: AttemptOutcome) -> None:
+        if outcome.failure is None:
             return
         self._store.record_failure(
-            key=str(self.subject.key),
-            failure=ending.failure,
-            message=ending.reason or "",
-            rank=self.subject.rank,
-            exception_type=ending.exception_type,
-            traceback=ending.traceback,
-            exit_code=ending.exit_code,
+            key=str(self.context.key),
+            failure=outcome.failure,
+            message=outcome.reason or "",
+            rank=self.context.rank,
+            exception_type=outcome.exception_type,
+            traceback=outcome.traceback,
+            exit_code=outcome.exit_code,
         )
 
     def _write_completion(self) -> None:
-        self._store.record_completion(key=str(self.subject.key), step=self._loop.step)
+        self._store.record_completion(key=str(self.context.key), step=self._loop.step)
 
-    def _outcome(self, ending: AttemptOutcome, end_time: float) -> AttemptSummary:
+    def _summarize(self, outcome: AttemptOutcome, end_time: float) -> AttemptSummary:
         view, latest = self._loop.snapshot(), self._checkpoints.latest
         return AttemptSummary(
-            status=ending.status,
-            reason=ending.reason,
+            status=outcome.status,
+            reason=outcome.reason,
             end_time=end_time,
             duration_seconds=time.monotonic() - self._monotonic_start,
             steps_completed=view.steps_completed,
-            epochs_completed=self._event_log.epochs_completed(succeeded=ending.status == "succeeded"),
+            epochs_completed=self._event_log.epochs_completed(succeeded=outcome.status == "succeeded"),
             final_metric=view.final_metric,
             checkpoint_path=latest[0].path if latest else None,
         )
 
-    def _write_summary(self, outcome: AttemptSummary) -> None:
-        subject = self.subject
-        errors = [*self._event_log.recent_errors(), *errors_of_others(subject.folder, str(subject.key))]
-        self._store.write(SUMMARY, summary(subject, outcome, errors, self._gpu_memory.stats.as_json()))
+    def _write_summary(self, result: AttemptSummary) -> None:
+        context = self.context
+        errors = [*self._event_log.recent_errors(), *errors_of_others(context.folder, str(context.key))]
+        self._store.write(SUMMARY, summary(context, result, errors, self._gpu_memory.stats.as_json()))
 
     def _finish_copy(self, deadline: float) -> None:
-        subject, store = self.subject, self._store
+        context, store = self.context, self._store
         if not store.has_copy:
             return
-        error = current_error(subject.folder, str(subject.key), subject.start)
+        error = current_error(context.folder, str(context.key), context.start)
         if isinstance(error, Sentinel) and not self._superseded:
-            # It may be another rank's, which was first.
+            # It may be that of another rank, which failed first.
             store.put_file(ERROR)
         if not store.close(max(0.0, deadline - time.monotonic() - _MARGIN_SECONDS)):
             state = store.copy_state() or {}
@@ -292,6 +293,6 @@ class Writer:
                 "the copy of the run record in %s could not be finished in time (last error: %s); the record is in %s",
                 state.get("url"),
                 state.get("last_error") or "none, no answer",
-                subject.folder,
+                context.folder,
             )
-        self.guarded(self._write_beat)
+        self.guarded(self._write_heartbeat)

@@ -8,7 +8,7 @@ from typing import Any
 from tests.integration.s3.store import Store
 from trainwarden.identity import AttemptKey, host_name
 from trainwarden.record.clock import to_iso
-from trainwarden.s3.opening import Opening
+from trainwarden.s3.startup import S3Startup
 
 KEY = AttemptKey("slurm", "7", 9)
 OLDER = AttemptKey("slurm", "7", 0)
@@ -49,8 +49,8 @@ class Node:
     def __init__(self, store: Store, folder: Path, key: AttemptKey = KEY, *, whole: bool = True) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.opening = Opening(store.record, folder, key, time.time(), whole=whole)
-        self.mirror = self.opening._mirror
+        self.startup = S3Startup(store.record, folder, key, time.time(), whole=whole)
+        self.mirror = self.startup._mirror
 
     def read(self, name: str) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self.folder / name).read_text())

@@ -12,7 +12,7 @@ from tests.integration.s3.records import KEY, Node, encoded, metadata
 from tests.integration.s3.store import Store
 from tests.unit.library.processes import Script
 from trainwarden.record.attempt import begin_attempt
-from trainwarden.s3 import opening
+from trainwarden.s3 import startup
 
 OLD = b'{"event":"attempt_started","attempt":0}\n'
 NEW = b'{"event":"attempt_started","attempt":1}\n'
@@ -20,9 +20,9 @@ NEW = b'{"event":"attempt_started","attempt":1}\n'
 
 def start(node: Node) -> None:
     """What `run()` does, up to the first line of its journal."""
-    node.opening.fill()
+    node.startup.restore()
     begin_attempt(node.folder, KEY, time.time(), {})
-    node.opening.begin()
+    node.startup.begin()
     node.mirror.put("metadata.json", encoded(metadata(KEY)))
     with (node.folder / "events.jsonl").open("ab") as journal:
         journal.write(NEW)
@@ -94,7 +94,7 @@ def test_s3_that_answers_late_keeps_the_journal_it_had(
 ) -> None:
     store.write("events.jsonl", OLD)
     s3.fault = "black hole"
-    monkeypatch.setattr(opening, "START_SECONDS", 0.1)
+    monkeypatch.setattr(startup, "START_SECONDS", 0.1)
     node = Node(store, tmp_path / "r")
     start(node)
     s3.fault = ""

@@ -26,8 +26,8 @@ def start(store: Store, tmp_path: Path) -> Iterator[Start]:
         node = Node(store, tmp_path / f"node-{len(started)}" / "r", key, whole=whole)
         started.append(node)
         if whole:
-            node.opening.fill()
-        node.opening.begin()
+            node.startup.restore()
+        node.startup.begin()
         return node
 
     yield begin

@@ -17,7 +17,7 @@ from trainwarden.identity import AttemptKey
 from trainwarden.record.attempt import AttemptStart, begin_attempt
 from trainwarden.record.clock import to_iso
 from trainwarden.record.ownership import RunRefused
-from trainwarden.s3 import opening
+from trainwarden.s3 import startup
 
 STRANGER = AttemptKey("slurm", "6", 0)
 
@@ -25,17 +25,17 @@ STRANGER = AttemptKey("slurm", "6", 0)
 @pytest.fixture
 def node(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     """A node that never saw the run."""
-    monkeypatch.setattr(opening, "_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(startup, "_POLL_SECONDS", 0.05)
     made = Node(store, tmp_path / "r", KEY)
     yield made
-    made.opening.abandon()
+    made.startup.abandon()
 
 
 def arrive(node: Node) -> AttemptStart:
     """What `run()` does."""
-    node.opening.fill()
+    node.startup.restore()
     beginning = begin_attempt(node.folder, KEY, time.time(), {})
-    node.opening.begin()
+    node.startup.begin()
     node.mirror.put("metadata.json", encoded(metadata(KEY, beginning.this.attempt)))
     return beginning
 
@@ -129,7 +129,7 @@ def test_a_run_that_lives_elsewhere_refuses_a_second_one(store: Store, node: Nod
     node.mirror.fetch = beat_and_fetch  # type: ignore[method-assign]  # the other run beats while this one waits
     with pytest.raises(RunRefused, match=r"belongs to a live run: process 1 on host elsewhere, attempt slurm:6:0"):
         arrive(node)
-    node.opening.abandon()
+    node.startup.abandon()
     assert store.document("metadata.json")["attempt_key"] == str(STRANGER)
     assert list(node.folder.iterdir()) == []
 
@@ -169,7 +169,7 @@ def test_s3_that_answers_late_loses_nothing_of_what_it_held(
     store.write("progress.json", {"step": 70, "attempt": 3})
     store.write("_error", error(AttemptKey("slurm", "7", 0), 3, seconds_ago=500))
     s3.fault = "black hole"
-    monkeypatch.setattr(opening, "START_SECONDS", 0.1)
+    monkeypatch.setattr(startup, "START_SECONDS", 0.1)
     beginning = arrive(node)
     assert beginning.this.attempt == 0 and node.state["last_error"] is not None
     s3.fault = ""

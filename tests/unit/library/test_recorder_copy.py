@@ -89,7 +89,7 @@ def test_every_file_of_the_folder_is_copied_but_those_of_the_ranks(tmp_path: Pat
     wait_until(lambda: "metadata.json" in copy.contents)
     loop.report(1, metrics={})
     recorder.add_checkpoint(Checkpoint(str(tmp_path), 1, time.time()))
-    recorder.note(RunEvent(time.time(), "n"))
+    recorder.add_event(RunEvent(time.time(), "n"))
     assert recorder.finish(exception_outcome(ValueError("x")), DEADLINE_SECONDS)
     here = {entry.name for entry in (tmp_path / "r").iterdir() if entry.is_file()}
     assert here == {

@@ -23,7 +23,7 @@ _POLL_SECONDS = 2.0
 logger = logging.getLogger("trainwarden")
 
 
-class Opening:
+class S3Startup:
     """Restores the folder of a run from S3 before an attempt begins. It begins to connect at once, in a thread.
 
     Args:
@@ -50,7 +50,7 @@ class Opening:
         except RuntimeError as error:
             raise RunRefused(f"the copy of the record in S3 cannot be kept: {error}") from error
 
-    def fill(self) -> None:
+    def restore(self) -> None:
         """Replace what is older in the folder than in S3; where S3 does not answer, the folder stays as it is.
 
         Raises:
