@@ -129,9 +129,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     scenario = SCENARIOS[options.scenario]
     terminal = Terminal()
-    terminal.say("scenario", f"{options.scenario}: {scenario.fault}; promised: {scenario.promise}")
-    tools = find_tools(report=lambda line: terminal.say("tools", line))
-    terminal.say("tools", f"{tools.versions()} ({tools.source})")
+    terminal.event("scenario", f"{options.scenario}: {scenario.fault}; promised: {scenario.promise}")
+    tools = find_tools(report=lambda line: terminal.event("tools", line))
+    terminal.event("tools", f"{tools.versions()} ({tools.source})")
     run_id = f"demo-{options.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
     rank0_port, switch_port = ports({"rank 0": 0, "the network path": 0}).values()
     request = up.to_request(_up_options(options, run_id, rank0_port, switch_port), os.environ)
@@ -183,9 +183,9 @@ def _judge(scenario: Scenario, outcome: Outcome, terminal: Terminal) -> int:
         return up.INTERRUPTED
     checks = scenario.checks(outcome)
     for sentence, holds in checks:
-        terminal.say("good" if holds else "BROKEN", sentence)
+        terminal.event("good" if holds else "BROKEN", sentence)
     kept = all(holds for _, holds in checks)
-    terminal.say("verdict", f"{'as promised' if kept else 'NOT as promised'}: {scenario.promise}")
+    terminal.event("verdict", f"{'as promised' if kept else 'NOT as promised'}: {scenario.promise}")
     return 0 if kept else 1
 
 

@@ -1,11 +1,13 @@
-"""Prometheus and Alertmanager: found where the machine has them, else brought into a folder of the project."""
+"""Finds Prometheus and Alertmanager on this machine, or unpacks them into a folder of the project."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import re
+import shlex
 import shutil
+import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +15,13 @@ from typing import TYPE_CHECKING
 
 from trainwarden.clients.process import ProcessError, run
 from trainwarden.stack.debian import PackagesUnavailable, is_unpacked, unpack
-from trainwarden.stack.relocate import relocate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 MINIMUM = {"prometheus": (2, 42), "alertmanager": (0, 25)}
 
-# What a program is called: by its own project, and by Debian.
+# The name of each program, upstream and in Debian.
 _NAMES = {
     "prometheus": ("prometheus",),
     "promtool": ("promtool",),
@@ -32,10 +33,15 @@ _IMAGES = {
     "prom/prometheus:v3.5.0": ("prometheus", "promtool"),
     "prom/alertmanager:v0.28.1": ("alertmanager", "amtool"),
 }
+# Debian compiles the path of Alertmanager's templates into the program. In a copy it is overwritten by a path of the
+# same length through a file descriptor, which a shell script opens before it executes the program.
+_TEMPLATES = b"/usr/share/prometheus/alertmanager"
+_DESCRIPTOR = 9
+_RELOCATED = f"/proc/self/fd/{_DESCRIPTOR}".encode().ljust(len(_TEMPLATES), b"/")
 
 
 class ToolsMissing(Exception):
-    """Prometheus or Alertmanager cannot be had; the message says what was tried."""
+    """Prometheus or Alertmanager cannot be found or unpacked; the message lists what was tried."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +55,16 @@ class Tools:
     source: str
 
     def versions(self) -> str:
-        """One line for people, e.g. `Prometheus 2.42.0, Alertmanager 0.25.0`."""
+        """One line for the terminal, e.g. `Prometheus 2.42.0, Alertmanager 0.25.0`."""
         numbers = [".".join(map(str, _version(path) or ("?",))) for path in (self.prometheus, self.alertmanager)]
         return f"Prometheus {numbers[0]}, Alertmanager {numbers[1]}"
 
 
 def find_tools(into: Path | None = None, *, report: Callable[[str], None] | None = None) -> Tools:
-    """The four programs: from $TRAINWARDEN_TOOLS_DIR, from PATH, from packages unpacked into `into`, or from Docker.
+    """Find the four programs: in $TRAINWARDEN_TOOLS_DIR, on PATH, in packages unpacked into `into`, or in Docker.
 
-    `into` is only written when nothing is found before; without it, a checkout's own `.tools` serves. `report` is told
-    in one line what takes time. Raises ToolsMissing.
+    `into` is written only if nothing is found before; the default is a checkout's own `.tools`. `report` is called
+    with one line before each slow step. Raises ToolsMissing.
     """
     named = os.environ.get("TRAINWARDEN_TOOLS_DIR")
     if named:
@@ -93,7 +99,7 @@ def find_tools(into: Path | None = None, *, report: Callable[[str], None] | None
 
 
 def default_folder() -> Path:
-    """`.tools` of a checkout, else a folder of the user's cache."""
+    """Return `.tools` of a checkout, else a folder in the user's cache."""
     checkout = Path(__file__).resolve().parents[2]
     if (checkout / "pyproject.toml").is_file():
         return checkout / ".tools"
@@ -102,7 +108,11 @@ def default_folder() -> Path:
 
 
 def fetch_suite(suite: str, into: Path) -> Tools:
-    """The programs of another Debian suite, for compatibility tests. Raises PackagesUnavailable or ToolsMissing."""
+    """Unpack the programs of another Debian suite, for compatibility tests.
+
+    Raises:
+        PackagesUnavailable, ToolsMissing: they cannot be had.
+    """
     names = ["prometheus", "prometheus-alertmanager"]
     try:
         unpack([*names, "promtool"], into, suite=suite, finish=_relocate_all)
@@ -123,11 +133,11 @@ def _relocate_all(root: Path) -> None:
     for name in (*_NAMES["alertmanager"], "amtool"):
         program = root / "usr/bin" / name
         if program.is_file():
-            relocate(program, root)
+            _relocate(program, root)
 
 
 def _from_docker(folder: Path) -> None:
-    """The images' programs are static: they are copied out and run like any other."""
+    """Copy the programs out of the images: they are linked statically."""
     docker = shutil.which("docker")
     if docker is None:
         message = "docker is not on PATH"
@@ -200,8 +210,27 @@ def _minimum_text() -> str:
     return " and ".join(f"{tool} {'.'.join(map(str, number))}" for tool, number in MINIMUM.items())
 
 
+def _relocate(program: Path, root: Path) -> None:
+    """Make `program`, unpacked below `root`, read its templates below `root` instead of /."""
+    data = program.read_bytes()
+    shared = root / _TEMPLATES.decode().lstrip("/")
+    if _TEMPLATES not in data or not shared.is_dir():
+        return
+    moved = program.with_name(f"{program.name}.relocated")
+    moved.write_bytes(data.replace(_TEMPLATES, _RELOCATED))
+    _make_executable(moved)
+    script = f'#!/bin/sh\nexec {_DESCRIPTOR}<{shlex.quote(str(shared))}\nexec {shlex.quote(str(moved))} "$@"\n'
+    program.unlink()
+    program.write_text(script, encoding="utf-8")
+    _make_executable(program)
+
+
+def _make_executable(path: Path) -> None:
+    path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print where the programs are; bring them first where needed."""
+    """Print where the programs are; unpack them first where needed."""
     parser = argparse.ArgumentParser(prog="python -m trainwarden.stack.binaries", description=main.__doc__)
     parser.add_argument("--into", type=Path, help="folder to unpack into where the machine has none")
     parser.add_argument("--suite", help="take them from this Debian suite, whatever the machine has")

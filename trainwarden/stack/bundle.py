@@ -13,11 +13,11 @@ _PARTS = {
 
 
 class BundleMissing(Exception):
-    """A part of the shipped configuration is not there; the message names the folder."""
+    """A part of the shipped configuration is missing; the message names the folder."""
 
 
 def bundle(part: str) -> Path:
-    """The folder of one part: rules, alertmanager, grafana or prometheus. Raises BundleMissing."""
+    """Return the folder of one part: rules, alertmanager, grafana or prometheus. Raises BundleMissing."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package.parent / _PARTS[part], package / "bundle" / part):
         if folder.is_dir():

@@ -1,4 +1,4 @@
-"""Programs out of Debian or Ubuntu packages, unpacked into a folder: no root, nothing installed, no service started."""
+"""Unpacks programs from Debian or Ubuntu packages into a folder: no root, nothing installed, no service started."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 
 
 class PackagesUnavailable(Exception):
-    """The packages could not be had; the message says which, and what apt answered."""
+    """The packages could not be downloaded; the message names them and holds apt's answer."""
 
 
 @dataclass(frozen=True)
 class _Apt:
-    """apt with lists, cache and, for another suite, sources of its own: the machine's own state is only read."""
+    """apt with its own lists, cache and, for another suite, sources; the machine's state is only read."""
 
     folder: Path
     suite: str | None
@@ -71,7 +71,7 @@ class _Apt:
         self.run("update")
 
     def missing(self, packages: Sequence[str]) -> list[str]:
-        """What installing `packages` would bring onto this machine, dependencies included."""
+        """Return what installing `packages` would add to this machine, dependencies included."""
         plan = self.run("--simulate", "--no-install-recommends", "install", *packages)
         return [line.split()[1] for line in plan.splitlines() if line.startswith("Inst ")]
 
@@ -86,9 +86,9 @@ def unpack(
 ) -> Path:
     """Unpack `packages`, with the dependencies this machine lacks, below `into`, and return the unpacked root.
 
-    Already unpacked packages are not fetched again, and of several processes one does it. `suite` names another Debian
+    Unpacked packages are not downloaded again, and of several processes one does the work. `suite` names another Debian
     suite than the machine's own; its packages are then taken without dependencies. `finish` is called with the root
-    before anybody may use it. Raises PackagesUnavailable.
+    before it is used. Raises PackagesUnavailable.
     """
     for package in packages:
         if not _PACKAGE.fullmatch(package):
@@ -106,7 +106,7 @@ def unpack(
 
 
 def is_unpacked(package: str, into: Path) -> bool:
-    """Whether `package` is there to be used, alone or with others."""
+    """Return whether `package` is unpacked, alone or with others."""
     return any(package in marker.name.partition("-")[2].split("+") for marker in into.glob("unpacked-*"))
 
 
@@ -146,7 +146,7 @@ def _unpack_archive(archive: Path, root: Path) -> None:
 
 
 def _debian_mirror() -> str:
-    """The address of the Debian archive this machine is set up to use."""
+    """Return the address of the Debian archive in this machine's apt sources."""
     try:
         listing = run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(COMPONENT)"], 60).output.decode()
     except (ProcessError, UnicodeDecodeError) as error:

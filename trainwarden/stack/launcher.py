@@ -1,7 +1,7 @@
-"""The local launcher: what a scheduler is to a cluster, for one command on this machine.
+"""The local launcher: the scheduler of `trainwarden up`, for one command on this machine.
 
-It starts the command, keeps its output in the run record, and restarts it when it is asked to: at most once per token,
-only from the generation that the caller has seen, and never before the last process of that generation is gone.
+It starts the command, keeps its output in the run record, and restarts it on request: at most once per token, only
+from the generation that the caller names, and never before the last process of that generation is gone.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from trainwarden.stack.service import tethered
 
 RUNNING, STOPPING, FAILED, COMPLETED, CANCELLED = "running", "stopping", "failed", "completed", "cancelled"
 _TICK_SECONDS = 0.2
-_Said = ParamSpec("_Said")
+_Arguments = ParamSpec("_Arguments")
 
 logger = logging.getLogger("trainwarden")
 
-# A command that ends on one of these was told to stop by a person.
+# A command that ends by one of these signals was stopped by a person.
 _CANCELLING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
 class WrongGeneration(Exception):
-    """The caller has seen another generation than the present one: nothing was done."""
+    """The caller named another generation than the current one: nothing was done."""
 
 
 class JobOver(Exception):
@@ -41,7 +41,7 @@ class JobOver(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """What the launcher says of its job. Times are Unix seconds; `exit_code` is negative for a signal."""
+    """The state of a job. Times are Unix seconds; `exit_code` is negative for a signal."""
 
     job_id: str
     run_id: str
@@ -54,32 +54,32 @@ class Job:
 
     @property
     def attempt_key(self) -> str:
-        """The key its processes carry."""
+        """The attempt key in the environment of its processes."""
         return f"local:{self.job_id}:{self.generation}"
 
     @property
     def over(self) -> bool:
-        """Whether nothing of it runs."""
+        """Whether no process of it runs."""
         return self.state in (FAILED, COMPLETED, CANCELLED)
 
 
 class Recorder(Protocol):
-    """What the launcher tells the run record."""
+    """Called by the launcher on changes of its job; writes the run record."""
 
     def started(self, job: Job) -> None:
         """A generation is about to start."""
 
     def alive(self, job: Job, *, moving: Callable[[], bool]) -> None:
-        """Called every tick while it runs; `moving()` looks whether not every process of it is stopped."""
+        """Called every tick while it runs; `moving()` returns whether some process of it is not stopped."""
 
     def restarting(self, job: Job, reason: str, intent: str) -> None:
         """The generation is about to be ended for a restart."""
 
     def completed(self, job: Job) -> bool | None:
-        """Whether the record says that this generation finished its work; None where it says nothing about that."""
+        """Return whether the record shows that this generation finished its work; None where it does not show it."""
 
     def ended(self, job: Job) -> None:
-        """The generation has ended, its state says how."""
+        """The generation has ended; its state shows how."""
 
 
 @dataclass(frozen=True)
@@ -119,14 +119,14 @@ class Launcher:
 
     @property
     def job(self) -> Job:
-        """The job as it is now."""
+        """Return the job as it is now."""
         with self._lock:
             return self._job
 
     def restart(
         self, token: str, expected_generation: int, *, reason: str, intent: str, environment: Mapping[str, str]
     ) -> Job:
-        """Ask for the next generation. Raises WrongGeneration or JobOver; a token seen before changes nothing."""
+        """Request the next generation; a token used before changes nothing. Raises WrongGeneration or JobOver."""
         with self._lock:
             job = self._job
             if token in job.tokens:
@@ -172,7 +172,7 @@ class Launcher:
 
     def _run_generation(self, extra: Mapping[str, str]) -> None:
         self._change(state=RUNNING, started=time.time(), exit_code=None, ended=None)
-        self._tell(self._recorder.started, self.job)
+        self._call(self._recorder.started, self.job)
         try:
             child = self._spawn(extra)
         except OSError as error:
@@ -204,7 +204,7 @@ class Launcher:
             )
 
     def _watch(self, child: subprocess.Popen[bytes]) -> str | None:
-        """Wait until the command ends, or is to be ended; returns why it was ended: restart, cancel or None."""
+        """Wait until the command ends, or is to be ended; return why it was ended: restart, cancel or None."""
         while child.poll() is None:
             with self._lock:
                 self._lock.wait_for(lambda: self._pending is not None or self._cancelled, _TICK_SECONDS)
@@ -213,10 +213,10 @@ class Launcher:
                 self._change(state=STOPPING)
                 return "cancel"
             if pending:
-                self._tell(self._recorder.restarting, self.job, pending.reason, pending.intent)
+                self._call(self._recorder.restarting, self.job, pending.reason, pending.intent)
                 self._change(state=STOPPING)
                 return "restart"
-            self._tell(self._recorder.alive, self.job, moving=self._moves)
+            self._call(self._recorder.alive, self.job, moving=self._moves)
         return None
 
     def _moves(self) -> bool:
@@ -237,10 +237,10 @@ class Launcher:
         else:
             state = COMPLETED if code == 0 and completed is None else FAILED
         self._change(state=state, exit_code=code, ended=time.time(), quiet=True)
-        self._tell(self._recorder.ended, self.job)
+        self._call(self._recorder.ended, self.job)
         if state != FAILED:
             self._forget_restart()
-        self._tell(self._notify, self.job)
+        self._call(self._notify, self.job)
 
     def _completed(self) -> bool | None:
         try:
@@ -250,7 +250,7 @@ class Launcher:
             return None
 
     def _forget_restart(self) -> None:
-        """A restart that was asked for while the job completed or was cancelled does not happen."""
+        """Drop a restart that was requested while the job completed or was cancelled."""
         with self._lock:
             self._pending = None
             done = {token: number for token, number in self._job.tokens.items() if number <= self._job.generation}
@@ -261,11 +261,11 @@ class Launcher:
             self._job = replace(self._job, **changes)  # type: ignore[arg-type]  # the callers above name fields of Job
             job = self._job
         if not quiet:
-            self._tell(self._notify, job)
+            self._call(self._notify, job)
 
     @staticmethod
-    def _tell(listener: Callable[_Said, None], *what: _Said.args, **more: _Said.kwargs) -> None:
-        """Whatever a listener does with it, the job goes on: the end of this thread would be the end of the command."""
+    def _call(listener: Callable[_Arguments, None], *what: _Arguments.args, **more: _Arguments.kwargs) -> None:
+        """Call the recorder; log what it raises: an exception would end this thread, and with it the command."""
         try:
             listener(*what, **more)
         except Exception:

@@ -20,13 +20,13 @@ from trainwarden.stack.service import Service, ServiceFailed
 
 SERVICES = ("prometheus", "alertmanager", "exporter", "remediator")
 _TRIES = 3
-# The address that the shipped alertmanager.yml gives to the remediator.
+# The remediator's address in the shipped alertmanager.yml.
 _REMEDIATOR_ADDRESS = "http://remediator:9746"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the stack is told: where its state lives, what it watches, and how it acts.
+    """Where the stack keeps its state, what it watches, and how it acts.
 
     `driver` holds the remediator's options that name its scheduler. `ports` are by service; 0 or none is any free one.
     """
@@ -62,7 +62,7 @@ class LocalStack:
                 return
             except BaseException as error:  # noqa: PERF203  # three tries at most
                 self.stop()
-                # A free port may be somebody else's by the time it is used.
+                # A free port may be taken by the time it is used.
                 lost_port = isinstance(error, ServiceFailed) and "address already in use" in str(error).lower()
                 if not lost_port or not tries_left:
                     raise
@@ -77,12 +77,12 @@ class LocalStack:
         self.remediator_url = self._url("remediator")
 
     def stop(self) -> None:
-        """End all services, those that speak to others first."""
+        """Stop all services, clients before servers."""
         while self._services:
             self._services.pop().stop()
 
     def revive(self) -> list[str]:
-        """Start again what has ended by itself; returns a sentence about each."""
+        """Restart each service that has ended by itself; return a sentence about each."""
         told = []
         for place, each in enumerate(self._services):
             if each.process.poll() is not None:
@@ -93,7 +93,7 @@ class LocalStack:
         return told
 
     def pids(self) -> dict[str, int]:
-        """The process of each service."""
+        """Return the process id of each service."""
         return {each.name: each.process.pid for each in self._services}
 
     @property
@@ -190,7 +190,7 @@ class LocalStack:
 
 
 def write_secret(path: Path, secret: str) -> None:
-    """A file that only its owner reads, in a folder that only its owner enters."""
+    """Write a file that only its owner can read, in a folder that only its owner can enter."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
@@ -200,7 +200,7 @@ def write_secret(path: Path, secret: str) -> None:
 
 
 def _module(name: str) -> list[str]:
-    # -P keeps the folder we happen to stand in out of the import path (Python 3.11 on).
+    # -P keeps the working directory out of the import path (Python 3.11 on).
     safe_path = ["-P"] if sys.version_info >= (3, 11) else []
     return [sys.executable, *safe_path, "-m", name]
 

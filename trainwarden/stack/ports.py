@@ -7,7 +7,7 @@ import socket
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-# Where a free port is sought; Ray's workers take theirs from 10002 to 19999.
+# The range of free ports; Ray's workers use 10002 to 19999.
 _FROM, _TO = 20_000, 65_536
 _ENOUGH = 1_000
 _TRIES = 1_000
@@ -15,11 +15,11 @@ _KERNELS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 class PortBusy(Exception):
-    """A port that was asked for is taken; the message names the option and the port."""
+    """A requested port is taken; the message names the option and the port."""
 
 
 def ports(wanted: Mapping[str, int]) -> dict[str, int]:
-    """By option: the port wanted, checked to be free on loopback, or any free one for 0. Raises PortBusy."""
+    """Return a port for each option: the requested one, if free on loopback, or any free one for 0. Raises PortBusy."""
     found: dict[str, int] = {}
     for option, number in wanted.items():
         if number and number in found.values():
@@ -37,10 +37,10 @@ def ports(wanted: Mapping[str, int]) -> dict[str, int]:
 
 
 def free_ports(count: int, *, without: Collection[int] = ()) -> list[int]:
-    """Ports that nobody has, and that the kernel gives to nobody's connection before their servers start.
+    """Return free ports outside the range from which the kernel takes those of outgoing connections.
 
     Raises:
-        PortBusy: there are not so many.
+        PortBusy: there are not enough.
     """
     candidates = _candidates()
     found: list[int] = []
@@ -56,7 +56,7 @@ def free_ports(count: int, *, without: Collection[int] = ()) -> list[int]:
 
 
 def free_port() -> int:
-    """One of `free_ports`."""
+    """Return one of `free_ports`."""
     return free_ports(1)[0]
 
 
@@ -71,7 +71,7 @@ def _candidates() -> Sequence[int]:
 
 def _is_free(number: int) -> bool:
     try:
-        _try("", number)  # whatever address of this machine somebody has it on
+        _try("", number)  # on any address of this machine
     except OSError:
         return False
     return True

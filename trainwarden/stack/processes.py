@@ -1,4 +1,4 @@
-"""The processes of one attempt, wherever in the process tree they went: found by the key in their environment."""
+"""The processes of one attempt, found anywhere in the process tree by the attempt key in their environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 _POLL_SECONDS = 0.1
 _PROC = Path("/proc")
-# Neither stopped nor dead: the states in which a process can still do something by itself.
+# Neither stopped nor dead.
 _MOVING = frozenset("RSDI")
 
 
@@ -25,18 +25,18 @@ class Process:
 
     @property
     def moving(self) -> bool:
-        """Whether it can run: not stopped, not traced."""
+        """Whether it can run: neither stopped nor traced."""
         return self.state in _MOVING
 
 
 def of_attempt(key: str) -> list[Process]:
-    """Every living process that was started with this attempt key."""
+    """Return every living process that was started with this attempt key."""
     needle = f"TRAINWARDEN_ATTEMPT_KEY={key}".encode()
     found = []
     for entry in _PROC.iterdir():
         if not entry.name.isdigit():
             continue
-        with contextlib.suppress(OSError):  # it ended, or belongs to somebody else
+        with contextlib.suppress(OSError):  # it ended, or belongs to another user
             if needle in (entry / "environ").read_bytes().split(b"\0"):
                 # The second field is the name in parentheses and may hold anything.
                 state = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
@@ -46,9 +46,9 @@ def of_attempt(key: str) -> list[Process]:
 
 
 def end_all(find: Callable[[], list[Process]], grace_seconds: float) -> None:
-    """End every process that `find` names: SIGTERM and SIGCONT, the grace, then SIGKILL until none is left.
+    """End every process that `find` returns: SIGTERM and SIGCONT, the grace period, then SIGKILL until none runs.
 
-    SIGCONT lets a stopped process see its SIGTERM.
+    Without SIGCONT a stopped process does not act upon SIGTERM.
     """
     _signal(find(), signal.SIGTERM, signal.SIGCONT)
     deadline = time.monotonic() + grace_seconds
@@ -59,7 +59,7 @@ def end_all(find: Callable[[], list[Process]], grace_seconds: float) -> None:
 
 
 def start_ticks(pid: int) -> int:
-    """When the process started, in clock ticks since boot: with the pid, its identity."""
+    """Return when the process started, in clock ticks since boot: with the pid, its identity."""
     return int((_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19])
 
 

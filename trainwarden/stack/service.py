@@ -1,4 +1,4 @@
-"""One service of the local stack: a child process with a log of its own, that ends when we end."""
+"""One service of the local stack: a child process with its own log, which ends with this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POLL_SECONDS = 0.05
 
 
 class ServiceFailed(Exception):
-    """A service did not come up; the message names it and holds the end of its log."""
+    """A service did not start; the message names it and holds the end of its log."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Service:
     command: Sequence[str] = ()
 
     def wait_for(self, url: str, seconds: float = 60) -> None:
-        """Return when `url` answers 200. Raises ServiceFailed when the process ends or the time is over."""
+        """Wait until `url` answers 200; raise ServiceFailed if the process ends or the time is over."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
@@ -41,7 +41,7 @@ class Service:
         raise ServiceFailed(message)
 
     def wait_for_file(self, path: Path, seconds: float = 60) -> str:
-        """The text of a file that the service writes once it listens. Raises ServiceFailed."""
+        """Wait for a file that the service writes once it listens, and return its text. Raises ServiceFailed."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if path.is_file() and (text := path.read_text(encoding="utf-8").strip()):
@@ -54,12 +54,12 @@ class Service:
         raise ServiceFailed(message)
 
     def log_end(self) -> str:
-        """The last lines of the log, on one line."""
+        """Return the last lines of the log, as one line."""
         text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
         return " | ".join(text.strip().splitlines()[-3:])
 
     def stop(self, seconds: float = 10) -> None:
-        """Ask it to end; after `seconds`, end it."""
+        """Terminate it; kill it after `seconds`."""
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -70,7 +70,7 @@ class Service:
 
 
 def start(name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str], folder: Path) -> Service:
-    """Start a service in `folder`, with its output in `log`. Raises ServiceFailed when the program cannot be run."""
+    """Start a service in `folder`, with its output in `log`; raise ServiceFailed if the program cannot be run."""
     try:
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -89,7 +89,7 @@ def start(name: str, command: Sequence[str], *, log: Path, environment: Mapping[
 
 
 def tethered(command: Sequence[str], signal_name: str = "TERM") -> list[str]:
-    """`command`, sent a signal by the kernel should we die without having stopped it (where setpriv is there)."""
+    """Return `command`, signalled by the kernel if this process dies without stopping it (where setpriv exists)."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", signal_name, "--", *command] if setpriv else list(command)
 

@@ -1,4 +1,4 @@
-"""One command, watched from its start to its end: what `trainwarden up` does, and the demo shows."""
+"""Runs one command with the whole stack around it, from start to end, for `trainwarden up` and the demo."""
 
 from __future__ import annotations
 
@@ -23,27 +23,26 @@ from trainwarden.stack.binaries import Tools
 from trainwarden.stack.launcher import Job, Launcher
 from trainwarden.stack.launcher_server import LauncherServer
 from trainwarden.stack.local_stack import LocalStack, Settings, write_secret
-from trainwarden.stack.output import Output
 from trainwarden.stack.run_recorder import RunRecorder
 from trainwarden.stack.service import ServiceFailed
 from trainwarden.stack.slack_sink import Message, SlackSink
-from trainwarden.stack.terminal import Terminal
+from trainwarden.stack.terminal import CommandOutput, Terminal
 from trainwarden.stack.timeline import Timeline, timeline
 from trainwarden.stack.watch import Watcher
 
 _TICK_SECONDS = 0.3
-# How long to wait, after the command's end, for what is still under way: an alert, a decision, a message.
+# How long to wait after the command's end for an alert, a decision or a message that is under way.
 _DECISION_SECONDS = 90.0
 _REVIVE_SECONDS = 3.0
 _DELIVERY_SECONDS = 45.0
-# Incidents that lead to no start any more.
+# Incidents that cannot lead to another start.
 _GIVEN_UP = ("SUPPRESSED", "ESCALATED", "ADOPTED", "FAILED")
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be run and watched. `environment` is the command's; without `slack_url` messages are shown."""
+    """The command to run and watch. `environment` is the command's; without `slack_url` messages are printed."""
 
     command: Sequence[str]
     run_id: str
@@ -60,7 +59,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How it went: the job at its end, who said what, and when."""
+    """The job at its end, its messages and its timelines."""
 
     job: Job
     interrupted: bool
@@ -71,7 +70,7 @@ class Outcome:
 
 
 class Session:
-    """Starts everything, runs the command until nothing more will come of it, stops everything."""
+    """Starts all services, runs the command until no alert or restart can follow, stops all."""
 
     def __init__(
         self,
@@ -84,14 +83,14 @@ class Session:
         self._on_end = on_end
         self._tools = tools
         self._terminal = terminal
-        # A plain flag: a handler that interrupts an Event's own code would wait for itself.
+        # A plain flag: a handler that interrupts an Event's own code would deadlock.
         self._interrupted = False
         self._folder = request.runs_dir / request.run_id
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._looked = time.monotonic()
 
     def run(self) -> Outcome:
-        """Returns when the command has ended for good, with `on_end` called before anything that is kept up.
+        """Run until the command has ended for good; call `on_end` before services are stopped or kept.
 
         Raises ServiceFailed, PortBusy, OSError or KeyboardInterrupt before the command starts.
         """
@@ -114,19 +113,19 @@ class Session:
             return self._follow(services, job_launcher, sink)
 
     def interrupt(self) -> None:
-        """End early, as Ctrl-C does."""
+        """Stop early, as Ctrl-C does."""
         self._interrupted = True
 
     def _follow(self, services: LocalStack, job_launcher: Launcher, sink: SlackSink) -> Outcome:
         prometheus = PrometheusClient(services.prometheus_url)
         watcher = Watcher(self._folder, job_launcher.job.job_id, services, self._terminal)
-        output = Output(self._folder / LOG, self._terminal if self._request.show_output else None)
+        output = CommandOutput(self._folder / LOG, self._terminal if self._request.show_output else None)
         thread = threading.Thread(target=job_launcher.run, name="launcher", daemon=True)
         thread.start()
         try:
             while not self._finished(job_launcher, watcher, sink):
                 watcher.poll()
-                self._say_jobs()
+                self._print_jobs()
                 output.poll()
                 self._keep_up(services)
                 if not thread.is_alive():
@@ -139,27 +138,27 @@ class Session:
             output.poll()
         job = job_launcher.job
         watcher.poll()
-        self._say_jobs()
+        self._print_jobs()
         timelines = [timeline(each, self._record(), prometheus) for each in watcher.incidents]
         outcome = Outcome(job, self._interrupted, frozenset(watcher.fired), watcher.incidents, sink.messages, timelines)
         self._say_end(outcome)
         self._on_end(outcome)
         if self._request.keep and not self._interrupted:
-            self._terminal.say("kept", "the stack stays up; Ctrl-C ends it")
+            self._terminal.event("kept", "the stack stays up; Ctrl-C ends it")
             self._say_where(services)
             while not self._interrupted:
                 time.sleep(_TICK_SECONDS)
         return outcome
 
     def _keep_up(self, services: LocalStack) -> None:
-        """A watcher that died must not leave the run unwatched: start it again, but not in a tight loop."""
+        """Restart services that ended by themselves, but not in a tight loop."""
         if time.monotonic() - self._looked >= _REVIVE_SECONDS:
             self._looked = time.monotonic()
             for sentence in services.revive():
-                self._terminal.say("service", sentence)
+                self._terminal.event("service", sentence)
 
     def _finished(self, job_launcher: Launcher, watcher: Watcher, sink: SlackSink) -> bool:
-        """Whether the command has ended and nothing more will come of it."""
+        """Return whether the command has ended and no alert, decision or message is outstanding."""
         if self._interrupted:
             return True
         job = job_launcher.job
@@ -170,16 +169,16 @@ class Session:
             return True
         incident = watcher.incident_of(job.attempt_key)
         if incident is None and job.state == launcher.COMPLETED:
-            return self._told("TrainRunSucceeded", watcher, sink) or since > _DELIVERY_SECONDS
+            return self._reported("TrainRunSucceeded", watcher, sink) or since > _DELIVERY_SECONDS
         if incident is None:
             return since > _DECISION_SECONDS
         if incident["state"] not in _GIVEN_UP:
             return job.state == launcher.COMPLETED and since > _DELIVERY_SECONDS
         alert = "TrainRunRestartExhausted" if incident["action"] == "escalate" else incident["alert"]
-        return self._told(alert, watcher, sink) or since > _DELIVERY_SECONDS
+        return self._reported(alert, watcher, sink) or since > _DELIVERY_SECONDS
 
-    def _told(self, alert: str, watcher: Watcher, sink: SlackSink) -> bool:
-        """Whether people have been told of the end. A Slack of the user's own is not asked: the alert has to do."""
+    def _reported(self, alert: str, watcher: Watcher, sink: SlackSink) -> bool:
+        """Return whether the message about the end came; with the user's own Slack, whether the alert fired."""
         if self._request.slack_url is not None:
             return alert in watcher.fired
         return alert in watcher.fired and any(alert in message.title for message in sink.messages)
@@ -229,10 +228,10 @@ class Session:
             ("remediator", f"{services.remediator_url}/metrics"),
             ("run record", str(self._folder)),
         ):
-            self._terminal.say("look at", f"{name:<13} {url}")
+            self._terminal.event("look at", f"{name:<13} {url}")
 
-    def _say_jobs(self) -> None:
-        """What the launcher did, after the decisions that led to it."""
+    def _print_jobs(self) -> None:
+        """Print what the launcher did, after the decisions that led to it."""
         while not self._jobs.empty():
             self._say_job(self._jobs.get())
 
@@ -248,7 +247,7 @@ class Session:
             code = job.exit_code or 0
             how = f"signal {-code}" if code < 0 else f"status {code}"
             kind, text = ("good" if job.state == launcher.COMPLETED else "run"), f"{job.state}, {how}"
-        self._terminal.say(kind, f"{job.attempt_key} {text}")
+        self._terminal.event(kind, f"{job.attempt_key} {text}")
 
     def _say_end(self, outcome: Outcome) -> None:
         for each in outcome.timelines:
@@ -261,7 +260,7 @@ class Session:
         else:
             how = f"has {outcome.job.state}, status {outcome.job.exit_code}"
         attempts = f"{outcome.job.generation + 1} attempt{'s' if outcome.job.generation else ''}"
-        self._terminal.say("end", f"the run {how} after {attempts}; all about it is in {self._request.state_dir}")
+        self._terminal.event("end", f"the run {how} after {attempts}; all about it is in {self._request.state_dir}")
 
     @contextlib.contextmanager
     def _catching_signals(self) -> Iterator[None]:
@@ -272,7 +271,7 @@ class Session:
         def on_signal(_number: int, _frame: FrameType | None) -> None:
             self.interrupt()
 
-        # Whoever started us may have blocked them, and what we start would inherit that.
+        # The parent may have blocked them, and child processes would inherit that.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTS)
         before = {number: signal.signal(number, on_signal) for number in _INTERRUPTS}
         try:

@@ -39,7 +39,7 @@ class SlackSink:
 
     def __init__(self, on_message: Callable[[Message], None] = lambda _message: None) -> None:
         self.messages: list[Message] = []
-        # Like Slack's own, the address is the secret.
+        # As with Slack, the address is the secret.
         self._path = f"/services/{secrets.token_hex(12)}"
         self._on_message = on_message
         self._server = HttpServer([("127.0.0.1", 0)], self._respond, name="slack-sink")
@@ -73,4 +73,4 @@ class SlackSink:
             )
             self.messages.append(message)
             self._on_message(message)
-        return Response(HTTPStatus.OK, TEXT, b"ok")  # to the byte what Alertmanager takes for success
+        return Response(HTTPStatus.OK, TEXT, b"ok")  # exactly the answer that Alertmanager takes for success

@@ -1,4 +1,4 @@
-"""What happened when, per incident: from Prometheus, the remediator's decisions and the run record alone."""
+"""The timeline of an incident, from Prometheus, the remediator's decisions and the run record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STEP_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Timeline:
-    """One incident. Times are Unix seconds, None where nothing tells; `steps_lost` counts steps trained again."""
+    """One incident. Times are Unix seconds, None where unknown; `steps_lost` counts steps trained again."""
 
     alert: str
     attempt: int
@@ -29,7 +29,7 @@ class Timeline:
     steps_lost: int | None = None
 
     def lines(self) -> list[str]:
-        """A small table: each moment in seconds after the fault, and since the moment before."""
+        """Return a small table: each event in seconds after the fault and after the event before."""
         moments = {
             field.name: value
             for field in fields(self)
@@ -40,7 +40,7 @@ class Timeline:
         origin = before = moments.get("fault", min(moments.values()))
         lines = [f"{self.alert}, attempt {self.attempt}:"]
         for name, stated in moments.items():
-            # Prometheus' moments are known to the second; what is told afterwards was not before.
+            # Times from Prometheus are rounded to seconds; keep the order of events.
             moment = max(stated, before)
             lines.append(f"  {name:<10} {moment - origin:7.1f} s   (+{moment - before:5.1f} s)  {_MEANING[name]}")
             before = moment
@@ -60,7 +60,7 @@ _MEANING = {
 
 
 def timeline(incident: Mapping[str, Any], record: Mapping[str, Any], prometheus: PrometheusClient) -> Timeline:
-    """The timeline of one incident of the remediator, with the run's metadata.json as `record`."""
+    """Return the timeline of one incident of the remediator, with the run's metadata.json as `record`."""
     run_id, attempt, alert = incident["run_id"], int(incident["attempt"]), incident["alert"]
     created = float(incident["created"])
     selector = f'run_id="{run_id}",alertname="{alert}",attempt="{attempt}"'
@@ -95,7 +95,7 @@ def _fault(prometheus: PrometheusClient, run_id: str, when: float, mode: str) ->
 
 def _first_seen(prometheus: PrometheusClient, expression: str, until: float) -> float | None:
     with contextlib.suppress(PrometheusError):
-        # Points lie between evaluations: the first that shows the alert may be after it was told.
+        # Points lie between evaluations: the first with the alert may be later than its delivery.
         series = prometheus.query_range(expression, until - _LOOK_BACK_SECONDS, until + _STEP_SECONDS)
         return min((each.points[0][0] for each in series if each.points), default=None)
     return None
@@ -113,7 +113,7 @@ def _first_above(
 
 
 def _event(incident: Mapping[str, Any], *, received: bool) -> float | None:
-    """When the alert was received, or else when the decision, the first event after that, was written down."""
+    """Return when the alert was received, or else when the decision, the next event, was recorded."""
     events = [event for event in incident.get("events", []) if (event["state"] == "RECEIVED") == received]
     return min((float(event["time"]) for event in events), default=None)
 

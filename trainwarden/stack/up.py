@@ -10,6 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from trainwarden.clients.process import ProcessError, run
@@ -19,7 +20,6 @@ from trainwarden.record.ownership import owner_of
 from trainwarden.stack import launcher
 from trainwarden.stack.binaries import ToolsMissing, find_tools
 from trainwarden.stack.bundle import BundleMissing
-from trainwarden.stack.installed import require_installed
 from trainwarden.stack.local_stack import SERVICES
 from trainwarden.stack.ports import PortBusy
 from trainwarden.stack.service import ServiceFailed
@@ -29,14 +29,16 @@ from trainwarden.stack.terminal import Terminal
 MISUSE = 2
 INTERRUPTED = 130
 _CHECK_SECONDS = 120
+# Imported by the services; the extra `stack` installs them.
+NEEDED = ("h11", "prometheus_client", "pydantic", "sqlalchemy", "yaml")
 
 
 class Misuse(Exception):
-    """Something that was asked for cannot be; the message names the option, the value and what was expected."""
+    """An option cannot be satisfied; the message names the option, the value and what was expected."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's options."""
+    """Return the parser of the options."""
     parser = argparse.ArgumentParser(
         prog="trainwarden up",
         usage="trainwarden up [options] -- COMMAND [ARGUMENT ...]",
@@ -89,14 +91,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its own status, 2 when it could not be started as asked, 130 when interrupted."""
+    """Run the command; return its own status, 2 if it could not be started as requested, 130 if interrupted."""
     options = parser().parse_args(arguments)
     terminal = Terminal()
     try:
-        require_installed()
+        _require_installed()
         request = to_request(options, os.environ)
-        tools = find_tools(options.tools_dir, report=lambda line: terminal.say("tools", line))
-        terminal.say("tools", f"{tools.versions()} ({tools.source})")
+        tools = find_tools(options.tools_dir, report=lambda line: terminal.event("tools", line))
+        terminal.event("tools", f"{tools.versions()} ({tools.source})")
         outcome = Session(request, tools, terminal).run()
     except (Misuse, ToolsMissing, BundleMissing, PortBusy, ServiceFailed) as error:
         print(f"trainwarden up: {error}", file=sys.stderr)
@@ -110,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def status(outcome: Outcome) -> int:
-    """The command's own status; 128 and more for a signal, as a shell says it."""
+    """Return the command's exit status, 128+n for a signal, as a shell does."""
     if outcome.interrupted:
         return INTERRUPTED
     code = outcome.job.exit_code
@@ -122,7 +124,7 @@ def status(outcome: Outcome) -> int:
 
 
 def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> Request:
-    """What the options ask for, checked. Creates the state folder. Raises Misuse."""
+    """Validate the options; create the state folder. Raises Misuse."""
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         message = "no command was given; expected: trainwarden up [options] -- COMMAND [ARGUMENT ...]"
@@ -135,7 +137,7 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> Reque
     ports = {name: _port(name, getattr(options, f"{name}_port")) for name in SERVICES}
     slack_url = _slack_url(options.slack_url_file, environ)
     _check_policy(options.policy)
-    # What is refused leaves no folder behind.
+    # A refused request leaves no folder behind.
     state_dir = _writable(options.state_dir or _default_state_dir(environ) / run_id, "--state-dir")
     runs = _writable(options.runs_dir or _given_runs_dir(environ) or state_dir / "runs", "--runs-dir")
     _refuse_owned(run_id, runs)
@@ -220,7 +222,7 @@ def _refuse_owned(run_id: str, runs: Path) -> None:
 
 
 def _hold(path: Path, what: str) -> None:
-    """Keep a lock until this process ends; the kernel drops it then, however it ends."""
+    """Hold a lock until this process ends; the kernel releases it however it ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -235,7 +237,7 @@ def _hold(path: Path, what: str) -> None:
 
 
 def _check_policy(policy: str) -> None:
-    """Ask the remediator itself, before anything is started."""
+    """Validate the policy with the remediator's own command, before anything is started."""
     command = [sys.executable, "-m", "trainwarden_remediator", "check-policy", policy]
     cannot = f"the remediator, which would read --policy {policy}, cannot be started"
     try:
@@ -278,3 +280,17 @@ def _slack_url(file: Path | None, environ: Mapping[str, str]) -> str | None:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def _require_installed() -> None:
+    """Check that what the services import is installed.
+
+    Raises:
+        ServiceFailed: something is missing; the message names it, and what installs it.
+    """
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise ServiceFailed(
+            f"{', '.join(missing)} {verb} not installed; pip install 'trainwarden[stack]' brings what is needed"
+        )

@@ -1,4 +1,4 @@
-"""Follows a run and says what the system finds out by itself: alerts, decisions, steps. It asks; it is told nothing."""
+"""Follows a run and prints what the system detects: alerts, decisions, steps. It polls the services."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DECISIONS = {"restart": "restart", "none": "no restart", "escalate": "a person 
 
 
 class Watcher:
-    """Keeps what it has seen, so that each thing is said once. `poll()` is to be called a few times a second."""
+    """Prints each new fact once. Call `poll()` a few times a second."""
 
     def __init__(self, folder: Path, job_id: str, services: LocalStack, terminal: Terminal) -> None:
         self._keys = f"local:{job_id}:"
@@ -38,13 +38,13 @@ class Watcher:
         self.fired: set[str] = set()
 
     def poll(self) -> None:
-        """Ask everybody once and say what is new."""
+        """Poll each service once and print what is new."""
         self._poll_alerts()
         self._poll_incidents()
         self._poll_progress()
 
     def incident_of(self, attempt_key: str) -> Mapping[str, Any] | None:
-        """The newest incident about an attempt."""
+        """Return the newest incident of an attempt."""
         return next((each for each in reversed(self.incidents) if each["attempt_key"] == attempt_key), None)
 
     def _poll_alerts(self) -> None:
@@ -62,14 +62,14 @@ class Watcher:
                 now[identity] = sample.labels["alertstate"]
         for (name, attempt), state in now.items():
             if self._alerts.get((name, attempt)) != state:
-                self._terminal.say("alert", f"{name} is {state} (attempt {attempt})")
+                self._terminal.event("alert", f"{name} is {state} (attempt {attempt})")
         for name, attempt in self._alerts.keys() - now.keys():
-            self._terminal.say("alert", f"{name} is over (attempt {attempt})")
+            self._terminal.event("alert", f"{name} is over (attempt {attempt})")
         self._alerts = now
         self.fired |= {name for (name, _), state in now.items() if state == "firing"}
 
     def _old_attempts(self) -> set[str]:
-        """The attempts of earlier sessions of the same run: what is still said of them is no news."""
+        """Return the attempts of earlier sessions of the same run, whose facts are not new."""
         metadata = read_metadata(self._folder)
         attempts = metadata.attempts if isinstance(metadata, Metadata) else ()
         return {str(each.attempt) for each in attempts if not each.key.startswith(self._keys)}
@@ -92,7 +92,7 @@ class Watcher:
             self._say_decision(incident)
         for event in incident["events"][seen:]:
             detail = f": {event['detail']}" if event.get("detail") else ""
-            self._terminal.say("remediate", f"{event['state']}{detail}")
+            self._terminal.event("remediate", f"{event['state']}{detail}")
         self._events_seen[identity] = len(incident["events"])
 
     def _say_decision(self, incident: Mapping[str, Any]) -> None:
@@ -101,7 +101,7 @@ class Watcher:
         if incident["action"] == "restart" and budget.get("limit") is not None:
             decision += f" ({budget['used'] + 1} of {budget['limit']})"
         about = f"{incident['alert']} of attempt {incident['attempt']}"
-        self._terminal.say("decision", f"{decision} after {about}: {incident['reason']}")
+        self._terminal.event("decision", f"{decision} after {about}: {incident['reason']}")
         if incident["action"] == "restart" and incident.get("step_before") is not None:
             self._to_pass = (int(incident["attempt"]), int(incident["step_before"]))
 
@@ -113,10 +113,10 @@ class Watcher:
         if self._to_pass is not None and progress.attempt is not None:
             attempt, before = self._to_pass
             if progress.attempt > attempt and step > before:
-                self._terminal.say("good", f"step {step} has passed {before}, where the run broke")
+                self._terminal.event("good", f"step {step} has passed {before}, where the run broke")
                 self._to_pass = None
         if time.monotonic() - self._said_progress >= _PROGRESS_SECONDS:
             self._said_progress = time.monotonic()
             total = f"/{progress.total_steps}" if progress.total_steps else ""
             loss = f", loss {progress.loss:.4f}" if progress.loss is not None else ""
-            self._terminal.say("run", f"step {step}{total}{loss} (attempt {progress.attempt})")
+            self._terminal.event("run", f"step {step}{total}{loss} (attempt {progress.attempt})")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trainwarden.clients.process import Completed
-from trainwarden.stack import installed, up
+from trainwarden.stack import up
 
 TRACE = "Traceback (most recent call last):\n  File 'x'\nModuleNotFoundError: No module named 'attr'"
 
@@ -23,7 +23,7 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], *options: str) -
 def test_a_package_that_is_missing_is_named_with_the_extra(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installed, "NEEDED", ("prometheus_client_that_is_not_there", "json"))
+    monkeypatch.setattr(up, "NEEDED", ("prometheus_client_that_is_not_there", "json"))
     said = refused(tmp_path, capsys)
     assert "prometheus_client_that_is_not_there is not installed; pip install 'trainwarden[stack]'" in said
 
