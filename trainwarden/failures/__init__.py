@@ -1,4 +1,4 @@
-"""Ways to fail: `entries` of the taxonomy, `phrases` that tools print; beside them is what tells failures apart.
+"""Failures: `entries` of the taxonomy, `phrases` of tools, and how exceptions, messages and exits are classified.
 
-`trainwarden.taxonomy` and `trainwarden.classify` are the way in.
+Use them through `trainwarden.taxonomy` and `trainwarden.classify`.
 """

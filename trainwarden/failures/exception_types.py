@@ -1,4 +1,4 @@
-"""Which failure a type of exception stands for, whatever its message says."""
+"""Classifies exceptions by type and errno."""
 
 import errno
 import re
@@ -6,8 +6,8 @@ from collections import namedtuple
 
 from trainwarden.failures.chain import attribute
 
-# By name, so that no library is imported. Where a name is common the library that means this by it stands before.
-# These are sure, even where the message would say something vaguer.
+# By name, so that no library is imported; a common name is qualified by its library.
+# Certain, whatever the message.
 _SURE = {
     "builtins.MemoryError": "host_oom",
     "builtins.FloatingPointError": "numeric",
@@ -78,7 +78,7 @@ _SURE = {
     "gzip.BadGzipFile": "data_corrupt",
     "pyarrow.ArrowInvalid": "data_corrupt",
 }
-# These say little by themselves: whatever their message or their cause says, goes before.
+# Vague: the failure of the message or of the cause takes precedence.
 _VAGUE = {
     "OutOfMemoryError": "cuda_oom",
     "DistBackendError": "nccl_system",
@@ -111,7 +111,7 @@ _VAGUE = {
     "builtins.ConnectionError": "peer_reset",
     "builtins.UnicodeDecodeError": "data_corrupt",
 }
-# Modules that go by another name than the library that they belong to.
+# Modules whose name differs from their library's.
 _LIBRARIES = {"_socket": "socket", "_ssl": "ssl", "_pickle": "pickle", "jaxlib": "jax"}
 
 _ERRNOS = {
@@ -145,7 +145,7 @@ _PATHS = (
     ("data_missing", r"dataset|\.(jsonl|parquet|arrow|tfrecord|mds|idx)(\.(gz|zst))?$"),
 )
 _MOST_FRAMES = 200
-# What a wrapper says of these is worth more than that a file was not there.
+# The wrapper's message about these is more specific than a missing file.
 _UNSURE = frozenset(("storage_missing", "storage_permission"))
 
 
@@ -162,13 +162,13 @@ else:
 
 
 class Finding(_Fields):
-    """A slug, and whether it is sure: something vaguer, or further out, does not go before it."""
+    """A slug, and whether it is certain: then nothing vaguer, or further out in the chain, takes precedence."""
 
     __slots__ = ()
 
 
 def of_type(exc: BaseException) -> Finding | None:
-    """What the exception's type stands for; None if it is not known."""
+    """Return the failure of the exception's type; None if unknown."""
     bases = type(exc).__mro__
     for table, sure in ((_SURE, True), (_VAGUE, False)):
         for base in bases:
@@ -178,9 +178,9 @@ def of_type(exc: BaseException) -> Finding | None:
 
 
 def of_errno(exc: BaseException) -> Finding | None:
-    """What the number and the path of an operating system's error stand for; None of any other exception."""
+    """Return the failure of an OSError's number and path; None of any other exception."""
     of_a_library = of_type(exc)
-    # The errors of a server or of a certificate are OSErrors too, and mean other things by their numbers.
+    # Errors of a server or a certificate are OSErrors too, with other meanings of their numbers.
     if OSError not in type(exc).__mro__ or (of_a_library and of_a_library.sure):
         return None
     number = attribute(exc, "errno")
@@ -188,18 +188,18 @@ def of_errno(exc: BaseException) -> Finding | None:
     if slug == "storage_missing":
         path = _path(exc)
         slug = next((named for named, pattern in _PATHS if re.search(pattern, path, re.IGNORECASE)), slug)
-    elif slug == "storage_quota" and _path(exc).startswith("/dev/shm"):  # noqa: S108  # the path of a stranger
+    elif slug == "storage_quota" and _path(exc).startswith("/dev/shm"):  # noqa: S108  # a path in foreign code
         slug = "shm_exhausted"
     return Finding(slug, slug not in _UNSURE) if slug else None
 
 
 def speaks_of_names(exc: BaseException) -> bool:
-    """Whether the message is a name out of the program, which may contain any word."""
+    """Return whether the message is an identifier of the program, which may contain any word."""
     return not {KeyError, IndexError, AttributeError, NameError, ImportError}.isdisjoint(type(exc).__mro__)
 
 
 def _of_reader(exc: BaseException) -> Finding | None:
-    # What a damaged file makes its reader raise may say nothing of it; that it was being read does.
+    # A reader's exception about a damaged file may not mention it; that a file was being read does.
     if type(exc) is not EOFError and attribute(exc, "errno") != errno.EINVAL:
         return None
     trace = exc.__traceback__
@@ -213,7 +213,7 @@ def _of_reader(exc: BaseException) -> Finding | None:
 
 
 def _of_silence(exc: BaseException) -> Finding | None:
-    # A time limit of the program's own is no peer's silence, and a text that ends too early is no peer's end.
+    # A time limit within the program is no silent peer, and a truncated text is no closed connection.
     kind, args = type(exc), attribute(exc, "args")
     if kind is TimeoutError and args in ((), ("timed out",)):
         return Finding("peer_timeout", sure=False)
@@ -223,7 +223,7 @@ def _of_silence(exc: BaseException) -> Finding | None:
 def _path(exc: BaseException) -> str:
     try:
         return str(attribute(exc, "filename") or "")[-4096:]
-    except Exception:  # noqa: BLE001  # the path object of a stranger
+    except Exception:  # noqa: BLE001  # a path object of foreign code
         return ""
 
 

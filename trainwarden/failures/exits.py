@@ -1,4 +1,4 @@
-"""Which failure an exit status is."""
+"""Classifies exit statuses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REQUESTS = frozenset(("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIG
 
 
 def classify_exit(status: int) -> Failure | None:
-    """The failure that an exit status alone tells of; None for 0.
+    """Return the failure of an exit status alone; None for 0.
 
     Args:
         status: as `subprocess` gives it, minus the signal, or as a shell does, 128 plus the signal.
@@ -39,7 +39,7 @@ def classify_exit(status: int) -> Failure | None:
 
 
 def _signal(number: int) -> str | None:
-    """The name of a signal; None if there is no such."""
+    """Return the name of a signal; None if there is none."""
     if number <= 0:
         return None
     import signal  # noqa: PLC0415  # most shell commands that tell of a failure know of none

@@ -1,4 +1,4 @@
-"""What the taxonomy says of one way to fail, and the words it may use."""
+"""One entry of the taxonomy, and the values that its fields may have."""
 
 from collections import namedtuple
 
@@ -14,11 +14,11 @@ CATEGORIES = (
 )
 FAULTS = ("hardware", "network", "user", "configuration", "scheduler", "unknown")
 SEVERITIES = ("warning", "error", "critical", "fatal")
-# What is to be done next: by the remediator where it says restart, by a person where it says stop.
+# The next action: `restart` by the remediator, `stop` by a person.
 ACTIONS = ("stop", "restart", "check_node", "exclude_node", "roll_back", "wait")
 
 
-# A shell command that tells of a failure has no time to load what dataclasses and typing are made of.
+# Imported by shell commands, whose start-up time does not allow dataclasses and typing.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NamedTuple
@@ -56,21 +56,21 @@ else:
 
 
 class Failure(_Fields):
-    """One way to fail.
+    """One failure.
 
     Attributes:
         slug: its name, in records, metrics and policies.
         error_type: the label that alerts and policies use; several slugs share one.
-        category: what the training was busy with, one of `CATEGORIES`.
+        category: the part of the training that failed, one of `CATEGORIES`.
         subsystem: the part that reports it.
-        fault: who or what most likely has to change, one of `FAULTS`.
+        fault: what most likely has to change, one of `FAULTS`.
         severity: one of `SEVERITIES`.
-        action: what is to be done next, one of `ACTIONS`.
+        action: the next action, one of `ACTIONS`.
         retryable: the same job, started again, may well succeed.
-        hint: what to change, for a person.
+        hint: what a person should change.
         retryable_in_process: the same call, made again in the same process, may well succeed. Narrower than
             `retryable`: a process whose GPU context or communicator has failed stays broken until it is started anew.
-        cascade: mostly the consequence of a failure elsewhere; another one found beside it is the cause.
+        cascade: mostly the consequence of a failure elsewhere; another failure found with it is the cause.
     """
 
     __slots__ = ()

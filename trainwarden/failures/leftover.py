@@ -1,4 +1,4 @@
-"""Whose memory fills a GPU, as PyTorch says it when it cannot have more."""
+"""Recognises GPU memory held by other processes in PyTorch's out-of-memory message."""
 
 import re
 
@@ -10,7 +10,7 @@ _UNITS = {"k": 1, "m": 2**10, "g": 2**20, "t": 2**30}
 
 
 def is_left_over(text: str) -> bool:
-    """Whether other processes hold most of the GPU that a message in lower case reports to be full.
+    """Return whether other processes hold most of the full GPU, by a message in lower case.
 
     In a container a process may be listed by a number that is not its own, so it counts only where this process is
     named as well.

@@ -1,4 +1,4 @@
-"""Which failure a message is."""
+"""Classifies messages."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from trainwarden.failures.failure import Failure
     from trainwarden.failures.phrases.phrase import Phrase
 
-# Messages can be of any size; what they are about stands at the beginning or at the end.
+# Messages can be of any size; their subject stands at the beginning or at the end.
 MESSAGE_LIMIT = 12_000
-# A name out of the program, which may contain the words of any failure.
+# An identifier of the program, which may contain the words of any failure.
 _QUOTED_NAME = re.compile(r"(has no attribute|cannot import name) '[^'\n]*'")
 
 
 def classify_message(text: str) -> Failure | None:
-    """The failure that one line or message tells of; None if it is not known."""
+    """Return the failure of one line or message; None if unknown."""
     slug = slug_of_message(shortened(text, MESSAGE_LIMIT))
     return FAILURES[slug] if slug else None
 
 
 def shortened(text: str, limit: int) -> str:
-    """The text; of one longer than `limit` characters its beginning and its end."""
+    """Return the text; if longer than `limit` characters, its beginning and its end."""
     return text if len(text) <= limit else f"{text[: limit // 2]}\n{text[-limit // 2 :]}"
 
 
 def slug_of_message(text: str) -> str | None:
-    """The slug of what a message tells of; None if it is not known."""
+    """Return the slug of a message's failure; None if unknown."""
     text = text.lower()
     if "has no attribute '" in text or "cannot import name '" in text:
         text = _QUOTED_NAME.sub(r"\1", text)

@@ -1,4 +1,4 @@
-"""An exception as the last line of a traceback tells of it, made again to be told apart like one that was caught."""
+"""Rebuilds an exception from the last line of a traceback, to classify it like one that was caught."""
 
 import builtins
 import re
@@ -8,7 +8,7 @@ _ERRNO = re.compile(r"\[Errno (\d{1,5})\] ([^\n]*?)(?:: b?(['\"])([^\n]*?)\3(?: 
 
 
 def rebuilt(exception_type: str, message: str) -> BaseException:
-    """An exception of this type that says this.
+    """Return an exception of this type with this message.
 
     Args:
         exception_type: as Python prints it: `FileNotFoundError`, `requests.exceptions.Timeout`.
@@ -22,11 +22,11 @@ def rebuilt(exception_type: str, message: str) -> BaseException:
         try:
             made: BaseException = kind(*arguments)
         except TypeError:
-            # Some, such as UnicodeDecodeError, are made of more than a message.
+            # Some, such as UnicodeDecodeError, take more arguments than a message.
             pass
         else:
             return made
-    # Known by its name alone: the library that it is of may not even be installed.
+    # Known by name only: its library may not be installed.
     module, _, name = exception_type.rpartition(".")
     home = module or ("builtins" if kind else "__main__")
     stand_in: type[Exception] = type(name, (Exception,), {"__module__": home})

@@ -24,7 +24,7 @@ _BEGINNING = {"offset": 0, "line": 1, "skipping": False, "off": {}}
 
 
 def main(argv: list[str]) -> int:
-    """Scan the files and print what each says."""
+    """Scan the files and print a report of each."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     files: list[str] = arguments.files
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
     try:
         return _scan(files, signals, arguments)
     except BrokenPipeError:
-        # Whoever read this has gone. The interpreter would say so once more when it flushes at its end.
+        # The reader of the output has closed it. Without this the interpreter would report it again at its final flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
 
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _signals(packs: Sequence[str]) -> tuple[Signal, ...]:
-    """Of two signals of a name that of the later pack counts."""
+    """Return the signals by name; the later pack wins."""
     signals: dict[str, Signal] = {}
     for pack in packs:
         signals.update((signal.name, signal) for signal in load_pack(pack).signals)
@@ -72,15 +72,15 @@ def _scan(files: Sequence[str], signals: Sequence[Signal], arguments: argparse.N
     is_text = arguments.format == "text"
     for finding in _findings(files, signals, with_context=is_text, together=arguments.together):
         for log in finding.logs:
-            if log.trouble is not None:
+            if log.error is not None:
                 status = 2
-                print(f"trainwarden scan: {printable(log.name)}: {printable(log.trouble)}", file=sys.stderr)
+                print(f"trainwarden scan: {printable(log.name)}: {printable(log.error)}", file=sys.stderr)
         status = max(status, 1 if finding.verdict else 0)
         if is_text and all(log.is_unread for log in finding.logs):
-            # Why not is said already, and there is no more to say.
+            # The reason was printed already.
             continue
         text = report(finding, explain=arguments.explain) if is_text else json.dumps(document(finding)) + "\n"
-        # A log's own letters can be such that this terminal has none for them.
+        # The terminal's encoding may lack characters of the log.
         sys.stdout.write(text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding))
         sys.stdout.flush()
     return status
@@ -98,14 +98,14 @@ def _findings(
 
 
 def _log(file: str, scanner: Scanner, with_context: bool) -> Log:
-    # To make one takes as long as to read many megabytes; a pattern that was too slow for one log stays off.
+    # Reuse the scanner: building one takes as long as reading many megabytes. A pattern too slow for one log stays off.
     scanner.restore(_BEGINNING)
     try:
         with open_source(file) as source:
             meter = Meter(source.size)
             try:
-                return read_log(file, source, scanner, with_context=with_context, tell=meter.tell)
+                return read_log(file, source, scanner, with_context=with_context, on_read=meter.update)
             finally:
                 meter.clear()
     except Unreadable as error:
-        return Log(file, trouble=str(error), is_unread=True)
+        return Log(file, error=str(error), is_unread=True)

@@ -1,4 +1,4 @@
-"""The lines around what was found, kept while the log is read: standard input can't be read twice."""
+"""The lines around matches, kept while the log is read: standard input can't be read twice."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from trainwarden.signals.model import Match
 
 LINES = 2
-# How far around a match its neighbours are looked for.
+# Bytes around a match in which its neighbouring lines are kept.
 _REACH = 8 * 1024
 _WIDTH = 600
-# Of each signal: which of them counts is known only at the end, and mostly it is the first.
+# Matches kept for each signal: which one decides is known only at the end, and mostly it is the first.
 _MOST = 16
 
 
@@ -22,7 +22,7 @@ class Context:
 
 
 class Contexts:
-    """Takes in a log in pieces, and what was found in each."""
+    """Collects the contexts of matches while a log is fed in pieces."""
 
     def __init__(self) -> None:
         self._window = b""
@@ -32,7 +32,7 @@ class Contexts:
         self._seen: dict[str, int] = {}
 
     def feed(self, piece: bytes, matches: Iterable[Match]) -> None:
-        """Take in a piece and the matches of the records that it completes."""
+        """Add a piece and the matches of the records that it completes."""
         self._window += piece
         end = self._start + len(self._window)
         self._open += [match for match in matches if self._is_wanted(match)]
@@ -45,7 +45,7 @@ class Contexts:
             self._window = self._window[-keep:]
 
     def finish(self, matches: Iterable[Match], kept: Iterable[Match]) -> dict[int, Context]:
-        """The contexts by the offsets of their matches, of those that were kept; `matches`: of the last record."""
+        """Return the kept contexts by the offsets of their matches; `matches`: of the last record."""
         self._close([*self._open, *matches])
         offsets = {match.offset for match in kept}
         return {offset: context for offset, context in self._known.items() if offset in offsets}

@@ -1,4 +1,4 @@
-"""What a scan says of a log, as JSON."""
+"""The report of a log as JSON."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,17 +7,17 @@ from trainwarden.scan.verdicts import Finding
 from trainwarden.signals.diagnosis import error_type_of
 from trainwarden.signals.model import Match
 
-# What packs and the taxonomy say → what the output says.
+# Severity of packs and of the taxonomy → severity of the report.
 _SEVERITIES = {"fatal": "critical", "critical": "critical", "warning": "warning", "info": "info"}
 
 
 def severity(stated: str) -> str:
-    """One of critical, error, warning, info; what a pack says otherwise is an error."""
+    """Return one of critical, error, warning, info; any other severity of a pack counts as error."""
     return _SEVERITIES.get(stated.lower(), "error")
 
 
 def document(finding: Finding) -> dict[str, Any]:
-    """The object of one log, always with the same keys; null where nothing is known."""
+    """Return the object of one log, always with the same keys; null where unknown."""
     verdict = finding.verdict
     return {
         "file": finding.file,

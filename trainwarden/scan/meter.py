@@ -1,16 +1,16 @@
-"""How far the reading of a large file is, on a terminal."""
+"""The progress of reading a large file, on a terminal."""
 
 import sys
 import time
 
-# Smaller files are read before anybody wonders.
+# Smaller files are read in a moment.
 _LARGE_BYTES = 64 * 1024 * 1024
 _EVERY_SECONDS = 0.2
 _CELLS = 24
 
 
 class Meter:
-    """One line of standard error that is written again and again; nothing where that is no terminal."""
+    """Rewrites one line of standard error; does nothing where that is no terminal."""
 
     def __init__(self, size: int | None) -> None:
         self._size = size or 0
@@ -18,8 +18,8 @@ class Meter:
         self._began = self._shown = time.monotonic()
         self._is_shown = False
 
-    def tell(self, position: int) -> None:
-        """So many bytes of the file were read."""
+    def update(self, position: int) -> None:
+        """Show that so many bytes of the file were read."""
         now = time.monotonic()
         if not self._on or now - self._shown < _EVERY_SECONDS:
             return
@@ -32,7 +32,7 @@ class Meter:
         sys.stderr.flush()
 
     def clear(self) -> None:
-        """Leave the line as if nothing had been written."""
+        """Erase the line."""
         if self._is_shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Reads one log to its end: what matched, and how far the training was, in bounded memory."""
+"""Reads one log to its end: matches and the training's progress, in bounded memory."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -12,27 +12,27 @@ from trainwarden.signals.model import Match
 from trainwarden.signals.progress import Progress, ProgressReader
 from trainwarden.signals.scanner import Scanner
 
-# Progress is read fastest in large pieces; signals are where a piece stays in the processor's cache.
+# Progress is read fastest in large pieces, signals in pieces that fit the processor's cache.
 PIECE_BYTES = 1024 * 1024
 SEARCH_BYTES = 256 * 1024
-# Of each signal the first ones, among them the cause, and the last ones.
+# Matches kept for each signal: the first ones, among them the cause, and the last ones.
 FIRST, LAST = 32, 32
-# In so many parts a piece is read again to find where in it the steps were.
+# Parts in which a piece is read again to locate its steps.
 _PARTS = 1024
 _LEAST_PART, _LARGEST_PART = 128, 4096
 
 
 @dataclass
 class Log:
-    """What is in one log.
+    """The content of one log.
 
     Attributes:
         name: as typed.
         matches: in the order of the log; of a signal with many, the first and the last ones.
         counts: how often each signal was found, by name.
-        moves: where a step higher than all before was reported, the last few.
+        moves: offsets of the last few steps that were higher than all before.
         contexts: the lines around a match, by its offset.
-        trouble: why the log was not read, or not to its end.
+        error: why the log was not read, or not to its end.
         is_unread: nothing of it could be read.
     """
 
@@ -42,7 +42,7 @@ class Log:
     moves: list[int] = field(default_factory=list)
     progress: Progress = field(default_factory=Progress)
     contexts: dict[int, Context] = field(default_factory=dict)
-    trouble: str | None = None
+    error: str | None = None
     is_unread: bool = False
 
 
@@ -52,7 +52,7 @@ def read_log(
     scanner: Scanner,
     *,
     with_context: bool = False,
-    tell: Callable[[int], None] = lambda _: None,
+    on_read: Callable[[int], None] = lambda _: None,
 ) -> Log:
     """Read a log to its end, or to where it can't be read any more.
 
@@ -61,15 +61,15 @@ def read_log(
         source: what to read.
         scanner: at the beginning of a stream.
         with_context: keep the lines around each match.
-        tell: is called after each piece with how many bytes of the file were read.
+        on_read: called after each piece with the number of bytes of the file that were read.
     """
     kept, steps, contexts = _Kept(), _Steps(), Contexts() if with_context else None
-    trouble = None
+    failure = None
     while True:
         try:
             piece = source.read(PIECE_BYTES)
         except Unreadable as error:
-            trouble, piece = str(error), b""
+            failure, piece = str(error), b""
         for start in range(0, len(piece), SEARCH_BYTES):
             part = piece[start : start + SEARCH_BYTES]
             matches = scanner.feed(part)
@@ -79,11 +79,11 @@ def read_log(
         if not piece:
             break
         steps.feed(piece)
-        tell(source.position())
+        on_read(source.position())
     matches = scanner.finish()
     kept.add(matches)
     steps.finish()
-    log = Log(name, kept.matches(), kept.counts, trouble=trouble, progress=steps.reader.progress())
+    log = Log(name, kept.matches(), kept.counts, error=failure, progress=steps.reader.progress())
     if contexts:
         log.contexts = contexts.finish(matches, log.matches)
     if log.matches:
@@ -92,7 +92,7 @@ def read_log(
 
 
 class _Kept:
-    """The first and the last matches of each signal."""
+    """Keeps the first and the last matches of each signal."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -114,7 +114,7 @@ class _Kept:
 
 
 class _Steps:
-    """How far the training was, and where in the log the last steps were that were higher than all before."""
+    """Tracks the training's progress, and the offsets of the last steps that were higher than all before."""
 
     def __init__(self) -> None:
         self.reader = ProgressReader()
@@ -137,7 +137,7 @@ class _Steps:
         self.feed(b"\n")
 
     def moves(self) -> list[int]:
-        """Offsets, rounded down a little; reads the pieces again in which they are, from the last one on."""
+        """Return the offsets, rounded down a little; reads their pieces again, the last one first."""
         moves: list[int] = []
         for before, data in reversed(self._risen):
             moves = [*_rises(before, data), *moves]

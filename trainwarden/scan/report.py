@@ -1,4 +1,4 @@
-"""What a scan says of a log, for a person at a terminal."""
+"""The report of a log as text for a terminal."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from trainwarden.signals.model import Match, Verdict
 _WIDTH = 400
 _NAMED = 6
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-# What each role says of why it did not win.
+# Why a match of each role did not decide.
 _WHY = {
     "symptom": "may be a consequence, and something else broke before it",
     "fallback": "an exception like any other; what is known counts more",
@@ -30,12 +30,12 @@ _STEPS = {
 
 
 def report(finding: Finding, *, explain: bool) -> str:
-    """The lines about one log, or about several together, with a line feed at the end."""
+    """Return the report of one log, or of several together, ending with a line feed."""
     return "\n".join(_lines(finding, explain)) + "\n"
 
 
 def printable(text: str) -> str:
-    """The text on one line, cut, without colours; what else would act on a terminal is spelled out."""
+    """Return the text as one line, cut, without colours; other control characters are spelled out."""
     text = _COLOUR.sub("", text).expandtabs(4)
     shown = "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text[:_WIDTH]

@@ -1,4 +1,4 @@
-"""The bytes of a log, wherever they are: a file, compressed or not, or standard input."""
+"""The bytes of a log: of a file, compressed or not, or of standard input."""
 
 import bz2
 import gzip
@@ -26,22 +26,22 @@ class Source:
     """A log that is open for reading.
 
     Attributes:
-        size: of the file in bytes, as it is on the disk; None where nobody knows.
+        size: of the file in bytes, as it is on the disk; None where unknown.
     """
 
     def __init__(self, raw: IO[bytes], content: Any, size: int | None, is_growing: bool) -> None:
         self._raw = raw
         self._content = content
         self.size = size
-        # What a log gains while it is read is for the next scan; else a fast writer is never caught up with.
+        # Read no further than the size at the start, or a scan of a fast writer would never end.
         self._left = size if is_growing and size else None
         self._trouble: Unreadable | None = None
 
     def read(self, most: int) -> bytes:
-        """The next bytes, up to `most`; empty at the end.
+        """Return the next bytes, up to `most`; empty at the end.
 
         Raises:
-            Unreadable: the disk says no, or the compressed content is damaged.
+            Unreadable: a read failed, or the compressed content is damaged.
         """
         if self._left is not None:
             most = min(most, self._left)
@@ -49,7 +49,7 @@ class Source:
         size = 0
         while size < most and self._trouble is None:
             try:
-                # At most one read below: what a damaged file holds before the damage is not lost.
+                # At most one read below, so that nothing before the damage in a damaged file is lost.
                 part = self._read1(most - size)
             except Unreadable as error:
                 self._trouble = error
@@ -71,14 +71,14 @@ class Source:
             raise Unreadable("the compressed content is cut off") from None
         except (OSError, zlib.error, lzma.LZMAError) as error:
             raise Unreadable(_reason(error)) from error
-        except Exception as error:  # the zstd packages have exceptions of their own
+        except Exception as error:  # each zstd package has its own exceptions
             if type(error).__name__ != "ZstdError":
                 raise
             raise Unreadable(str(error)) from error
         return data
 
     def position(self) -> int:
-        """How many bytes of the file itself were read; 0 where nobody knows."""
+        """Bytes read of the file itself; 0 where unknown."""
         try:
             return self._raw.tell()
         except (OSError, ValueError):
@@ -87,7 +87,7 @@ class Source:
 
 @contextmanager
 def open_source(name: str) -> Iterator[Source]:
-    """Open a log by its name, `-` for standard input. What is compressed is recognised by its first bytes.
+    """Open a log by its name, `-` for standard input. Compression is recognised by the first bytes.
 
     Raises:
         Unreadable: there is none, it may not be read, or nothing here can decompress it.

@@ -1,4 +1,4 @@
-"""What logs say: each for itself, or those of one attempt's ranks together."""
+"""The verdict over a log, or over the logs of one attempt's ranks together."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from trainwarden.signals.progress import Progress
 
 @dataclass(frozen=True)
 class Finding:
-    """What is to be said of one log, or of several together.
+    """The result for one log, or for several together.
 
     Attributes:
         file: as typed; of several logs, the one that decided.
         verdict: None if nothing failed.
-        others: what else matched, one match for each signal; also what the training has got over.
+        others: the other matches, one for each signal, including failures that the training survived.
         files: of several logs, which one a match is from, by its `id`.
     """
 
@@ -29,7 +29,7 @@ class Finding:
 
     @property
     def evidence(self) -> tuple[Match, ...]:
-        """What decided, and the other records that say the same: each record once."""
+        """The deciding record and the others of the same failure, each once."""
         seen: dict[tuple[str | None, int], Match] = {}
         for match in self.verdict.evidence if self.verdict else ():
             seen.setdefault((self.files.get(id(match)), match.offset), match)
@@ -38,25 +38,25 @@ class Finding:
     @property
     def is_whole(self) -> bool:
         """Whether the logs were read to their ends."""
-        return all(log.trouble is None for log in self.logs)
+        return all(log.error is None for log in self.logs)
 
     @property
     def error_type(self) -> str | None:
-        """`none` when nothing is wrong; None when that can't be said."""
+        """`none` where nothing failed; None where that is unknown."""
         if self.verdict:
             return self.verdict.error_type
         return "none" if self.is_whole else None
 
 
 def of_one(log: Log) -> Finding:
-    """What one log says."""
+    """Return the finding of one log."""
     verdict = diagnose(log.matches, progress=log.moves)
     others = verdict.also if verdict else _one_of_each(log.matches)
     return Finding(log.name, verdict, others, log.progress, (log,))
 
 
 def of_ranks(logs: Sequence[Log]) -> Finding:
-    """What the logs of one attempt's ranks say together; the progress is that of the furthest one."""
+    """Return the finding of the logs of one attempt's ranks; progress is that of the furthest rank."""
     verdict = diagnose_ranks([log.matches for log in logs], progress=[log.moves for log in logs])
     files = {id(match): log.name for log in logs for match in log.matches}
     others = verdict.also if verdict else _one_of_each([match for log in logs for match in log.matches])

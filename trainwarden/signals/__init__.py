@@ -1,1 +1,1 @@
-"""Signals: what a line of a log says of the run that printed it, and what of it was the cause."""
+"""Signals: patterns of log lines, what they mean, and which match was the cause of a failure."""

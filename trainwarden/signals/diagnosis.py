@@ -1,8 +1,8 @@
-"""Names the cause among all that matched: what broke first, not what fell over last.
+"""Finds the cause among all matches: what failed first, not what failed last.
 
 The first root wins. Where there is none, a symptom or an unknown exception counts, whichever came first; a cascade only
 where nothing else is known, and a confirmation that names a failure where not even that is. What the training survived,
-or the launcher is mending by itself, is no failure.
+or the launcher recovers from by itself, is no failure.
 """
 
 import re
@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from trainwarden.signals.model import Match, Signal, Verdict
 from trainwarden.taxonomy import FAILURES, Failure
 
-# So many records of later steps show that the loop went on; fewer can be other ranks' lines that were still buffered.
+# So many records of later steps show that the loop went on; fewer may be buffered lines of other ranks.
 STEPS_THAT_PROVE_LIFE = 3
 EVIDENCE = 8
-# Bytes from what tells of a finalizer to the exception that it raised.
+# Bytes between the line about a finalizer and the exception that it raised.
 DISMISSED_WITHIN = 4096
 RECOVERED = "in_job_recovered"
 # Exceptions that only pass on what another process raised.
@@ -24,7 +24,7 @@ _TIME = re.compile(r"\b(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?)")
 
 
 def diagnose(matches: Iterable[Match], *, progress: Iterable[int] = ()) -> Verdict | None:
-    """The verdict over one log; None if nothing failed.
+    """Return the verdict over one log; None if nothing failed.
 
     Args:
         matches: of one attempt's log.
@@ -36,7 +36,7 @@ def diagnose(matches: Iterable[Match], *, progress: Iterable[int] = ()) -> Verdi
 
 
 def diagnose_ranks(logs: Sequence[Iterable[Match]], *, progress: Sequence[Iterable[int]] = ()) -> Verdict | None:
-    """The verdict over the logs of one attempt's ranks; among equals the earliest, where times are known."""
+    """Return the verdict over the logs of one attempt's ranks; of equal ones the earliest, where times are known."""
     steps = [sorted(each) for each in progress] or [[] for _ in logs]
     ordered = [sorted(each, key=lambda match: match.offset) for each in logs]
     causes = [cause for each, moved in zip(ordered, steps, strict=True) if (cause := _cause(_standing(each, moved)))]
@@ -47,7 +47,7 @@ def diagnose_ranks(logs: Sequence[Iterable[Match]], *, progress: Sequence[Iterab
 
 
 def _standing(matches: list[Match], progress: list[int]) -> list[Match]:
-    """The matches without those that the training has got over."""
+    """Return the matches without those that the training survived."""
     matches = _without_known(_without_dismissed(matches))
     if len(progress) >= STEPS_THAT_PROVE_LIFE:
         alive = progress[-STEPS_THAT_PROVE_LIFE]
@@ -56,18 +56,18 @@ def _standing(matches: list[Match], progress: list[int]) -> list[Match]:
     later = [match for match in matches if match.offset > recovered]
     if any(match.signal.role in ("root", "symptom", "fallback") for match in later):
         return later
-    # With a launcher that gave up after it, the last thing known is what it tried to mend.
+    # If the launcher gave up afterwards, the last failure is the one it tried to recover from.
     return matches if recovered < 0 or any(match.signal.role == "cascade" for match in later) else []
 
 
 def _without_known(matches: list[Match]) -> list[Match]:
-    """Without the unknown exceptions that a cascade knows."""
+    """Return the matches without the unknown exceptions that belong to a cascade."""
     known = {match.offset for match in matches if match.signal.role == "cascade"}
     return [match for match in matches if match.signal.role != "fallback" or match.offset not in known]
 
 
 def _without_dismissed(matches: list[Match]) -> list[Match]:
-    """Without the exceptions of finalizers: who prints one goes on."""
+    """Return the matches without exceptions of finalizers, after which a process goes on."""
     standing: list[Match] = []
     until, exception = -1, -1
     for match in matches:
@@ -97,7 +97,7 @@ def _order(match: Match) -> tuple[bool, int, int]:
 
 
 def _before(unknown: Match, matches: list[Match]) -> Match:
-    """The cascade that an unknown exception is about: the record itself, or one before it."""
+    """Return the cascade of an unknown exception: of the record itself, or of one before it."""
     cascades = [match for match in matches if match.signal.role == "cascade" and match.offset <= unknown.offset]
     return min(cascades, key=_order, default=unknown)
 
@@ -117,7 +117,7 @@ def _time(match: Match) -> str:
 
 
 def error_type_of(signal: Signal) -> str | None:
-    """The error type that a signal stands for."""
+    """Return the error type of a signal."""
     if signal.error_type:
         return signal.error_type
     return FAILURES[signal.failure].error_type if signal.failure else None

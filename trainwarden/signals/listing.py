@@ -17,7 +17,7 @@ _EXAMPLE = 90
 
 
 def listing() -> str:
-    """The page, in Markdown."""
+    """Return the page, in Markdown."""
     return "\n".join((_HEAD, *(_pack(name) for name in shipped_packs())))
 
 

@@ -1,4 +1,4 @@
-"""Finds many fixed texts in a chunk at once: the stage that decides how fast a log is read."""
+"""Finds many fixed texts in a chunk at once: the stage that determines the speed of reading a log."""
 
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -13,12 +13,12 @@ class Literals(Protocol):
     """Finds every occurrence of every literal, overlapping ones too."""
 
     def find(self, chunk: bytes) -> Iterable[Hit]:
-        """(index of the literal, start, end) for each occurrence, in an order that never goes back by a record."""
+        """Yield (index of the literal, start, end) for each occurrence, never going back by a record."""
         ...
 
 
 def literals(texts: Sequence[bytes]) -> Literals:
-    """The fastest finder that is installed; all find the same."""
+    """Return the fastest installed finder; all find the same."""
     for finder in (_Hyperscan, _Automaton):
         try:
             return finder(texts)
@@ -56,7 +56,7 @@ class _Automaton:
     def __init__(self, texts: Sequence[bytes]) -> None:
         from ahocorasick_rs import BytesAhoCorasick, Implementation  # noqa: PLC0415  # an optional dependency
 
-        # Five times as fast as what the package chooses for so many texts.
+        # Five times as fast as the package's default for so many texts.
         kind = Implementation.DFA if sum(map(len, texts)) <= _DFA_BYTES else Implementation.ContiguousNFA
         self._automaton = BytesAhoCorasick(list(texts), implementation=kind)
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# From what says most to what says least; `trainwarden.signals.diagnosis` tells what each may win against.
+# From the strongest to the weakest evidence; see `trainwarden.signals.diagnosis`.
 #   root          the cause wherever it is seen
 #   symptom       the cause unless something broke before it: a time-out, a lost peer
-#   fallback      an exception that no other signal knows
+#   fallback      an exception that matches no other signal
 #   cascade       follows from a failure elsewhere: the cause only if nothing else is known
 #   confirmation  evidence beside another signal; alone it counts only if it names a failure
 #   event         no failure: a checkpoint, the end, a restart by the launcher itself
@@ -18,17 +18,17 @@ STATES = ("CrashState", "SuccessState", "StalledState", "TimeoutState")
 
 @dataclass(frozen=True)
 class Signal:
-    """What to look for in a log, and what it means.
+    """A pattern of log records and its meaning.
 
     Attributes:
         name: unique in its pack.
         pattern: a Python regular expression, or the text itself for `substring`; searched within one record.
         literals: texts of which every match holds at least one; empty means that they are derived from the pattern.
         role: one of `ROLES`.
-        failure: slug of the taxonomy, or None for what the taxonomy does not know.
-        error_type, subsystem, severity, fault, action: as the pack says; None where it leaves them to the taxonomy.
+        failure: slug of the taxonomy, or None for a failure outside of it.
+        error_type, subsystem, severity, fault, action: of the pack; None where those of the taxonomy apply.
         state: one of `STATES`, or None.
-        actions: as in the pack, for whoever honours them.
+        actions: as in the pack; not used here.
         extract_groups: name of a field → capture group, by name or number.
         framework: the tool that prints it, or None.
         source: `file:line` of the definition.
@@ -68,7 +68,7 @@ class Match:
         offset: where the record begins in the stream, in bytes.
         line: of the record's beginning, counted from 1 by line feeds alone.
         text: the record, decoded and cut to `scanner.TEXT_LIMIT` characters around what was found.
-        fields: what `extract_groups` names; without it, every named group. Groups that took no part are absent.
+        fields: the groups in `extract_groups`; without it, every named group. Groups without a match are absent.
     """
 
     signal: Signal
@@ -80,13 +80,13 @@ class Match:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What broke first, and what speaks for it.
+    """The first failure, and its evidence.
 
     Attributes:
         failure: slug of the taxonomy; None where only a user's own error type is known.
         fields: of the match that decided, completed by those of matches with the same failure.
-        evidence: the records that say so, the deciding one first.
-        also: everything else that matched, one match for each signal, in the order of the log.
+        evidence: the records of this failure, the deciding one first.
+        also: the other matches, one for each signal, in the order of the log.
     """
 
     failure: str | None

@@ -1,4 +1,4 @@
-"""Runs the pattern of one signal on one record, for strangers' patterns under a time limit."""
+"""Runs the pattern of one signal on one record; users' patterns run under a time limit."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from trainwarden.signals.model import Signal
 
-# For one search. A sound pattern takes microseconds; what takes longer three times would stall the node agent.
+# For one search. A sound pattern takes microseconds; one that is slow three times would stall the node agent.
 TIME_LIMIT_SECONDS = 0.25
 STRIKES = 3
 FIELD_LIMIT = 300
@@ -24,23 +24,23 @@ _LOUD = re.compile(rb"\b(?:ERROR|CRITICAL|FATAL)\b|\[[EF]\d")
 
 
 class PatternTooSlow(Exception):
-    """A pattern used up its time on one record."""
+    """A pattern exceeded its time limit on one record."""
 
 
 class Pattern(Protocol):
-    """What a scanner asks of a pattern."""
+    """A pattern, ready to run."""
 
     def search(self, chunk: bytes, start: int, end: int) -> Found | None:
-        """Where in the record chunk[start:end] the pattern is, and its fields; None if it is not.
+        """Return where in the record chunk[start:end] the pattern matches, and its fields; None if it does not.
 
         Raises:
-            PatternTooSlow: it used up its time.
+            PatternTooSlow: it exceeded its time limit.
         """
         ...
 
 
 def compiled(signal: Signal) -> Pattern:
-    """The signal's pattern, ready to run. Raises re.error, or regex.error, where it is none."""
+    """Return the signal's pattern, ready to run; raise re.error, or regex.error, if it is invalid."""
     if signal.pattern_type == "substring":
         pattern: Pattern = _Substring(signal)
     else:
@@ -49,7 +49,7 @@ def compiled(signal: Signal) -> Pattern:
 
 
 def _limited(signal: Signal) -> Pattern:
-    re.compile(signal.pattern)  # `re` says what a regular expression of Python is
+    re.compile(signal.pattern)  # `re` defines what is valid
     try:
         return _Limited(signal)
     except ImportError:
@@ -68,7 +68,7 @@ def _fields(signal: Signal, match: Any) -> dict[str, str]:
 
 
 class _Errors:
-    """Another pattern, in records that are no warnings."""
+    """Runs another pattern, except on records that are warnings."""
 
     def __init__(self, pattern: Pattern) -> None:
         self._pattern = pattern
@@ -90,7 +90,7 @@ class _Substring:
 
 
 class _Shipped:
-    """On the bytes in place: no copy, no decoding."""
+    """Runs a shipped pattern on the bytes in place: no copy, no decoding."""
 
     def __init__(self, signal: Signal) -> None:
         self._signal = signal
@@ -102,7 +102,7 @@ class _Shipped:
 
 
 class _Unlimited:
-    """A stranger's pattern where `regex` is not installed: right, but nothing bounds its time."""
+    """Runs a user's pattern where `regex` is not installed, without a time limit."""
 
     def __init__(self, signal: Signal) -> None:
         self._signal = signal
@@ -114,7 +114,7 @@ class _Unlimited:
 
 
 class _Limited:
-    """A stranger's pattern on the decoded record: it may use all that Python's expressions know of text."""
+    """Runs a user's pattern on the decoded record, under a time limit."""
 
     def __init__(self, signal: Signal) -> None:
         import regex  # noqa: PLC0415  # an optional dependency

@@ -1,7 +1,7 @@
-"""Which texts every match of a regular expression must hold.
+"""The texts that every match of a regular expression must contain.
 
-They let a scanner pass over what cannot match without running the expression at all. The answer is a set of which at
-least one occurs in any match; None where nothing of the kind can be promised.
+A scanner uses them to skip records without running the expression. The result is a set of which at least one occurs in
+any match; None where there is no such set.
 """
 
 import math
@@ -18,14 +18,13 @@ else:
     import sre_constants as codes
     import sre_parse as parser
 
-# How many texts a run of characters may be spelled out into, how many may be asked for in all; shorter texts than the
-# shortest are found everywhere.
+# Limits: texts that a run of characters expands to, texts in all, and the length below which a text is everywhere.
 ALTERNATIVES = 64
 MOST = 512
 SHORTEST = 3
 LONG = 14
 
-# What every other line of a log holds says nothing.
+# Texts of every other log line select nothing.
 COMMON = frozenset((
     "actor", "batch", "cache", "checkpoint", "code", "config", "cuda", "data", "dataset", "debug", "epoch", "error",
     "exit", "fail", "failed", "file", "found", "global_step", "gradient", "grad_norm", "iter", "iteration", "loss",
@@ -39,14 +38,14 @@ Texts = frozenset[str]
 
 @dataclass(frozen=True)
 class Required:
-    """Texts of which each match holds one; `caseless` if in any mixture of upper and lower case (texts are lower)."""
+    """Texts of which each match contains one; `caseless`: in any mixture of upper and lower case (texts are lower)."""
 
     texts: tuple[str, ...]
     caseless: bool = False
 
 
 def required_texts(pattern: str) -> Required | None:
-    """What every match of `pattern` holds. None if unknown. Raises re.error if it is no regular expression."""
+    """Return the texts required by `pattern`; None if unknown. Raises re.error if it is invalid."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         parsed = parser.parse(pattern)
@@ -92,7 +91,7 @@ _REPEATS = tuple(
 
 
 def _walk(items: Any) -> tuple[Texts | None, list[Texts]]:
-    """The only texts that the whole can be (None if too many or unknown), and sets of which each is required."""
+    """Return the only texts that the whole can be (None if too many or unknown), and sets of which each is required."""
     whole: Texts | None = frozenset({""})
     run: Texts = frozenset({""})
     found: list[Texts] = []
@@ -132,7 +131,7 @@ def _members(items: Any) -> Texts | None:
     if len(items) > 4 or any(operation is not codes.LITERAL for operation, _ in items):
         return None
     texts = frozenset(chr(argument) for _, argument in items)
-    # [Ff]ailed: what follows says enough, with half of the texts.
+    # [Ff]ailed: the rest suffices, with half of the texts.
     return texts if len({text.lower() for text in texts}) == len(texts) else None
 
 

@@ -1,4 +1,4 @@
-"""Finds the signals of a pack in a stream of bytes, however it is cut into chunks."""
+"""Finds the signals of a pack in a stream of bytes, independent of how it is cut into chunks."""
 
 import logging
 import re
@@ -10,7 +10,7 @@ from trainwarden.signals.model import Match, Signal
 from trainwarden.signals.patterns import STRIKES, TIME_LIMIT_SECONDS, Pattern, PatternTooSlow, compiled
 from trainwarden.signals.required import required_texts
 
-# A record is searched this far; what is beyond is passed over and counted.
+# A record is searched this far; the rest is skipped and counted.
 RECORD_LIMIT = 64 * 1024
 TEXT_LIMIT = 2000
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
@@ -23,8 +23,8 @@ class Scanner:
 
     Attributes:
         records_cut: how many records were longer than `RECORD_LIMIT`.
-        off: signals whose pattern used up its time, by name, with why.
-        slow: names of signals that no fixed text vouches for: their pattern is run on every record.
+        off: signals whose pattern exceeded its time limit, by name, with the reason.
+        slow: names of signals without required texts: their pattern is run on every record.
     """
 
     def __init__(self, signals: Iterable[Signal]) -> None:
@@ -42,7 +42,7 @@ class Scanner:
         self._skipping = False  # the tail's record was searched already, up to its limit
 
     def feed(self, data: bytes) -> list[Match]:
-        """The matches in the records that `data` completes, in the order of the stream."""
+        """Return the matches in the records that `data` completes, in the order of the stream."""
         if self._skipping:
             end = _first_end(data, 0)
             if end < 0:
@@ -63,18 +63,18 @@ class Scanner:
         return matches
 
     def finish(self) -> list[Match]:
-        """The matches in the last record, which nothing ended. The stream may go on with a new record."""
+        """Return the matches in the unfinished last record. The stream may go on with a new record."""
         matches = self._search(self._tail, len(self._tail))
         self._pass(self._tail)
         self._tail, self._skipping = b"", False
         return matches
 
     def state(self) -> dict[str, Any]:
-        """Where to go on after a restart: read from `offset`, then `restore`. JSON can hold it."""
+        """Return a state for JSON; after a restart, `restore` it and read on from its `offset`."""
         return {"offset": self._offset, "line": self._line, "skipping": self._skipping, "off": dict(self.off)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state()` was taken; the next byte fed must be the one at its `offset`."""
+        """Continue from a `state()`; the next byte fed must be the one at its `offset`."""
         self._offset, self._line = int(state["offset"]), int(state["line"])
         self._skipping, self._tail = bool(state["skipping"]), b""
         for index, signal in enumerate(self._signals):
@@ -88,7 +88,7 @@ class Scanner:
     def _search(self, chunk: bytes, length: int) -> list[Match]:
         if not length:
             return []
-        # Expressions know only the line feed as an end.
+        # Expressions treat only a line feed as an end.
         text = chunk[:length].replace(b"\r", b"\n")
         found: dict[tuple[int, int], tuple[int, int, Mapping[str, str]]] = {}
         for stage in self._stages:
@@ -117,7 +117,7 @@ class Scanner:
         try:
             hit = pattern.search(text, start, end)
             if hit is None and text.find(b"\x1b[", start, end) >= 0:
-                # Colours stand where a pattern expects the line to begin, or between two words.
+                # Escape sequences stand where a pattern expects the beginning of the line, or between two words.
                 plain = _COLOUR.sub(b"", text[start:end])
                 hit = pattern.search(plain, 0, len(plain))
         except PatternTooSlow:
@@ -140,7 +140,7 @@ class Scanner:
             line += chunk.count(b"\n", counted, start)
             counted = start
             record = text[start:end]
-            # Around the find: what came before it in a long record is rarely needed.
+            # Keep the text around the match: the beginning of a long record is rarely needed.
             first = max(0, at - TEXT_LIMIT // 2) if len(record) > TEXT_LIMIT else 0
             shown = record[first : first + TEXT_LIMIT].decode("utf-8", "replace")
             matches.append(Match(self._signals[index], self._offset + start, line, shown, fields))
@@ -151,7 +151,7 @@ _Found = dict[tuple[int, int], tuple[int, int, Mapping[str, str]]]
 
 
 class _Stage:
-    """Literals and the signals that each of them vouches for."""
+    """Literals, and the signals that require each of them."""
 
     def __init__(self, texts: Mapping[bytes, list[int]], caseless: bool) -> None:
         self._literals: Literals = literals(list(texts))
@@ -176,7 +176,7 @@ class _Stage:
 
 
 def _record(text: bytes, at: int) -> tuple[int, int] | None:
-    """The bounds of the record around a position; None beyond the part of it that is searched."""
+    """Return the bounds of the record around a position; None beyond the part that is searched."""
     least = max(0, at - RECORD_LIMIT)
     start = text.rfind(b"\n", least, at) + 1
     if start == 0 and least > 0:
@@ -218,7 +218,7 @@ def _stages(signals: tuple[Signal, ...]) -> tuple[list[_Stage], list[int]]:
 
 
 def texts_of(signal: Signal) -> tuple[tuple[str, ...], bool]:
-    """Texts of which every match holds one, and whether their case does not matter; none where nothing is known."""
+    """Return texts of which every match contains one, and whether case is ignored; none where unknown."""
     if signal.literals:
         return signal.literals, False
     if signal.pattern_type == "substring":

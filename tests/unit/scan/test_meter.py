@@ -29,7 +29,7 @@ def test_a_large_file_shows_its_share_and_leaves_the_line_empty(monkeypatch: pyt
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     meter = Meter(LARGE)
-    meter.tell(LARGE // 4)
+    meter.update(LARGE // 4)
     assert " 25% [" in terminal.getvalue()
     meter.clear()
     assert terminal.getvalue().endswith("\r\x1b[K")
@@ -41,6 +41,6 @@ def test_small_files_pipes_and_redirections_show_nothing(
 ) -> None:
     monkeypatch.setattr("sys.stderr", stderr)
     meter = Meter(size)
-    meter.tell(500)
+    meter.update(500)
     meter.clear()
     assert stderr.getvalue() == ""
