@@ -1,8 +1,8 @@
-"""The wrapped command as a process: its group, and the signals that are meant for it.
+"""The wrapped command as a process: its group, and the signals that are passed on to it.
 
-In the foreground of a terminal it stays in our process group: Ctrl-C and Ctrl-Z reach it, us and the script around us
-as they would without us, and only what a process sends to us is passed on. Anywhere else it has a group of its own, and
-every signal that is sent to us, or to our group, goes to that: once, to the command and to what it has started.
+In the foreground of a terminal it stays in the process group of `exec`: Ctrl-C and Ctrl-Z reach it, `exec` and the
+script around it as they would without `exec`, and only a signal that a process sends to `exec` is passed on. Anywhere
+else it has a group of its own, and each signal to `exec`, or to its group, is sent to that group once.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _TICK_SECONDS = 1.0
 
 
 class Signals:
-    """The signals that are meant for the command, held back until they can be passed on; `restore` lets them go."""
+    """The signals for the command, blocked until they can be passed on; `restore` unblocks them."""
 
     def __init__(self) -> None:
         self.shares_terminal = _in_foreground()
         wanted = _FORWARDED if self.shares_terminal else _FORWARDED | {signal.SIGTSTP}
-        # What we were started to ignore, the command ignores as well.
+        # A signal that this process was started to ignore, the command ignores as well.
         self._forwarded = frozenset(number for number in wanted if signal.getsignal(number) != signal.SIG_IGN)
-        # Where a parent ignores it, nobody is told of the end of a child.
+        # Where a parent ignores SIGCHLD, it cannot wait for the end of a child.
         self._previous = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, self._forwarded | {signal.SIGCHLD})
 
     def next(self, timeout: float) -> int | None:
-        """The next signal to pass on; None when a child changed its state, or none came in time."""
-        said = signal.sigtimedwait(self._forwarded | {signal.SIGCHLD}, timeout)
-        if said is None or said.si_signo == signal.SIGCHLD:
+        """Return the next signal to pass on; None when a child changed its state, or after `timeout` seconds."""
+        received = signal.sigtimedwait(self._forwarded | {signal.SIGCHLD}, timeout)
+        if received is None or received.si_signo == signal.SIGCHLD:
             return None
         # The terminal has sent it to the command as well.
-        return None if self.shares_terminal and said.si_code > 0 else said.si_signo
+        return None if self.shares_terminal and received.si_code > 0 else received.si_signo
 
     def restore(self) -> None:
-        """Leave everything as it was. What came for the command after its end is for nobody."""
+        """Restore handlers and mask; signals for the command that came after its end are dropped."""
         while signal.sigtimedwait(self._forwarded, 0) is not None:
             pass
         signal.signal(signal.SIGCHLD, self._previous)
@@ -60,7 +60,7 @@ class Signals:
 class Child:
     """A running command.
 
-    Should we die without a word, the kernel sends it SIGHUP, as a terminal does that goes away.
+    If this process dies, the kernel sends the command SIGHUP, as a terminal does that closes.
 
     Raises:
         OSError: it cannot be run.

@@ -75,7 +75,7 @@ class WrappedCommand:
         self._request = replace(request, environment=environment)
 
     def run(self) -> int:
-        """Run the command and return what a shell would call its status."""
+        """Run the command; returns its exit status as a shell shows it."""
         output = Output(self._keep)
         ends = output.pipes((1, 2))
         try:

@@ -1,4 +1,4 @@
-"""Files that keep what a command printed."""
+"""Files that keep the output of a command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LogFile:
         self._descriptor = _open(path)
 
     def write(self, data: bytes) -> None:
-        """Append `data`; what cannot be written is counted and lost."""
+        """Append `data`; what cannot be written is counted and dropped."""
         try:
             if self._limit is not None and os.fstat(self._descriptor).st_size >= self._limit:
                 self._begin_anew()
@@ -39,11 +39,11 @@ class LogFile:
             self.last_error = error.strerror or str(error)
 
     def is_same_as(self, other: LogFile) -> bool:
-        """Whether both write to one file."""
+        """Return whether both write to one file."""
         return os.path.samestat(os.fstat(self._descriptor), os.fstat(other._descriptor))  # of this class
 
     def close(self) -> None:
-        """Let it go."""
+        """Close the file."""
         os.close(self._descriptor)
 
     def _begin_anew(self) -> None:
@@ -78,5 +78,5 @@ def _age(path: Path) -> int:
 
 def _open(path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A pipe without a reader, or a file that is a link to somewhere else, is for the user to choose.
+    # A link or a pipe is followed: the user has chosen the path.
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -1,4 +1,4 @@
-"""What a command prints: passed on at once, byte by byte, and kept."""
+"""The output of a command: passed on at once, byte by byte, and kept."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable, Sequence
 
 _CHUNK_BYTES = 64 * 1024
-# A pipe holds this much; what its writers add while it is emptied for the last time is not waited for.
+# A pipe holds this much; output that is written while it is emptied for the last time is not waited for.
 _LAST_CHUNKS = 16
 
 
 class Output:
     """Copies pipes to where they would have led, and to `keep`, in a thread of its own.
 
-    It holds one chunk at a time: where nobody reads what we print, the command waits, as it would without us. Where
-    our reader has gone, the command's pipe is closed, and it learns of that as it would without us.
+    It holds one chunk at a time: where our output is not read, the command waits, as it would without `exec`. Where the
+    reader of our output has gone, the command's pipe is closed, and its next write fails, as it would without `exec`.
     """
 
     def __init__(self, keep: Callable[[bytes], None]) -> None:
@@ -29,7 +29,7 @@ class Output:
         self._thread = threading.Thread(target=self._run, name="trainwarden-output", daemon=True)
 
     def pipes(self, targets: Sequence[int]) -> list[int]:
-        """The ends for the command to write to, one for each target; targets that are one file share a pipe."""
+        """Return the ends for the command to write to, one for each target; targets that are one file share a pipe."""
         ends: dict[tuple[int, int], int] = {}
         made = []
         for target in targets:
@@ -42,16 +42,16 @@ class Output:
         return made
 
     def start(self) -> None:
-        """Begin to copy."""
+        """Start to copy."""
         self._thread.start()
 
     def end(self, grace_seconds: float) -> None:
-        """The command is gone: what it left running may still print for so long."""
+        """Stop `grace_seconds` after the end of the command: processes that it left running may still print."""
         self._deadline = time.monotonic() + grace_seconds
         os.write(self._waker, b".")
 
     def join(self, timeout: float) -> bool:
-        """Wait until everything is passed on; False if it is not yet."""
+        """Wait until everything is passed on; returns False after `timeout` seconds."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -85,7 +85,7 @@ class Output:
                     break
 
     def _copy(self, reader: int) -> bool:
-        """Copy what is there; False at its end, or where nobody wants it any more."""
+        """Copy what is there; returns False at its end, or where its target is closed."""
         try:
             data = os.read(reader, _CHUNK_BYTES)
         except BlockingIOError:
@@ -111,5 +111,5 @@ def _write(target: int, data: bytes) -> None:
         try:
             written += os.write(target, data[written:])
         except BlockingIOError:  # noqa: PERF203  # as rare as it is slow
-            # Somebody who shares our terminal has made it non-blocking.
+            # Another process on our terminal has made it non-blocking.
             select.select([], [target], [])

@@ -1,4 +1,4 @@
-"""The end of what a command printed: enough of it to say why it failed."""
+"""The end of a command's output: enough of it to find why it failed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 KEPT_BYTES = 64 * 1024
 
 _TRACEBACK = "Traceback (most recent call last):"
-# What launchers put before each line: `[rank0]: ` of torch, `0: ` of srun.
+# Labels that launchers put before each line: `[rank0]: ` of torch, `0: ` of srun.
 _LABEL = re.compile(r"^(?:\[[\w: -]{1,40}\]: ?| *\d{1,6}: )")
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: |:?$)")
-# These say that another process failed, and not why.
+# Exceptions that report the failure of another process, without its reason.
 _SECONDHAND = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException")
 _MAX_LINES = 400
 
@@ -29,30 +29,30 @@ class Trace:
 
     @property
     def secondhand(self) -> bool:
-        """Whether it only tells of the failure of another process."""
+        """Whether it only reports the failure of another process."""
         return (self.exception_type or "").rpartition(".")[2] in _SECONDHAND
 
 
 class Tail:
-    """Keeps the last 64 KiB of what passes, whatever it is."""
+    """Keeps the last 64 KiB of the output."""
 
     def __init__(self) -> None:
         self._kept = bytearray()
 
     def add(self, data: bytes) -> None:
-        """Let some output pass."""
+        """Add some output."""
         self._kept += data
         if len(self._kept) > 2 * KEPT_BYTES:
             del self._kept[:-KEPT_BYTES]
 
     def lines(self) -> list[str]:
-        """The last lines, the last one last, without empty ones, labels and colours."""
+        """Return the last lines, in their order, without empty ones, labels and colours."""
         text = bytes(self._kept[-KEPT_BYTES:]).decode("utf-8", "replace")
         lines = (_ESCAPE.sub("", line).rstrip() for line in re.split(r"[\r\n]+", text))
         return [_LABEL.sub("", line, count=1) for line in lines if line][-_MAX_LINES:]
 
     def trace(self) -> Trace | None:
-        """The last traceback that says why, and not only that another process failed; None if there is none."""
+        """Return the last traceback, those with a reason first, or None."""
         lines = self.lines()
         starts = [index for index, line in enumerate(lines) if line.strip() == _TRACEBACK]
         traces = [trace for start in reversed(starts) if (trace := _trace(lines[start:]))]

@@ -1,1 +1,1 @@
-"""The run record: where it lives, what its files say, and who may believe them."""
+"""The run record: where it is, what its files hold, how they are written, and which evidence counts for an attempt."""

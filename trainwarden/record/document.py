@@ -24,7 +24,7 @@ _TOO_LARGE = 2**1000
 
 
 class Unreadable:
-    """A file that is there and whose content cannot be known; `reason` says why."""
+    """A file that exists and cannot be read; `reason` is one line."""
 
     __slots__ = ("path", "reason")
 

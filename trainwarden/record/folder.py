@@ -97,7 +97,7 @@ def encode(document: Mapping[str, Any]) -> bytes:
 
 
 def write_temporary(path: str, content: bytes, *, durable: bool) -> str:
-    """Write `content` beside `path`, ready to be renamed or linked to it; the umask decides who may read it.
+    """Write `content` beside `path`, ready to be renamed or linked to it, with the permissions that the umask leaves.
 
     No other writer, on this host or another, uses the same name at the same time.
 

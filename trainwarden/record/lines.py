@@ -1,4 +1,4 @@
-"""One line of a journal: a JSON object of bounded size, whatever somebody put into it."""
+"""One line of a journal: a JSON object of bounded size, from any values."""
 
 import itertools
 import json
@@ -11,17 +11,17 @@ MAX_LINE = 64 * 1024
 
 _LARGEST = 2**63
 _INFINITY = float("inf")
-# Characters of a text, entries of a list or an object, and levels: the first that makes a line short enough is taken.
+# Characters of a text, entries of a list or an object, and levels: the first row that makes the line short enough.
 _MEASURES = ((48_000, 5000, 12), (16_000, 1000, 8), (4000, 200, 6), (1000, 50, 4), (200, 10, 3), (40, 8, 3))
-# What surely does: nothing that holds other things.
+# The last resort: no nested values.
 _LAST_TEXT, _LAST_ENTRIES = 100, 20
 
 
 def encode_line(document: Mapping[str, Any], limit: int = MAX_LINE) -> bytes:
-    """The document as one line of strict JSON in ASCII, at most `limit` bytes with its end.
+    """Return the document as one line of strict JSON in ASCII, at most `limit` bytes with its end.
 
-    Long texts and lists are shortened until it fits, NaN and infinities become null, and what has no JSON form becomes
-    the number or the text that it is.
+    Long texts and lists are shortened until it fits, NaN and infinities become null, and a value without a JSON form
+    becomes its number or its text.
     """
     for text, entries, depth in _MEASURES:
         line = _dump({_text(key, text): _plain(value, text, entries, depth) for key, value in document.items()})
@@ -53,7 +53,7 @@ def _plain(value: Any, text: int, entries: int, depth: int) -> Any:
 def _number(value: Any) -> float | None:
     try:
         number = float(value)
-    except Exception:  # noqa: BLE001  # whatever an object of the user's does when asked for its value
+    except Exception:  # noqa: BLE001  # a conversion written by the user may raise anything
         return None
     return number if -_INFINITY < number < _INFINITY else None
 
@@ -63,5 +63,5 @@ def _text(value: Any, limit: int) -> str:
         value = bytes(value[: 4 * limit]).decode("utf-8", "replace")
     try:
         return shorten(str(value), limit)
-    except Exception:  # noqa: BLE001  # the __str__ of a stranger
+    except Exception:  # noqa: BLE001  # as above
         return type(value).__name__

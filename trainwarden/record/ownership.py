@@ -40,7 +40,7 @@ _held: dict[Path, Ownership] = {}
 
 
 class RunRefused(Exception):
-    """`run()` will not start: the message says why and names the folder, the variable or the argument."""
+    """`run()` will not start; the message names the folder, the variable or the argument, and the reason."""
 
 
 class LockFile(RecordDocument):
@@ -54,7 +54,7 @@ class LockFile(RecordDocument):
 
 @dataclass(frozen=True)
 class Owner:
-    """A live process that a folder belongs to; what is not known of it is None. `evidence` says how it was found.
+    """A live process that a folder belongs to; unknown fields are None. `evidence` names how it was found.
 
     `last_sign`: the time of its heartbeat, Unix seconds, where that is the only evidence.
     """

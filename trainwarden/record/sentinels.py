@@ -30,7 +30,7 @@ MAX_TRACEBACK = 64_000
 
 
 class Sentinel(RecordDocument):
-    """`_error` or `_complete`; only `message` and `time` are known of a plain-text one."""
+    """`_error` or `_complete`; a plain-text one has only `message` and `time`."""
 
     time: float = required(TIME)
     message: str = key(JsonObject.text, default="")

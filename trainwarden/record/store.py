@@ -47,7 +47,7 @@ if TYPE_CHECKING:
             """Replace a file by `content`; only the latest content of a name counts."""
 
         def put_file(self, name: str, path: Path) -> None:
-            """Replace a file by what `path` holds when its turn comes."""
+            """Replace a file by what `path` holds when it is copied."""
 
         def state(self) -> dict[str, Any]:
             """Return `s3` of `metadata.json`: strict JSON."""
@@ -105,7 +105,7 @@ class RecordStore:
         return dict(source.values) if isinstance(source, JsonObject) else {}
 
     def write(self, name: str, document: RecordDocument, *, durable: bool = False) -> None:
-        """Replace a file that this process alone writes. The copy gets it even where the folder does not take it.
+        """Replace a file that this process alone writes. It is copied even where the folder cannot be written.
 
         Args:
             name: of the file.
@@ -113,7 +113,7 @@ class RecordStore:
             durable: write it through to the disk.
 
         Raises:
-            OSError: the folder did not take it.
+            OSError: the folder cannot be written.
         """
         content = _encode(document.to_json())
         self.put(name, content)
@@ -131,7 +131,7 @@ class RecordStore:
             The values that it holds now.
 
         Raises:
-            OSError: the folder did not take them; the copy did.
+            OSError: the folder cannot be written; the copy gets the content.
         """
         merged = {**values, **changes.to_json()}
         content = _encode(merged)
@@ -140,7 +140,7 @@ class RecordStore:
         except OSError:
             self.put(name, content)
             raise
-        # The copy reads the file when its turn comes: the training may have replaced it by then.
+        # The copy reads the file later: the training may have replaced it by then.
         self.put_file(name)
         return merged
 
@@ -234,11 +234,11 @@ class RecordStore:
             _unlink(self.path(RESTART))
 
     def put(self, name: str, content: bytes) -> None:
-        """Give a file to the copy alone."""
+        """Queue content for the copy alone."""
         self._call_copy(lambda copy: copy.put(name, content), name)
 
     def put_file(self, name: str) -> None:
-        """Give the copy what is in the folder under this name when its turn comes."""
+        """Queue a file for the copy, which reads it later."""
         if self._copy is not None:
             from pathlib import Path  # noqa: PLC0415  # see above
 

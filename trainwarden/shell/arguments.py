@@ -1,4 +1,4 @@
-"""The arguments of a command that has no time to load argparse."""
+"""The arguments of shell commands: argparse takes as long to import as Python to start."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 class Misuse(Exception):
-    """What was asked for makes no sense; the message names option, value and what was expected."""
+    """The arguments are unusable; the message names option, value and what was expected."""
 
 
 class Help(Exception):
-    """The user asks what the command does."""
+    """`-h` or `--help` is among the arguments."""
 
 
 class Flag:
@@ -23,10 +23,10 @@ class Flag:
 def parse(
     arguments: Sequence[str], types: Mapping[str, Callable[[str], Any] | type[Flag]]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The values of options by their names without dashes, and the other arguments.
+    """Return the values of options by their names without dashes, and the other arguments.
 
-    `--name value` and `--name=value`; `--` ends the options. An empty value counts as not given: a script passes on
-    what it could not find out. An option that is given again replaces the value before, or adds to a list.
+    `--name value` and `--name=value`; `--` ends the options. An empty value counts as not given: a script passes
+    on an empty variable. An option that is given again replaces the value before, or adds to a list.
 
     Args:
         arguments: of the command.
@@ -75,14 +75,14 @@ def _add(values: dict[str, Any], name: str, text: str, convert: Callable[[str], 
 
 
 def whole(text: str) -> int:
-    """A whole number, 0 or more."""
+    """Return a whole number, 0 or more."""
     if text.isascii() and text.isdigit() and len(text) < 19:
         return int(text)
     raise ValueError("a whole number, 0 or more, was expected")
 
 
 def number(text: str) -> float:
-    """A number; nan and inf are numbers here."""
+    """Return a number; nan and inf are numbers here."""
     try:
         return float(text)
     except ValueError:
@@ -90,7 +90,7 @@ def number(text: str) -> float:
 
 
 def metric(text: str) -> dict[str, float]:
-    """NAME=NUMBER."""
+    """Return the name and the number of `NAME=NUMBER`."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise ValueError("NAME=NUMBER was expected")

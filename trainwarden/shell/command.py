@@ -30,7 +30,7 @@ _S3_SECONDS = 10.0
 
 
 class NotRecorded(Exception):
-    """Nothing was recorded; the message says why. It is no reason for the training to end."""
+    """Nothing was recorded; the message is the reason. It is no reason for the training to end."""
 
 
 class Superseded(NotRecorded):

@@ -32,7 +32,7 @@ first failure of an attempt counts.
 Status 1: nothing was recorded. 2 is misuse.
 """
 _MAX_BYTES = 2**20
-# How the names of exceptions end, and those that tell nothing of what failed: their message does.
+# Endings of the names of exceptions, and names that any failure may have: their message decides.
 _TYPES = ("Error", "Exception", "Interrupt", "Exit")
 _UNSPECIFIC = ("RuntimeError", "ValueError", "TypeError", "AssertionError", "Exception")
 

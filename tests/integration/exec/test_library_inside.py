@@ -56,7 +56,7 @@ def test_a_crash_is_recorded_with_the_trace_that_the_interpreter_left(wrapped: E
 def test_a_training_that_left_with_status_0_and_no_word_is_never_called_a_success(wrapped: Exec) -> None:
     assert wrapped.python(TRAINING.format(end="sys.stdout.flush(); os._exit(0)")).returncode == 0
     assert wrapped.snapshot().state == "failed"
-    assert "left no word" in wrapped.read("_error")["message"]
+    assert "did not record its end" in wrapped.read("_error")["message"]
 
 
 def test_a_phase_that_a_script_inside_says_stays_until_it_says_another(wrapped: Exec) -> None:

@@ -1,6 +1,10 @@
 """Times are written one way and read in every ISO 8601 way, on every Python."""
 
+from datetime import datetime, timezone
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainwarden.record.clock import from_iso, to_iso
 
@@ -33,3 +37,15 @@ def test_what_is_no_time_reads_as_none(text: str) -> None:
 def test_a_written_time_has_microseconds_and_z_and_reads_back() -> None:
     assert to_iso(_MOMENT + 0.25) == "2025-08-04T19:23:45.250000Z"
     assert from_iso(to_iso(_MOMENT + 0.25)) == _MOMENT + 0.25
+
+
+@given(st.datetimes())
+def test_our_own_form_reads_as_datetime_reads_it(moment: datetime) -> None:
+    text = moment.isoformat(timespec="microseconds") + "Z"
+    assert from_iso(text) == moment.replace(tzinfo=timezone.utc).timestamp()
+
+
+@pytest.mark.parametrize("day", ["2025-02-29", "2025-04-31", "2025-00-10", "2025-01-32", "0000-01-01", "2025-06-00"])
+def test_a_day_that_no_month_has_is_no_time(day: str) -> None:
+    assert from_iso(f"{day}T00:00:00.000000Z") is None
+    assert from_iso("2024-02-29T00:00:00.000000Z") == 1709164800.0
