@@ -11,7 +11,7 @@ SLURM_JOB_INFO = gauge(
     "slurm_job_info",
     f"{_JOB} name user partition",
     "1",
-    "A job that works for a run, as long as slurmctld knows it: until `MinJobAge` after its end.",
+    "A job that works for a run, as long as slurmctld has a record of it: until `MinJobAge` after its end.",
     _QUEUE,
     'slurm_job_state == 1 and on (instance, job_id) slurm_job_info{user="alice"}',
 )
@@ -27,7 +27,7 @@ SLURM_JOB_RESTARTS = gauge(
     "slurm_job_restarts",
     _JOB,
     "requeues",
-    "How often the job was requeued, by whomever; it rises at the requeue, not at the next start.",
+    "Requeues of the job, for any cause. The count rises at the requeue, not at the next start.",
     f"{_QUEUE}, restart_cnt",
     "changes(slurm_job_restarts[1h]) > 2",
 )
@@ -43,7 +43,7 @@ SLURM_JOB_PENDING_INFO = gauge(
     "slurm_job_pending_info",
     f"{_JOB} reason",
     "1",
-    "Why the job waits, in SLURM's words.",
+    "Why the job waits, as SLURM names it.",
     f"{_QUEUE}, state_reason",
     'slurm_job_pending_info{reason=~"JobHeld.*|ReqNodeNotAvail.*|BadConstraints"}',
 )
@@ -51,7 +51,7 @@ SLURM_JOB_END_INFO = gauge(
     "slurm_job_end_info",
     f"{_JOB} state reason",
     "1",
-    "How the job ended, in the scheduler's word: it tells a time limit from a cancel, which a rank cannot.",
+    "How the job ended. SLURM tells a time limit from a cancel; a rank cannot.",
     f"{_QUEUE}, job_state and state_reason",
     'slurm_job_end_info{state="timeout"}',
 )
@@ -59,7 +59,7 @@ SLURM_JOB_EXIT_CODE = gauge(
     "slurm_job_exit_code",
     _JOB,
     "exit status",
-    "What the batch script of a job that has ended returned.",
+    "Exit status of the batch script of a job that has ended.",
     f"{_QUEUE}, exit_code",
     "slurm_job_exit_code > 0",
 )
@@ -83,7 +83,7 @@ SLURM_JOB_GPUS = gauge(
     "slurm_job_gpus",
     _JOB,
     "GPUs",
-    "GPUs that the job has now; absent where SLURM does not say.",
+    "GPUs allocated to the job now; absent where SLURM does not show them.",
     f"{_QUEUE}, tres_alloc_str, else gres_detail",
     "sum by (instance, run_id) (slurm_job_gpus)",
 )
@@ -129,7 +129,7 @@ SLURM_JOBS = gauge(
     "slurm_jobs",
     "state",
     "jobs",
-    "Jobs of the whole queue by state; what is left of a job array counts once until its tasks start.",
+    "Jobs of the whole queue by state; the tasks of a job array that wait count as one job.",
     _QUEUE,
     'slurm_jobs{state="pending"}',
 )
@@ -137,7 +137,7 @@ SLURM_NODE_STATE = gauge(
     "slurm_node_state",
     "node state",
     "1",
-    "The state that a node is in: one for each node.",
+    "1 for the state of a node: one series for each node.",
     f"{_NODES}, state",
     'slurm_node_state{state=~"down|fail|not_responding|drained"}',
 )
@@ -145,7 +145,7 @@ SLURM_NODE_DRAIN_INFO = gauge(
     "slurm_node_drain_info",
     "node reason user",
     "1",
-    "Why a node is drained, down or failing, and who said so.",
+    "Why a node is drained, down or failing, and the user that gave the reason.",
     f"{_NODES}, reason",
     'slurm_node_drain_info{reason=~"(?i).*(gpu|xid|ecc).*"}',
 )
@@ -153,7 +153,7 @@ SLURM_NODE_DRAIN_SINCE_TIMESTAMP_SECONDS = gauge(
     "slurm_node_drain_since_timestamp_seconds",
     "node",
     "Unix seconds",
-    "Since when that reason stands.",
+    "When that reason was given.",
     f"{_NODES}, reason_changed_at",
     "time() - slurm_node_drain_since_timestamp_seconds > 86400",
 )
@@ -172,7 +172,7 @@ SLURM_NODE_GPUS_ALLOCATED = gauge(
     "slurm_node_gpus_allocated",
     "node",
     "GPUs",
-    "GPUs of a node that jobs have.",
+    "GPUs of a node that are allocated to jobs.",
     f"{_NODES}, gres_used",
     "slurm_node_gpus_allocated / slurm_node_gpus",
 )
@@ -183,7 +183,7 @@ SLURM_GPUS = gauge(
     "slurm_gpus",
     "",
     "GPUs",
-    "GPUs of the whole cluster, whatever state their nodes are in.",
+    "GPUs of the whole cluster, in nodes of any state.",
     _NODES,
     "slurm_gpus < max_over_time(slurm_gpus[1d])",
 )
@@ -191,7 +191,7 @@ SLURM_GPUS_ALLOCATED = gauge(
     "slurm_gpus_allocated",
     "",
     "GPUs",
-    "GPUs of the whole cluster that jobs have.",
+    "GPUs of the whole cluster that are allocated to jobs.",
     _NODES,
     "slurm_gpus_allocated / slurm_gpus",
 )
@@ -223,7 +223,7 @@ SLURM_CTLD_SCHEDULER = untyped(
     "slurm_ctld_scheduler",
     "name",
     "as slurmctld has it",
-    "What slurmctld says of its schedulers, since SLURM 25.11: `name` is its metric's name without `slurm_`.",
+    "slurmctld's own metrics of its schedulers, since SLURM 25.11: `name` is the metric's name without `slurm_`.",
     f"{_OWN}`/scheduler`, slurm_sched_…, slurm_bf_… and others",
     'slurm_ctld_scheduler{name="sched_mean_cycle"}',
 )
@@ -231,7 +231,7 @@ TRAINWARDEN_SLURM_RECORDS = gauge(
     "trainwarden_slurm_records",
     "kind outcome",
     "records",
-    "Records of the last good answer: exported, of other jobs, dropped for want of room, or unreadable.",
+    "Records of the last complete answer: exported, of other jobs, dropped because there are too many, or unreadable.",
     "the exporter",
     'trainwarden_slurm_records{outcome=~"dropped|unreadable"} > 0',
 )
@@ -239,7 +239,7 @@ TRAINWARDEN_SLURM_ERRORS_TOTAL = counter(
     "trainwarden_slurm_errors_total",
     "source reason",
     "errors",
-    "Attempts to read SLURM that failed, by what was to be read and why.",
+    "Failed attempts to read SLURM, by source and reason.",
     "the exporter",
     'increase(trainwarden_slurm_errors_total{reason="authentication"}[15m]) > 0',
 )

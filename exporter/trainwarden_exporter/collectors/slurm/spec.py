@@ -35,7 +35,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=job_filter,
         metavar="REGEX",
         help="matches the whole name of jobs that work for the run of its group run_id, "
-        "such as train-(?P<run_id>.+) (default: only jobs whose comment says trainwarden:<run_id>)",
+        "such as train-(?P<run_id>.+) (default: only jobs with trainwarden:<run_id> in their comment)",
     )
     for kind, default in (("jobs", 500), ("nodes", 1000)):
         parser.add_argument(
@@ -60,7 +60,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def create(context: Context) -> DeviceGroup:
-    """Return what samples it; raises `UsageError` if a command is not there."""
+    """Return the collector; raises `UsageError` if a command is not there."""
     from trainwarden.clients.slurm.client import CommandsMissing, SlurmClient, find_commands  # noqa: PLC0415  # for this alone
     from trainwarden_exporter.collectors.slurm.collector import SPARE, Settings, SlurmCollector  # noqa: PLC0415  # for this alone
     from trainwarden_exporter.collectors.slurm.controller import Page  # noqa: PLC0415  # for this alone
