@@ -13,6 +13,7 @@ from tests.unit.exporter.contexts import context
 from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.collectors.rdma import efa as spec
 from trainwarden_exporter.collectors.runs.collector import RunsCollector
+from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.node import Node as Watched
 from trainwarden_exporter.flags import build_parser
 from trainwarden_exporter.sampling.sampler import Sampler
@@ -67,7 +68,9 @@ def _efa(node: Node, flags: dict[str, Any]) -> list[list[str]]:
 
 def _runs(node: Node, flags: dict[str, Any]) -> list[list[str]]:
     node.add_runs(_RUNS)
-    collector = RunsCollector(node.runs, host=HOST, all_hosts=False, limit=2 * _RUNS, defaults=Thresholds())
+    collector = RunsCollector(
+        node.runs, RunExchange(), host=HOST, all_hosts=False, limit=2 * _RUNS, defaults=Thresholds()
+    )
     sampler = Sampler(single_task(collector, flags["collector.runs.interval"], 60.0))
     sampler.sample()
     time.sleep(2.1)  # what has just changed is read each time

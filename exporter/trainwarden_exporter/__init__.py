@@ -5,23 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainwarden_exporter.finetuning.known import FineTuningMetricsExporter, TrainingMetrics
-    from trainwarden_exporter.finetuning.metrics_exporter import JobMetrics, MetricsExporter
+    from trainwarden_exporter.finetuning.metrics_exporter import (
+        FineTuningMetricsExporter,
+        JobMetrics,
+        MetricsExporter,
+        TrainingMetrics,
+    )
 
 __all__ = ["FineTuningMetricsExporter", "JobMetrics", "MetricsExporter", "TrainingMetrics"]
 
-# For trainings; the agent itself never loads them.
-_HOMES = {
-    "FineTuningMetricsExporter": "known",
-    "TrainingMetrics": "known",
-    "JobMetrics": "metrics_exporter",
-    "MetricsExporter": "metrics_exporter",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415  # see above
+    # For training scripts; the agent itself never loads it.
+    from trainwarden_exporter.finetuning import metrics_exporter  # noqa: PLC0415
 
-    return getattr(import_module(f"trainwarden_exporter.finetuning.{_HOMES[name]}"), name)
+    return getattr(metrics_exporter, name)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TRANSITIONS = "trainwarden_exporter.collectors.runs.transitions"
+STATE_CHANGES = "trainwarden_exporter.collectors.runs.attempts"
 FINE, MISUSE, INTERRUPTED = 0, 2, 130
 ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 EVERYWHERE = [("", 9745)]
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         keep_one_arena()
         logging.basicConfig(stream=sys.stderr, level=flags["log.level"].upper(), format=LOG_FORMAT)
         if flags["once"]:
-            logging.getLogger(TRANSITIONS).setLevel(logging.WARNING)  # nothing starts or ends in one look
+            logging.getLogger(STATE_CHANGES).setLevel(logging.WARNING)  # nothing starts or ends in one look
         if flags["once"]:
             return collect_once(Collection(CollectorSet(node_from_flags(flags), flags).runners))
         return serve(argv, flags)

@@ -201,9 +201,9 @@ class CollectorSet:
         self._created, self._view = ordered, view
 
     def _new_view(self, node: Node) -> CollectorRunner:
-        from trainwarden_exporter.finetuning.wiring import finetuning_member  # noqa: PLC0415  # where switched on
+        from trainwarden_exporter.finetuning import view  # noqa: PLC0415  # where it is on
 
-        return finetuning_member(self._viewed, node)
+        return view.create(self._viewed, node)
 
     def _restore(self, replaced: Mapping[str, _Created]) -> None:
         """Create again, from the same flags, the collectors that were stopped for those that cannot be created."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden.server.web_config import access_of, read_web_settings
 from trainwarden_exporter.collector_set import describe_off, node_from_flags, select_on
-from trainwarden_exporter.collectors.runs.place import is_there, runs_folder
+from trainwarden_exporter.collectors.runs.path import runs_folder, runs_folder_exists
 from trainwarden_exporter.configuration.settings import read_flags
 from trainwarden_exporter.flags import Parser
 
@@ -44,7 +44,7 @@ def check(argv: Sequence[str]) -> None:
 
 def _warnings(flags: Mapping[str, Any], names: Container[str]) -> Iterator[str]:
     """Yield a warning for each value that is valid but seldom meant; raises `UsageError` if runs cannot be read."""
-    if "runs" in names and not is_there(runs_folder(flags)):
+    if "runs" in names and not runs_folder_exists(runs_folder(flags)):
         yield f"--collector.runs.path {runs_folder(flags)} does not exist yet"
     for name, value in sorted(flags.items()):
         for path in value if isinstance(value, list) else [value]:

@@ -1,10 +1,14 @@
-"""What collectors know of runs and share: each writes and reads from its own thread, without waiting."""
+"""The state that the collectors of runs, logs, transports and schedulers share.
+
+Each collector writes and reads it from its own thread without waiting: an attribute is replaced as a whole, so that a
+reader gets the old value or the new one, never a mixture.
+"""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -15,22 +19,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WatchedRun:
-    """A run whose logs are to be followed, as its record has it.
+    """A run whose logs are followed, as its record describes it.
 
     Attributes:
-        folder: of the record; None where there is none, only logs.
-        owned: all its logs are this exporter's; else only those that name this node.
-        attempt: tells one attempt from another; empty where nothing does.
+        folder: of the record in the runs folder; None for a record in S3 and for a run without one.
+        recorded: the run has a record; False where only its logs were found.
+        owned: all its logs belong to this exporter; else only those whose path names this node.
+        attempt: identifies the attempt; empty where the record has neither a key nor a start.
         attempt_start: Unix seconds.
         ended: the attempt has ended.
-        quiet: it runs and has used up half of a threshold.
-        values: what templates of paths may name.
-        signals: the pack that the record asks for.
-        log_path: the template that the record states.
+        quiet: the attempt runs and has used up half of a threshold.
+        values: of the placeholders in path templates.
+        signals: the signal pack that the record names.
+        log_path: the path template that the record names.
     """
 
     run_id: str
     folder: Path | None = None
+    recorded: bool = True
     owned: bool = True
     attempt: str = ""
     attempt_start: float | None = None
@@ -43,7 +49,7 @@ class WatchedRun:
 
 @dataclass(frozen=True)
 class LogVerdict:
-    """What a log says was the cause; empty where unknown. `message` is the record that says so."""
+    """The cause of a failure or of a silence, as found in logs; empty where unknown. `message` is the log record."""
 
     error_type: str
     failure: str
@@ -57,15 +63,15 @@ class LogVerdict:
 
 @dataclass(frozen=True)
 class LogView:
-    """What is known from the logs of one run.
+    """What the logs of one run show.
 
     Attributes:
-        attempt: that it is about.
-        settled: the attempt has ended, its logs were read to their end, and `verdict` will not change.
-        verdict: the cause of the failure, or of the silence of an attempt that runs; None if there is none.
-        progress: None where the logs say nothing.
+        attempt: the attempt that it is about.
+        settled: the attempt has ended, its logs were read to their end, and `verdict` is final.
+        verdict: the cause of the failure, or of the silence of a running attempt; None if none was found.
+        progress: None where the logs report none.
         moved: when the step last changed, Unix seconds.
-        taken: when this was true, Unix seconds.
+        taken: when this view was made, Unix seconds.
     """
 
     attempt: str
@@ -76,8 +82,38 @@ class LogView:
     taken: float
 
 
+@dataclass(frozen=True)
+class LogFiles:
+    """The log files of one run in the last round of the log reader.
+
+    Attributes:
+        followed: files that are read.
+        unreadable: files that could not be looked at or read.
+        dropped: files beyond the limit.
+        blocked: the call that has not returned, and then all numbers are 0; empty if all files answer.
+    """
+
+    followed: int = 0
+    unreadable: int = 0
+    dropped: int = 0
+    blocked: str = ""
+
+
+class LogConsumer(Protocol):
+    """Reads something else than signals and progress out of logs.
+
+    The log reader calls it from its threads, for one run from one thread at a time.
+    """
+
+    def wants(self, run: WatchedRun) -> bool:
+        """Return whether to feed the logs of the run, from their beginning; called once a round."""
+
+    def feed(self, run: WatchedRun, source: str, data: bytes) -> None:
+        """Take the next bytes of one of the run's logs; they may end within a line. `source` identifies the log."""
+
+
 class ExpectedRuns:
-    """Which runs should be there, by what expects them, before they have left a record. For any thread."""
+    """The runs that should exist, by the source that expects them, before they have left a record. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -94,13 +130,13 @@ class ExpectedRuns:
             self._sources[source] = dict(runs)
 
     def keep(self, source: str, run_ids: Iterable[str], now: float) -> None:
-        """Replace what a source expects that does not know since when: those that are new since `now`."""
+        """Replace what a source without times expects: a known run keeps its time, a new one gets `now`."""
         with self._lock:
             known = self._sources.get(source, {})
             self._sources[source] = {run_id: known.get(run_id, now) for run_id in run_ids}
 
     def runs(self) -> dict[str, dict[str, float]]:
-        """Return what is expected: for each run id, since when by source."""
+        """Return the expected runs: by run id, since when by source."""
         found: dict[str, dict[str, float]] = {}
         with self._lock:
             for source, runs in sorted(self._sources.items()):
@@ -110,21 +146,31 @@ class ExpectedRuns:
 
 
 class RunExchange:
-    """One for all collectors of an exporter.
+    """What the collectors of one exporter share about runs.
 
     Attributes:
-        runs: the runs that have a record here, by the collector of runs; None before its first sample.
-        others: ids of runs that belong to other exporters.
-        views: what the logs of each run show, by the collector of logs.
-        log_only: ids of runs that have logs and no folder.
+        runs: the runs with a record here, written by the collector of runs; None before its first sample.
+        others: ids of runs that belong to other exporters; by the collector of runs.
+        views: what the logs of each run show, by run id; by the collector of logs.
+        log_files: the files of each run, by run id; by the collector of logs.
+        log_only: ids of runs that have logs and no record; by the collector of logs.
+        log_consumers: what else is fed by the log reader.
         expected: the runs that flags and schedulers expect.
-
-    Each attribute is replaced as a whole: a reader sees the old value or the new one.
     """
 
     def __init__(self) -> None:
         self.runs: tuple[WatchedRun, ...] | None = None
         self.others: frozenset[str] = frozenset()
         self.views: Mapping[str, LogView] = {}
+        self.log_files: Mapping[str, LogFiles] = {}
         self.log_only: tuple[str, ...] = ()
+        self.log_consumers: tuple[LogConsumer, ...] = ()
         self.expected = ExpectedRuns()
+
+    def add_log_consumer(self, consumer: LogConsumer) -> None:
+        """Feed logs to the consumer, from the next round on."""
+        self.log_consumers = (*self.log_consumers, consumer)
+
+    def remove_log_consumer(self, consumer: LogConsumer) -> None:
+        """Feed it no more; a round that has begun may still do."""
+        self.log_consumers = tuple(other for other in self.log_consumers if other is not consumer)

@@ -159,6 +159,14 @@ class Families:
         return family
 
 
+@dataclass(frozen=True)
+class CachedSamples:
+    """The samples of one target, and the state that they were made from: valid while that state is equal."""
+
+    made_from: object
+    rows: list[tuple[Metric, list[Row]]]
+
+
 def _ordered(metric: Metric, labels: dict[str, str]) -> tuple[str, ...]:
     names = metric.label_names
     if tuple(labels) == names:

@@ -1,1 +1,1 @@
-"""The metrics of fine-tuning jobs by the names that dashboards and alerts for them know."""
+"""Fine-tuning jobs by the metric names of the fine-tuning exporter, which dashboards and alerts use."""

@@ -1,4 +1,4 @@
-"""The file, or the folder, that tells of a training: read again only when it changed."""
+"""The file or folder in which a training describes itself: read again only when it changed."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 32 * 2**20
 MAX_LOG_BYTES = 2**20
-# What may be in a folder that is given instead of a file, the first that is there.
+# The files of a folder that is given instead of a file; the first that exists is read.
 NAMES = ("training_info.json", "trainer_log.jsonl", "trainer_state.json")
 _CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
 # File systems note times in steps, so of what changed just now the next change may look the same.
 FRESH_SECONDS = 2.0
 
 
-class Unusable(Exception):
-    """The file says nothing that can be understood; the message says why."""
+class UnusableInfoFile(Exception):
+    """The file has no content of a known form; the message names the reason."""
 
 
 def is_run_record(path: Path) -> bool:
-    """Tell whether this is the folder of a run record."""
+    """Return whether this is the folder of a run record."""
     try:
         return (path / METADATA).exists() or (path / PROGRESS).exists()
-    except OSError:  # who reads it says why, of the path that was given
+    except OSError:  # the read fails as well, and reports it
         return False
 
 
-def chosen(path: Path) -> Path:
-    """Return the file to read: the path itself, or of a folder the file in it that tells most; raises `OSError`."""
+def resolve_info_path(path: Path) -> Path:
+    """Return the file to read: the path itself, or the first of `NAMES` in a folder; raise `OSError`."""
     if not path.is_dir():
         return path
     for name in NAMES:
@@ -48,8 +48,8 @@ def chosen(path: Path) -> Path:
     return path / f"checkpoint-{max(steps)}" / "trainer_state.json" if steps else path / NAMES[0]
 
 
-class InfoFile:
-    """One such file, or such a folder."""
+class TrainingInfoFile:
+    """One such file or folder."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -57,17 +57,20 @@ class InfoFile:
         self.modified: float | None = None
 
     def changed(self) -> Mapping[str, Any] | None:
-        """Return its JSON object if it may have changed since the last good look, else None; a list is a history.
+        """Return its JSON object if it may have changed since it was last read, else None; a list becomes a history.
 
-        Raises `FileNotFoundError` if there is none, `Unusable` or `OSError` if it cannot be understood or read.
+        Raises:
+            FileNotFoundError: there is no such file.
+            OSError: it cannot be read.
+            UnusableInfoFile: it has no content of a known form.
         """
-        path = chosen(self._path)
-        # A pipe must not be waited for.
+        path = resolve_info_path(self._path)
+        # Do not wait for the writer of a pipe.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:  # noqa: PTH123  # a descriptor has no path
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise Unusable(f"{path}: is not a plain file")
+                raise UnusableInfoFile(f"{path}: is not a plain file")
             seen = (path, status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
             if seen == self._seen and abs(time.time() - status.st_mtime) >= FRESH_SECONDS:
                 return None
@@ -77,7 +80,7 @@ class InfoFile:
                 file.seek(max(0, status.st_size - MAX_LOG_BYTES))
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            raise Unusable(f"{path}: is larger than {MAX_BYTES} bytes")
+            raise UnusableInfoFile(f"{path}: is larger than {MAX_BYTES} bytes")
         document = _lines(path, data) if is_log else _document(path, data)
         self._seen, self.modified = seen, status.st_mtime
         return document
@@ -87,16 +90,18 @@ def _document(path: Path, data: bytes) -> Mapping[str, Any]:
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise Unusable(f"{path}: " + (f"is not JSON: {error}" if data else "is empty")) from error
+        raise UnusableInfoFile(f"{path}: " + (f"is not JSON: {error}" if data else "is empty")) from error
     if isinstance(document, list):
         return {"log_history": document}
     if not isinstance(document, dict):
-        raise Unusable(f"{path}: holds a JSON {type(document).__name__}, expected an object or a list of objects")
+        raise UnusableInfoFile(
+            f"{path}: holds a JSON {type(document).__name__}, expected an object or a list of objects"
+        )
     return document
 
 
 def _lines(path: Path, data: bytes) -> Mapping[str, Any]:
-    """The objects of a log, one a line; the first may be cut, the last half-written."""
+    """Return the objects of a log, one a line; the first line may be cut, the last half-written."""
     found = []
     for line in data.split(b"\n"):
         try:
@@ -106,5 +111,5 @@ def _lines(path: Path, data: bytes) -> Mapping[str, Any]:
         if isinstance(entry, dict):
             found.append(entry)
     if not found:
-        raise Unusable(f"{path}: holds no line that is a JSON object")
+        raise UnusableInfoFile(f"{path}: holds no line that is a JSON object")
     return {"log_history": found}

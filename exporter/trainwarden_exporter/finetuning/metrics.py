@@ -1,4 +1,4 @@
-"""The metrics that those who know the fine-tuning exporter look for."""
+"""The metrics by the names of the fine-tuning exporter."""
 
 from trainwarden_exporter.core.metric import counter, gauge, histogram
 

@@ -1,4 +1,4 @@
-"""Metrics of fine-tuning jobs out of the process that trains."""
+"""Metrics of fine-tuning jobs, served by the process that trains."""
 
 from __future__ import annotations
 
@@ -6,14 +6,24 @@ import functools
 import logging
 import os
 import threading
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
+from trainwarden_exporter.core.exposition import Encoder
 from trainwarden_exporter.core.metric import Families
-from trainwarden_exporter.finetuning.job import PENDING, Labels, Observed, Reading, add_job, percent, status_number
-from trainwarden_exporter.finetuning.live import Live
+from trainwarden_exporter.finetuning.job import (
+    PENDING,
+    JobHistograms,
+    JobLabels,
+    JobValues,
+    add_job,
+    percent,
+    status_number,
+)
 from trainwarden_exporter.finetuning.training_info import number
 from trainwarden_exporter.sampling.collection import Collection
+from trainwarden_exporter.sampling.task import Status
 from trainwarden_exporter.web.pages import ExporterPages
 
 if TYPE_CHECKING:
@@ -21,7 +31,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from trainwarden.server.server import HttpServer
+    from trainwarden_exporter.core.exposition import Encoded
     from trainwarden_exporter.core.metric import Family
+    from trainwarden_exporter.sampling.task import Collector
 
 log = logging.getLogger(__name__)
 
@@ -30,33 +42,33 @@ S = TypeVar("S", bound="JobMetrics")
 
 
 def _never_raises(setter: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
-    """Let no value, however odd, end the training that reports it; what was odd is logged once for each setter."""
+    """Log what a setter raises, once for each setter: no bad value may end the training that reports it."""
 
     @functools.wraps(setter)
     def call(self: S, *arguments: P.args, **named: P.kwargs) -> None:
-        self.is_told_of = True
+        self.has_values = True
         try:
             setter(self, *arguments, **named)
         except Exception as error:  # noqa: BLE001  # see above
-            self.complain(setter.__name__, error)
+            self.log_once(setter.__name__, error)
 
     return cast("Callable[Concatenate[S, P], None]", call)
 
 
 class JobMetrics:
-    """One job. Any thread may call any method at any time; none raises, and a value that is no number is left out."""
+    """One job. Thread-safe; no method raises, and a value that is no number is ignored."""
 
     def __init__(self, job_name: str, model_id: str = "", method: str = "") -> None:
-        self._labels = Labels(str(job_name), str(model_id), str(method))
-        self._reading = Reading(status=PENDING)
-        self._observed = Observed()
-        self._complained: set[str] = set()
-        self.is_told_of = False
+        self._labels = JobLabels(str(job_name), str(model_id), str(method))
+        self._values = JobValues(status=PENDING)
+        self._histograms = JobHistograms()
+        self._logged: set[str] = set()
+        self.has_values = False
         self._changing = threading.Lock()
 
     @_never_raises
     def update_job_status(self, status: str) -> None:
-        """Say how the job is doing: Pending, Running, Succeeded, Failed, Paused."""
+        """Set the status: Pending, Running, Succeeded, Failed or Paused."""
         found = status_number(status)
         if found is None:
             raise ValueError(f"{status!r} is no status: expected Pending, Running, Succeeded, Failed or Paused")
@@ -72,7 +84,7 @@ class JobMetrics:
         total_steps: float | None = None,
         total_epochs: float | None = None,
     ) -> None:
-        """Say how far it is; `progress` is in percent, without it the totals tell. What is None stays as it was."""
+        """Set the progress, in percent; without it, compute it from the totals. None leaves a value as it is."""
         done = percent(_value(progress), 100)
         if done is None:
             done = percent(_value(step), _value(total_steps))
@@ -82,21 +94,21 @@ class JobMetrics:
 
     @_never_raises
     def update_loss(self, loss: float, epoch: float | None = None) -> None:
-        """Say the training loss; `epoch` as in `update_progress`. A loss that is NaN is no value: the series goes."""
+        """Set the training loss, and the epoch if it is given. A loss of NaN ends the series."""
         value, at = _value(loss), _value(epoch)
         with self._changing:
-            self._reading = replace(self._reading, loss=value, epoch=self._reading.epoch if at is None else at)
+            self._values = replace(self._values, loss=value, epoch=self._values.epoch if at is None else at)
 
     @_never_raises
     def update_learning_rate(self, learning_rate: float) -> None:
-        """Say the learning rate."""
+        """Set the learning rate."""
         self._change(learning_rate=_value(learning_rate))
 
     @_never_raises
     def update_throughput(
         self, samples_per_second: float | None = None, tokens_per_second: float | None = None
     ) -> None:
-        """Say how fast it is. What is None stays as it was."""
+        """Set the throughput. None leaves a value as it is."""
         self._change(samples_per_second=_value(samples_per_second), tokens_per_second=_value(tokens_per_second))
 
     @_never_raises
@@ -106,7 +118,7 @@ class JobMetrics:
         memory_used_bytes: float | None = None,
         memory_total_bytes: float | None = None,
     ) -> None:
-        """Say what its GPUs do. What is None stays as it was."""
+        """Set the values of the job's GPUs. None leaves a value as it is."""
         self._change(
             gpu_utilization=_value(utilization_percent),
             gpu_memory_used=_value(memory_used_bytes),
@@ -118,42 +130,42 @@ class JobMetrics:
         """Count a checkpoint, and its size if it is known."""
         size = _value(size_bytes)
         with self._changing:
-            self._reading = replace(self._reading, checkpoints=(self._reading.checkpoints or 0) + 1)
-            self._observed.sizes.observe(size)
+            self._values = replace(self._values, checkpoints=(self._values.checkpoints or 0) + 1)
+            self._histograms.sizes.observe(size)
 
     @_never_raises
     def record_job_duration(self, seconds: float) -> None:
-        """Say how long the job ran, once, at its end."""
+        """Count the duration of the job; call it once, at the end."""
         value = _value(seconds)
         with self._changing:
-            self._observed.durations.observe(value)
+            self._histograms.durations.observe(value)
 
-    def complain(self, setter: str, error: Exception) -> None:
-        """Log what a setter could not take, the first time."""
-        if setter not in self._complained:
-            self._complained.add(setter)
+    def log_once(self, setter: str, error: Exception) -> None:
+        """Log what a setter raised, the first time."""
+        if setter not in self._logged:
+            self._logged.add(setter)
             log.warning("%s of job %s: %s", setter, self._labels.job_name, error)
 
     def add_to(self, families: Families) -> None:
         """Add the job's series."""
         with self._changing:
-            add_job(families, self._labels, self._reading, self._observed)
+            add_job(families, self._labels, self._values, self._histograms)
 
     def _change(self, **values: Any) -> None:
         known = {name: value for name, value in values.items() if value is not None}
         with self._changing:
-            self._reading = replace(self._reading, **known)
+            self._values = replace(self._values, **known)
 
 
 class MetricsExporter(JobMetrics):
-    """Serves the metrics of the job that this process works on, and of others that it is told of.
+    """Serves the metrics of the job that this process works on, and of others by `job()`.
 
     Args:
         port: where `start_server` listens; 0 is a free one.
         address: on which it listens; the empty string is every address.
-        job_name, model_id, method: the labels; a job without a name is called as the run is, else `job`, and shown as
-            soon as something is said of it.
-        registry: one of prometheus_client, which then shows the same series as well.
+        job_name, model_id, method: the labels. Without a name the job has that of the run, else `job`, and is shown
+            once one of its values was set.
+        registry: of prometheus_client, which then shows the same series as well.
     """
 
     name = "finetuning"
@@ -169,9 +181,9 @@ class MetricsExporter(JobMetrics):
         registry: Any = None,
     ) -> None:
         super().__init__(job_name or os.environ.get("TRAINWARDEN_RUN_ID") or "job", model_id, method)
-        self.is_told_of = job_name is not None
+        self.has_values = job_name is not None
         self._address = (address, port)
-        self._jobs: dict[Labels, JobMetrics] = {self._labels: self}
+        self._jobs: dict[JobLabels, JobMetrics] = {self._labels: self}
         self._server: HttpServer | None = None
         self._pid = 0
         if registry is not None:
@@ -179,7 +191,7 @@ class MetricsExporter(JobMetrics):
 
     def job(self, job_name: str, model_id: str = "", method: str = "") -> JobMetrics:
         """Return the metrics of a job, the same each time; the exporter itself for its own."""
-        labels = Labels(str(job_name), str(model_id), str(method))
+        labels = JobLabels(str(job_name), str(model_id), str(method))
         with self._changing:
             found = self._jobs.get(labels)
             if found is None:
@@ -191,7 +203,7 @@ class MetricsExporter(JobMetrics):
         if self._server is not None and self._pid == os.getpid():
             return True
         try:
-            server = ExporterPages(Collection([Live(self)])).server([self._address])
+            server = ExporterPages(Collection([ScrapeTimeRunner(self)])).server([self._address])
         except (OSError, OverflowError) as error:
             log.warning("no metrics on %s:%s: %s", *self._address, error)
             return False
@@ -212,16 +224,16 @@ class MetricsExporter(JobMetrics):
             server.stop()
 
     def collect(self) -> Iterable[Family]:
-        """Return the families of all jobs, for a page of ours or a registry of prometheus_client."""
+        """Return the families of all jobs, for this server or a registry of prometheus_client."""
         with self._changing:
-            jobs = [job for job in self._jobs.values() if job is not self or self.is_told_of]
+            jobs = [job for job in self._jobs.values() if job is not self or self.has_values]
         families = Families()
         for job in jobs:
             job.add_to(families)
         return families.collected()
 
     def describe(self) -> Iterable[Family]:
-        """Return the families, so that a registry of prometheus_client sees who else has such a name."""
+        """Return the families, so that a registry of prometheus_client finds names that are taken."""
         return self.collect()
 
     def __enter__(self) -> MetricsExporter:
@@ -234,8 +246,116 @@ class MetricsExporter(JobMetrics):
         self.stop()
 
 
+@dataclass
+class TrainingMetrics:
+    """All values of a training at once. Utilisation is in percent, memory in bytes."""
+
+    job_name: str
+    model_id: str
+    method: str
+    current_epoch: float
+    total_epochs: float
+    current_step: float
+    total_steps: float
+    train_loss: float
+    learning_rate: float
+    gpu_utilization: float | None = None
+    gpu_memory_used: float | None = None
+    gpu_memory_total: float | None = None
+    samples_per_second: float | None = None
+    tokens_per_second: float | None = None
+
+
+class FineTuningMetricsExporter:
+    """A `MetricsExporter` whose methods name the job in each call, as the fine-tuning exporter's do.
+
+    Args:
+        port: as of `MetricsExporter`.
+        options: other arguments of `MetricsExporter`.
+    """
+
+    def __init__(self, port: int = 8000, **options: Any) -> None:
+        self.exporter = MetricsExporter(port, **options)
+        self._methods: dict[tuple[str, str], str] = {}
+
+    def start_server(self) -> bool:
+        """Listen, once for each process; False if the address cannot be had."""
+        return self.exporter.start_server()
+
+    def stop(self) -> None:
+        """End serving."""
+        self.exporter.stop()
+
+    def update_job_status(self, job_name: str, model_id: str, method: str, status: str) -> None:
+        """Set the status of a job: Pending, Running, Succeeded, Failed or Paused."""
+        self._job(job_name, model_id, method).update_job_status(status)
+
+    def update_training_metrics(self, metrics: TrainingMetrics) -> None:
+        """Set all values of a job."""
+        job = self._job(metrics.job_name, metrics.model_id, metrics.method)
+        job.update_progress(
+            metrics.current_epoch,
+            metrics.current_step,
+            total_steps=metrics.total_steps,
+            total_epochs=metrics.total_epochs,
+        )
+        job.update_loss(metrics.train_loss)
+        job.update_learning_rate(metrics.learning_rate)
+        job.update_throughput(metrics.samples_per_second, metrics.tokens_per_second)
+        job.update_gpu(metrics.gpu_utilization, metrics.gpu_memory_used, metrics.gpu_memory_total)
+
+    def record_checkpoint(self, job_name: str, model_id: str, checkpoint_size: float) -> None:
+        """Count a checkpoint and its size in bytes."""
+        self._job(job_name, model_id).checkpoint_saved(checkpoint_size)
+
+    def record_job_duration(self, job_name: str, model_id: str, method: str, duration_seconds: float) -> None:
+        """Count the duration of a job; call it once, at the end."""
+        self._job(job_name, model_id, method).record_job_duration(duration_seconds)
+
+    def _job(self, job_name: str, model_id: str, method: str | None = None) -> JobMetrics:
+        """Return the job of that name; without a method, that of an earlier call."""
+        known = self._methods.get((job_name, model_id), "") if method is None else method
+        self._methods[job_name, model_id] = known
+        return self.exporter.job(job_name, model_id, known)
+
+
+class ScrapeTimeRunner:
+    """A `CollectorRunner` without a thread: each scrape calls the collector, which must neither wait nor raise."""
+
+    def __init__(self, collector: Collector) -> None:
+        self.name = collector.name
+        self._collector = collector
+        self._encoder = Encoder()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Nothing runs in the background."""
+
+    def stop(self) -> None:
+        """Nothing runs in the background."""
+
+    def sample_once(self) -> None:
+        """Nothing is sampled ahead."""
+
+    def statuses(self) -> list[Status]:
+        """Return a success."""
+        return [Status(self.name, True, True, 0.0, time.time(), None)]
+
+    def ready(self) -> list[tuple[Encoded, float]]:
+        """Return the current values."""
+        with self._lock:
+            return [(self._encoder.encode(self._collector.collect()), 0.0)]
+
+    def release(self) -> bool:
+        """Nothing is held."""
+        return True
+
+    def resume(self) -> None:
+        """Nothing was released."""
+
+
 def _value(value: Any) -> float | None:
-    """Return a number; None for None, and for one that is not finite. Raises `ValueError` for what is none."""
+    """Return a finite number; None for None and for other numbers. Raise `ValueError` for what is no number."""
     plain = _plain(value)
     found = number(plain)
     if found is None and plain is not None and not isinstance(plain, float):
@@ -244,6 +364,6 @@ def _value(value: Any) -> float | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return what a tensor or a number of NumPy holds; all else as it is."""
+    """Return the Python number in a tensor or a NumPy scalar; anything else unchanged."""
     item = getattr(value, "item", None)
     return item() if callable(item) else value

@@ -1,4 +1,4 @@
-"""`trainwarden metrics-server`: a sidecar that serves what a training writes about itself into a file."""
+"""`trainwarden metrics-server`: a sidecar that serves the file that a training writes about itself."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden.errors import UsageError
-from trainwarden_exporter.finetuning.follower import Follower
-from trainwarden_exporter.finetuning.gpu_members import gpu_members
-from trainwarden_exporter.finetuning.job import Labels
+from trainwarden_exporter.collector_set import node_from_flags
+from trainwarden_exporter.core.exchange import RunExchange
+from trainwarden_exporter.core.spec import Context
+from trainwarden_exporter.finetuning.collector import TrainingInfoCollector
+from trainwarden_exporter.finetuning.job import JobLabels
 from trainwarden_exporter.flag_values import duration
 from trainwarden_exporter.flags import Parser
+from trainwarden_exporter.flags import build_parser as flags_parser
+from trainwarden_exporter.registry import AMD, NVIDIA
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.subprocess_collector import LOG_FORMAT
@@ -23,6 +27,8 @@ from trainwarden_exporter.web.pages import ExporterPages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from trainwarden_exporter.sampling.task import CollectorRunner
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status."""
     arguments = build_parser().parse_args(argv)
     logging.basicConfig(stream=sys.stderr, level=arguments.log_level.upper(), format=LOG_FORMAT)
-    # Blocked before any thread is started, so that each inherits it; waited for, not handled.
+    # Blocked before any thread is started, so that each inherits the mask; received by sigwait.
     signals = {signal.SIGTERM, signal.SIGINT}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
@@ -50,11 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def serve(arguments: argparse.Namespace, signals: set[signal.Signals]) -> signal.Signals:
-    """Serve until one of the signals comes, and return it; raises `UsageError` if the address cannot be had."""
-    gpus = gpu_members() if arguments.gpus else []
-    labels = Labels(arguments.job_name, arguments.model_id, arguments.method)
-    follower = Follower(arguments.training_info, labels, gpus)
-    collection = Collection([Sampler(single_task(follower, arguments.interval, TIMEOUT_SECONDS))])
+    """Serve until one of the signals comes, and return it; raise `UsageError` if the address is taken."""
+    gpus = create_gpu_collectors() if arguments.gpus else []
+    labels = JobLabels(arguments.job_name, arguments.model_id, arguments.method)
+    collector = TrainingInfoCollector(arguments.training_info, labels, gpus)
+    collection = Collection([Sampler(single_task(collector, arguments.interval, TIMEOUT_SECONDS))])
     try:
         server = ExporterPages(collection).server([(arguments.listen_address, arguments.port)])
     except OSError as error:
@@ -62,23 +68,38 @@ def serve(arguments: argparse.Namespace, signals: set[signal.Signals]) -> signal
             f"--listen-address, --port: {error.filename}: {error.strerror}; expected an address that is free"
         ) from error
     with server:
-        for member in (*gpus, *collection.runners):
-            member.start()
+        for runner in (*gpus, *collection.runners):
+            runner.start()
         server.start()
         log.info("serving /metrics on %s", server.bound[0])
         received = signal.Signals(signal.sigwait(signals))
         server.stop()
         collection.stop()
-        for member in gpus:
-            member.stop()
+        for runner in gpus:
+            runner.stop()
     return received
+
+
+def create_gpu_collectors() -> list[CollectorRunner]:
+    """Return the exporter's GPU collectors with their defaults, one for each vendor that has a GPU here."""
+    flags = vars(flags_parser().parse_args([]))
+    node = node_from_flags(flags)
+    found = []
+    for spec in (NVIDIA, AMD):
+        context = Context(spec.name, node, flags, RunExchange())
+        if spec.enabled(context):
+            try:
+                found.append(spec.create(context))
+            except UsageError as error:
+                log.warning("no GPU values of %s: %s", spec.help, error)
+    return found
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = Parser(
         prog="trainwarden metrics-server",
-        description="Serves what a training writes about itself into a file as Prometheus metrics, finetuning_….",
+        description="Serves the file that a training writes about itself as Prometheus metrics, finetuning_….",
         allow_abbrev=False,
     )
     parser.add_argument("--job-name", required=True, metavar="NAME", help="the label job_name")

@@ -1,4 +1,4 @@
-"""What a file about a training says, whichever program wrote it. Pure: no clock, no file system.
+"""The values in a file about a training, whichever program wrote it. Pure: no clock, no file system.
 
 Such files agree on little: a `training_info.json` is written by a script at its end, a `trainer_state.json` by the
 trainer of Hugging Face at each checkpoint, a `trainer_log.jsonl` line by line. Each key is looked for by all its names,
@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainwarden_exporter.finetuning.job import ENDED, RUNNING, SUCCEEDED, Reading, percent, status_number
+from trainwarden_exporter.finetuning.job import ENDED, RUNNING, SUCCEEDED, JobValues, percent, status_number
 
 Values = Mapping[str, Any]
 
-# The names by which each value is known, the surest first.
+# The keys of each value, the most specific first.
 KEYS = {
     "status": ("status", "job_status", "training_status", "state"),
     "epoch": ("epoch", "current_epoch", "epochs_completed"),
@@ -35,19 +35,19 @@ KEYS = {
     "gpu_memory_total": ("gpu_memory_total_bytes", "gpu_memory_total"),
 }
 FINISHED = ("training_completed", "completed", "finished", "is_finished")
-# Objects inside that hold what is true now, and those that hold what was asked for.
+# Nested objects with current values, and those with settings.
 SECTIONS = ("progress", "training_progress", "training_state", "trainer_state", "state", "metrics", "training_metrics",
             "training", "results", "train_results", "final_results", "train_metrics", "gpu")  # fmt: skip
 SETTINGS = ("training_config", "training_args", "config", "hyperparameters", "arguments", "args")
 HISTORIES = ("log_history", "training_history", "history", "logs")
 _SIZES = ("size_bytes", "checkpoint_size_bytes", "checkpoint_size", "size")
-# What the last line of a history says of these is newer than what stands at the top.
+# For these the last line of a history is newer than the top of the file.
 _OF_HISTORY = frozenset({"loss", "learning_rate", "samples_per_second", "tokens_per_second"})
 
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """A checkpoint that the file names; `key` tells it from others. Size in bytes."""
+    """A checkpoint that the file names; `key` identifies it. Size in bytes."""
 
     key: str
     size: float | None = None
@@ -55,17 +55,17 @@ class SavedCheckpoint:
 
 @dataclass(frozen=True)
 class TrainingInfo:
-    """What the file says. `duration` is that of the whole training, in seconds; `problems` name odd values."""
+    """The content of the file. `duration` is that of the whole training, in seconds; `problems` describe bad values."""
 
-    reading: Reading
+    values: JobValues
     duration: float | None = None
     checkpoints: tuple[SavedCheckpoint, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 @dataclass
-class _Sources:
-    """The objects of one file, by what they are good for."""
+class _InfoObjects:
+    """The objects of one file, by purpose."""
 
     now: list[Values]
     history: Values
@@ -73,7 +73,7 @@ class _Sources:
     problems: list[str] = field(default_factory=list)
 
     def number(self, name: str) -> float | None:
-        """The first of its names that holds a number."""
+        """Return the first number under one of the keys of `name`."""
         order = [self.history, *self.now] if name in _OF_HISTORY else [*self.now, self.history]
         if name in ("total_steps", "total_epochs", "learning_rate"):
             order += self.settings
@@ -90,19 +90,19 @@ class _Sources:
         return None
 
 
-def understand(document: Values) -> TrainingInfo:
-    """Return what a JSON object says; whatever is odd in it reads as absent."""
+def parse_training_info(document: Values) -> TrainingInfo:
+    """Return the content of a JSON object; a bad value counts as absent."""
     sources = _sources(document)
     step, total = sources.number("step"), sources.number("total_steps")
     epoch = sources.number("epoch")
     saved = _checkpoints(document)
     status = _status(sources)
     stated = sources.number("progress")
-    # -1 is how a trainer says that its epochs count, not its steps.
+    # A trainer that counts epochs, not steps, writes -1.
     done = percent(step, total) if total is not None and total > 0 else None
     if done is None:
         done = percent(stated, 100) if stated is not None else percent(epoch, sources.number("total_epochs"))
-    reading = Reading(
+    values = JobValues(
         status=status,
         epoch=epoch,
         step=step,
@@ -117,7 +117,7 @@ def understand(document: Values) -> TrainingInfo:
         checkpoints=_count(document, sources),
     )
     duration = sources.number("duration") if status in ENDED else None
-    return TrainingInfo(reading, duration, saved, tuple(sources.problems))
+    return TrainingInfo(values, duration, saved, tuple(sources.problems))
 
 
 def number(value: object) -> float | None:
@@ -131,7 +131,7 @@ def number(value: object) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def _sources(document: Values) -> _Sources:
+def _sources(document: Values) -> _InfoObjects:
     now = [document, *(document[key] for key in SECTIONS if isinstance(document.get(key), Mapping))]
     settings = [document[key] for key in SETTINGS if isinstance(document.get(key), Mapping)]
     history: dict[str, Any] = {}
@@ -141,32 +141,32 @@ def _sources(document: Values) -> _Sources:
             for entry in entries if isinstance(entries, list) else ():
                 if isinstance(entry, Mapping):
                     history.update((name, value) for name, value in entry.items() if value is not None)
-    return _Sources(now, history, settings)
+    return _InfoObjects(now, history, settings)
 
 
-def _status(sources: _Sources) -> int:
-    """As stated; of a file that says nothing: it has ended where it tells how long it took, else it runs."""
+def _status(sources: _InfoObjects) -> int:
+    """Return the stated status; without one, succeeded if the file has a run time, else running."""
     for values in sources.now:
         for key in KEYS["status"]:
-            word = values.get(key)
-            if isinstance(word, str):
-                found = status_number(word)
+            name = values.get(key)
+            if isinstance(name, str):
+                found = status_number(name)
                 if found is not None:
                     return found
-                sources.problems.append(f"{key}: {word[:60]!r} is no status")
+                sources.problems.append(f"{key}: {name[:60]!r} is no status")
         if any(values.get(key) is True for key in FINISHED):
             return SUCCEEDED
     summed_up = any("train_runtime" in values for values in (*sources.now, sources.history))
     return SUCCEEDED if summed_up else RUNNING
 
 
-def _count(document: Values, sources: _Sources) -> float | None:
+def _count(document: Values, sources: _InfoObjects) -> float | None:
     stated = document.get("checkpoints")
     if isinstance(stated, Mapping):
         stated = stated.get("count")
     last = document.get("checkpoint")
-    told = last.get("count") if isinstance(last, Mapping) else None
-    counts = (sources.number("checkpoints"), number(stated), number(told))
+    nested = last.get("count") if isinstance(last, Mapping) else None
+    counts = (sources.number("checkpoints"), number(stated), number(nested))
     return next((count for count in counts if count is not None), None)
 
 

@@ -1,4 +1,4 @@
-"""Runs by the names of the fine-tuning exporter: a view of what the collectors of runs and GPUs have sampled."""
+"""Runs by the metric names of the fine-tuning exporter, made from the samples of the collectors of runs and GPUs."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from trainwarden.errors import UsageError
 from trainwarden_exporter.collectors.runs import metrics
 from trainwarden_exporter.core.metric import Families
-from trainwarden_exporter.finetuning.encoded import Samples
-from trainwarden_exporter.finetuning.gpus import GPU_FAMILIES, Gpus, Together
+from trainwarden_exporter.finetuning.encoded_samples import EncodedSamples
+from trainwarden_exporter.finetuning.gpus import GPU_FAMILIES, GpuTotals, NodeGpus
 from trainwarden_exporter.finetuning.job import (
     PAUSED,
     RUNNING,
-    Labels,
-    Observed,
-    Reading,
+    JobHistograms,
+    JobLabels,
+    JobValues,
     add_job,
     percent,
     status_number,
 )
+from trainwarden_exporter.sampling.sampler import Sampler
+from trainwarden_exporter.sampling.task import single_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from trainwarden_exporter.core.exposition import Encoded
     from trainwarden_exporter.core.metric import Family, Metric
+    from trainwarden_exporter.core.node import Node
     from trainwarden_exporter.sampling.task import CollectorRunner
 
 _VALUES = (
@@ -47,82 +51,88 @@ _FAMILIES = (
     frozenset({*_VALUES, metrics.TRAINING_RUN_INFO, metrics.TRAINING_RUN_STATE, metrics.TRAINING_PHASE}) | GPU_FAMILIES
 )
 
+# A sample without anything new costs next to nothing.
+INTERVAL_SECONDS = 1.0
+TIMEOUT_SECONDS = 10.0
+
 
 @dataclass
-class _Seen:
-    """What has been observed of one run, and what was the last of it."""
+class _RunState:
+    """The histograms of one run, and the last values that were observed in them."""
 
-    observed: Observed = field(default_factory=Observed)
+    histograms: JobHistograms = field(default_factory=JobHistograms)
     end: float | None = None
     checkpoint: tuple[float | None, float | None] = (None, None)
 
 
 class FinetuningView:
-    """Exports what `members` have ready, whichever are in that list then. `host` is this node's name in records."""
+    """Exports the ready samples of `runners` by other names. `host` is this node's name in records."""
 
     name = "finetuning"
 
-    def __init__(self, members: Sequence[CollectorRunner], host: str) -> None:
-        self._members = members  # as they are at each look: others may take their places
+    def __init__(self, runners: Sequence[CollectorRunner], host: str) -> None:
+        self._runners = runners  # the list may change between two samples
         self._host = host
-        self._seen: dict[str, _Seen] = {}
+        self._states: dict[str, _RunState] = {}
         self._last: tuple[list[Encoded], list[Family]] = ([], [])
 
     def collect(self) -> Iterable[Family]:
         """Return the families of all runs that are on the page."""
-        encoded = [one for member in self._members for one, _ in member.ready()]
+        encoded = [one for runner in self._runners for one, _ in runner.ready()]
         known, families = self._last
         if len(encoded) == len(known) and all(map(operator.is_, encoded, known)):
             return families
-        families = self._families(Samples(encoded, _FAMILIES))
+        families = self._families(EncodedSamples(encoded, _FAMILIES))
         self._last = (encoded, families)
         return families
 
-    def _families(self, samples: Samples) -> list[Family]:
+    def _families(self, samples: EncodedSamples) -> list[Family]:
         families = Families()
-        runs = _Runs(samples)
-        if runs.ids:  # else the collector of runs has failed: what was observed stays
-            self._seen = {run_id: self._seen.get(run_id) or _Seen() for run_id in runs.ids}
-        gpus = Gpus(samples)
+        runs = _RunSamples(samples)
+        if runs.ids:  # else the collector of runs has failed: the histograms stay
+            self._states = {run_id: self._states.get(run_id) or _RunState() for run_id in runs.ids}
+        gpus = NodeGpus(samples)
         for run_id in runs.ids:
-            info, seen = runs.info.get(run_id, {}), self._seen[run_id]
-            self._observe(seen, runs, run_id)
-            reading = runs.reading(run_id, self._gpus_of(run_id, runs, gpus))
-            add_job(families, Labels(run_id, info.get("model", ""), info.get("method", "")), reading, seen.observed)
+            info, state = runs.info.get(run_id, {}), self._states[run_id]
+            self._observe(state, runs, run_id)
+            values = runs.values(run_id, self._gpus_of(run_id, runs, gpus))
+            add_job(
+                families, JobLabels(run_id, info.get("model", ""), info.get("method", "")), values, state.histograms
+            )
         return families.collected()
 
-    def _observe(self, seen: _Seen, runs: _Runs, run_id: str) -> None:
+    def _observe(self, state: _RunState, runs: _RunSamples, run_id: str) -> None:
         end, start = (
             runs.value(metrics.TRAINING_RUN_END_TIMESTAMP_SECONDS, run_id),
             runs.value(metrics.TRAINING_ATTEMPT_START_TIMESTAMP_SECONDS, run_id),
         )
-        if end is not None and end != seen.end:
-            seen.observed.durations.observe(None if start is None else end - start)
-            seen.end = end
+        if end is not None and end != state.end:
+            state.histograms.durations.observe(None if start is None else end - start)
+            state.end = end
         checkpoint = (
             runs.value(metrics.TRAINING_CHECKPOINT_STEP, run_id),
             runs.value(metrics.TRAINING_CHECKPOINT_TIMESTAMP_SECONDS, run_id),
         )
-        if checkpoint not in (seen.checkpoint, (None, None)):
-            seen.observed.sizes.observe(runs.value(metrics.TRAINING_CHECKPOINT_SIZE_BYTES, run_id))
-            seen.checkpoint = checkpoint
+        if checkpoint not in (state.checkpoint, (None, None)):
+            state.histograms.sizes.observe(runs.value(metrics.TRAINING_CHECKPOINT_SIZE_BYTES, run_id))
+            state.checkpoint = checkpoint
 
-    def _gpus_of(self, run_id: str, runs: _Runs, gpus: Gpus) -> Together:
-        """Those that are known to work for the run; all, where nothing is known and no other run is here."""
+    def _gpus_of(self, run_id: str, runs: _RunSamples, gpus: NodeGpus) -> GpuTotals:
+        """Return the totals of the run's GPUs; those of all GPUs if none is attributed and no other run is here."""
         info = runs.info.get(run_id, {})
         if runs.state.get(run_id) != "running" or info.get("host", "") not in ("", self._host):
-            return Together()
+            return GpuTotals()
         if gpus.are_attributed:
             job_id = info.get("job_id", "") if info.get("scheduler") == "slurm" else ""
             found = gpus.of_run.get(run_id) or gpus.of_slurm_job.get(job_id) or ()
-            return gpus.together(found)
-        return gpus.together() if runs.running_on(self._host) == [run_id] else Together()
+            return gpus.totals(found)
+        return gpus.totals() if runs.running_on(self._host) == [run_id] else GpuTotals()
 
 
-class _Runs:
-    """The series of runs, by run."""
+class _RunSamples:
+    """The samples of runs, by run."""
 
-    def __init__(self, samples: Samples) -> None:
+    def __init__(self, samples: EncodedSamples) -> None:
         self.info: dict[str, Mapping[str, str]] = {
             labels["run_id"]: labels for labels, _ in samples.of(metrics.TRAINING_RUN_INFO)
         }
@@ -133,7 +143,7 @@ class _Runs:
             labels["run_id"]: labels["phase"] for labels, value in samples.of(metrics.TRAINING_PHASE) if value
         }
         self._values = {name: samples.by("run_id", name) for name in _VALUES}
-        # A run that only its logs tell of has no record to be described by.
+        # A run that has only logs has no training_run_info.
         self.ids = sorted(self.info.keys() | self._values[metrics.TRAINING_STEP].keys())
 
     def value(self, metric: Metric, run_id: str) -> float | None:
@@ -146,12 +156,12 @@ class _Runs:
             if state == "running" and self.info.get(run_id, {}).get("host", "") in ("", host)
         ]
 
-    def reading(self, run_id: str, gpus: Together) -> Reading:
+    def values(self, run_id: str, gpus: GpuTotals) -> JobValues:
         status = status_number(self.state.get(run_id, ""))
         if status == RUNNING and self._phase.get(run_id) == "idle":
             status = PAUSED
         step = self.value(metrics.TRAINING_STEP, run_id)
-        return Reading(
+        return JobValues(
             status=status,
             epoch=self.value(metrics.TRAINING_EPOCH, run_id),
             step=step,
@@ -165,3 +175,10 @@ class _Runs:
             gpu_memory_total=gpus.memory_total,
             checkpoints=self.value(metrics.TRAINING_CHECKPOINTS_TOTAL, run_id),
         )
+
+
+def create(runners: Sequence[CollectorRunner], node: Node) -> Sampler:
+    """Return the sampler of the view; raise `UsageError` if the collector of runs is not among `runners`."""
+    if "runs" not in {runner.name for runner in runners}:
+        raise UsageError("--compat.finetuning: expected --collector.runs as well, whose runs it shows")
+    return Sampler(single_task(FinetuningView(runners, node.host), INTERVAL_SECONDS, TIMEOUT_SECONDS))

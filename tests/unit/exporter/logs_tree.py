@@ -10,6 +10,7 @@ from trainwarden_exporter.collectors.logs.collector import LogsCollector, LogSet
 from trainwarden_exporter.collectors.logs.state import StateFolder
 from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.exposition import encode_text
+from trainwarden_exporter.sampling.blocking_io import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,8 +24,11 @@ OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.\
 class LogsTree:
     """`look` is one look of both collectors; samples are as they are exposed after it."""
 
-    def __init__(self, folder: Path, templates: tuple[Template, ...] = (), **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, templates: tuple[Template, ...] = (), timeout: float = TIMEOUT_SECONDS, **settings: Any
+    ) -> None:
         self.folder = folder
+        self._timeout = timeout
         roots = (str(folder / "runs"), *(template.root for template in templates))
         self._settings = LogSettings(
             **{"pack": "all", "templates": templates, "roots": roots, "host": HOST, **settings}
@@ -34,12 +38,14 @@ class LogsTree:
 
     def start(self) -> None:
         """A new exporter, with the state that the one before has kept."""
-        self.board = RunExchange()
-        self.runs = RunsTree(self.folder / "runs", board=self.board)
+        self.exchange = RunExchange()
+        self.runs = RunsTree(self.folder / "runs", self.exchange, logs_followed=True)
         if self._now is not None:
             self.runs.now = self._now
         self.state = StateFolder(self.folder / "state")
-        self.collector = LogsCollector(self.board, self._settings, self.state, now=lambda: self.runs.now)
+        self.collector = LogsCollector(
+            self.exchange, self._settings, self.state, now=lambda: self.runs.now, timeout=self._timeout
+        )
         self.samples: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
 
     def restart(self) -> None:

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from trainwarden.record.clock import to_iso
 from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.collectors.runs.collector import RunsCollector
+from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.exposition import encode_text
 
 if TYPE_CHECKING:
@@ -23,12 +24,13 @@ HOST = "node1"
 class RunsTree:
     """A runs folder and a collector that looks at it; `now` is the collector's clock."""
 
-    def __init__(self, path: Path, **options: Any) -> None:
+    def __init__(self, path: Path, exchange: RunExchange | None = None, **options: Any) -> None:
         self.path = path
+        self.exchange = exchange or RunExchange()
         self.now = NOW
         self._writes = 0
         arguments = {"host": HOST, "all_hosts": False, "limit": 2000, "defaults": Thresholds(), **options}
-        self.collector = RunsCollector(path, now=lambda: self.now, **arguments)
+        self.collector = RunsCollector(path, self.exchange, now=lambda: self.now, **arguments)
 
     def folder(self, run_id: str, modified: float = NOW) -> Path:
         folder = self.path / run_id

@@ -14,19 +14,16 @@ from tests.unit.exporter.runs.silent_mount import silent_mount
 from tests.waiting import wait_until
 from trainwarden.signals.tailing.follower import Follower
 from trainwarden.signals.tailing.template import Template
-from trainwarden_exporter.sampling.blocking_io import BlockingIoPool
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> LogsTree:
     """Two runs whose logs answer, before and behind one whose log will not, and little patience."""
-    tree = LogsTree(tmp_path, (Template.parse(f"{tmp_path}/scratch/{{run_id}}/*.out"),))
+    tree = LogsTree(tmp_path, (Template.parse(f"{tmp_path}/scratch/{{run_id}}/*.out"),), timeout=1.0)
     for run_id in ("a", "m", "z"):
         tree.runs.metadata(run_id)
         tree.write(run_id, OOM)
         (tmp_path / "scratch" / run_id).mkdir(parents=True)
-    tree.collector._turns._looker = BlockingIoPool(timeout=1.0)
-    tree.collector._search = BlockingIoPool(timeout=1.0)
     tree.look()
     assert [tree.count(run_id, "cuda_oom") for run_id in ("a", "m", "z")] == [1, 1, 1]
     return tree
@@ -88,12 +85,12 @@ def test_a_log_that_answers_again_is_read_on_and_nothing_twice(tree: LogsTree, g
 
 
 def test_the_view_of_a_run_whose_log_does_not_answer_stays_as_it_was(tree: LogsTree, gate: threading.Event) -> None:
-    before = tree.board.views["m"]
+    before = tree.exchange.views["m"]
     gate.clear()
     tree.write("m", OOM)
     tree.look()
     assert stuck(tree) == {"m": "read"}
-    assert tree.board.views["m"] is before
+    assert tree.exchange.views["m"] is before
 
 
 def test_a_run_that_goes_while_its_log_does_not_answer_is_let_go_of(
@@ -106,7 +103,7 @@ def test_a_run_that_goes_while_its_log_does_not_answer_is_let_go_of(
     shutil.rmtree(tree.runs.folder("m"))
     (tmp_path / "scratch/m").rmdir()
     tree.look()
-    assert "m" not in tree.collector._runs
+    assert "m" not in tree.exchange.log_files
     gate.set()
     look_until(tree, lambda: stuck(tree) == {})
 

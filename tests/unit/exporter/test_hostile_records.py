@@ -19,12 +19,12 @@ from trainwarden.record.progress import Progress
 from trainwarden.record.rank import RankBeat
 from trainwarden.record.sentinels import Sentinel
 from trainwarden_exporter.collectors.runs.folder import MAX_RANKS
-from trainwarden_exporter.collectors.runs.view import KEPT_SECONDS
+from trainwarden_exporter.collectors.runs.record import EXPIRY_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trainwarden_exporter.collectors.runs.sources import Found
+    from trainwarden_exporter.collectors.runs.discovery import DiscoveredRun
     from trainwarden_exporter.core.metric import Families
 
 os_lstat = os.lstat
@@ -193,7 +193,7 @@ def test_an_unforeseen_error_in_one_run_is_counted_and_costs_no_other(
     neighbour.metadata("bad")
     real = neighbour.collector._add
 
-    def fail_for_bad(families: Families, found: Found, now: float) -> None:
+    def fail_for_bad(families: Families, found: DiscoveredRun, now: float) -> None:
         if found.record.run_id == "bad":
             raise RuntimeError("never thought of")
         real(families, found, now)
@@ -248,7 +248,7 @@ def test_three_thousand_old_folders_are_silent_and_looked_at_seldom(
     runs: RunsTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3000):
-        runs.folder(f"old-{number}", modified=NOW - KEPT_SECONDS - 10)
+        runs.folder(f"old-{number}", modified=NOW - EXPIRY_SECONDS - 10)
     assert runs.value("trainwarden_runs", outcome="expired") == 3000
     looked: list[str] = []
     real = Path.stat

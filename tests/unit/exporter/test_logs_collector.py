@@ -134,7 +134,7 @@ def test_a_pipe_a_foreign_file_and_garbage_cost_nobody_anything(logs: LogsTree, 
 def test_a_storm_leaves_a_lag_that_shrinks_and_other_logs_get_their_turn(
     logs: LogsTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainwarden_exporter.collectors.logs.turns.LOOK_BYTES", 2**20)
+    monkeypatch.setattr("trainwarden_exporter.collectors.logs.reader.ROUND_BYTES", 2**20)
     logs.runs.metadata("quiet")
     logs.write("r", b"nothing but noise\n" * 200_000)
     logs.write("quiet", OOM)

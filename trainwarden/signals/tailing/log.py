@@ -69,8 +69,8 @@ class TailedLog:
         self.follower.poll()
         self._mark(now)
 
-    def take(self, searcher: Searcher, now: float, *, last: bool = False) -> tuple[list[Match], int] | None:
-        """Search the next piece: the matches, and how many bytes were done with; None if nothing is complete.
+    def take(self, searcher: Searcher, now: float, *, last: bool = False) -> tuple[list[Match], bytes] | None:
+        """Search the next piece; return the matches and the bytes of whole records, None if none is complete.
 
         Args:
             searcher: the signals.
@@ -94,12 +94,13 @@ class TailedLog:
         done = int(after["offset"]) - self._at
         if not done:
             return None
-        self._move_on(piece.data[:done])
+        data = piece.data[:done]
+        self._move_on(data)
         self._line, self._skipping = int(after["line"]), bool(after["skipping"])
         self.follower.consume(done)
         time = self._written_by(self.follower.offset, now)
         self._keep(matches, time)
-        return matches, done
+        return matches, data
 
     def forget_before(self, time: float) -> None:
         """A new attempt began then: what was written before is not about it."""

@@ -1,1 +1,1 @@
-"""What the logs of runs tell: which are followed, what was found in them, and how it is shown."""
+"""The collector of logs: signals and progress in the logs of runs."""

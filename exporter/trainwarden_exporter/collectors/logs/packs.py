@@ -1,10 +1,12 @@
-"""Which signals a run's logs are searched for, and where these logs are."""
+"""Which signals the logs of a run are searched for, and where these logs are."""
 
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
+from trainwarden.record.folder import LOG
 from trainwarden.signals.pack import PackError, load_pack, shipped_packs
 from trainwarden.signals.tailing.log import Searcher
 from trainwarden.signals.tailing.opening import is_inside
@@ -18,16 +20,18 @@ if TYPE_CHECKING:
     from trainwarden_exporter.core.exchange import WatchedRun
 
 MAX_PACKS = 64
+# The log of an earlier attempt, renamed by the next: it was read under its old name.
+_RENAMED = re.compile(r"training_log_\d+_\d+\.txt")
 
 
 class LogPacks:
     """The packs in use, each compiled once.
 
     Args:
-        default: of runs that name none, by name or file.
-        templates: of all runs.
+        default: pack of the runs that name none, by name or file.
+        templates: path templates for all runs.
         roots: folders in which a pack that a run names must lie.
-        problems: gets what cannot be used.
+        problems: counts what cannot be used.
 
     Raises:
         PackError: the default cannot be read.
@@ -44,11 +48,11 @@ class LogPacks:
 
     @property
     def searchers(self) -> tuple[Searcher, ...]:
-        """All that are in use."""
+        """All searchers in use."""
         return tuple(self._searchers.values())
 
-    def of(self, run: WatchedRun) -> Searcher:
-        """The pack that the run asks for, if it may; else the default."""
+    def searcher_of(self, run: WatchedRun) -> Searcher:
+        """Return the searcher of the pack that the run names, else of the default, also if that pack cannot be used."""
         wanted = run.signals or self._default
         if wanted not in self._searchers:
             try:
@@ -65,8 +69,25 @@ class LogPacks:
             raise PackError(f"{wanted!r}: there are {MAX_PACKS} packs in use already")
         return _compiled(wanted)
 
-    def templates(self, run: WatchedRun, searcher: Searcher) -> list[Template]:
-        """Where the run's logs are: as the flags, the record and the pack say."""
+    def log_paths(self, run: WatchedRun, searcher: Searcher) -> list[str]:
+        """Return the paths of a run's logs: those in its record, and those that flags, record and pack name."""
+        paths: dict[str, None] = {}
+        if run.folder is not None and run.owned:
+            main = run.folder / LOG
+            paths[str(main)] = None
+            try:
+                names = sorted(entry.name for entry in main.parent.iterdir())
+            except OSError:
+                names = []
+            for name in names:
+                if name.endswith(".txt") and not name.startswith(".") and not _RENAMED.fullmatch(name):
+                    paths[str(main.parent / name)] = None
+        for template in self._templates_of(run, searcher):
+            if template.names_run and (run.owned or template.names_node):
+                paths.update(dict.fromkeys(template.paths(run.values)))
+        return list(paths)
+
+    def _templates_of(self, run: WatchedRun, searcher: Searcher) -> list[Template]:
         templates = list(self._templates)
         pack = searcher.pack
         for text in (run.log_path, pack.log_path_template, *pack.output_paths):
@@ -81,6 +102,6 @@ class LogPacks:
 
 def _compiled(pack: str) -> Searcher:
     searcher = Searcher(load_pack(pack))
-    # To compile takes several MiB more than what is kept, which the allocator would hold for ever.
+    # Compiling takes several MiB more than what is kept, which the allocator would never return.
     release_free_memory()
     return searcher

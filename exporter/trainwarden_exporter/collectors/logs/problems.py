@@ -1,4 +1,4 @@
-"""What goes wrong with logs: counted by kind, and each named in the exporter's own log once."""
+"""What goes wrong with logs: counted by reason, each case logged once."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ REASONS = (
     "state",
     "internal",
 )
-_OF_ERRNO = {errno.ESTALE: "stale", errno.EIO: "io", errno.EACCES: "permission", errno.EPERM: "permission"}
-_NAMED = 10000
+DONE, ABSENT, FAILED = "done", "absent", "failed"
+_REASON_OF_ERRNO = {errno.ESTALE: "stale", errno.EIO: "io", errno.EACCES: "permission", errno.EPERM: "permission"}
+_MAX_LOGGED = 10000
 
 
 class LogProblems:
@@ -37,31 +38,32 @@ class LogProblems:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
-        self._named: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     def add(self, reason: str, subject: str, text: str) -> None:
-        """Count one; `text` is logged if nothing of this reason was said of the subject before."""
+        """Count a problem; log `text` if it is the first for this reason and subject."""
         self.counts[reason] += 1
-        if (reason, subject) in self._named:
+        if (reason, subject) in self._logged:
             return
-        if len(self._named) >= _NAMED:
-            self._named.clear()
-        self._named.add((reason, subject))
+        if len(self._logged) >= _MAX_LOGGED:
+            self._logged.clear()
+        self._logged.add((reason, subject))
         log.warning("%s", plain(f"logs: {reason}: {text}")[:500])
 
-    def safely(self, path: str, act: Callable[[], object]) -> bool:
-        """Do something with a file and let it, however odd, cost the others nothing; whether that was done."""
+    def isolate(self, path: str, act: Callable[[], object]) -> str:
+        """Do something with a file, so that no failure reaches the others; return `DONE`, `ABSENT` or `FAILED`."""
         try:
             act()
         except (FileNotFoundError, NotADirectoryError):
-            return False
+            return ABSENT
         except Refused as error:
             self.add(error.reason, path, str(error))
         except OSError as error:
-            self.add(_OF_ERRNO.get(error.errno or 0, "unreadable"), path, f"{path}: {error.strerror or error}")
+            reason = _REASON_OF_ERRNO.get(error.errno or 0, "unreadable")
+            self.add(reason, path, f"{path}: {error.strerror or error}")
         except Exception as error:
             log.debug("%s", path, exc_info=True)
             self.add("internal", path, f"{path}: {type(error).__name__}: {error}")
         else:
-            return True
-        return False
+            return DONE
+        return FAILED

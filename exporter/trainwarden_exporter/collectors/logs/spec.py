@@ -1,22 +1,23 @@
-"""How the collector of logs is set up."""
+"""The flags of the collector of logs, and how it is created."""
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.errors import UsageError
-from trainwarden_exporter.collectors.logs.flags import add_log_flags
-from trainwarden_exporter.collectors.logs.state import StateFolder, StateTaken, default_folder
-from trainwarden_exporter.collectors.runs.place import runs_folder
+from trainwarden.signals.tailing.template import InvalidTemplate, Template
+from trainwarden_exporter.collectors.logs.state import StateFolder, StateFolderLocked, default_folder
+from trainwarden_exporter.collectors.runs.path import runs_folder
 from trainwarden_exporter.core.spec import CollectorSpec
+from trainwarden_exporter.flag_values import positive_count, size
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import single_task
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Mapping
 
     from trainwarden_exporter.core.node import Node
@@ -27,11 +28,71 @@ log = logging.getLogger(__name__)
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that only this collector has."""
-    add_log_flags(parser)
+    parser.add_argument(
+        "--collector.logs.path",
+        type=log_template,
+        action="append",
+        default=[],
+        metavar="TEMPLATE",
+        help="where more logs are, such as /scratch/logs/{run_id}/*.out or /home/%%u/slurm-%%A_%%a.out; repeatable",
+    )
+    parser.add_argument(
+        "--collector.logs.root",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="a folder that links, and what runs and packs say of their logs, may lead to; repeatable",
+    )
+    parser.add_argument(
+        "--collector.logs.signals",
+        default="all",
+        metavar="PACK",
+        help="the signal pack, by name or file, of runs that name none (default %(default)s)",
+    )
+    parser.add_argument(
+        "--collector.logs.state",
+        type=Path,
+        metavar="FOLDER",
+        help="where offsets and findings are kept over a restart (default: a folder for the host and the runs folder"
+        " in $STATE_DIRECTORY, /var/lib/trainwarden/exporter or ~/.local/state/trainwarden/exporter)",
+    )
+    parser.add_argument(
+        "--collector.logs.first-read",
+        type=size,
+        default="64MiB",
+        metavar="SIZE",
+        help="of a log that is seen for the first time, so much of its end is read at most (default %(default)s)",
+    )
+    parser.add_argument(
+        "--collector.logs.max-files",
+        type=positive_count,
+        default=1024,
+        metavar="N",
+        help="logs followed at most (default %(default)s)",
+    )
+    parser.add_argument(
+        "--collector.logs.max-series",
+        type=positive_count,
+        default=20000,
+        metavar="N",
+        help="series of signals at most (default %(default)s)",
+    )
+
+
+def log_template(text: str) -> Template:
+    """Return the template of the flag's text; raise `ArgumentTypeError` if it is none or does not name the run."""
+    try:
+        template = Template.parse(text)
+    except InvalidTemplate as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if not template.names_run:
+        raise argparse.ArgumentTypeError(f"{text!r} names no run: expected one of {{run_id}}, {{job_id}}, %j, %A in it")
+    return template
 
 
 def enabled(context: Context) -> bool:
-    """Tell whether there is something here for it: runs, and what reads signals."""
+    """Return whether runs are collected and signals can be read."""
     if context.flags["collector.runs"] is False:
         return False
     if importlib.util.find_spec("yaml") is None:
@@ -41,13 +102,15 @@ def enabled(context: Context) -> bool:
 
 
 def create(context: Context) -> Sampler:
-    """Return what samples it; raises `UsageError` if its signals cannot be read or its state not be kept."""
+    """Return its sampler; raise `UsageError` if its signals cannot be read or its state folder cannot be used."""
     node, flags = context.node, context.flags
     if not context.logs_followed:
-        raise UsageError("--collector.logs: the collector of runs knows the runs, expected no --no-collector.runs")
+        raise UsageError(
+            "--collector.logs: it reads the logs of the collector of runs, expected no --no-collector.runs"
+        )
     if importlib.util.find_spec("yaml") is None:
         raise UsageError("--collector.logs: PyYAML is not installed, expected trainwarden[exporter]")
-    # Signals, YAML and the search engine: imported for this collector alone.
+    # Imports signals, YAML and the search engine, which only this collector needs.
     from trainwarden.signals.pack import PackError  # noqa: PLC0415
     from trainwarden_exporter.collectors.logs.collector import LogsCollector, LogSettings  # noqa: PLC0415
 
@@ -76,18 +139,18 @@ def create(context: Context) -> Sampler:
 
 
 def _state(flags: Mapping[str, Any], node: Node, runs: Path) -> StateFolder | None:
-    """Return where offsets and findings are kept; None, and a warning, where the default folder cannot be had."""
+    """Return the folder for offsets and findings; None, with a warning, if the default folder cannot be used."""
     given = flags["collector.logs.state"]
     path = given or default_folder(node.host, runs)
     try:
         return StateFolder(path)
-    except (OSError, StateTaken) as error:
-        if isinstance(error, StateTaken) and flags["once"]:
-            return None  # the service beside it goes on with it
-        reason = str(error) if isinstance(error, StateTaken) else f"{path}: {error.strerror}"
+    except (OSError, StateFolderLocked) as error:
+        if isinstance(error, StateFolderLocked) and flags["once"]:
+            return None  # the running service has it
+        reason = str(error) if isinstance(error, StateFolderLocked) else f"{path}: {error.strerror}"
         if given:
             raise UsageError(f"--collector.logs.state {reason}; expected a folder of its own") from error
-        log.warning("what is found in logs is not kept over a restart: %s", reason)
+        log.warning("what is found in logs is lost at a restart: %s", reason)
         return None
 
 

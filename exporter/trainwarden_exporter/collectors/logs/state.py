@@ -1,4 +1,4 @@
-"""What is kept of the logs over a restart of the exporter: one file for each run, counts and offsets together."""
+"""The state that survives a restart of the exporter: one file for each run, counts and offsets together."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MAX_BYTES = 64 * 2**20
 VERSION = 1
 
 
-class StateTaken(Exception):
+class StateFolderLocked(Exception):
     """Another exporter uses the folder."""
 
 
 def default_folder(host: str, runs: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the state is kept: systemd's folder, else the system's, else the user's; one for each runs folder."""
+    """Return systemd's folder, else the system's, else the user's; in it one folder for each host and runs folder."""
     name = f"{host}-{zlib.crc32(os.fsencode(runs.absolute())):08x}"
     if given := environ.get("STATE_DIRECTORY"):
         return Path(given.split(":")[0]) / name
@@ -42,25 +42,25 @@ def default_folder(host: str, runs: Path, environ: Mapping[str, str] = os.enviro
 
 
 class StateFolder:
-    """The folder of the state. One exporter at a time has it.
+    """The folder of the state, locked for one exporter.
 
     Raises:
-        StateTaken: another one has it.
+        StateFolderLocked: another exporter uses it.
         OSError: it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)  # what logs say is not for everyone
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)  # logs are not for every user
         self._lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(self._lock)
-            raise StateTaken(f"{path}: another exporter keeps its state there") from error
+            raise StateFolderLocked(f"{path}: another exporter keeps its state there") from error
 
     def read(self, run_id: str) -> tuple[dict[str, Any] | None, bool]:
-        """The state of a run, None if there is none; and whether there was one that had to be set aside."""
+        """Return the state of a run, None if there is none, and whether a damaged one was set aside."""
         path = self._file(run_id)
         try:
             if path.stat().st_size > MAX_BYTES:
@@ -76,12 +76,12 @@ class StateFolder:
         return document, False
 
     def write(self, run_id: str, state: Mapping[str, Any]) -> None:
-        """Replace the state of a run; raises `OSError` if it cannot be written."""
+        """Replace the state of a run; raise `OSError` if it cannot be written."""
         document = {"version": VERSION, "run": run_id, **state}
         replace_file(self._file(run_id), json.dumps(document, separators=(",", ":")).encode("utf-8", "replace"))
 
     def set_aside(self, run_id: str, why: str) -> None:
-        """Keep what cannot be used under another name, and say so."""
+        """Rename a state that cannot be used, and log it."""
         path = self._file(run_id)
         aside = path.with_name(f"{path.name}.damaged-{time.time():.0f}")
         with contextlib.suppress(OSError):
@@ -94,7 +94,7 @@ class StateFolder:
         )
 
     def prune(self) -> None:
-        """Remove what belongs to runs that have long been over."""
+        """Remove the states of runs that ended long ago."""
         now = time.time()
         with contextlib.suppress(OSError):
             for path in list(self.path.iterdir()):
@@ -103,7 +103,7 @@ class StateFolder:
                         path.unlink()
 
     def close(self) -> None:
-        """Leave the folder to others."""
+        """Unlock the folder."""
         os.close(self._lock)
 
     def _file(self, run_id: str) -> Path:

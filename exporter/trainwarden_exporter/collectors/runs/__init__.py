@@ -1,1 +1,1 @@
-"""What the records of runs tell, and which of them this exporter tells of."""
+"""The collector of runs: their records, and what their logs add."""

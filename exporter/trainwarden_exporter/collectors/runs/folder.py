@@ -1,4 +1,4 @@
-"""One run's folder, read again and again: what its files say now, and what was seen of them before."""
+"""One run's folder, read in each sample: the record as its files are now, and what earlier samples saw."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from trainwarden.record.progress import read_progress
 from trainwarden.record.rank import read_ranks
 from trainwarden.record.sentinels import current_completion, current_error
 from trainwarden.record.thresholds import Thresholds
-from trainwarden_exporter.collectors.runs.view import (
-    KEPT_SECONDS,
-    Advance,
+from trainwarden_exporter.collectors.runs.problems import UNEXPECTED, UNREADABLE, RecordProblem
+from trainwarden_exporter.collectors.runs.record import (
+    EXPIRY_SECONDS,
+    FailureVerdict,
     RunRecord,
-    Steps,
-    Verdict,
-    advance,
-    believed,
+    StepHistory,
+    StepTimes,
     is_quiet,
-    verdict,
+    judge_failure,
+    observe_step,
+    plausible_timestamp,
 )
 from trainwarden_exporter.core.files import CachedFile, last_line
 from trainwarden_exporter.sampling.calls import enter
@@ -40,42 +41,18 @@ if TYPE_CHECKING:
     from trainwarden.record.progress import Progress
     from trainwarden.record.rank import RankBeat
     from trainwarden.record.sentinels import Sentinel
-    from trainwarden_exporter.core.metric import Metric, Row
+    from trainwarden_exporter.core.metric import CachedSamples
 
 T = TypeVar("T")
 
 MAX_RANKS = 16384
-# What was not written to for so long tells of a run that is over, however far off the clock of its writer is.
-LEFT_SECONDS = 3 * KEPT_SECONDS
-UNREADABLE, UNEXPECTED = "unreadable", "unexpected_value"
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Something of a record that cannot be used: a word for the label, the folder's name, the details for the log."""
-
-    reason: str
-    folder: str
-    text: str
-
-
-@dataclass(frozen=True)
-class CachedSamples:
-    """The rows of a run, and what they were made of."""
-
-    record: RunRecord
-    steps: Steps
-    complete: bool | None
-    rows: list[tuple[Metric, list[Row]]]
-
-    def is_of(self, record: RunRecord, steps: Steps, complete: bool | None) -> bool:
-        """Whether the same would be made of these. A record that did not change is the same object."""
-        return record is self.record and steps == self.steps and complete is self.complete
+# A folder that was not written to for so long belongs to a run that is over, however far off its writer's clock is.
+ABANDONED_SECONDS = 3 * EXPIRY_SECONDS
 
 
 @dataclass(frozen=True)
 class _Files:
-    """What the files of a record hold."""
+    """The contents of a record's files."""
 
     modified: float
     metadata: Metadata | Unreadable | None
@@ -84,8 +61,8 @@ class _Files:
     error: Sentinel | Unreadable | None
     completion: Sentinel | Unreadable | None
 
-    def are(self, other: _Files) -> bool:
-        """Whether these were read only once; a crash is looked for each time."""
+    def is_same(self, other: _Files) -> bool:
+        """Return whether both have the same objects; errors may be equal, as a crash is inferred each time."""
         return (
             self.modified == other.modified
             and self.metadata is other.metadata
@@ -97,22 +74,24 @@ class _Files:
 
 
 class RunFolder:
-    """What is known of one run.
+    """The state of one run.
 
     Attributes:
-        problems: those of the last look.
-        observed: when its source last said how it is, Unix seconds; None where that is now.
-        sheet: what was exported last.
-        last_words: the last line of its log, if the attempt failed or is quiet.
+        problems: those of the last sample.
+        asleep_until: the folder has expired and is not read before then, Unix seconds.
+        shown: the record as it was exported last.
+        observed: when the record was last confirmed in S3, Unix seconds; None for a record in the runs folder.
+        cached: the samples that were made from the record.
+        last_line: of its log, if the attempt failed or is quiet.
     """
 
     def __init__(self, path: Path, defaults: Thresholds) -> None:
         self.run_id = path.name
-        self.problems: list[Problem] = []
+        self.problems: list[RecordProblem] = []
         self.asleep_until = 0.0
-        self.shown: RunRecord | None = None  # as it was exported last
+        self.shown: RunRecord | None = None
         self.observed: float | None = None
-        self.last_words: str | None = None
+        self.last_line: str | None = None
         self._path = path
         self._defaults = defaults
         self._metadata = CachedFile(path / METADATA, lambda: read_metadata(path))
@@ -120,39 +99,39 @@ class RunFolder:
         self._error = CachedFile(path / ERROR, partial(current_error, path))
         self._completion = CachedFile(path / COMPLETE, partial(current_completion, path))
         self._ranks = CachedFile(path / RANKS, lambda: _read_ranks(path))
-        self._advance: Advance | None = None
+        self._steps_seen: StepHistory | None = None
         self._files: _Files | None = None
-        self._built = self._raw = self._understood = RunRecord(self.run_id, 0.0, defaults)
-        self.sheet: CachedSamples | None = None
-        self._verdict: tuple[str | None, Verdict] | None = None
+        self._built = self._raw = self._localized = RunRecord(self.run_id, 0.0, defaults)
+        self.cached: CachedSamples | None = None
+        self._verdict: tuple[str | None, FailureVerdict] | None = None
 
     def read(self, now: float) -> RunRecord:
-        """Return the record as its files are now; raises `OSError` if the folder is gone or cannot be looked into."""
+        """Return the record as its files are now; raise `OSError` if the folder is gone or cannot be read."""
         raw = self._record(now)
         if raw is not self._raw:
-            self._raw, self._understood = raw, self.understood(raw)
-        record = self._understood
-        self._advance = advance(self._advance, record, now)
+            self._raw, self._localized = raw, self.localized(raw)
+        record = self._localized
+        self._steps_seen = observe_step(self._steps_seen, record, now)
         if record.state == "failed" or is_quiet(record, self.steps(record, now).advanced, now):
             enter(LOG)
-            self.last_words = last_line(self._path / LOG)
+            self.last_line = last_line(self._path / LOG)
         return record
 
-    def is_left(self, now: float) -> bool:
-        """Whether nothing was written here for so long that it need not be read; raises `OSError` as `read` does."""
-        if now - self._modified() < LEFT_SECONDS:
+    def is_abandoned(self, now: float) -> bool:
+        """Return whether nothing was written for `ABANDONED_SECONDS`; raise `OSError` as `read`."""
+        if now - self._modified() < ABANDONED_SECONDS:
             return False
         times = []
         for name in (METADATA, PROGRESS, RANKS):
             with contextlib.suppress(FileNotFoundError):
                 times.append(os.lstat(self._path / name).st_mtime)
-        return now - max(times, default=0.0) > LEFT_SECONDS
+        return now - max(times, default=0.0) > ABANDONED_SECONDS
 
-    def our_time(self, stated: float | None, metadata: Metadata | None) -> float | None:  # noqa: ARG002  # copies ask
+    def to_local_time(self, stated: float | None, metadata: Metadata | None) -> float | None:  # noqa: ARG002  # for copies
         """Return a time that the writer stated by this host's clock."""
         return stated
 
-    def understood(self, record: RunRecord) -> RunRecord:
+    def localized(self, record: RunRecord) -> RunRecord:
         """Return the record by this host's clock."""
         return record
 
@@ -177,18 +156,18 @@ class RunFolder:
         enter(RANKS)
         ranks = self._ranks.get(now)
         error, completion = None, None
-        # Of which attempt a sentinel speaks cannot be told while it is not known which one owns the record.
+        # Without readable metadata the attempt is unknown that a sentinel has to match.
         if not isinstance(metadata, Unreadable):
             key = metadata.attempt_key if metadata else None
             stated = (metadata.attempt_start_time or metadata.start_time) if metadata else None
-            start = self.our_time(stated, metadata)
+            start = self.to_local_time(stated, metadata)
             enter(ERROR)
             error, completion = self._error.get(now, key, start), self._completion.get(now, key, start)
             if error is None or isinstance(error, Unreadable):
                 error = crash_error(self._path, metadata) or error
         files = _Files(modified, metadata, progress, ranks, error, completion)
-        # Most files have not changed since the last look, of thousands of runs.
-        if self._files is None or not files.are(self._files):
+        # Of thousands of runs most have not changed since the last sample.
+        if self._files is None or not files.is_same(self._files):
             self._built = self._build(files)
         self._files = files
         return self._built
@@ -199,7 +178,7 @@ class RunFolder:
         error, completion = self._usable(files.error), self._usable(files.completion)
         for document in (metadata, progress):
             if document:
-                self.problems += [Problem(UNEXPECTED, self.run_id, problem) for problem in document.problems]
+                self.problems += [RecordProblem(UNEXPECTED, self.run_id, problem) for problem in document.problems]
         return RunRecord(
             run_id=self.run_id,
             modified=files.modified,
@@ -214,29 +193,29 @@ class RunFolder:
             ranks=self._usable_ranks(files.ranks),
         )
 
-    def steps(self, record: RunRecord, now: float) -> Steps:
-        """Return when the attempt's step last advanced and last changed: as the record says, else as it was seen."""
-        progress, seen = record.current_progress, self._advance
+    def steps(self, record: RunRecord, now: float) -> StepTimes:
+        """Return when the attempt's step last advanced and last changed: as recorded, else as it was seen."""
+        progress, seen = record.current_progress, self._steps_seen
         if progress is None:
-            return Steps(None, None)
-        advanced, changed = believed(progress.step_time, now), believed(progress.moved_time, now)
-        return Steps(
+            return StepTimes(None, None)
+        advanced, changed = plausible_timestamp(progress.step_time, now), plausible_timestamp(progress.moved_time, now)
+        return StepTimes(
             seen.time if advanced is None and seen else advanced,
             seen.moved_time if changed is None and seen else changed,
         )
 
-    def verdict(self, record: RunRecord) -> Verdict | None:
+    def verdict(self, record: RunRecord) -> FailureVerdict | None:
         """Return the verdict on a failed attempt; the first one stays, whatever is written later."""
         if record.state != "failed":
             return None
-        # Without a key the next attempt looks like this one, so its verdict is made anew each time.
+        # Without a key the next attempt cannot be told from this one: judge anew each time.
         if self._verdict is None or self._verdict[0] is None or self._verdict[0] != record.attempt_key:
-            self._verdict = (record.attempt_key, verdict(record))
+            self._verdict = (record.attempt_key, judge_failure(record))
         return self._verdict[1]
 
     def _usable(self, value: T | Unreadable | None) -> T | None:
         if isinstance(value, Unreadable):
-            self.problems.append(Problem(UNREADABLE, self.run_id, str(value)))
+            self.problems.append(RecordProblem(UNREADABLE, self.run_id, str(value)))
             return None
         return value
 
@@ -244,7 +223,9 @@ class RunFolder:
         beats = [self._usable(beat) for beat in self._usable(found) or ()]
         ranks = tuple(beat for beat in beats if beat is not None)
         self.problems += [
-            Problem(UNEXPECTED, self.run_id, f"rank {beat.rank}: {text}") for beat in ranks for text in beat.problems
+            RecordProblem(UNEXPECTED, self.run_id, f"rank {beat.rank}: {text}")
+            for beat in ranks
+            for text in beat.problems
         ]
         return ranks
 
@@ -261,7 +242,7 @@ def _read_ranks(path: Path) -> list[RankBeat | Unreadable] | Unreadable | None:
 
 
 def _thresholds(metadata: Metadata | None, defaults: Thresholds) -> Thresholds:
-    """What the record states; other tools' records state nothing and get the exporter's own defaults."""
+    """Return what the record states; the records of other tools state nothing and get the exporter's defaults."""
     if metadata is None or (metadata.version is None and metadata.thresholds == Thresholds()):
         return defaults
     return metadata.thresholds

@@ -1,4 +1,4 @@
-"""The series of one run."""
+"""The samples of one run: where a step, a loss or a heartbeat becomes a metric."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from trainwarden.record.folder import PHASES
 from trainwarden.record.metadata import STATUSES
 from trainwarden_exporter.collectors.runs import metrics
-from trainwarden_exporter.collectors.runs.view import Steps, believed
+from trainwarden_exporter.collectors.runs.record import StepTimes, plausible_timestamp
 from trainwarden_exporter.core.redaction import label_text
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from trainwarden.record.progress import Checkpoint, Progress
     from trainwarden.record.rank import RankBeat
     from trainwarden.signals.progress import Progress as LogProgress
-    from trainwarden_exporter.collectors.runs.view import RunRecord, Verdict
+    from trainwarden_exporter.collectors.runs.record import FailureVerdict, RunRecord
+    from trainwarden_exporter.core.exchange import LogView
     from trainwarden_exporter.core.metric import Families
 
 HINT_BYTES = 300
-# Each is a metric `training_…`, and an attribute of what records and logs say of progress.
-# By the field of `Progress` and of `LogProgress`.
+# By the field of `Progress`, in records, and of `LogProgress`.
 REPORTED = {
     "step": metrics.TRAINING_STEP,
     "epoch": metrics.TRAINING_EPOCH,
@@ -32,28 +32,32 @@ REPORTED = {
     "tokens_per_second": metrics.TRAINING_TOKENS_PER_SECOND,
     "samples_per_second": metrics.TRAINING_SAMPLES_PER_SECOND,
 }
-# A copy that was not confirmed for so long says nothing of how the run is now.
-BLIND_SECONDS = 60.0
+# A copy that was not confirmed for so long does not show how old the heartbeats are now.
+UNCONFIRMED_SECONDS = 60.0
 
 
-def add_run(families: Families, record: RunRecord, steps: Steps, now: float) -> None:
-    """Add what the run is, and stays until its record changes: all but how old its heartbeats are."""
+def add_run(families: Families, record: RunRecord, steps: StepTimes, now: float) -> None:
+    """Add all samples that are the same until the record changes: all but the ages of the heartbeats."""
     run_id, metadata = record.run_id, record.metadata
     _add_identity(families, run_id, metadata)
     if metadata:
         families.add(metrics.TRAINING_RUN_ATTEMPT, metadata.attempt, run_id=run_id)
         _add_phase(families, run_id, metadata, now)
         _add_heartbeat(families, run_id, "metadata", metadata.last_update, now)
-    families.add(metrics.TRAINING_ATTEMPT_START_TIMESTAMP_SECONDS, believed(record.attempt_start, now), run_id=run_id)
+    families.add(
+        metrics.TRAINING_ATTEMPT_START_TIMESTAMP_SECONDS, plausible_timestamp(record.attempt_start, now), run_id=run_id
+    )
     if record.state is not None:
         for state in STATUSES:
             families.add(metrics.TRAINING_RUN_STATE, state == record.state, run_id=run_id, state=state)
-    families.add(metrics.TRAINING_RUN_END_TIMESTAMP_SECONDS, believed(record.end, now), run_id=run_id)
+    families.add(metrics.TRAINING_RUN_END_TIMESTAMP_SECONDS, plausible_timestamp(record.end, now), run_id=run_id)
     if record.current_progress:
         _add_heartbeat(families, run_id, "progress", record.current_progress.last_updated, now)
         add_reported(families, run_id, record.current_progress)
-        families.add(metrics.TRAINING_STEP_TIMESTAMP_SECONDS, believed(steps.advanced, now), run_id=run_id)
-        families.add(metrics.TRAINING_STEP_CHANGE_TIMESTAMP_SECONDS, believed(steps.changed, now), run_id=run_id)
+        families.add(metrics.TRAINING_STEP_TIMESTAMP_SECONDS, plausible_timestamp(steps.advanced, now), run_id=run_id)
+        families.add(
+            metrics.TRAINING_STEP_CHANGE_TIMESTAMP_SECONDS, plausible_timestamp(steps.changed, now), run_id=run_id
+        )
     if record.progress:
         _add_totals(families, run_id, record.progress, now)
     families.add(metrics.TRAINING_STALE_THRESHOLD_SECONDS, record.thresholds.stale_seconds, run_id=run_id)
@@ -62,34 +66,33 @@ def add_run(families: Families, record: RunRecord, steps: Steps, now: float) -> 
 
 
 def add_ages(families: Families, record: RunRecord, observed: float | None, now: float) -> None:
-    """Add how old the heartbeats are.
+    """Add the ages of the heartbeats, unless the record was last confirmed too long ago.
 
-    `observed` is when S3 last confirmed the record, None for one that lies in a folder. There the rules end its ages,
-    and of one that nobody confirms none is told.
+    `observed` is when S3 last confirmed it, Unix seconds; None for a record in the runs folder.
     """
     run_id = record.run_id
     families.add(metrics.TRAINING_RUN_OBSERVED_TIMESTAMP_SECONDS, observed, run_id=run_id)
-    if observed is not None and now - observed > BLIND_SECONDS:
+    if observed is not None and now - observed > UNCONFIRMED_SECONDS:
         return
     progress = record.current_progress
     for source, time in (
         ("metadata", record.metadata.last_update if record.metadata else None),
         ("progress", progress.last_updated if progress else None),
     ):
-        beat = believed(time, now)
+        beat = plausible_timestamp(time, now)
         age = None if beat is None else now - beat
         families.add(metrics.TRAINING_HEARTBEAT_AGE_SECONDS, age, run_id=run_id, source=source)
 
 
 def add_expected(families: Families, record: RunRecord, sources: Mapping[str, float], now: float) -> None:
-    """Add a run that should be there and has left no record."""
-    add_run(families, record, Steps(None, None), now)
+    """Add a run that is expected and has left no record."""
+    add_run(families, record, StepTimes(None, None), now)
     for source in sources:
         families.add(metrics.TRAINING_RUN_EXPECTED, 1, run_id=record.run_id, source=label_text(source))
 
 
 def add_reported(families: Families, run_id: str, progress: Progress | LogProgress) -> None:
-    """Add what this attempt reported last, to its record or in its log."""
+    """Add the step, loss and rates that this attempt reported last, in its record or in its log."""
     for field, metric in REPORTED.items():
         families.add(metric, getattr(progress, field), run_id=run_id)
 
@@ -97,12 +100,14 @@ def add_reported(families: Families, run_id: str, progress: Progress | LogProgre
 def add_rank(families: Families, run_id: str, beat: RankBeat, now: float) -> None:
     """Add one rank."""
     rank = str(beat.rank)
-    families.add(metrics.TRAINING_RANK_HEARTBEAT_TIMESTAMP_SECONDS, believed(beat.time, now), run_id=run_id, rank=rank)
+    families.add(
+        metrics.TRAINING_RANK_HEARTBEAT_TIMESTAMP_SECONDS, plausible_timestamp(beat.time, now), run_id=run_id, rank=rank
+    )
     families.add(metrics.TRAINING_RANK_STEP, beat.step, run_id=run_id, rank=rank)
 
 
-def add_verdict(families: Families, run_id: str, verdict: Verdict, now: float) -> None:
-    """Add which failure ended the attempt."""
+def add_verdict(families: Families, run_id: str, verdict: FailureVerdict, now: float) -> None:
+    """Add the failure that ended the attempt."""
     families.add(
         metrics.TRAINING_FAILURE_INFO,
         1,
@@ -113,11 +118,11 @@ def add_verdict(families: Families, run_id: str, verdict: Verdict, now: float) -
         subsystem=label_text(verdict.subsystem),
         severity=label_text(verdict.severity),
     )
-    families.add(metrics.TRAINING_FAILURE_TIMESTAMP_SECONDS, believed(verdict.time, now), run_id=run_id)
+    families.add(metrics.TRAINING_FAILURE_TIMESTAMP_SECONDS, plausible_timestamp(verdict.time, now), run_id=run_id)
 
 
-def add_last_words(families: Families, run_id: str, message: str, last_line: str | None, hint: str) -> None:
-    """Add what the attempt said last; nothing if it said nothing."""
+def add_failure_message(families: Families, run_id: str, message: str, last_line: str | None, hint: str) -> None:
+    """Add the failure's message, the last line of the log and a hint; nothing if there is none of them."""
     if message or last_line or hint:
         families.add(
             metrics.TRAINING_FAILURE_MESSAGE_INFO,
@@ -127,6 +132,28 @@ def add_last_words(families: Families, run_id: str, message: str, last_line: str
             last_line=label_text(last_line or ""),
             hint=label_text(hint, HINT_BYTES),
         )
+
+
+def add_log_progress(families: Families, record: RunRecord, view: LogView | None, now: float) -> None:
+    """Add the progress in a run's logs where none is recorded."""
+    if view is not None and view.progress is not None and not record.has_progress:
+        _add_log_progress(families, record.run_id, view.progress)
+        # Only that the loop moves. A log may be silent or buffered while the training works: no step time is derived.
+        moved = plausible_timestamp(view.moved, now)
+        families.add(metrics.TRAINING_STEP_CHANGE_TIMESTAMP_SECONDS, moved, run_id=record.run_id)
+
+
+def add_log_only(families: Families, run_id: str, view: LogView) -> None:
+    """Add a run that has logs and no record; its state is not known."""
+    if view.progress is not None:
+        _add_log_progress(families, run_id, view.progress)
+        families.add(metrics.TRAINING_STEP_CHANGE_TIMESTAMP_SECONDS, view.moved, run_id=run_id)
+
+
+def _add_log_progress(families: Families, run_id: str, progress: LogProgress) -> None:
+    add_reported(families, run_id, progress)
+    families.add(metrics.TRAINING_STEPS_TARGET, progress.total_steps, run_id=run_id)
+    families.add(metrics.TRAINING_STEP_HIGH_WATER, progress.high_water, run_id=run_id)
 
 
 def _add_identity(families: Families, run_id: str, metadata: Metadata | None) -> None:
@@ -140,15 +167,19 @@ def _add_phase(families: Families, run_id: str, metadata: Metadata, now: float) 
     current = metadata.phase or "train"
     for phase in PHASES:
         families.add(metrics.TRAINING_PHASE, phase == current, run_id=run_id, phase=phase)
-    families.add(metrics.TRAINING_PHASE_START_TIMESTAMP_SECONDS, believed(metadata.phase_time, now), run_id=run_id)
+    families.add(
+        metrics.TRAINING_PHASE_START_TIMESTAMP_SECONDS, plausible_timestamp(metadata.phase_time, now), run_id=run_id
+    )
 
 
 def _add_heartbeat(families: Families, run_id: str, source: str, time: float | None, now: float) -> None:
-    families.add(metrics.TRAINING_HEARTBEAT_TIMESTAMP_SECONDS, believed(time, now), run_id=run_id, source=source)
+    families.add(
+        metrics.TRAINING_HEARTBEAT_TIMESTAMP_SECONDS, plausible_timestamp(time, now), run_id=run_id, source=source
+    )
 
 
 def _add_totals(families: Families, run_id: str, progress: Progress, now: float) -> None:
-    """What holds across attempts."""
+    """Add what counts across attempts."""
     families.add(metrics.TRAINING_STEPS_TARGET, progress.total_steps, run_id=run_id)
     families.add(metrics.TRAINING_STEPS_COMPLETED_TOTAL, progress.steps_completed, run_id=run_id)
     families.add(metrics.TRAINING_STEP_HIGH_WATER, progress.high_water, run_id=run_id)
@@ -160,5 +191,7 @@ def _add_totals(families: Families, run_id: str, progress: Progress, now: float)
 
 def _add_checkpoint(families: Families, run_id: str, checkpoint: Checkpoint, now: float) -> None:
     families.add(metrics.TRAINING_CHECKPOINT_STEP, checkpoint.step, run_id=run_id)
-    families.add(metrics.TRAINING_CHECKPOINT_TIMESTAMP_SECONDS, believed(checkpoint.time, now), run_id=run_id)
+    families.add(
+        metrics.TRAINING_CHECKPOINT_TIMESTAMP_SECONDS, plausible_timestamp(checkpoint.time, now), run_id=run_id
+    )
     families.add(metrics.TRAINING_CHECKPOINT_SIZE_BYTES, checkpoint.size_bytes, run_id=run_id)

@@ -1,4 +1,4 @@
-"""How the collector of runs is set up."""
+"""The flags of the collector of runs, and how it is created."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.thresholds import InvalidThreshold
 from trainwarden.record.thresholds import choose as choose_thresholds
-from trainwarden_exporter.collectors.runs.place import is_there, runs_folder
+from trainwarden_exporter.collectors.runs.path import runs_folder, runs_folder_exists
 from trainwarden_exporter.collectors.s3.spec import copies
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.flag_values import positive_count
@@ -64,13 +64,12 @@ def _run_id(text: str) -> str:
 
 
 def create(context: Context) -> Sampler:
-    """Return what samples it; raises `UsageError` if its folder is none or cannot be read."""
-    from trainwarden_exporter.collectors.runs.collector import RunsCollector  # noqa: PLC0415  # for this collector alone
-    from trainwarden_exporter.collectors.runs.proofs import Proofs  # noqa: PLC0415
+    """Return its sampler; raise `UsageError` if the runs folder cannot be read."""
+    from trainwarden_exporter.collectors.runs.collector import RunsCollector  # noqa: PLC0415  # where it is on
 
     node, flags = context.node, context.flags
     path = runs_folder(flags)
-    if not is_there(path):
+    if not runs_folder_exists(path):
         log.warning("--collector.runs.path %s does not exist yet; its runs are exported once it does", path)
     try:
         defaults = choose_thresholds(None)
@@ -79,14 +78,13 @@ def create(context: Context) -> Sampler:
     context.exchange.expected.keep("flag", flags["expect.run"], time.time())
     collector = RunsCollector(
         path,
+        context.exchange,
         host=node.host,
         all_hosts=flags["collector.runs.scope"] == "all",
         limit=flags["collector.runs.max"],
         defaults=defaults,
-        board=context.exchange if context.logs_followed else None,
-        places=copies(context),
-        expected=context.exchange.expected,
-        proofs=Proofs(),
+        logs_followed=context.logs_followed,
+        copies=copies(context),
     )
     return Sampler(single_task(collector, context.interval, context.timeout))
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden.clients.s3 import InvalidLocation, parse_s3_url, records_location
 from trainwarden.errors import UsageError
-from trainwarden_exporter.collectors.logs.state import StateFolder, StateTaken, default_folder
-from trainwarden_exporter.collectors.runs.place import runs_folder
+from trainwarden_exporter.collectors.logs.state import StateFolder, StateFolderLocked, default_folder
+from trainwarden_exporter.collectors.runs.path import runs_folder
 from trainwarden_exporter.collectors.s3.local_copy import copy_folder
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.flag_values import duration, positive_count
@@ -154,9 +154,9 @@ def _cache(node: Node, flags: Mapping[str, Any]) -> Path:
     if path not in _held:
         try:
             _held[path] = StateFolder(path)
-        except (OSError, StateTaken) as error:
-            reason = str(error) if isinstance(error, StateTaken) else f"{path}: {error.strerror}"
-            beside_service = flags["once"] and isinstance(error, StateTaken)
+        except (OSError, StateFolderLocked) as error:
+            reason = str(error) if isinstance(error, StateFolderLocked) else f"{path}: {error.strerror}"
+            beside_service = flags["once"] and isinstance(error, StateFolderLocked)
             if given and not beside_service:
                 raise UsageError(f"--collector.s3.cache {reason}; expected a folder of its own") from error
             if not beside_service:

@@ -1,1 +1,1 @@
-"""Which network NCCL really uses for a run."""
+"""The collector of the networks that NCCL uses for a run."""

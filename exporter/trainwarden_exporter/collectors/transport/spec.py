@@ -1,9 +1,8 @@
-"""How the collector of the networks that NCCL uses is set up."""
+"""How the collector of the networks that NCCL uses is created."""
 
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden.errors import UsageError
@@ -16,30 +15,20 @@ if TYPE_CHECKING:
 
 
 def enabled(context: Context) -> bool:
-    """Tell whether there is something here for it: the logs of runs."""
+    """Return whether the logs of runs are read."""
     followed = context.flags["collector.runs"] is not False and context.flags["collector.logs"] is not False
     return followed and importlib.util.find_spec("yaml") is not None
 
 
 def create(context: Context) -> Sampler:
-    """Return what samples it; raises `UsageError` if nobody knows the runs and their logs."""
-    node, flags = context.node, context.flags
+    """Return its sampler; raise `UsageError` if the collectors of runs and logs are not both on."""
     if not context.logs_followed:
         raise UsageError(
             "--collector.transport: it reads the logs of runs, expected --collector.runs, --collector.logs"
         )
-    # It shares with the collector of logs what follows a log: imported for these alone.
-    from trainwarden_exporter.collectors.runs.place import runs_folder  # noqa: PLC0415
-    from trainwarden_exporter.collectors.transport.collector import TransportCollector, TransportSettings  # noqa: PLC0415
+    from trainwarden_exporter.collectors.transport.collector import TransportCollector  # noqa: PLC0415  # where it is on
 
-    templates = tuple(flags["collector.logs.path"])
-    folders = (runs_folder(flags), *(template.root for template in templates), *flags["collector.logs.root"])
-    settings = TransportSettings(
-        templates=templates,
-        roots=tuple(str(folder.absolute()) for folder in map(Path, folders)),
-        max_files=flags["collector.logs.max_files"],
-    )
-    collector = TransportCollector(context.exchange, node, settings)
+    collector = TransportCollector(context.exchange, context.node)
     return Sampler(single_task(collector, context.interval, context.timeout))
 
 

@@ -17,6 +17,7 @@ from trainwarden_exporter.collectors.runs.collector import RunsCollector
 from trainwarden_exporter.collectors.s3.collector import build
 from trainwarden_exporter.collectors.s3.local_copy import copy_folder
 from trainwarden_exporter.collectors.s3.prefix_sync import PrefixSync
+from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.exposition import encode_text
 
 HOST = "node1"
@@ -72,7 +73,15 @@ class Prefix:
     def collector_of(self, host: str = HOST, *, all_hosts: bool = False) -> RunsCollector:
         """What tells of the records, in the folder and in the copy."""
         places = [copy_folder(self.cache, self.store.url)]
-        return RunsCollector(self.runs, host=host, all_hosts=all_hosts, limit=100, defaults=Thresholds(), places=places)
+        return RunsCollector(
+            self.runs,
+            RunExchange(),
+            host=host,
+            all_hosts=all_hosts,
+            limit=100,
+            defaults=Thresholds(),
+            copies=places,
+        )
 
     def write(self, name: str, content: bytes | dict[str, Any]) -> None:
         """Put an object; `name` is relative to the prefix."""

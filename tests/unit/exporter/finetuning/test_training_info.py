@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainwarden_exporter.finetuning.job import Reading
-from trainwarden_exporter.finetuning.training_info import KEYS, SavedCheckpoint, TrainingInfo, understand
+from trainwarden_exporter.finetuning.job import JobValues
+from trainwarden_exporter.finetuning.training_info import KEYS, SavedCheckpoint, TrainingInfo, parse_training_info
 
 TRAINER_STATE = {
     "epoch": 1.25, "global_step": 500, "max_steps": 2000, "num_train_epochs": 5, "logging_steps": 10,
@@ -19,20 +19,22 @@ TRAINER_STATE = {
 }  # fmt: skip
 
 
-def reading(document: Any) -> Reading:
-    return understand(document).reading
+def reading(document: Any) -> JobValues:
+    return parse_training_info(document).values
 
 
 def test_a_trainer_state_tells_of_a_job_that_runs() -> None:
-    assert reading(TRAINER_STATE) == Reading(status=1, epoch=1.25, step=500, progress=25, loss=1.5, learning_rate=1e-4)
+    assert reading(TRAINER_STATE) == JobValues(
+        status=1, epoch=1.25, step=500, progress=25, loss=1.5, learning_rate=1e-4
+    )
 
 
 def test_a_trainer_state_that_sums_up_tells_of_a_job_that_has_succeeded() -> None:
     summary = {"epoch": 5.0, "step": 2000, "train_loss": 1.6, "train_runtime": 7200.5, "train_samples_per_second": 12.5}
     history = [*TRAINER_STATE["log_history"], summary]  # type: ignore[misc]  # a list
-    found = understand({**TRAINER_STATE, "global_step": 2000, "epoch": 5.0, "log_history": history})
-    assert (found.reading.status, found.duration, found.reading.samples_per_second) == (2, 7200.5, 12.5)
-    assert (found.reading.progress, found.reading.epoch) == (100, 5)
+    found = parse_training_info({**TRAINER_STATE, "global_step": 2000, "epoch": 5.0, "log_history": history})
+    assert (found.values.status, found.duration, found.values.samples_per_second) == (2, 7200.5, 12.5)
+    assert (found.values.progress, found.values.epoch) == (100, 5)
 
 
 def test_what_a_script_sums_up_at_its_end_is_found_in_its_sections() -> None:
@@ -41,21 +43,21 @@ def test_what_a_script_sums_up_at_its_end_is_found_in_its_sections() -> None:
         "training_config": {"epochs": 3, "learning_rate": 2e-4, "batch_size": 4},
         "results": {"train_loss": 0.5234, "train_runtime": 600, "train_samples_per_second": 8.5},
     }  # fmt: skip
-    found = understand(document)
+    found = parse_training_info(document)
     assert found == TrainingInfo(
-        Reading(status=2, loss=0.5234, learning_rate=2e-4, samples_per_second=8.5), duration=600
+        JobValues(status=2, loss=0.5234, learning_rate=2e-4, samples_per_second=8.5), duration=600
     )
 
 
 def test_a_log_of_llama_factory_counts_steps_and_percents() -> None:
     line = {"current_steps": 30, "total_steps": 120, "loss": 0.9, "lr": 5e-5, "epoch": 0.5, "percentage": 25.0}
-    assert reading({"log_history": [line]}) == Reading(
+    assert reading({"log_history": [line]}) == JobValues(
         status=1, step=30, progress=25, loss=0.9, learning_rate=5e-5, epoch=0.5
     )
 
 
 def test_settings_do_not_pass_for_what_is_true_now() -> None:
-    assert reading({"config": {"step": 7, "loss": 1.0, "total_steps": 100}, "step": 5}) == Reading(
+    assert reading({"config": {"step": 7, "loss": 1.0, "total_steps": 100}, "step": 5}) == JobValues(
         status=1, step=5, progress=5
     )
 
@@ -71,7 +73,7 @@ def test_each_documented_name_is_understood(name: str) -> None:
     elif name in (*KEYS["total_steps"], *KEYS["total_epochs"]):
         assert reading({name: 8, "step": 2, "epoch": 2}).progress == 25
     elif name in KEYS["duration"]:
-        assert understand({name: 8, "status": "done"}).duration == 8
+        assert parse_training_info({name: 8, "status": "done"}).duration == 8
     else:
         (field,) = (field for field, keys in KEYS.items() if name in keys)
         assert getattr(reading({name: 8}), field) == 8
@@ -83,21 +85,23 @@ def test_a_status_has_many_names(word: str, number: int) -> None:
 
 
 def test_a_status_that_nobody_knows_is_a_problem_and_the_job_is_taken_to_run() -> None:
-    found = understand({"status": "levitating"})
-    assert found.reading.status == 1
+    found = parse_training_info({"status": "levitating"})
+    assert found.values.status == 1
     assert found.problems == ("status: 'levitating' is no status",)
 
 
 def test_one_odd_value_costs_no_other() -> None:
-    found = understand({"loss": "a lot", "learning_rate": "2e-4", "step": True, "epoch": float("nan"), "lr": 1})
-    assert found.reading == Reading(status=1, learning_rate=2e-4)
+    found = parse_training_info(
+        {"loss": "a lot", "learning_rate": "2e-4", "step": True, "epoch": float("nan"), "lr": 1}
+    )
+    assert found.values == JobValues(status=1, learning_rate=2e-4)
     assert found.problems == ("step: 'True' is not a number", "loss: 'a lot' is not a number")
 
 
 def test_checkpoints_are_listed_with_what_is_known_of_them() -> None:
     listed = ["./checkpoint-1", {"path": "./checkpoint-2", "step": 2, "size_bytes": 9}, {"step": 3, "size": "7"}, 5]
-    found = understand({"checkpoints": listed, "checkpoint": {"path": "./checkpoint-4", "count": 4}})
-    assert found.reading.checkpoints == 4
+    found = parse_training_info({"checkpoints": listed, "checkpoint": {"path": "./checkpoint-4", "count": 4}})
+    assert found.values.checkpoints == 4
     assert found.checkpoints == (
         SavedCheckpoint("./checkpoint-1"),
         SavedCheckpoint("./checkpoint-2@2", 9),

@@ -12,18 +12,17 @@ from tests.unit.exporter.runs.silent_mount import silent_mount
 from tests.unit.exporter.runs_tree import RunsTree
 from tests.waiting import wait_until
 from trainwarden_exporter.collectors.runs.folder import RunFolder
-from trainwarden_exporter.collectors.runs.view import RunRecord
+from trainwarden_exporter.collectors.runs.record import RunRecord
 from trainwarden_exporter.sampling.blocking_io import MAX_BLOCKED, BlockingIoPool, TooManyBlocked
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> RunsTree:
     """Two runs that answer, before and behind one that will not, and little patience."""
-    tree = RunsTree(tmp_path / "runs")
+    tree = RunsTree(tmp_path / "runs", timeout=1.0)
     for run_id in ("a", "m", "z"):
         tree.metadata(run_id)
         tree.progress(run_id)
-    tree.collector._sources._reader = BlockingIoPool(timeout=1.0)
     return tree
 
 

@@ -13,13 +13,13 @@ from trainwarden_exporter.flags import build_parser
 
 
 @pytest.fixture
-def expected() -> ExpectedRuns:
-    return ExpectedRuns()
+def expected(tree: RunsTree) -> ExpectedRuns:
+    return tree.exchange.expected
 
 
 @pytest.fixture
-def tree(tmp_path: Path, expected: ExpectedRuns) -> RunsTree:
-    return RunsTree(tmp_path / "runs", expected=expected)
+def tree(tmp_path: Path) -> RunsTree:
+    return RunsTree(tmp_path / "runs")
 
 
 def test_an_expected_run_is_pending_since_it_was_first_expected(tree: RunsTree, expected: ExpectedRuns) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.exporter.runs_tree import NOW, RunsTree
-from trainwarden_exporter.collectors.runs.sources import ASLEEP_SECONDS
+from trainwarden_exporter.collectors.runs.discovery import ASLEEP_SECONDS
 
 OLD = NOW - 30 * 86400.0
 FOLDERS = 3000

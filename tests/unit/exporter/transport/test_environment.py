@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.exporter.transport.transport_tree import KEY, TransportTree, efa, socket
 from trainwarden.environment import read_environment
-from trainwarden_exporter.collectors.transport import asked, run
+from trainwarden_exporter.collectors.transport import environment, run_transport
 
 
 def test_the_ranks_of_this_node_say_what_they_ask_for(tree: TransportTree) -> None:
@@ -38,8 +38,8 @@ def test_a_process_that_may_be_another_is_not_looked_at(tree: TransportTree, bea
 def test_the_process_of_another_user_is_not_looked_at(tree: TransportTree) -> None:
     tree.environ(500, "RANK=0", "FI_PROVIDER=efa")
     owner = os.getuid()
-    assert asked.of_process(tree.node.procfs, 500, owner, 0) == {"FI_PROVIDER": "efa"}
-    assert asked.of_process(tree.node.procfs, 500, owner + 1, 0) is None
+    assert environment.of_process(tree.node.procfs, 500, owner, 0) == {"FI_PROVIDER": "efa"}
+    assert environment.of_process(tree.node.procfs, 500, owner + 1, 0) is None
 
 
 def test_a_process_that_is_another_rank_or_none_is_not_believed_and_the_record_is(tree: TransportTree) -> None:
@@ -103,7 +103,7 @@ def test_the_environment_is_looked_for_again_in_the_next_attempt(tree: Transport
 
 
 def test_of_thousands_of_ranks_the_record_alone_is_read(tree: TransportTree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "MAX_RANKS", 2)
+    monkeypatch.setattr(run_transport, "MAX_RANKS", 2)
     tree.runs.metadata("r", environment={"fi_provider": "efa"})
     for rank in range(3):
         tree.runs.rank("r", rank, pid=500)

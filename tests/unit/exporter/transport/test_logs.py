@@ -1,20 +1,20 @@
-"""Logs are read from their beginning, in slices, and one that cannot be read costs itself alone."""
+"""What the log reader feeds to the collector of networks, and what one log that cannot be read costs."""
 
 from __future__ import annotations
 
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.unit.exporter.transport.transport_tree import TransportTree, efa, nccl, socket
 from tests.waiting import wait_until
+from trainwarden.signals.tailing.follower import Follower
 from trainwarden.signals.tailing.template import Template
-from trainwarden_exporter.collectors.transport import collector as collector_module
-from trainwarden_exporter.collectors.transport import init_log
-from trainwarden_exporter.collectors.transport.init_log import InitLog
-from trainwarden_exporter.sampling.blocking_io import BlockingIoPool
+from trainwarden_exporter.collectors.logs import reader
+from trainwarden_exporter.collectors.logs.collector import LogsCollector, LogSettings
 
 
 def test_every_process_is_counted_once_however_often_it_says_it(tree: TransportTree) -> None:
@@ -159,7 +159,7 @@ def test_no_more_logs_are_followed_than_may_be(tmp_path: Path) -> None:
 def test_a_long_log_takes_several_looks_and_keeps_no_other_waiting(
     tree: TransportTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collector_module, "LOOK_BYTES", 2**20)
+    monkeypatch.setattr(reader, "ROUND_BYTES", 2**20)
     tree.write("r", b"x" * 99 + b"\n", "logs/a.txt")
     tree.write("r", (b"y" * 99 + b"\n") * 40_000 + socket(1).encode(), "logs/b.txt")
     tree.write("r", efa(2), "logs/c.txt")
@@ -170,28 +170,68 @@ def test_a_long_log_takes_several_looks_and_keeps_no_other_waiting(
     assert tree.used() == {("efa", "efa"): 1, ("socket", ""): 1}
 
 
-def test_behind_its_beginning_only_the_end_of_a_long_log_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def restart_logs(tree: TransportTree, **settings: Any) -> None:
+    """Start another log reader, which follows logs from where they end."""
+    settings = {**vars(tree.settings), "first_read": 1, **settings}
+    tree.logs = LogsCollector(tree.exchange, LogSettings(**settings), None, now=lambda: tree.runs.now)
+
+
+def bytes_read(tree: TransportTree) -> float:
+    families = {family.metric.name: family for family in tree.logs.collect()}
+    return families["trainwarden_log_read_bytes_total"].samples[0].value
+
+
+def test_each_byte_of_a_log_is_read_once_for_signals_and_networks(tree: TransportTree) -> None:
+    path = tree.write("r", (b"y" * 99 + b"\n") * 20_000 + efa(1).encode())
+    for _ in range(3):
+        tree.look()
+    assert tree.used() == {("efa", "efa"): 1}
+    assert bytes_read(tree) == path.stat().st_size
+
+
+def test_the_beginning_of_a_log_that_is_followed_from_its_end_is_read_for_networks_alone(tree: TransportTree) -> None:
+    restart_logs(tree)
+    path = tree.write("r", efa(1) + "line\n" * 200_000)
+    for _ in range(3):
+        tree.look()
+    assert tree.used() == {("efa", "efa"): 1}
+    size = path.stat().st_size
+    assert size - 10 < bytes_read(tree) <= size
+    tree.write("r", socket(2))
+    tree.look()
+    assert tree.used() == {("efa", "efa"): 1, ("socket", ""): 1}
+
+
+def test_of_a_long_log_only_so_much_of_the_beginning_is_read(
+    tree: TransportTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(init_log, "TAIL_BYTES", 2000)
-    path = tmp_path / "log"
-    path.write_bytes(b"first\n" + b"a" * 99 + b"\n")
-    log = InitLog(str(path), [str(tmp_path)], first=100)
+    monkeypatch.setattr(reader, "HEAD_BYTES", 1000)
+    monkeypatch.setattr(reader, "HEAD_ROUND_BYTES", 400)
+    monkeypatch.setattr(reader, "SLICE_BYTES", 400)
+    restart_logs(tree)
+    tree.write("r", efa(1) + "line\n" * 400 + socket(2) + "line\n" * 20)
+    for _ in range(6):
+        tree.look()
+    assert tree.used() == {("efa", "efa"): 1}
+    assert bytes_read(tree) <= 1100
 
-    def read() -> bytes:
-        log.poll(0.0)
-        return b"".join(iter(log.take, None))
 
-    assert read().startswith(b"first\n")
-    with path.open("ab") as file:
-        file.write((b"b" * 99 + b"\n") * 1000 + b"last\n")
-    tail = read()
-    assert tail.endswith(b"last\n")
-    assert len(tail) <= 2000
-    with path.open("ab") as file:
-        file.write(b"more\n")
-    assert read() == b"more\n"
-    log.close()
+def test_a_collector_that_is_switched_on_later_reads_the_beginnings(tree: TransportTree) -> None:
+    tree.collector.close()
+    tree.write("r", efa(1))
+    tree.look()
+    assert tree.used() == {}
+    tree.collector = tree.new_collector()
+    tree.look()
+    assert tree.used() == {("efa", "efa"): 1}
+
+
+def test_a_collector_that_is_switched_off_is_fed_no_more(tree: TransportTree) -> None:
+    tree.look()
+    tree.collector.close()
+    tree.write("r", efa(1))
+    tree.look()
+    assert tree.used() == {}
 
 
 def test_a_log_that_is_cut_and_written_anew_is_read_from_its_beginning(tree: TransportTree) -> None:
@@ -203,7 +243,7 @@ def test_a_log_that_is_cut_and_written_anew_is_read_from_its_beginning(tree: Tra
 
 
 def test_a_line_without_end_is_read_all_the_same(tree: TransportTree) -> None:
-    tree.write("r", b"z" * (3 * init_log.SLICE_BYTES) + b"\n" + efa(1).encode())
+    tree.write("r", b"z" * (3 * reader.SLICE_BYTES) + b"\n" + efa(1).encode())
     tree.look()
     assert tree.used() == {("efa", "efa"): 1}
 
@@ -211,15 +251,14 @@ def test_a_line_without_end_is_read_all_the_same(tree: TransportTree) -> None:
 def test_a_log_that_never_answers_is_named_by_its_run_and_costs_no_other(
     tree: TransportTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ends, real = threading.Event(), InitLog.poll
-    tree.collector._looker = BlockingIoPool(timeout=1.0)
+    ends, real = threading.Event(), Follower.poll
 
-    def poll(log: InitLog, now: float) -> None:
-        if "/r/" in log.path:
+    def poll(follower: Follower) -> None:
+        if "/r/" in follower.path:
             ends.wait()
-        real(log, now)
+        real(follower)
 
-    monkeypatch.setattr(InitLog, "poll", poll)
+    monkeypatch.setattr(Follower, "poll", poll)
     for run_id in ("q", "r", "s"):
         tree.runs.metadata(run_id)
         tree.write(run_id, efa(1))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from trainwarden_exporter.collectors.transport.asked import asked
-from trainwarden_exporter.collectors.transport.verdict import Fabric, Use, is_ok
+from trainwarden_exporter.collectors.transport.environment import requested_network
+from trainwarden_exporter.collectors.transport.run_transport import Fabric, NetworkUse, is_ok
 
-EFA = Use("efa", "efa", local=True)
-IB = Use("ib", "", local=True)
-SOCKET, SOCKET_ELSEWHERE = Use("socket", "", local=True), Use("socket", "", local=False)
-TCP, CXI = Use("ofi", "tcp;ofi_rxm", local=True), Use("ofi", "cxi", local=True)
-UNNAMED, OTHER = Use("ofi", "", local=True), Use("other", "", local=True)
+EFA = NetworkUse("efa", "efa", local=True)
+IB = NetworkUse("ib", "", local=True)
+SOCKET, SOCKET_ELSEWHERE = NetworkUse("socket", "", local=True), NetworkUse("socket", "", local=False)
+TCP, CXI = NetworkUse("ofi", "tcp;ofi_rxm", local=True), NetworkUse("ofi", "cxi", local=True)
+UNNAMED, OTHER = NetworkUse("ofi", "", local=True), NetworkUse("other", "", local=True)
 BARE, ON_EFA, ON_IB = Fabric(), Fabric(efa=True), Fabric(ib=True)
 
 
@@ -47,7 +47,9 @@ BARE, ON_EFA, ON_IB = Fabric(), Fabric(efa=True), Fabric(ib=True)
         ([OTHER, SOCKET], ON_IB, set(), False),
     ],
 )
-def test_one_good_line_never_hides_a_bad_one(uses: list[Use], fabric: Fabric, asks: set[str], ok: bool | None) -> None:
+def test_one_good_line_never_hides_a_bad_one(
+    uses: list[NetworkUse], fabric: Fabric, asks: set[str], ok: bool | None
+) -> None:
     assert is_ok(uses, fabric, asks) is ok
     assert is_ok(reversed(uses), fabric, asks) is ok
 
@@ -70,4 +72,4 @@ def test_one_good_line_never_hides_a_bad_one(uses: list[Use], fabric: Fabric, as
     ],
 )
 def test_what_the_environment_asks_for(environment: dict[str, str], word: str | None) -> None:
-    assert asked(environment) == word
+    assert requested_network(environment) == word

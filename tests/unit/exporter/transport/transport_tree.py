@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.nodes.tree import NodeTree
 from tests.unit.exporter.runs_tree import HOST, RunsTree, samples_of
-from trainwarden_exporter.collectors.transport.collector import TransportCollector, TransportSettings
+from trainwarden_exporter.collectors.logs.collector import LogsCollector, LogSettings
+from trainwarden_exporter.collectors.transport.collector import TransportCollector
 from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.exposition import encode_text
 from trainwarden_exporter.core.node import Node
@@ -40,18 +41,25 @@ def socket(pid: int = 100, host: str = HOST) -> str:
 
 
 class TransportTree:
-    """`look` is one look of both collectors; samples are those of the collector of networks."""
+    """`look` samples all three collectors; `samples` are those of the collector of networks."""
 
     def __init__(self, folder: Path, templates: tuple[Template, ...] = (), **settings: Any) -> None:
         self.node = NodeTree(folder / "node")
-        self.board = RunExchange()
-        self.runs = RunsTree(folder / "runs", board=self.board)
+        self.exchange = RunExchange()
+        self.runs = RunsTree(folder / "runs", self.exchange, logs_followed=True)
+        pack = folder / "pack.yaml"
+        pack.write_text("log_signals: [{name: never, pattern: never}]\n")
         roots = (str(folder / "runs"), *(template.root for template in templates))
-        node = Node(HOST, self.node.sysfs, self.node.procfs, self.node.rootfs)
-        self.collector = TransportCollector(
-            self.board, node, TransportSettings(templates, roots, **settings), now=lambda: self.runs.now
+        self.settings = LogSettings(
+            **{"pack": str(pack), "templates": templates, "roots": roots, "host": HOST, **settings}
         )
+        self.logs = LogsCollector(self.exchange, self.settings, None, now=lambda: self.runs.now, timeout=1.0)
+        self.collector = self.new_collector()
         self.samples: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
+
+    def new_collector(self) -> TransportCollector:
+        node = Node(HOST, self.node.sysfs, self.node.procfs, self.node.rootfs)
+        return TransportCollector(self.exchange, node, now=lambda: self.runs.now)
 
     def add_efa(self) -> None:
         self.node.pci("0000:4f:00.0", "0x1d0f", "0xefa2", "0x020000", 0)
@@ -78,6 +86,7 @@ class TransportTree:
     def look(self, seconds: float = 15.0) -> None:
         self.runs.now += seconds
         list(self.runs.collector.collect())
+        list(self.logs.collect())
         self.samples = samples_of(encode_text(self.collector.collect()).decode())
 
     def used(self, run_id: str = "r") -> dict[tuple[str, str], float]:

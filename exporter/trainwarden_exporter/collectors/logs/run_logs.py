@@ -1,73 +1,58 @@
-"""The logs of one run: which files they are, what was found in them, what that says of the attempt."""
+"""The logs of one run: which files they are, what was found in them, and the cause that they show."""
 
 from __future__ import annotations
 
-import re
+import errno
 from collections import Counter, deque
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainwarden.record.folder import LOG
 from trainwarden.signals.diagnosis import diagnose_ranks
 from trainwarden.signals.tailing.log import TailedLog
 from trainwarden.signals.tailing.remainder import Position, standing
+from trainwarden_exporter.collectors.logs.problems import DONE, FAILED
 from trainwarden_exporter.core.exchange import LogVerdict, LogView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from trainwarden.signals.model import Match
     from trainwarden.signals.progress import Progress
     from trainwarden.signals.tailing.log import Searcher
-    from trainwarden.signals.tailing.template import Template
     from trainwarden_exporter.collectors.logs.problems import LogProblems
-    from trainwarden_exporter.collectors.logs.sheet import CachedSamples
     from trainwarden_exporter.core.exchange import WatchedRun
+    from trainwarden_exporter.core.metric import CachedSamples
 
-# The log of an attempt that is over, put aside by the next: it was read under its old name.
-_ASIDE = re.compile(r"training_log_\d+_\d+\.txt")
 _MESSAGE = 400
 _FINISHED = 64
-# Longer than a bar or a loop leaves a record incomplete.
+# Longer than a progress bar or a training loop leaves a record incomplete.
 SILENT_SECONDS = 30.0
 
 
-def logs_of(run: WatchedRun, templates: Sequence[Template]) -> list[str]:
-    """The paths of a run's logs: those in its record, and what the templates mean for it."""
-    paths: dict[str, None] = {}
-    if run.folder is not None and run.owned:
-        main = run.folder / LOG
-        paths[str(main)] = None
-        try:
-            names = sorted(entry.name for entry in main.parent.iterdir())
-        except OSError:
-            names = []
-        for name in names:
-            if name.endswith(".txt") and not name.startswith(".") and not _ASIDE.fullmatch(name):
-                paths[str(main.parent / name)] = None
-    for template in templates:
-        if template.names_run and (run.owned or template.names_node):
-            paths.update(dict.fromkeys(template.paths(run.values)))
-    return list(paths)
-
-
 class RunLogs:
-    """What is known of one run's logs.
+    """The state of one run's logs.
 
     Attributes:
-        counts, last: how often each signal was found, and when it was last, by name.
-        sheet: the series as they were exported last.
-        dirty: something changed since `state` was last kept.
+        run: as the exchange described it last.
+        logs: that are followed, by path.
+        unreadable: paths that could not be looked at or read in the last round.
+        dropped: logs beyond the limit in the last round.
+        counts, last: how often each signal was found, and when it was found last, by its name.
+        cached: the samples of signals, with the numbers of signals that are shown and left out.
+        dirty: something changed since `state` was last stored.
+        moved: when the step last changed, Unix seconds.
     """
 
     def __init__(self, run: WatchedRun, searcher: Searcher, roots: Sequence[str], first_read: int) -> None:
         self.run = run
         self.searcher = searcher
         self.logs: dict[str, TailedLog] = {}
+        self.unreadable: set[str] = set()
+        self.dropped = 0
         self.counts: Counter[str] = Counter()
         self.last: dict[str, float] = {}
-        self.sheet: CachedSamples | None = None
+        self.cached: tuple[CachedSamples, int, int] | None = None
         self.dirty = False
         self.moved: float | None = None
         self._roots = roots
@@ -75,22 +60,22 @@ class RunLogs:
         self._attempt = run.attempt
         self._verdict: LogVerdict | None = None
         self._settled = False
-        self._moved_then: float | None = None  # `moved` when the verdict was made
+        self._moved_at_verdict: float | None = None
         self._skipped = 0  # in files that are no longer followed
         self._finished: deque[Position] = deque(maxlen=_FINISHED)
 
     @property
     def skipped(self) -> int:
-        """Bytes of the logs that were passed over."""
+        """Bytes of the logs that were never read."""
         return self._skipped + sum(log.follower.skipped for log in self.logs.values())
 
     @property
     def settled(self) -> bool:
-        """The attempt has ended and nothing more is expected."""
+        """The attempt has ended and its verdict is final."""
         return self._settled
 
     def update(self, run: WatchedRun) -> None:
-        """Take in what the record says now."""
+        """Take the run as the exchange describes it now."""
         self.run = run
         if run.attempt != self._attempt:
             for log in self.logs.values():
@@ -99,31 +84,49 @@ class RunLogs:
         if self._settled and not run.ended:
             self._settled, self._verdict, self.dirty = False, None, True
 
-    def look(self, paths: Iterable[str], room: int, problems: LogProblems) -> int:
-        """Follow these files, `room` at most; returns how many are left out.
+    def access(self, path: str, act: Callable[[], object], problems: LogProblems) -> bool:
+        """Do something with a file; return whether it succeeded, and note one that is there and cannot be read."""
+        outcome = problems.isolate(path, act)
+        if outcome == FAILED:
+            self.unreadable.add(path)
+        return outcome == DONE
 
-        One that is followed already, by whatever name, is not followed twice.
+    def follow(self, paths: Iterable[str], room: int, problems: LogProblems) -> int:
+        """Follow these files, `room` at most; return how many are left out.
+
+        A file that is followed already, under any name, is not followed twice.
         """
         wanted = dict.fromkeys(paths)
-        left_out, known = 0, self._files() | self._turned()
+        left_out, known = 0, self._files() | self._redirected()
         for path in [path for path in wanted if path not in self.logs]:
-            file = _file_at(path)
+            file = self._locate(path, problems)
             if file is None or file in known or (None, file[1]) in known:
                 continue
             if len(self.logs) >= room:
                 left_out += 1
-            elif problems.safely(path, partial(self._follow, path)):
+            elif self.access(path, partial(self._follow, path), problems):
                 known.add(file)
         for path in self.logs.keys() - wanted.keys():
-            # A file that was renamed is followed by its old name to its end.
+            # A file that was renamed is followed under its old name to its end.
             if self.logs[path].follower.identity is None:
-                self._finished_with(self.logs.pop(path))
-        # What was there before this run was first looked at may be long; what comes later is read from its beginning.
+                self._finish(self.logs.pop(path))
+        # Only what was there before the run was first looked at may be long; later files are read from their beginning.
         self._first_read = 2**62
         return left_out
 
+    def _locate(self, path: str, problems: LogProblems) -> tuple[int, int] | None:
+        """Return device and inode; None if there is no file, or if it cannot be looked at, which is a problem."""
+        file = None
+
+        def stat() -> None:
+            nonlocal file
+            file = _identity(path)
+
+        self.access(path, stat, problems)
+        return file
+
     def _files(self) -> set[tuple[int | None, int]]:
-        """Device and inode of every file that is followed; of one that is not open the device is not known."""
+        """Return device and inode of every file that is followed; the device is None where the file is not open."""
         files: set[tuple[int | None, int]] = set()
         for log in self.logs.values():
             if (identity := log.follower.identity) is not None:
@@ -132,11 +135,11 @@ class RunLogs:
                 files.add((None, position.inode))
         return files
 
-    def _turned(self) -> set[tuple[int | None, int]]:
-        """What the paths lead to now. One that was turned to another log's file is given up at the end of its own."""
+    def _redirected(self) -> set[tuple[int | None, int]]:
+        """Return what the paths lead to now. A path that leads to another log's file ends at the end of its own."""
         targets: set[tuple[int | None, int]] = set()
         for log in self.logs.values():
-            if (target := _file_at(log.path)) is not None:
+            if (target := _identity_or_none(log.path)) is not None:
                 targets.add(target)
                 others = (other.follower.identity for other in self.logs.values() if other is not log)
                 log.follower.stays = target != log.follower.identity and target in others
@@ -144,19 +147,19 @@ class RunLogs:
 
     def _follow(self, path: str) -> None:
         log = TailedLog(path, self._roots, self._first_read)
-        # Read to its end under another name, or a copy of that.
+        # The file, or what it is a copy of, may have been read to its end under another name.
         log.follower.resume(standing(path, self._finished, self._roots))
         self.logs[path] = log
 
-    def _finished_with(self, log: TailedLog) -> None:
+    def _finish(self, log: TailedLog) -> None:
         if (position := log.follower.position) is not None:
             self._finished.append(position)
         self._skipped += log.follower.skipped
         log.follower.close()
         self.dirty = True
 
-    def take(self, log: TailedLog, now: float) -> int:
-        """Search the next piece of a log; how many bytes were done with, 0 if there is nothing to do."""
+    def read_piece(self, log: TailedLog, now: float) -> bytes:
+        """Search the next piece of a log; return its bytes, whole records; empty if there are none."""
         modified = log.follower.modified
         silent = modified is not None and now - modified > SILENT_SECONDS
         step = log.progress.step
@@ -164,15 +167,15 @@ class RunLogs:
         self._finished += log.follower.take_finished()
         if taken is None:
             if log.follower.stays:
-                self._finished_with(self.logs.pop(log.path))
-            return 0
-        matches, done = taken
+                self._finish(self.logs.pop(log.path))
+            return b""
+        matches, data = taken
         for match in matches:
             self._count(match, log, now)
         if log.progress.step != step:
             self.moved = min(now, modified or now)
         self.dirty = True
-        return done
+        return data
 
     def _count(self, match: Match, log: TailedLog, now: float) -> None:
         name = match.signal.name
@@ -180,14 +183,14 @@ class RunLogs:
         times = [one.time for one in log.seen if one.match.signal.name == name]
         self.last[name] = max((self.last.get(name, 0.0), *(times[-1:] or [now])))
 
-    def judge(self) -> None:
-        """Decide on the cause, once everything was read that was there when the attempt had ended, or fell silent."""
+    def infer_cause(self) -> None:
+        """Diagnose an attempt that has ended or fallen silent; call it once its logs were read to their end."""
         if self._settled or not (self.run.ended or self.run.quiet):
             if not self._settled:
                 self._verdict = None  # the loop moves again
             return
-        if self._verdict is None or self.moved != self._moved_then:
-            self._verdict, self._moved_then = self._diagnose(), self.moved
+        if self._verdict is None or self.moved != self._moved_at_verdict:
+            self._verdict, self._moved_at_verdict = self._diagnose(), self.moved
             self.dirty = self.dirty or self._verdict is not None
         if self.run.ended:
             self._settled = self.dirty = True
@@ -210,18 +213,18 @@ class RunLogs:
         )
 
     def view(self, now: float) -> LogView:
-        """What others may know."""
+        """Return what the exchange shows of the logs."""
         return LogView(self._attempt, self._settled, self._verdict, self.progress, self.moved, now)
 
     @property
     def progress(self) -> Progress | None:
-        """How far the logs say that the training is: by the log of the furthest step."""
+        """The progress in the log with the highest step; None if no log reports any."""
         known = [log.progress for log in self.logs.values()]
         known = [each for each in known if each.step is not None or each.loss is not None]
         return max(known, key=lambda each: each.step if each.step is not None else -1, default=None)
 
     def state(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
+        """Return everything that a restart needs, as JSON can hold it."""
         return {
             "attempt": self._attempt,
             "settled": self._settled,
@@ -238,11 +241,11 @@ class RunLogs:
         """Go on where `state()` was taken.
 
         Raises:
-            ValueError, KeyError, TypeError, AttributeError: it is no such state; throw this one away then.
+            ValueError, KeyError, TypeError, AttributeError: it is no such state; discard this object then.
         """
         self._attempt, self._settled = str(state["attempt"]), bool(state["settled"])
         self.moved = None if state["moved"] is None else float(state["moved"])
-        self._moved_then = self.moved
+        self._moved_at_verdict = self.moved
         self._verdict = None if state["verdict"] is None else LogVerdict(**state["verdict"])
         self.counts = Counter({str(name): int(count) for name, count in state["counts"].items()})
         self.last = {str(name): float(time) for name, time in state["last"].items()}
@@ -255,14 +258,22 @@ class RunLogs:
             self.logs[log.path] = log
 
     def close(self) -> None:
-        """Let all files go."""
+        """Close all files."""
         for log in self.logs.values():
             log.follower.close()
 
 
-def _file_at(path: str) -> tuple[int, int] | None:
+def _identity(path: str) -> tuple[int, int]:
+    """Return device and inode; raise `OSError` as `stat` does."""
     try:
         status = Path(path).stat()
+    except ValueError as error:  # a NUL in the path
+        raise FileNotFoundError(errno.ENOENT, str(error), path) from error
+    return status.st_dev, status.st_ino
+
+
+def _identity_or_none(path: str) -> tuple[int, int] | None:
+    try:
+        return _identity(path)
     except OSError:
         return None
-    return status.st_dev, status.st_ino

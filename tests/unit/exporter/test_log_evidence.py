@@ -12,9 +12,9 @@ import pytest
 from tests.unit.exporter.logs_tree import OOM, LogsTree
 from trainwarden.record.clock import to_iso
 from trainwarden.record.thresholds import Thresholds
-from trainwarden_exporter.collectors.logs.verdict import LogEvidence
 from trainwarden_exporter.collectors.runs.folder import RunFolder
-from trainwarden_exporter.collectors.runs.view import verdict
+from trainwarden_exporter.collectors.runs.log_evidence import LogEvidence
+from trainwarden_exporter.collectors.runs.record import judge_failure
 from trainwarden_exporter.core.exchange import LogVerdict, LogView
 
 KEY = "local:77-1:0"
@@ -83,8 +83,8 @@ def test_the_log_has_the_word_only_where_the_record_does_not_say_why(
     fail(logs, failure=own)
     record = RunFolder(logs.folder / "runs" / "r", Thresholds()).read(logs.runs.now)
     cause = LogVerdict("type", found, "", "critical", "it said so", "", "signal", "root")
-    logs.board.views = {"r": LogView(KEY, True, cause, None, None, logs.runs.now)}
-    assert LogEvidence(logs.board).refined(record, verdict(record)).failure == shown
+    logs.exchange.views = {"r": LogView(KEY, True, cause, None, None, logs.runs.now)}
+    assert LogEvidence(logs.exchange, logs_followed=True).refine(record, judge_failure(record)).failure == shown
 
 
 def test_a_log_that_knows_nothing_leaves_the_record_its_word(logs: LogsTree) -> None:
@@ -193,7 +193,7 @@ def test_a_folder_with_a_log_that_moves_is_not_taken_for_one_that_never_started(
 
 
 def test_starts_and_changes_of_state_are_logged(logs: LogsTree, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "trainwarden_exporter.collectors.runs.transitions")
+    caplog.set_level(logging.INFO, "trainwarden_exporter.collectors.runs.attempts")
     logs.look()
     logs.look()
     fail(logs, failure="cuda_oom", error_type="oom")

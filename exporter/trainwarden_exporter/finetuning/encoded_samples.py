@@ -1,4 +1,4 @@
-"""Reads again what other collectors have encoded: whatever they sampled in, a thread or a child process."""
+"""The samples that other collectors have encoded, in a thread or in a child process, parsed again."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
 
 
-class Samples:
-    """The samples of some families, by name."""
+class EncodedSamples:
+    """The samples of some families, by metric."""
 
     def __init__(self, encoded: Iterable[Encoded], families: frozenset[Metric]) -> None:
         names = {metric.name for metric in families}
@@ -28,7 +28,7 @@ class Samples:
                     self._bodies.setdefault(block.name, []).append(block.body)
 
     def of(self, metric: Metric) -> Iterator[tuple[Mapping[str, str], float]]:
-        """Return each sample of a family: its labels and its value."""
+        """Yield each sample of a family: its labels and its value."""
         for body in self._bodies.get(metric.name, ()):
             for found in _LINE.finditer(body.decode("utf-8", "replace")):
                 labels = {key: _unescaped(value) for key, value in _LABEL.findall(found[1] or "")}

@@ -13,14 +13,16 @@ from tests.waiting import wait_until
 from trainwarden.checkpoint.verdict import CheckpointVerdict
 from trainwarden.record.clock import to_iso
 from trainwarden.record.progress import Checkpoint
-from trainwarden_exporter.collectors.runs.proofs import Proofs
+from trainwarden_exporter.collectors.runs.checkpoints import CheckpointVerifier
 
 COMPLETE = CheckpointVerdict("complete", ("all of it",))
 
 
-def tree_with(tmp_path: Path, proofs: Proofs, path: str, size: int | None = None, step: int = 100) -> RunsTree:
-    tree = RunsTree(tmp_path / "runs", proofs=proofs)
-    save(tree, path, size, step)
+def tree_with(
+    tmp_path: Path, verifier: CheckpointVerifier, path: str, size: int | None = None, step: int = 100
+) -> RunsTree:
+    tree = RunsTree(tmp_path / "runs", checkpoints=verifier)
+    save(tree, path, size)
     return tree
 
 
@@ -40,7 +42,7 @@ def test_a_checkpoint_that_is_all_there_is_complete_and_a_cut_one_is_not(tmp_pat
     content = len(header).to_bytes(8, "little") + header + bytes(16)
     whole.write_bytes(content)
     cut.write_bytes(content[:-4])
-    tree = tree_with(tmp_path, Proofs(), str(whole), len(content))
+    tree = tree_with(tmp_path, CheckpointVerifier(), str(whole), len(content))
     wait_until(lambda: verdict(tree) == 1)
     save(tree, str(cut), len(content), step=200)
     wait_until(lambda: verdict(tree) == 0)
@@ -48,10 +50,10 @@ def test_a_checkpoint_that_is_all_there_is_complete_and_a_cut_one_is_not(tmp_pat
 
 @pytest.mark.parametrize("path", ["/not/mounted/here/step-100", "s3://bucket/step-100", "relative/step-100"])
 def test_of_what_this_node_does_not_see_nothing_is_told(tmp_path: Path, path: str) -> None:
-    proofs = Proofs()
-    tree = tree_with(tmp_path, proofs, path)
+    verifier = CheckpointVerifier()
+    tree = tree_with(tmp_path, verifier, path)
     assert verdict(tree) is None
-    wait_until(proofs._queue.empty)
+    wait_until(lambda: verifier.idle)
     assert verdict(tree) is None
 
 
@@ -59,8 +61,8 @@ def test_one_that_cannot_be_looked_at_is_not_known_and_said_in_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As one below a folder that this user may not enter, which root cannot be refused."""
-    proofs = Proofs()
-    tree = tree_with(tmp_path, proofs, f"/{'x' * 300}/step-100")
+    verifier = CheckpointVerifier()
+    tree = tree_with(tmp_path, verifier, f"/{'x' * 300}/step-100")
     assert verdict(tree) is None
     wait_until(lambda: "its checkpoint cannot be looked at" in caplog.text)
     assert verdict(tree) is None
@@ -74,7 +76,7 @@ def test_each_checkpoint_is_looked_at_once(tmp_path: Path) -> None:
         looked.append(checkpoint.path)
         return COMPLETE
 
-    tree = tree_with(tmp_path, Proofs(judge), "/c/1")
+    tree = tree_with(tmp_path, CheckpointVerifier(judge), "/c/1")
     wait_until(lambda: verdict(tree) == 1)
     for _ in range(3):
         tree.text()
@@ -91,7 +93,7 @@ def test_the_verdict_on_an_older_checkpoint_is_not_told_of_a_newer_one(tmp_path:
             gate.wait()
         return COMPLETE
 
-    tree = tree_with(tmp_path, Proofs(judge), "/c/1")
+    tree = tree_with(tmp_path, CheckpointVerifier(judge), "/c/1")
     wait_until(lambda: verdict(tree) == 1)
     save(tree, "/c/2", step=200)
     assert verdict(tree) is None, "the collector does not wait for it either"
@@ -106,10 +108,10 @@ def test_only_the_exporter_that_owns_the_run_looks(tmp_path: Path) -> None:
         looked.append(checkpoint.path)
         return COMPLETE
 
-    proofs = Proofs(judge)
-    tree = tree_with(tmp_path, proofs, "/c/1")
+    verifier = CheckpointVerifier(judge)
+    tree = tree_with(tmp_path, verifier, "/c/1")
     tree.metadata("r", host="node2")
     tree.rank("r", 1)
     tree.text()
-    wait_until(proofs._queue.empty)
+    wait_until(lambda: verifier.idle)
     assert looked == []

@@ -1,4 +1,4 @@
-"""Records that were copied from S3: told of as those in a folder are, with times that no other clock can bend."""
+"""Copies of the records in S3, with the times of the writer's clock moved to this host's."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from trainwarden.record.progress import Progress
     from trainwarden.record.sentinels import Sentinel
     from trainwarden.record.thresholds import Thresholds
-    from trainwarden_exporter.collectors.runs.view import RunRecord
+    from trainwarden_exporter.collectors.runs.record import RunRecord
 
 INDEX = ".s3.json"
-# What a copy takes on its way is no difference between clocks, and what is a day old was written a day ago.
-ON_ITS_WAY_SECONDS, NO_SKEW_SECONDS = 90.0, 24 * 3600.0
+# A smaller difference is the delay of the copy; a larger one the age of the record. Neither is a skew of clocks.
+MAX_COPY_SECONDS, MAX_SKEW_SECONDS = 90.0, 24 * 3600.0
 
 Timed = TypeVar("Timed", "Metadata", "Progress")
 _TIMES = (
@@ -31,71 +31,71 @@ _TIMES = (
 )  # fmt: skip
 
 
-class CopiedFolder(RunFolder):
-    """The copy of one run. The times of its files are those at which S3 took them, by this host's clock.
+class CopiedRunFolder(RunFolder):
+    """The copy of one run. The modification times of its files are those of the objects in S3, by this host's clock.
 
-    Heartbeats are these times. All other times were stated by the writer's clock; they are moved by as much as that
-    clock is off, which is what its last heartbeat states against the time of the object.
+    They are used as heartbeats. All other times were stated by the writer's clock; they are moved by its skew, which is
+    the difference between the last heartbeat and the modification time of its object.
     """
 
     def __init__(self, path: Path, defaults: Thresholds) -> None:
         super().__init__(path, defaults)
         self._ahead: tuple[str | None, float] | None = None
 
-    def our_time(self, stated: float | None, metadata: Metadata | None) -> float | None:
+    def to_local_time(self, stated: float | None, metadata: Metadata | None) -> float | None:
         """Return a time of the writer's clock by this host's."""
-        return None if stated is None else stated - self._writer_ahead(metadata)
+        return None if stated is None else stated - self._clock_skew(metadata)
 
-    def understood(self, record: RunRecord) -> RunRecord:
-        """Return the record by this host's clock, its heartbeats those that S3 has seen."""
-        ahead = self._writer_ahead(record.metadata)
+    def localized(self, record: RunRecord) -> RunRecord:
+        """Return the record by this host's clock, with the times of the objects as heartbeats."""
+        ahead = self._clock_skew(record.metadata)
         metadata, progress = record.metadata, record.progress
-        if metadata and self._believes_object(metadata):
-            metadata = _moved(metadata, ahead).replace(last_update=self._metadata.modified)
+        if metadata and self._has_object_time(metadata):
+            metadata = _move_times(metadata, ahead).replace(last_update=self._metadata.modified)
         if progress:
             seen, stated = self._progress.modified, progress.last_updated
-            progress = _moved(progress, ahead)
-            if stated is not None and seen is not None and abs(stated - seen) < NO_SKEW_SECONDS:
+            progress = _move_times(progress, ahead)
+            if stated is not None and seen is not None and abs(stated - seen) < MAX_SKEW_SECONDS:
                 progress = progress.replace(last_updated=seen)
             if progress.checkpoint and progress.checkpoint.time is not None:
                 saved = progress.checkpoint.replace(time=progress.checkpoint.time - ahead)
                 progress = progress.replace(checkpoint=saved)
-        error, completion = _stated(record.error, ahead), _stated(record.completion, ahead)
+        error, completion = _move_sentinel(record.error, ahead), _move_sentinel(record.completion, ahead)
         return replace(record, metadata=metadata, progress=progress, error=error, completion=completion)
 
-    def _believes_object(self, metadata: Metadata) -> bool:
+    def _has_object_time(self, metadata: Metadata) -> bool:
         seen, stated = self._metadata.modified, metadata.last_update
-        return seen is not None and stated is not None and abs(stated - seen) < NO_SKEW_SECONDS
+        return seen is not None and stated is not None and abs(stated - seen) < MAX_SKEW_SECONDS
 
-    def _writer_ahead(self, metadata: Metadata | None) -> float:
-        """Return by how much the writer's clock is ahead: the most seen of an attempt, for copies come late."""
+    def _clock_skew(self, metadata: Metadata | None) -> float:
+        """Return by how many seconds the writer's clock is ahead: the maximum of an attempt, for copies come late."""
         seen = self._metadata.modified
-        if metadata is None or metadata.last_update is None or seen is None or not self._believes_object(metadata):
+        if metadata is None or metadata.last_update is None or seen is None or not self._has_object_time(metadata):
             return 0.0
         ahead = metadata.last_update - seen
         if self._ahead is not None and self._ahead[0] == metadata.attempt_key:
             ahead = max(ahead, self._ahead[1])
         self._ahead = (metadata.attempt_key, ahead)
-        return ahead if abs(ahead) > ON_ITS_WAY_SECONDS else 0.0
+        return ahead if abs(ahead) > MAX_COPY_SECONDS else 0.0
 
 
-class Copies:
-    """The folders of copies, one for each prefix; which runs are in them the index of each says."""
+class S3Copies:
+    """The folders of copies, one for each prefix; the index of each lists its runs."""
 
     def __init__(self, places: Sequence[Path], defaults: Thresholds) -> None:
         self._defaults = defaults
-        self._indexes = [(place, CachedFile(place / INDEX, lambda place=place: _looked(place))) for place in places]
-        self._folders: dict[Path, CopiedFolder] = {}
+        self._indexes = [(place, CachedFile(place / INDEX, lambda place=place: _read_index(place))) for place in places]
+        self._folders: dict[Path, CopiedRunFolder] = {}
 
-    def folders(self, now: float) -> dict[str, CopiedFolder]:
-        """Return the runs there are, by run id; of one in two places the one that was looked at last."""
-        found: dict[str, CopiedFolder] = {}
-        kept: dict[Path, CopiedFolder] = {}
+    def folders(self, now: float) -> dict[str, CopiedRunFolder]:
+        """Return the runs by run id; of a run below two prefixes the copy that was confirmed last."""
+        found: dict[str, CopiedRunFolder] = {}
+        kept: dict[Path, CopiedRunFolder] = {}
         for place, index in self._indexes:
             looked = index.get(now)
             for run_id, time in () if looked is None or isinstance(looked, Unreadable) else looked.items():
                 path = place / run_id
-                folder = kept[path] = self._folders.get(path) or CopiedFolder(path, self._defaults)
+                folder = kept[path] = self._folders.get(path) or CopiedRunFolder(path, self._defaults)
                 folder.observed = time
                 if run_id not in found or (found[run_id].observed or 0.0) < time:
                     found[run_id] = folder
@@ -103,22 +103,22 @@ class Copies:
         return found
 
 
-def _moved(stated: Timed, ahead: float) -> Timed:
+def _move_times(stated: Timed, ahead: float) -> Timed:
     if not ahead:
         return stated
     times = {name: getattr(stated, name, None) for name in _TIMES}
     return stated.replace(**{name: time - ahead for name, time in times.items() if time is not None})
 
 
-def _stated(sentinel: Sentinel | None, ahead: float) -> Sentinel | None:
-    """One of another tool states no time: it has that of the object."""
+def _move_sentinel(sentinel: Sentinel | None, ahead: float) -> Sentinel | None:
+    """Move the time of a sentinel. One without a key was written by another tool and has the time of the object."""
     if sentinel is None or sentinel.attempt_key is None:
         return sentinel
     return sentinel.replace(time=sentinel.time - ahead)
 
 
-def _looked(place: Path) -> Mapping[str, float] | Unreadable:
-    """When S3 last said how each run is."""
+def _read_index(place: Path) -> Mapping[str, float] | Unreadable:
+    """Return when each run was last looked at in S3, by run id; Unix seconds."""
     try:
         document = json.loads((place / INDEX).read_bytes())
         return {run_id: float(run["looked"]) for run_id, run in document["runs"].items()}

@@ -1,4 +1,7 @@
-"""What is true of one run, out of what its files say. Pure: no clock, no file system. Times are Unix seconds."""
+"""The record of one run as its files state it, and what follows from it. Pure: no clock, no file system.
+
+Times are Unix seconds.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ if TYPE_CHECKING:
     from trainwarden.record.rank import RankBeat
     from trainwarden.record.thresholds import Thresholds
 
-KEPT_SECONDS = 24 * 3600.0
-# A time further ahead of this host's clock is no skew but nonsense, and would keep a dead record alive for years.
-AHEAD_SECONDS = 24 * 3600.0
+EXPIRY_SECONDS = 24 * 3600.0
+# A time further ahead of this host's clock is no skew but an error, and would keep a dead record alive for years.
+MAX_AHEAD_SECONDS = 24 * 3600.0
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
 
 
@@ -28,9 +31,11 @@ ENDED = frozenset({"succeeded", "failed", "cancelled"})
 class RunRecord:
     """The files of one run as they were read.
 
-    `metadata` and `progress` are None where missing or unreadable; `has_metadata` and `has_progress` tell which.
-    `node_only`: the folder holds ranks and no more, as on a node beside that of rank 0. `modified`: its last change.
-    `from_logs`: nothing is recorded, and a log tells of steps.
+    Attributes:
+        modified: last change of the folder.
+        has_metadata, has_progress: the file exists; where it is unreadable, `metadata` or `progress` is None.
+        node_only: the folder holds only ranks, as on every node but that of rank 0.
+        from_logs: nothing is recorded, but a log reports steps.
     """
 
     run_id: str
@@ -48,7 +53,7 @@ class RunRecord:
 
     @functools.cached_property
     def state(self) -> str | None:
-        """The run's state; None where nobody says."""
+        """The run's state; None where no file states it."""
         state = run_state(self.metadata, self.error, self.completion)
         if state is None and not (self.has_metadata or self.has_progress or self.node_only or self.from_logs):
             return "pending"
@@ -76,14 +81,14 @@ class RunRecord:
 
     @functools.cached_property
     def current_progress(self) -> Progress | None:
-        """The progress, unless an older attempt left it."""
+        """The progress, unless an older attempt wrote it."""
         if self.progress and self.attempt_key and self.progress.attempt_key not in (None, self.attempt_key):
             return None
         return self.progress
 
     @property
     def current_ranks(self) -> Iterator[RankBeat]:
-        """The ranks of the attempt that owns the record; of the newest one where the record does not say."""
+        """The ranks of the attempt that owns the record; of the newest attempt where no key is recorded."""
         key = self.attempt_key
         if key is None and self.ranks:
             key = max(self.ranks, key=lambda beat: beat.time or 0.0).attempt_key
@@ -91,8 +96,8 @@ class RunRecord:
 
 
 @dataclass(frozen=True)
-class Advance:
-    """The highest step that was seen of an attempt and since when it is known, and the same of its last step."""
+class StepHistory:
+    """The highest step that was seen of an attempt and its last step, each with the time at which it was first seen."""
 
     attempt_key: str | None
     step: int
@@ -101,11 +106,11 @@ class Advance:
     moved_time: float
 
 
-def advance(before: Advance | None, record: RunRecord, now: float) -> Advance | None:
-    """Return the advance after one more look at the record.
+def observe_step(before: StepHistory | None, record: RunRecord, now: float) -> StepHistory | None:
+    """Return the history with one more record, for records without `step_time` and `moved_time`.
 
-    For records that do not say when their step last advanced or changed. A monitor may write the same step for ever, so
-    neither the file's time nor its `last_updated` counts once a step has been seen; at first sight it bounds the time.
+    A monitor may write the same step again and again, so neither the file's time nor its `last_updated` counts once a
+    step has been seen; for the first step seen it is an upper bound of the time.
     """
     progress = record.current_progress
     if progress is None or progress.step is None:
@@ -114,17 +119,17 @@ def advance(before: Advance | None, record: RunRecord, now: float) -> Advance | 
     # Without a key a step that goes back is the only sign of a restart.
     restarted = before is not None and key is None and progress.step < before.step
     if before is None or before.attempt_key != key or restarted:
-        updated = believed(progress.last_updated, now)
+        updated = plausible_timestamp(progress.last_updated, now)
         since = now if updated is None else min(now, updated)
-        return Advance(key, progress.step, since, progress.step, since)
+        return StepHistory(key, progress.step, since, progress.step, since)
     if progress.step > before.step:
-        return Advance(key, progress.step, now, progress.step, now)
+        return StepHistory(key, progress.step, now, progress.step, now)
     return before if progress.step == before.last_step else replace(before, last_step=progress.step, moved_time=now)
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Which failure ended an attempt; empty where unknown."""
+class FailureVerdict:
+    """The failure that ended an attempt; empty where unknown."""
 
     attempt: str
     error_type: str
@@ -136,26 +141,26 @@ class Verdict:
     time: float | None
 
 
-def verdict(record: RunRecord) -> Verdict:
+def judge_failure(record: RunRecord) -> FailureVerdict:
     """Return the verdict on a failed attempt: what its sentinel states, completed from the taxonomy."""
     reason = (record.metadata.reason if record.metadata else None) or ""
-    said = record.error or Sentinel(time=0.0, message=reason)
-    known = FAILURES.get(said.failure or "") or classify_message(said.message)
-    attempt = record.metadata.attempt if record.metadata and record.metadata.attempt is not None else said.attempt
-    return Verdict(
+    error = record.error or Sentinel(time=0.0, message=reason)
+    known = FAILURES.get(error.failure or "") or classify_message(error.message)
+    attempt = record.metadata.attempt if record.metadata and record.metadata.attempt is not None else error.attempt
+    return FailureVerdict(
         attempt="" if attempt is None else str(attempt),
-        error_type=said.error_type or (known.error_type if known else ""),
-        failure=said.failure or (known.slug if known else ""),
-        subsystem=said.subsystem or (known.subsystem if known else ""),
-        severity=said.severity or (known.severity if known else ""),
-        message=said.message,
-        hint=said.hint or (known.hint if known else ""),
+        error_type=error.error_type or (known.error_type if known else ""),
+        failure=error.failure or (known.slug if known else ""),
+        subsystem=error.subsystem or (known.subsystem if known else ""),
+        severity=error.severity or (known.severity if known else ""),
+        message=error.message,
+        hint=error.hint or (known.hint if known else ""),
         time=record.error.time if record.error else record.end,
     )
 
 
-def last_sign(record: RunRecord, now: float) -> float:
-    """Return the last sign of life; of a record that states no time, its last change."""
+def last_activity(record: RunRecord, now: float) -> float:
+    """Return the latest time that the record states; its last change if it states none."""
     metadata, progress = record.metadata, record.progress
     stated = [beat.time for beat in record.ranks]
     stated += [sentinel.time for sentinel in (record.error, record.completion) if sentinel]
@@ -163,12 +168,12 @@ def last_sign(record: RunRecord, now: float) -> float:
         stated += [metadata.last_update, metadata.end_time, metadata.attempt_start_time, metadata.start_time]
     if progress:
         stated += [progress.last_updated, progress.step_time]
-    signs = [time for time in stated if believed(time, now) is not None and time is not None]
-    return max(signs, default=record.modified)
+    times = [time for time in stated if plausible_timestamp(time, now) is not None and time is not None]
+    return max(times, default=record.modified)
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepTimes:
     """When an attempt's step last passed its own high-water mark, and when it last changed at all."""
 
     advanced: float | None
@@ -176,7 +181,7 @@ class Steps:
 
 
 def is_quiet(record: RunRecord, step_time: float | None, now: float) -> bool:
-    """Tell whether a running attempt has used up half of one of its thresholds: then its last words are of interest."""
+    """Return whether a running attempt has used up half of a threshold: then its last log line is shown."""
     if record.state != "running" or record.metadata is None:
         return False
     metadata, limits = record.metadata, record.metadata.thresholds
@@ -188,6 +193,6 @@ def is_quiet(record: RunRecord, step_time: float | None, now: float) -> bool:
     return silent or still
 
 
-def believed(time: float | None, now: float) -> float | None:
-    """Return a stated time unless it cannot be: not after 1970, or far in the future."""
-    return time if time is not None and 0 < time <= now + AHEAD_SECONDS else None
+def plausible_timestamp(time: float | None, now: float) -> float | None:
+    """Return a stated time; None if it lies before 1970 or more than `MAX_AHEAD_SECONDS` in the future."""
+    return time if time is not None and 0 < time <= now + MAX_AHEAD_SECONDS else None

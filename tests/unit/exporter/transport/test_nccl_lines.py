@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from trainwarden_exporter.collectors.transport.lines import Process, Said, read_lines, transport_of
+from trainwarden_exporter.collectors.transport.nccl_lines import NcclLine, ProcessNetworks, parse_lines, transport_of
 
 INFO = "ip-10-0-0-1:22:31 [3] NCCL INFO"
 
 
 def networks(*lines: str) -> set[tuple[str, str]]:
-    process = Process()
-    for said in read_lines("".join(f"{INFO} {line}\n" for line in lines).encode()):
-        process.take(said)
+    process = ProcessNetworks()
+    for said in parse_lines("".join(f"{INFO} {line}\n" for line in lines).encode()):
+        process.add(said)
     return process.networks
 
 
@@ -59,11 +59,13 @@ def test_what_a_process_uses(lines: list[str], found: set[tuple[str, str]]) -> N
     ],
 )
 def test_who_says_it_is_known_whatever_a_launcher_puts_before_it(before: str) -> None:
-    assert list(read_lines(f"x\n{before}NCCL INFO Using network IB\ny\n".encode())) == [Said("node1", 22, used="ib")]
+    assert list(parse_lines(f"x\n{before}NCCL INFO Using network IB\ny\n".encode())) == [
+        NcclLine("node1", 22, used="ib")
+    ]
 
 
 def test_a_line_without_its_process_counts_all_the_same() -> None:
-    assert list(read_lines(b"NCCL INFO Using network Socket\n")) == [Said("", 0, used="socket")]
+    assert list(parse_lines(b"NCCL INFO Using network Socket\n")) == [NcclLine("", 0, used="socket")]
 
 
 @pytest.mark.parametrize("name", ["efa\nx", "a" * 100, "<script>", "{}"])

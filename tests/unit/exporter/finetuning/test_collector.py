@@ -16,8 +16,8 @@ from trainwarden.record.folder import replace_file, write_json
 from trainwarden_exporter.collectors.gpu import metrics as gpu_metrics
 from trainwarden_exporter.core.exposition import encode_text
 from trainwarden_exporter.core.metric import Families
-from trainwarden_exporter.finetuning.follower import Follower
-from trainwarden_exporter.finetuning.job import Labels
+from trainwarden_exporter.finetuning.collector import TrainingInfoCollector
+from trainwarden_exporter.finetuning.job import JobLabels
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import SampleTask
 
@@ -32,11 +32,11 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def show(path: Path) -> Show:
     """Looks at the file once more; returns the value of a series."""
-    follower = Follower(path, Labels("j", "m", "lora"))
+    follower = TrainingInfoCollector(path, JobLabels("j", "m", "lora"))
     return lambda name, **labels: value(follower, name, **labels)
 
 
-def value(follower: Follower, name: str, **labels: str) -> float | None:
+def value(follower: TrainingInfoCollector, name: str, **labels: str) -> float | None:
     found = samples_of(encode_text(follower.collect()).decode())
     named = {"job_name": "j", "model_id": "m", "method": "lora", **labels}
     return found.get(f"finetuning_{name}", {}).get(frozenset(named.items()))
@@ -85,7 +85,7 @@ def test_a_file_that_is_gone_leaves_what_it_said_and_when(path: Path, show: Show
 
 
 def test_what_cannot_be_looked_at_is_named_as_it_was_given(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    follower = Follower(tmp_path / ("x" * 300), Labels("j", "m", "lora"))
+    follower = TrainingInfoCollector(tmp_path / ("x" * 300), JobLabels("j", "m", "lora"))
     assert value(follower, "info_file_errors_total", reason="unreadable") == 1
     (record,) = caplog.records
     assert record.getMessage().endswith("xxx'")
@@ -129,11 +129,11 @@ def test_the_end_of_a_job_and_each_of_its_checkpoints_are_observed_once(path: Pa
 def test_a_log_of_json_lines_is_read_to_its_last_whole_line(tmp_path: Path) -> None:
     log = tmp_path / "trainer_log.jsonl"
     log.write_text('{"current_steps": 1, "loss": 2.0}\n{"current_steps": 2, "loss": 1.5}\n{"current_st')
-    assert value(Follower(log, Labels("j", "m", "lora")), "training_step") == 2
+    assert value(TrainingInfoCollector(log, JobLabels("j", "m", "lora")), "training_step") == 2
 
 
 def test_of_a_folder_the_state_of_the_newest_checkpoint_is_read(tmp_path: Path) -> None:
-    follower = Follower(tmp_path, Labels("j", "m", "lora"))
+    follower = TrainingInfoCollector(tmp_path, JobLabels("j", "m", "lora"))
     assert value(follower, "job_status") == 0
     for step in (900, 1000):
         (tmp_path / f"checkpoint-{step}").mkdir()
@@ -149,7 +149,7 @@ def test_a_run_record_is_read_as_the_exporter_reads_it(tmp_path: Path) -> None:
     write_json(tmp_path / "metadata.json", metadata)
     saved = {"path": "/c", "step": 2, "time": now, "size_bytes": 8, "count": 3}
     write_json(tmp_path / "progress.json", {"step": 5, "total_steps": 20, "loss": 0.5, "epoch": 2, "checkpoint": saved})
-    follower = Follower(tmp_path, Labels("j", "m", "lora"))
+    follower = TrainingInfoCollector(tmp_path, JobLabels("j", "m", "lora"))
     assert value(follower, "job_status") == 4
     assert value(follower, "training_progress") == 25
     assert value(follower, "train_loss", epoch="2") == 0.5
@@ -165,7 +165,7 @@ def test_the_gpus_of_the_node_are_the_jobs_while_it_runs(path: Path) -> None:
         families.add(gpu_metrics.GPU_UTILIZATION_RATIO, ratio, gpu=str(gpu), uuid=f"G{gpu}")
     gpus = Sampler(SampleTask("nvidia", families.collected, 1, 1))
     gpus.sample()
-    follower = Follower(path, Labels("j", "m", "lora"), [gpus])
+    follower = TrainingInfoCollector(path, JobLabels("j", "m", "lora"), [gpus])
     write(path, step=1)
     assert value(follower, "gpu_utilization_percent") == 50
     assert value(follower, "gpu_memory_used_bytes") is None

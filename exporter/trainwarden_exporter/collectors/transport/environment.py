@@ -1,6 +1,6 @@
-"""Which network the environment of a run asks for.
+"""The network that the environment of a run asks for.
 
-Only the variables that are named here are looked at, and only known words are made of them.
+Only the variables that are listed here are read, and only the names of networks are made of them.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.collectors.transport.lines import EFA, OFI, OTHER, SOCKET, transport_of
+from trainwarden_exporter.collectors.transport.nccl_lines import EFA, OFI, OTHER, SOCKET, transport_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 NOT_IB = "not_ib"
-WORDS = (EFA, OFI, "ib", SOCKET, NOT_IB)
+NETWORKS = (EFA, OFI, "ib", SOCKET, NOT_IB)
 VARIABLES = ("NCCL_NET", "NCCL_NET_PLUGIN", "FI_PROVIDER", "NCCL_IB_DISABLE")
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _LONGEST = 2**20
 
 
-def asked(environment: Mapping[str, str]) -> str | None:
-    """Return the network that variables ask for, one of `WORDS`; None if they leave it to NCCL."""
+def requested_network(environment: Mapping[str, str]) -> str | None:
+    """Return the network that variables ask for, one of `NETWORKS`; None if they leave it to NCCL."""
     provider = environment.get("FI_PROVIDER", "").lower()
     through_efa = EFA in provider.replace(",", ";").split(";")
     for name in ("NCCL_NET", "NCCL_NET_PLUGIN"):
@@ -46,9 +46,9 @@ def of_record(environment: Mapping[str, str]) -> dict[str, str]:
 def of_process(procfs: Path, pid: int, owner: int, rank: int) -> dict[str, str] | None:
     """Return those of the variables that a process has.
 
-    None if it cannot be read, is not this user's (uid), or does not say of itself that it is this rank. A record is
-    written by its user: it must not make the exporter look into the processes of others; and a number that a container
-    gave is here that of another process.
+    None if it cannot be read, is not this user's (uid), or does not have this rank in its environment. Records are
+    written by users: a record must not make the exporter read the environment of another user's process; and a process
+    number from inside a container is the number of another process here.
     """
     with contextlib.suppress(OSError):
         descriptor = os.open(procfs / str(pid) / "environ", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -1,26 +1,56 @@
-"""How long attempts take: each that ends is counted once."""
+"""The attempts of runs over time: their changes of state, logged, and their durations, counted."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.collectors.runs import metrics
-from trainwarden_exporter.collectors.runs.view import ENDED
+from trainwarden_exporter.collectors.runs.record import ENDED
+from trainwarden_exporter.core.redaction import label_text
 
 if TYPE_CHECKING:
-    from trainwarden_exporter.collectors.runs.view import RunRecord
+    from trainwarden_exporter.collectors.runs.record import RunRecord
     from trainwarden_exporter.core.metric import Families
+
+log = logging.getLogger(__name__)
 
 HOUR, DAY = 3600.0, 86400.0
 BOUNDS = (60.0, 300.0, 900.0, HOUR, 4 * HOUR, 12 * HOUR, DAY, 3 * DAY, 7 * DAY, 14 * DAY, 30 * DAY)
 
 
-class Durations:
-    """A histogram for each state in which an attempt may end. It begins at zero with the exporter.
+class StateChangeLog:
+    """Logs the start of each attempt and each change of a run's state."""
 
-    Counted are the attempts that ended after `since`, or were seen running: counting again what an exporter before this
-    one has counted would make a rate of it.
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[str | None, str]] = {}
+
+    def observe(self, record: RunRecord) -> None:
+        """Log what differs from the last record of the run."""
+        key, state = record.attempt_key, record.state or "unknown"
+        known = self._seen.get(record.run_id)
+        self._seen[record.run_id] = (key, state)
+        if known == (key, state):
+            return
+        attempt = record.metadata.attempt if record.metadata else None
+        shown = f"run_id={record.run_id} attempt={'-' if attempt is None else attempt} key={label_text(key or '-')}"
+        if state == "running" and (known is None or known[0] != key or known[1] != "running"):
+            log.info("run_started %s", shown)
+        if known is not None:
+            log.info("run_state_changed %s old=%s new=%s", shown, known[1], state)
+
+    def keep_only(self, run_ids: set[str]) -> None:
+        """Forget all other runs."""
+        for run_id in self._seen.keys() - run_ids:
+            del self._seen[run_id]
+
+
+class AttemptDurations:
+    """A histogram of durations for each state in which an attempt may end. It begins at zero with the exporter.
+
+    An attempt is counted if it ended after `since` or was seen running. The others were counted by an earlier process
+    of the exporter; counting them again would show as a rate.
     """
 
     def __init__(self, since: float) -> None:
@@ -31,7 +61,7 @@ class Durations:
         self._counted: dict[str, tuple[str | None, float | None]] = {}
 
     def observe(self, record: RunRecord) -> None:
-        """Take in how an attempt is."""
+        """Count the attempt if it has ended and was not counted yet."""
         attempt = (record.attempt_key, record.attempt_start)
         if record.state not in ENDED:
             self._running[record.run_id] = attempt
@@ -45,8 +75,8 @@ class Durations:
             self._counts[record.state][bound] += 1
             self._sums[record.state] += end - start
 
-    def forget_others(self, run_ids: set[str]) -> None:
-        """Keep nothing of runs that are gone."""
+    def keep_only(self, run_ids: set[str]) -> None:
+        """Forget all other runs; what was counted stays counted."""
         for known in (self._running, self._counted):
             for run_id in known.keys() - run_ids:
                 del known[run_id]

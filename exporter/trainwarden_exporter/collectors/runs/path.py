@@ -1,4 +1,4 @@
-"""Where the records of runs are."""
+"""Where the runs folder is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-# A link may lead somewhere later.
+# A link may lead to a folder later.
 _NOT_YET = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
@@ -24,8 +24,8 @@ def runs_folder(flags: Mapping[str, Any]) -> Path:
     return path or runs_dir()
 
 
-def is_there(path: Path) -> bool:
-    """Tell whether a runs folder is there yet; raises `UsageError` if what is there is none, or cannot be read."""
+def runs_folder_exists(path: Path) -> bool:
+    """Return whether the runs folder exists yet; raise `UsageError` if the path is no folder or cannot be read."""
     try:
         is_folder = stat.S_ISDIR(path.stat().st_mode)
     except OSError as error:

@@ -1,0 +1,161 @@
+"""What a run and its logs give each other: the log reader gets the run, the record gets a cause and progress."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trainwarden.taxonomy import FAILURES
+from trainwarden_exporter.collectors.runs.record import ENDED, is_quiet
+from trainwarden_exporter.core.exchange import WatchedRun
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from trainwarden_exporter.collectors.runs.record import FailureVerdict, RunRecord, StepTimes
+    from trainwarden_exporter.core.exchange import LogVerdict, LogView, RunExchange
+
+# A failure is shown together with its cause if the logs are read within this time.
+WAIT_SECONDS = 8.0
+# An older view may be out of date: the file system of the logs may hang.
+FRESH_SECONDS = 60.0
+# Failures that state how the process ended, and not why.
+_ENDS = frozenset(("", "nonzero_exit", "killed", "crash_signal", "launcher_stop", "launcher_child", "cancelled"))
+# Placeholders of path templates, by the variable in a record's environment.
+_PLACEHOLDERS = {
+    "slurm_array_job_id": "array_job_id",
+    "slurm_array_task_id": "array_task_id",
+    "slurm_job_name": "job_name",
+    "slurm_job_user": "user",
+}
+
+
+def attempt_id(record: RunRecord) -> str:
+    """Return what identifies the attempt: its key, else its start; empty if the record has neither."""
+    stated = record.metadata and (record.metadata.attempt_start_time or record.metadata.start_time)
+    return record.attempt_key or (f"{stated:.0f}" if stated else "")
+
+
+def watched_run(
+    record: RunRecord, folder: Path | None, *, owned: bool, host: str | None, steps: StepTimes, now: float
+) -> WatchedRun:
+    """Return the run as the log reader needs it; `host` is the node's name in path templates, None for every node."""
+    metadata = record.metadata
+    values = {"run_id": record.run_id}
+    if metadata:
+        stated = {**metadata.environment}
+        values.update({name: stated[key] for key, name in _PLACEHOLDERS.items() if stated.get(key)})
+        values.update({"job_id": metadata.job_id} if metadata.job_id else {})
+        values.update({"attempt": str(metadata.attempt)} if metadata.attempt is not None else {})
+    if host:
+        values["host"] = host.partition(".")[0]
+    return WatchedRun(
+        run_id=record.run_id,
+        folder=folder,
+        owned=owned,
+        attempt=attempt_id(record),
+        attempt_start=record.attempt_start,
+        ended=record.state in ENDED,
+        quiet=is_quiet(record, steps.advanced, now),
+        values=values,
+        signals=metadata.signals if metadata else None,
+        log_path=metadata.log_path if metadata else None,
+    )
+
+
+def names_cause(verdict: FailureVerdict) -> bool:
+    """Return whether a record's own verdict names a cause."""
+    return verdict.failure not in _ENDS and not _is_cascade(verdict.failure)
+
+
+class LogEvidence:
+    """Completes records with what the exchange has of their logs.
+
+    Args:
+        exchange: where the collector of logs publishes.
+        logs_followed: whether that collector runs.
+        wait: seconds that a failure without a cause is held back for its logs.
+    """
+
+    def __init__(self, exchange: RunExchange, *, logs_followed: bool, wait: float = WAIT_SECONDS) -> None:
+        self._exchange = exchange
+        self._logs_followed = logs_followed
+        self._wait = wait
+        self._failed: dict[str, tuple[str, float]] = {}
+        self._frozen: dict[str, tuple[str, FailureVerdict]] = {}
+
+    def keep_only(self, run_ids: set[str]) -> None:
+        """Forget all other runs."""
+        for known in (self._failed, self._frozen):
+            for run_id in known.keys() - run_ids:
+                del known[run_id]
+
+    def is_awaited(self, record: RunRecord, own: FailureVerdict, now: float) -> bool:
+        """Return whether the logs of a failed attempt may still name the cause that `own` lacks."""
+        if not self._logs_followed or names_cause(own) or self._frozen_for(record):
+            return False
+        view = self.view_of_attempt(record)
+        attempt, since = self._failed.get(record.run_id, ("", 0.0))
+        if attempt != attempt_id(record) or record.run_id not in self._failed:
+            since = now
+            self._failed[record.run_id] = (attempt_id(record), now)
+        return not (view and view.settled) and now - since < self._wait
+
+    def refine(self, record: RunRecord, own: FailureVerdict) -> FailureVerdict:
+        """Return the verdict to show: `own` if it names a cause, else that of the logs; the first one is kept."""
+        if known := self._frozen_for(record):
+            return known
+        view = self.view_of_attempt(record)
+        found = view.verdict if view and view.settled else None
+        verdict = own
+        if found and not names_cause(own) and _is_better(found, own):
+            verdict = replace(
+                own,
+                error_type=found.error_type,
+                failure=found.failure,
+                subsystem=found.subsystem,
+                severity=found.severity,
+                message=found.message,
+                hint=found.hint,
+            )
+        # Without an identity of attempts the next one would get this verdict.
+        if self._logs_followed and attempt_id(record):
+            self._frozen[record.run_id] = (attempt_id(record), verdict)
+        return verdict
+
+    def view_of_attempt(self, record: RunRecord) -> LogView | None:
+        """Return the view of the logs if it is about the attempt that owns the record."""
+        found = self._exchange.views.get(record.run_id)
+        return found if found and found.attempt == attempt_id(record) else None
+
+    def current_view(self, run_id: str, now: float) -> LogView | None:
+        """Return the view of a run's logs unless it is out of date."""
+        found = self._exchange.views.get(run_id)
+        return found if found and now - found.taken < FRESH_SECONDS else None
+
+    def log_only_views(self, known: Collection[str], now: float) -> Iterator[tuple[str, LogView]]:
+        """Yield the runs that have logs and no record."""
+        for run_id in self._exchange.log_only:
+            if run_id not in known and (view := self.current_view(run_id, now)):
+                yield run_id, view
+
+    def _frozen_for(self, record: RunRecord) -> FailureVerdict | None:
+        attempt, verdict = self._frozen.get(record.run_id, ("", None))
+        return verdict if attempt == attempt_id(record) else None
+
+
+def is_training_by_log(record: RunRecord, view: LogView | None) -> bool:
+    """Return whether the logs show progress of a run that has recorded nothing yet."""
+    return record.state == "pending" and not record.has_metadata and view is not None and view.progress is not None
+
+
+def _is_better(found: LogVerdict, own: FailureVerdict) -> bool:
+    """Return whether the cause in the logs is more specific than a record that names none."""
+    if found.failure == "launcher_child" or found.role == "confirmation":
+        return False
+    return found.failure not in _ENDS - {""} or own.failure in ("", "nonzero_exit")
+
+
+def _is_cascade(failure: str) -> bool:
+    return failure in FAILURES and FAILURES[failure].cascade
