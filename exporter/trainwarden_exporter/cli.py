@@ -20,7 +20,7 @@ from trainwarden_exporter.core.memory import keep_one_arena
 from trainwarden_exporter.release import Release
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.subprocess_collector import LOG_FORMAT
-from trainwarden_exporter.signals import Signals
+from trainwarden_exporter.signal_queue import SignalQueue
 from trainwarden_exporter.web.pages import ExporterPages
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ TICK_SECONDS = 1.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the exporter until SIGTERM or SIGINT; returns the exit status."""
+    """Run the exporter until SIGTERM or SIGINT; return the exit status."""
     argv = sys.argv[1:] if argv is None else argv
     try:
         if argv and argv[0] == COMMAND:
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         keep_one_arena()
         logging.basicConfig(stream=sys.stderr, level=flags["log.level"].upper(), format=LOG_FORMAT)
         if flags["once"]:
-            logging.getLogger(STATE_CHANGES).setLevel(logging.WARNING)  # nothing starts or ends in one look
+            logging.getLogger(STATE_CHANGES).setLevel(logging.WARNING)  # one sample shows no transition
         if flags["once"]:
             return collect_once(Collection(CollectorSet(node_from_flags(flags), flags).runners))
         return serve(argv, flags)
@@ -58,16 +58,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def collect_once(collection: Collection) -> int:
-    """Print one page, whatever came of each collector: the page says it."""
+    """Print one page, also where collectors failed: the page shows which."""
     collection.sample_once()
     by_name = {member.name: member for member in collection.runners}
     if "runs" in by_name and by_name.keys() & {"logs", "s3"}:
-        # What was copied is there now; the logs are those of the runs, and a run's page says what its logs say.
+        # `runs` reads what `s3` copied, `logs` reads the logs of these runs, and `runs` shows the causes in them.
         for name in ("runs", "logs", "transport", "runs"):
             if name in by_name:
                 by_name[name].sample_once()
     if "finetuning" in by_name:
-        by_name["finetuning"].sample_once()  # a view of the others
+        by_name["finetuning"].sample_once()  # it shows samples of the others
     sys.stdout.buffer.write(collection.page())
     sys.stdout.flush()
     collection.stop()
@@ -75,7 +75,7 @@ def collect_once(collection: Collection) -> int:
 
 
 def serve(argv: Sequence[str], flags: dict[str, Any]) -> int:
-    """Serve until a signal comes that ends it."""
+    """Serve until a signal ends it."""
     collection = Collection([])
     file = flags["web.config.file"]
     pages = ExporterPages(collection, flags["web.telemetry_path"], ReloadingWebConfig(file) if file else None)
@@ -91,7 +91,7 @@ def serve(argv: Sequence[str], flags: dict[str, Any]) -> int:
         collectors = CollectorSet(node_from_flags(flags), flags)
         collection.runners = collectors.runners
         pages.off = lambda: collectors.off
-        signals = stack.enter_context(Signals(ENDING | {signal.SIGHUP, signal.SIGUSR1}))
+        signals = stack.enter_context(SignalQueue(ENDING | {signal.SIGHUP, signal.SIGUSR1}))
         release = Release(collection, flags["release.seconds"], flags["release.file"])
         reload = Reload(argv, flags, collectors, collection, release)
         stack.enter_context(port_file(flags["web.port_file"], server))
@@ -107,8 +107,8 @@ def serve(argv: Sequence[str], flags: dict[str, Any]) -> int:
     return INTERRUPTED if received == signal.SIGINT else FINE
 
 
-def attend(signals: Signals, reload: Reload, release: Release) -> signal.Signals:
-    """Do what signals and the release file ask for, until one ends the exporter: that is returned."""
+def attend(signals: SignalQueue, reload: Reload, release: Release) -> signal.Signals:
+    """Act upon signals and the release file; return the signal that ends the exporter."""
     read_later = False
     while True:
         received = signals.wait(TICK_SECONDS)
@@ -119,8 +119,8 @@ def attend(signals: Signals, reload: Reload, release: Release) -> signal.Signals
             release.toggle()
         else:
             release.tick()
-        if read_later and not release.asked:
+        if read_later and not release.requested:
             reload.read_again()
         elif received == signal.SIGHUP:
             log.warning("the configuration is read again once the devices are taken again")
-        read_later &= release.asked
+        read_later &= release.requested

@@ -1,4 +1,4 @@
-"""Waits for signals, without keeping them from the processes that collectors start."""
+"""Waits for signals without blocking them, for a blocked mask is inherited by every child process."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Signals:
-    """Collects signals while the block lasts; the main thread alone may enter it.
+class SignalQueue:
+    """Queues signals while the block lasts; only the main thread may enter it.
 
-    They are not blocked, for what is blocked here is blocked in every command that a collector starts. A handler of
-    Python runs only once the main thread comes back from a wait, which a signal that another thread got does not end;
-    so the number of each goes through a pipe, and the wait is for that.
+    Python runs a handler only once the main thread returns from a wait, which a signal delivered to another thread does
+    not end. So the number of each signal is written to a pipe, and the wait is for that.
     """
 
     def __init__(self, numbers: Iterable[signal.Signals]) -> None:
@@ -24,11 +23,11 @@ class Signals:
         self._before: dict[signal.Signals, Any] = {}
         self._pending = b""
 
-    def __enter__(self) -> Signals:
+    def __enter__(self) -> SignalQueue:
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in self._numbers:
-            self._before[number] = signal.signal(number, _noted)
+            self._before[number] = signal.signal(number, _ignore)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -50,5 +49,5 @@ class Signals:
         return signal.Signals(number)
 
 
-def _noted(*_: object) -> None:
-    """Do nothing: its number is in the pipe already."""
+def _ignore(*_: object) -> None:
+    """Do nothing: the number is in the pipe already."""
