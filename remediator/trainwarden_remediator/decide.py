@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import Run
+from trainwarden_remediator.evidence import ReportedRun
 from trainwarden_remediator.incident import Action, Alert, parse_key
 from trainwarden_remediator.policy import Implementation, Policy
 from trainwarden_remediator.vocabulary import covers_error_type, covers_signal, covers_subsystem
 
-# An alert that began this long before the attempt started cannot be about it, whatever the clocks of two machines say.
+# An alert that began this long before the attempt started cannot be about it, even if two clocks differ.
 _SKEW_SECONDS = 60.0
 _STATE_OF_MODE = {"crash": "failed", "stall": "running", "timeout": "running"}
 
@@ -26,7 +26,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Refuse:
-    """The facts speak against any action on this attempt."""
+    """The facts rule out any action on this attempt."""
 
     reason: str
 
@@ -75,7 +75,7 @@ def label_problem(alert: Alert) -> str | None:
     return None
 
 
-def stale(alert: Alert, run: Run | Unknown | None) -> Wait | Refuse | None:
+def stale(alert: Alert, run: ReportedRun | Unknown | None) -> Wait | Refuse | None:
     """Return why the alert is not about the run's current attempt; None if it is."""
     if isinstance(run, Unknown):
         return Wait(run.reason)
@@ -100,7 +100,7 @@ def stale(alert: Alert, run: Run | Unknown | None) -> Wait | Refuse | None:
     return _contradiction(alert, run)
 
 
-def _contradiction(alert: Alert, run: Run) -> Wait | Refuse | None:
+def _contradiction(alert: Alert, run: ReportedRun) -> Wait | Refuse | None:
     """Refuse an alert that is older than what the run has reported since."""
     if run.state is None:
         return Wait("Prometheus does not say whether the run is running or has failed")

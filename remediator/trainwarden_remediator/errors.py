@@ -2,8 +2,7 @@
 
 RemediatorError
 ├── ConfigError     what the user wrote is wrong; carries every problem found
-├── StoreError      the database cannot be used
-└── Unreachable     a service did not give a usable answer; its state stays unknown
+└── StoreError      the database cannot be used
 """
 
 from __future__ import annotations
@@ -26,10 +25,6 @@ class ConfigError(RemediatorError):
 
 class StoreError(RemediatorError):
     """The database is locked by another remediator, damaged, or of another version."""
-
-
-class Unreachable(RemediatorError):
-    """No answer, or one that cannot be trusted."""
 
 
 @dataclass(frozen=True)

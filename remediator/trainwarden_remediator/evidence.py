@@ -23,7 +23,7 @@ _SERIES = (
 
 
 @dataclass(frozen=True)
-class Run:
+class ReportedRun:
     """The newest attempt of a run. None is unknown; `started` is Unix time, `high_water` counts across attempts.
 
     `policy` is the restart policy that the record requests: a user's text, not validated.
@@ -42,7 +42,7 @@ class Run:
     policy: str | None = None
 
 
-Evidence = Run | Unknown | None
+Evidence = ReportedRun | Unknown | None
 
 
 class RunSource(Protocol):
@@ -83,7 +83,7 @@ class _Record:
         return start, self.values["training_run_attempt"]
 
 
-def read_run(run_id: str, samples: Iterable[PrometheusSample]) -> Run | None:
+def read_run(run_id: str, samples: Iterable[PrometheusSample]) -> ReportedRun | None:
     """Return the newest attempt among the series of a run; raises KeyError where a series lacks its name or state."""
     records: dict[tuple[str, str], _Record] = defaultdict(_Record)
     for sample in samples:
@@ -109,12 +109,12 @@ def _add(record: _Record, labels: Mapping[str, str], value: float) -> None:
         record.values[name] = value
 
 
-def _run(run_id: str, record: _Record) -> Run:
+def _run(run_id: str, record: _Record) -> ReportedRun:
     attempt = int(record.values["training_run_attempt"])
     failure = record.failure or {}
     if failure.get("attempt") != str(attempt):
         failure = {}
-    return Run(
+    return ReportedRun(
         run_id=run_id,
         attempt=attempt,
         attempt_key=(record.info or {}).get("attempt_key", ""),

@@ -22,7 +22,7 @@ from trainwarden_remediator.decide import (
 )
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import Run
+from trainwarden_remediator.evidence import ReportedRun
 from trainwarden_remediator.incident import OPEN_STATES, Action, Alert, Incident, State, parse_key
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.store import Pending, Store
@@ -44,18 +44,18 @@ class Objections:
 
     world: World
 
-    def against(self, alert: Alert) -> tuple[Run | None, Wait | Refuse | None]:
+    def against(self, alert: Alert) -> tuple[ReportedRun | None, Wait | Refuse | None]:
         """Return the run as it is now, where known, and the objection to touching it, if any."""
         if reason := label_problem(alert):
             return None, Refuse(reason)
         assert alert.run_id is not None  # noqa: S101  # label_problem() refuses it
         run = self.world.runs.run(alert.run_id)
         if verdict := stale(alert, run):
-            return (run if isinstance(run, Run) else None), verdict
-        assert isinstance(run, Run)  # noqa: S101  # stale() refuses anything else
+            return (run if isinstance(run, ReportedRun) else None), verdict
+        assert isinstance(run, ReportedRun)  # noqa: S101  # stale() refuses anything else
         return run, self._of_run(run)
 
-    def _of_run(self, run: Run) -> Wait | Refuse | None:
+    def _of_run(self, run: ReportedRun) -> Wait | Refuse | None:
         key = parse_key(run.attempt_key)
         assert key is not None  # noqa: S101  # stale() refuses it
         if self.world.records.complete(run):
@@ -110,7 +110,7 @@ class Examiner:
         self._decide(pending, run)
         return True
 
-    def _page_if_expired(self, pending: Pending, run: Run, reason: str) -> None:
+    def _page_if_expired(self, pending: Pending, run: ReportedRun, reason: str) -> None:
         """Page once an alert has waited too long, as of a suspended job; the alert goes on waiting."""
         key = pending.alert.key
         self._wait_limit.wait(key, reason)
@@ -121,7 +121,7 @@ class Examiner:
             about = run if pending.alert.attempt == run.attempt else None
             self._propose(pending, about, decision, failure, State.ESCALATED, answered=False)
 
-    def _decided_already(self, run: Run) -> Refuse | None:
+    def _decided_already(self, run: ReportedRun) -> Refuse | None:
         for earlier in self._restarts(run):
             if earlier.attempt_key == run.attempt_key and earlier.state not in _REVOCABLE:
                 return Refuse(
@@ -133,7 +133,7 @@ class Examiner:
                 )
         return None
 
-    def _unfinished_restart(self, run: Run, alert: Alert) -> Wait | None:
+    def _unfinished_restart(self, run: ReportedRun, alert: Alert) -> Wait | None:
         for earlier in self._restarts(run):
             if earlier.state is State.VERIFYING:
                 name = alert.label("alertname")
@@ -142,7 +142,7 @@ class Examiner:
                 return Wait(f"incident {earlier.id} of the same run is {earlier.state.value}")
         return None
 
-    def _recovers_in_place(self, pending: Pending, run: Run) -> Wait | None:
+    def _recovers_in_place(self, pending: Pending, run: ReportedRun) -> Wait | None:
         """Wait while the job still runs after a crash: an elastic launcher may restart its ranks."""
         key, now = parse_key(run.attempt_key), self._world.clock.now()
         if pending.alert.mode != "crash" or key is None or not 0 <= now - pending.received < _IN_PLACE_SECONDS:
@@ -151,10 +151,10 @@ class Examiner:
         runs = isinstance(reading, ScheduledJob) and reading.state is JobState.RUNNING
         return Wait(f"job {key.job_id} still runs: it may recover by itself") if runs else None
 
-    def _restarts(self, run: Run) -> list[Incident]:
+    def _restarts(self, run: ReportedRun) -> list[Incident]:
         return [each for each in self._store.of_run(run.run_id) if each.action is Action.RESTART]
 
-    def _decide(self, pending: Pending, run: Run) -> None:
+    def _decide(self, pending: Pending, run: ReportedRun) -> None:
         alert = pending.alert
         failure = Failure(
             mode=alert.mode or "",
@@ -170,7 +170,7 @@ class Examiner:
         if self._record(pending, run, decision, failure) and choice.objection:
             log.warning("run %s: %s", run.run_id, choice.objection)
 
-    def _record(self, pending: Pending, run: Run, decision: Decision, failure: Failure) -> bool:
+    def _record(self, pending: Pending, run: ReportedRun, decision: Decision, failure: Failure) -> bool:
         state = {
             Action.RESTART: State.PROPOSED,
             Action.ESCALATE: State.ESCALATED,
@@ -178,7 +178,7 @@ class Examiner:
         }[decision.action]
         return self._propose(pending, run, decision, failure, state)
 
-    def _suppress(self, pending: Pending, run: Run | None, reason: str, *, dropped: bool = False) -> None:
+    def _suppress(self, pending: Pending, run: ReportedRun | None, reason: str, *, dropped: bool = False) -> None:
         alert = pending.alert
         failure = Failure(alert.mode or "unknown", alert.label("error_type"))
         decision = Decision(Action.NONE, reason, 0, None, 0.0)
@@ -188,7 +188,7 @@ class Examiner:
     def _propose(
         self,
         pending: Pending,
-        run: Run | None,
+        run: ReportedRun | None,
         decision: Decision,
         failure: Failure,
         state: State,
@@ -244,7 +244,7 @@ class Recheck:
         self._objections = Objections(world)
 
     def against(self, incident: Incident) -> Wait | Refuse | None:
-        """Return what now speaks against ending the attempt of the incident."""
+        """Return why the attempt of the incident must not be ended now; None if nothing forbids it."""
         firing = self._world.alerts.firing()
         if isinstance(firing, Unknown):
             return Wait(firing.reason)
@@ -268,7 +268,7 @@ def _alert_of(incident: Incident, firing: Sequence[Alert]) -> Alert | None:
     return None
 
 
-def _recovered(incident: Incident, run: Run) -> Refuse | None:
+def _recovered(incident: Incident, run: ReportedRun) -> Refuse | None:
     """Refuse if the step has passed that of the decision. Only the run's state disproves a crash."""
     if incident.failure_mode == "crash" or run.high_water is None or incident.step_before is None:
         return None

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainwarden_remediator.drivers.driver import Absent, JobState, Progress, Reading, ScheduledJob
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import Run
+from trainwarden_remediator.evidence import ReportedRun
 from trainwarden_remediator.incident import Incident, State
 from trainwarden_remediator.world import World
 
@@ -37,9 +37,9 @@ class Verifier:
     def verify(self, incident: Incident, reading: Reading, seen: Progress) -> Verification | None:
         """Return the verdict on a restart; None while it is too early."""
         run = self._world.runs.run(incident.run_id)
-        if isinstance(run, Run) and (verdict := _old_attempt_advanced(run, incident)):
+        if isinstance(run, ReportedRun) and (verdict := _old_attempt_advanced(run, incident)):
             return verdict
-        newer = run if isinstance(run, Run) and _newer(run, incident) else None
+        newer = run if isinstance(run, ReportedRun) and _newer(run, incident) else None
         if newer is not None and (verdict := _of_attempt(newer, incident)):
             return verdict
         if seen is Progress.STUCK:
@@ -52,7 +52,7 @@ class Verifier:
             return Verification(state, f"job {reading.job_id} is {reading.scheduler_state}")
         return self._deadline(incident, reading, newer)
 
-    def _deadline(self, incident: Incident, reading: Reading, newer: Run | None) -> Verification | None:
+    def _deadline(self, incident: Incident, reading: Reading, newer: ReportedRun | None) -> Verification | None:
         now = self._world.clock.now()
         rises = newer is not None and self._rises(incident, newer)
         if incident.deadline is not None and now >= incident.deadline and not rises:
@@ -78,7 +78,7 @@ class Verifier:
             )
         return None
 
-    def _rises(self, incident: Incident, newer: Run) -> bool:
+    def _rises(self, incident: Incident, newer: ReportedRun) -> bool:
         """Return whether the new attempt gained a step within the timeout: catching up may take longer than that."""
         now, step = self._world.clock.monotonic(), newer.step or 0.0
         highest, since = self._rising.get(incident.id, (float("-inf"), now))
@@ -88,7 +88,7 @@ class Verifier:
         return now - since < self._timeout
 
 
-def _old_attempt_advanced(run: Run, incident: Incident) -> Verification | None:
+def _old_attempt_advanced(run: ReportedRun, incident: Incident) -> Verification | None:
     """Raise the mark to pass while the old attempt still advances, until its last process is gone."""
     if run.attempt_key != incident.attempt_key or run.high_water is None:
         return None
@@ -104,11 +104,11 @@ def _since_when(reading: Reading, *, ended: bool) -> str:
     return "the scheduler does not answer" if isinstance(reading, Unknown) else "the new start is running"
 
 
-def _newer(run: Run, incident: Incident) -> bool:
+def _newer(run: ReportedRun, incident: Incident) -> bool:
     return run.attempt_key != incident.attempt_key and run.attempt > (incident.attempt or 0)
 
 
-def _of_attempt(run: Run, incident: Incident) -> Verification | None:
+def _of_attempt(run: ReportedRun, incident: Incident) -> Verification | None:
     if run.state == "succeeded":
         return Verification(State.DONE, f"attempt {run.attempt} finished the run")
     if run.state in ("failed", "cancelled"):

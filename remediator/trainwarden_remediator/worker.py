@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import Run
+from trainwarden_remediator.evidence import ReportedRun
 from trainwarden_remediator.examine import Examiner, firing_by_key
 from trainwarden_remediator.incident import Alert, Incident, State
 from trainwarden_remediator.metrics import Metrics
@@ -175,11 +175,11 @@ class Worker:
         """Stop paging for attempts that a newer one has replaced, or that recovered by themselves."""
         for incident in self._store.escalations():
             run = self._world.runs.run(incident.run_id)
-            if isinstance(run, Run) and (relief := _relief(incident, run)):
+            if isinstance(run, ReportedRun) and (relief := _relief(incident, run)):
                 self._store.move(incident, incident.state, relief, paging=False)
 
 
-def _relief(incident: Incident, run: Run) -> str | None:
+def _relief(incident: Incident, run: ReportedRun) -> str | None:
     if run.attempt_key != incident.attempt_key:
         return f"attempt {run.attempt} has taken over"
     before = incident.step_before

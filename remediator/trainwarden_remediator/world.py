@@ -14,7 +14,7 @@ from trainwarden.record.sentinels import Sentinel, current_completion
 from trainwarden.record.store import RecordStore
 from trainwarden_remediator.drivers.driver import Driver
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import Run, RunSource
+from trainwarden_remediator.evidence import ReportedRun, RunSource
 from trainwarden_remediator.incident import Alert
 
 Firing = list[Alert] | Unknown
@@ -72,7 +72,7 @@ class Records:
     def __init__(self, runs_dir: Path | None) -> None:
         self._runs_dir = runs_dir
 
-    def complete(self, run: Run) -> bool:
+    def complete(self, run: ReportedRun) -> bool:
         """Return whether the run's current attempt left a `_complete`. Unreadable is not complete."""
         if self._runs_dir is None:
             return False

@@ -6,9 +6,14 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# A busy machine must fail no test: none asserts anything about speed.
+settings.register_profile("trainwarden", deadline=None)
+settings.load_profile("trainwarden")
 
 _STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
 _started: list[str] = []

@@ -18,7 +18,7 @@ _ALERTS = "/api/v2/alerts"
 
 
 class AlertmanagerError(Exception):
-    """Alertmanager gave no usable answer; the message says why."""
+    """Alertmanager gave no usable answer; the message is the reason."""
 
 
 @dataclass(frozen=True)

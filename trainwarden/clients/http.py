@@ -47,7 +47,7 @@ CONNECTION, TIMEOUT, TOO_LARGE, MALFORMED, CREDENTIALS = (
 
 
 class HttpError(Exception):
-    """There is no complete response. The message says why and never holds a secret or what the server sent.
+    """There is no complete response. The message is the reason, without a secret and without what the server sent.
 
     `reason` is one of CONNECTION, TIMEOUT, TOO_LARGE, MALFORMED and CREDENTIALS (a file of a token, a password or a
     certificate cannot be used, so nothing was sent).

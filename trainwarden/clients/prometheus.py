@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 _DEFAULT_SECONDS = 5.0
 _MAX_MESSAGE = 300
-# Until 2.54 Prometheus counts its remarks on an expression among the warnings; they say nothing of the result.
+# Until 2.54 Prometheus counts its remarks on an expression among the warnings; the result is complete all the same.
 _REMARK = "PromQL info:"
 
 
 class PrometheusError(Exception):
-    """Prometheus gave no usable answer; the message says why."""
+    """Prometheus gave no usable answer; the message is the reason."""
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ _GPU = re.compile(r"'GPU': (?P<gpus>\d+(?:\.\d+)?)")
 
 
 class RayError(Exception):
-    """The dashboard gave no usable answer; the message says why, and never what is in an answer.
+    """The dashboard gave no usable answer; the message is the reason, without what is in an answer.
 
     Attributes:
         reason: of `HttpError`, or TOKEN (its file cannot be used), UNAUTHORIZED, FORBIDDEN, STATUS or POD.
@@ -220,7 +220,7 @@ class RayJob:
     """One job; times in Unix seconds. Nothing else that its user wrote is kept: entrypoints and messages hold secrets.
 
     Attributes:
-        submission_id: of a job that nobody submitted, Ray's own job id. Foreign text of at most 1024 characters.
+        submission_id: Ray's own job id where a program ran without being submitted. At most 1024 foreign characters.
         job_id: Ray's own, as soon as a driver of the job has connected; else empty.
         run_id: in its metadata, else in its environment; empty where neither names a valid one.
         state: of JOB_STATES; empty if it is none of them.

@@ -53,7 +53,7 @@ _CLOCK_TOLERANCE_SECONDS = 2.0
 
 
 class InvalidLocation(ValueError):
-    """The text names no place in S3; the message quotes it and says what was expected."""
+    """The text names no place in S3; the message quotes it, with what was expected."""
 
 
 class MissingBoto3(Exception):

@@ -24,7 +24,7 @@ from trainwarden_remediator.drivers.driver import (
     ScheduledJob,
 )
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import Evidence, Run
+from trainwarden_remediator.evidence import Evidence, ReportedRun
 from trainwarden_remediator.examine import Examiner
 from trainwarden_remediator.incident import Alert, Incident, State
 from trainwarden_remediator.metrics import Metrics
@@ -365,7 +365,7 @@ class Simulation:
             return Unknown("Prometheus is down")
         cluster = self.cluster
         now = (cluster.attempt_key, cluster.run_state, cluster.step, cluster.high_water)
-        return Run(run_id, cluster.attempt, *now, policy=self.asked)
+        return ReportedRun(run_id, cluster.attempt, *now, policy=self.asked)
 
     def tick(self, count: int = 1) -> None:
         """Seconds pass; a remediator that died comes back one second later."""

@@ -20,7 +20,7 @@ from trainwarden_remediator.decide import (
 )
 from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import Run
+from trainwarden_remediator.evidence import ReportedRun
 from trainwarden_remediator.incident import MODES, Action, Alert
 from trainwarden_remediator.policy import Backoff, Implementation, Policy, load_policy
 
@@ -35,7 +35,7 @@ LABELS = {
 }
 NAMES = ["oom", "hang", "nccl", "torch", "exception", "watchdog_timeout", "nccl_collective", "cancelled"]
 START = 1_700_000_000.0
-RUN = Run("run-1", 3, "slurm:17:2", state="failed", started=START)
+RUN = ReportedRun("run-1", 3, "slurm:17:2", state="failed", started=START)
 JOB = ScheduledJob("17", "run-1", 2, JobState.FAILED, "FAILED")
 
 
@@ -228,7 +228,7 @@ def test_any_labels_at_all_are_either_an_address_or_refused(labels: dict[str, st
     ],
 )
 def test_an_alert_counts_only_for_the_attempt_that_is_the_present_one(
-    labels: dict[str, str | None], run: Run | Unknown | None, expected: type | None
+    labels: dict[str, str | None], run: ReportedRun | Unknown | None, expected: type | None
 ) -> None:
     """S3, and unknown is not failed."""
     verdict = stale(alert(**labels), run)

@@ -12,7 +12,7 @@ from tests.unit.clients.scripted import Scripted
 from trainwarden.clients.alertmanager import AlertmanagerClient
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusSample
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import PrometheusRuns, Run, read_run
+from trainwarden_remediator.evidence import PrometheusRuns, ReportedRun, read_run
 from trainwarden_remediator.world import AlertmanagerAlerts
 
 
@@ -42,7 +42,7 @@ def test_a_run_is_read_with_the_failure_of_its_present_attempt() -> None:
         sample("training_failure_info", 1, attempt="2", **failure),
     ]
     of_this = ("nccl", "distributed", "nccl_system")
-    assert read_run("r", result) == Run("r", 2, "slurm:17:1", "running", 7, 9, 100, *of_this)
+    assert read_run("r", result) == ReportedRun("r", 2, "slurm:17:1", "running", 7, 9, 100, *of_this)
 
 
 def test_a_failure_of_an_older_attempt_is_not_this_one() -> None:

@@ -142,6 +142,7 @@ def test_a_kubectl_that_writes_without_end_is_ended(tmp_path: Path) -> None:
         asked(program(tmp_path, "exec cat /dev/zero"), max_body=1 << 20).get(["/api/jobs/"])
 
 
+@pytest.mark.process
 def test_a_pod_is_asked_by_one_program_with_the_token_on_its_standard_input(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("t0k3n\n")
