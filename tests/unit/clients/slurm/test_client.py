@@ -14,6 +14,8 @@ from trainwarden.clients.slurm.client import CommandsMissing, SlurmError, Unread
 from trainwarden.clients.slurm.jobs import SlurmJob
 from trainwarden.clients.slurm.nodes import SlurmNode
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def slurm(tmp_path: Path) -> FakeSlurm:
