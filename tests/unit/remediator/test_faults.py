@@ -54,7 +54,7 @@ def test_a_broken_run_is_restarted_once_and_found_recovered(make: Make, two_phas
 
 
 @both_kinds
-@pytest.mark.parametrize("fault", ["none", "lost reply"])
+@pytest.mark.parametrize("fault", ["none", pytest.param("lost reply", marks=pytest.mark.long)])
 def test_kill_9_at_every_point_still_leads_to_exactly_one_start(make: Make, two_phase: bool, fault: str) -> None:
     """S1, S5: before and after every commit and every call."""
     clean = make(two_phase=two_phase)
