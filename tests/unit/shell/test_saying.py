@@ -97,6 +97,17 @@ def test_what_somebody_else_wrote_is_kept_where_it_can_be(shell: Shell) -> None:
     assert (snapshot.metadata.model, snapshot.progress.high_water) == ("llama", 4)
 
 
+def test_a_run_without_a_phase_is_idle_until_it_makes_a_step(shell: Shell) -> None:
+    """Another tool wrote no phase; a phase called "None" would read as train, with a stall budget."""
+    shell.call("heartbeat")
+    metadata = {name: value for name, value in shell.read("metadata.json").items() if name != "phase"}
+    (shell.folder / "metadata.json").write_text(json.dumps(metadata))
+    assert shell.call("heartbeat").returncode == 0
+    assert shell.read("metadata.json")["phase"] == "idle"
+    assert shell.call("heartbeat", "--step", "1").returncode == 0
+    assert shell.read("metadata.json")["phase"] == "train"
+
+
 def test_many_at_once_lose_nothing_and_break_nothing(shell: Shell) -> None:
     """Ranks of one job, each in a process of its own, and two that both are the first."""
     shell.call("heartbeat", "--step", "0")
