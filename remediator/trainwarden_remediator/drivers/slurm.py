@@ -107,18 +107,22 @@ class SlurmDriver:
         if self._queue.read_at is not None and time.monotonic() - self._queue.read_at > self._interval:
             self.refresh()
         queue = self._queue
-        if job_id not in queue.jobs and not queue.complete and self._can_read_alone(job_id):
-            queue.single_reads += 1
-            self._read(queue, job_id)
+        if job_id not in queue.jobs and not queue.complete and len(queue.read_alone) < _MAX_SINGLE_READS:
+            self._read_alone(queue, job_id)
         if job_id not in queue.jobs and not queue.complete:
             self._read(queue, None)
+        if job_id not in queue.jobs and queue.problem is None:
+            # The list of all leaves out jobs of hidden partitions, which squeue shows where it is given their id.
+            self._read_alone(queue, job_id)
         if job_id in queue.jobs:
             return queue.jobs[job_id]
         return queue.problem or Absent()
 
-    def _can_read_alone(self, job_id: str) -> bool:
-        below_limit = self._queue.single_reads < _MAX_SINGLE_READS
-        return self._filter_works and below_limit and JOB_ID.fullmatch(job_id) is not None
+    def _read_alone(self, queue: _Queue, job_id: str) -> None:
+        """Read one job, unless it was tried since the last `refresh`, or squeue lists all jobs anyway."""
+        if self._filter_works and job_id not in queue.read_alone and JOB_ID.fullmatch(job_id):
+            queue.read_alone.add(job_id)
+            self._read(queue, job_id)
 
     def _read(self, queue: _Queue, only: str | None) -> None:
         """Add to what was read: one job, or all where `only` is None."""
@@ -137,12 +141,13 @@ class SlurmDriver:
             if only is None or error.reason in ("missing", "timeout", "authentication"):
                 queue.complete, queue.problem = True, Unknown(clean(error.message))
         else:
-            queue.jobs.update(found)
+            nameless_record = Unknown("squeue: a record that names no job may be of this one")
             if only is None:
-                queue.complete = True
-                queue.problem = Unknown("squeue: a record that names no job may be of this one") if nameless else None
-            elif foreign:
-                self._filter_works = False
+                queue.complete, queue.problem = True, nameless_record if nameless else None
+            elif nameless:
+                found.setdefault(only, nameless_record)
+            queue.jobs.update(found)
+            self._filter_works = self._filter_works and not foreign
         if queue.read_at is None:
             queue.read_at = time.monotonic()
 
@@ -177,7 +182,7 @@ class _Queue:
         jobs: by id; Unknown where the record of that job cannot be used.
         complete: no job is to be looked for outside of `jobs`.
         problem: why a job may exist although it is not in `jobs`.
-        single_reads: jobs that were read by themselves.
+        read_alone: ids of the jobs that were read by themselves, or could not be.
         read_at: end of the first reading, by the monotonic clock.
     """
 
@@ -185,7 +190,7 @@ class _Queue:
         self.jobs: dict[str, SlurmJob | Unknown] = {}
         self.complete = False
         self.problem: Unknown | None = None
-        self.single_reads = 0
+        self.read_alone: set[str] = set()
         self.read_at: float | None = None
 
 

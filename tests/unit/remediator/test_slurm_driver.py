@@ -228,6 +228,18 @@ def test_many_jobs_are_read_at_once(tools: Tools) -> None:
     assert tools.calls_of("squeue")[8:] == ["--json --states=all"]
 
 
+def test_a_job_of_a_hidden_partition_is_found_by_its_id_however_many_were_read_before(tools: Tools) -> None:
+    tools.filter(*(entry(job_id=number) for number in range(10, 30)))
+    (tools.folder / "squeue--jobs=99.json").write_text(json.dumps({"jobs": [entry(job_id=99)], "errors": []}))
+    driver = tools.driver()
+    for number in (*range(10, 30), 99):
+        assert isinstance(driver.job(str(number)), ScheduledJob)
+    assert driver.job("98") == Absent()
+    (tools.folder / "squeue--jobs=97.json").write_text(json.dumps({"jobs": [{}], "errors": []}))
+    assert isinstance(driver.job("97"), Unknown)
+    assert tools.calls_of("squeue")[9:] == [f"--json --states=all --jobs={number}" for number in (99, 98, 97)]
+
+
 def test_the_tasks_of_an_array_come_with_its_first_and_are_told_apart(tools: Tools) -> None:
     tools.filter()
     tasks = [
