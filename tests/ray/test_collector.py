@@ -134,7 +134,7 @@ def test_a_token_that_is_missing_or_wrong_is_named_in_the_log(head: Head, tmp_pa
     without = export_once("--collector.ray.url", head.url)
     assert without.value("trainwarden_collector_success", collector="ray") == 0
     assert "ray_cluster_" not in without.text
-    assert "401: the dashboard asks for a token" in without.log
+    assert "401: the dashboard requires a token" in without.log
 
     file = tmp_path / "wrong"
     file.write_text("0123456789abcdef")
