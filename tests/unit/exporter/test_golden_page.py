@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.unit.exporter.runs_tree import NOW, RunsTree, samples_of
 from trainwarden.record.clock import to_iso
 from trainwarden.stack.binaries import Tools
@@ -79,6 +81,7 @@ def test_the_golden_page_holds_every_metric_of_the_catalogue_that_tells_of_runs(
     assert exposed - histogram == {each.name for each in vars(metrics).values() if isinstance(each, Metric)} - NOT_HERE
 
 
+@pytest.mark.process
 def test_promtool_finds_nothing_wrong_with_the_golden_page(tools: Tools) -> None:
     with GOLDEN.open("rb") as page:
         command = [str(tools.promtool), "check", "metrics"]

@@ -21,10 +21,12 @@ def _modules_after(code: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
+@pytest.mark.process
 def test_importing_it_loads_nothing_but_itself_until_it_is_used() -> None:
     assert {name for name in _modules_after("import trainwarden") if name.startswith("trainwarden")} == {"trainwarden"}
 
 
+@pytest.mark.process
 def test_a_whole_run_needs_the_standard_library_only(tmp_path: Path) -> None:
     code = f"""
 import trainwarden

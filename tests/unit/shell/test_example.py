@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.unit.shell.calling import Shell
+
+pytestmark = pytest.mark.process
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples/shell/train.sh"
 

@@ -17,6 +17,8 @@ from trainwarden_exporter.collectors.kernel.log import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.process
+
 
 def entry(cursor: str, message: object, microseconds: int = 2_500_000) -> str:
     return json.dumps(

@@ -38,6 +38,7 @@ def test_this_process_is_told_as_the_system_tells_it() -> None:
     assert seen["process_max_fds"] > 0
 
 
+@pytest.mark.process
 def test_children_are_summed_whichever_thread_started_them_and_their_time_stays_when_they_end() -> None:
     before = page()
     started: list[subprocess.Popen[bytes]] = []
