@@ -159,7 +159,7 @@ def test_clients_that_ask_and_never_read_hold_up_no_other_for_long(serve: Callab
             client.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
         begun = time.monotonic()
         wait_until(lambda: served.ask()[0].status == 200, "a request to be answered")
-        assert time.monotonic() - begun < 10  # 30 s, where each held its slot to the end
+        assert time.monotonic() - begun < 20  # 30 s, where each held its slot to the end
 
 
 def test_a_slow_reader_is_not_cut_where_no_other_needs_its_place(serve: Callable[..., Served]) -> None:
