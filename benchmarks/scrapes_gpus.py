@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.scrapes_cycles import Cycle, cycle_of
 from tests.devices.nvml import FakeNvml
-from trainwarden_exporter.collectors.gpu.nvidia.collector import build
+from trainwarden_exporter.collectors.gpu.collector import build
 from trainwarden_exporter.sampling.sampler import Sampler
 
 GPUS = 8
@@ -20,8 +20,8 @@ def cycles(interval: float, timeout: float) -> dict[str, Cycle]:
     with tempfile.TemporaryDirectory() as folder:
         nvml = FakeNvml(Path(folder)).gpus(GPUS)
         settings = {
-            "sysfs": str(nvml.sysfs), "kernel_log": str(nvml.rootfs / "dev/kmsg"), "interval": interval,
-            "slow_interval": 0.0, "timeout": timeout, "expected": GPUS, "by_bus": True,
+            "vendor": "nvidia", "sysfs": str(nvml.sysfs), "kernel_log": str(nvml.rootfs / "dev/kmsg"),
+            "interval": interval, "slow_interval": 0.0, "timeout": timeout, "expected": GPUS, "by_bus": True,
         }  # fmt: skip
         command = [sys.executable, "-m", "benchmarks.scrapes_gpus", json.dumps(settings)]
         found = subprocess.run(command, env=nvml.environment(), check=True, capture_output=True, text=True).stdout

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from trainwarden_exporter.collectors.clock import SPEC as CLOCK
-from trainwarden_exporter.collectors.gpu.amd.spec import SPEC as AMD
-from trainwarden_exporter.collectors.gpu.nvidia.spec import SPEC as NVIDIA
-from trainwarden_exporter.collectors.gpu_jobs.spec import SPEC as GPU_JOBS
+from trainwarden_exporter.collectors.gpu.spec import AMD_SPEC as AMD
+from trainwarden_exporter.collectors.gpu.spec import NVIDIA_SPEC as NVIDIA
+from trainwarden_exporter.collectors.gpu_jobs.collector import SPEC as GPU_JOBS
 from trainwarden_exporter.collectors.kernel.collector import SPEC as KERNEL
 from trainwarden_exporter.collectors.logs.spec import SPEC as LOGS
 from trainwarden_exporter.collectors.process import SPEC as PROCESS

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainwarden_exporter.collectors.gpu.amd.collector import AmdCollector
-from trainwarden_exporter.collectors.gpu.amd.library import AmdsmiUnavailable
+from trainwarden_exporter.collectors.gpu.amdsmi.driver import AmdsmiDriver
+from trainwarden_exporter.collectors.gpu.collector import GpuCollector
+from trainwarden_exporter.collectors.gpu.driver import DriverUnavailable
 from trainwarden_exporter.core.exposition import encode_text
 
 if TYPE_CHECKING:
@@ -16,9 +17,10 @@ class Watched:
     """A collector and what it says. Each `look` looks once, then takes one sample of each part."""
 
     def __init__(self, machine: AmdMachine, **settings: Any) -> None:
-        defaults = {"interval": 5.0, "slow_interval": 30.0, "timeout": 2.0, "expected": None, "by_bus": True}
+        defaults = {"interval": 5.0, "slow_interval": 0.0, "timeout": 2.0, "expected": None, "by_bus": True}
         self.machine = machine
-        self.collector = AmdCollector(sysfs=machine.sysfs, **(defaults | settings))
+        driver = AmdsmiDriver(machine.sysfs, retry_seconds=0.0)
+        self.collector = GpuCollector(driver, sysfs=machine.sysfs, **(defaults | settings))
         self.errors: list[str] = []
 
     def look(self) -> dict[str, float]:
@@ -29,13 +31,18 @@ class Watched:
         for part in parts:
             try:
                 text = encode_text(part.read()).decode()
-            except AmdsmiUnavailable as error:
-                self.errors.append(str(error))
+            except DriverUnavailable as error:
+                self.errors.append(error.error)
                 continue
             lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
             assert not page.keys() & {name for name, _ in lines}, "no series twice"
             page.update((name, float(value)) for name, value in lines)
         return page
+
+    def node(self) -> str:
+        """Return the series of the node, which waits for the first sample of each GPU."""
+        task = next(task for task in self.collector.tasks() if task.tier == "node")
+        return encode_text(task.read()).decode()
 
 
 class Watch(Protocol):

@@ -1,1 +1,1 @@
-"""What GPUs of every vendor are called by: the metrics that they share."""
+"""GPUs: one collector with a driver for each vendor's library (nvml, amdsmi), and metrics that the vendors share."""

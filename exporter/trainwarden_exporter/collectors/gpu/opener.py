@@ -1,4 +1,4 @@
-"""Opens the library of a driver in a thread of its own, for that may never end."""
+"""Open a driver's library in a thread of its own: the call may never return."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Opener:
 
     Args:
         name: of the thread.
-        call: of the driver, that an attempt is in as long as it names no other by `calling`.
+        call: of the driver; the attempt counts as being in it unless it names another by `calling`.
     """
 
     def __init__(self, name: str, call: str) -> None:
@@ -30,7 +30,7 @@ class Opener:
 
     @property
     def busy(self) -> bool:
-        """An attempt is under way."""
+        """Whether an attempt is under way."""
         return self._thread is not None and self._thread.is_alive()
 
     @property
@@ -39,7 +39,7 @@ class Opener:
         return current(self._thread.ident if self._thread is not None else None) or self._call
 
     def begin(self, attempt: Callable[[], None]) -> None:
-        """Begin an attempt unless one is under way. Comes back at once."""
+        """Begin an attempt unless one is under way; return at once."""
         if not self.busy:
             self._begun = time.monotonic()
             thread = threading.Thread(target=self._run, args=(attempt,), name=self._name, daemon=True)
@@ -47,7 +47,7 @@ class Opener:
             self._thread = thread
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until the attempt is over, or has taken so long since it began; False if it goes on."""
+        """Wait until the attempt ends, at most until `seconds` after it began; return False if it goes on."""
         thread = self._thread
         if thread is None:
             return True
@@ -55,7 +55,7 @@ class Opener:
         return not thread.is_alive()
 
     def follow(self) -> None:
-        """Wait until the attempt is over; meanwhile this thread counts as being in the same call."""
+        """Wait until the attempt ends; meanwhile this thread counts as being in the same call."""
         thread = self._thread
         while thread is not None and thread.is_alive():
             enter(self.call)

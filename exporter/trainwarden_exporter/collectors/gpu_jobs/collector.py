@@ -1,26 +1,29 @@
-"""The collector of which job each GPU works for."""
+"""Collector `gpu_jobs`: which job, step and run each GPU of this node works for."""
 
 from __future__ import annotations
 
 import logging
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.collectors.gpu_jobs import metrics
-from trainwarden_exporter.collectors.gpu_jobs.claim import Claim, merge
-from trainwarden_exporter.collectors.gpu_jobs.devices import claims_of_groups
-from trainwarden_exporter.collectors.gpu_jobs.files import claims_of_files
-from trainwarden_exporter.collectors.gpu_jobs.gpus import Gpu, Gpus, find_gpus
+from trainwarden_exporter.collectors.gpu_jobs.claims import GpuClaim, claims_of_files, claims_of_groups, merge
+from trainwarden_exporter.collectors.gpu_jobs.gpus import NodeGpu, NodeGpus, find_gpus
 from trainwarden_exporter.collectors.gpu_jobs.processes import Processes
 from trainwarden_exporter.core.metric import Families
+from trainwarden_exporter.core.spec import CollectorSpec
+from trainwarden_exporter.sampling.sampler import Sampler
+from trainwarden_exporter.sampling.task import single_task
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable
-    from pathlib import Path
 
-    from trainwarden_exporter.collectors.gpu_jobs.process import Work
+    from trainwarden_exporter.collectors.gpu_jobs.processes import ProcessJob
     from trainwarden_exporter.core.metric import Family
     from trainwarden_exporter.core.node import Node
+    from trainwarden_exporter.core.spec import Context
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +34,11 @@ LOOK_SECONDS = 30.0
 
 
 class GpuJobsCollector:
-    """Tells which job, step and run each GPU of this node works for.
+    """Joins the GPUs with jobs and runs, by the prolog's files, control groups and processes.
 
     Args:
         node: where its file systems are.
-        folder: what SLURM's prolog writes; None where it writes nothing.
+        folder: where SLURM's prolog writes its files; None where it writes none.
     """
 
     name = "gpu_jobs"
@@ -44,7 +47,7 @@ class GpuJobsCollector:
         self._node = node
         self._folder = folder
         self._processes = Processes(node.procfs)
-        self._gpus: Gpus | None = None
+        self._gpus: NodeGpus | None = None
         self._looked_at = 0.0
         self._missing = False
 
@@ -53,13 +56,13 @@ class GpuJobsCollector:
         families = Families()
         gpus = self._find_gpus()
         unreadable = dict.fromkeys(SOURCES, 0)
-        of_files, unreadable[FILES] = self._files(gpus)  # a wrong folder is said even where there is no GPU
+        of_files, unreadable[FILES] = self._files(gpus)  # a wrong folder is logged even where there is no GPU
         if not gpus.all:
             return ()
         of_groups, unreadable[GROUPS] = claims_of_groups(self._node.sysfs, gpus)
-        working = self._processes.working()
-        unreadable[ENVIRONMENTS] = sum(not work.readable for work in working)
-        of_processes, of_runs = _of_processes(working, gpus)
+        jobs = self._processes.jobs()
+        unreadable[ENVIRONMENTS] = sum(not job.readable for job in jobs)
+        of_processes, of_runs = _of_processes(jobs, gpus)
         for claim in merge([*of_files, *of_processes, *of_groups])[:MAX_CLAIMS]:
             families.add(
                 metrics.SLURM_GPU_JOB_INFO,
@@ -78,15 +81,15 @@ class GpuJobsCollector:
             families.add(metrics.TRAINWARDEN_GPU_JOBS_UNREADABLE, count, source=source)
         return families.collected()
 
-    def _find_gpus(self) -> Gpus:
-        """Look now and then: on a large node the bus has hundreds of devices."""
+    def _find_gpus(self) -> NodeGpus:
+        """Return the GPUs, found anew every `LOOK_SECONDS`: on a large node the bus has hundreds of devices."""
         now = time.monotonic()
         if self._gpus is None or now - self._looked_at > LOOK_SECONDS:
             self._gpus = find_gpus(self._node.procfs, self._node.sysfs, self._gpus)
             self._looked_at = now
         return self._gpus
 
-    def _files(self, gpus: Gpus) -> tuple[list[Claim], int]:
+    def _files(self, gpus: NodeGpus) -> tuple[list[GpuClaim], int]:
         if self._folder is None:
             return [], 0
         try:
@@ -100,14 +103,47 @@ class GpuJobsCollector:
         return found
 
 
-def _of_processes(working: Iterable[Work], gpus: Gpus) -> tuple[list[Claim], set[tuple[str, Gpu]]]:
-    """Return what the processes say of their jobs, and which run each GPU works for."""
-    claims: list[Claim] = []
-    runs: set[tuple[str, Gpu]] = set()
-    for work in working:
-        for gpu in filter(None, map(gpus.by_minor, sorted(work.gpus))):
-            if work.job_id:
-                claims.append(Claim(gpu, work.job_id, work.step_id, work.user, work.partition, work.run_id))
-            if work.run_id:
-                runs.add((work.run_id, gpu))
+def _of_processes(jobs: Iterable[ProcessJob], gpus: NodeGpus) -> tuple[list[GpuClaim], set[tuple[str, NodeGpu]]]:
+    """Return the claims of the processes' jobs, and which run each GPU works for."""
+    claims: list[GpuClaim] = []
+    runs: set[tuple[str, NodeGpu]] = set()
+    for job in jobs:
+        for gpu in filter(None, map(gpus.by_minor, sorted(job.gpus))):
+            if job.job_id:
+                claims.append(GpuClaim(gpu, job.job_id, job.step_id, job.user, job.partition, job.run_id))
+            if job.run_id:
+                runs.add((job.run_id, gpu))
     return claims, runs
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that only this collector has."""
+    parser.add_argument(
+        "--collector.gpu-jobs.path",
+        type=Path,
+        metavar="FOLDER",
+        help="where SLURM's prolog writes a file for each GPU, with the ids of its jobs (default: none)",
+    )
+
+
+def enabled(context: Context) -> bool:
+    """Return whether the node has a GPU."""
+    return bool(find_gpus(context.node.procfs, context.node.sysfs).all)
+
+
+def create(context: Context) -> Sampler:
+    """Return what samples it. The folder need not exist yet: the first job may create it."""
+    collector = GpuJobsCollector(context.node, context.flags["collector.gpu_jobs.path"])
+    return Sampler(single_task(collector, context.interval, context.timeout))
+
+
+SPEC = CollectorSpec(
+    name="gpu_jobs",
+    help="which job each GPU works for",
+    interval="5s",
+    timeout="10s",
+    needs="a GPU",
+    create=create,
+    enabled=enabled,
+    add_flags=add_flags,
+)

@@ -1,4 +1,4 @@
-"""Which GPUs the node has, as the driver's files say: no driver is called."""
+"""Which GPUs the node has, by sysfs and the driver's files in /proc: no driver is called."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ _ADDRESS = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 
 
 @dataclass(frozen=True)
-class Gpu:
-    """A GPU: `index` the place on the PCI bus, as NVML counts; `minor` is the number in /dev/nvidia<minor>.
+class NodeGpu:
+    """One GPU.
 
-    `uuid` is empty where the driver's files name none.
+    Attributes:
+        index: its place on the PCI bus, as NVML counts.
+        uuid: empty where the driver's files name none.
+        minor: the number in /dev/nvidia<minor>.
     """
 
     index: int
@@ -29,43 +32,48 @@ class Gpu:
     minor: int | None
 
 
-class Gpus:
-    """The GPUs of the node, found by any of the names that others give them."""
+class NodeGpus:
+    """The GPUs of the node, by index, number of the device file or UUID."""
 
-    def __init__(self, gpus: list[Gpu], addresses: tuple[str, ...] = ()) -> None:
+    def __init__(self, gpus: list[NodeGpu], addresses: tuple[str, ...] = ()) -> None:
         self.all = gpus
         self.addresses = addresses
         self._by_index = {gpu.index: gpu for gpu in gpus}
         self._by_minor = {gpu.minor: gpu for gpu in gpus if gpu.minor is not None}
         self._by_uuid = {gpu.uuid.lower(): gpu for gpu in gpus if gpu.uuid}
 
-    def by_index(self, index: int) -> Gpu | None:
-        """Return the one that NVML, and with it dcgm-exporter, counts as this."""
+    def by_index(self, index: int) -> NodeGpu | None:
+        """Return the GPU of this index in NVML, which dcgm-exporter uses too."""
         return self._by_index.get(index)
 
-    def by_minor(self, minor: int) -> Gpu | None:
-        """Return the one of this device file, which is how SLURM counts them."""
+    def by_minor(self, minor: int) -> NodeGpu | None:
+        """Return the GPU of this device file, by which SLURM counts."""
         return self._by_minor.get(minor) if self._by_minor else self._by_index.get(minor)
 
-    def by_uuid(self, uuid: str) -> Gpu | None:
-        """Return the one of this UUID."""
+    def by_uuid(self, uuid: str) -> NodeGpu | None:
+        """Return the GPU of this UUID."""
         return self._by_uuid.get(uuid.lower())
 
 
-def find_gpus(procfs: Path, sysfs: Path, before: Gpus | None = None) -> Gpus:
-    """Return the GPUs of the node; none where there are none. A file that cannot be read costs its UUID alone.
+def find_gpus(procfs: Path, sysfs: Path, before: NodeGpus | None = None) -> NodeGpus:
+    """Return the GPUs of the node; none where there are none. An unreadable file of the driver costs one UUID.
 
-    `before` is what was found before: its GPUs keep their index, and the driver's files are read again only for others.
+    Args:
+        procfs: where it is mounted.
+        sysfs: likewise.
+        before: the last result: its GPUs keep their index, and the driver's files are read again only for others.
     """
     known = before.addresses if before else ()
     found = gpus_on_bus(sysfs, NVIDIA) or _addresses(procfs / DRIVER)
     addresses = (*known, *(address for address in found if address not in known))[:MAX_GPUS]
     if not addresses:
-        return Gpus([Gpu(index, "", None) for index, _ in enumerate(gpus_on_bus(sysfs, AMD)[:MAX_GPUS])])
+        return NodeGpus([NodeGpu(index, "", None) for index, _ in enumerate(gpus_on_bus(sysfs, AMD)[:MAX_GPUS])])
     if before and before.addresses == addresses and all(gpu.uuid for gpu in before.all):
         return before
     with calling("read /proc/driver/nvidia"):
-        return Gpus([_nvidia(index, procfs / DRIVER / address) for index, address in enumerate(addresses)], addresses)
+        return NodeGpus(
+            [_nvidia(index, procfs / DRIVER / address) for index, address in enumerate(addresses)], addresses
+        )
 
 
 def _addresses(folder: Path) -> list[str]:
@@ -75,13 +83,13 @@ def _addresses(folder: Path) -> list[str]:
         return []
 
 
-def _nvidia(index: int, folder: Path) -> Gpu:
+def _nvidia(index: int, folder: Path) -> NodeGpu:
     try:
         text = (folder / "information").read_text(encoding="utf-8", errors="replace")[:4096]
     except OSError:
-        return Gpu(index, "", None)
+        return NodeGpu(index, "", None)
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
     uuid, minor = fields.get("GPU UUID", ""), fields.get("Device Minor", "")
-    # A GPU that was never initialised is said to have the UUID GPU-????????-????-….
+    # The UUID of a GPU that was never initialised is GPU-????????-????-….
     known = re.fullmatch(r"GPU-[0-9a-fA-F-]{36}", uuid)
-    return Gpu(index, uuid if known else "", int(minor) if minor.isascii() and minor.isdigit() else None)
+    return NodeGpu(index, uuid if known else "", int(minor) if minor.isascii() and minor.isdigit() else None)

@@ -38,6 +38,7 @@ def collection(machine: AmdMachine, monkeypatch: pytest.MonkeyPatch) -> Iterator
     for name in ("PYTHONPATH", "FAKE_AMDSMI_SCRIPT"):
         monkeypatch.setenv(name, machine.environment()[name])
     settings = {
+        "vendor": "amd",
         "sysfs": str(machine.sysfs),
         "interval": 0.2,
         "slow_interval": 0.2,
@@ -46,7 +47,7 @@ def collection(machine: AmdMachine, monkeypatch: pytest.MonkeyPatch) -> Iterator
         "by_bus": True,
     }
     collection = Collection(
-        [SubprocessCollector(ChildSpec("amd", "trainwarden_exporter.collectors.gpu.amd.collector", 0.2, 2.0, settings))]
+        [SubprocessCollector(ChildSpec("amd", "trainwarden_exporter.collectors.gpu.collector", 0.2, 2.0, settings))]
     )
     collection.start()
     yield collection

@@ -62,4 +62,4 @@ def test_where_events_fail_the_kernel_tells_of_errors_and_the_log_says_so_once(n
     node.kernel_says(line(node, 0, 79))
     wait_until(lambda: count(exporter, 0, 79) == 1)
     _, errors = exporter.end()
-    assert len(re.findall("NVML does not tell of errors now: gpu_is_lost", errors)) == 1
+    assert len(re.findall("NVML does not report errors now: gpu_is_lost", errors)) == 1

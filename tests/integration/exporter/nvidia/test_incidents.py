@@ -148,7 +148,7 @@ def test_one_call_that_fails_now_and_then_costs_its_own_series_alone(node: FakeN
     assert page["gpu_up{gpu=0}"] == page["gpu_utilization_ratio{gpu=0}"] / 0.98 == 1
     node.returns(0, "nvmlDeviceGetPowerUsage", None)
     wait_until(lambda: "gpu_power_watts{gpu=0}" in exporter.page())
-    assert exporter.end()[1].count("nvmlDeviceGetPowerUsage gives unknown") == 1
+    assert exporter.end()[1].count("nvmlDeviceGetPowerUsage fails: unknown") == 1
 
 
 def test_what_a_gpu_does_not_support_is_asked_once(node: FakeNvml, serve: Serve) -> None:

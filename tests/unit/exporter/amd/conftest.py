@@ -32,7 +32,5 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AmdMach
 
 
 @pytest.fixture
-def watch(machine: AmdMachine, monkeypatch: pytest.MonkeyPatch) -> Watch:
-    monkeypatch.setattr("trainwarden_exporter.collectors.gpu.amd.library.RETRY_SECONDS", 0.0)
-    monkeypatch.setattr("trainwarden_exporter.collectors.gpu.amd.gpu.OPEN_SECONDS", 0.0)
+def watch(machine: AmdMachine) -> Watch:
     return lambda **settings: Watched(machine, **settings)

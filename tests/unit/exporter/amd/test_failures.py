@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.devices.amd import PACKAGE, uuid
-from trainwarden_exporter.collectors.gpu.opener import Opener
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.devices.amd import AmdMachine
@@ -169,30 +169,21 @@ def test_released_it_holds_nothing_and_takes_it_again(watch: Watch, machine: Amd
 def test_a_library_that_opens_slowly_is_not_said_to_hang(
     watch: Watch, machine: AmdMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, waits = Opener.wait, threading.Event()
-
-    def wait(opener: Opener, seconds: float | None = None) -> bool:
-        if seconds:
-            waits.set()
-        return real(opener, seconds)
-
-    monkeypatch.setattr(Opener, "wait", wait)
-    monkeypatch.setattr("trainwarden_exporter.collectors.gpu.amd.collector.OPEN_SECONDS", 0.0)
+    monkeypatch.setattr("trainwarden_exporter.collectors.gpu.collector.OPEN_SECONDS", 0.0)
     machine.library("hangs")
-
-    def open_it() -> None:
-        waits.wait(30)
-        machine.library("ok")
-
-    opens = threading.Thread(target=open_it)
-    opens.start()
-    try:
-        page = watch(timeout=60.0).look()
-        assert (page[f"gpu_up{{{GPU0}}}"], page[f"gpu_up{{{GPU1}}}"]) == (1, 1)
-        assert not [name for name in page if name.startswith("gpu_driver_error_info")]
-    finally:
-        waits.set()
-        opens.join()
+    watched = watch(timeout=60.0)
+    pages: list[str] = []
+    watched.collector.collect()
+    node = threading.Thread(target=lambda: pages.append(watched.node()), daemon=True)
+    node.start()
+    wait_until(lambda: machine.asked() == ["amdsmi_init -"], "the library begins to open")
+    machine.library("ok")
+    wait_until(lambda: len(watched.collector.tasks()) > 2 or watched.collector.collect(), "the GPUs can be sampled")
+    page = watched.look()
+    assert (page[f"gpu_up{{{GPU0}}}"], page[f"gpu_up{{{GPU1}}}"]) == (1, 1)
+    node.join(30)
+    assert "gpu_driver_error_info" not in pages[0]
+    assert f"gpu_up{{{GPU0}}} 1.0" in pages[0]
 
 
 def test_what_hangs_in_a_call_is_not_shut_down_under(watch: Watch, machine: AmdMachine) -> None:

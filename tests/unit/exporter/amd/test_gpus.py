@@ -88,7 +88,7 @@ def test_time_under_a_limit_is_counted_as_its_share_of_the_time(
     watched, name = watch(), f'gpu_throttle_seconds_total{{{GPU0},reason="sw_power_cap"}}'
     status = {"acc_counter": 1000, "acc_ppt_pwr": 100}
     clock = {"now": 100.0}
-    monkeypatch.setattr("trainwarden_exporter.collectors.gpu.amd.slow.time.monotonic", lambda: clock["now"])
+    monkeypatch.setattr("trainwarden_exporter.collectors.gpu.amdsmi.readings.time.monotonic", lambda: clock["now"])
     for now, said, expected in (
         (100.0, status, 0.0),
         (110.0, {"acc_counter": 6000, "acc_ppt_pwr": 1350}, 2.5),

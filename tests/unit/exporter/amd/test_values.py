@@ -1,4 +1,4 @@
-"""What amdsmi says when it says nothing."""
+"""Values of amdsmi, blanks among them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainwarden_exporter.collectors.gpu.amd.values import celsius, generation, hertz, number, ratio, watts, word
+from trainwarden_exporter.collectors.gpu.amdsmi.values import celsius, generation, hertz, number, ratio, text, watts
 
 NOTHING = ["N/A", None, "", True, -1, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF, [1]]
 
@@ -30,4 +30,4 @@ def test_what_is_a_value_has_its_base_unit() -> None:
     assert watts("N/A", 640, 1) == 640
     assert watts(0, "N/A") is None, "a GPU that draws nothing has not been asked yet"
     assert (generation(32000), generation(16000), generation(1)) == (5, 4, None)
-    assert (word("N/A"), word(" x "), word(b"y")) == ("", "x", "y")
+    assert (text("N/A"), text(" x "), text(b"y")) == ("", "x", "y")

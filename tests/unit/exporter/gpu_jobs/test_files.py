@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.exporter.gpu_jobs.node_tree import NodeTree, job, jobs_of, samples, uuid
-from trainwarden_exporter.collectors.gpu_jobs import files as module
+from trainwarden_exporter.collectors.gpu_jobs import claims as module
 
 
 def test_a_file_named_by_index_is_read_as_dcgm_exporter_reads_it(node: NodeTree) -> None:
@@ -33,13 +33,13 @@ def test_a_file_that_vanishes_before_it_is_opened_costs_nothing(
 ) -> None:
     (node.files / "0").write_text("1\n")
     (node.files / "1").write_text("2\n")
-    read = module._lines
+    read = module.prolog_lines
 
     def epilog_was_faster(path: Path) -> list[str]:
         (node.files / "0").unlink(missing_ok=True)
         return read(path)
 
-    monkeypatch.setattr(module, "_lines", epilog_was_faster)
+    monkeypatch.setattr(module, "prolog_lines", epilog_was_faster)
     page = node.page()
     assert jobs_of(page) == {job(1, "2")}
     assert 'trainwarden_gpu_jobs_unreadable{source="files"} 0.0' in page

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.exporter.contexts import context
 from tests.unit.exporter.gpu_jobs.node_tree import MINORS, NodeTree, uuid
-from trainwarden_exporter.collectors.gpu_jobs import spec
+from trainwarden_exporter.collectors.gpu_jobs.collector import SPEC
 from trainwarden_exporter.collectors.gpu_jobs.gpus import find_gpus
 from trainwarden_exporter.core.node import Node
 
@@ -66,5 +66,5 @@ def test_a_gpu_that_goes_leaves_the_others_their_index_and_the_drivers_files_are
 
 
 def test_it_is_on_where_there_are_gpus(node: NodeTree, tmp_path: Path) -> None:
-    assert spec.enabled(context(spec.SPEC, Node("n1", node.sysfs, node.procfs), {}))
-    assert not spec.enabled(context(spec.SPEC, Node("n1", tmp_path, tmp_path), {}))
+    assert SPEC.enabled(context(SPEC, Node("n1", node.sysfs, node.procfs), {}))
+    assert not SPEC.enabled(context(SPEC, Node("n1", tmp_path, tmp_path), {}))

@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.exporter.gpu_jobs.node_tree import MINORS, NodeTree, job, jobs_of, samples, training
 from tests.waiting import wait_until
-from trainwarden_exporter.collectors.gpu_jobs import process as process_module
+from trainwarden_exporter.collectors.gpu_jobs import processes as process_module
 from trainwarden_exporter.collectors.gpu_jobs.processes import Processes
 
 V2 = "/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0"
@@ -87,14 +87,14 @@ def test_environments_that_may_not_be_read_are_counted_where_they_belong_to_jobs
     """Root may read everything, so the refusal is made up."""
     for pid, cgroup in ((100, V2), (101, "/")):
         node.process(pid, cgroup, SLURM_JOB_GPUS="0")
-    read = process_module._read
+    read = process_module.read_file
 
     def refused(path: str, limit: int) -> bytes:
         if path.endswith("environ"):
             raise PermissionError
         return read(path, limit)
 
-    monkeypatch.setattr(process_module, "_read", refused)
+    monkeypatch.setattr(process_module, "read_file", refused)
     page = node.page()
     assert jobs_of(page) == set()
     assert 'trainwarden_gpu_jobs_unreadable{source="environments"}' in page
@@ -134,7 +134,7 @@ def test_an_old_process_is_read_once_a_minute_and_a_young_one_each_time(node: No
     reads = []
     for second in (0, 5, 15, 20, 70, 76):
         now[0] = float(second)
-        processes.working()
+        processes.jobs()
         reads.append(processes.reads)
     assert reads == [1, 2, 3, 3, 3, 4]
 

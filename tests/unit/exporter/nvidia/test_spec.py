@@ -10,7 +10,7 @@ import pytest
 from tests.nodes.fixtures import mi300x, no_gpu
 from tests.nodes.tree import NodeTree
 from tests.unit.exporter.contexts import context
-from trainwarden_exporter.collectors.gpu.nvidia import spec
+from trainwarden_exporter.collectors.gpu.spec import NVIDIA_SPEC, nvidia_enabled
 from trainwarden_exporter.core.node import Node
 
 SAID_NOTHING: dict[str, Any] = {
@@ -25,7 +25,7 @@ SAID_NOTHING: dict[str, Any] = {
 
 def present(tree: NodeTree, **said: Any) -> bool:
     flags = SAID_NOTHING | {name.replace("__", "."): value for name, value in said.items()}
-    return spec.enabled(context(spec.SPEC, Node("node1", tree.sysfs, tree.procfs, tree.rootfs), flags))
+    return nvidia_enabled(context(NVIDIA_SPEC, Node("node1", tree.sysfs, tree.procfs, tree.rootfs), flags))
 
 
 @pytest.fixture

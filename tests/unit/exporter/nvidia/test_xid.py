@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainwarden_exporter.collectors.gpu.nvidia.ledger import SAME_SECONDS, Count, Ledger
-from trainwarden_exporter.collectors.gpu.nvidia.xid import Xid, parse_xid
+from trainwarden_exporter.collectors.gpu.nvml.xid import SAME_SECONDS, Xid, XidCount, XidCounter, parse_xid
 
 BUS = "0000:3b:00.0"
 
@@ -56,29 +55,29 @@ def test_another_line_is_no_error(text: str) -> None:
 
 
 def test_one_error_told_by_three_counts_once_and_keeps_its_time() -> None:
-    ledger = Ledger()
-    ledger.report(BUS, 79, 100.0, "nvml")
-    ledger.report(BUS, 79, 99.0, "kernel", heard=104.0)
-    ledger.report(BUS, 79, 99.0, "kernel, in words", heard=104.0)
-    assert ledger.counts() == {(BUS, 79): Count(1, 100.0)}
+    counter = XidCounter()
+    counter.report(BUS, 79, 100.0, "nvml")
+    counter.report(BUS, 79, 99.0, "kernel", read_at=104.0)
+    counter.report(BUS, 79, 99.0, "kernel, in words", read_at=104.0)
+    assert counter.counts() == {(BUS, 79): XidCount(1, 100.0)}
 
 
 def test_errors_in_a_row_are_paired_one_by_one() -> None:
-    ledger = Ledger()
+    counter = XidCounter()
     for when in (100.0, 100.5, 101.0):
-        ledger.report(BUS, 31, when, "nvml")
+        counter.report(BUS, 31, when, "nvml")
     for when in (100.0, 100.5, 101.0):
-        ledger.report(BUS, 31, when, "kernel", heard=103.0)
-    assert ledger.counts()[BUS, 31].number == 3
+        counter.report(BUS, 31, when, "kernel", read_at=103.0)
+    assert counter.counts()[BUS, 31].number == 3
 
 
 def test_the_same_error_of_another_gpu_another_code_or_much_later_is_another() -> None:
-    ledger = Ledger()
-    ledger.report(BUS, 31, 100.0, "nvml")
-    ledger.report(BUS, 43, 100.0, "kernel")
-    ledger.report("0000:3c:00.0", 31, 100.0, "kernel")
-    ledger.report(BUS, 31, 100.0 + SAME_SECONDS + 1, "kernel")
-    assert {key: count.number for key, count in ledger.counts().items()} == {
+    counter = XidCounter()
+    counter.report(BUS, 31, 100.0, "nvml")
+    counter.report(BUS, 43, 100.0, "kernel")
+    counter.report("0000:3c:00.0", 31, 100.0, "kernel")
+    counter.report(BUS, 31, 100.0 + SAME_SECONDS + 1, "kernel")
+    assert {key: count.number for key, count in counter.counts().items()} == {
         (BUS, 31): 2,
         (BUS, 43): 1,
         ("0000:3c:00.0", 31): 1,

@@ -1,4 +1,4 @@
-"""What NVML tells of errors by itself."""
+"""Errors that NVML reports as events."""
 
 from __future__ import annotations
 
@@ -9,57 +9,56 @@ from typing import TYPE_CHECKING, Any
 
 import pynvml
 
-from trainwarden_exporter.collectors.gpu.nvidia.library import error_word
+from trainwarden_exporter.collectors.gpu.nvml.codes import name_of
+from trainwarden_exporter.collectors.gpu.nvml.xid import NVML
 from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
-    from trainwarden_exporter.collectors.gpu.nvidia.ledger import Ledger
-    from trainwarden_exporter.collectors.gpu.state import GpuState
+    from trainwarden_exporter.collectors.gpu.nvml.xid import XidCounter
 
 log = logging.getLogger(__name__)
 
-SOURCE = "nvml"
-# NVML keeps what it was not asked for yet. A longer wait would hold up whoever wants the GPUs released.
+# NVML keeps events until they are read. A longer wait would delay the release of the GPUs.
 INTERVAL_SECONDS = 1.0
 WAIT_MILLISECONDS = 10
 MAX_EVENTS = 100
 
 
-class Events:
+class XidEvents:
     """One set of events for all GPUs. `open`, `register` and `read` are called in different threads."""
 
     interval = INTERVAL_SECONDS
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, counter: XidCounter) -> None:
+        self._counter = counter
         self._set: Any = None
         self._buses: dict[int, str] = {}
         self._fails = False
 
     def open(self) -> None:
-        """Make the set; where there are no events, the kernel's log has to do."""
+        """Create the set; where that fails, the kernel's log is the only source of errors."""
         self._buses = {}
         try:
             with calling("nvmlEventSetCreate"):
                 self._set = pynvml.nvmlEventSetCreate()
         except pynvml.NVMLError as error:
             self._set = None
-            log.warning("NVML tells of no errors: %s", error_word(error.value))
+            log.warning("NVML reports no errors: %s", name_of(error.value))
 
-    def register(self, handle: Any, state: GpuState) -> None:
-        """Ask for the errors of one GPU."""
+    def register(self, handle: Any, bus: str) -> None:
+        """Have the set receive the errors of one GPU."""
         if self._set is None:
             return
         try:
             with calling("nvmlDeviceRegisterEvents"):
                 pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._set)
         except pynvml.NVMLError as error:
-            log.warning("GPU %s: NVML does not tell of its errors: %s", state.bus, error_word(error.value))
+            log.warning("GPU %s: NVML does not report its errors: %s", bus, name_of(error.value))
             return
-        self._buses = {**self._buses, _address(handle): state.bus}
+        self._buses = {**self._buses, _address(handle): bus}
 
     def read(self) -> tuple[()]:
-        """Count the errors that NVML has to tell; they are nobody's sample."""
+        """Count the errors in the set; return no series, for the node's task has them."""
         events, buses = self._set, self._buses
         if events is None or not buses:
             return ()
@@ -72,24 +71,24 @@ class Events:
                 break
             if event.eventType & pynvml.nvmlEventTypeXidCriticalError:
                 bus = buses.get(_address(event.device), "")
-                self._ledger.report(bus, int(event.eventData), time.time(), SOURCE)
+                self._counter.report(bus, int(event.eventData), time.time(), NVML)
         return ()
 
     def close(self) -> None:
-        """Let go of the set."""
+        """Free the set."""
         events, self._set = self._set, None
         if events is not None:
             try:
                 with calling("nvmlEventSetFree"):
                     pynvml.nvmlEventSetFree(events)
             except pynvml.NVMLError as error:
-                log.warning("NVML keeps its events: %s", error_word(error.value))
+                log.warning("NVML does not free its events: %s", name_of(error.value))
 
     def _failed(self, code: int) -> None:
-        # A GPU that is lost fails the set of all: then the kernel's log is what tells.
+        # A lost GPU fails the set of all GPUs; the kernel's log still reports their errors.
         fails = code != pynvml.NVML_ERROR_TIMEOUT
         if fails and not self._fails:
-            log.warning("NVML does not tell of errors now: %s", error_word(code))
+            log.warning("NVML does not report errors now: %s", name_of(code))
         self._fails = fails
 
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 
 from trainwarden_exporter.collectors.gpu import metrics
-from trainwarden_exporter.collectors.gpu.nvidia.library import NOT_FOUND, text
-from trainwarden_exporter.collectors.gpu.nvidia.valid import counted
+from trainwarden_exporter.collectors.gpu.nvml.codes import NOT_FOUND, failure_of
+from trainwarden_exporter.collectors.gpu.nvml.values import counted, text
 from trainwarden_exporter.sampling.calls import enter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from trainwarden_exporter.collectors.gpu.nvidia.calls import Calls
+    from trainwarden_exporter.collectors.gpu.calls import DriverCalls
     from trainwarden_exporter.core.metric import Families
 
 
-def add_instances(families: Families, calls: Calls, gpu: dict[str, str]) -> None:
+def add_instances(families: Families, calls: DriverCalls, gpu: dict[str, str]) -> None:
     """Add whether the GPU is divided, and into what; raises `GpuDown`. Needs no rights but to see the instances."""
     mode = calls.ask("nvmlDeviceGetMigMode")
     if mode is None:
@@ -29,34 +29,34 @@ def add_instances(families: Families, calls: Calls, gpu: dict[str, str]) -> None
             _add(families, calls, instance, gpu)
 
 
-def _instances(calls: Calls) -> Iterator[Any]:
+def _instances(calls: DriverCalls) -> Iterator[Any]:
     for place in range(calls.ask("nvmlDeviceGetMaxMigDeviceCount") or 0):
         enter("nvmlDeviceGetMigDeviceHandleByIndex")
         try:
             yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(calls.handle, place)
         except pynvml.NVMLError as error:
             if error.value != NOT_FOUND:  # else the place is free
-                calls.failed(("nvmlDeviceGetMigDeviceHandleByIndex", (place,)), error.value)
+                calls.fail(("nvmlDeviceGetMigDeviceHandleByIndex", (place,)), failure_of(error))
 
 
-def _add(families: Families, calls: Calls, instance: Any, gpu: dict[str, str]) -> None:
-    uuid = calls.of(instance, "nvmlDeviceGetUUID")
+def _add(families: Families, calls: DriverCalls, instance: Any, gpu: dict[str, str]) -> None:
+    uuid = calls.ask_for(instance, "nvmlDeviceGetUUID")
     if not uuid:
         return
     mig_uuid = text(uuid)
-    name = text(calls.of(instance, "nvmlDeviceGetName") or "")
-    numbers = [calls.of(instance, f"nvmlDeviceGet{kind}InstanceId") for kind in ("Gpu", "Compute")]
+    name = text(calls.ask_for(instance, "nvmlDeviceGetName") or "")
+    numbers = [calls.ask_for(instance, f"nvmlDeviceGet{kind}InstanceId") for kind in ("Gpu", "Compute")]
     gpu_instance, compute_instance = ("" if number is None else str(number) for number in numbers)
     families.add(
         metrics.GPU_MIG_INFO,
         1,
+        **gpu,
         mig_uuid=mig_uuid,
         profile=name.rpartition("MIG ")[2],
         gpu_instance=gpu_instance,
         compute_instance=compute_instance,
-        **gpu,
     )
-    info = calls.of(instance, "nvmlDeviceGetMemoryInfo")
+    info = calls.ask_for(instance, "nvmlDeviceGetMemoryInfo")
     if info is not None and counted(info.total):
-        families.add(metrics.GPU_MIG_MEMORY_SIZE_BYTES, info.total, mig_uuid=mig_uuid, **gpu)
-        families.add(metrics.GPU_MIG_MEMORY_USED_BYTES, counted(info.used), mig_uuid=mig_uuid, **gpu)
+        families.add(metrics.GPU_MIG_MEMORY_SIZE_BYTES, info.total, **gpu, mig_uuid=mig_uuid)
+        families.add(metrics.GPU_MIG_MEMORY_USED_BYTES, counted(info.used), **gpu, mig_uuid=mig_uuid)

@@ -1,0 +1,1 @@
+"""AMD GPUs, through the library amdsmi."""

@@ -1,0 +1,218 @@
+"""One GPU: what is known of it, and its samples in two tiers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trainwarden_exporter.collectors.gpu.calls import NO_ANSWER, GpuDown, LibraryDown
+from trainwarden_exporter.core.metric import Families
+from trainwarden_exporter.sampling.calls import calling
+
+if TYPE_CHECKING:
+    from trainwarden_exporter.collectors.gpu.driver import FastTier, GpuDriver, SlowTier
+    from trainwarden_exporter.core.metric import Family
+
+log = logging.getLogger(__name__)
+
+# Share of its own deadline that a sample waits for what it needs: for the library, for the first sample of each GPU.
+WAIT_SHARE = 0.8
+# How long the first sample of the slow tier waits for the fast tier to open the GPU: both tiers begin at once.
+OPEN_SECONDS = 2.0
+# Opening a broken GPU may take the driver seconds, in which the other GPUs wait: pause after the first failure.
+REOPEN_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """The last good sample of a GPU for the totals of the node; None where it has no value.
+
+    Attributes:
+        utilization: ratio 0..1.
+        power: watts.
+        temperature: of the hottest sensor, degrees Celsius.
+        memory_used: bytes.
+    """
+
+    utilization: float | None = None
+    power: float | None = None
+    temperature: float | None = None
+    memory_used: float | None = None
+
+
+@dataclass
+class GpuState:
+    """One GPU, from when it was first seen until the process ends, lost or not. Times are monotonic.
+
+    Attributes:
+        index: its place on the bus when it was first seen, which is its index in nvidia-smi while all GPUs are well.
+        bus: its address, 0000:3b:00.0.
+        uuid: empty until it was opened.
+        info: the labels of `gpu_info` that are read from an open GPU.
+        error: why the last sample found it down; None after a good one.
+        good: when the last good sample was begun, and its values.
+        busy: since when a sample is being taken; None between two.
+        attempted: set after the first sample.
+        read_errors: failed calls of a GPU that answers others, by error.
+    """
+
+    index: str
+    bus: str
+    uuid: str = ""
+    info: dict[str, str] | None = None
+    error: str | None = None
+    good: tuple[float, GpuReading] | None = None
+    busy: float | None = None
+    attempted: threading.Event = field(default_factory=threading.Event)
+    read_errors: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of every series of the GPU."""
+        return {"gpu": self.index, "uuid": self.uuid}
+
+    def why_down(self, now: float, timeout: float, fresh_seconds: float) -> str | None:
+        """Return why it is down, as a value of the label `error`: its sample failed, hangs, or is too old."""
+        if self.busy is not None and now - self.busy > timeout:
+            return NO_ANSWER
+        if self.error is not None:
+            return self.error
+        if self.good is None or now - self.good[0] > fresh_seconds:
+            return NO_ANSWER
+        return None
+
+
+class DriverTime:
+    """Seconds that samples took, by tier; both are there from the start, so that a rate sees the first sample."""
+
+    def __init__(self) -> None:
+        self._seconds = {"fast": 0.0, "slow": 0.0}
+        self._lock = threading.Lock()
+
+    def add(self, tier: str, seconds: float) -> None:
+        """Add one sample."""
+        with self._lock:
+            self._seconds[tier] += seconds
+
+    def totals(self) -> dict[str, float]:
+        """Return the sums so far."""
+        with self._lock:
+            return dict(self._seconds)
+
+
+class GpuDevice:
+    """Samples of one GPU. `fast` runs in one thread, `slow` in another, and neither waits for the other's calls.
+
+    Args:
+        state: updated by each sample.
+        driver: opens and reads the GPU.
+        spent: sums up the time of the samples.
+        slow_interval: how old the series of `slow` may be, seconds.
+        timeout: of a sample, seconds.
+    """
+
+    def __init__(
+        self, state: GpuState, driver: GpuDriver, spent: DriverTime, *, slow_interval: float, timeout: float
+    ) -> None:
+        self.state = state
+        self._driver = driver
+        self._spent = spent
+        self._slow_interval = slow_interval
+        self._timeout = timeout
+        # The generation of the library that opened the GPU, its handle, what reads it.
+        self._open: tuple[int, Any, FastTier] | None = None
+        self._slow: tuple[Any, SlowTier] | None = None
+        self._read_slow: tuple[float, list[Family]] | None = None
+        self._pause = 0.0
+        self._not_before = 0.0
+
+    def fast(self) -> list[Family]:
+        """Return what changes from second to second; nothing of a GPU that is down or suspended."""
+        state = self.state
+        begun = state.busy = time.monotonic()
+        families = Families()
+        try:
+            if not self._driver.is_suspended(state.bus):
+                error = self._driver.error(WAIT_SHARE * self._timeout)
+                if error is not None:
+                    raise GpuDown(error)
+                with self._driver.used():
+                    self._sample(families, begun)
+        except GpuDown as down:
+            self._down(down)
+            return []
+        finally:
+            state.busy = None
+            state.attempted.set()
+            self._spent.add("fast", time.monotonic() - begun)
+        return families.collected()
+
+    def slow(self) -> list[Family]:
+        """Return what is slow to read or seldom changes, the same object until `slow_interval` is over.
+
+        Nothing of a GPU that is down or suspended.
+        """
+        with calling("waiting for the first sample of the GPU"):
+            self.state.attempted.wait(min(OPEN_SECONDS, self._timeout / 2))
+        with self._driver.used():
+            handle = self._handle()
+            if handle is None or self.state.error is not None or self._driver.is_suspended(self.state.bus):
+                self._read_slow = None
+                return []
+            begun = time.monotonic()
+            if self._read_slow is not None and begun - self._read_slow[0] < self._slow_interval:
+                return self._read_slow[1]
+            if self._slow is None or self._slow[0] is not handle:
+                self._slow = (handle, self._driver.slow_tier(handle, self.state))
+            families = Families()
+            try:
+                self._slow[1].read(families, self.state.labels)
+            except GpuDown:
+                return []  # the next fast sample finds it down too, and records why
+            finally:
+                self._spent.add("slow", time.monotonic() - begun)
+            self._read_slow = (begun, families.collected())
+            return self._read_slow[1]
+
+    def _handle(self) -> Any:
+        """Return the handle of the open GPU; None where it is not open in this generation of the library."""
+        if self._open is None or not self._driver.is_open or self._open[0] != self._driver.generation:
+            return None
+        return self._open[1]
+
+    def _sample(self, families: Families, begun: float) -> None:
+        state, driver = self.state, self._driver
+        if not driver.is_open:
+            raise GpuDown(NO_ANSWER)  # it is being opened anew
+        if self._open is None or self._open[0] != driver.generation:
+            self._open = (driver.generation, *self._opened())
+        tier = self._open[2]
+        answered = tier.answered
+        reading = tier.read(families, state.labels)
+        if tier.answered == answered:
+            raise GpuDown(tier.last_error)
+        if state.error is not None:
+            log.info("GPU %s answers again", state.bus)
+        state.good, state.error = (begun, reading), None
+        self._pause = 0.0
+
+    def _opened(self) -> tuple[Any, FastTier]:
+        state = self.state
+        if state.error is not None and time.monotonic() < self._not_before:
+            raise GpuDown(state.error)
+        self._pause = min(2 * self._pause + REOPEN_SECONDS, self._driver.max_open_pause)
+        self._not_before = time.monotonic() + self._pause
+        handle = self._driver.open_gpu(state)
+        return handle, self._driver.fast_tier(handle, state)
+
+    def _down(self, down: GpuDown) -> None:
+        error = str(down)
+        if isinstance(down, LibraryDown):
+            self._driver.reopen()
+        if self.state.error != error:
+            log.warning("GPU %s is down: %s", self.state.bus, error)
+        # A handle from before a reset is invalid.
+        self.state.error, self._open = error, None

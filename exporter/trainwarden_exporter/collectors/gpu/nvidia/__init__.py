@@ -1,1 +1,0 @@
-"""NVIDIA GPUs, through NVML in a process of its own."""

@@ -1,0 +1,115 @@
+"""How the collectors `nvidia` and `amd` are set up: one GPU collector with two drivers."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from trainwarden_exporter.collectors.gpu.bus import AMD, NVIDIA, gpus_on_bus
+from trainwarden_exporter.core.instance import inventory
+from trainwarden_exporter.core.spec import CollectorSpec
+from trainwarden_exporter.flag_values import duration
+
+if TYPE_CHECKING:
+    from trainwarden_exporter.core.spec import Context
+    from trainwarden_exporter.sampling.task import CollectorRunner
+
+# Imported by the child process alone, which calls its `build`.
+MODULE = "trainwarden_exporter.collectors.gpu.collector"
+
+
+def _add_flags(name: str, library: str, slow: str, parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        f"--collector.{name}.slow-interval",
+        type=duration,
+        default="30s",
+        metavar="DURATION",
+        help=f"pause between two samples of what is slow to read: {slow} (default %(default)s)",
+    )
+    parser.add_argument(
+        f"--collector.{name}.pci-bus",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help=f"show GPUs that are on the PCI bus and not in {library} as down; switch it off in a container that was "
+        "given some of a node's GPUs",
+    )
+
+
+def nvidia_enabled(context: Context) -> bool:
+    """Return whether the bus shows an NVIDIA GPU, the driver is loaded, or there should be some."""
+    node = context.node
+    try:
+        driver = (node.procfs / "driver/nvidia/version").exists()
+    except OSError:
+        driver = False
+    return driver or bool(gpus_on_bus(node.sysfs, NVIDIA)) or bool(_expected_nvidia(context))
+
+
+def amd_enabled(context: Context) -> bool:
+    """Return whether the bus shows an AMD GPU, or the driver is loaded."""
+    try:
+        return bool(gpus_on_bus(context.node.sysfs, AMD)) or (context.node.rootfs / "dev/kfd").exists()
+    except OSError:
+        return False
+
+
+def _create_nvidia(context: Context) -> CollectorRunner:
+    kernel_log = str(context.node.rootfs / "dev/kmsg")
+    return _create(context, expected=_expected_nvidia(context), kernel_log=kernel_log)
+
+
+def _create_amd(context: Context) -> CollectorRunner:
+    # The flag counts GPUs of either vendor: they are NVIDIA's where the bus shows such.
+    return _create(context, expected=None if gpus_on_bus(context.node.sysfs, NVIDIA) else context.flags["expect.gpus"])
+
+
+def _create(context: Context, **settings: Any) -> CollectorRunner:
+    """Return the runner of one vendor's collector, in a process of its own: a call of a driver may never return."""
+    from trainwarden_exporter.sampling.subprocess_collector import ChildSpec, SubprocessCollector  # noqa: PLC0415  # for this collector alone
+
+    name, flags = context.name, context.flags
+    interval, timeout = context.interval, context.timeout
+    settings |= {
+        "vendor": name,
+        "sysfs": str(context.node.sysfs),
+        "interval": interval,
+        "slow_interval": flags[f"collector.{name}.slow_interval"],
+        "timeout": timeout,
+        "by_bus": flags[f"collector.{name}.pci_bus"],
+    }
+    return SubprocessCollector(ChildSpec(name, MODULE, interval, timeout, settings))
+
+
+def _expected_nvidia(context: Context) -> int | None:
+    """Return how many NVIDIA GPUs there should be, by the flag, else by the instance type; None where neither tells."""
+    node, flags = context.node, context.flags
+    expected: int | None = flags["expect.gpus"]
+    if expected is not None:
+        # The flag counts GPUs of either vendor: on a node that lost all of them only AMD's driver shows whose they are.
+        amd = flags["collector.amd"] or amd_enabled(context)
+        return expected if gpus_on_bus(node.sysfs, NVIDIA) or not amd else None
+    known = inventory(node.sysfs)
+    return known.gpus if known is not None and flags["collector.nvidia.pci_bus"] else None
+
+
+NVIDIA_SPEC = CollectorSpec(
+    name="nvidia",
+    help="NVIDIA GPUs",
+    interval="5s",
+    timeout="10s",
+    needs="an NVIDIA GPU on the PCI bus, or --expect.gpus",
+    create=_create_nvidia,
+    enabled=nvidia_enabled,
+    add_flags=partial(_add_flags, "nvidia", "NVML", "ECC, links, PCIe, instances"),
+)
+AMD_SPEC = CollectorSpec(
+    name="amd",
+    help="AMD GPUs",
+    interval="5s",
+    timeout="10s",
+    needs="an AMD GPU on the PCI bus, or /dev/kfd",
+    create=_create_amd,
+    enabled=amd_enabled,
+    add_flags=partial(_add_flags, "amd", "amdsmi", "ECC, links, PCIe, throttling"),
+)
