@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.integrations.programs import Programs
-from trainwarden.training.recorder import Recorder
+from trainwarden.training.recorder import RecordThread
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -57,11 +57,11 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
 def phases(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The phases that the run goes through, in order; the record itself holds only those that last."""
     seen: list[str] = []
-    enter = Recorder.enter_phase
+    enter = RecordThread.enter_phase
 
-    def enter_and_keep(recorder: Recorder, name: str) -> None:
+    def enter_and_keep(recorder: RecordThread, name: str) -> None:
         seen.append(name)
         enter(recorder, name)
 
-    monkeypatch.setattr(Recorder, "enter_phase", enter_and_keep)
+    monkeypatch.setattr(RecordThread, "enter_phase", enter_and_keep)
     return seen

@@ -20,7 +20,7 @@ from trainwarden.training.events import CaughtError, RunEvent
 from trainwarden.training.gpu_memory import GpuMemory
 from trainwarden.training.loop import LoopState
 from trainwarden.training.outcome import AttemptOutcome
-from trainwarden.training.writer import PROGRESS_SECONDS, Writer
+from trainwarden.training.writer import PROGRESS_SECONDS, RecordWriter
 
 if TYPE_CHECKING:
     from trainwarden.record.store import RecordCopy
@@ -30,7 +30,7 @@ _PAUSE_SECONDS = 0.05
 _JOIN_SECONDS = 1.0
 
 
-class Recorder:
+class RecordThread:
     """Passes what the training reports to the thread that writes it into the run's folder.
 
     All input and output after `open` happens in that thread. Other threads only put requests into a queue. The queue
@@ -62,7 +62,7 @@ class Recorder:
         self.gpu_memory = GpuMemory()
         self._samples_gpu = context.beginning is not None
         self._event_log = EventLog(context)
-        self._writer = Writer(
+        self._writer = RecordWriter(
             context,
             loop,
             self._event_log,

@@ -25,7 +25,7 @@ from trainwarden.training.events import RunEvent, describe_error
 from trainwarden.training.exit_hooks import ExitHooks
 from trainwarden.training.loop import LoopState, whole
 from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome, exception_outcome, infer_outcome, is_cancellation
-from trainwarden.training.recorder import Recorder
+from trainwarden.training.recorder import RecordThread
 from trainwarden.training.usage_warnings import RESERVED_EVENTS, UsageWarnings, is_phase
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Run:
         self._loop = LoopState(context.beginning.steps if context.beginning else StepCounter())
         self._hooks = ExitHooks(self._end, lambda: self._loop.reports, lambda: self._loop.thread)
         self._signals = self._hooks.signals
-        self._recorder = Recorder(context, self._loop, copy, poll=self._signals.check)
+        self._recorder = RecordThread(context, self._loop, copy, poll=self._signals.check)
         self._trace = CrashTrace(context.folder, context.rank, str(context.key))
         self._active, self._abandoned = True, False
         self._cancelled: AttemptOutcome | None = None
@@ -320,7 +320,7 @@ class Run:
 class PhaseScope:
     """What `phase()` returns: as a context manager it restores the previous phase."""
 
-    def __init__(self, recorder: Recorder | None, name: str | None) -> None:
+    def __init__(self, recorder: RecordThread | None, name: str | None) -> None:
         self._recorder = recorder
         self._name = name
         self._previous = recorder.phase if recorder else None

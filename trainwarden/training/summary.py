@@ -24,7 +24,7 @@ _STATUSES = {"succeeded": "completed"}
 
 
 @dataclass(frozen=True)
-class AttemptSummary:
+class AttemptResult:
     """The result of an attempt. `end_time` is Unix seconds; unknown values are None."""
 
     status: str
@@ -49,7 +49,7 @@ class AttemptSummary:
         }
 
 
-class Summary(RecordDocument):
+class SummaryDocument(RecordDocument):
     """`summary.json`; `errors` are the last 20 by their time, without traces."""
 
     run_id: str = required(TEXT)
@@ -61,11 +61,11 @@ class Summary(RecordDocument):
 
 
 def summary(
-    context: RunContext, result: AttemptSummary, errors: Iterable[Mapping[str, Any]], gpu_stats: Mapping[str, Any]
-) -> Summary:
+    context: RunContext, result: AttemptResult, errors: Iterable[Mapping[str, Any]], gpu_stats: Mapping[str, Any]
+) -> SummaryDocument:
     """Return `summary.json`, with the last 20 of `errors` by time, without tracebacks."""
     last = sorted(errors, key=lambda error: str(error.get("timestamp")))[-KEPT_ERRORS:]
-    return Summary(
+    return SummaryDocument(
         run_id=context.run_id,
         attempt=context.beginning.this.attempt if context.beginning else None,
         attempt_key=str(context.key),

@@ -21,7 +21,7 @@ from trainwarden.training.events import RunEvent
 from trainwarden.training.gpu_memory import GpuMemory
 from trainwarden.training.loop import LoopState, Throughput
 from trainwarden.training.outcome import AttemptOutcome, reconcile
-from trainwarden.training.summary import AttemptSummary, errors_of_others, summary
+from trainwarden.training.summary import AttemptResult, errors_of_others, summary
 
 PROGRESS_SECONDS = 0.5
 LIVENESS_SECONDS = 5.0
@@ -36,7 +36,7 @@ _NEVER = float("-inf")
 logger = logging.getLogger("trainwarden")
 
 
-class Writer:
+class RecordWriter:
     """Writes the progress when the loop has moved, a heartbeat every 5 s, events, and everything at the end.
 
     Args:
@@ -261,9 +261,9 @@ class Writer:
     def _write_completion(self) -> None:
         self._store.record_completion(key=str(self.context.key), step=self._loop.step)
 
-    def _summarize(self, outcome: AttemptOutcome, end_time: float) -> AttemptSummary:
+    def _summarize(self, outcome: AttemptOutcome, end_time: float) -> AttemptResult:
         view, latest = self._loop.snapshot(), self._checkpoints.latest
-        return AttemptSummary(
+        return AttemptResult(
             status=outcome.status,
             reason=outcome.reason,
             end_time=end_time,
@@ -274,7 +274,7 @@ class Writer:
             checkpoint_path=latest[0].path if latest else None,
         )
 
-    def _write_summary(self, result: AttemptSummary) -> None:
+    def _write_summary(self, result: AttemptResult) -> None:
         context = self.context
         errors = [*self._event_log.recent_errors(), *errors_of_others(context.folder, str(context.key))]
         self._store.write(SUMMARY, summary(context, result, errors, self._gpu_memory.stats.as_json()))

@@ -25,7 +25,7 @@ from trainwarden.training.context import RunContext
 from trainwarden.training.events import RunEvent
 from trainwarden.training.loop import LoopState
 from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome, exception_outcome
-from trainwarden.training.recorder import Recorder
+from trainwarden.training.recorder import RecordThread
 
 if TYPE_CHECKING:
     from trainwarden.record.store import RecordCopy
@@ -60,7 +60,7 @@ class FakeCopy:
         return self.finishes
 
 
-def _recorder(runs: Path, copy: RecordCopy, rank: int = 0) -> tuple[Recorder, LoopState]:
+def _recorder(runs: Path, copy: RecordCopy, rank: int = 0) -> tuple[RecordThread, LoopState]:
     folder, key = runs / "r", AttemptKey("local", "5", 0)
     folder.mkdir(exist_ok=True)
     subject = RunContext(
@@ -78,7 +78,7 @@ def _recorder(runs: Path, copy: RecordCopy, rank: int = 0) -> tuple[Recorder, Lo
         thresholds=Thresholds(),
     )
     loop = LoopState(StepCounter())
-    recorder = Recorder(subject, loop, copy)
+    recorder = RecordThread(subject, loop, copy)
     recorder.open()
     return recorder, loop
 
