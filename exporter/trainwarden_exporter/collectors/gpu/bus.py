@@ -1,4 +1,4 @@
-"""Which GPUs are on the PCI bus: nobody has to open one, and one whose driver fails is still there."""
+"""Which GPUs are on the PCI bus, by sysfs: no driver is called, and a GPU whose driver fails is listed too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NVIDIA = 0x10DE
 AMD = 0x1002
 # Display controllers, and processing accelerators: an MI300X is one of these.
 _CLASSES = frozenset({0x03, 0x12})
-# What a virtual machine is given, and what another driver holds, no driver of the vendor can open.
+# The vendor's driver cannot open a GPU that is given to a virtual machine, or bound to another driver.
 _FOREIGN_DRIVERS = frozenset({"vfio-pci", "nouveau", "pci-stub", "xen-pciback"})
 
 
@@ -25,7 +25,7 @@ def gpus_on_bus(sysfs: Path, vendor: int) -> list[str]:
 
 
 def bus_address(text: str) -> str | None:
-    """Return an address as sysfs writes it, from what drivers make of it (00000000:3B:00.0); None if it is none."""
+    """Return an address as sysfs writes it, from a driver's form (00000000:3B:00.0); None if it is no address."""
     domain, _, rest = text.strip().lower().partition(":")
     bus, _, slot = rest.partition(":")
     device, _, function = slot.partition(".")
@@ -41,7 +41,7 @@ def _is_gpu(device: Path, vendor: int) -> bool:
     try:
         return (device / "driver").readlink().name not in _FOREIGN_DRIVERS
     except OSError:
-        return True  # no driver has it: then that is what is wrong with it
+        return True  # bound to no driver, which is a fault to show
 
 
 def _hexadecimal(path: Path) -> int | None:

@@ -1,4 +1,4 @@
-"""One GPU: what is known of it, and its samples in two tiers."""
+"""One GPU: its state, and its samples in two tiers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GPU of any vendor is said to do. `gpu` is its index, `uuid` what it keeps for ever."""
+"""Metrics of GPUs of every vendor. `gpu` is the index; `uuid` stays the same as long as the GPU exists."""
 
 from trainwarden_exporter.core.metric import counter, gauge
 

@@ -82,7 +82,7 @@ def _create(context: Context, **settings: Any) -> CollectorRunner:
 
 
 def _expected_nvidia(context: Context) -> int | None:
-    """Return how many NVIDIA GPUs there should be, by the flag, else by the instance type; None where neither tells."""
+    """Return how many NVIDIA GPUs there should be, by the flag, else the instance type; None where neither gives it."""
     node, flags = context.node, context.flags
     expected: int | None = flags["expect.gpus"]
     if expected is not None:

@@ -43,6 +43,23 @@ def test_a_gpu_that_is_lost_stays_in_sight_and_comes_back(watch: Watch, machine:
     assert not [name for name in page if name.startswith("gpu_error_info")]
 
 
+def test_what_is_slow_to_read_is_kept_until_it_is_old_and_dropped_once_its_gpu_is_down(
+    watch: Watch, machine: AmdMachine
+) -> None:
+    watched = watch(slow_interval=3600.0)
+    watched.look()
+    slow = next(
+        task for task in watched.collector.tasks() if (task.device, task.tier) == (machine.addresses[1], "slow")
+    )
+    assert slow.interval == 5.0, "at the pace of the fast tier, so that it ends with it"
+    kept = slow.read()
+    assert kept
+    assert slow.read() is kept
+    machine.fault("*", 6, gpu=1)
+    watched.look()
+    assert slow.read() == []
+
+
 def test_a_gpu_that_the_bus_shows_and_the_driver_does_not_is_down(watch: Watch, machine: AmdMachine) -> None:
     machine.hide(1)
     page = watch().look()
@@ -174,6 +191,8 @@ def test_a_library_that_opens_slowly_is_not_said_to_hang(
     watched = watch(timeout=60.0)
     pages: list[str] = []
     watched.collector.collect()
+    tiers = {task.tier for task in watched.collector.tasks()}
+    assert tiers == {"driver", "node"}, "a process whose library hangs is replaced; GPUs that wait would hide it"
     node = threading.Thread(target=lambda: pages.append(watched.node()), daemon=True)
     node.start()
     wait_until(lambda: machine.asked() == ["amdsmi_init -"], "the library begins to open")
