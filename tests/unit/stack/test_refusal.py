@@ -36,5 +36,6 @@ def test_a_remediator_that_cannot_start_is_not_the_policys_fault(
     assert "cannot be started: ModuleNotFoundError: No module named 'attr'" in refused(tmp_path, capsys)
 
 
+@pytest.mark.process
 def test_a_policy_that_is_not_there_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--policy" in refused(tmp_path, capsys, "--policy", "no-such-policy")
