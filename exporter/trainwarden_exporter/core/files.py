@@ -1,4 +1,4 @@
-"""Reading the files of a record over and over: again only when they changed, and a log only at its end."""
+"""Read the files of a record only when they have changed, and a log only at its end."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# What could not be read may be readable later though the file did not change: a mount came back.
+# A file that could not be read may be readable later without a change: a mount came back.
 RETRY_SECONDS = 30.0
 FRESH_SECONDS = 2.0
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class CachedFile(Generic[P, T]):
-    """What `read` made of a file, or of a folder of replaced files, the last time that it or the arguments differed."""
+    """The result of `read` for a file, or a folder of replaced files; read again when it or the arguments change."""
 
     def __init__(self, path: Path, read: Callable[P, T | Unreadable | None]) -> None:
         self._path = path

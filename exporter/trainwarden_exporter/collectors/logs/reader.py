@@ -259,7 +259,7 @@ class LogReader:
         return [(consumer, feed) for consumer, feed in self._feeds.get(run, {}).items() if feed.heads]
 
     def _read_heads(self, run: RunLogs) -> list[tuple[LogConsumer, LogFeed]]:
-        """Read one more piece of the first beginning that each consumer lacks; return what is left to read."""
+        """Read one more piece of the first beginning that each consumer lacks; return what remains to be read."""
         for consumer, feed in self._heads_of(run) if self._has_budget() else ():
             enter("read")
             head, data = feed.heads[0], None

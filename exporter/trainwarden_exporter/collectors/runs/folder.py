@@ -208,7 +208,7 @@ class RunFolder:
         """Return the verdict on a failed attempt; the first one stays, whatever is written later."""
         if record.state != "failed":
             return None
-        # Without a key the next attempt cannot be told from this one: judge anew each time.
+        # Without a key the next attempt looks like this one: judge anew each time.
         if self._verdict is None or self._verdict[0] is None or self._verdict[0] != record.attempt_key:
             self._verdict = (record.attempt_key, judge_failure(record))
         return self._verdict[1]

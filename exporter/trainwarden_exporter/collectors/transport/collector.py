@@ -76,7 +76,9 @@ class TransportCollector:
             enter("environment")
             run.read_environment(self._node, now)
 
-        self._environments.map((run for run in runs.values() if not self._is_over(run)), read_environment)
+        self._environments.map(
+            [run for run in runs.values() if run.needs_environment and not self._is_over(run)], read_environment
+        )
         return self._families(runs)
 
     def close(self) -> None:

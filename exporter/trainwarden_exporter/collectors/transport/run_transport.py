@@ -92,10 +92,15 @@ class RunTransport:
                 if key in self._processes or len(self._processes) < MAX_PROCESSES:
                     self._processes.setdefault(key, ProcessNetworks()).add(line)
 
+    @property
+    def needs_environment(self) -> bool:
+        """What the environment asks for is not known yet and may still be found."""
+        return self.run.folder is not None and self._tries > 0
+
     def read_environment(self, node: Node, now: float) -> None:
         """Read which networks the environment asks for, until it is known; may block in the record's file system."""
         run = self.run
-        if run.folder is None or self._tries <= 0:
+        if run.folder is None:
             return
         self._tries -= 1
         metadata = read_metadata(run.folder)
