@@ -12,11 +12,12 @@ from trainwarden.errors import UsageError
 from trainwarden.server.address import port_file
 from trainwarden.server.server import Limits
 from trainwarden.server.web_config import ReloadingWebConfig
-from trainwarden_exporter.collector_set import CollectorSet, node_from_flags
+from trainwarden_exporter.collector_set import CollectorSet
 from trainwarden_exporter.configuration.check import COMMAND, check
 from trainwarden_exporter.configuration.reload import Reload
 from trainwarden_exporter.configuration.settings import read_flags
 from trainwarden_exporter.core.memory import keep_one_arena
+from trainwarden_exporter.core.node import node_from_flags
 from trainwarden_exporter.release import Release
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.subprocess_collector import LOG_FORMAT

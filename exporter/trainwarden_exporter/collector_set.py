@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainwarden.errors import UsageError
 from trainwarden_exporter.core.exchange import RunExchange
-from trainwarden_exporter.core.node import Node
 from trainwarden_exporter.core.spec import Context
 from trainwarden_exporter.registry import SPECS
 from trainwarden_exporter.sampling.sampler import Sampler
@@ -17,6 +15,7 @@ from trainwarden_exporter.sampling.sampler import Sampler
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from trainwarden_exporter.core.node import Node
     from trainwarden_exporter.core.spec import CollectorSpec
     from trainwarden_exporter.sampling.task import CollectorRunner
 
@@ -24,15 +23,6 @@ log = logging.getLogger(__name__)
 
 # How long a sample that is being taken may delay the collector that replaces its own.
 STOP_SECONDS = 10.0
-
-
-def node_from_flags(flags: Mapping[str, Any]) -> Node:
-    """Return the node that the flags describe; raise `UsageError` if one of its file systems is not there."""
-    for name in ("sysfs", "procfs", "rootfs"):
-        path = flags[f"path.{name}"]
-        if not os.path.isdir(path):  # noqa: PTH112  # Path.is_dir() raises where this user may not look
-            raise UsageError(f"--path.{name} {path}: expected a folder")
-    return Node(flags["instance_host"], flags["path.sysfs"], flags["path.procfs"], flags["path.rootfs"])
 
 
 def select(

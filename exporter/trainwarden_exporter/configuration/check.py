@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.server.web_config import access_of, read_web_settings
-from trainwarden_exporter.collector_set import describe_off, node_from_flags, select_on
-from trainwarden_exporter.collectors.runs.path import runs_folder, runs_folder_exists
+from trainwarden_exporter.collector_set import describe_off, select_on
 from trainwarden_exporter.configuration.settings import read_flags
+from trainwarden_exporter.core.node import node_from_flags
+from trainwarden_exporter.core.runs_folder import runs_folder, runs_folder_exists
 from trainwarden_exporter.flags import Parser
 
 if TYPE_CHECKING:

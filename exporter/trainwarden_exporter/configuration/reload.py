@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.errors import UsageError
-from trainwarden_exporter.collector_set import node_from_flags
 from trainwarden_exporter.configuration.settings import read_flags
+from trainwarden_exporter.core.node import node_from_flags
 from trainwarden_exporter.sampling import metrics
 
 if TYPE_CHECKING:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainwarden.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True)
 class Node:
-    """What every collector needs to know of the node.
+    """Name and file systems of the node.
 
     Attributes:
         host: its name in run records.
@@ -19,3 +26,12 @@ class Node:
     sysfs: Path = Path("/sys")
     procfs: Path = Path("/proc")
     rootfs: Path = Path("/")
+
+
+def node_from_flags(flags: Mapping[str, Any]) -> Node:
+    """Return the node that the flags describe; raise `UsageError` if one of its file systems is not there."""
+    for name in ("sysfs", "procfs", "rootfs"):
+        path = flags[f"path.{name}"]
+        if not os.path.isdir(path):  # noqa: PTH112  # Path.is_dir() raises where this user may not look
+            raise UsageError(f"--path.{name} {path}: expected a folder")
+    return Node(flags["instance_host"], flags["path.sysfs"], flags["path.procfs"], flags["path.rootfs"])

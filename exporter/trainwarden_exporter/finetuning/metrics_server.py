@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden.errors import UsageError
-from trainwarden_exporter.collector_set import node_from_flags
 from trainwarden_exporter.core.exchange import RunExchange
+from trainwarden_exporter.core.node import node_from_flags
 from trainwarden_exporter.core.spec import Context
 from trainwarden_exporter.finetuning.collector import TrainingInfoCollector
 from trainwarden_exporter.finetuning.job import JobLabels

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tests.unit.exporter.runs_tree import HOST, RunsTree, samples_of
 from trainwarden_exporter.collectors.logs.collector import LogsCollector, LogSettings
-from trainwarden_exporter.collectors.logs.state import StateFolder
 from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.exposition import encode_text
+from trainwarden_exporter.core.state_folder import StateFolder
 from trainwarden_exporter.sampling.blocking_io import TIMEOUT_SECONDS
 
 if TYPE_CHECKING:

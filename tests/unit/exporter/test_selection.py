@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from trainwarden.errors import UsageError
-from trainwarden_exporter.collector_set import describe_off, node_from_flags, select_on
+from trainwarden_exporter.collector_set import describe_off, select_on
+from trainwarden_exporter.core.node import node_from_flags
 from trainwarden_exporter.flags import build_parser
 
 

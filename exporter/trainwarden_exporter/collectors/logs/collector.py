@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from trainwarden.signals.tailing.template import Template
-    from trainwarden_exporter.collectors.logs.state import StateFolder
     from trainwarden_exporter.core.exchange import RunExchange
     from trainwarden_exporter.core.metric import Family
+    from trainwarden_exporter.core.state_folder import StateFolder
 
 # The logs of a run that is over are read less often.
 OVER_SECONDS = 15.0

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden.errors import UsageError
 from trainwarden.signals.tailing.template import InvalidTemplate, Template
-from trainwarden_exporter.collectors.logs.state import StateFolder, StateFolderLocked, default_folder
-from trainwarden_exporter.collectors.runs.path import runs_folder
+from trainwarden_exporter.core.runs_folder import runs_folder
 from trainwarden_exporter.core.spec import CollectorSpec
+from trainwarden_exporter.core.state_folder import StateFolder, StateFolderLocked, default_folder
 from trainwarden_exporter.flag_values import positive_count, size
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import single_task

@@ -12,8 +12,8 @@ from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.thresholds import InvalidThreshold
 from trainwarden.record.thresholds import choose as choose_thresholds
-from trainwarden_exporter.collectors.runs.path import runs_folder, runs_folder_exists
 from trainwarden_exporter.collectors.s3.spec import copies
+from trainwarden_exporter.core.runs_folder import runs_folder, runs_folder_exists
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.flag_values import positive_count
 from trainwarden_exporter.sampling.sampler import Sampler

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden.clients.s3 import InvalidLocation, parse_s3_url, records_location
 from trainwarden.errors import UsageError
-from trainwarden_exporter.collectors.logs.state import StateFolder, StateFolderLocked, default_folder
-from trainwarden_exporter.collectors.runs.path import runs_folder
 from trainwarden_exporter.collectors.s3.local_copy import copy_folder
+from trainwarden_exporter.core.runs_folder import runs_folder
 from trainwarden_exporter.core.spec import CollectorSpec
+from trainwarden_exporter.core.state_folder import StateFolder, StateFolderLocked, default_folder
 from trainwarden_exporter.flag_values import duration, positive_count
 from trainwarden_exporter.sampling.subprocess_collector import ChildSpec, SubprocessCollector
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.unit.exporter.contexts import context
 from trainwarden.errors import UsageError
 from trainwarden_exporter.collectors.s3 import spec
 from trainwarden_exporter.core.node import Node
+from trainwarden_exporter.core.state_folder import StateFolder, StateFolderLocked
 from trainwarden_exporter.flags import build_parser
 
 NODE = Node("node1")
@@ -21,6 +23,7 @@ import sys
 from trainwarden_exporter.flags import build_parser
 from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.node import Node
+from trainwarden_exporter.core.state_folder import StateFolder, StateFolderLocked
 from trainwarden_exporter.core.spec import Context
 from trainwarden_exporter.collectors.runs import spec as runs
 from trainwarden_exporter.collectors.s3 import spec
@@ -37,8 +40,6 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("MONITORING_BUCKET", "MONITORING_REGION", "TRAINWARDEN_S3_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
-    monkeypatch.setattr(spec, "_held", {})
-    monkeypatch.setattr(spec, "_temporary", {})
 
 
 def flags(*arguments: str) -> dict[str, Any]:
@@ -71,22 +72,22 @@ def test_an_environment_that_cannot_be_used_stops_no_exporter(
     assert spec.copies(context(spec.SPEC, NODE, flags())) == []
     assert "MONITORING_BUCKET" in caplog.text
     monkeypatch.setenv("MONITORING_BUCKET", "cache")
-    monkeypatch.setattr(spec, "_has_boto3", lambda: False)
+    monkeypatch.setitem(sys.modules, "boto3", None)  # as if it were not installed
     assert not spec.enabled(context(spec.SPEC, NODE, flags()))
     with pytest.raises(UsageError, match="boto3"):
         spec.create(context(spec.SPEC, NODE, flags("--collector.s3.url=s3://one/b")))
 
 
-def test_a_folder_of_copies_belongs_to_one_exporter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = flags("--collector.s3.url=s3://one/b", f"--collector.s3.cache={tmp_path / 'copies'}")
-    (place,) = spec.copies(context(spec.SPEC, NODE, told))
-    assert place.parent == tmp_path / "copies"
-    assert spec.copies(context(spec.SPEC, NODE, told)) == [place], "for this one it stays the same"
-    held = spec._held
-    monkeypatch.setattr(spec, "_held", {})
-    with pytest.raises(UsageError, match="copies"):
-        spec.create(context(spec.SPEC, NODE, told))
-    assert held
+def test_a_folder_of_copies_belongs_to_one_exporter(tmp_path: Path) -> None:
+    own = flags("--collector.s3.url=s3://one/b", f"--collector.s3.cache={tmp_path / 'copies'}")
+    (folder,) = spec.copies(context(spec.SPEC, NODE, own))
+    assert folder.parent == tmp_path / "copies"
+    assert spec.copies(context(spec.SPEC, NODE, own)) == [folder], "for this one it stays the same"
+    with pytest.raises(StateFolderLocked):
+        StateFolder(tmp_path / "copies")
+    other = flags("--collector.s3.url=s3://one/b", f"--collector.s3.cache={tmp_path / 'taken'}")
+    with contextlib.closing(StateFolder(tmp_path / "taken")), pytest.raises(UsageError, match="taken"):
+        spec.create(context(spec.SPEC, NODE, other))
 
 
 @pytest.mark.process

@@ -10,9 +10,10 @@ import pytest
 from tests.unit.clients.slurm.commands import FakeSlurm, job_22_05
 from tests.unit.exporter.contexts import context
 from trainwarden.errors import UsageError
-from trainwarden_exporter.collector_set import node_from_flags, select_on
+from trainwarden_exporter.collector_set import select_on
 from trainwarden_exporter.collectors.slurm import spec
 from trainwarden_exporter.core.exchange import RunExchange
+from trainwarden_exporter.core.node import node_from_flags
 from trainwarden_exporter.flags import build_parser
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.task import CollectorRunner
