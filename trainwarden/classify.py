@@ -6,7 +6,7 @@ imported.
 """
 
 from trainwarden.failures.chain import causes, contexts, text_of
-from trainwarden.failures.exception_types import Finding, of_errno, of_type, speaks_of_names
+from trainwarden.failures.exception_types import Classification, of_errno, of_type, speaks_of_names
 from trainwarden.failures.exits import classify_exit
 from trainwarden.failures.messages import MESSAGE_LIMIT, classify_message, slug_of_message
 from trainwarden.failures.raised import rebuilt
@@ -70,28 +70,28 @@ def _slug_of(exc: BaseException, ambient: BaseException | None) -> str:
     return best.slug if best else "user_exception"
 
 
-def _of_link(exc: BaseException) -> Finding | None:
+def _of_link(exc: BaseException) -> Classification | None:
     by_type = of_type(exc)
     # First, because without memory nothing else may work.
     if by_type and by_type.slug == "host_oom":
         return by_type
     if by_type is None and isinstance(exc, KeyboardInterrupt):
-        return Finding("cancelled", sure=True)
+        return Classification("cancelled", sure=True)
     if by_type is None and isinstance(exc, SystemExit):
         status = exc.code if isinstance(exc.code, int) else 0
         failure = classify_exit(status)
-        return Finding(failure.slug, sure=True) if failure else None
+        return Classification(failure.slug, sure=True) if failure else None
     if by_errno := of_errno(exc):
         return by_errno
     by_message = _of_message(exc)
     return by_message if by_message and (by_message.sure or not by_type or not by_type.sure) else by_type
 
 
-def _of_message(exc: BaseException) -> Finding | None:
+def _of_message(exc: BaseException) -> Classification | None:
     text = text_of(exc, MESSAGE_LIMIT)
     slug = slug_of_message(text)
     if slug is None:
         return None
     if speaks_of_names(exc) and slug != "driver_setup" and " in DataLoader worker process " not in text:
         return None
-    return Finding(slug, sure=not FAILURES[slug].cascade)
+    return Classification(slug, sure=not FAILURES[slug].cascade)

@@ -174,12 +174,12 @@ def read_yaml(file: Path, max_values: int = MAX_VALUES) -> YamlValue:
         raise UsageError(f"{file}: {line}{problem}, expected YAML") from None
     if node is None:
         return YamlValue(file, 1, "", "nothing")
-    document = _Reader(file, max_values).value(node, "", 0)
+    document = _ValueReader(file, max_values).value(node, "", 0)
     document.mapping()
     return document
 
 
-class _Reader:
+class _ValueReader:
     """Turns the nodes of one file into values, within the limits."""
 
     def __init__(self, file: Path, max_values: int) -> None:

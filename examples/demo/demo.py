@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainwarden.errors import UsageError
 from trainwarden.stack import launcher, service, up
 from trainwarden.stack.binaries import ToolsMissing, find_tools
 from trainwarden.stack.ports import PortBusy, ports
@@ -121,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _MISUSE
     try:
         return _run(options)
-    except (up.Misuse, ToolsMissing, PortBusy, ServiceFailed) as error:
+    except (UsageError, ToolsMissing, PortBusy, ServiceFailed) as error:
         print(f"make demo: {error}", file=sys.stderr)
         return _MISUSE
 

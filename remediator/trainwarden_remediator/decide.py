@@ -37,7 +37,7 @@ class StartedAgain(Refuse):
 
 
 @dataclass(frozen=True)
-class Failure:
+class AlertedFailure:
     """The failure, as a policy matches it."""
 
     mode: str
@@ -133,7 +133,7 @@ def _over_or_busy(job: ScheduledJob) -> Wait | Refuse | None:
     return None
 
 
-def decide(failure: Failure, history: History, policy: Policy, now: float) -> Decision:
+def decide(failure: AlertedFailure, history: History, policy: Policy, now: float) -> Decision:
     """Decide by budget, excluded types, included types and default, in this order; N retries mean N."""
     rule = policy.rules.get(failure.mode)
     used = history.used.get(failure.mode, 0)
@@ -149,7 +149,7 @@ def decide(failure: Failure, history: History, policy: Policy, now: float) -> De
     return Decision(Action.RESTART, reason, used, rule.max_retries, now + delay)
 
 
-def _wanted(policy: str, rule: Implementation, failure: Failure) -> tuple[bool, str]:
+def _wanted(policy: str, rule: Implementation, failure: AlertedFailure) -> tuple[bool, str]:
     kind = failure.error_type
     if rule.class_name == "AlwaysRestartPolicy":
         return True, f"policy {policy} restarts after every {failure.mode}"

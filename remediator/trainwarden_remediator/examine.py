@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from trainwarden_remediator.choice import Policies
 from trainwarden_remediator.decide import (
+    AlertedFailure,
     Decision,
-    Failure,
     History,
     Refuse,
     StartedAgain,
@@ -117,7 +117,7 @@ class Examiner:
         if why := self._wait_limit.expired(key):
             self._wait_limit.forget(key)
             decision = Decision(Action.ESCALATE, why, 0, None, 0.0)
-            failure = Failure(pending.alert.mode or "unknown", pending.alert.label("error_type"))
+            failure = AlertedFailure(pending.alert.mode or "unknown", pending.alert.label("error_type"))
             about = run if pending.alert.attempt == run.attempt else None
             self._propose(pending, about, decision, failure, State.ESCALATED, answered=False)
 
@@ -156,7 +156,7 @@ class Examiner:
 
     def _decide(self, pending: Pending, run: ReportedRun) -> None:
         alert = pending.alert
-        failure = Failure(
+        failure = AlertedFailure(
             mode=alert.mode or "",
             error_type=alert.label("error_type") or run.error_type,
             subsystem=alert.label("subsystem") or run.subsystem,
@@ -170,7 +170,7 @@ class Examiner:
         if self._record(pending, run, decision, failure) and choice.objection:
             log.warning("run %s: %s", run.run_id, choice.objection)
 
-    def _record(self, pending: Pending, run: ReportedRun, decision: Decision, failure: Failure) -> bool:
+    def _record(self, pending: Pending, run: ReportedRun, decision: Decision, failure: AlertedFailure) -> bool:
         state = {
             Action.RESTART: State.PROPOSED,
             Action.ESCALATE: State.ESCALATED,
@@ -180,7 +180,7 @@ class Examiner:
 
     def _suppress(self, pending: Pending, run: ReportedRun | None, reason: str, *, dropped: bool = False) -> None:
         alert = pending.alert
-        failure = Failure(alert.mode or "unknown", alert.label("error_type"))
+        failure = AlertedFailure(alert.mode or "unknown", alert.label("error_type"))
         decision = Decision(Action.NONE, reason, 0, None, 0.0)
         about = run if run is not None and alert.attempt == run.attempt else None
         self._propose(pending, about, decision, failure, State.SUPPRESSED, dropped=dropped)
@@ -190,7 +190,7 @@ class Examiner:
         pending: Pending,
         run: ReportedRun | None,
         decision: Decision,
-        failure: Failure,
+        failure: AlertedFailure,
         state: State,
         *,
         dropped: bool = False,

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from trainwarden_remediator.decide import Refuse, Wait
-from trainwarden_remediator.drivers.driver import CallOutcome, CallResult, Driver, Progress, RestartTarget, progress
+from trainwarden_remediator.drivers.driver import (
+    CallOutcome,
+    CallResult,
+    Driver,
+    RestartProgress,
+    RestartTarget,
+    progress,
+)
 from trainwarden_remediator.examine import INACTIVE, Recheck
 from trainwarden_remediator.incident import OPEN_STATES, Incident, State
 from trainwarden_remediator.metrics import Metrics
@@ -124,17 +131,17 @@ class Remediator:
     def _prepare(self, incident: Incident, driver: Driver) -> bool:
         target = _target(incident)
         seen = self._progress(driver, target)
-        if seen is Progress.READY and driver.two_phase and not incident.calls:
-            self._leave(incident, Progress.STUCK)  # held before any call of the remediator: a user's hold
-        elif seen is Progress.READY:
+        if seen is RestartProgress.READY and driver.two_phase and not incident.calls:
+            self._leave(incident, RestartProgress.STUCK)  # held before any call of the remediator: a user's hold
+        elif seen is RestartProgress.READY:
             self._move(incident, State.PREPARED, seen.value)
-        elif seen is Progress.UNTOUCHED:
+        elif seen is RestartProgress.UNTOUCHED:
             return self._call_prepare(incident, driver, target)
-        elif seen is Progress.UNKNOWN:
+        elif seen is RestartProgress.UNKNOWN:
             if incident.state is State.IN_DOUBT or not incident.calls:
                 return self._wait(incident, seen.value)
             self._move(incident, State.IN_DOUBT, seen.value)
-        elif seen is Progress.BUSY:
+        elif seen is RestartProgress.BUSY:
             return self._wait(incident, seen.value)
         else:
             self._leave(incident, seen)
@@ -155,7 +162,7 @@ class Remediator:
         answer = self._call("prepare", driver.prepare, driver, target)
         if answer.outcome is CallOutcome.ACCEPTED:
             self._move(incident, State.PREPARING, answer.detail)
-        elif answer.outcome is CallOutcome.UNCLEAR or self._progress(driver, target) is not Progress.UNTOUCHED:
+        elif answer.outcome is CallOutcome.UNCLEAR or self._progress(driver, target) is not RestartProgress.UNTOUCHED:
             self._move(incident, State.IN_DOUBT, answer.detail)
         else:
             self._escalate(incident, f"the scheduler refused: {answer.detail}")
@@ -163,11 +170,11 @@ class Remediator:
 
     def _commit(self, incident: Incident, driver: Driver) -> bool:
         seen = self._progress(driver, _target(incident))
-        if seen is Progress.READY:
+        if seen is RestartProgress.READY:
             self._move(incident, State.COMMITTED, "the next start is ours", committed=self._world.clock.now())
-        elif seen is Progress.UNTOUCHED:
+        elif seen is RestartProgress.UNTOUCHED:
             self._move(incident, State.IN_DOUBT, "the scheduler has forgotten that it ended the attempt")
-        elif seen in (Progress.UNKNOWN, Progress.BUSY):
+        elif seen in (RestartProgress.UNKNOWN, RestartProgress.BUSY):
             return self._wait(incident, seen.value)
         else:
             self._leave(incident, seen)
@@ -177,11 +184,11 @@ class Remediator:
         target = _target(incident)
         driver.refresh()
         seen = self._progress(driver, target)
-        if seen is Progress.READY:
+        if seen is RestartProgress.READY:
             return self._give(incident, driver, target)
-        if seen is Progress.STARTED and (driver.two_phase or self._token_seen(driver, target)):
+        if seen is RestartProgress.STARTED and (driver.two_phase or self._token_seen(driver, target)):
             self._move(incident, State.VERIFYING, seen.value)
-        elif seen in (Progress.UNKNOWN, Progress.BUSY, Progress.UNTOUCHED):
+        elif seen in (RestartProgress.UNKNOWN, RestartProgress.BUSY, RestartProgress.UNTOUCHED):
             return self._wait(incident, seen.value)
         else:
             self._leave(incident, seen)
@@ -204,7 +211,7 @@ class Remediator:
         answer = self._call("commit", driver.commit, driver, target)
         if answer.outcome is CallOutcome.ACCEPTED:
             self._move(incident, State.VERIFYING, answer.detail)
-        elif answer.outcome is CallOutcome.REFUSED and self._progress(driver, target) is Progress.READY:
+        elif answer.outcome is CallOutcome.REFUSED and self._progress(driver, target) is RestartProgress.READY:
             self._escalate(incident, f"the scheduler refused to start it: {answer.detail}")
         else:
             self._move(incident, State.COMMITTED, answer.detail)
@@ -213,19 +220,19 @@ class Remediator:
     def _verify(self, incident: Incident, driver: Driver) -> bool:
         target = _target(incident)
         seen = self._progress(driver, target)
-        if seen is Progress.READY:
+        if seen is RestartProgress.READY:
             if 0 <= self._world.clock.now() - (incident.committed or 0.0) < _FORGETS_SECONDS:
                 # The scheduler lost what it had acknowledged; repeating the same start is idempotent.
                 return not self._too_early(incident) and self._call_commit(incident, driver, target)
-            seen = Progress.STUCK  # a user holds the job
+            seen = RestartProgress.STUCK  # a user holds the job
         verdict = self._verifier.verify(incident, driver.job(target.job_id), seen)
         if verdict is None:
             return False
         self._move(incident, verdict.state, verdict.detail, **verdict.changes)
         return True
 
-    def _leave(self, incident: Incident, seen: Progress) -> None:
-        if seen is Progress.STUCK:
+    def _leave(self, incident: Incident, seen: RestartProgress) -> None:
+        if seen is RestartProgress.STUCK:
             self._escalate(incident, f"{seen.value}: it does not start until a person releases it")
         else:
             self._move(incident, State.ADOPTED, f"{seen.value}, and not by us")
@@ -258,7 +265,7 @@ class Remediator:
         self._crashpoint(f"{name}: after call")
         return answer
 
-    def _progress(self, driver: Driver, target: RestartTarget) -> Progress:
+    def _progress(self, driver: Driver, target: RestartTarget) -> RestartProgress:
         return progress(driver.job(target.job_id), target, two_phase=driver.two_phase)
 
     def _token_seen(self, driver: Driver, target: RestartTarget) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainwarden_remediator.drivers.driver import Absent, JobState, Progress, Reading, ScheduledJob
+from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, RestartProgress, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import ReportedRun
 from trainwarden_remediator.incident import Incident, State
@@ -34,7 +34,7 @@ class Verifier:
             str, tuple[float, float]
         ] = {}  # by incident: the newer attempt's highest step, and since when
 
-    def verify(self, incident: Incident, reading: Reading, seen: Progress) -> Verification | None:
+    def verify(self, incident: Incident, reading: Reading, seen: RestartProgress) -> Verification | None:
         """Return the verdict on a restart; None while it is too early."""
         run = self._world.runs.run(incident.run_id)
         if isinstance(run, ReportedRun) and (verdict := _old_attempt_advanced(run, incident)):
@@ -42,11 +42,11 @@ class Verifier:
         newer = run if isinstance(run, ReportedRun) and _newer(run, incident) else None
         if newer is not None and (verdict := _of_attempt(newer, incident)):
             return verdict
-        if seen is Progress.STUCK:
+        if seen is RestartProgress.STUCK:
             return Verification(
                 State.ESCALATED, seen.value, {"paging": True, "reason": "the job is held, and not by us"}
             )
-        if seen is Progress.GONE and newer is None and isinstance(reading, ScheduledJob):
+        if seen is RestartProgress.GONE and newer is None and isinstance(reading, ScheduledJob):
             # A start given by the remediator that was then ended counts as a failure.
             state = State.FAILED if reading.generation > incident.generation else State.ADOPTED
             return Verification(state, f"job {reading.job_id} is {reading.scheduler_state}")

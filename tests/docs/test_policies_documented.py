@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from trainwarden_remediator.cli import parser
-from trainwarden_remediator.decide import Failure, History, decide
+from trainwarden_remediator.decide import AlertedFailure, History, decide
 from trainwarden_remediator.incident import Action, State
 from trainwarden_remediator.metrics import Metrics, RemediatorCollector
 from trainwarden_remediator.policy import Backoff, Implementation, ModePolicy, Policy, PolicyFile, load_policy, shipped
@@ -72,7 +72,7 @@ def test_the_example_policy_is_valid_and_shows_every_key() -> None:
 def restarts(policy: Policy, mode: str) -> int:
     """How often the policy restarts a run that always hangs, in one failure mode."""
     count = 0
-    while decide(Failure(mode, "hang"), History({mode: count}), policy, 0).action is Action.RESTART:
+    while decide(AlertedFailure(mode, "hang"), History({mode: count}), policy, 0).action is Action.RESTART:
         count += 1
     return count
 

@@ -18,7 +18,7 @@ from trainwarden.clients.alertmanager import AlertmanagerClient
 from trainwarden.clients.http import HttpAuth, HttpClient
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusError
 from trainwarden.stack.binaries import Tools
-from trainwarden.stack.local_stack import LocalStack, Settings
+from trainwarden.stack.local_stack import LocalStack, StackSettings
 from trainwarden.stack.slack_sink import SlackSink
 
 STALL_SECONDS = 8.0
@@ -64,7 +64,7 @@ class WatchedCluster:
         policy = folder / "policy.yaml"
         policy.write_text(_POLICY, encoding="utf-8")
         driver = ("--driver=slurm", f"--slurm-bin-dir={self._commands}", "--poll-interval=1", "--busy-interval=0.5")
-        settings = Settings(folder / "stack", self.runs, self.sink.url, policy=str(policy), driver=driver)
+        settings = StackSettings(folder / "stack", self.runs, self.sink.url, policy=str(policy), driver=driver)
         self._stack = LocalStack(settings, tools)
 
     def start(self) -> None:

@@ -161,23 +161,23 @@ else:
     _Fields = namedtuple("_Fields", ("slug", "sure"))  # typed above
 
 
-class Finding(_Fields):
+class Classification(_Fields):
     """A slug, and whether it is certain: then nothing vaguer, or further out in the chain, takes precedence."""
 
     __slots__ = ()
 
 
-def of_type(exc: BaseException) -> Finding | None:
+def of_type(exc: BaseException) -> Classification | None:
     """Return the failure of the exception's type; None if unknown."""
     bases = type(exc).__mro__
     for table, sure in ((_SURE, True), (_VAGUE, False)):
         for base in bases:
             if slug := table.get(f"{_library(base)}.{base.__name__}") or table.get(base.__name__):
-                return Finding(slug, sure)
+                return Classification(slug, sure)
     return _of_reader(exc) or _of_silence(exc)
 
 
-def of_errno(exc: BaseException) -> Finding | None:
+def of_errno(exc: BaseException) -> Classification | None:
     """Return the failure of an OSError's number and path; None of any other exception."""
     of_a_library = of_type(exc)
     # Errors of a server or a certificate are OSErrors too, with other meanings of their numbers.
@@ -190,7 +190,7 @@ def of_errno(exc: BaseException) -> Finding | None:
         slug = next((named for named, pattern in _PATHS if re.search(pattern, path, re.IGNORECASE)), slug)
     elif slug == "storage_quota" and _path(exc).startswith("/dev/shm"):  # noqa: S108  # a path in foreign code
         slug = "shm_exhausted"
-    return Finding(slug, slug not in _UNSURE) if slug else None
+    return Classification(slug, slug not in _UNSURE) if slug else None
 
 
 def speaks_of_names(exc: BaseException) -> bool:
@@ -198,7 +198,7 @@ def speaks_of_names(exc: BaseException) -> bool:
     return not {KeyError, IndexError, AttributeError, NameError, ImportError}.isdisjoint(type(exc).__mro__)
 
 
-def _of_reader(exc: BaseException) -> Finding | None:
+def _of_reader(exc: BaseException) -> Classification | None:
     # A reader's exception about a damaged file may not mention it; that a file was being read does.
     if type(exc) is not EOFError and attribute(exc, "errno") != errno.EINVAL:
         return None
@@ -207,17 +207,17 @@ def _of_reader(exc: BaseException) -> Finding | None:
         if trace is None:
             break
         if trace.tb_frame.f_globals.get("__name__") == "torch.serialization":
-            return Finding("ckpt_corrupt", sure=True)
+            return Classification("ckpt_corrupt", sure=True)
         trace = trace.tb_next
     return None
 
 
-def _of_silence(exc: BaseException) -> Finding | None:
+def _of_silence(exc: BaseException) -> Classification | None:
     # A time limit within the program is no silent peer, and a truncated text is no closed connection.
     kind, args = type(exc), attribute(exc, "args")
     if kind is TimeoutError and args in ((), ("timed out",)):
-        return Finding("peer_timeout", sure=False)
-    return Finding("peer_reset", sure=False) if kind is EOFError and args == () else None
+        return Classification("peer_timeout", sure=False)
+    return Classification("peer_reset", sure=False) if kind is EOFError and args == () else None
 
 
 def _path(exc: BaseException) -> str:

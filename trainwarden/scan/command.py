@@ -13,7 +13,7 @@ from trainwarden.scan.document import document
 from trainwarden.scan.meter import Meter
 from trainwarden.scan.reading import Log, read_log
 from trainwarden.scan.report import printable, report
-from trainwarden.scan.source import Unreadable, open_source
+from trainwarden.scan.source import UnreadableLog, open_source
 from trainwarden.scan.verdicts import Finding, of_one, of_ranks
 from trainwarden.signals.model import Signal
 from trainwarden.signals.pack import DEFAULT_PACK, PackError, load_pack, shipped_packs
@@ -107,5 +107,5 @@ def _log(file: str, scanner: Scanner, with_context: bool) -> Log:
                 return read_log(file, source, scanner, with_context=with_context, on_read=meter.update)
             finally:
                 meter.clear()
-    except Unreadable as error:
+    except UnreadableLog as error:
         return Log(file, error=str(error), is_unread=True)

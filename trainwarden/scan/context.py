@@ -14,7 +14,7 @@ _MOST = 16
 
 
 @dataclass(frozen=True)
-class Context:
+class ContextLines:
     """The lines before and after a record."""
 
     before: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class Contexts:
         self._window = b""
         self._start = 0  # of the window, in the log
         self._open: list[Match] = []
-        self._known: dict[int, Context] = {}
+        self._known: dict[int, ContextLines] = {}
         self._seen: dict[str, int] = {}
 
     def feed(self, piece: bytes, matches: Iterable[Match]) -> None:
@@ -44,7 +44,7 @@ class Contexts:
             self._start += len(self._window) - keep
             self._window = self._window[-keep:]
 
-    def finish(self, matches: Iterable[Match], kept: Iterable[Match]) -> dict[int, Context]:
+    def finish(self, matches: Iterable[Match], kept: Iterable[Match]) -> dict[int, ContextLines]:
         """Return the kept contexts by the offsets of their matches; `matches`: of the last record."""
         self._close([*self._open, *matches])
         offsets = {match.offset for match in kept}
@@ -60,11 +60,11 @@ class Contexts:
             if at >= 0 and match.offset not in self._known:
                 self._known[match.offset] = self._around(at)
 
-    def _around(self, at: int) -> Context:
+    def _around(self, at: int) -> ContextLines:
         window = self._window.replace(b"\r", b"\n")
         before = window[max(0, at - _REACH) : at].split(b"\n")[:-1]
         after = window[at : at + _REACH].split(b"\n")[1:]
-        return Context(_texts(before)[-LINES:], _texts(after)[:LINES])
+        return ContextLines(_texts(before)[-LINES:], _texts(after)[:LINES])
 
 
 def _texts(lines: Iterable[bytes]) -> tuple[str, ...]:

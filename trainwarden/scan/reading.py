@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainwarden.scan.context import Context, Contexts
-from trainwarden.scan.source import Source, Unreadable
+from trainwarden.scan.context import ContextLines, Contexts
+from trainwarden.scan.source import Source, UnreadableLog
 from trainwarden.signals.diagnosis import STEPS_THAT_PROVE_LIFE
 from trainwarden.signals.model import Match
-from trainwarden.signals.progress import Progress, ProgressReader
+from trainwarden.signals.progress import LogProgress, ProgressReader
 from trainwarden.signals.scanner import Scanner
 
 # Progress is read fastest in large pieces, signals in pieces that fit the processor's cache.
@@ -40,8 +40,8 @@ class Log:
     matches: list[Match] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     moves: list[int] = field(default_factory=list)
-    progress: Progress = field(default_factory=Progress)
-    contexts: dict[int, Context] = field(default_factory=dict)
+    progress: LogProgress = field(default_factory=LogProgress)
+    contexts: dict[int, ContextLines] = field(default_factory=dict)
     error: str | None = None
     is_unread: bool = False
 
@@ -63,12 +63,12 @@ def read_log(
         with_context: keep the lines around each match.
         on_read: called after each piece with the number of bytes of the file that were read.
     """
-    kept, steps, contexts = _Kept(), _Steps(), Contexts() if with_context else None
+    kept, steps, contexts = _FirstAndLast(), _Steps(), Contexts() if with_context else None
     failure = None
     while True:
         try:
             piece = source.read(PIECE_BYTES)
-        except Unreadable as error:
+        except UnreadableLog as error:
             failure, piece = str(error), b""
         for start in range(0, len(piece), SEARCH_BYTES):
             part = piece[start : start + SEARCH_BYTES]
@@ -91,7 +91,7 @@ def read_log(
     return log
 
 
-class _Kept:
+class _FirstAndLast:
     """Keeps the first and the last matches of each signal."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from trainwarden.scan.context import Context
+from trainwarden.scan.context import ContextLines
 from trainwarden.scan.document import severity
 from trainwarden.scan.verdicts import Finding
 from trainwarden.signals.diagnosis import error_type_of
@@ -130,8 +130,8 @@ def _place(finding: Finding, match: Match) -> str:
     return f"{printable(file)}:{match.line}" if file else f"line {match.line}"
 
 
-def _context(finding: Finding, match: Match) -> Context:
+def _context(finding: Finding, match: Match) -> ContextLines:
     for log in finding.logs:
         if any(match is one for one in log.matches):
-            return log.contexts.get(match.offset, Context())
-    return Context()
+            return log.contexts.get(match.offset, ContextLines())
+    return ContextLines()

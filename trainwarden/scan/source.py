@@ -18,7 +18,7 @@ _MAGIC_BYTES = 6
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
-class Unreadable(Exception):
+class UnreadableLog(Exception):
     """A log can't be read, or not to its end; the message says why."""
 
 
@@ -35,13 +35,13 @@ class Source:
         self.size = size
         # Read no further than the size at the start, or a scan of a fast writer would never end.
         self._left = size if is_growing and size else None
-        self._trouble: Unreadable | None = None
+        self._trouble: UnreadableLog | None = None
 
     def read(self, most: int) -> bytes:
         """Return the next bytes, up to `most`; empty at the end.
 
         Raises:
-            Unreadable: a read failed, or the compressed content is damaged.
+            UnreadableLog: a read failed, or the compressed content is damaged.
         """
         if self._left is not None:
             most = min(most, self._left)
@@ -51,7 +51,7 @@ class Source:
             try:
                 # At most one read below, so that nothing before the damage in a damaged file is lost.
                 part = self._read1(most - size)
-            except Unreadable as error:
+            except UnreadableLog as error:
                 self._trouble = error
                 break
             if not part:
@@ -68,13 +68,13 @@ class Source:
         try:
             data: bytes = self._content.read1(most)
         except EOFError:
-            raise Unreadable("the compressed content is cut off") from None
+            raise UnreadableLog("the compressed content is cut off") from None
         except (OSError, zlib.error, lzma.LZMAError) as error:
-            raise Unreadable(_reason(error)) from error
+            raise UnreadableLog(_reason(error)) from error
         except Exception as error:  # each zstd package has its own exceptions
             if type(error).__name__ != "ZstdError":
                 raise
-            raise Unreadable(str(error)) from error
+            raise UnreadableLog(str(error)) from error
         return data
 
     def position(self) -> int:
@@ -90,7 +90,7 @@ def open_source(name: str) -> Iterator[Source]:
     """Open a log by its name, `-` for standard input. Compression is recognised by the first bytes.
 
     Raises:
-        Unreadable: there is none, it may not be read, or nothing here can decompress it.
+        UnreadableLog: there is none, it may not be read, or nothing here can decompress it.
     """
     if name == STDIN:
         yield _source(sys.stdin.buffer, None)
@@ -98,7 +98,7 @@ def open_source(name: str) -> Iterator[Source]:
     try:
         raw = open(name, "rb")  # noqa: SIM115, PTH123  # closed below; a name is what was typed, not a path of ours
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise Unreadable(_reason(error)) from error
+        raise UnreadableLog(_reason(error)) from error
     with raw:
         status = os.fstat(raw.fileno())
         yield _source(raw, status.st_size if stat.S_ISREG(status.st_mode) else None)
@@ -108,7 +108,7 @@ def _source(raw: Any, size: int | None) -> Source:
     try:
         magic = raw.peek(_MAGIC_BYTES)[:_MAGIC_BYTES]
     except OSError as error:
-        raise Unreadable(_reason(error)) from error
+        raise UnreadableLog(_reason(error)) from error
     content = _decompressed(raw, magic)
     return Source(raw, content or raw, size, is_growing=content is None)
 
@@ -133,7 +133,7 @@ def _zstd_reader() -> Callable[[IO[bytes]], Any]:
     try:
         decompressor = import_module("zstandard").ZstdDecompressor()  # optional
     except ImportError:
-        raise Unreadable("is compressed with zstd; `zstd -dc FILE | trainwarden scan -` reads it") from None
+        raise UnreadableLog("is compressed with zstd; `zstd -dc FILE | trainwarden scan -` reads it") from None
     return lambda raw: io.BufferedReader(decompressor.stream_reader(raw, read_across_frames=True))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from trainwarden.scan.reading import Log
 from trainwarden.signals.diagnosis import diagnose, diagnose_ranks
 from trainwarden.signals.model import Match, Verdict
-from trainwarden.signals.progress import Progress
+from trainwarden.signals.progress import LogProgress
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Finding:
     file: str
     verdict: Verdict | None
     others: tuple[Match, ...]
-    progress: Progress
+    progress: LogProgress
     logs: tuple[Log, ...]
     files: Mapping[int, str] = field(default_factory=dict)
 

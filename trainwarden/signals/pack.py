@@ -76,7 +76,7 @@ def load_pack(name_or_path: str | Path = DEFAULT_PACK) -> Pack:
     if path is None:
         raise PackError(f"{name_or_path}: no such file, and none of the packs {', '.join(shipped_packs())}")
     warnings: list[str] = []
-    settings, signals = _Reader(warnings.append).read(path, ())
+    settings, signals = _PackReader(warnings.append).read(path, ())
     for warning in warnings:
         _log.warning("%s", warning)
     return Pack(path.stem, str(path), tuple(signals.values()), **settings, warnings=tuple(warnings))
@@ -95,7 +95,7 @@ def _find(name: str, beside: Path | None) -> Path | None:
     return None
 
 
-class _Reader:
+class _PackReader:
     """Reads a pack and the packs that it extends."""
 
     def __init__(self, warn: Warn) -> None:

@@ -222,7 +222,7 @@ class Launcher:
     def _moves(self) -> bool:
         return any(process.moving for process in self._find())
 
-    def _find(self) -> list[processes.Process]:
+    def _find(self) -> list[processes.AttemptProcess]:
         return processes.of_attempt(self.job.attempt_key)
 
     def _end(self, code: int, asked: str | None) -> None:

@@ -25,7 +25,7 @@ _REMEDIATOR_ADDRESS = "http://remediator:9746"
 
 
 @dataclass(frozen=True)
-class Settings:
+class StackSettings:
     """Where the stack keeps its state, what it watches, and how it acts.
 
     `driver` holds the remediator's options that name its scheduler. `ports` are by service; 0 or none is any free one.
@@ -43,7 +43,7 @@ class Settings:
 class LocalStack:
     """The four services. `start()` returns when all of them are ready; `stop()` leaves no process and no port."""
 
-    def __init__(self, settings: Settings, tools: Tools) -> None:
+    def __init__(self, settings: StackSettings, tools: Tools) -> None:
         self._settings = settings
         self._tools = tools
         self._services: list[Service] = []

@@ -17,7 +17,7 @@ _MOVING = frozenset("RSDI")
 
 
 @dataclass(frozen=True)
-class Process:
+class AttemptProcess:
     """A living process: its id and the one-letter state of /proc/<pid>/stat."""
 
     pid: int
@@ -29,7 +29,7 @@ class Process:
         return self.state in _MOVING
 
 
-def of_attempt(key: str) -> list[Process]:
+def of_attempt(key: str) -> list[AttemptProcess]:
     """Return every living process that was started with this attempt key."""
     needle = f"TRAINWARDEN_ATTEMPT_KEY={key}".encode()
     found = []
@@ -41,11 +41,11 @@ def of_attempt(key: str) -> list[Process]:
                 # The second field is the name in parentheses and may hold anything.
                 state = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
                 if state not in "ZX":
-                    found.append(Process(int(entry.name), state))
+                    found.append(AttemptProcess(int(entry.name), state))
     return found
 
 
-def end_all(find: Callable[[], list[Process]], grace_seconds: float) -> None:
+def end_all(find: Callable[[], list[AttemptProcess]], grace_seconds: float) -> None:
     """End every process that `find` returns: SIGTERM and SIGCONT, the grace period, then SIGKILL until none runs.
 
     Without SIGCONT a stopped process does not act upon SIGTERM.
@@ -63,7 +63,7 @@ def start_ticks(pid: int) -> int:
     return int((_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19])
 
 
-def _signal(processes: list[Process], *numbers: int) -> None:
+def _signal(processes: list[AttemptProcess], *numbers: int) -> None:
     for process in processes:
         for number in numbers:
             with contextlib.suppress(ProcessLookupError):

@@ -22,7 +22,7 @@ from trainwarden.stack import launcher
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.launcher import Job, Launcher
 from trainwarden.stack.launcher_server import LauncherServer
-from trainwarden.stack.local_stack import LocalStack, Settings, write_secret
+from trainwarden.stack.local_stack import LocalStack, StackSettings, write_secret
 from trainwarden.stack.run_recorder import RunRecorder
 from trainwarden.stack.service import ServiceFailed
 from trainwarden.stack.slack_sink import Message, SlackSink
@@ -41,7 +41,7 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
-class Request:
+class UpRequest:
     """The command to run and watch. `environment` is the command's; without `slack_url` messages are printed."""
 
     command: Sequence[str]
@@ -74,7 +74,7 @@ class Session:
 
     def __init__(
         self,
-        request: Request,
+        request: UpRequest,
         tools: Tools,
         terminal: Terminal,
         on_end: Callable[[Outcome], None] = lambda _outcome: None,
@@ -202,7 +202,7 @@ class Session:
         )
 
     def _services(self, sink: SlackSink, server: LauncherServer, token_file: Path) -> LocalStack:
-        settings = Settings(
+        settings = StackSettings(
             state_dir=self._request.state_dir,
             runs_dir=self._request.runs_dir,
             slack_url=self._request.slack_url or sink.url,

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from trainwarden.clients.process import ProcessError, run
+from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.folder import run_folder, runs_dir
 from trainwarden.record.ownership import owner_of
@@ -23,7 +24,7 @@ from trainwarden.stack.bundle import BundleMissing
 from trainwarden.stack.local_stack import SERVICES
 from trainwarden.stack.ports import PortBusy
 from trainwarden.stack.service import ServiceFailed
-from trainwarden.stack.session import Outcome, Request, Session
+from trainwarden.stack.session import Outcome, Session, UpRequest
 from trainwarden.stack.terminal import Terminal
 
 MISUSE = 2
@@ -31,10 +32,6 @@ INTERRUPTED = 130
 _CHECK_SECONDS = 120
 # Imported by the services; the extra `stack` installs them.
 NEEDED = ("h11", "prometheus_client", "pydantic", "sqlalchemy", "yaml")
-
-
-class Misuse(Exception):
-    """An option cannot be satisfied; the message names the option, the value and what was expected."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -100,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tools = find_tools(options.tools_dir, report=lambda line: terminal.event("tools", line))
         terminal.event("tools", f"{tools.versions()} ({tools.source})")
         outcome = Session(request, tools, terminal).run()
-    except (Misuse, ToolsMissing, BundleMissing, PortBusy, ServiceFailed) as error:
+    except (UsageError, ToolsMissing, BundleMissing, PortBusy, ServiceFailed) as error:
         print(f"trainwarden up: {error}", file=sys.stderr)
         return MISUSE
     except KeyboardInterrupt:
@@ -123,15 +120,15 @@ def status(outcome: Outcome) -> int:
     return 128 - code if code < 0 else code
 
 
-def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> Request:
-    """Validate the options; create the state folder. Raises Misuse."""
+def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> UpRequest:
+    """Validate the options; create the state folder. Raises UsageError."""
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         message = "no command was given; expected: trainwarden up [options] -- COMMAND [ARGUMENT ...]"
-        raise Misuse(message)
+        raise UsageError(message)
     if shutil.which(command[0]) is None:
         message = f"the command {command[0]!r} is neither on PATH nor an executable file"
-        raise Misuse(message)
+        raise UsageError(message)
     given = options.run_id if options.run_id is not None else environ.get("TRAINWARDEN_RUN_ID")
     run_id = _run_id(given, command)
     ports = {name: _port(name, getattr(options, f"{name}_port")) for name in SERVICES}
@@ -143,7 +140,7 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> Reque
     _refuse_owned(run_id, runs)
     _hold(state_dir / ".in-use", f"--state-dir {state_dir}")
     _hold(run_folder(run_id, runs) / ".launcher", f"--run-id {run_id}")
-    return Request(
+    return UpRequest(
         command=command,
         run_id=run_id,
         state_dir=state_dir,
@@ -179,7 +176,7 @@ def _seconds(text: str) -> float:
 def _port(name: str, value: int) -> int:
     if not 0 <= value <= 65535:
         message = f"--{name}-port {value}: a port from 1 to 65535 was expected, or 0 for any"
-        raise Misuse(message)
+        raise UsageError(message)
     return value
 
 
@@ -189,7 +186,7 @@ def _run_id(given: str | None, command: Sequence[str]) -> str:
         return check_run_id(re.sub(r"[^A-Za-z0-9_-]", "-", made).lstrip("_-") if given is None else given)
     except InvalidRunId as error:
         message = f"--run-id: {error}"
-        raise Misuse(message) from None
+        raise UsageError(message) from None
 
 
 def _default_state_dir(environ: Mapping[str, str]) -> Path:
@@ -210,7 +207,7 @@ def _writable(folder: Path, option: str) -> Path:
         probe.unlink()
     except OSError as error:
         message = f"{option} {folder}: {error.strerror}; a folder that can be written was expected"
-        raise Misuse(message) from None
+        raise UsageError(message) from None
     return folder
 
 
@@ -218,7 +215,7 @@ def _refuse_owned(run_id: str, runs: Path) -> None:
     owner = owner_of(run_folder(run_id, runs))
     if owner is not None:
         message = f"--run-id {run_id}: a live run owns its folder: {owner}"
-        raise Misuse(message)
+        raise UsageError(message)
 
 
 def _hold(path: Path, what: str) -> None:
@@ -231,7 +228,7 @@ def _hold(path: Path, what: str) -> None:
         holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
         os.close(descriptor)
         message = f"{what}: another trainwarden up (process {holder or '?'}) uses it"
-        raise Misuse(message) from None
+        raise UsageError(message) from None
     os.ftruncate(descriptor, 0)
     os.write(descriptor, f"{os.getpid()}\n".encode())
 
@@ -243,13 +240,13 @@ def _check_policy(policy: str) -> None:
     try:
         done = run(command, _CHECK_SECONDS, cwd=".")
     except ProcessError as error:
-        raise Misuse(f"{cannot}: {error}") from None
+        raise UsageError(f"{cannot}: {error}") from None
     if done.status != 0:
         message = (done.errors or done.output).decode("utf-8", "replace").strip()
         message = message.removeprefix("trainwarden-remediator: ")
         if "Traceback (most recent call last)" in message:
-            raise Misuse(f"{cannot}: {message.splitlines()[-1]}")
-        raise Misuse(message if message.startswith("--policy") else f"--policy {policy}: {message}")
+            raise UsageError(f"{cannot}: {message.splitlines()[-1]}")
+        raise UsageError(message if message.startswith("--policy") else f"--policy {policy}: {message}")
 
 
 def _thresholds(options: argparse.Namespace) -> dict[str, str]:
@@ -269,12 +266,12 @@ def _slack_url(file: Path | None, environ: Mapping[str, str]) -> str | None:
             url = file.read_text(encoding="utf-8").strip()
         except OSError as error:
             message = f"{source}: {error.strerror}"
-            raise Misuse(message) from None
+            raise UsageError(message) from None
         except UnicodeDecodeError:
             url = "?"
     if url and not url.startswith(("http://", "https://")):
         message = f"{source}: the http(s) address of a Slack incoming webhook was expected"
-        raise Misuse(message)
+        raise UsageError(message)
     return url or None
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from trainwarden.signals.progress import Progress
+    from trainwarden.signals.progress import LogProgress
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class LogView:
     attempt: str
     settled: bool
     verdict: LogVerdict | None
-    progress: Progress | None
+    progress: LogProgress | None
     moved: float | None
     taken: float
 

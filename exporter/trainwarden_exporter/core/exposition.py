@@ -78,7 +78,7 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _EncodedFamily:
     """A family as it was encoded last: the key of each sample and the beginning of its line, in the same order.
 
     Of a short family, also the rows that it was made from.
@@ -98,7 +98,7 @@ class Encoder:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _EncodedFamily] = {}
         self._encoded = Encoded()
         self._families: Iterable[AnyFamily] | None = None
 
@@ -109,7 +109,7 @@ class Encoder:
         """
         if families is self._families:
             return self._encoded
-        kept: dict[str, _Kept] = {}
+        kept: dict[str, _EncodedFamily] = {}
         for family in families:
             if family.name in kept:
                 raise ValueError(f"the family {family.name} was collected twice")
@@ -130,7 +130,7 @@ class Encoder:
         return self._encoded
 
 
-def _encoded(family: AnyFamily, before: _Kept | None) -> _Kept:
+def _encoded(family: AnyFamily, before: _EncodedFamily | None) -> _EncodedFamily:
     rows = list(_rows(family))
     keys = [row[3] for row in rows]
     if before and keys == before.keys:
@@ -141,7 +141,7 @@ def _encoded(family: AnyFamily, before: _Kept | None) -> _Kept:
         if len(set(keys)) != len(keys):
             raise ValueError(f"the family {family.name} has a series twice")
     made_of = family.rows if isinstance(family, Family) and len(rows) <= SHORT else None
-    return _Kept(keys, prefixes, _block(family, prefixes, [row[4] for row in rows]), made_of)
+    return _EncodedFamily(keys, prefixes, _block(family, prefixes, [row[4] for row in rows]), made_of)
 
 
 def render(parts: Iterable[tuple[Encoded, float]], *, openmetrics: bool = False) -> bytes:

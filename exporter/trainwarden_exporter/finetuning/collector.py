@@ -14,7 +14,7 @@ from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.redaction import label_text, plain
 from trainwarden_exporter.finetuning import metrics
 from trainwarden_exporter.finetuning.encoded_samples import EncodedSamples
-from trainwarden_exporter.finetuning.gpus import GPU_FAMILIES, NodeGpus
+from trainwarden_exporter.finetuning.gpus import GPU_FAMILIES, SampledGpus
 from trainwarden_exporter.finetuning.info_file import TrainingInfoFile, UnusableInfoFile, is_run_record
 from trainwarden_exporter.finetuning.job import (
     ENDED,
@@ -121,7 +121,7 @@ class TrainingInfoCollector:
         encoded = [one for runner in self._gpus for one, _ in runner.ready()]
         if not encoded or values.status in ENDED:
             return values
-        gpus = NodeGpus(EncodedSamples(encoded, GPU_FAMILIES)).totals()
+        gpus = SampledGpus(EncodedSamples(encoded, GPU_FAMILIES)).totals()
         return replace(
             values,
             gpu_utilization=gpus.utilization,

@@ -35,7 +35,7 @@ class GpuTotals:
     memory_total: float | None = None
 
 
-class NodeGpus:
+class SampledGpus:
     """The GPUs of this node as they were sampled last."""
 
     def __init__(self, samples: EncodedSamples) -> None:

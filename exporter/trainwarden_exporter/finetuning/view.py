@@ -10,7 +10,7 @@ from trainwarden.errors import UsageError
 from trainwarden_exporter.collectors.runs import metrics
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.finetuning.encoded_samples import EncodedSamples
-from trainwarden_exporter.finetuning.gpus import GPU_FAMILIES, GpuTotals, NodeGpus
+from trainwarden_exporter.finetuning.gpus import GPU_FAMILIES, GpuTotals, SampledGpus
 from trainwarden_exporter.finetuning.job import (
     PAUSED,
     RUNNING,
@@ -91,7 +91,7 @@ class FinetuningView:
         runs = _RunSamples(samples)
         if runs.ids:  # else the collector of runs has failed: the histograms stay
             self._states = {run_id: self._states.get(run_id) or _RunState() for run_id in runs.ids}
-        gpus = NodeGpus(samples)
+        gpus = SampledGpus(samples)
         for run_id in runs.ids:
             info, state = runs.info.get(run_id, {}), self._states[run_id]
             self._observe(state, runs, run_id)
@@ -117,7 +117,7 @@ class FinetuningView:
             state.histograms.sizes.observe(runs.value(metrics.TRAINING_CHECKPOINT_SIZE_BYTES, run_id))
             state.checkpoint = checkpoint
 
-    def _gpus_of(self, run_id: str, runs: _RunSamples, gpus: NodeGpus) -> GpuTotals:
+    def _gpus_of(self, run_id: str, runs: _RunSamples, gpus: SampledGpus) -> GpuTotals:
         """Return the totals of the run's GPUs; those of all GPUs if none is attributed and no other run is here."""
         info = runs.info.get(run_id, {})
         if runs.state.get(run_id) != "running" or info.get("host", "") not in ("", self._host):

@@ -32,7 +32,7 @@ STATE_SECONDS = 1.0
 RELEASE_SECONDS = 4.0
 
 
-class Output:
+class SampleWriter:
     """Writes lines to the parent, from several threads; blocks that were sent last are not sent again."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     spec = json.loads(sys.stdin.buffer.readline())
     logging.basicConfig(stream=sys.stderr, level=spec["log_level"], format=spec["log_format"])
-    output = Output()
+    output = SampleWriter()
 
     def done(sampler: Sampler) -> None:
         if sampler.task.key == DISCOVERY:  # the parent must know all tasks before discovery counts as done

@@ -99,7 +99,7 @@ class Driver(Protocol):
         """Give the next start. A repeated call gives no second one."""
 
 
-class Progress(enum.Enum):
+class RestartProgress(enum.Enum):
     """How far the replacement of one start has come, by the scheduler's answer."""
 
     UNKNOWN = "the scheduler does not answer"
@@ -111,29 +111,29 @@ class Progress(enum.Enum):
     STUCK = "the job is held, and not by us"
 
 
-def progress(reading: Reading, target: RestartTarget, *, two_phase: bool) -> Progress:
+def progress(reading: Reading, target: RestartTarget, *, two_phase: bool) -> RestartProgress:
     """Compare a reading with the start that is to be replaced."""
     if isinstance(reading, Unknown):
-        return Progress.UNKNOWN
+        return RestartProgress.UNKNOWN
     if isinstance(reading, Absent) or reading.run_id != target.run_id or reading.generation < target.generation:
-        return Progress.GONE
+        return RestartProgress.GONE
     if target.incident in reading.tokens:
-        return Progress.STARTED
+        return RestartProgress.STARTED
     if reading.generation == target.generation:
         return _of_old_start(reading, two_phase=two_phase)
     if reading.state is JobState.CANCELLED:
-        return Progress.GONE
+        return RestartProgress.GONE
     if reading.state is JobState.ENDING:
-        return Progress.BUSY
+        return RestartProgress.BUSY
     if reading.state is JobState.HELD:
         ours = reading.generation == target.generation + 1 and reading.refusal is None
-        return Progress.READY if ours else Progress.STUCK
-    return Progress.STARTED
+        return RestartProgress.READY if ours else RestartProgress.STUCK
+    return RestartProgress.STARTED
 
 
-def _of_old_start(job: ScheduledJob, *, two_phase: bool) -> Progress:
+def _of_old_start(job: ScheduledJob, *, two_phase: bool) -> RestartProgress:
     if job.state in (JobState.COMPLETED, JobState.CANCELLED):
-        return Progress.GONE
+        return RestartProgress.GONE
     if job.state in (JobState.RUNNING, JobState.FAILED):
-        return Progress.UNTOUCHED if two_phase else Progress.READY
-    return Progress.BUSY
+        return RestartProgress.UNTOUCHED if two_phase else RestartProgress.READY
+    return RestartProgress.BUSY

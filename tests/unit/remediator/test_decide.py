@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwarden_remediator.decide import (
-    Failure,
+    AlertedFailure,
     History,
     Refuse,
     Wait,
@@ -55,7 +55,7 @@ def test_n_retries_mean_exactly_n(limit: int, mode: str, delay: float | None) ->
     rule = Implementation(class_name="AlwaysRestartPolicy", max_retries=limit, restart_delay_seconds=backoff)
     policy = Policy("p", {mode: rule})
     restarts = 0
-    while (decision := decide(Failure(mode), History({mode: restarts}), policy, 0)).action is Action.RESTART:
+    while (decision := decide(AlertedFailure(mode), History({mode: restarts}), policy, 0)).action is Action.RESTART:
         restarts += 1
     assert (restarts, decision.action) == (limit, Action.ESCALATE)
     assert (decision.used, decision.limit) == (limit, limit)
@@ -63,7 +63,7 @@ def test_n_retries_mean_exactly_n(limit: int, mode: str, delay: float | None) ->
 
 @given(used=st.dictionaries(st.sampled_from(["stall", "timeout"]), st.integers(0, 50)))
 def test_each_failure_mode_has_a_budget_of_its_own(used: dict[str, int]) -> None:
-    decision = decide(Failure("crash", "hang"), History(used), load_policy("megatron_transient"), 0)
+    decision = decide(AlertedFailure("crash", "hang"), History(used), load_policy("megatron_transient"), 0)
     assert decision.action is Action.RESTART
 
 
@@ -85,7 +85,7 @@ def test_what_is_excluded_is_never_restarted_whatever_else_includes_it(
         restart_on_subsystems=["distributed"],
         default_action=default,
     )
-    decision = decide(Failure("crash", error_type, "distributed"), History({}), policy, 0)
+    decision = decide(AlertedFailure("crash", error_type, "distributed"), History({}), policy, 0)
     assert (decision.action is Action.NONE) == (error_type in excluded or _alias(error_type) in map(_alias, excluded))
 
 
@@ -96,30 +96,30 @@ def _alias(name: str | None) -> str | None:
 @pytest.mark.parametrize(
     ("options", "failure", "restarts"),
     [
-        ({"restart_on_error_types": ["watchdog_timeout"]}, Failure("crash", "hang"), True),
-        ({"restart_on_error_types": ["hang"]}, Failure("crash", "nccl"), False),
-        ({"restart_on_subsystems": ["distributed"]}, Failure("crash", "odd", "distributed"), True),
-        ({"restart_on_signals": ["peer_reset"]}, Failure("crash", "odd", None, "peer_reset"), True),
-        ({"restart_on_signals": ["peer_reset"]}, Failure("crash"), False),
-        ({"restart_on_error_types": ["timeout"]}, Failure("crash", "time_limit"), True),
-        ({"restart_on_error_types": ["hang"]}, Failure("crash", "watchdog_timeout"), True),
-        ({"restart_on_subsystems": ["slurm"]}, Failure("crash", "odd", "scheduler"), True),
-        ({"restart_on_signals": ["nccl_error"]}, Failure("crash", "nccl", None, "nccl_system"), True),
+        ({"restart_on_error_types": ["watchdog_timeout"]}, AlertedFailure("crash", "hang"), True),
+        ({"restart_on_error_types": ["hang"]}, AlertedFailure("crash", "nccl"), False),
+        ({"restart_on_subsystems": ["distributed"]}, AlertedFailure("crash", "odd", "distributed"), True),
+        ({"restart_on_signals": ["peer_reset"]}, AlertedFailure("crash", "odd", None, "peer_reset"), True),
+        ({"restart_on_signals": ["peer_reset"]}, AlertedFailure("crash"), False),
+        ({"restart_on_error_types": ["timeout"]}, AlertedFailure("crash", "time_limit"), True),
+        ({"restart_on_error_types": ["hang"]}, AlertedFailure("crash", "watchdog_timeout"), True),
+        ({"restart_on_subsystems": ["slurm"]}, AlertedFailure("crash", "odd", "scheduler"), True),
+        ({"restart_on_signals": ["nccl_error"]}, AlertedFailure("crash", "nccl", None, "nccl_system"), True),
         (
             {"restart_on_signals": ["nccl_error"]},
-            Failure("crash", "nccl_timeout", None, "nccl_watchdog_timeout"),
+            AlertedFailure("crash", "nccl_timeout", None, "nccl_watchdog_timeout"),
             False,
         ),
-        ({"restart_on_signals": ["nccl_error"]}, Failure("crash", "nccl"), True),
-        ({"restart_on_signals": ["our_own"]}, Failure("crash", "odd", None, "our_own"), True),
-        ({"default_action": "restart", "exclude_error_types": ["oom"]}, Failure("crash", "host_oom"), False),
-        ({"default_action": "restart", "exclude_error_types": ["host_oom"]}, Failure("crash", "oom"), True),
-        ({"default_action": "restart"}, Failure("crash"), True),
-        ({}, Failure("crash"), False),
+        ({"restart_on_signals": ["nccl_error"]}, AlertedFailure("crash", "nccl"), True),
+        ({"restart_on_signals": ["our_own"]}, AlertedFailure("crash", "odd", None, "our_own"), True),
+        ({"default_action": "restart", "exclude_error_types": ["oom"]}, AlertedFailure("crash", "host_oom"), False),
+        ({"default_action": "restart", "exclude_error_types": ["host_oom"]}, AlertedFailure("crash", "oom"), True),
+        ({"default_action": "restart"}, AlertedFailure("crash"), True),
+        ({}, AlertedFailure("crash"), False),
     ],
 )
 def test_error_type_subsystem_signal_and_default_decide_in_this_order(
-    options: dict[str, object], failure: Failure, restarts: bool
+    options: dict[str, object], failure: AlertedFailure, restarts: bool
 ) -> None:
     assert (decide(failure, History({}), selective(**options), 0).action is Action.RESTART) == restarts
 
@@ -127,31 +127,31 @@ def test_error_type_subsystem_signal_and_default_decide_in_this_order(
 @pytest.mark.parametrize(
     ("policy", "failure", "action"),
     [
-        ("megatron_transient", Failure("crash", "communication"), Action.RESTART),
-        ("megatron_transient", Failure("crash", "nccl_timeout"), Action.RESTART),
-        ("megatron_transient", Failure("crash", "node_failure"), Action.RESTART),
-        ("megatron_transient", Failure("crash", "unknown"), Action.RESTART),
-        ("megatron_transient", Failure("crash", "oom"), Action.NONE),
-        ("megatron_transient", Failure("crash", "host_oom"), Action.NONE),
-        ("megatron_transient", Failure("crash", "exception"), Action.NONE),
-        ("megatron_transient", Failure("crash", "torch"), Action.NONE),
-        ("megatron_transient", Failure("crash", "numerical_instability"), Action.NONE),
-        ("megatron_transient", Failure("crash", "configuration"), Action.NONE),
-        ("megatron_transient", Failure("crash", "model_creation"), Action.NONE),
-        ("megatron_transient", Failure("stall", "hang"), Action.RESTART),
-        ("megatron_transient", Failure("timeout", "hang"), Action.RESTART),
-        ("megatron_conservative", Failure("crash", "nccl"), Action.NONE),
-        ("megatron_conservative", Failure("crash", "nccl_timeout"), Action.RESTART),
-        ("megatron_conservative", Failure("stall", "hang"), Action.RESTART),
-        ("megatron_conservative", Failure("timeout", "hang"), Action.NONE),
-        ("megatron_aggressive", Failure("crash", "numerical_instability"), Action.RESTART),
-        ("megatron_aggressive", Failure("crash", "oom"), Action.NONE),
-        ("default", Failure("crash", "oom"), Action.RESTART),
-        *[("observe", Failure(mode, "hang"), Action.NONE) for mode in MODES],
-        *[(name, Failure("success"), Action.NONE) for name in ("default", "megatron_aggressive")],
+        ("megatron_transient", AlertedFailure("crash", "communication"), Action.RESTART),
+        ("megatron_transient", AlertedFailure("crash", "nccl_timeout"), Action.RESTART),
+        ("megatron_transient", AlertedFailure("crash", "node_failure"), Action.RESTART),
+        ("megatron_transient", AlertedFailure("crash", "unknown"), Action.RESTART),
+        ("megatron_transient", AlertedFailure("crash", "oom"), Action.NONE),
+        ("megatron_transient", AlertedFailure("crash", "host_oom"), Action.NONE),
+        ("megatron_transient", AlertedFailure("crash", "exception"), Action.NONE),
+        ("megatron_transient", AlertedFailure("crash", "torch"), Action.NONE),
+        ("megatron_transient", AlertedFailure("crash", "numerical_instability"), Action.NONE),
+        ("megatron_transient", AlertedFailure("crash", "configuration"), Action.NONE),
+        ("megatron_transient", AlertedFailure("crash", "model_creation"), Action.NONE),
+        ("megatron_transient", AlertedFailure("stall", "hang"), Action.RESTART),
+        ("megatron_transient", AlertedFailure("timeout", "hang"), Action.RESTART),
+        ("megatron_conservative", AlertedFailure("crash", "nccl"), Action.NONE),
+        ("megatron_conservative", AlertedFailure("crash", "nccl_timeout"), Action.RESTART),
+        ("megatron_conservative", AlertedFailure("stall", "hang"), Action.RESTART),
+        ("megatron_conservative", AlertedFailure("timeout", "hang"), Action.NONE),
+        ("megatron_aggressive", AlertedFailure("crash", "numerical_instability"), Action.RESTART),
+        ("megatron_aggressive", AlertedFailure("crash", "oom"), Action.NONE),
+        ("default", AlertedFailure("crash", "oom"), Action.RESTART),
+        *[("observe", AlertedFailure(mode, "hang"), Action.NONE) for mode in MODES],
+        *[(name, AlertedFailure("success"), Action.NONE) for name in ("default", "megatron_aggressive")],
     ],
 )
-def test_the_shipped_policies_do_what_their_names_say(policy: str, failure: Failure, action: Action) -> None:
+def test_the_shipped_policies_do_what_their_names_say(policy: str, failure: AlertedFailure, action: Action) -> None:
     assert decide(failure, History({}), load_policy(policy), 0).action is action
 
 
@@ -159,34 +159,35 @@ def test_the_shipped_policies_do_what_their_names_say(policy: str, failure: Fail
     ("failure", "reason"),
     [
         (
-            Failure("crash", "exception"),
+            AlertedFailure("crash", "exception"),
             "the error type exception is excluded by policy megatron_transient: a restart would not help",
         ),
         (
-            Failure("crash", "unknown"),
+            AlertedFailure("crash", "unknown"),
             "nothing is known about the error (unknown): policy megatron_transient restarts by default",
         ),
         (
-            Failure("crash"),
+            AlertedFailure("crash"),
             "nothing is known about the error (no error type): policy megatron_transient restarts by default",
         ),
         (
-            Failure("crash", "odd"),
+            AlertedFailure("crash", "odd"),
             "policy megatron_transient does not list the error type odd: it restarts by default",
         ),
-        (Failure("crash", "nccl"), "policy megatron_transient restarts after errors of the type nccl"),
-        (Failure("stall", "hang"), "policy megatron_transient restarts after every stall"),
-        (Failure("success"), "policy megatron_transient never restarts after a success"),
+        (AlertedFailure("crash", "nccl"), "policy megatron_transient restarts after errors of the type nccl"),
+        (AlertedFailure("stall", "hang"), "policy megatron_transient restarts after every stall"),
+        (AlertedFailure("success"), "policy megatron_transient never restarts after a success"),
     ],
 )
-def test_a_reason_is_a_sentence_that_names_the_policy(failure: Failure, reason: str) -> None:
+def test_a_reason_is_a_sentence_that_names_the_policy(failure: AlertedFailure, reason: str) -> None:
     assert decide(failure, History({}), load_policy("megatron_transient"), 0).reason == reason
 
 
 def test_the_delay_grows_with_each_restart_up_to_its_maximum() -> None:
     rule = {"initial": 10.0, "factor": 3.0, "max": 100.0}
     policy = selective(default_action="restart", max_retries=9, restart_delay_seconds=rule)
-    delays = [decide(Failure("crash"), History({"crash": used}), policy, 1000).not_before - 1000 for used in range(5)]
+    crash = AlertedFailure("crash")
+    delays = [decide(crash, History({"crash": used}), policy, 1000).not_before - 1000 for used in range(5)]
     assert delays == [10, 30, 90, 100, 100]
 
 

@@ -16,7 +16,7 @@ from trainwarden_remediator.drivers.driver import (
     Absent,
     CallOutcome,
     JobState,
-    Progress,
+    RestartProgress,
     RestartTarget,
     ScheduledJob,
     progress,
@@ -133,7 +133,7 @@ def test_states_of_every_version_are_read(changes: dict[str, Any], state: JobSta
 def test_a_job_without_one_clear_mark_is_of_no_run(tools: Tools, comment: object) -> None:
     tools.jobs(entry(comment=comment))
     assert job(tools.driver()).run_id is None
-    assert progress(tools.driver().job("17"), TARGET, two_phase=True) is Progress.GONE
+    assert progress(tools.driver().job("17"), TARGET, two_phase=True) is RestartProgress.GONE
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_a_call_that_hangs_is_unclear(tools: Tools) -> None:
 def test_release_names_one_job_and_what_was_called_is_written_down(tools: Tools) -> None:
     tools.jobs(entry(job_state="PENDING", priority=0, restart_cnt=1))
     driver = tools.driver()
-    assert progress(driver.job("17"), TARGET, two_phase=True) is Progress.READY
+    assert progress(driver.job("17"), TARGET, two_phase=True) is RestartProgress.READY
     answer = driver.commit(TARGET)
     assert answer.detail == f"{tools.folder}/scontrol release 17: status 0"
     assert tools.called == ["release 17"]
@@ -404,21 +404,24 @@ def test_commands_are_absolute_and_what_is_missing_is_named(tools: Tools, monkey
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"restart_cnt": 1, "job_state": "PENDING", "priority": 0}, Progress.READY),
-        ({"restart_cnt": 1, "job_state": "COMPLETING", "priority": 0}, Progress.BUSY),
-        ({"restart_cnt": 1, "job_state": "PENDING"}, Progress.STARTED),
-        ({"restart_cnt": 1}, Progress.STARTED),
-        ({"restart_cnt": 2, "job_state": "PENDING", "priority": 0}, Progress.STUCK),
-        ({"restart_cnt": 1, "job_state": "PENDING", "priority": 0, "state_reason": "JobHeldAdmin"}, Progress.STUCK),
-        ({"restart_cnt": 1, "job_state": "CANCELLED"}, Progress.GONE),
-        ({"restart_cnt": 0, "comment": "trainwarden:run-2"}, Progress.GONE),
-        ({"restart_cnt": 0}, Progress.UNTOUCHED),
-        ({"restart_cnt": 0, "job_state": "COMPLETING"}, Progress.BUSY),
-        ({"restart_cnt": 0, "job_state": "CANCELLED"}, Progress.GONE),
+        ({"restart_cnt": 1, "job_state": "PENDING", "priority": 0}, RestartProgress.READY),
+        ({"restart_cnt": 1, "job_state": "COMPLETING", "priority": 0}, RestartProgress.BUSY),
+        ({"restart_cnt": 1, "job_state": "PENDING"}, RestartProgress.STARTED),
+        ({"restart_cnt": 1}, RestartProgress.STARTED),
+        ({"restart_cnt": 2, "job_state": "PENDING", "priority": 0}, RestartProgress.STUCK),
+        (
+            {"restart_cnt": 1, "job_state": "PENDING", "priority": 0, "state_reason": "JobHeldAdmin"},
+            RestartProgress.STUCK,
+        ),
+        ({"restart_cnt": 1, "job_state": "CANCELLED"}, RestartProgress.GONE),
+        ({"restart_cnt": 0, "comment": "trainwarden:run-2"}, RestartProgress.GONE),
+        ({"restart_cnt": 0}, RestartProgress.UNTOUCHED),
+        ({"restart_cnt": 0, "job_state": "COMPLETING"}, RestartProgress.BUSY),
+        ({"restart_cnt": 0, "job_state": "CANCELLED"}, RestartProgress.GONE),
     ],
 )
 def test_how_far_a_restart_is_follows_from_the_restart_count(
-    tools: Tools, changes: dict[str, Any], expected: Progress
+    tools: Tools, changes: dict[str, Any], expected: RestartProgress
 ) -> None:
     tools.jobs(entry(**changes))
     assert progress(tools.driver().job("17"), TARGET, two_phase=True) is expected

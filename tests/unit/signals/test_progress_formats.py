@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
-from trainwarden.signals.progress import Progress, ProgressReader
+from trainwarden.signals.progress import LogProgress, ProgressReader
 
 FORMATS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("progress_formats.yaml").read_text(encoding="utf-8"))
 
 
-def read(log: str) -> Progress:
+def read(log: str) -> LogProgress:
     reader = ProgressReader()
     reader.feed(log.encode())
     reader.finish()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from trainwarden.stack.binaries import Tools
-from trainwarden.stack.local_stack import LocalStack, Settings
+from trainwarden.stack.local_stack import LocalStack, StackSettings
 from trainwarden.stack.service import ServiceFailed
 
 _NOTHING = Tools(Path("/nonexistent"), Path("/nonexistent"), Path("/nonexistent"), Path("/nonexistent"), "nowhere")
@@ -28,7 +28,7 @@ class Stack(LocalStack):
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Stack:
-    return Stack(Settings(tmp_path, tmp_path, "http://127.0.0.1:9/"), _NOTHING)
+    return Stack(StackSettings(tmp_path, tmp_path, "http://127.0.0.1:9/"), _NOTHING)
 
 
 def test_a_port_that_somebody_else_took_meanwhile_is_replaced_by_another(stack: Stack) -> None:

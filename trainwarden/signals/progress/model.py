@@ -18,7 +18,7 @@ _DOCUMENT = (
 
 
 @dataclass(frozen=True)
-class Progress:
+class LogProgress:
     """The latest that a log says; None where it says nothing.
 
     Attributes:
@@ -59,7 +59,7 @@ class Reading:
     """What one record says.
 
     Attributes:
-        values: fields of `Progress` other than the step and its total.
+        values: fields of `LogProgress` other than the step and its total.
         weak: fields among them that are only derived, such as a bar's average rate.
         rank: what the step is worth.
         local: the step starts anew in each epoch.

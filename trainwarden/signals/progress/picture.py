@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainwarden.signals.progress.model import BARE, COUNTER, STATED, Progress, Reading
+from trainwarden.signals.progress.model import BARE, COUNTER, STATED, LogProgress, Reading
 
 # A better kind of step that the log has not repeated for so long no longer counts.
 STALE_BYTES = 4 * 1024 * 1024
@@ -69,12 +69,12 @@ class Picture:
                     interval = own - old.step
                 self._values[name] = _Value(value, at, own, interval, weak)
 
-    def progress(self) -> Progress:
+    def progress(self) -> LogProgress:
         """The picture now."""
         current = self._current()
         step = current.step if current else None
         values = {name: value.value for name, value in self._values.items() if not _outdated(value, step)}
-        progress = Progress(**values)  # type: ignore[arg-type]  # a reading's values are never the integer fields
+        progress = LogProgress(**values)  # type: ignore[arg-type]  # a reading's values are never the integer fields
         if current is None:
             return progress
         total = current.total if current.total is None or current.total >= current.step else None

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from trainwarden.signals.progress.model import Progress, Reading
+from trainwarden.signals.progress.model import LogProgress, Reading
 from trainwarden.signals.progress.picture import Picture
 from trainwarden.signals.progress.record import read_record
 
@@ -35,8 +35,9 @@ class ProgressReader:
     """Follows one log; a record ends at a line feed or a carriage return.
 
     Of records that differ only in their numbers the last one of each chunk is read, so the cost hardly depends on how
-    much the run prints, and a long log is read fastest in pieces of `CHUNK` bytes. `Progress.high_water` is therefore
-    never too high, and too low only by a peak that rose and fell between two reads of the log, or within one chunk.
+    much the run prints, and a long log is read fastest in pieces of `CHUNK` bytes. `LogProgress.high_water` is
+    therefore never too high, and too low only by a peak that rose and fell between two reads of the log, or within one
+    chunk.
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,7 @@ class ProgressReader:
         self._pass(len(self._tail))
         self._tail, self._skipping = b"", False
 
-    def progress(self) -> Progress:
+    def progress(self) -> LogProgress:
         """What the log says so far."""
         return self._picture.progress()
 

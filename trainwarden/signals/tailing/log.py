@@ -9,7 +9,7 @@ from typing import Any
 from trainwarden.signals.diagnosis import STEPS_THAT_PROVE_LIFE
 from trainwarden.signals.model import Match, Signal
 from trainwarden.signals.pack import Pack
-from trainwarden.signals.progress import Progress, ProgressReader
+from trainwarden.signals.progress import LogProgress, ProgressReader
 from trainwarden.signals.scanner import Scanner
 from trainwarden.signals.tailing.follower import Follower
 from trainwarden.signals.tailing.remainder import Position
@@ -60,7 +60,7 @@ class TailedLog:
         self._marks: deque[tuple[int, float]] = deque(maxlen=_MARKS)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> LogProgress:
         """How far the log says that the training is."""
         return self.reader.progress()
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from trainwarden.signals.model import Match
-    from trainwarden.signals.progress import Progress
+    from trainwarden.signals.progress import LogProgress
     from trainwarden.signals.tailing.log import Searcher
     from trainwarden_exporter.collectors.logs.problems import LogProblems
     from trainwarden_exporter.core.exchange import WatchedRun
@@ -217,7 +217,7 @@ class RunLogs:
         return LogView(self._attempt, self._settled, self._verdict, self.progress, self.moved, now)
 
     @property
-    def progress(self) -> Progress | None:
+    def progress(self) -> LogProgress | None:
         """The progress in the log with the highest step; None if no log reports any."""
         known = [log.progress for log in self.logs.values()]
         known = [each for each in known if each.step is not None or each.loss is not None]

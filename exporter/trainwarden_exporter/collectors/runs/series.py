@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trainwarden.record.metadata import Metadata
     from trainwarden.record.progress import Checkpoint, Progress
     from trainwarden.record.rank import RankBeat
-    from trainwarden.signals.progress import Progress as LogProgress
+    from trainwarden.signals.progress import LogProgress
     from trainwarden_exporter.collectors.runs.record import FailureVerdict, RunRecord
     from trainwarden_exporter.core.exchange import LogView
     from trainwarden_exporter.core.metric import Families

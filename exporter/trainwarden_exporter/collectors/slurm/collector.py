@@ -42,7 +42,7 @@ _WELL = frozenset({"allocated", "mixed", "completing", "idle", "power_saving"})
 
 
 @dataclass(frozen=True)
-class Settings:
+class SlurmSettings:
     """What is read and how much of it is exported; times in seconds.
 
     Attributes:
@@ -67,7 +67,7 @@ class SlurmCollector:
 
     name = "slurm"
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SlurmSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
         self._errors: Counter[tuple[str, str]] = Counter()

@@ -62,7 +62,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def create(context: Context) -> DeviceGroup:
     """Return the collector; raises `UsageError` if a command is not there."""
     from trainwarden.clients.slurm.client import CommandsMissing, SlurmClient, find_commands  # noqa: PLC0415  # for this alone
-    from trainwarden_exporter.collectors.slurm.collector import SPARE, Settings, SlurmCollector  # noqa: PLC0415  # for this alone
+    from trainwarden_exporter.collectors.slurm.collector import SPARE, SlurmCollector, SlurmSettings  # noqa: PLC0415  # for this alone
     from trainwarden_exporter.collectors.slurm.controller import Page  # noqa: PLC0415  # for this alone
 
     flags = context.flags
@@ -76,7 +76,7 @@ def create(context: Context) -> DeviceGroup:
         commands = find_commands(flags["collector.slurm.bin_dir"], ("squeue", "scontrol", "sinfo"))
     except CommandsMissing as error:
         raise UsageError(f"--collector.slurm: {error}; see --collector.slurm.bin-dir") from None
-    settings = Settings(
+    settings = SlurmSettings(
         client=SlurmClient(commands, timeout * SPARE),
         interval=interval,
         timeout=timeout,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.clients.slurm.commands import FakeSlurm, job_22_05, job_24_05, node_22_05, node_24_05
 from trainwarden.clients.slurm.client import REASONS, SlurmError
-from trainwarden_exporter.collectors.slurm.collector import Settings, SlurmCollector
+from trainwarden_exporter.collectors.slurm.collector import SlurmCollector, SlurmSettings
 from trainwarden_exporter.core.exchange import ExpectedRuns
 from trainwarden_exporter.core.exposition import encode_text
 from trainwarden_exporter.sampling.collection import Collection
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.process
 
 def _collector(slurm: FakeSlurm, **changes: Any) -> SlurmCollector:
     settings: dict[str, Any] = {"interval": 30.0, "timeout": 10.0, "max_jobs": 100, "max_nodes": 100, **changes}
-    return SlurmCollector(Settings(client=slurm.client(), **settings))
+    return SlurmCollector(SlurmSettings(client=slurm.client(), **settings))
 
 
 def _part(collector: SlurmCollector, device: str) -> str:
