@@ -27,7 +27,7 @@ Traceback (most recent call last):
     loss.backward()
 RuntimeError: CUDA error: an illegal memory access was encountered
 """
-_FIRST = "`trainwarden fail why`, the first word of an attempt"
+_FIRST = "`trainwarden fail why`, the first command of an attempt"
 _COMMANDS = {
     "`trainwarden heartbeat --step 7 --loss 2.5`": ["heartbeat", "--step", "7", "--loss", "2.5"],
     "`trainwarden phase train`": ["phase", "train"],
@@ -86,11 +86,11 @@ def _commands() -> Table:
     rows = [[bare, f"{1000 * median(times[bare]):.1f} ms", "", ""]]
     for name in (*_COMMANDS, _FIRST):
         ratio = median_ratio(times[name], times[bare])
-        said = "" if name == _FIRST else verdict(ratio <= _RATIO)
-        rows.append([name, f"{1000 * median(times[name]):.1f} ms", f"{ratio:.2f}", said])
+        target = "" if name == _FIRST else verdict(ratio <= _RATIO)
+        rows.append([name, f"{1000 * median(times[name]):.1f} ms", f"{ratio:.2f}", target])
     note = (
-        f"Target: at most {_RATIO} times as long. The first word of an attempt takes longer, "
-        "and so does an end of which somebody has spoken before: they load what weighs such things."
+        f"Target: at most {_RATIO} times as long. The first command of an attempt takes longer, "
+        "and so does an end that follows another recorded end: they load more of the library."
     )
     return Table(["command, writing to a folder", "median", "ratio", "target"], rows, note)
 

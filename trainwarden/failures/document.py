@@ -32,15 +32,25 @@ _HEAD = """\
 
 Made from the taxonomy by `python -m trainwarden.failures.document > docs/failures.md`; change it there.
 
-A *slug* names one way to fail. Its *error type* is the label that alerts carry and policies use; several slugs share
-one. The *category* says what the training was busy with, the *fault* who or what most likely has to change. *Action*
-is what is to be done next: `stop` (a person changes something first), `restart`, `check_node` (test the nodes, then
-restart), `exclude_node`, `roll_back` (to an earlier checkpoint) or `wait`. *Restart* says whether the same job,
-started again, may well succeed; *repeat* whether the same call may, in the same process. The last is narrower: after
-an illegal memory access a restart helps, but the process has lost its GPU for good. *Cascade* marks what is mostly
-the consequence of another failure: look for that one first.
+Which failure is this, may the run be restarted, and what has to change? The tables list every failure by its slug.
+`trainwarden scan LOG` and `trainwarden.classify_exception(error)` find the slug.
 
-## How an exception finds its failure
+| column | meaning |
+|---|---|
+| slug | names one way to fail |
+| error type | the label that alerts carry and policies use; several slugs share one |
+| category | what the training was doing |
+| fault | the part that most likely has to change |
+| action | what to do next, see below |
+| restart | the same job, started again, may well succeed |
+| repeat | the same call, in the same process, may well succeed |
+| cascade | mostly the consequence of another failure: look for that one first |
+
+The actions are `stop` (a person changes something first), `restart`, `check_node` (test the nodes, then restart),
+`exclude_node`, `roll_back` (to an earlier checkpoint) and `wait`. *Repeat* is narrower than *restart*: after an illegal
+memory access a restart helps, but the process has lost its GPU for good.
+
+## How an exception is classified
 
     import trainwarden
 
@@ -51,22 +61,22 @@ the consequence of another failure: look for that one first.
         print(trainwarden.recovery_suggestion(error))    # what to change, in a sentence or two
         raise
 
-A run in progress does this by itself and writes the outcome to its record. Nothing is imported for it, and it never
+A run in progress does this by itself and writes the result to its record. It imports no other library, and it never
 raises.
 
-- One exception is judged by the number of an operating system's error and the path it is about, then by its message,
-  then by its type. The message decides in most cases: what NCCL, CUDA, cuDNN, a damaged checkpoint and a wrong shape
-  raise is a `RuntimeError` each time. Types of other libraries (PyTorch, Ray, Hugging Face, DeepSpeed, Lightning,
-  requests, botocore, …) are known by name and module. The message of a `KeyError`, `AttributeError`, `NameError`,
-  `IndexError` or `ImportError` is a name out of the program and decides nothing. Of a long message the first and the
-  last 6000 characters are read.
-- Of a chain (`raise … from`, members of a group, a task of Ray) the deepest sure finding wins: a full disk explains
-  why a checkpoint could not be saved. What is vague, such as a broken connection or a missing file, yields to a
-  wrapper that knows more.
-- What was only being handled when the exception was raised counts if nothing else is known, or if it is grave and
-  what hides it is vague: a broken pipe while a process cleans up after running out of GPU memory. `raise … from None`
-  is respected.
-- What nobody knows is `user_exception`.
+- One exception is classified by the number of an operating system's error and its path, then by its message, then by
+  its type. The message decides in most cases: NCCL, CUDA, cuDNN, a damaged checkpoint and a wrong shape all raise a
+  `RuntimeError`. Types of other libraries (PyTorch, Ray, Hugging Face, DeepSpeed, Lightning, requests, botocore, …) are
+  recognised by name and module. The message of a `KeyError`, `AttributeError`, `NameError`, `IndexError` or
+  `ImportError` is a name out of the program and decides nothing. Of a long message the first and the last 6000
+  characters are read.
+- Of a chain (`raise … from`, members of a group, a task of Ray) the deepest certain failure counts: a full disk is the
+  cause of a checkpoint that could not be saved. A vague one, such as a broken connection or a missing file, yields to
+  an outer exception that is more specific.
+- An exception that was only being handled when this one was raised counts if no other is classified, or if it is grave
+  and the outer one is vague: a broken pipe while a process cleans up after running out of GPU memory.
+  `raise … from None` is respected.
+- An exception without any match is `user_exception`.
 
 ## Retry in the process
 
@@ -80,12 +90,12 @@ raises.
 
     tokenizer = retry(attempts=3)(AutoTokenizer.from_pretrained)("gpt2")
 
-`retry` calls again only what fails with a slug marked *repeat* below, or with what `on` names: exception types, or a
-function that is asked. The wait is drawn evenly between nothing and `base_seconds`, doubled with each call up to
-`max_seconds`. The last exception is raised as it is. An interrupt, an exit or a cancellation ends it at once.
-Failures of the types `cuda_error`, `gpu_hardware`, `nccl` and `nccl_timeout` are never retried, whatever `on` says:
-the process cannot go on after them, and a restart of the job is the cure. Each retry is logged, and noted as `retry`
-in the events of the run in progress. Generator functions are refused: they fail while they are read.
+`retry` calls again only after a failure marked *repeat* below, or one that `on` names: exception types, or a function
+that decides. The wait is drawn evenly between nothing and `base_seconds`, doubled with each call up to `max_seconds`.
+The last exception is raised as it is. An interrupt, an exit or a cancellation ends it at once. Failures of the types
+`cuda_error`, `gpu_hardware`, `nccl` and `nccl_timeout` are never retried, whatever `on` is: the process cannot go on
+after them; restart the job instead. Each retry is logged, and noted as `retry` in the events of the run in progress.
+Generator functions are refused: they fail while they are read.
 """
 
 
