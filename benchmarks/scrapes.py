@@ -55,8 +55,8 @@ def measure() -> list[Table]:
         with tempfile.TemporaryDirectory() as folder:
             rows += _compare(Path(folder), size, scrapes, program)
     note = (
-        f"One connection, back to back, compressed, in alternation; {_ROUNDS} rounds. The exporter goes on sampling "
-        "runs, logs and 32 EFA devices meanwhile. Memory: proportional set size of the whole process tree. Targets: p99 not "
+        f"One connection, back to back, compressed, alternating; {_ROUNDS} rounds. The exporter goes on sampling runs, "
+        "logs and 32 EFA devices meanwhile. Memory: proportional set size of the whole process tree. Targets: p99 not "
         f"above `node_exporter`'s, processor time of a scrape at most {_CPU_RATIO:.0f} times its (median of the ratios "
         f"of all rounds), memory under {_PSS_MIB:.0f} MiB."
         + ("" if program else " Not measured, because Debian's package could not be had: node_exporter.")
