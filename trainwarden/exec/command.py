@@ -21,14 +21,13 @@ from trainwarden.exec.record_writer import ExternalRankWriter, ExternalRecordWri
 from trainwarden.exec.request import ExecRequest, InvalidExecRequest, parser, to_request
 from trainwarden.exec.tail import Tail
 from trainwarden.record.crash import read_crash, trace_path
-from trainwarden.record.folder import LOG, WRAPPER
+from trainwarden.record.folder import LIVENESS_SECONDS, LOG, WRAPPER
 from trainwarden.record.ownership import RunRefused, claim
 from trainwarden.record.store import RecordStore
 from trainwarden.training.outcome import AttemptOutcome, infer_outcome, reconcile
 from trainwarden.training.termination import ReceivedSignal, signal_reason
 
 MISUSE = 2
-LIVENESS_SECONDS = 5.0
 _TICK_SECONDS = 0.05
 # How long an end waits for S3.
 _COPY_SECONDS = 10.0

@@ -34,6 +34,9 @@ WRITING = ".writing"
 LOG = "logs/training_log_latest.txt"
 CHECKPOINTS = "checkpoints"
 
+# How often a process that records an attempt writes a sign of life.
+LIVENESS_SECONDS = 5.0
+
 PHASES = ("init", "compile", "train", "eval", "checkpoint", "load", "idle", "done")
 
 # Keys that other monitors read without asking whether they are there: null where unknown, instead of absent.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from trainwarden.exec.record_writer import ExternalRankWriter, ExternalRecordWriter, s3_startup
 from trainwarden.identity import process_start_ticks
-from trainwarden.record.folder import WRAPPER
+from trainwarden.record.folder import LIVENESS_SECONDS, WRAPPER
 from trainwarden.record.ownership import RunRefused, claim
 from trainwarden.record.store import RecordStore
 from trainwarden.record.thresholds import InvalidThreshold, choose
@@ -30,7 +30,6 @@ Begins an attempt of the run and records every five seconds that it lives, until
 of the attempt and the folder of records, one a line, and returns as soon as the attempt has begun. For trainwarden.sh.
 Status 1: the folder cannot be written. 2: another live run owns it, or misuse.
 """
-LIVENESS_SECONDS = 5.0
 _POLL_SECONDS = 1.0
 # The keeper of a script that was killed ends with it; the next script may start before that.
 _HANDOVER_SECONDS = 2.0

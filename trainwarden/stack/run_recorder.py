@@ -12,7 +12,7 @@ from trainwarden.exec.log_file import put_aside
 from trainwarden.exec.outcome import status_text
 from trainwarden.exec.record_writer import ExternalRecordWriter
 from trainwarden.identity import AttemptKey
-from trainwarden.record.folder import LOG
+from trainwarden.record.folder import LIVENESS_SECONDS, LOG
 from trainwarden.record.sentinels import announced_restart
 from trainwarden.record.store import RecordStore
 from trainwarden.record.thresholds import Thresholds
@@ -20,8 +20,6 @@ from trainwarden.stack import launcher
 from trainwarden.stack.launcher import Job
 from trainwarden.taxonomy import FAILURES
 from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome
-
-_LIVENESS_SECONDS = 5.0
 
 
 class RunRecorder:
@@ -47,7 +45,7 @@ class RunRecorder:
 
     def alive(self, job: Job, *, moving: Callable[[], bool]) -> None:  # noqa: ARG002  # as the launcher calls it
         """Write every 5 s that the command lives, where no other process writes."""
-        if self._writer is None or time.monotonic() - self._written < _LIVENESS_SECONDS:
+        if self._writer is None or time.monotonic() - self._written < LIVENESS_SECONDS:
             return
         self._written = time.monotonic()
         if self._writer.alone and moving():

@@ -8,7 +8,16 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from trainwarden.record.clock import to_iso
-from trainwarden.record.folder import CHECKPOINTED, COMPLETE, ERROR, METADATA, PROGRESS, RANKS, SUMMARY
+from trainwarden.record.folder import (
+    CHECKPOINTED,
+    COMPLETE,
+    ERROR,
+    LIVENESS_SECONDS,
+    METADATA,
+    PROGRESS,
+    RANKS,
+    SUMMARY,
+)
 from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.progress import Checkpoint
 from trainwarden.record.rank import rank_file
@@ -24,7 +33,6 @@ from trainwarden.training.outcome import AttemptOutcome, reconcile
 from trainwarden.training.summary import AttemptResult, errors_of_others, summary
 
 PROGRESS_SECONDS = 0.5
-LIVENESS_SECONDS = 5.0
 GPU_EVENT_SECONDS = 60.0
 _END_TRIES = 3
 # Reserved at the end to write the state of the copy into the record.
