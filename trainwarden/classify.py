@@ -1,30 +1,34 @@
-"""Which failure an exception, a message or an exit status is.
+"""Classify an exception, a message or an exit status as a failure of the taxonomy.
 
-Exceptions are told apart by type, by message and by what led to them, because one type says many things: what NCCL,
-CUDA and a wrong shape raise is a RuntimeError each time. Types of other libraries are known by name, so that none is
-imported.
+Exceptions are classified by type, message and causes, because one type has many meanings: NCCL, CUDA and a wrong shape
+all raise RuntimeError. Types of other libraries are compared by name, so that none is imported.
 """
 
+import builtins
+import re
+
 from trainwarden.failures.chain import causes, contexts, text_of
-from trainwarden.failures.exception_types import Classification, of_errno, of_type, speaks_of_names
+from trainwarden.failures.exception_types import Classification, of_errno, of_type, quotes_a_name
 from trainwarden.failures.exits import classify_exit
 from trainwarden.failures.messages import MESSAGE_LIMIT, classify_message, slug_of_message
-from trainwarden.failures.raised import rebuilt
 from trainwarden.taxonomy import FAILURES, Failure
 
 __all__ = ["classify_exception", "classify_exit", "classify_message", "classify_raised", "recovery_suggestion"]
 
+# `[Errno 2] No such file or directory: '/data/x'`, and what it was moved to behind an arrow.
+_ERRNO = re.compile(r"\[Errno (\d{1,5})\] ([^\n]*?)(?:: b?(['\"])([^\n]*?)\3(?: -> [^\n]*)?)?\s*", re.ASCII)
+
 
 def classify_exception(exc: BaseException, *, ambient: BaseException | None = None) -> Failure:
-    """The failure that an exception is; `user_exception` where neither it nor what led to it is known. Never raises.
+    """Return the failure of an exception; `user_exception` if neither it nor its causes are known. Never raises.
 
-    Of explicit causes (`raise … from`, members of a group) the one counts that explains most: something sure before
-    something vague, and then the deepest. What merely was being handled counts if nothing else is known, for a training
-    may run inside the `except` that found no checkpoint; or if it is grave and what hides it is vague.
+    Of explicit causes (`raise … from`, exceptions of a group) a sure one counts before a vague one, then the deepest.
+    An exception that was merely being handled counts if nothing else is known, for a training may run inside the
+    `except` that found no checkpoint; or if it is critical and the one raised over it is vague.
 
     Args:
-        exc: what was raised.
-        ambient: what was being handled already when the call was made that raised it, and has no part in it.
+        exc: the exception that was raised.
+        ambient: an exception that was being handled before the call that raised `exc`, and is no cause of it.
     """
     try:
         return FAILURES[_slug_of(exc, ambient)]
@@ -33,21 +37,21 @@ def classify_exception(exc: BaseException, *, ambient: BaseException | None = No
 
 
 def classify_raised(exception_type: str, message: str) -> tuple[Failure, bool] | None:
-    """The failure that the last line of a traceback tells of, and whether it is sure; None if it is not known.
+    """Return the failure in the last line of a traceback, and whether it is sure; None if unknown.
 
-    The same as `classify_exception` says of that exception alone, as far as a type's name tells of its bases.
+    The result is that of `classify_exception` for the exception alone, as far as its bases follow from its name.
 
     Args:
         exception_type: as printed: `FileNotFoundError`, `requests.exceptions.Timeout`.
-        message: what is printed after the colon.
+        message: the text after the colon.
     """
-    exc = rebuilt(exception_type, message)
+    exc = _rebuild(exception_type, message)
     finding = _of_link(exc)
     if finding and (finding.sure or "." not in exception_type):
         return FAILURES[finding.slug], finding.sure
-    if speaks_of_names(exc):
+    if quotes_a_name(exc):
         return None
-    # The name of a type that is not known may say something too.
+    # The name of an unknown type may contain a known phrase.
     known = classify_message(f"{exception_type}: {message}")
     if known:
         return known, not known.cascade
@@ -55,7 +59,7 @@ def classify_raised(exception_type: str, message: str) -> tuple[Failure, bool] |
 
 
 def recovery_suggestion(exc: BaseException) -> str:
-    """What to change after such an exception, in a sentence or two. Never raises."""
+    """Return what to change after such an exception, one or two sentences. Never raises."""
     return classify_exception(exc).hint
 
 
@@ -92,6 +96,32 @@ def _of_message(exc: BaseException) -> Classification | None:
     slug = slug_of_message(text)
     if slug is None:
         return None
-    if speaks_of_names(exc) and slug != "driver_setup" and " in DataLoader worker process " not in text:
+    if quotes_a_name(exc) and slug != "driver_setup" and " in DataLoader worker process " not in text:
         return None
     return Classification(slug, sure=not FAILURES[slug].cascade)
+
+
+def _rebuild(exception_type: str, message: str) -> BaseException:
+    """Return an exception of this type with this message.
+
+    Args:
+        exception_type: as Python prints it: `FileNotFoundError`, `requests.exceptions.Timeout`.
+        message: what follows the colon; the type once more, or nothing, where there was none.
+    """
+    arguments = () if message in ("", exception_type) else (message,)
+    kind = getattr(builtins, exception_type, None)
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        if issubclass(kind, OSError) and (found := _ERRNO.fullmatch(message)):
+            return OSError(int(found[1]), found[2], found[4])
+        try:
+            made: BaseException = kind(*arguments)
+        except TypeError:
+            # Some, such as UnicodeDecodeError, take more arguments than a message.
+            pass
+        else:
+            return made
+    # Known by name only: its library may not be installed.
+    module, _, name = exception_type.rpartition(".")
+    home = module or ("builtins" if kind else "__main__")
+    stand_in: type[Exception] = type(name, (Exception,), {"__module__": home})
+    return stand_in(*arguments)

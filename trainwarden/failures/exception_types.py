@@ -193,8 +193,8 @@ def of_errno(exc: BaseException) -> Classification | None:
     return Classification(slug, slug not in _UNSURE) if slug else None
 
 
-def speaks_of_names(exc: BaseException) -> bool:
-    """Return whether the message is an identifier of the program, which may contain any word."""
+def quotes_a_name(exc: BaseException) -> bool:
+    """Return whether the message quotes an identifier of the program, which may contain any word."""
     return not {KeyError, IndexError, AttributeError, NameError, ImportError}.isdisjoint(type(exc).__mro__)
 
 

@@ -9,10 +9,9 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from trainwarden.scan.document import document
 from trainwarden.scan.meter import Meter
 from trainwarden.scan.reading import Log, read_log
-from trainwarden.scan.report import printable, report
+from trainwarden.scan.report import printable, report, report_document
 from trainwarden.scan.source import UnreadableLog, open_source
 from trainwarden.scan.verdicts import Finding, of_one, of_ranks
 from trainwarden.signals.model import Signal
@@ -79,7 +78,7 @@ def _scan(files: Sequence[str], signals: Sequence[Signal], arguments: argparse.N
         if is_text and all(log.is_unread for log in finding.logs):
             # The reason was printed already.
             continue
-        text = report(finding, explain=arguments.explain) if is_text else json.dumps(document(finding)) + "\n"
+        text = report(finding, explain=arguments.explain) if is_text else json.dumps(report_document(finding)) + "\n"
         # The terminal's encoding may lack characters of the log.
         sys.stdout.write(text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding))
         sys.stdout.flush()

@@ -1,10 +1,10 @@
-"""The report of a log as text for a terminal."""
+"""The report of a log: as text for a terminal, or as JSON."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from trainwarden.scan.context import ContextLines
-from trainwarden.scan.document import severity
 from trainwarden.scan.verdicts import Finding
 from trainwarden.signals.diagnosis import error_type_of
 from trainwarden.signals.model import Match, Verdict
@@ -12,6 +12,8 @@ from trainwarden.signals.model import Match, Verdict
 _WIDTH = 400
 _NAMED = 6
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# Severity of packs and of the taxonomy → severity of the report.
+_SEVERITIES = {"fatal": "critical", "critical": "critical", "warning": "warning", "info": "info"}
 # Why a match of each role did not decide.
 _WHY = {
     "symptom": "may be a consequence, and something else broke before it",
@@ -34,6 +36,31 @@ def report(finding: Finding, *, explain: bool) -> str:
     return "\n".join(_lines(finding, explain)) + "\n"
 
 
+def _severity(stated: str) -> str:
+    """Return one of critical, error, warning, info; any other severity of a pack counts as error."""
+    return _SEVERITIES.get(stated.lower(), "error")
+
+
+def report_document(finding: Finding) -> dict[str, Any]:
+    """Return the object of one log, always with the same keys; null where unknown."""
+    verdict = finding.verdict
+    return {
+        "file": finding.file,
+        "error_type": finding.error_type,
+        "failure": verdict.failure if verdict else None,
+        "signal": verdict.signal if verdict else None,
+        "subsystem": verdict.subsystem if verdict else None,
+        "severity": _severity(verdict.severity) if verdict else None,
+        "fault": verdict.fault if verdict else None,
+        "action": verdict.action if verdict else None,
+        "suggestion": (verdict.hint or None) if verdict else None,
+        "fields": dict(verdict.fields) if verdict else {},
+        "evidence": [_match_document(match, finding.files) for match in finding.evidence],
+        "also": [_other_document(match, finding.files) for match in finding.others],
+        "progress": finding.progress.document(),
+    }
+
+
 def printable(text: str) -> str:
     """Return the text as one line, cut, without colours; other control characters are spelled out."""
     text = _COLOUR.sub("", text).expandtabs(4)
@@ -50,7 +77,7 @@ def _lines(finding: Finding, explain: bool) -> Iterator[str]:
         yield f"{printable(finding.file)}: {said}"
     else:
         kind = verdict.error_type + (f" ({verdict.failure})" if verdict.failure else "")
-        yield f"{printable(finding.file)}: {printable(kind)}, {severity(verdict.severity)}"
+        yield f"{printable(finding.file)}: {printable(kind)}, {_severity(verdict.severity)}"
         yield from _evidence(finding)
         yield from _consequences(verdict)
     if progress := _progress(finding):
@@ -135,3 +162,16 @@ def _context(finding: Finding, match: Match) -> ContextLines:
         if any(match is one for one in log.matches):
             return log.contexts.get(match.offset, ContextLines())
     return ContextLines()
+
+
+def _match_document(match: Match, files: Mapping[int, str]) -> dict[str, Any]:
+    return {**_file_entry(match, files), "line": match.line, "text": match.text}
+
+
+def _other_document(match: Match, files: Mapping[int, str]) -> dict[str, Any]:
+    named = {"error_type": error_type_of(match.signal), "signal": match.signal.name, "line": match.line}
+    return {**_file_entry(match, files), **named}
+
+
+def _file_entry(match: Match, files: Mapping[int, str]) -> dict[str, str]:
+    return {"file": files[id(match)]} if id(match) in files else {}
