@@ -92,6 +92,6 @@ def test_many_that_hang_are_the_trouble_of_the_whole_collector() -> None:
     try:
         with pytest.raises(TooManyBlocked):
             reader.map(range(100), lambda _: opened.wait())
-        assert sum(thread.name == "looker" for thread in threading.enumerate()) <= MAX_BLOCKED + 1
+        assert sum(thread.name == "blocking-io" for thread in threading.enumerate()) <= MAX_BLOCKED + 1
     finally:
         opened.set()
