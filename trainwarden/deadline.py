@@ -5,6 +5,7 @@ There are two ways to bound a call, and each has one place:
 - A call that may hang in the kernel, on a file system, a driver or a device that never answers, cannot be cancelled.
   `call_with_deadline` makes it in a thread that is left behind. The exporter makes such calls all the time and bounds
   the number of threads that hang: `sampling/blocking_io.py` for many files, `sampling/sampler.py` for collectors.
+  `collectors/gpu/opener.py` opens a driver once for all threads that wait for it.
   Where even that is too much, as with a driver that may take its process down, a child process makes them:
   `sampling/subprocess_collector.py`.
 - Everything else ends by itself: work in steps checks a `Deadline`; commands run through `clients/process.py` and

@@ -109,7 +109,7 @@ class Session:
             services.start()
             if self._interrupted:
                 raise KeyboardInterrupt
-            self._say_where(services)
+            self._print_urls(services)
             return self._follow(services, job_launcher, sink)
 
     def interrupt(self) -> None:
@@ -141,11 +141,11 @@ class Session:
         self._print_jobs()
         timelines = [timeline(each, self._record(), prometheus) for each in watcher.incidents]
         outcome = Outcome(job, self._interrupted, frozenset(watcher.fired), watcher.incidents, sink.messages, timelines)
-        self._say_end(outcome)
+        self._print_end(outcome)
         self._on_end(outcome)
         if self._request.keep and not self._interrupted:
             self._terminal.event("kept", "the stack stays up; Ctrl-C ends it")
-            self._say_where(services)
+            self._print_urls(services)
             while not self._interrupted:
                 time.sleep(_TICK_SECONDS)
         return outcome
@@ -220,7 +220,7 @@ class Session:
         document = read_json(self._folder / METADATA)
         return document.values if isinstance(document, JsonObject) else {}
 
-    def _say_where(self, services: LocalStack) -> None:
+    def _print_urls(self, services: LocalStack) -> None:
         for name, url in (
             ("Prometheus", f"{services.prometheus_url}/alerts"),
             ("Alertmanager", f"{services.alertmanager_url}/#/alerts"),
@@ -233,9 +233,9 @@ class Session:
     def _print_jobs(self) -> None:
         """Print what the launcher did, after the decisions that led to it."""
         while not self._jobs.empty():
-            self._say_job(self._jobs.get())
+            self._print_job(self._jobs.get())
 
-    def _say_job(self, job: Job) -> None:
+    def _print_job(self, job: Job) -> None:
         if job.state == launcher.RUNNING:
             kind, text = ("restart", "started again") if job.generation else ("run", "started")
         elif job.state == launcher.STOPPING:
@@ -249,7 +249,7 @@ class Session:
             kind, text = ("good" if job.state == launcher.COMPLETED else "run"), f"{job.state}, {how}"
         self._terminal.event(kind, f"{job.attempt_key} {text}")
 
-    def _say_end(self, outcome: Outcome) -> None:
+    def _print_end(self, outcome: Outcome) -> None:
         for each in outcome.timelines:
             self._terminal.write("\n" + "\n".join(each.lines()) + "\n")
         self._terminal.write("\n")

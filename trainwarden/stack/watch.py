@@ -83,19 +83,19 @@ class Watcher:
             return
         self.incidents = [each for each in incidents if str(each["attempt_key"]).startswith(self._keys)]
         for incident in self.incidents:
-            self._say_events(incident)
+            self._print_events(incident)
 
-    def _say_events(self, incident: Mapping[str, Any]) -> None:
+    def _print_events(self, incident: Mapping[str, Any]) -> None:
         identity = str(incident["id"])
         seen = self._events_seen.get(identity, 0)
         if seen == 0:
-            self._say_decision(incident)
+            self._print_decision(incident)
         for event in incident["events"][seen:]:
             detail = f": {event['detail']}" if event.get("detail") else ""
             self._terminal.event("remediate", f"{event['state']}{detail}")
         self._events_seen[identity] = len(incident["events"])
 
-    def _say_decision(self, incident: Mapping[str, Any]) -> None:
+    def _print_decision(self, incident: Mapping[str, Any]) -> None:
         decision = _DECISIONS.get(incident["action"], incident["action"])
         budget = incident.get("budget") or {}
         if incident["action"] == "restart" and budget.get("limit") is not None:

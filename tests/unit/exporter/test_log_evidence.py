@@ -14,7 +14,7 @@ from trainwarden.record.clock import to_iso
 from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.collectors.runs.folder import RunFolder
 from trainwarden_exporter.collectors.runs.log_evidence import LogEvidence
-from trainwarden_exporter.collectors.runs.record import judge_failure
+from trainwarden_exporter.collectors.runs.record import failure_verdict
 from trainwarden_exporter.core.exchange import LogVerdict, LogView
 
 KEY = "local:77-1:0"
@@ -84,7 +84,7 @@ def test_the_log_has_the_word_only_where_the_record_does_not_say_why(
     record = RunFolder(logs.folder / "runs" / "r", Thresholds()).read(logs.runs.now)
     cause = LogVerdict("type", found, "", "critical", "it said so", "", "signal", "root")
     logs.exchange.views = {"r": LogView(KEY, True, cause, None, None, logs.runs.now)}
-    assert LogEvidence(logs.exchange, logs_followed=True).refine(record, judge_failure(record)).failure == shown
+    assert LogEvidence(logs.exchange, logs_followed=True).refine(record, failure_verdict(record)).failure == shown
 
 
 def test_a_log_that_knows_nothing_leaves_the_record_its_word(logs: LogsTree) -> None:

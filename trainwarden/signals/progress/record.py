@@ -122,7 +122,7 @@ def _reading(record: bytes, bar: Bar | None, stated: dict[str, tuple[Meaning, To
     if torchtune:
         values["epoch"] = float(torchtune["epoch"])
         reading = replace(reading, step=int(torchtune["step"]), total_steps=None, rank=GLOBAL, local=False)
-    if reading.step is None and not _speaks_alone(stated):
+    if reading.step is None and not _is_sufficient(stated):
         return None
     return replace(reading, values=values)
 
@@ -167,6 +167,6 @@ def _close(one: float, other: float) -> bool:
     return abs(one - other) <= _CLOSE * max(one, other)
 
 
-def _speaks_alone(stated: dict[str, tuple[Meaning, Token]]) -> bool:
+def _is_sufficient(stated: dict[str, tuple[Meaning, Token]]) -> bool:
     """Whether the values count without a step: a loss does, settings are never called one; so do paths of metrics."""
     return "loss" in stated or any(token.namespaced for _, token in stated.values())

@@ -72,15 +72,15 @@ class DriverCalls:
         self._failure_of = failure_of
         self._skipped: dict[CallKey, float] = {}
 
-    def ask(self, function: str, *arguments: Any) -> Any:
+    def call(self, function: str, *arguments: Any) -> Any:
         """Return the result of a function of the library; None if it is missing, unsupported or failed this time.
 
         Raises:
             GpuDown: the failure means that the GPU, or every GPU, answers nothing.
         """
-        return self.ask_for(self.handle, function, *arguments)
+        return self.call_with(self.handle, function, *arguments)
 
-    def ask_for(self, handle: Any, function: str, *arguments: Any) -> Any:
+    def call_with(self, handle: Any, function: str, *arguments: Any) -> Any:
         """Do the same with another handle: an instance of the GPU."""
         key = (function, tuple(each for each in arguments if isinstance(each, int)))
         if self.is_skipped(key):

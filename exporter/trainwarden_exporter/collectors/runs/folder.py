@@ -26,8 +26,8 @@ from trainwarden_exporter.collectors.runs.record import (
     RunRecord,
     StepHistory,
     StepTimes,
+    failure_verdict,
     is_quiet,
-    judge_failure,
     observe_step,
     plausible_timestamp,
 )
@@ -208,9 +208,9 @@ class RunFolder:
         """Return the verdict on a failed attempt; the first one stays, whatever is written later."""
         if record.state != "failed":
             return None
-        # Without a key the next attempt looks like this one: judge anew each time.
+        # Without a key the next attempt looks like this one: infer it anew each time.
         if self._verdict is None or self._verdict[0] is None or self._verdict[0] != record.attempt_key:
-            self._verdict = (record.attempt_key, judge_failure(record))
+            self._verdict = (record.attempt_key, failure_verdict(record))
         return self._verdict[1]
 
     def _usable(self, value: T | Unreadable | None) -> T | None:

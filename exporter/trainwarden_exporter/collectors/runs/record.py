@@ -141,7 +141,7 @@ class FailureVerdict:
     time: float | None
 
 
-def judge_failure(record: RunRecord) -> FailureVerdict:
+def failure_verdict(record: RunRecord) -> FailureVerdict:
     """Return the verdict on a failed attempt: what its sentinel states, completed from the taxonomy."""
     reason = (record.metadata.reason if record.metadata else None) or ""
     error = record.error or Sentinel(time=0.0, message=reason)

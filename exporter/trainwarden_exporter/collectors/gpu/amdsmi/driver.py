@@ -116,7 +116,7 @@ class AmdsmiDriver(GpuDriver):
         if handle is None:
             raise GpuDown("not_found")
         calls = self._calls(handle, state)
-        state.uuid = text(calls.ask("amdsmi_get_gpu_device_uuid") or state.uuid)
+        state.uuid = text(calls.call("amdsmi_get_gpu_device_uuid") or state.uuid)
         asic, board = calls.table("amdsmi_get_gpu_asic_info"), calls.table("amdsmi_get_gpu_board_info")
         state.info = {
             "model": text(asic.get("market_name", "")) or text(board.get("product_name", "")),

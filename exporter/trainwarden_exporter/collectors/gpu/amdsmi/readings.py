@@ -113,7 +113,7 @@ class AmdsmiFastTier:
             kind = self._calls.constant("AmdSmiTemperatureType", name)
             if kind is None or now is None:
                 continue
-            value = values.celsius(self._calls.ask("amdsmi_get_temp_metric", kind, now))
+            value = values.celsius(self._calls.call("amdsmi_get_temp_metric", kind, now))
             families.add(metrics.GPU_TEMPERATURE_CELSIUS, value, **gpu, sensor=sensor)
             if value is not None:
                 found.append(value)
@@ -123,8 +123,8 @@ class AmdsmiFastTier:
         kind = self._calls.constant("AmdSmiMemoryType", "VRAM")
         if kind is None:
             return None
-        size = values.number(self._calls.ask("amdsmi_get_gpu_memory_total", kind))
-        used = values.number(self._calls.ask("amdsmi_get_gpu_memory_usage", kind))
+        size = values.number(self._calls.call("amdsmi_get_gpu_memory_total", kind))
+        used = values.number(self._calls.call("amdsmi_get_gpu_memory_usage", kind))
         if not size:
             return None
         families.add(metrics.GPU_MEMORY_SIZE_BYTES, size, **gpu)
@@ -166,7 +166,7 @@ class AmdsmiSlowTier:
             families.add(metric, sum(known) * KIB if known else None, **gpu)
 
     def _add_pages(self, families: Families, gpu: dict[str, str]) -> None:
-        pages = self._calls.ask("amdsmi_get_gpu_bad_page_info")
+        pages = self._calls.call("amdsmi_get_gpu_bad_page_info")
         if not isinstance(pages, list):  # old versions return a sentence where there are none
             return
         for code, state in PAGE_STATES.items():

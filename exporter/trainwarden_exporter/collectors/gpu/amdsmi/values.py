@@ -16,7 +16,7 @@ class AmdsmiCalls(DriverCalls):
 
     def table(self, function: str, *arguments: Any) -> dict[str, Any]:
         """Return the dictionary that a function returns; an empty one if it returns another type, or fails."""
-        answer = self.ask(function, *arguments)
+        answer = self.call(function, *arguments)
         return answer if isinstance(answer, dict) else {}
 
     def constant(self, group: str, name: str) -> Any:

@@ -111,9 +111,9 @@ class NvmlDriver(GpuDriver):
             failure = failure_of(error)
             raise (LibraryDown if failure.effect is Effect.LIBRARY_DOWN else GpuDown)(failure.error) from error
         calls = self._calls(handle, state)
-        uuid = calls.ask("nvmlDeviceGetUUID")
+        uuid = calls.call("nvmlDeviceGetUUID")
         state.uuid = text(uuid) if uuid else state.uuid
-        state.info = {label: text(calls.ask(function) or "") for label, function in _IDENTITY.items()}
+        state.info = {label: text(calls.call(function) or "") for label, function in _IDENTITY.items()}
         if self._events is not None:
             self._events.register(handle, state.bus)
         return handle

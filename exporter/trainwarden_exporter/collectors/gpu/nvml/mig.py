@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def add_instances(families: Families, calls: DriverCalls, gpu: dict[str, str]) -> None:
     """Add whether the GPU is divided, and into what; raises `GpuDown`. Needs no rights but to see the instances."""
-    mode = calls.ask("nvmlDeviceGetMigMode")
+    mode = calls.call("nvmlDeviceGetMigMode")
     if mode is None:
         return
     families.add(metrics.GPU_MIG_ENABLED, mode[0] == 1, **gpu)
@@ -30,7 +30,7 @@ def add_instances(families: Families, calls: DriverCalls, gpu: dict[str, str]) -
 
 
 def _instances(calls: DriverCalls) -> Iterator[Any]:
-    for place in range(calls.ask("nvmlDeviceGetMaxMigDeviceCount") or 0):
+    for place in range(calls.call("nvmlDeviceGetMaxMigDeviceCount") or 0):
         enter("nvmlDeviceGetMigDeviceHandleByIndex")
         try:
             yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(calls.handle, place)
@@ -40,12 +40,12 @@ def _instances(calls: DriverCalls) -> Iterator[Any]:
 
 
 def _add(families: Families, calls: DriverCalls, instance: Any, gpu: dict[str, str]) -> None:
-    uuid = calls.ask_for(instance, "nvmlDeviceGetUUID")
+    uuid = calls.call_with(instance, "nvmlDeviceGetUUID")
     if not uuid:
         return
     mig_uuid = text(uuid)
-    name = text(calls.ask_for(instance, "nvmlDeviceGetName") or "")
-    numbers = [calls.ask_for(instance, f"nvmlDeviceGet{kind}InstanceId") for kind in ("Gpu", "Compute")]
+    name = text(calls.call_with(instance, "nvmlDeviceGetName") or "")
+    numbers = [calls.call_with(instance, f"nvmlDeviceGet{kind}InstanceId") for kind in ("Gpu", "Compute")]
     gpu_instance, compute_instance = ("" if number is None else str(number) for number in numbers)
     families.add(
         metrics.GPU_MIG_INFO,
@@ -56,7 +56,7 @@ def _add(families: Families, calls: DriverCalls, instance: Any, gpu: dict[str, s
         gpu_instance=gpu_instance,
         compute_instance=compute_instance,
     )
-    info = calls.ask_for(instance, "nvmlDeviceGetMemoryInfo")
+    info = calls.call_with(instance, "nvmlDeviceGetMemoryInfo")
     if info is not None and counted(info.total):
         families.add(metrics.GPU_MIG_MEMORY_SIZE_BYTES, info.total, **gpu, mig_uuid=mig_uuid)
         families.add(metrics.GPU_MIG_MEMORY_USED_BYTES, counted(info.used), **gpu, mig_uuid=mig_uuid)

@@ -34,7 +34,7 @@ class NvLinks:
         """Add the series of one sample; raises `GpuDown`."""
         any_link = False
         for link in range(MAX_LINKS):
-            up = self._calls.ask("nvmlDeviceGetNvLinkState", link)
+            up = self._calls.call("nvmlDeviceGetNvLinkState", link)
             if up is not None:
                 any_link = True
                 families.add(metrics.GPU_NVLINK_UP, up == pynvml.NVML_FEATURE_ENABLED, **gpu, link=str(link))

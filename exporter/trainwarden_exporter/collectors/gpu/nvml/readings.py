@@ -125,8 +125,8 @@ class _Tier:
         """Add the series of the tables, and return the highest value of each metric."""
         highest: dict[Metric, float] = {}
         fields = self._fields.read()
-        ask = self._calls.ask
-        read = [(row.metric, row.value(ask(row.function, *row.arguments)), row.labels) for row in self._call_rows]
+        call = self._calls.call
+        read = [(row.metric, row.value(call(row.function, *row.arguments)), row.labels) for row in self._call_rows]
         read += [(row.metric, row.value(fields.get(row.field)), row.labels) for row in self._field_rows]
         for metric, value, labels in read:
             if value is not None:
@@ -151,7 +151,7 @@ class NvmlFastTier(_Tier):
         return GpuReading(utilization, highest.get(power), highest.get(temperature), used)
 
     def _add_utilization(self, families: Families, gpu: dict[str, str]) -> float | None:
-        rates = self._calls.ask("nvmlDeviceGetUtilizationRates")
+        rates = self._calls.call("nvmlDeviceGetUtilizationRates")
         if rates is None:
             return None
         busy = values.ratio(rates.gpu)
@@ -160,16 +160,16 @@ class NvmlFastTier(_Tier):
         return busy
 
     def _add_throttling(self, families: Families, gpu: dict[str, str]) -> None:
-        reasons = next((mask for name in _REASON_CALLS if (mask := self._calls.ask(name)) is not None), None)
+        reasons = next((mask for name in _REASON_CALLS if (mask := self._calls.call(name)) is not None), None)
         if reasons is not None:
             for bit, reason in THROTTLE_REASONS.items():
                 families.add(metrics.GPU_THROTTLE_ACTIVE, bool(reasons & bit), **gpu, reason=reason)
 
     def _add_memory(self, families: Families, gpu: dict[str, str]) -> float | None:
         """Add the sizes of the memory, and return what is in use; old drivers count what they reserve as used."""
-        info = self._calls.ask("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
+        info = self._calls.call("nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
         reserved = None if info is None else values.counted(info.reserved)
-        info = info or self._calls.ask("nvmlDeviceGetMemoryInfo")
+        info = info or self._calls.call("nvmlDeviceGetMemoryInfo")
         size = None if info is None else values.counted(info.total)
         used = values.counted(info.used) if size else None
         if not size or used is None or used > size:
@@ -201,7 +201,7 @@ class NvmlSlowTier(_Tier):
         add_instances(families, self._calls, gpu)
 
     def _add_remapped_rows(self, families: Families, gpu: dict[str, str]) -> None:
-        rows = self._calls.ask("nvmlDeviceGetRemappedRows")
+        rows = self._calls.call("nvmlDeviceGetRemappedRows")
         if rows is not None:
             corrected, uncorrected, pending, failure = rows
             families.add(metrics.GPU_REMAPPED_ROWS, values.counted(corrected), **gpu, cause="corrected")
@@ -211,7 +211,7 @@ class NvmlSlowTier(_Tier):
 
     def _add_fabric(self, families: Families, gpu: dict[str, str]) -> None:
         info = next(
-            (into for name, into in self._fabrics.items() if self._calls.ask(name, byref(into)) is not None), None
+            (into for name, into in self._fabrics.items() if self._calls.call(name, byref(into)) is not None), None
         )
         if info is None:
             return
