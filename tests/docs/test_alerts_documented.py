@@ -38,9 +38,9 @@ SECTIONS = [
     "Meaning",
     "Impact",
     "Diagnosis",
-    "What the machine will do",
-    "How to stop the machine",
-    "How we know it worked",
+    "What the remediator does",
+    "How to stop the remediator",
+    "How to verify recovery",
     "False positives",
 ]
 # What a person must be told to do, however it is worded.
