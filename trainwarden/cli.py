@@ -39,8 +39,13 @@ _EXTRAS = {"ahocorasick_rs": "exporter", "yaml": "exporter", "regex": "exporter"
 _ENTRY_POINTS = "trainwarden.commands"
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run one subcommand and return its exit status; 2 for misuse. Without `argv` it speaks for the whole process."""
+def main(argv: list[str] | None = None, load: Callable[[str], Command] | None = None) -> int:
+    """Run one subcommand and return its exit status; 2 for misuse.
+
+    Args:
+        argv: name and arguments; if None, those of the process, which then ends with the subcommand.
+        load: return the function of one of the commands here; may raise `ImportError`. `load_command` if None.
+    """
     is_process = argv is None
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0].startswith("-"):
@@ -54,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
         # It ends before there is anything to collect, and to look for it takes a twentieth of its time.
         gc.disable()
     try:
-        command = _own(name) if name in _OWN else _added(name)
+        command = (load or load_command)(name) if name in _OWN else _added(name)
     except ImportError as error:
         print(f"trainwarden {name}: {_why_not_loaded(name, error)}", file=sys.stderr)
         return 2
@@ -106,7 +111,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _own(name: str) -> Command:
+def load_command(name: str) -> Command:
+    """Import the module of one of the commands here, and return its function."""
     module, _, function = _OWN[name][0].partition(":")
     home: Any = __import__(module, fromlist=["main"])
     command: Command = getattr(home, function or "main")

@@ -16,13 +16,13 @@ class Watched:
     """Each `look` samples everything once; `page` is what would be served then."""
 
     def __init__(self, collector: DeviceCollector, timeout: float = 30.0) -> None:
-        self.fleet = DeviceGroup(collector, 1.0, timeout)
+        self.group = DeviceGroup(collector, 1.0, timeout)
         self.page = ""
         self.samples: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
 
     def look(self) -> None:
-        self.fleet.sample_once()
-        self.page = Collection([self.fleet]).page().decode()
+        self.group.sample_once()
+        self.page = Collection([self.group]).page().decode()
         self.samples = samples_of(self.page)
 
     def value(self, name: str, /, **labels: str) -> float | None:
@@ -35,4 +35,4 @@ class Watched:
 
     @property
     def success(self) -> float | None:
-        return self.value("trainwarden_collector_success", collector=self.fleet.name)
+        return self.value("trainwarden_collector_success", collector=self.group.name)

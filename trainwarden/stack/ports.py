@@ -18,8 +18,12 @@ class PortBusy(Exception):
     """A requested port is taken; the message names the option and the port."""
 
 
-def ports(wanted: Mapping[str, int]) -> dict[str, int]:
-    """Return a port for each option: the requested one, if free on loopback, or any free one for 0. Raises PortBusy."""
+def ports(wanted: Mapping[str, int], candidates: Sequence[int] | None = None) -> dict[str, int]:
+    """Return a port for each option: the requested one, if free on loopback, or a free one of `candidates` for 0.
+
+    Raises:
+        PortBusy: a requested port is taken, or there are not enough free ones.
+    """
     found: dict[str, int] = {}
     for option, number in wanted.items():
         if number and number in found.values():
@@ -32,17 +36,22 @@ def ports(wanted: Mapping[str, int]) -> dict[str, int]:
                 message = f"{option} {number}: {error.strerror}; name a free port, or 0 for any"
                 raise PortBusy(message) from None
         found[option] = number
-    free = iter(free_ports(list(found.values()).count(0), without=found.values()))
+    free = iter(free_ports(list(found.values()).count(0), candidates, without=found.values()))
     return {option: number or next(free) for option, number in found.items()}
 
 
-def free_ports(count: int, *, without: Collection[int] = ()) -> list[int]:
-    """Return free ports outside the range from which the kernel takes those of outgoing connections.
+def free_ports(count: int, candidates: Sequence[int] | None = None, *, without: Collection[int] = ()) -> list[int]:
+    """Return free ports.
+
+    Args:
+        count: how many.
+        candidates: to choose from; if None, those outside the range that the kernel uses for outgoing connections.
+        without: ports not to choose.
 
     Raises:
         PortBusy: there are not enough.
     """
-    candidates = _candidates()
+    candidates = _candidates() if candidates is None else candidates
     found: list[int] = []
     for number in random.sample(candidates, min(len(candidates), count + _TRIES)):
         if len(found) == count:

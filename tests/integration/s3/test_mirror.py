@@ -1,6 +1,7 @@
 """The copy of a record in S3, with S3 working, slow, refusing and absent."""
 
 import os
+import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -108,10 +109,10 @@ def test_a_failure_does_not_sit_out_a_pause_and_takes_along_what_waits(
     node = start()
     node.mirror.put("metadata.json", encoded(metadata(step=1)))
     wait_until(lambda: "metadata.json" in store.names())
+    monkeypatch.setattr(random, "uniform", lambda _low, _high: 3600.0)  # a long pause after a failed request
     s3.fault = "reset"
     node.mirror.put("progress.json", b"{}")
     wait_until(lambda: node.state["errors"])
-    node.mirror._health.not_before = time.monotonic() + 3600
     s3.fault = ""
     node.mirror.put("metadata.json", encoded(metadata(step=2)))
     node.mirror.put("_error", encoded(error(KEY, 1)))

@@ -67,8 +67,8 @@ class Bench:
         self.now = 0.0
         self.file = file
         self.devices = Devices()
-        self.fleet = DeviceGroup(self.devices, 0.01, 60)
-        self.collection = Collection([self.fleet, Sampler(single_task(Other(), 0.01, 60))])
+        self.group = DeviceGroup(self.devices, 0.01, 60)
+        self.collection = Collection([self.group, Sampler(single_task(Other(), 0.01, 60))])
         self.release = Release(self.collection, 300.0, file, lambda: self.now)
 
     def page(self) -> str:
@@ -137,7 +137,7 @@ def test_what_hangs_is_named_stays_in_sight_and_is_released_once_it_can_be(
 ) -> None:
     caplog.set_level(logging.INFO)
     bench.devices.go.clear()
-    hanging = bench.fleet.samplers()[1]
+    hanging = bench.group.samplers()[1]
     wait_until(hanging.running)
     bench.release.toggle()
     assert "not released: gpus" in caplog.text
@@ -156,13 +156,13 @@ def test_what_hangs_is_named_stays_in_sight_and_is_released_once_it_can_be(
 
 def test_what_hung_while_devices_were_taken_again_is_sampled_once_it_comes_back(bench: Bench) -> None:
     bench.devices.go.clear()
-    hanging = bench.fleet.samplers()[1]
+    hanging = bench.group.samplers()[1]
     wait_until(hanging.running)
     bench.release.toggle()
     bench.release.toggle()
-    assert hanging in bench.fleet.samplers()
+    assert hanging in bench.group.samplers()
     bench.devices.go.set()
-    wait_until(lambda: hanging not in bench.fleet.samplers() and bench.shows_devices())
+    wait_until(lambda: hanging not in bench.group.samplers() and bench.shows_devices())
 
 
 def test_states_of_released_parts_say_so(bench: Bench) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -51,13 +52,12 @@ def test_up_gets_everything_after_its_name_and_its_status_is_the_commands(monkey
     ],
 )
 def test_a_missing_package_is_named_with_the_extra_that_brings_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, missing: str, extra: str
+    capsys: pytest.CaptureFixture[str], command: str, missing: str, extra: str
 ) -> None:
-    def own(_name: str) -> None:
+    def load(_name: str) -> NoReturn:
         raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
 
-    monkeypatch.setattr(cli, "_own", own)
-    assert cli.main([command]) == 2
+    assert cli.main([command], load) == 2
     package = missing.partition(".")[0]
     said = f"trainwarden {command}: {package} is not installed; pip install 'trainwarden[{extra}]' brings it\n"
     assert capsys.readouterr().err == said
@@ -73,13 +73,12 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(
     ids=["our own", "of Python", "too old"],
 )
 def test_what_no_extra_brings_is_not_said_to_be_brought_by_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: ImportError
+    capsys: pytest.CaptureFixture[str], error: ImportError
 ) -> None:
-    def own(_name: str) -> None:
+    def load(_name: str) -> NoReturn:
         raise error
 
-    monkeypatch.setattr(cli, "_own", own)
-    assert cli.main(["up"]) == 2
+    assert cli.main(["up"], load) == 2
     said = capsys.readouterr().err
     assert "pip install" not in said and str(error.name) in said
 

@@ -62,7 +62,7 @@ def test_a_folder_named_in_the_environment_wins(tmp_path: Path, monkeypatch: pyt
 
 def test_what_was_unpacked_before_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _path(monkeypatch)
-    monkeypatch.setattr(binaries, "_on_path", lambda: None)
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
     _programs(tmp_path / "into/root/usr/bin", "2.42.0")
     with pytest.raises(ToolsMissing):
         find_tools(tmp_path / "into")  # somebody may still be at it
@@ -81,7 +81,7 @@ def test_where_docker_answers_the_programs_come_out_of_its_images(
     )
     docker.chmod(0o755)
     _path(monkeypatch, docker.parent)
-    monkeypatch.setattr(binaries, "_on_path", lambda: None)
+    monkeypatch.setattr(shutil, "which", lambda name: str(docker) if name == "docker" else None)
     tools = find_tools(tmp_path / "into")
     assert (tools.source, tools.alertmanager) == ("Docker", tmp_path / "into/docker/alertmanager")
 

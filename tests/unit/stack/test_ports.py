@@ -17,26 +17,23 @@ def test_the_kernel_gives_a_free_port_to_no_connection() -> None:
     assert not [port for port in free_ports(200) if first <= port <= last]
 
 
-def test_a_port_with_a_server_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_with_a_server_is_not_free() -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         taken, other = busy.getsockname()[1], free_port()
-        monkeypatch.setattr("trainwarden.stack.ports._candidates", lambda: [taken, other])
-        assert free_port() == other
+        assert free_ports(1, [taken, other]) == [other]
         with pytest.raises(PortBusy, match="no 2 free ports"):
-            free_ports(2)
+            free_ports(2, [taken, other])
 
 
-def test_a_port_that_somebody_has_on_another_address_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_somebody_has_on_another_address_is_not_free() -> None:
     with socket.create_server(("127.0.0.2", 0)) as busy:
         taken, other = busy.getsockname()[1], free_port()
-        monkeypatch.setattr("trainwarden.stack.ports._candidates", lambda: [taken, other])
-        assert free_port() == other
+        assert free_ports(1, [taken, other]) == [other]
 
 
-def test_free_ports_differ_from_one_another_and_from_those_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_ports_differ_from_one_another_and_from_those_wanted() -> None:
     three = free_ports(3)
-    monkeypatch.setattr("trainwarden.stack.ports._candidates", lambda: list(three))
-    found = ports({"--a": 0, "--b": three[1], "--c": 0})
+    found = ports({"--a": 0, "--b": three[1], "--c": 0}, three)
     assert found["--b"] == three[1]
     assert sorted(found.values()) == sorted(three)
 

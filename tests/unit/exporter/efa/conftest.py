@@ -29,4 +29,4 @@ def watch() -> Iterator[Callable[..., Watched]]:
 
     yield start
     for each in watched:
-        each.fleet.release()
+        each.group.release()

@@ -116,7 +116,7 @@ def test_a_device_that_goes_between_the_list_and_the_read_costs_itself_alone(
 ) -> None:
     watched = watch(tree)
     watched.look()
-    collector = watched.fleet.collector
+    collector = watched.group.collector
     parts = {part.device: part for part in collector.tasks()}
     collector.collect()
     tree.remove_rdma("rdmap79s0")
@@ -131,7 +131,7 @@ def test_a_counter_that_goes_away_is_given_up_and_found_again(tree: NodeTree, wa
     watched = watch(tree)
     watched.look()
     (counters / "tx_bytes").rename(counters / "put_away")
-    watched.fleet.collector.close()
+    watched.group.collector.close()
     for _ in range(2):
         watched.look()
     assert watched.labelled("efa_tx_bytes_total", "device") == {"rdmap80s0": 2 * 10**9}
@@ -183,7 +183,7 @@ def test_a_device_that_blocks_costs_the_others_nothing_and_is_named(
         call = "read ports/1/hw_counters/rx_pkts"
         assert watched.value("trainwarden_collector_stuck", collector="efa", device="rdmap79s0", call=call) == 1
         assert watched.success == 0
-        assert not watched.fleet.release()
+        assert not watched.group.release()
     finally:
         ends.set()
 

@@ -36,9 +36,9 @@ def test_files_are_kept_between_samples_and_released(tmp_path: Path, watch: Watc
     assert len(first) == len(set(first)) > 4 * 25
     watched.look()
     assert held(tree.sysfs) == first
-    assert watched.fleet.release()
+    assert watched.group.release()
     assert held(tree.sysfs) == []
-    watched.fleet.resume()
+    watched.group.resume()
     watched.look()
     assert held(tree.sysfs) == first
     assert watched.value("efa_devices") == 4

@@ -31,7 +31,7 @@ def watched(tree: NodeTree) -> Iterator[Watched]:
     """Watches them."""
     watched = Watched(InfinibandCollector(tree.sysfs, 1.0, 5.0))
     yield watched
-    watched.fleet.release()
+    watched.group.release()
 
 
 def test_links_and_counters_are_shown_in_base_units(watched: Watched) -> None:

@@ -52,14 +52,14 @@ def test_a_mount_that_never_answers_costs_its_run_alone(tree: RunsTree) -> None:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """While it is closed the folder of `m` does not answer."""
-    opened, real = threading.Event(), RunFolder._record
+    opened, real = threading.Event(), RunFolder.read
 
     def record(folder: RunFolder, now: float) -> RunRecord:
         if folder.run_id == "m":
             opened.wait()
         return real(folder, now)
 
-    monkeypatch.setattr(RunFolder, "_record", record)
+    monkeypatch.setattr(RunFolder, "read", record)
     yield opened
     opened.set()
 

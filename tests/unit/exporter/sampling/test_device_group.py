@@ -38,7 +38,7 @@ class Devices:
 
 def test_a_device_for_which_no_thread_is_to_be_had_gets_one_at_a_later_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit of processes that is reached for a moment must not blind the exporter until it is started again."""
-    fleet = DeviceGroup(Devices(), 0.05, 5.0)
+    group = DeviceGroup(Devices(), 0.05, 5.0)
     real, refused = threading.Thread.start, iter((False, True, True))
 
     def start(thread: threading.Thread) -> None:
@@ -47,7 +47,7 @@ def test_a_device_for_which_no_thread_is_to_be_had_gets_one_at_a_later_look(monk
         real(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    fleet.start()
-    wait_until(lambda: all(f'device="{device}"' in render(fleet.ready()).decode() for device in "ab"))
-    wait_until(lambda: all(status.success for status in fleet.statuses()))
-    fleet.stop()
+    group.start()
+    wait_until(lambda: all(f'device="{device}"' in render(group.ready()).decode() for device in "ab"))
+    wait_until(lambda: all(status.success for status in group.statuses()))
+    group.stop()

@@ -57,57 +57,57 @@ def ports(monkeypatch: pytest.MonkeyPatch) -> Ports:
 
 
 @pytest.fixture
-def fleet(ports: Ports) -> Iterator[DeviceGroup]:
-    fleet = DeviceGroup(ports, 0.02, 5.0, in_turn=True)
-    fleet.start()
-    yield fleet
-    fleet.stop()
+def group(ports: Ports) -> Iterator[DeviceGroup]:
+    group = DeviceGroup(ports, 0.02, 5.0, in_turn=True)
+    group.start()
+    yield group
+    group.stop()
     ports.go.set()
 
 
-def shown(fleet: DeviceGroup) -> str:
-    return render(fleet.ready()).decode()
+def shown(group: DeviceGroup) -> str:
+    return render(group.ready()).decode()
 
 
 def test_all_devices_are_sampled_again_and_again_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "STUCK_SECONDS", 60.0)  # that of a machine on which nothing is ever late
     ports = Ports("a", "b", "c")
-    fleet = DeviceGroup(ports, 0.02, 5.0, in_turn=True)
-    fleet.start()
+    group = DeviceGroup(ports, 0.02, 5.0, in_turn=True)
+    group.start()
     wait_until(lambda: all(ports.samples[device] > 3 for device in "abc"))
-    fleet.stop()
+    group.stop()
     assert len(ports.threads) == 1
 
 
-def test_one_that_blocks_is_named_and_the_others_go_on(ports: Ports, fleet: DeviceGroup) -> None:
+def test_one_that_blocks_is_named_and_the_others_go_on(ports: Ports, group: DeviceGroup) -> None:
     wait_until(lambda: all(ports.samples[device] for device in "abc"))
     ports.blocked.add("b")
-    wait_until(lambda: [status.call for status in fleet.statuses() if status.stuck] == ["pread"])
+    wait_until(lambda: [status.call for status in group.statuses() if status.stuck] == ["pread"])
     before = Counter(ports.samples)
     wait_until(lambda: all(ports.samples[device] > before[device] + 3 for device in "ac"))
     assert ports.samples["b"] == before["b"]
-    assert 'device="b"' not in shown(fleet)
-    wait_until(lambda: 'device="c"' in shown(fleet))
+    assert 'device="b"' not in shown(group)
+    wait_until(lambda: 'device="c"' in shown(group))
     ports.blocked.clear()
     ports.go.set()
-    wait_until(lambda: 'device="b"' in shown(fleet))
+    wait_until(lambda: 'device="b"' in shown(group))
     wait_until(lambda: ports.samples["b"] > before["b"] + 3)
 
 
 def test_a_device_that_comes_late_does_not_wait_for_the_next_round(ports: Ports) -> None:
-    fleet = DeviceGroup(ports, 0.05, 5.0, in_turn=True)
-    fleet._round_robin._interval = 60.0  # type: ignore[union-attr]  # only a new device can begin the next one
-    fleet.start()
+    group = DeviceGroup(ports, 60.0, 5.0, in_turn=True)  # only a new device can begin the next round
+    group.start()
     wait_until(lambda: all(ports.samples[device] for device in "abc"))
     ports.devices.append("d")
+    group.samplers()[0].sample_once()  # discovers it
     wait_until(lambda: ports.samples["d"])
-    fleet.stop()
+    group.stop()
 
 
-def test_a_release_ends_the_turns_and_the_devices_have_them_again_after(ports: Ports, fleet: DeviceGroup) -> None:
+def test_a_release_ends_the_turns_and_the_devices_have_them_again_after(ports: Ports, group: DeviceGroup) -> None:
     wait_until(lambda: all(ports.samples[device] for device in "abc"))
-    assert fleet.release()
+    assert group.release()
     before = Counter(ports.samples)
-    assert shown(fleet).count("efa_read_errors") == 0
-    fleet.resume()
+    assert shown(group).count("efa_read_errors") == 0
+    group.resume()
     wait_until(lambda: all(ports.samples[device] > before[device] for device in "abc"))
