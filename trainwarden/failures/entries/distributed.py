@@ -9,7 +9,7 @@ COLLECTIVES: tuple[Failure, ...] = (
         "nccl_watchdog_timeout", "nccl_timeout", "network", "distributed", "unknown",
         "critical", "check_node", _AGAIN,
         "A collective did not end in time. The rank that is missing or slowest is the cause: look at its log first. "
-        "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 record who it was.",
+        "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 record which rank it was.",
     ),
     Failure(
         "nccl_watchdog_stuck", "hang", "network", "distributed", "unknown",
@@ -108,7 +108,7 @@ NETWORK: tuple[Failure, ...] = (
     Failure(
         "hub_auth", "auth_network", "network", "network", "configuration",
         "error", "stop", _STOP,
-        "A server refused the credentials or does not know what was asked for. Check the name, the token (HF_TOKEN, "
+        "A server refused the credentials or does not have the requested name. Check the name, the token (HF_TOKEN, "
         "WANDB_API_KEY, the AWS profile), and that it may read this model, data set or bucket.",
     ),
 )  # fmt: skip

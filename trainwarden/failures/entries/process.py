@@ -32,7 +32,7 @@ PROCESS: tuple[Failure, ...] = (
     Failure(
         "launcher_stop", "exception", "unknown", "launcher", "user",
         "critical", "stop", _STOP,
-        "The training or its launcher asked not to be started again (exit status 93). Read the end of its log.",
+        "The training or its launcher requested not to be started again (exit status 93). Read the end of its log.",
     ),
     Failure(
         "in_job_recovered", "unknown", "unknown", "launcher", "unknown",
@@ -94,7 +94,7 @@ SCHEDULER: tuple[Failure, ...] = (
     Failure(
         "slurm_failure", "slurm_failure", "unknown", "scheduler", "scheduler",
         "error", "restart", _AGAIN,
-        "SLURM could not do what it was asked. Look at the state of slurmctld and of the nodes (`scontrol ping`, "
+        "SLURM could not carry out a request. Look at the state of slurmctld and of the nodes (`scontrol ping`, "
         "`sinfo -R`), then submit again.",
         retryable_in_process=True,
     ),
@@ -113,8 +113,8 @@ SCHEDULER: tuple[Failure, ...] = (
     Failure(
         "scheduler_unknown", "unknown", "unknown", "scheduler", "scheduler",
         "warning", "wait", _STOP,
-        "The scheduler did not say what became of the job. That is no end: ask again, and look at slurmctld, slurmdbd "
-        "or the head node of Ray.",
+        "The state of the job at the scheduler is unknown. That is no end: query it again, and look at slurmctld, "
+        "slurmdbd or the head node of Ray.",
     ),
 )  # fmt: skip
 

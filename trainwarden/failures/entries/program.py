@@ -52,7 +52,7 @@ MODEL: tuple[Failure, ...] = (
     Failure(
         "rerun_to_disambiguate", "numerical_instability", "training", "model", "unknown",
         "error", "restart", _AGAIN,
-        "The training asked to be run again from its checkpoint, to tell a bad GPU from a bad batch.",
+        "The training requested another run from its checkpoint, to distinguish a bad GPU from a bad batch.",
     ),
     Failure(
         "shape_mismatch", "exception", "training", "model", "user",
