@@ -8,6 +8,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
+from trainwarden.clients.process import keep_child_status
 from trainwarden.errors import UsageError
 from trainwarden.server.address import port_file
 from trainwarden.server.server import Limits
@@ -39,6 +40,7 @@ TICK_SECONDS = 1.0
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the exporter until SIGTERM or SIGINT; return the exit status."""
     argv = sys.argv[1:] if argv is None else argv
+    keep_child_status()
     try:
         if argv and argv[0] == COMMAND:
             check(argv[1:])

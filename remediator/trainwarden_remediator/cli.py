@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import trainwarden
+from trainwarden.clients.process import keep_child_status
 from trainwarden.errors import UsageError
 from trainwarden_remediator import app
 from trainwarden_remediator.config import default_state_dir, settings_from
@@ -165,6 +166,7 @@ def _timing(top: argparse.ArgumentParser) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return the exit status."""
     arguments = parser().parse_args(argv)
+    keep_child_status()
     try:
         if arguments.command == "check-policy":
             return _check_policy(arguments.file)

@@ -62,6 +62,15 @@ class Completed:
         return one_line(self.errors)
 
 
+def keep_child_status() -> None:
+    """Let the status of commands be known even if the parent of this process ignored SIGCHLD; for the main thread.
+
+    The disposition is inherited. The kernel then discards the status of a child, and `subprocess` reports 0.
+    """
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 def run(
     argv: Sequence[str],
     seconds: float,
@@ -140,9 +149,12 @@ class Process:
     def status(self) -> int:
         """Exit status, minus the signal if one ended the command. Waits for the end until the deadline."""
         try:
-            return self._process.wait(max(0.1, self._deadline - time.monotonic()))
+            status = self._process.wait(max(0.1, self._deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise self._timeout() from None
+        if status == 0 and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+            raise ProcessError("its exit status is unknown: SIGCHLD is ignored")
+        return status
 
     @property
     def errors(self) -> bytes:

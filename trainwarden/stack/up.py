@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from trainwarden.clients.process import ProcessError, run
+from trainwarden.clients.process import ProcessError, keep_child_status, run
 from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.folder import run_folder, runs_dir
@@ -90,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its own status, 2 if it could not be started as requested, 130 if interrupted."""
     options = parser().parse_args(arguments)
+    keep_child_status()
     terminal = Terminal()
     try:
         _require_installed()

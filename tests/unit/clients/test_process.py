@@ -12,7 +12,16 @@ import pytest
 
 from tests.integration.exporter.running import is_alive
 from tests.waiting import wait_until
-from trainwarden.clients.process import CannotStart, Process, ProcessTimeout, TooMuchOutput, one_line, run
+from trainwarden.clients.process import (
+    CannotStart,
+    Process,
+    ProcessError,
+    ProcessTimeout,
+    TooMuchOutput,
+    keep_child_status,
+    one_line,
+    run,
+)
 
 pytestmark = pytest.mark.process
 
@@ -98,3 +107,14 @@ def test_environment_and_folder_are_those_given(tmp_path: Path) -> None:
 def test_a_message_is_one_printable_line_of_bounded_length() -> None:
     assert one_line(b"a\n b\x1b[2J\xff") == "a b [2J\ufffd"
     assert len(one_line("x" * 1000)) == 300
+
+
+def test_a_failure_is_never_taken_for_a_success_where_the_parent_ignored_sigchld() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(ProcessError, match="SIGCHLD is ignored"):
+            run(["false"], 60.0)
+        keep_child_status()
+        assert run(["false"], 60.0).status == 1
+    finally:
+        signal.signal(signal.SIGCHLD, before)
