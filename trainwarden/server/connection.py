@@ -132,6 +132,10 @@ class Connection:
         for raw_name, raw_value in event.headers:
             name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
             headers[name] = f"{headers[name]},{value}" if name in headers else value
+        if "content-length" in headers and "transfer-encoding" in headers:
+            # A proxy may go by the other length, and take for a body what is read here as the next request.
+            self._refuse(BadRequest(HTTPStatus.BAD_REQUEST, "expected Content-Length or Transfer-Encoding, not both"))
+            return None, parser
         if "content-length" not in headers and "transfer-encoding" not in headers:
             parser.next_event()  # its end, which comes without a byte more
 

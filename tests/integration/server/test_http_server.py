@@ -65,6 +65,18 @@ def test_a_connection_stays_open_as_its_client_asks(serve: Callable[..., Served]
     assert answer.count(b"HTTP/1.1 200") == 1 + stays
 
 
+@pytest.mark.parametrize("path", ["read", "leave"])
+def test_a_body_of_two_lengths_is_refused_and_what_follows_is_no_request(
+    serve: Callable[..., Served], path: str
+) -> None:
+    """A proxy that goes by the other length would take the second request for the body of the first."""
+    lengths = "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n"
+    hidden = "GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n"
+    answer = serve().exchange(f"POST /{path} HTTP/1.1\r\nHost: x\r\n{lengths}\r\n0\r\n\r\n{hidden}".encode())
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
 def test_a_response_has_the_server_s_headers_and_its_own(serve: Callable[..., Served]) -> None:
     served = serve(lambda _request: plain(HTTPStatus.CREATED, "made", ("X-Own", "y")), name="some-name")
     response, _ = served.ask()
