@@ -6,6 +6,7 @@ An answer of scontrol is never the truth: it may fail and have taken effect, or 
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -33,6 +34,7 @@ from trainwarden_remediator.incident import clean
 
 # Where more jobs are read at once, one list of all costs the controller less.
 _MAX_SINGLE_READS = 8
+_NO_SUCH_JOB = re.compile("invalid job id", re.IGNORECASE)
 _ENDED_BADLY = frozenset({"FAILED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "BOOT_FAIL"})
 _IN_BETWEEN = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_FED", "STAGE_OUT", "SIGNALING"})
 _LIVE = frozenset({"RUNNING", "CONFIGURING", "RESIZING"})
@@ -116,7 +118,7 @@ class SlurmDriver:
             self._read_alone(queue, job_id)
         if job_id in queue.jobs:
             return queue.jobs[job_id]
-        return queue.problem or Absent()
+        return queue.problem or queue.unread.get(job_id) or Absent()
 
     def _read_alone(self, queue: _Queue, job_id: str) -> None:
         """Read one job, unless it was tried since the last `refresh`, or squeue lists all jobs anyway."""
@@ -140,6 +142,8 @@ class SlurmDriver:
             # SLURM may fail for a job that it does not have: the list of all shows whether that is so.
             if only is None or error.reason in ("missing", "timeout", "authentication"):
                 queue.complete, queue.problem = True, Unknown(clean(error.message))
+            elif not _NO_SUCH_JOB.search(error.message):
+                queue.unread[only] = Unknown(clean(error.message))
         else:
             nameless_record = Unknown("squeue: a record that names no job may be of this one")
             if only is None:
@@ -182,6 +186,7 @@ class _Queue:
         jobs: by id; Unknown where the record of that job cannot be used.
         complete: no job is to be looked for outside of `jobs`.
         problem: why a job may exist although it is not in `jobs`.
+        unread: why a job could not be read by itself, by id: a list of all may leave it out.
         read_alone: ids of the jobs that were read by themselves, or could not be.
         read_at: end of the first reading, by the monotonic clock.
     """
@@ -190,6 +195,7 @@ class _Queue:
         self.jobs: dict[str, SlurmJob | Unknown] = {}
         self.complete = False
         self.problem: Unknown | None = None
+        self.unread: dict[str, Unknown] = {}
         self.read_alone: set[str] = set()
         self.read_at: float | None = None
 

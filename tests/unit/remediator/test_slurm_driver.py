@@ -240,6 +240,23 @@ def test_a_job_of_a_hidden_partition_is_found_by_its_id_however_many_were_read_b
     assert tools.calls_of("squeue")[9:] == [f"--json --states=all --jobs={number}" for number in (99, 98, 97)]
 
 
+@pytest.mark.parametrize(
+    "body",
+    ['echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1', "echo '{'"],
+)
+def test_a_job_that_could_not_be_read_by_its_id_is_not_absent(tools: Tools, body: str) -> None:
+    """It may be in a hidden partition, which the list of all leaves out."""
+    tools.filter(entry(job_id=18))
+    listed = (tools.folder / "squeue").read_text().removeprefix("#!/bin/sh\n")
+    tools.write("squeue", f'[ "$3" != --jobs=17 ] || {{ {body}; exit; }}; {listed}')
+    driver = tools.driver()
+    assert isinstance(driver.job("17"), Unknown)
+    assert isinstance(driver.job("18"), ScheduledJob)
+    tools.filter(entry(job_id=18))
+    driver.refresh()
+    assert driver.job("17") == Absent()
+
+
 def test_the_tasks_of_an_array_come_with_its_first_and_are_told_apart(tools: Tools) -> None:
     tools.filter()
     tasks = [
