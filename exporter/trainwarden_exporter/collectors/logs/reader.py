@@ -18,7 +18,7 @@ from trainwarden_exporter.sampling.blocking_io import BlockingIoPool
 from trainwarden_exporter.sampling.calls import enter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from trainwarden.signals.tailing.log import TailedLog
     from trainwarden_exporter.collectors.logs.packs import LogPacks
@@ -76,18 +76,28 @@ class LogHead:
 
 
 class LogFeed:
-    """What one consumer has been fed of one run: the paths of its logs, and the beginnings that it still lacks."""
+    """What one consumer has been fed of one run, and the beginnings of logs that it still lacks.
+
+    Attributes:
+        heads: beginnings that were read or skipped before the consumer was fed.
+    """
 
     def __init__(self) -> None:
-        self._paths: set[str] = set()
         self.heads: list[LogHead] = []
+        self._unseen: set[str] | None = None
 
-    def add(self, log: TailedLog, roots: Sequence[str]) -> None:
-        """Feed a log from now on, and its beginning as well if some of it has been read or skipped before."""
-        if log.path not in self._paths:
-            self._paths.add(log.path)
-            if log.follower.offset:
-                self.heads.append(LogHead(log.path, roots, log.follower.offset))
+    def add(self, logs: Mapping[str, TailedLog], readable: Sequence[TailedLog], roots: Sequence[str]) -> None:
+        """Feed the run's logs from now on, and the beginning as well of those of which some has been read before.
+
+        A log that is followed only later is fed whole, or was under the name that it had before it was rotated.
+        """
+        if self._unseen is None:
+            self._unseen = set(logs)
+        for log in readable:
+            if log.path in self._unseen:
+                self._unseen.discard(log.path)
+                if log.follower.offset:
+                    self.heads.append(LogHead(log.path, roots, log.follower.offset))
 
     def close(self) -> None:
         """Close all files."""
@@ -216,8 +226,7 @@ class LogReader:
                 if run.access(log.path, partial(log.poll, now), self._problems):
                     readable.append(log)
             for feed in feeds.values():
-                for log in readable:
-                    feed.add(log, self._roots)
+                feed.add(run.logs, readable, self._roots)
 
         self._problems.isolate(run.run.run_id, look)
         return self._read_pieces(now, run, readable)

@@ -89,6 +89,19 @@ def test_a_new_attempt_starts_anew(tree: TransportTree) -> None:
     assert tree.ok() == 1
 
 
+def test_a_rotated_log_is_not_read_again_under_its_new_name(tree: TransportTree) -> None:
+    tree.add_efa()
+    log = tree.write("r", socket(1), "logs/rank.txt")
+    tree.look()
+    tree.runs.metadata("r", attempt=1, attempt_key="local:77-1:1")
+    tree.look()
+    log.rename(log.with_name("rank.old.txt"))
+    tree.write("r", efa(2), "logs/rank.txt")
+    for _ in range(4):
+        tree.look()
+    assert tree.used() == {("efa", "efa"): 1}
+
+
 def test_what_was_found_holds_after_the_end_and_the_logs_are_let_go(tree: TransportTree) -> None:
     tree.write("r", efa(1))
     tree.look()
