@@ -18,9 +18,9 @@ from trainwarden.record.metadata import Metadata
 from trainwarden.record.progress import Progress
 from trainwarden.record.rank import RankBeat
 from trainwarden.record.sentinels import Sentinel
-from trainwarden_exporter.collectors.runs import collector
 from trainwarden_exporter.collectors.runs.folder import MAX_RANKS
 from trainwarden_exporter.collectors.runs.record import EXPIRY_SECONDS
+from trainwarden_exporter.collectors.runs.series import add_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,14 +192,13 @@ def test_an_unforeseen_error_in_one_run_is_counted_and_costs_no_other(
     neighbour: RunsTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     neighbour.metadata("bad")
-    real = collector.add_run
 
     def fail_for_bad(families: Families, record: RunRecord, steps: StepTimes, now: float) -> None:
         if record.run_id == "bad":
             raise RuntimeError("never thought of")
-        real(families, record, steps, now)
+        add_run(families, record, steps, now)
 
-    monkeypatch.setattr(collector, "add_run", fail_for_bad)
+    monkeypatch.setattr("trainwarden_exporter.collectors.runs.collector.add_run", fail_for_bad)
     assert_neighbour_is_there(neighbour)
     assert unreadable(neighbour, "internal") == 1
 
