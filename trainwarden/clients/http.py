@@ -5,8 +5,8 @@ Every request has a connection of its own. No proxy, no redirect and no retry: r
 The deadline covers connecting, the TLS handshake, the headers and the body, so a server that sends a byte now and then
 cannot exceed it. Only the system's resolver has limits of its own.
 
-This file imports nothing but the standard library and works from Python 3.8 on: `clients/ray.py` passes its source to
-the Python of a head pod, where `main` answers.
+On import this file needs nothing but the standard library, and works from Python 3.8 on: `clients/ray.py` passes its
+source to the Python of a head pod, where `main` answers.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
-
-from trainwarden.regular_file import read_regular_file
 
 if TYPE_CHECKING:
     import ssl
@@ -149,6 +147,8 @@ def read_secret(path: Path, pattern: str = r"\S|\S.*\S", expected: str = "one li
 
     Anything but a regular file is refused: reading a pipe could wait without end.
     """
+    from trainwarden.regular_file import read_regular_file  # noqa: PLC0415  # a head pod has no trainwarden
+
     try:
         content = read_regular_file(path, _MAX_SECRET_BYTES + 1)
     except OSError as error:

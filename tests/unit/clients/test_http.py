@@ -270,7 +270,7 @@ def test_the_source_of_the_file_is_a_program_of_its_own() -> None:
     question = {"url": "", "paths": ["/a"], "token": None, "token_variables": ["RAY", "RAY_PATH"], "timeout": 30}
     with raw_server(OK) as (url, requests):
         asked = json.dumps({**question, "url": url, "max_body": 100})
-        argv = [sys.executable, "-I", "-c", source]
+        argv = [sys.executable, "-I", "-S", "-c", source]  # -S: a head pod has no trainwarden
         done = subprocess.run(argv, input=asked, env={"RAY": "t0k3n"}, capture_output=True, text=True, check=True)
     assert done.stdout == '[200, "", 2]\nok'
     assert b"\r\nAuthorization: Bearer t0k3n\r\n" in requests[0]
