@@ -68,7 +68,7 @@ def build_parser() -> Parser:
         "--config.file",
         type=Path,
         metavar="FILE",
-        help="flags as YAML, which those of the command line go before; read again on SIGHUP",
+        help="flags as YAML; those of the command line take precedence; read again on SIGHUP",
     )
     _web_flags(parser)
     _node_flags(parser)
@@ -136,7 +136,7 @@ def _node_flags(parser: argparse.ArgumentParser) -> None:
             f"--expect.{name}",
             type=count,
             metavar="N",
-            help=f"{what} that this node should have (default: by its instance type, else what its PCI bus shows)",
+            help=f"{what} that are expected on this node (default: by its instance type, else what its PCI bus shows)",
         )
     parser.add_argument(
         "--instance-host",
@@ -159,7 +159,7 @@ def _release_flags(parser: argparse.ArgumentParser) -> None:
         "--release.file",
         type=Path,
         metavar="FILE",
-        help="every device is released while this file exists; looked at each second",
+        help="every device is released while this file exists; checked each second",
     )
 
 

@@ -27,7 +27,7 @@ CLOCK_SYNCHRONIZED = gauge(
     "clock_synchronized",
     "",
     "0/1",
-    "1 if something keeps the clock, and has told the kernel so lately.",
+    "1 if a service keeps the clock, and has reported that to the kernel lately.",
     "adjtimex(2)",
     "clock_synchronized == 0",
 )
@@ -35,7 +35,7 @@ CLOCK_OFFSET_SECONDS = gauge(
     "clock_offset_seconds",
     "source",
     "seconds",
-    "How far the clock is ahead of its reference, below 0 behind; absent where none is known.",
+    "How far the clock is ahead of its reference, below 0 behind; absent where it is unknown.",
     "chronyc tracking, else adjtimex(2)",
     "abs(clock_offset_seconds) > 1",
 )
@@ -43,7 +43,7 @@ CLOCK_MAX_ERROR_SECONDS = gauge(
     "clock_max_error_seconds",
     "",
     "seconds",
-    "How far the clock may be off at most, by the estimate of what keeps it; absent where nothing does.",
+    "How far the clock may be off at most, by the estimate of the service that keeps it; absent without one.",
     "adjtimex(2)",
     "clock_max_error_seconds > 0.5",
 )
@@ -51,7 +51,7 @@ CLOCK_JUMPS_TOTAL = counter(
     "clock_jumps_total",
     "",
     "",
-    "How often the clock was set by more than a second since the exporter started: ages of heartbeats jump along.",
+    "How often the clock was set by more than a second since the exporter started: ages of heartbeats jump with it.",
     "clock_gettime(2): CLOCK_REALTIME against CLOCK_BOOTTIME",
     "increase(clock_jumps_total[15m]) > 0",
 )

@@ -75,7 +75,7 @@ PROCESS_MAX_FDS = gauge(
     "process_max_fds",
     "",
     "files",
-    "How many it may hold open.",
+    "Limit of open files and connections of the exporter.",
     "getrlimit(2)",
     "process_max_fds - process_open_fds < 100" + _OURS,
 )
@@ -83,7 +83,7 @@ TRAINWARDEN_PROCESS_CHILDREN = gauge(
     "trainwarden_process_children",
     "",
     "processes",
-    "Child processes of the exporter: one for each driver that it asks, and one for S3.",
+    "Child processes of the exporter: one for each driver that it reads, and one for S3.",
     "/proc/self/task/*/children",
     "trainwarden_process_children > 4",
 )
@@ -91,7 +91,7 @@ TRAINWARDEN_PROCESS_CHILDREN_RESIDENT_MEMORY_BYTES = gauge(
     "trainwarden_process_children_resident_memory_bytes",
     "",
     "bytes",
-    "Memory of the child processes together; what they share with the exporter is counted in each.",
+    "Memory of the child processes together; memory shared with the exporter is counted in each.",
     "/proc/PID/stat",
     "process_resident_memory_bytes + trainwarden_process_children_resident_memory_bytes",
 )
@@ -99,7 +99,7 @@ TRAINWARDEN_PROCESS_CHILDREN_CPU_SECONDS_TOTAL = counter(
     "trainwarden_process_children_cpu_seconds_total",
     "",
     "seconds",
-    "CPU time of the child processes, of those that ended too.",
+    "CPU time of the child processes, including those that ended.",
     "/proc/PID/stat, getrusage(2)",
     "rate(trainwarden_process_children_cpu_seconds_total[5m])",
 )
@@ -187,4 +187,6 @@ def create(context: Context) -> Sampler:
     return Sampler(single_task(ProcessCollector(), context.interval, context.timeout))
 
 
-SPEC = CollectorSpec(name="process", help="what the exporter itself costs", interval="15s", timeout="5s", create=create)
+SPEC = CollectorSpec(
+    name="process", help="the cost of the exporter itself", interval="15s", timeout="5s", create=create
+)

@@ -11,7 +11,7 @@ FINETUNING_JOB_STATUS = gauge(
     "finetuning_job_status",
     JOB,
     "",
-    "0 pending, 1 running, 2 succeeded, 3 failed or cancelled, 4 paused: it runs, and is idle.",
+    "0 pending, 1 running, 2 succeeded, 3 failed or cancelled, 4 paused: running in the phase idle.",
     _RUNS,
     "finetuning_job_status == 3",
 )
@@ -19,7 +19,7 @@ FINETUNING_JOB_DURATION_SECONDS = histogram(
     "finetuning_job_duration_seconds",
     JOB,
     "seconds",
-    "How long the job ran: each attempt once, at its end.",
+    "Duration of the job: each attempt once, at its end.",
     _RUNS,
     "histogram_quantile(0.9, sum by (le, method) (increase(finetuning_job_duration_seconds_bucket[7d])))",
 )
@@ -41,7 +41,7 @@ FINETUNING_TRAINING_PROGRESS = gauge(
     "finetuning_training_progress",
     JOB,
     "percent",
-    "How much of the job is done, 0 to 100.",
+    "Progress of the job, 0 to 100.",
     _RUNS,
     "finetuning_training_progress < 100 and finetuning_job_status == 2",
 )
@@ -76,7 +76,7 @@ FINETUNING_GPU_UTILIZATION_PERCENT = gauge(
     "finetuning_gpu_utilization_percent",
     JOB,
     "percent",
-    "Share of time in which the job's GPUs on this node were at work, their mean, 0 to 100.",
+    "Utilisation of the job's GPUs on this node, their mean, 0 to 100.",
     _GPUS,
     "finetuning_gpu_utilization_percent < 10 and finetuning_job_status == 1",
 )
@@ -92,7 +92,7 @@ FINETUNING_GPU_MEMORY_TOTAL_BYTES = gauge(
     "finetuning_gpu_memory_total_bytes",
     JOB,
     "bytes",
-    "Memory that the job's GPUs on this node have, their sum.",
+    "Memory of the job's GPUs on this node, their sum.",
     _GPUS,
     "finetuning_gpu_memory_used_bytes / finetuning_gpu_memory_total_bytes > 0.95",
 )
@@ -127,7 +127,7 @@ FINETUNING_INFO_FILE_ERRORS_TOTAL = counter(
     "finetuning_info_file_errors_total",
     f"{JOB} reason",
     "",
-    "Looks at that file that found nothing to go by: missing, though it was there, unreadable, unexpected_value.",
+    "Reads of that file without a usable value: missing after it existed, unreadable, unexpected_value.",
     _FILE,
     "increase(finetuning_info_file_errors_total[10m]) > 0",
 )

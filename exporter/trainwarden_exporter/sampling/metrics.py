@@ -14,7 +14,7 @@ TRAINWARDEN_COLLECTOR_DURATION_SECONDS = gauge(
     "trainwarden_collector_duration_seconds",
     "collector",
     "seconds",
-    "Time the last sample took, of the slowest device; of one that hangs: so far.",
+    "Duration of the last sample, of the slowest device; of one that hangs: so far.",
     "the exporter",
     "topk(3, trainwarden_collector_duration_seconds)",
 )
@@ -22,7 +22,7 @@ TRAINWARDEN_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS = gauge(
     "trainwarden_collector_last_success_timestamp_seconds",
     "collector",
     "Unix seconds",
-    "When the last good sample was finished, of the device for which that is longest ago.",
+    "When the last good sample was finished, of the device whose sample is oldest.",
     "the exporter",
     "time() - trainwarden_collector_last_success_timestamp_seconds > 300",
 )
@@ -46,7 +46,7 @@ TRAINWARDEN_CONFIG_LAST_RELOAD_SUCCESSFUL = gauge(
     "trainwarden_config_last_reload_successful",
     "file",
     "0/1",
-    "1 if the configuration file is the one that holds: config, or web; 0 if it is wrong and an older one holds.",
+    "1 if the configuration file, config or web, is in use; 0 if it is invalid and an older one is in use.",
     "the exporter",
     "trainwarden_config_last_reload_successful == 0",
 )
@@ -54,7 +54,7 @@ TRAINWARDEN_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = gauge(
     "trainwarden_config_last_reload_success_timestamp_seconds",
     "file",
     "Unix seconds",
-    "When the configuration that holds was read.",
+    "When the configuration in use was read.",
     "the exporter",
     "time() - trainwarden_config_last_reload_success_timestamp_seconds < 600",
 )
@@ -62,7 +62,7 @@ TRAINWARDEN_BUILD_INFO = gauge(
     "trainwarden_build_info",
     "version component python",
     "1",
-    "What is running; always 1.",
+    "Version that is running; always 1.",
     "the exporter",
     "count by (version) (trainwarden_build_info)",
 )

@@ -6,7 +6,7 @@ GPU_INFO = gauge(
     "gpu_info",
     "gpu uuid vendor model pci_bus_id serial driver vbios",
     "1",
-    "What the GPU is; always 1.",
+    "Properties of the GPU; always 1.",
     "nvmlDeviceGetName and others; amdsmi_get_gpu_asic_info and others",
     "count by (model, driver) (gpu_info)",
 )
@@ -14,7 +14,7 @@ GPU_UP = gauge(
     "gpu_up",
     "gpu uuid",
     "0/1",
-    "1 if the GPU answers, 0 for one that is on the PCI bus, or was, and does not; uuid is empty where not known.",
+    "1 if the GPU answers, 0 for one that is on the PCI bus, or was, and does not; uuid is empty where unknown.",
     "the last fast sample of the GPU",
     "gpu_up == 0",
 )
@@ -30,7 +30,7 @@ GPU_DEVICES_EXPECTED = gauge(
     "gpu_devices_expected",
     "vendor",
     "",
-    "GPUs that the node should have: by its flag, its instance type, else what its PCI bus showed at most.",
+    "GPUs expected on the node: by its flag, its instance type, else the most that its PCI bus has shown.",
     "--expect.gpus, /sys/class/dmi, /sys/bus/pci",
     "gpu_devices_visible < gpu_devices_expected",
 )
@@ -46,7 +46,7 @@ GPU_DRIVER_ERROR_INFO = gauge(
     "gpu_driver_error_info",
     "vendor error",
     "1",
-    "Why no GPU of the vendor can be asked: the driver, or its library, does not work; absent while it does.",
+    "Why no GPU of the vendor can be read: the driver, or its library, does not work; absent while it does.",
     "nvmlInit_v2; amdsmi_init",
     "gpu_driver_error_info",
 )
@@ -54,7 +54,7 @@ GPU_UTILIZATION_RATIO = gauge(
     "gpu_utilization_ratio",
     "gpu uuid",
     "0..1",
-    "Share of the time in which some kernel ran; 1 is no proof of progress: one that waits for others counts too.",
+    "Share of the time in which some kernel ran; 1 is no proof of progress: a kernel that waits counts too.",
     "nvmlDeviceGetUtilizationRates; amdsmi_get_gpu_activity",
     "avg by (instance) (gpu_utilization_ratio)",
 )
@@ -70,7 +70,7 @@ GPU_MEMORY_USED_BYTES = gauge(
     "gpu_memory_used_bytes",
     "gpu uuid",
     "bytes",
-    "Memory of the GPU in use, what the driver reserves apart.",
+    "Memory of the GPU in use, without the driver's own.",
     "nvmlDeviceGetMemoryInfo_v2; amdsmi_get_gpu_memory_usage",
     "gpu_memory_used_bytes / gpu_memory_size_bytes > 0.95",
 )
@@ -105,7 +105,7 @@ GPU_TEMPERATURE_MARGIN_CELSIUS = gauge(
     "gpu_temperature_margin_celsius",
     "gpu uuid",
     "degrees Celsius",
-    "How much hotter the GPU may get before it slows down.",
+    "How much hotter the GPU may become before it slows down.",
     "nvmlDeviceGetMarginTemperature",
     "gpu_temperature_margin_celsius < 5",
 )
@@ -169,7 +169,7 @@ GPU_ECC_LIFETIME_ERRORS_TOTAL = counter(
     "gpu_ecc_lifetime_errors_total",
     "gpu uuid kind",
     "",
-    "Errors of memory in the whole life of the GPU, those since the driver was loaded among them.",
+    "Errors of memory since the GPU was made, including those since the driver was loaded.",
     "NVML fields 5 and 6 (aggregate)",
     'gpu_ecc_lifetime_errors_total{kind="uncorrected"} > 0',
 )
@@ -204,7 +204,7 @@ GPU_READ_ERRORS_TOTAL = counter(
     "gpu_read_errors_total",
     "gpu uuid error",
     "",
-    "Calls of the driver's library that failed for a GPU that answers others; what it lacks is not counted.",
+    "Failed calls of the driver's library for a GPU that answers others; unsupported calls are not counted.",
     "return codes of the driver's library",
     "rate(gpu_read_errors_total[15m]) > 0",
 )
@@ -260,7 +260,7 @@ GPU_XID_ERRORS_TOTAL = counter(
     "gpu_xid_errors_total",
     "gpu uuid xid",
     "",
-    "Errors that the driver reported, by code; told by NVML and by the kernel's log, counted once.",
+    "Errors that the driver reported, by code; from NVML and from the kernel's log, counted once.",
     "nvmlEventSetWait_v2, /dev/kmsg",
     'increase(gpu_xid_errors_total{xid=~"48|62|64|74|79|95|119|120"}[10m]) > 0',
 )
@@ -292,7 +292,7 @@ GPU_ROW_REMAP_FAILURE = gauge(
     "gpu_row_remap_failure",
     "gpu uuid",
     "0/1",
-    "1 if a row could not be replaced: the GPU is to be exchanged.",
+    "1 if a row could not be replaced: exchange the GPU.",
     "nvmlDeviceGetRemappedRows",
     "gpu_row_remap_failure == 1",
 )
@@ -333,7 +333,7 @@ GPU_RECOVERY_ACTION = gauge(
     "gpu uuid",
     "",
     (
-        "What the driver (570 or newer) asks for: 0 nothing, 1 reset of the GPU, 2 reboot, 3 drain peers, "
+        "Action that the driver (570 or newer) requests: 0 nothing, 1 reset of the GPU, 2 reboot, 3 drain peers, "
         "4 drain and reset, 5 recover the IMEX domain, 6 reset of the bus, 7 reboot of the system."
     ),
     "NVML field 230",
@@ -343,7 +343,7 @@ GPU_FABRIC_STATE = gauge(
     "gpu_fabric_state",
     "gpu uuid",
     "",
-    "How far the GPU is registered with the NVSwitch fabric: 1 not started, 2 in progress, 3 completed.",
+    "State of the GPU's registration with the NVSwitch fabric: 1 not started, 2 in progress, 3 completed.",
     "nvmlDeviceGetGpuFabricInfoV",
     "gpu_fabric_state < 3",
 )
@@ -391,7 +391,7 @@ GPU_KERNEL_LOG_READABLE = gauge(
     "gpu_kernel_log_readable",
     "vendor",
     "0/1",
-    "1 if errors of the driver are read from the kernel's log as well; 0 leaves NVML alone to tell of them.",
+    "1 if errors of the driver are read from the kernel's log as well; 0 if from NVML alone.",
     "/dev/kmsg",
     "gpu_kernel_log_readable == 0",
 )
@@ -399,7 +399,7 @@ GPU_SUSPENDED = gauge(
     "gpu_suspended",
     "gpu uuid",
     "0/1",
-    "1 while the kernel has put the GPU to sleep for want of work; it is not asked then, for that would wake it.",
+    "1 while the kernel has suspended the idle GPU; it is not read then, because that would wake it.",
     "power/runtime_status of the device in sysfs",
     "gpu_suspended == 1",
 )

@@ -25,7 +25,7 @@ def _add_flags(name: str, library: str, slow: str, parser: argparse.ArgumentPars
         type=duration,
         default="30s",
         metavar="DURATION",
-        help=f"pause between two samples of what is slow to read: {slow} (default %(default)s)",
+        help=f"pause between two samples of values that are slow to read: {slow} (default %(default)s)",
     )
     parser.add_argument(
         f"--collector.{name}.pci-bus",

@@ -6,7 +6,7 @@ SLURM_GPU_JOB_INFO = gauge(
     "slurm_gpu_job_info",
     "gpu uuid job_id step_id user partition run_id",
     "1",
-    "A SLURM job has this GPU; one for each GPU and job. Labels are empty where no source says them.",
+    "A SLURM job has this GPU; one for each GPU and job. Labels are empty where no source has them.",
     "the prolog's files, the environment and the control group of processes, device control groups (v1)",
     "slurm_gpu_job_info * on (instance, gpu) group_left () gpu_power_watts",
 )
@@ -22,7 +22,7 @@ TRAINWARDEN_GPU_JOBS_UNREADABLE = gauge(
     "trainwarden_gpu_jobs_unreadable",
     "source",
     "files, groups or processes",
-    "What the last look could not use: the prolog's files, device control groups, environments of jobs' processes.",
+    "Sources that the last sample could not use: files of the prolog, device control groups, environments of jobs.",
     "the exporter",
     "trainwarden_gpu_jobs_unreadable > 0",
 )

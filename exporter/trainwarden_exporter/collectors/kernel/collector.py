@@ -123,7 +123,7 @@ def create(context: Context) -> Sampler:
 
 SPEC = CollectorSpec(
     name="kernel",
-    help="what the kernel says of faults",
+    help="faults that the kernel reports",
     interval="5s",
     timeout="5s",
     needs="/dev/kmsg or the journal, readable",

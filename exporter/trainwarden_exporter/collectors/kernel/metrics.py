@@ -8,7 +8,7 @@ KERNEL_EVENTS_TOTAL = counter(
     "kernel_events_total",
     "event",
     "events",
-    "Faults that the kernel told of, since five minutes before the exporter started; 0 for what did not happen.",
+    "Faults that the kernel reported since five minutes before the exporter started; 0 for those that did not happen.",
     _LOG,
     'increase(kernel_events_total{event=~"xid|gpu_fallen_off_bus|amdgpu_reset"}[10m]) > 0',
 )
@@ -16,7 +16,7 @@ KERNEL_EVENT_LAST_TIMESTAMP_SECONDS = gauge(
     "kernel_event_last_timestamp_seconds",
     "event",
     "Unix seconds",
-    "When the kernel told of it last, as far back as its log reaches; a node long up is off by seconds.",
+    "When the kernel last reported it, as far back as its log reaches; off by seconds on a node long up.",
     _LOG,
     'time() - kernel_event_last_timestamp_seconds{event="hung_task"} < 600',
 )
@@ -32,7 +32,7 @@ KERNEL_LOG_LINES_LOST_TOTAL = counter(
     "kernel_log_lines_lost_total",
     "",
     "lines",
-    "Lines that the ring dropped before they were read: events may be missing; absent where that is not known.",
+    "Lines that the ring dropped before they were read: events may be missing; absent where that is unknown.",
     "/dev/kmsg",
     "increase(kernel_log_lines_lost_total[10m]) > 0",
 )

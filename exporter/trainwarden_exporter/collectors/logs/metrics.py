@@ -30,7 +30,7 @@ TRAINING_LOG_SILENCE_THRESHOLD_SECONDS = gauge(
     "training_log_silence_threshold_seconds",
     "run_id",
     "seconds",
-    "How long the run's logs may be silent, as its signal pack says.",
+    "How long the run's logs may be silent, from its signal pack.",
     "the signal pack: silence",
     "time() - training_log_last_write_timestamp_seconds > training_log_silence_threshold_seconds" + WHILE_RUNNING,
 )
@@ -38,7 +38,7 @@ TRAINWARDEN_LOG_LAG_BYTES = gauge(
     "trainwarden_log_lag_bytes",
     "run_id",
     "bytes",
-    "What is in the run's logs and has not been read yet.",
+    "Bytes of the run's logs that have not been read yet.",
     "sizes of the logs",
     "trainwarden_log_lag_bytes > 10e6",
 )
@@ -46,7 +46,7 @@ TRAINWARDEN_LOG_SKIPPED_BYTES_TOTAL = counter(
     "trainwarden_log_skipped_bytes_total",
     "run_id",
     "bytes",
-    "What was never read of the run's logs: all but the end of those that were long when first seen.",
+    "Bytes of the run's logs that are never read: all but the end of those that were long when first seen.",
     "sizes of the logs",
     "increase(trainwarden_log_skipped_bytes_total[1h]) > 0",
 )
@@ -54,7 +54,7 @@ TRAINWARDEN_LOG_READ_BYTES_TOTAL = counter(
     "trainwarden_log_read_bytes_total",
     "",
     "bytes",
-    "What this exporter has read of logs.",
+    "Bytes of logs that this exporter has read.",
     "the exporter",
     "rate(trainwarden_log_read_bytes_total[5m])",
 )
@@ -62,7 +62,7 @@ TRAINWARDEN_LOG_RECORDS_CUT_TOTAL = counter(
     "trainwarden_log_records_cut_total",
     "",
     "records",
-    "Records that were searched only in part: too long.",
+    "Records that were searched only in part, because they are too long.",
     "the exporter",
     "increase(trainwarden_log_records_cut_total[1h]) > 0",
 )
@@ -78,7 +78,7 @@ TRAINWARDEN_LOG_ERRORS_TOTAL = counter(
     "trainwarden_log_errors_total",
     "reason",
     "errors",
-    "What went wrong with logs and their state, by kind; the log names the files.",
+    "Errors of logs and of their state, by reason; the log names the files.",
     "the exporter",
     "increase(trainwarden_log_errors_total[15m]) > 0",
 )
@@ -94,7 +94,7 @@ TRAINWARDEN_LOG_SERIES_DROPPED = gauge(
     "trainwarden_log_series_dropped",
     "",
     "series",
-    "Series of signals that are not shown: beyond a limit.",
+    "Series of signals that are not exported, because there are too many.",
     "the exporter",
     "trainwarden_log_series_dropped > 0",
 )
@@ -102,7 +102,7 @@ TRAINWARDEN_LOG_SIGNAL_OFF = gauge(
     "trainwarden_log_signal_off",
     "pack signal",
     "1",
-    "A signal that is not looked for any more, because its pattern takes too long; always 1.",
+    "A signal that is switched off, because its pattern takes too long; always 1.",
     "the exporter",
     "trainwarden_log_signal_off == 1",
 )

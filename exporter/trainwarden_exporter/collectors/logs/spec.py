@@ -42,7 +42,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FOLDER",
-        help="a folder that links, and what runs and packs say of their logs, may lead to; repeatable",
+        help="a folder to which links, and the log paths of runs and packs, may lead; repeatable",
     )
     parser.add_argument(
         "--collector.logs.signals",
@@ -62,7 +62,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=size,
         default="64MiB",
         metavar="SIZE",
-        help="of a log that is seen for the first time, so much of its end is read at most (default %(default)s)",
+        help="of a log that is seen for the first time, at most this much of its end is read (default %(default)s)",
     )
     parser.add_argument(
         "--collector.logs.max-files",

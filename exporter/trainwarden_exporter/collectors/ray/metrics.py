@@ -17,7 +17,7 @@ RAY_CLUSTER_JOB_INFO = gauge(
     "ray_cluster_job_info",
     "submission_id run_id job_id ray_error_type",
     "1",
-    "A job under way or ended within a day; one that nobody submitted has Ray's job id for both; always 1.",
+    "A job, active or ended within a day; one without a submission has Ray's job id for both; always 1.",
     _JOBS,
     'ray_cluster_job_info{ray_error_type!="",ray_error_type!="job_entrypoint_command_error"}',
 )
@@ -25,7 +25,7 @@ RAY_CLUSTER_JOB_STATE = gauge(
     "ray_cluster_job_state",
     "submission_id run_id state",
     "0/1",
-    "1 for the state the job is in: pending, running, succeeded, failed or stopped, which a person did.",
+    "1 for the state of the job: pending, running, succeeded, failed or stopped (by a user).",
     _JOBS,
     'ray_cluster_job_state{state="failed"} == 1',
 )
@@ -33,7 +33,7 @@ RAY_CLUSTER_JOB_START_TIMESTAMP_SECONDS = gauge(
     "ray_cluster_job_start_timestamp_seconds",
     "submission_id run_id",
     "Unix seconds",
-    "When Ray took the job in; it may have been pending since.",
+    "When Ray accepted the job; it may have been pending since.",
     _JOBS,
     (
         "time() - ray_cluster_job_start_timestamp_seconds > 900 "
@@ -44,7 +44,7 @@ RAY_CLUSTER_JOB_END_TIMESTAMP_SECONDS = gauge(
     "ray_cluster_job_end_timestamp_seconds",
     "submission_id run_id",
     "Unix seconds",
-    "When the job ended; absent while it is under way.",
+    "When the job ended; absent while it is active.",
     _JOBS,
     "time() - ray_cluster_job_end_timestamp_seconds < 3600",
 )
@@ -60,7 +60,7 @@ RAY_CLUSTER_JOBS = gauge(
     "ray_cluster_jobs",
     "state",
     "jobs",
-    "Jobs that the head knows, by state; all since it was started.",
+    "Jobs on the head's list, by state; all since it was started.",
     _JOBS,
     'ray_cluster_jobs{state="pending"} > 0',
 )
@@ -76,7 +76,7 @@ RAY_CLUSTER_GPUS = gauge(
     "ray_cluster_gpus",
     "",
     "GPUs",
-    "GPUs that the nodes of the cluster say they have.",
+    "GPUs that the nodes of the cluster report.",
     _USAGE,
     "ray_cluster_gpus < max_over_time(ray_cluster_gpus[1h])",
 )
@@ -84,7 +84,7 @@ RAY_CLUSTER_GPUS_ALLOCATED = gauge(
     "ray_cluster_gpus_allocated",
     "",
     "GPUs",
-    "GPUs that tasks and actors hold; a placement group that nobody works in holds none.",
+    "GPUs that tasks and actors hold; a placement group without them holds none.",
     _USAGE,
     "ray_cluster_gpus_allocated / ray_cluster_gpus",
 )
@@ -100,7 +100,7 @@ RAY_CLUSTER_GPUS_WANTED = gauge(
     "ray_cluster_gpus_wanted",
     "",
     "GPUs",
-    "GPUs that pending tasks, actors and placement groups wait for; at least so many.",
+    "GPUs that pending tasks, actors and placement groups wait for; a lower bound.",
     _USAGE,
     "ray_cluster_gpus_wanted > ray_cluster_gpus",
 )
@@ -113,7 +113,7 @@ RAY_CLUSTER_RUNNING_JOBS_WITHOUT_GPU = gauge(
     "min_over_time(ray_cluster_running_jobs_without_gpu[15m]) > 0",
 )
 RAY_CLUSTER_CPUS = gauge(
-    "ray_cluster_cpus", "", "CPUs", "CPUs that the nodes of the cluster say they have.", _USAGE, "ray_cluster_cpus"
+    "ray_cluster_cpus", "", "CPUs", "CPUs that the nodes of the cluster report.", _USAGE, "ray_cluster_cpus"
 )
 RAY_CLUSTER_CPUS_ALLOCATED = gauge(
     "ray_cluster_cpus_allocated",
@@ -127,7 +127,7 @@ RAY_CLUSTER_NODES = gauge(
     "ray_cluster_nodes",
     "state",
     "nodes",
-    "Nodes that are alive, and those that died since the head was started, as long as it remembers them.",
+    "Nodes that are alive, and those that died since the head was started, as long as it lists them.",
     "Ray's dashboard, GET /api/v0/nodes",
     'ray_cluster_nodes{state="dead"} > ray_cluster_nodes{state="dead"} offset 10m',
 )
@@ -135,7 +135,7 @@ RAY_CLUSTER_NODE_GPU_UTILIZATION_RATIO = gauge(
     "ray_cluster_node_gpu_utilization_ratio",
     "node gpu",
     "ratio",
-    "How busy a GPU is, as the agent of Ray on its node has measured it, whoever works on it.",
+    "Utilisation of a GPU by any process, as measured by Ray's agent on its node.",
     "Ray's dashboard, GET /nodes?view=summary",
     "avg by (instance, node) (ray_cluster_node_gpu_utilization_ratio) < 0.05",
 )
@@ -143,7 +143,7 @@ TRAINWARDEN_RAY_ERRORS_TOTAL = counter(
     "trainwarden_ray_errors_total",
     "source",
     "errors",
-    "How often the dashboard did not tell jobs, usage, nodes, gpus or cluster; the log says why.",
+    "Failed reads of jobs, usage, nodes, gpus or cluster from the dashboard; the log has the reason.",
     "the exporter",
     "increase(trainwarden_ray_errors_total[10m]) > 0",
 )

@@ -36,17 +36,17 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--collector.ray.url",
         type=base_url,
         metavar="URL",
-        help=f"Ray's dashboard, as the head pod sees it where one is named (default: ${', $'.join(URL_VARIABLES)}, "
+        help=f"Ray's dashboard, as the head pod reaches it if one is named (default: ${', $'.join(URL_VARIABLES)}, "
         f"else {DEFAULT_URL})",
     )
     flag(
         "--collector.ray.token-file",
         type=Path,
         metavar="FILE",
-        help="holds the token that the dashboard asks for; read for each sample",
+        help="holds the token that the dashboard requires; read for each sample",
     )
     flag("--collector.ray.ca-file", type=Path, metavar="FILE", help="certificates to trust instead of the system's")
-    flag("--collector.ray.head-pod", type=pod_name, metavar="NAME", help="ask from within this pod, by kubectl exec")
+    flag("--collector.ray.head-pod", type=pod_name, metavar="NAME", help="read from within this pod, by kubectl exec")
     flag(
         "--collector.ray.namespace",
         type=_label_of("namespace"),
@@ -65,13 +65,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=positive_count,
         default=500,
         metavar="N",
-        help="jobs exported at most, those under way first, then the latest (default %(default)s)",
+        help="jobs exported at most, active ones first, then the latest (default %(default)s)",
     )
     flag(
         "--collector.ray.node-gpus",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="ask how busy the GPUs of each node are; the answer is some 20 KB for each node",
+        help="read the utilisation of the GPUs of each node; the answer is some 20 KB for each node",
     )
 
 

@@ -29,7 +29,7 @@ PORT = MappingProxyType(
         "retrans_bytes": "Bytes sent again.",
         "retrans_pkts": "Packets sent again.",
         "retrans_timeout_events": "Times that an answer was so late that the path was changed.",
-        "unresponsive_remote_events": "Times that the other side did not answer.",
+        "unresponsive_remote_events": "Times that the remote side did not answer.",
         "impaired_remote_conn_events": "Times that a connection was slowed down because it is impaired.",
     }
 )
@@ -40,7 +40,7 @@ DEVICE = MappingProxyType(
         "completed_cmds": "Commands that the device has completed.",
         "cmds_err": "Commands that failed.",
         "no_completion_cmds": "Commands that the device never completed.",
-        "keep_alive_rcvd": "Signs of life received from the device.",
+        "keep_alive_rcvd": "Keep-alives received from the device.",
         "alloc_pd_err": "Protection domains that could not be allocated.",
         "create_qp_err": "Queue pairs that could not be created.",
         "create_cq_err": "Completion queues that could not be created.",
@@ -49,7 +49,7 @@ DEVICE = MappingProxyType(
         "create_ah_err": "Address handles that could not be created.",
         "mmap_err": "Mappings of device memory that failed.",
         "alloc_mr_err": "Memory regions that could not be allocated.",
-        "get_dma_mr_err": "DMA memory regions that could not be had.",
+        "get_dma_mr_err": "DMA memory regions that could not be obtained.",
     }
 )
 # For how long the driver caches its answers, milliseconds: no counter.
@@ -95,7 +95,7 @@ EFA_DEVICES_EXPECTED = gauge(
     "efa_devices_expected",
     "",
     "devices",
-    "EFA devices that the node should have: as a flag says, else its instance type, else its PCI bus.",
+    "EFA devices expected on the node: by a flag, else its instance type, else its PCI bus.",
     "--expect.efa-devices, /sys/class/dmi/id/product_name, /sys/bus/pci/devices",
     "efa_devices_expected - efa_devices > 0",
 )
@@ -103,7 +103,7 @@ EFA_DEVICE_UP = gauge(
     "efa_device_up",
     "device",
     "0/1",
-    "1 while the node shows the device; 0 for one that it has shown since the exporter began and shows no more.",
+    "1 while the node shows the device; 0 for one that it has shown since the exporter began and no longer shows.",
     _CLASS,
     "efa_device_up == 0",
 )
@@ -143,7 +143,7 @@ EFA_DEVICE_INFO = gauge(
     "efa_device_info",
     "device pci_bus_id firmware numa_node driver",
     "1",
-    "What the device is; a label is empty where it is not known; always 1.",
+    "Properties of the device; unknown labels are empty; always 1.",
     f"{_CLASS}/DEVICE/{{device,fw_ver,device/numa_node}}, /sys/module/efa/version",
     "count by (driver, firmware) (efa_device_info)",
 )
@@ -175,7 +175,7 @@ EFA_PORT_RATE_BYTES_PER_SECOND = gauge(
     "efa_port_rate_bytes_per_second",
     "device port",
     "bytes/s",
-    "What the link can carry in one direction.",
+    "Capacity of the link in one direction.",
     f"{_CLASS}/DEVICE/ports/PORT/rate",
     "rate(efa_tx_bytes_total[5m]) / on (instance, device, port) efa_port_rate_bytes_per_second",
 )
@@ -183,7 +183,7 @@ EFA_READ_ERRORS_TOTAL = counter(
     "efa_read_errors_total",
     "device",
     "reads",
-    "Reads of the device's files that brought nothing that can be used.",
+    "Reads of the device's files that gave no usable value.",
     "the exporter",
     "increase(efa_read_errors_total[10m]) > 0",
 )
@@ -191,7 +191,7 @@ EFA_HW_VALUE = untyped(
     "efa_hw_value",
     "device port name",
     "",
-    "What a counter says that this exporter has no name for, by the name of its file; no port: one of the device.",
+    "Value of a counter without a metric of its own, by the name of its file; no port: one of the device.",
     f"{_CLASS}/DEVICE[/ports/PORT]/hw_counters/NAME",
     "count by (name) (efa_hw_value)",
 )

@@ -15,7 +15,7 @@ INFINIBAND_DEVICE_UP = gauge(
     "infiniband_device_up",
     "device",
     "0/1",
-    "1 while the node shows the device; 0 for one that it has shown since the exporter began and shows no more.",
+    "1 while the node shows the device; 0 for one that it has shown since the exporter began and no longer shows.",
     _CLASS,
     "infiniband_device_up == 0",
 )
@@ -23,7 +23,7 @@ INFINIBAND_INFO = gauge(
     "infiniband_info",
     "device pci_bus_id firmware numa_node model",
     "1",
-    "What the device is; a label is empty where it is not known; always 1.",
+    "Properties of the device; unknown labels are empty; always 1.",
     f"{_CLASS}/DEVICE/{{device,fw_ver,hca_type,device/numa_node}}",
     "count by (model, firmware) (infiniband_info)",
 )
@@ -55,7 +55,7 @@ INFINIBAND_PORT_RATE_BYTES_PER_SECOND = gauge(
     "infiniband_port_rate_bytes_per_second",
     "device port",
     "bytes/s",
-    "What the link can carry in one direction.",
+    "Capacity of the link in one direction.",
     f"{_CLASS}/DEVICE/ports/PORT/rate",
     "rate(infiniband_tx_bytes_total[5m]) / on (instance, device, port) infiniband_port_rate_bytes_per_second",
 )
@@ -63,7 +63,7 @@ INFINIBAND_READ_ERRORS_TOTAL = counter(
     "infiniband_read_errors_total",
     "device",
     "reads",
-    "Reads of the device's files that brought nothing that can be used.",
+    "Reads of the device's files that gave no usable value.",
     "the exporter",
     "increase(infiniband_read_errors_total[10m]) > 0",
 )
@@ -118,5 +118,5 @@ INFINIBAND_TX_WAIT_TICKS_TOTAL = _port(
     "port_xmit_wait",
     "infiniband_tx_wait_ticks_total",
     "ticks",
-    "Ticks in which there was data to send and no leave to send it; how long one is, the device knows.",
+    "Ticks in which there was data to send and no credit to send it; their length is the device's.",
 )

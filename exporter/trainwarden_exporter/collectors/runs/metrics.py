@@ -6,7 +6,7 @@ TRAINING_RUN_INFO = gauge(
     "training_run_info",
     "run_id attempt_key job_id scheduler framework model method instance_id host policy",
     "1",
-    "Who and where the run is, and the restart policy that it asks for; always 1.",
+    "Job, host, model and requested restart policy of the run; always 1.",
     "metadata.json",
     "training_step * on (instance, run_id) group_left (job_id, host) training_run_info",
 )
@@ -30,7 +30,7 @@ TRAINING_RUN_STATE = gauge(
     "training_run_state",
     "run_id state",
     "0/1",
-    "1 for the state the run is in: what its record says, corrected by its sentinels.",
+    "1 for the state of the run: the one in its record, corrected by its sentinels.",
     "metadata.json: status; _error and _complete",
     "count by (state) (training_run_state == 1)",
 )
@@ -46,7 +46,7 @@ TRAINING_PHASE = gauge(
     "training_phase",
     "run_id phase",
     "0/1",
-    "1 for the phase the run is in; an unknown one counts as train.",
+    "1 for the phase of the run; an unknown one counts as train.",
     "metadata.json: phase",
     'training_phase{phase="compile"} == 1' + WHILE_RUNNING,
 )
@@ -62,7 +62,7 @@ TRAINING_HEARTBEAT_TIMESTAMP_SECONDS = gauge(
     "training_heartbeat_timestamp_seconds",
     "run_id source",
     "Unix seconds",
-    "Last sign of life: metadata is the process, progress is the training loop.",
+    "Last heartbeat: metadata is the process, progress is the training loop.",
     "metadata.json: last_update; progress.json: last_updated; in S3 when the object was written",
     "time() - max by (instance, run_id) (training_heartbeat_timestamp_seconds) > 600" + WHILE_RUNNING,
 )
@@ -70,7 +70,7 @@ TRAINING_HEARTBEAT_AGE_SECONDS = gauge(
     "training_heartbeat_age_seconds",
     "run_id source",
     "seconds",
-    "Time since the last sign of life, at the moment of the scrape.",
+    "Time since the last heartbeat, at the moment of the scrape.",
     "training_heartbeat_timestamp_seconds and this host's clock",
     "min by (instance, run_id) (training_heartbeat_age_seconds) > 300" + WHILE_RUNNING,
 )
@@ -78,7 +78,7 @@ TRAINING_RANK_HEARTBEAT_TIMESTAMP_SECONDS = gauge(
     "training_rank_heartbeat_timestamp_seconds",
     "run_id rank",
     "Unix seconds",
-    "Last sign of life of one rank of the attempt.",
+    "Last heartbeat of one rank of the attempt.",
     "ranks/<rank>.json: time",
     (
         "time() - training_rank_heartbeat_timestamp_seconds > 60 "
@@ -89,7 +89,7 @@ TRAINING_RANK_STEP = gauge(
     "training_rank_step",
     "run_id rank",
     "steps",
-    "Step the rank's training loop is at.",
+    "Current step of the rank's training loop.",
     "ranks/<rank>.json: step",
     "bottomk by (run_id) (3, training_rank_step)",
 )
@@ -105,7 +105,7 @@ TRAINING_RUN_EXPECTED = gauge(
     "training_run_expected",
     "run_id source",
     "1",
-    "A run that should be there and has left no record, and who expects it; always 1.",
+    "A run that is expected and has left no record, and the source that expects it; always 1.",
     "--expect.run, SLURM, Ray",
     'training_run_expected and on (instance, run_id) training_run_state{state="pending"} == 1',
 )
@@ -113,7 +113,7 @@ TRAINING_RUN_DURATION_SECONDS = histogram(
     "training_run_duration_seconds",
     "state",
     "seconds",
-    "How long attempts took that ended while this exporter watched, by the state in which they ended.",
+    "Durations of the attempts that ended while this exporter watched, by the state in which they ended.",
     "metadata.json: attempt_start_time, end_time",
     "histogram_quantile(0.5, sum by (le, state) (increase(training_run_duration_seconds_bucket[7d])))",
 )
@@ -137,7 +137,7 @@ TRAINING_FAILURE_MESSAGE_INFO = gauge(
     "training_failure_message_info",
     "run_id message last_line hint",
     "1",
-    "What the failed, or long quiet, attempt said last; secrets redacted; always 1.",
+    "Last messages of the failed, or long silent, attempt; secrets redacted; always 1.",
     "_error: message, hint; the end of logs/training_log_latest.txt",
     'training_failure_message_info{message!=""}',
 )
@@ -164,7 +164,7 @@ TRAINWARDEN_RUNS = gauge(
     "trainwarden_runs",
     "outcome",
     "runs",
-    "Folders of the runs folder, by what became of them.",
+    "Folders of the runs folder, by outcome.",
     "the runs folder and the copies",
     'trainwarden_runs{outcome="dropped"} > 0',
 )
@@ -172,7 +172,7 @@ TRAINWARDEN_RUNS_UNREADABLE = gauge(
     "trainwarden_runs_unreadable",
     "reason",
     "problems",
-    "What of the records could not be used: whole files and single values; the log names them.",
+    "Files and single values of the records that could not be used; the log names them.",
     "the exporter",
     "trainwarden_runs_unreadable > 0",
 )
@@ -180,7 +180,7 @@ TRAINING_STEP = gauge(
     "training_step",
     "run_id",
     "steps",
-    "Step the training loop is at.",
+    "Current step of the training loop.",
     "progress.json: step",
     "training_step / training_steps_target",
 )
@@ -311,7 +311,7 @@ TRAINING_CHECKPOINT_COMPLETE = gauge(
     "training_checkpoint_complete",
     "run_id",
     "0/1",
-    "1 if the last checkpoint is proven complete, 0 if something of it is missing; absent where that is not known.",
+    "1 if the last checkpoint is proven complete, 0 if a part of it is missing; absent where that is unknown.",
     "the listing of the checkpoint, and the ends of its files",
     "training_checkpoint_complete == 0",
 )

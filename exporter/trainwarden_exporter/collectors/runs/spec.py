@@ -52,7 +52,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_run_id,
         metavar="RUN_ID",
-        help="a run that should leave a record here, may be repeated; until then it is pending",
+        help="a run that is expected to leave a record here; pending until then; repeatable",
     )
 
 

@@ -6,7 +6,7 @@ TRAINWARDEN_S3_UP = gauge(
     "trainwarden_s3_up",
     "bucket prefix",
     "0/1",
-    "1 if the last look at the records of the prefix was answered; 0 says nothing of the runs themselves.",
+    "1 if the last read of the prefix was answered; 0 does not imply anything about the runs.",
     "the answers of ListObjectsV2 and GetObject",
     "trainwarden_s3_up == 0",
 )
@@ -14,7 +14,7 @@ TRAINWARDEN_S3_LAST_SUCCESS_TIMESTAMP_SECONDS = gauge(
     "trainwarden_s3_last_success_timestamp_seconds",
     "bucket prefix",
     "Unix seconds",
-    "When a look at the prefix was last answered, by this host's clock.",
+    "When a read of the prefix was last answered, by this host's clock.",
     "the exporter",
     "time() - trainwarden_s3_last_success_timestamp_seconds > 300",
 )
@@ -46,7 +46,7 @@ TRAINWARDEN_S3_RUNS = gauge(
     "trainwarden_s3_runs",
     "bucket prefix outcome",
     "runs",
-    "Runs below the prefix, by what became of them: copied, old, dropped, waiting, invalid_run_id.",
+    "Runs below the prefix, by outcome: copied, old, dropped, waiting, invalid_run_id.",
     "ListObjectsV2",
     'trainwarden_s3_runs{outcome="dropped"} > 0',
 )

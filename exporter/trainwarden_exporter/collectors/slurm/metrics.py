@@ -51,7 +51,7 @@ SLURM_JOB_END_INFO = gauge(
     "slurm_job_end_info",
     f"{_JOB} state reason",
     "1",
-    "How the job ended. SLURM tells a time limit from a cancel; a rank cannot.",
+    "How the job ended. SLURM distinguishes a time limit from a cancel; a rank cannot.",
     f"{_QUEUE}, job_state and state_reason",
     'slurm_job_end_info{state="timeout"}',
 )
@@ -75,7 +75,7 @@ SLURM_JOB_NODES = gauge(
     "slurm_job_nodes",
     _JOB,
     "nodes",
-    "Nodes that the job has or asks for.",
+    "Nodes that the job has or requests.",
     f"{_QUEUE}, node_count",
     'sum by (instance, run_id) (slurm_job_nodes and on (instance, job_id) slurm_job_state{state="running"} == 1)',
 )
