@@ -75,7 +75,7 @@ def _serving(top: argparse.ArgumentParser) -> None:
         "--webhook-token-file",
         type=Path,
         metavar="FILE",
-        help="the bearer token that the webhook and the API ask for; required",
+        help="the bearer token that the webhook and the API require",
     )
     group.add_argument(
         "--state-dir",
@@ -104,20 +104,20 @@ def _serving(top: argparse.ArgumentParser) -> None:
         "--policy-dir",
         type=Path,
         metavar="DIR",
-        help="policy files that a run may ask for by their name without .yaml, beside the shipped ones",
+        help="policy files that a run may select by name without .yaml, beside the shipped ones",
     )
     group.add_argument(
         "--run-policy",
         action="append",
         default=[],
         metavar="GLOB=NAME",
-        help="the policy of the runs whose id matches, whatever their record asks for; repeatable, the first counts",
+        help="the policy of the runs whose id matches, whatever their record selects; repeatable, the first counts",
     )
     group.add_argument(
         "--runs-dir",
         type=Path,
         metavar="DIR",
-        help="the run records, where the remediator sees them: completed attempts are left alone, restarts announced",
+        help="the run records, where the remediator can read them: completed attempts are left alone, restarts announced",
     )
     group.add_argument(
         "--log.level",
@@ -135,7 +135,7 @@ def _drivers(top: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         choices=("local", "slurm"),
-        help="a scheduler to act on, repeatable; without any, every decision is only written down",
+        help="a scheduler to act on, repeatable; without any, decisions are only recorded",
     )
     group.add_argument("--local-launcher-url", metavar="URL", help="where the local launcher listens")
     group.add_argument("--local-launcher-token-file", type=Path, metavar="FILE", help="its bearer token")

@@ -109,7 +109,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--training-info",
         type=Path,
         metavar="FILE",
-        help="what the training writes, or a folder: training_info.json, trainer_log.jsonl, trainer_state.json, "
+        help="the file that the training writes, or a folder: training_info.json, trainer_log.jsonl, trainer_state.json, "
         "a run record; need not be there yet",
     )
     parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help="where to listen (default %(default)s)")
@@ -124,13 +124,13 @@ def build_parser() -> argparse.ArgumentParser:
         type=duration,
         default="2s",
         metavar="DURATION",
-        help="pause between two looks at the file (default %(default)s)",
+        help="pause between two reads of the file (default %(default)s)",
     )
     parser.add_argument(
         "--gpus",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="export what this node's GPUs do as the job's, where they can be asked (default: yes)",
+        help="export the values of this node's GPUs as the job's, where they can be read (default: yes)",
     )
     parser.add_argument("--log.level", dest="log_level", choices=("debug", "info", "warning", "error"), default="info")
     return parser
