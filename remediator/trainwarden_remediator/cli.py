@@ -75,7 +75,7 @@ def _serving(top: argparse.ArgumentParser) -> None:
         "--webhook-token-file",
         type=Path,
         metavar="FILE",
-        help="the bearer token that the webhook and the API require",
+        help="the bearer token that the webhook and the API check; required",
     )
     group.add_argument(
         "--state-dir",
@@ -117,7 +117,7 @@ def _serving(top: argparse.ArgumentParser) -> None:
         "--runs-dir",
         type=Path,
         metavar="DIR",
-        help="the run records, where the remediator can read them: completed attempts are left alone, restarts announced",
+        help="the run records, if the remediator can read them: completed attempts are left alone, restarts announced",
     )
     group.add_argument(
         "--log.level",

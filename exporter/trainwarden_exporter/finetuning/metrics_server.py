@@ -109,8 +109,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--training-info",
         type=Path,
         metavar="FILE",
-        help="the file that the training writes, or a folder: training_info.json, trainer_log.jsonl, trainer_state.json, "
-        "a run record; need not be there yet",
+        help="a file that the training writes, or a folder: training_info.json, trainer_log.jsonl, trainer_state.json,"
+        " a run record; it may appear later",
     )
     parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help="where to listen (default %(default)s)")
     parser.add_argument(
