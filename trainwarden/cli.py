@@ -89,7 +89,7 @@ def _leave(status: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, AttributeError):  # noqa: PERF203  # two, and either may have been closed by whoever started us
+        except (OSError, AttributeError):  # noqa: PERF203  # two, and the parent may have closed either
             continue
     os._exit(status)
 

@@ -1,4 +1,4 @@
-"""`trainwarden runs`: what the records in a folder say, one line a run."""
+"""`trainwarden runs`: list the records in a folder, one line a run."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""Reading a file that somebody else may have replaced by a pipe or a device."""
+"""Read a file that another process may have replaced by a pipe or a device."""
 
 from __future__ import annotations
 

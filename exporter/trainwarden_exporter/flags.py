@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
         return list(self._actions)
 
     def repeats(self, action: argparse.Action) -> bool:
-        """Tell whether a flag may be given several times."""
+        """Return whether a flag may be given several times."""
         return isinstance(action, argparse._AppendAction)  # noqa: SLF001  # has no public name
 
     def value_of(self, action: argparse.Action, text: str) -> Any:

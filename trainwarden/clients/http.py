@@ -116,8 +116,8 @@ class TlsFiles(NamedTuple):
             except (OSError, ValueError) as error:
                 files = " and ".join(str(each) for each in (self.cert_file, self.key_file) if each)
                 expected = "expected PEM of a certificate and its key, not encrypted"
-                said = getattr(error, "strerror", None) or str(error)
-                raise HttpError(CREDENTIALS, f"{files}: {said}; {expected}") from None
+                reason = getattr(error, "strerror", None) or str(error)
+                raise HttpError(CREDENTIALS, f"{files}: {reason}; {expected}") from None
         return context
 
     def versions(self) -> list[tuple[int, int, int]]:
@@ -385,15 +385,15 @@ def get_all(client: HttpClient, paths: Sequence[str], timeout: float) -> list[Pa
 
 
 def main(stdin: IO[str], stdout: IO[bytes]) -> None:
-    """Answer one question from `stdin`: for each path a line of JSON, `[status, error, length]`, and the body.
+    """Answer one request from `stdin`: for each path a line of JSON, `[status, error, length]`, and the body.
 
-    The question is `{"url", "paths", "token", "token_variables": [of a token, of a file with one], "timeout",
+    The request is `{"url", "paths", "token", "token_variables": [of a token, of a file with one], "timeout",
     "max_body"}`; without a token that of this machine's environment is sent.
     """
-    asked = json.load(stdin)
-    token = asked["token"] or _environment_token(*asked["token_variables"])
-    client = HttpClient(asked["url"], asked["timeout"], auth=HttpAuth(token=token), max_body=asked["max_body"])
-    for status, body, error in get_all(client, asked["paths"], asked["timeout"]):
+    request = json.load(stdin)
+    token = request["token"] or _environment_token(*request["token_variables"])
+    client = HttpClient(request["url"], request["timeout"], auth=HttpAuth(token=token), max_body=request["max_body"])
+    for status, body, error in get_all(client, request["paths"], request["timeout"]):
         stdout.write(json.dumps([status, error, len(body)]).encode() + b"\n" + body)
     stdout.flush()
 

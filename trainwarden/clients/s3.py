@@ -333,15 +333,15 @@ class S3Bucket:
         """
         condition = {"IfNoneMatch": "*"} if absent else {} if replacing is None else {"IfMatch": replacing}
         kind = "application/json" if name.endswith(".json") else "text/plain; charset=utf-8"
-        asked = {**self._object(name), "Body": data, "ContentType": kind, **condition}
-        answer = self._request(name, lambda client: client.put_object(**asked), conditional=bool(condition))
+        request = {**self._object(name), "Body": data, "ContentType": kind, **condition}
+        answer = self._request(name, lambda client: client.put_object(**request), conditional=bool(condition))
         return str(answer.get("ETag", ""))
 
     def delete(self, name: str, etag: str | None = None) -> None:
         """Remove the object `name`, if it has that ETag; a missing one is no error. Raises what `put` raises."""
-        asked = self._object(name) | ({} if etag is None else {"IfMatch": etag})
+        request = self._object(name) | ({} if etag is None else {"IfMatch": etag})
         try:
-            self._request(name, lambda client: client.delete_object(**asked), conditional=etag is not None)
+            self._request(name, lambda client: client.delete_object(**request), conditional=etag is not None)
         except S3Error as error:
             if error.code not in _NO_OBJECT:
                 raise
@@ -357,27 +357,27 @@ class S3Bucket:
     def _get(self, name: str, limit: int, parameters: Mapping[str, str]) -> S3Object:
         data = b""
 
-        def ask(client: Any) -> Any:
+        def get(client: Any) -> Any:
             nonlocal data
             answer = client.get_object(**self._object(name), **parameters)
             with answer["Body"] as body:
                 data = body.read(limit)
             return answer
 
-        answer = self._request(name, ask, GET)
+        answer = self._request(name, get, GET)
         if len(data) != min(answer["ContentLength"], limit):
             raise S3Error("IncompleteRead", self.location, name)
         return S3Object(data, answer["ETag"], answer["LastModified"].timestamp() - self._clock_shift())
 
     def _page(self, below: str, token: str | None, parameters: Mapping[str, str]) -> S3Page:
-        asked: dict[str, Any] = {
+        request: dict[str, Any] = {
             "Bucket": self.location.bucket,
             "Prefix": self.location.key(below),
             "MaxKeys": PAGE_NAMES,
         }
-        asked |= parameters
-        asked |= {"ContinuationToken": token} if token else {}
-        page = self._request(below, lambda client: client.list_objects_v2(**asked), LIST)
+        request |= parameters
+        request |= {"ContinuationToken": token} if token else {}
+        page = self._request(below, lambda client: client.list_objects_v2(**request), LIST)
         if "IsTruncated" not in page:  # botocore drops what it does not know: a proxy's page looks like an empty bucket
             raise S3Error(_NOT_S3, self.location, reason=INVALID)
         skipped, shift = len(self.location.key("")), self._clock_shift()

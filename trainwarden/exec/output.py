@@ -85,7 +85,7 @@ class Output:
                     break
 
     def _copy(self, reader: int) -> bool:
-        """Copy what is there; returns False at its end, or where its target is closed."""
+        """Copy the bytes that can be read; return False at their end, or if the target is closed."""
         try:
             data = os.read(reader, _CHUNK_BYTES)
         except BlockingIOError:

@@ -73,8 +73,8 @@ def printable(text: str) -> str:
 def _lines(finding: Finding, explain: bool) -> Iterator[str]:
     verdict = finding.verdict
     if verdict is None:
-        said = "no failure found" if finding.is_whole else "no failure found as far as it could be read"
-        yield f"{printable(finding.file)}: {said}"
+        result = "no failure found" if finding.is_whole else "no failure found as far as it could be read"
+        yield f"{printable(finding.file)}: {result}"
     else:
         kind = verdict.error_type + (f" ({verdict.failure})" if verdict.failure else "")
         yield f"{printable(finding.file)}: {printable(kind)}, {_severity(verdict.severity)}"

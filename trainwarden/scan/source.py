@@ -19,7 +19,7 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
 class UnreadableLog(Exception):
-    """A log can't be read, or not to its end; the message says why."""
+    """A log cannot be read, or not to its end; the message has the reason."""
 
 
 class Source:

@@ -179,11 +179,11 @@ class Launcher:
             with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as log:
                 log.write(f"trainwarden: cannot run {self._command[0]!r}: {error.strerror}\n")
             code = 126 if isinstance(error, PermissionError) else 127
-            self._end(code, asked=None)
+            self._end(code, reason=None)
             return
-        asked = self._watch(child)
+        reason = self._watch(child)
         processes.end_all(self._find, self._grace_seconds)
-        self._end(child.wait(), asked)
+        self._end(child.wait(), reason)
 
     def _spawn(self, extra: Mapping[str, str]) -> subprocess.Popen[bytes]:
         environment = {
@@ -225,14 +225,14 @@ class Launcher:
     def _find(self) -> list[processes.AttemptProcess]:
         return processes.of_attempt(self.job.attempt_key)
 
-    def _end(self, code: int, asked: str | None) -> None:
-        told = -code in _CANCELLING or code - 128 in _CANCELLING
+    def _end(self, code: int, reason: str | None) -> None:
+        was_signalled = -code in _CANCELLING or code - 128 in _CANCELLING
         completed = self._completed()
         if completed:
             state = COMPLETED
-        elif asked == "restart":
+        elif reason == "restart":
             state = FAILED
-        elif asked == "cancel" or told:
+        elif reason == "cancel" or was_signalled:
             state = CANCELLED
         else:
             state = COMPLETED if code == 0 and completed is None else FAILED

@@ -83,14 +83,14 @@ class LocalStack:
 
     def revive(self) -> list[str]:
         """Restart each service that has ended by itself; return a sentence about each."""
-        told = []
+        sentences = []
         for place, each in enumerate(self._services):
             if each.process.poll() is not None:
-                told.append(
+                sentences.append(
                     f"{each.name} ended with status {each.process.returncode} and is started again: {each.log_end()}"
                 )
                 self._services[place] = self._spawn(each.name, each.command)
-        return told
+        return sentences
 
     def pids(self) -> dict[str, int]:
         """Return the process id of each service."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class View:
-    """What the parent knows of a task: its last sample; since when (monotonic) and in which call another is taken."""
+    """The parent's view of a task: its last sample, and since when (monotonic) and in which call the next is taken."""
 
     task: SampleTask
     last: LastSample

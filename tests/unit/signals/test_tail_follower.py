@@ -196,7 +196,7 @@ def test_only_the_end_of_a_long_log_is_read_at_first_from_a_whole_line_on(tmp_pa
 def test_a_file_that_rests_is_taken_up_again_when_it_grows_or_is_rotated(tail: Tail) -> None:
     add(tail.path, b"one\n")
     tail.read()
-    tail.follower.rest()
+    tail.follower.close_idle()
     assert tail.follower.identity is None
     assert tail.read() == b""
     add(tail.path, b"two\n")

@@ -39,11 +39,11 @@ class Bar:
     """A bar that may count training steps.
 
     Attributes:
-        total: None where the bar does not know it.
+        total: None where the bar shows none.
         rounded: `26.1k/100k`.
         step_time_seconds: from the bar's own, smoothed rate.
-        epoch: if the bar is one epoch's.
-        described: it says that it is a training's; None: it says nothing; False: it says something else.
+        epoch: its number, if the bar counts the steps of one.
+        described: whether its description names a training; None without a description.
     """
 
     n: int
@@ -55,7 +55,7 @@ class Bar:
 
 
 def find_bar(record: bytes) -> tuple[Bar | None, bool]:
-    """The last bar of the record, and whether the record is one of another work, which says nothing of the training."""
+    """Return the last bar of the record, and whether the record is about other work than training steps."""
     match = None
     for pattern in (_TQDM, _RICH, _KERAS, _TOTALLESS):
         for match in pattern.finditer(record):  # noqa: B007  # the last one is wanted
@@ -83,7 +83,7 @@ def find_bar(record: bytes) -> tuple[Bar | None, bool]:
 
 
 def _rate(rest: bytes) -> tuple[float | None, bool]:
-    """Seconds for a step, and whether the bar counts something else: bytes, files, examples."""
+    """Return seconds for a step, and whether the bar counts something else: bytes, files, examples."""
     match = _RATE.search(rest)
     if match is None:
         return None, re.search(rb"\?(?!it|step|batch)[A-Za-z]+/s", rest) is not None

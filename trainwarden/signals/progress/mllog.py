@@ -12,7 +12,7 @@ _KEYS = frozenset(("train_loss", "loss", "tracked_stats", "training_loss", "redu
 
 
 def read_mllog(record: bytes) -> Reading | None:
-    """What an MLLOG record says of the training; its evaluations, phases and settings say nothing."""
+    """Return the training's values in an MLLOG record; None for its evaluations, phases and settings."""
     try:
         entry = json.loads(record[record.find(b"{") :])
         key, value, metadata = entry["key"], entry["value"], entry.get("metadata") or {}

@@ -1,4 +1,4 @@
-"""What the log says of the run's progress, and what one record says of it."""
+"""The progress of a run by its log, and by one record of the log."""
 
 import math
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ _DOCUMENT = (
 
 @dataclass(frozen=True)
 class LogProgress:
-    """The latest that a log says; None where it says nothing.
+    """The latest values in a log; None where it has none.
 
     Attributes:
-        step: as printed; in a log that knows no global step it may start anew in each epoch.
+        step: as printed; in a log without a global step it may start again in each epoch.
         loss, grad_norm: NaN and infinity are kept: they were printed.
         tokens_per_second: as printed; some trainers (torchtitan's `tps`) mean one device.
-        high_water: the highest step so far, over all restarts; counts on over epochs where `step` starts anew.
+        high_water: the highest step so far, over all restarts; summed over epochs where `step` starts again.
     """
 
     step: int | None = None
@@ -40,7 +40,7 @@ class LogProgress:
     high_water: int | None = None
 
     def document(self) -> dict[str, float | None]:
-        """The fields of the JSON output; empty if there is nothing. JSON has no NaN: None there."""
+        """Return the fields of the JSON output; empty if all are unknown. JSON has no NaN: it becomes None."""
         values = {name: getattr(self, name) for name in _DOCUMENT}
         if all(value is None for value in values.values()):
             return {}
@@ -56,13 +56,13 @@ BARE = 3  # a step and nothing else: any program may print that
 
 @dataclass(frozen=True)
 class Reading:
-    """What one record says.
+    """The values in one record.
 
     Attributes:
         values: fields of `LogProgress` other than the step and its total.
         weak: fields among them that are only derived, such as a bar's average rate.
         rank: what the step is worth.
-        local: the step starts anew in each epoch.
+        local: the step starts again in each epoch.
         anonymous: a bar without a description: of the training, or of an evaluation within it.
     """
 

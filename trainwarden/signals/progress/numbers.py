@@ -43,10 +43,10 @@ _MULTIPLE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9, b"G": 1e9}
 
 
 class Token(NamedTuple):
-    """A number and what is said of it.
+    """A number with its key and unit.
 
     Attributes:
-        key: the last words before it, lower case; empty if nothing but signs is there.
+        key: the last words before it, lower case; empty if only punctuation is there.
         namespaced: the key is a path such as `train/lr`.
         assigned: a colon, an equals sign or a bracket parts key and number, not only space.
         rounded: printed with fewer digits than it has (26K, 3.1e+4).
@@ -76,7 +76,7 @@ class _Key(NamedTuple):
 
 
 def tokens(record: bytes) -> Iterator[Token]:
-    """The numbers of a record from left to right; work is linear in its length."""
+    """Return the numbers of a record from left to right, in time linear in its length."""
     after, scale = 0, 1.0
     for match in islice(_NUMBER.finditer(record), NUMBERS):
         text, multiple, total, unit = match.groups()
@@ -108,7 +108,7 @@ def tokens(record: bytes) -> Iterator[Token]:
 
 @lru_cache(maxsize=4096)
 def _key(head: bytes) -> _Key:
-    """The key at the end of what is between two numbers: the same in each line of a kind, so it is kept."""
+    """Return the key at the end of the text between two numbers; cached, for lines of one kind repeat it."""
     head = _WRAPPER.sub(b"", head)
     bare = head.rstrip(b" \t\"'[(<~@#*")
     assigned = bare[-1:] in (b":", b"=") or head[-1:] in (b"[", b"(")

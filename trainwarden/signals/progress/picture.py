@@ -1,4 +1,4 @@
-"""Puts together what many records say: one has the loss, another the step, a third the throughput."""
+"""Combine the values of many records: one has the loss, another the step, a third the throughput."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -6,11 +6,11 @@ from typing import Any
 
 from trainwarden.signals.progress.model import BARE, COUNTER, STATED, LogProgress, Reading
 
-# A better kind of step that the log has not repeated for so long no longer counts.
+# A better kind of step no longer counts if the log has not repeated it for so long.
 STALE_BYTES = 4 * 1024 * 1024
 # A value may be so many steps, or twice its own interval, behind the step.
 LAG_STEPS = 10
-# Bars of another length before the training's bar is taken for given up.
+# Bars of another length until the training's bar counts as abandoned.
 PATIENCE = 64
 
 
@@ -52,7 +52,7 @@ class Picture:
         self._other_bars = 0
 
     def add(self, reading: Reading, at: int) -> None:
-        """Take in what the record at this position says; records come in the order of the log."""
+        """Add the values of the record at this position; records come in the order of the log."""
         if reading.anonymous and not self._is_training_bar(reading):
             return
         stride = 0
@@ -70,7 +70,7 @@ class Picture:
                 self._values[name] = _Value(value, at, own, interval, weak)
 
     def progress(self) -> LogProgress:
-        """The picture now."""
+        """Return the progress as of the last record."""
         current = self._current()
         step = current.step if current else None
         values = {name: value.value for name, value in self._values.items() if not _outdated(value, step)}
@@ -81,7 +81,7 @@ class Picture:
         return replace(progress, step=current.step, total_steps=total, high_water=current.high)
 
     def state(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
+        """Return all state, in types that JSON has."""
         return {
             "steps": {
                 str(rank): [s.step, s.total, s.epoch, s.at, s.high, s.stride, s.restarts]
@@ -92,7 +92,7 @@ class Picture:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state()` gave."""
+        """Continue from what `state()` returned."""
         self._steps = {int(rank): _Step(*fields) for rank, fields in state["steps"].items()}
         self._values = {name: _Value(float(value), *rest) for name, (value, *rest) in state["values"].items()}
         self._bar, self._other_bars = state["bar"]
@@ -104,7 +104,7 @@ class Picture:
         return next(step for _, step in sorted(self._steps.items()) if latest - step.at <= STALE_BYTES)
 
     def _is_training_bar(self, reading: Reading) -> bool:
-        """An evaluation's bar looks like the training's: it is another length, within one that is not at its end."""
+        """Return whether the bar is the training's: an evaluation's has another length, and begins before its end."""
         total, main = reading.total_steps, self._steps.get(COUNTER)
         if self._bar is None or total == self._bar or main is None or main.step >= (main.total or 0):
             self._bar, self._other_bars = total, 0
@@ -140,7 +140,7 @@ class Picture:
         return stride
 
     def _forget_before_restart(self, old: _Step, number: int, at: int) -> None:
-        """A step far behind the last one belongs to another attempt: what the older one said is no longer so."""
+        """Drop the values of an earlier attempt: a step far behind the last one is of a new attempt."""
         if number <= 1 < old.step or old.step - number > max(LAG_STEPS, 2 * old.stride):
             self._values = {name: value for name, value in self._values.items() if value.at >= at}
             self._steps = {rank: step for rank, step in self._steps.items() if step is not old}

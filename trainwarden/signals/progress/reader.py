@@ -1,4 +1,4 @@
-"""Reads progress from a stream of bytes, however it is cut into chunks."""
+"""Read progress from a stream of bytes, however it is cut into chunks."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ RELEARN_CHUNKS = 32
 # Bounds of the work on one text of a chunk, and on the whole chunk.
 HITS, RECORDS, SHAPES = 128, 12, 24
 
-# Every record that says something of progress holds one of these. In most trainers' output: the first ones.
+# Every record with progress contains one of these; in most trainers' output, one of the first.
 _ALWAYS = (b"loss", b"step", b"iter", b"it/s")
 _TEXTS = (
     *_ALWAYS, b"s/it", b"Step", b"Loss", b"Iter", b"STEP", b"LOSS", b"ITER", b"pdate", b"batch=", b"Epoch", b"lr",
@@ -49,22 +49,22 @@ class ProgressReader:
         self._skipping = False
 
     def feed(self, data: bytes) -> None:
-        """Take in the next bytes of the log."""
+        """Read the next bytes of the log."""
         for start in range(0, len(data), CHUNK):
             self._feed(data[start : start + CHUNK] if len(data) > CHUNK else data)
 
     def finish(self) -> None:
-        """Read the last record, which nothing ended. The log may go on with a new record."""
+        """Read the last record, which has no line end. The log may continue with a new record."""
         self._read(self._tail, len(self._tail))
         self._pass(len(self._tail))
         self._tail, self._skipping = b"", False
 
     def progress(self) -> LogProgress:
-        """What the log says so far."""
+        """Return the progress by the log so far."""
         return self._picture.progress()
 
     def state(self) -> dict[str, Any]:
-        """Where to go on after a restart: read from `offset`, then `restore`. JSON can hold it."""
+        """Return where to continue after a restart, as JSON: `restore` it, and feed from its `offset`."""
         return {
             "offset": self._offset,
             "chunks": self._chunks,
@@ -74,7 +74,7 @@ class ProgressReader:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state()` was taken; the next byte fed must be the one at its `offset`."""
+        """Continue from what `state()` returned; the next byte fed must be the one at its `offset`."""
         self._offset, self._chunks = int(state["offset"]), int(state["chunks"])
         self._skipping, self._tail = bool(state["skipping"]), b""
         self._known = {text.encode() for text in state["known"]}.intersection(_TEXTS)
@@ -104,7 +104,7 @@ class ProgressReader:
         return None
 
     def _read(self, chunk: bytes, end: int) -> None:
-        """Find the last record of each shape in the complete records of a chunk and take them in."""
+        """Find the last record of each shape in the complete records of a chunk, and add them."""
         if not end:
             return
         everywhere = end <= WINDOW or self._offset < LEARNING_BYTES or self._chunks % RELEARN_CHUNKS == 0
@@ -128,7 +128,7 @@ class _Search:
         self.found: dict[int, Reading] = {}
 
     def last_records(self, text: bytes, low: int, high: int) -> bool:
-        """Read records with this text, backwards; whether one says something."""
+        """Read records with this text, backwards; return whether one has values."""
         chunk, records, useful = self._chunk, 0, False
         for _ in range(HITS):
             at = chunk.rfind(text, low, high)
@@ -148,7 +148,10 @@ class _Search:
         return useful
 
     def _take(self, start: int, end: int, bar: int) -> bool:
-        """Read a record if none of its shape was read; whether it says something. A bar may have any text behind it."""
+        """Read a record if none of its shape was read, and return whether it has values.
+
+        The text after a bar does not count for its shape.
+        """
         if start in self._starts:
             return False
         head = self._chunk[start : min(bar, start + 2048) if bar else min(end, start + 512)]
@@ -166,7 +169,7 @@ class _Search:
 
 
 def _bounds(chunk: bytes, at: int) -> tuple[int, int]:
-    """Start and end of the record around a position; the end is -1 beyond the part of it that is read."""
+    """Return start and end of the record around a position; the end is -1 beyond the part of it that is read."""
     least = max(0, at - RECORD_LIMIT)
     start = chunk.rfind(b"\n", least, at) + 1
     start = max(start, chunk.rfind(b"\r", start or least, at) + 1)

@@ -1,4 +1,4 @@
-"""Reads one record of a log."""
+"""Read one record of a log."""
 
 import re
 from dataclasses import replace
@@ -30,7 +30,7 @@ _CLOSE = 0.15
 
 
 def read_record(record: bytes) -> Reading | None:
-    """What a record says of the training's progress; None if nothing."""
+    """Return the training's values in a record; None if it has none."""
     if b"\x1b" in record:
         record = _COLOUR.sub(b"", record)
     if MARK in record:
@@ -55,14 +55,14 @@ def read_record(record: bytes) -> Reading | None:
 
 
 def _with_total(token: Token, stated: dict[str, tuple[Meaning, Token]]) -> Token:
-    """A step that is stated twice, once with the total, has that total."""
+    """Return the token; with the total of an equal step that the record states with one."""
     if token.total is None and STEP in stated and stated[STEP][1].value == token.value:
         return token._replace(total=stated[STEP][1].total)
     return token
 
 
 def _fits(found: Meaning, token: Token, known: tuple[Meaning, Token] | None) -> bool:
-    """Whether the token is a value for the field, and better than the one that the record gave before."""
+    """Return whether the token is a value of the field, and better than one earlier in the record."""
     field = found.field
     if field in (STEP, TOTAL):
         if not token.whole or token.unit or (found.score >= 5 and token.total is None):
@@ -80,7 +80,7 @@ def _fits(found: Meaning, token: Token, known: tuple[Meaning, Token] | None) -> 
 
 
 def _bare_time(record: bytes, token: Token, stated: dict[str, tuple[Meaning, Token]]) -> None:
-    """A duration under a name that means a step's only beside a step."""
+    """Add a duration whose name means that of a step only beside a step."""
     if token.unit not in ("", "ms", "s"):
         return
     unnamed = not token.key and token.unit == "ms"
@@ -144,7 +144,7 @@ def _step(stated: dict[str, tuple[Meaning, Token]], measured: bool) -> Reading:
 
 
 def _with_bar(reading: Reading, bar: Bar, stated: dict[str, tuple[Meaning, Token]], epoch: float | None) -> Reading:
-    """Which counts: the step that the record states, or its bar."""
+    """Return the reading with the step that counts: the one that the record states, or its bar's."""
     if reading.step is not None and reading.rank <= STATED:
         if not stated[STEP][1].rounded or bar.rounded:
             return reading
@@ -168,5 +168,5 @@ def _close(one: float, other: float) -> bool:
 
 
 def _is_sufficient(stated: dict[str, tuple[Meaning, Token]]) -> bool:
-    """Whether the values count without a step: a loss does, settings are never called one; so do paths of metrics."""
+    """Return whether the values count without a step: a loss and paths of metrics do, for no setting is named so."""
     return "loss" in stated or any(token.namespaced for _, token in stated.values())

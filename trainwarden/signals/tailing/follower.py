@@ -34,22 +34,22 @@ class Piece:
 
 
 class Follower:
-    """Reads a log from where it was left. Nothing is read twice and nothing is passed over in silence.
+    """Reads a log from where it was left. No byte is read twice, and bytes that are skipped are counted.
 
-    `poll` once, then `read` and `consume` until there is no more: what is not consumed comes again. All may raise
-    `OSError` and `Refused`; the next round goes on from the same place.
+    Call `poll` once, then `read` and `consume` until there is no more: what is not consumed is read again. All may
+    raise `OSError` and `Refused`; the next round continues from the same place.
 
     Args:
         path: of the log; need not exist yet.
         roots: folders outside of which nothing is read.
-        position: where an earlier follower was.
-        first_read: of a log seen for the first time, so many bytes of its end are read at most.
+        position: where an earlier follower stopped.
+        first_read: bytes at the end of a log that are read at most when it is first seen.
 
     Attributes:
         size, modified: of the file as it was polled; `modified` in Unix seconds, None before there was one.
-        skipped: bytes passed over at first sight.
-        restarts: how often the text began anew, by why.
-        stays: what its path leads to now is read by somebody else.
+        skipped: bytes before `first_read` that were not read.
+        restarts: how often the text began again, by reason.
+        stays: another reader reads the file that is at the path now.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Follower:
         self._first_read = first_read
         self._descriptor: int | None = None
         self._position = position
-        self._known: tuple[int, int, int] | None = None  # what was at the path when the file was let go
+        self._known: tuple[int, int, int] | None = None  # what was at the path when the file was closed
         self._anew = position is None
         self._over = False  # nothing comes any more in the file that is open
         self._mid_line = False
@@ -74,22 +74,22 @@ class Follower:
 
     @property
     def offset(self) -> int:
-        """Of the next byte to read, in its file."""
+        """The offset of the next byte to read, in its file."""
         return self._position.offset if self._position else 0
 
     @property
     def lag(self) -> int:
-        """How many bytes are still to be read, as of the last poll."""
+        """The number of bytes still to be read, as of the last poll."""
         return max(0, self.size - self.offset)
 
     @property
     def position(self) -> Position | None:
-        """Where to go on after a restart; None before the file was first seen."""
+        """Where to continue after a restart; None before the file was first seen."""
         return self._position
 
     @property
     def identity(self) -> tuple[int, int] | None:
-        """Device and inode of the file that is open."""
+        """Device and inode of the open file; None if none is open."""
         if self._descriptor is None:
             return None
         with contextlib.suppress(OSError):
@@ -98,7 +98,7 @@ class Follower:
         return None
 
     def poll(self) -> None:
-        """Look at what became of the file."""
+        """Check for growth, truncation, replacement and removal of the file."""
         try:
             self._poll()
         except OSError as error:
@@ -107,7 +107,7 @@ class Follower:
             raise
 
     def read(self, limit: int) -> Piece | None:
-        """At most `limit` bytes; None if there are none now."""
+        """Return at most `limit` bytes; None if there are none now."""
         try:
             while self._descriptor is not None and self._position is not None:
                 data = self._ahead(limit)
@@ -127,7 +127,7 @@ class Follower:
         return None
 
     def consume(self, count: int) -> None:
-        """Go on behind the first `count` bytes of the last piece."""
+        """Continue after the first `count` bytes of the last piece."""
         if count:
             self._advance(self._piece[:count])
             self._piece = b""
@@ -138,12 +138,12 @@ class Follower:
         self._position, self._anew = position, position is None
 
     def take_finished(self) -> list[Position]:
-        """The ends of the files that were read to their end since this was last asked."""
+        """Return the ends of the files that were read to their end since the last call."""
         finished, self._finished = self._finished, []
         return finished
 
-    def rest(self) -> None:
-        """Let the file go while nothing happens to it; `poll` takes it up again."""
+    def close_idle(self) -> None:
+        """Close the file while it does not change; `poll` opens it again."""
         if self._descriptor is not None and not self.lag and not self._over:
             with contextlib.suppress(OSError):
                 status = Path(self.path).stat()
@@ -151,7 +151,7 @@ class Follower:
             self.close()
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
             with contextlib.suppress(OSError):
@@ -172,7 +172,7 @@ class Follower:
             self._open()
             self._known = None
         current = os.fstat(self._fd)
-        # While the new file is empty its writer may not know of it yet and go on with the old one.
+        # While the new file is empty its writer may still write to the old one.
         another = (there.st_dev, there.st_ino) != (current.st_dev, current.st_ino)
         self._over = (another and there.st_size > 0 and not self.stays) or current.st_nlink == 0
         self._look(current)
@@ -200,7 +200,7 @@ class Follower:
             self._begin(descriptor, None)
 
     def _begin(self, descriptor: int, first_read: int | None) -> None:
-        """Take a file from its beginning, or from as near to its end as is read of it."""
+        """Read a file from its beginning, or its last `first_read` bytes."""
         self._descriptor, self._anew, self._mid_line = descriptor, True, False
         status = os.fstat(descriptor)
         start = 0 if first_read is None else max(0, status.st_size - first_read)
@@ -213,13 +213,13 @@ class Follower:
         self.size, self.modified = status.st_size, status.st_mtime
 
     def _ahead(self, limit: int) -> bytes | None:
-        """The bytes that come; None if what stood before them is no longer there."""
+        """Return the next bytes; None if those before them have changed."""
         before = self._at.before
         data = os.pread(self._fd, len(before) + limit, self._at.offset - len(before))
         return data[len(before) :] if data.startswith(before) else None
 
     def _start_over(self, why: str) -> None:
-        """The text is another one: what was not read of the old one may have been copied beside it."""
+        """Continue with a copy that holds the unread rest of the text before; without one, with the new text."""
         position, descriptor = self._position, self._fd
         self.restarts[why] += 1
         copy = find_remainder(self.path, position, self._roots, but=descriptor) if position else None
@@ -230,7 +230,7 @@ class Follower:
             self._begin(descriptor, None)
 
     def _next_file(self) -> None:
-        """What is at the path now follows what was read to its end."""
+        """Continue with the file that is at the path now."""
         self.close()
         self._finished.append(self._at)
         self._position = None
@@ -247,7 +247,7 @@ class Follower:
         self._begin(descriptor, None)
 
     def _skip_hole(self, data: bytes) -> bool:
-        """Pass over a hole, as it is left by who goes on writing where he was in a file that was cut."""
+        """Skip a hole, which a writer leaves that keeps its offset in a truncated file."""
         if len(data) < _HOLE or data[:_HOLE].strip(b"\0"):
             return False
         offset = self._at.offset
@@ -269,7 +269,7 @@ class Follower:
         self._position = Position(self._at.inode, offset, head, before)
 
     def _skip_to_line(self, data: bytes) -> bool:
-        """Begin with a whole line where the beginning of the file was passed over."""
+        """Begin with a whole line where the beginning of the file was skipped."""
         if not self._mid_line:
             return False
         end = data.find(b"\n") + 1

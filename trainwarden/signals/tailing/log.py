@@ -1,4 +1,4 @@
-"""A log that grows: what is in it, and how far it is, without ever counting a record twice."""
+"""A growing log: the matches of signals and the progress in it, each record counted once."""
 
 import threading
 from collections import deque
@@ -33,7 +33,7 @@ class Searcher:
 
 @dataclass(frozen=True)
 class Seen:
-    """A match, and when at the latest it was written, Unix seconds."""
+    """A match, and the latest time at which it was written, Unix seconds."""
 
     match: Match
     time: float
@@ -42,8 +42,8 @@ class Seen:
 class TailedLog:
     """Follows one file and searches what is new in it.
 
-    `take` may raise `OSError` and `Refused`; the next time goes on from the same place. Nothing is kept of a record
-    that is not complete yet: it is read again once it has grown.
+    `take` may raise `OSError` and `Refused`; the next call continues from the same place. An incomplete record is not
+    kept: it is read again once it has grown.
     """
 
     def __init__(self, path: str, roots: Sequence[str], first_read: int) -> None:
@@ -61,11 +61,11 @@ class TailedLog:
 
     @property
     def progress(self) -> LogProgress:
-        """How far the log says that the training is."""
+        """The training's progress by the log."""
         return self.reader.progress()
 
     def poll(self, now: float) -> None:
-        """Look at the file; once before `take` is called until it returns None."""
+        """Poll the file; call it once, then `take` until that returns None."""
         self.follower.poll()
         self._mark(now)
 
@@ -75,7 +75,7 @@ class TailedLog:
         Args:
             searcher: the signals.
             now: Unix seconds.
-            last: nobody writes any more: what stands at the end without a line feed counts.
+            last: no process writes any more: a record at the end without a line feed is complete.
         """
         piece = self.follower.read(PIECE_BYTES)
         if piece is None:
@@ -103,13 +103,13 @@ class TailedLog:
         return matches, data
 
     def forget_before(self, time: float) -> None:
-        """A new attempt began then: what was written before is not about it."""
+        """Drop what was written before `time` (Unix seconds), when a new attempt began."""
         self.seen = [one for one in self.seen if one.time >= time]
         self.moves = ()
         self.reader = ProgressReader()
 
     def state(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
+        """Return all state, in types that JSON has."""
         position = self.follower.position
         return {
             "path": self.path, "file": position and position.as_json(), "at": self._at, "line": self._line,
@@ -118,7 +118,7 @@ class TailedLog:
         }  # fmt: skip
 
     def restore(self, state: Mapping[str, Any], signals: Mapping[str, Signal]) -> None:
-        """Go on where `state()` was taken.
+        """Continue from what `state()` returned.
 
         Raises:
             ValueError, KeyError, TypeError, AttributeError: it is no such state; this log is as new.
@@ -141,7 +141,7 @@ class TailedLog:
         if reached is not None and (before is None or reached > before):
             self.moves = (*self.moves, self._at)[-STEPS_THAT_PROVE_LIFE:]
             if len(self.moves) == STEPS_THAT_PROVE_LIFE:
-                # The training has got over these; see trainwarden.signals.diagnosis.
+                # The training went on after these; see trainwarden.signals.diagnosis.
                 self.seen = [one for one in self.seen if one.match.offset >= self.moves[0]]
         self._at += len(data)
 
@@ -153,12 +153,12 @@ class TailedLog:
             self.seen.append(Seen(replace(match, text=match.text[:_TEXT]), time))
 
     def _mark(self, now: float) -> None:
-        """What is in the file now was written when the file was last changed, at the latest."""
+        """Record that the content up to the present size was written by the time of the file's last change."""
         modified = self.follower.modified
         self._marks.append((self.follower.size, now if modified is None else min(now, modified)))
 
     def _written_by(self, offset: int, now: float) -> float:
-        """When the byte before the offset was there at the latest."""
+        """Return the latest time at which the byte before the offset was written."""
         return min((time for size, time in self._marks if size >= offset), default=now)
 
 

@@ -1,11 +1,11 @@
-"""Opening what somebody else says is a log: a plain file, inside the folders where logs may be, and nothing else."""
+"""Open a log whose path comes from a run record: only a plain file inside the folders where logs may be."""
 
 import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-# Without O_NONBLOCK a pipe would be waited for; a terminal must not become ours.
+# Without O_NONBLOCK the call would wait for a pipe; a terminal must not become the controlling one.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -24,7 +24,7 @@ def open_log(path: str, roots: Sequence[str]) -> int:
         Refused: it is no plain file, or lies outside.
         OSError: it cannot be opened.
     """
-    # Looked at first: opening alone moves some devices.
+    # Checked before: opening alone moves some devices.
     if not stat.S_ISREG(Path(path).stat().st_mode):
         raise Refused("no_plain_file", f"{path}: is no plain file")
     descriptor = os.open(path, _READ)
@@ -41,12 +41,12 @@ def open_log(path: str, roots: Sequence[str]) -> int:
 
 
 def is_inside(place: str, roots: Sequence[str]) -> bool:
-    """Whether a real path lies in one of the folders, whatever links lead to those."""
+    """Return whether a real path is in one of the folders, which may be links."""
     return any(os.path.commonpath((place, os.path.realpath(root))) == os.path.realpath(root) for root in roots)
 
 
 def _place(descriptor: int, path: str) -> str:
-    """The real path of what was opened, not of what the path leads to by now."""
+    """Return the real path of the open file, which may have been replaced at its path since."""
     try:
         place = str(Path(f"/proc/self/fd/{descriptor}").readlink())
     except OSError:

@@ -1,4 +1,4 @@
-"""Where a reader was in a file, and where what it has not read is by now, if not at its old path."""
+"""A reader's position in a file, and the search for its unread rest after a rotation."""
 
 import contextlib
 import itertools
@@ -11,14 +11,14 @@ from trainwarden.signals.tailing.opening import Refused, open_log
 
 # Bytes remembered of the beginning of a file and of what was read last.
 FINGERPRINT = 256
-# With less than this before it, a place is like many others.
+# With less than this before it, a position is not unique.
 _CERTAIN = 64
 _ENTRIES = 4096
 
 
 @dataclass(frozen=True)
 class Position:
-    """A place in a file: its offset, and what tells this file from another of the same name.
+    """A position in a file: its offset, and bytes that distinguish this file from another of the same name.
 
     Attributes:
         head: the first bytes of the file.
@@ -31,12 +31,12 @@ class Position:
     before: bytes
 
     def as_json(self) -> dict[str, Any]:
-        """As `of_json` takes it."""
+        """Return the object that `of_json` reads."""
         return {"inode": self.inode, "offset": self.offset, "head": self.head.hex(), "before": self.before.hex()}
 
     @staticmethod
     def of_json(value: Mapping[str, Any]) -> "Position":
-        """The position.
+        """Return the position that an object of `as_json` describes.
 
         Raises:
             ValueError, KeyError, TypeError: it is none.
@@ -50,7 +50,7 @@ class Position:
 
 
 def is_at(descriptor: int, position: Position) -> bool:
-    """Whether what was read up to the position still stands there."""
+    """Return whether the bytes before the position are still those that were read."""
     before = os.pread(descriptor, len(position.before), position.offset - len(position.before))
     return before == position.before and os.pread(descriptor, len(position.head), 0) == position.head
 
@@ -80,7 +80,7 @@ def find_remainder(path: str, position: Position, roots: Sequence[str], but: int
 
 
 def standing(path: str, positions: Iterable[Position], roots: Sequence[str]) -> Position | None:
-    """The position, of those, up to which this very file was read; raises `OSError` and `Refused`."""
+    """Return the one of the positions that is in the file at `path`, None if none is; raise `OSError` or `Refused`."""
     candidates = [position for position in positions if position.offset]
     if not candidates:
         return None

@@ -18,12 +18,12 @@ _LETTERS = {
 }  # fmt: skip
 _NAMES = frozenset(_LETTERS.values()) | {"run_id", "attempt"}
 _OF_THE_RUN = frozenset(("run_id", "job_id", "job_step", "array_job_id"))
-# What stands for these where it is not known: a name that the run's own number still tells from others'.
+# Matched by a wildcard where unknown: the run's id in the same name still makes it unique.
 _ANYTHING = frozenset(("host", "node_number", "task", "step", "job_name", "user"))
 
 
 class InvalidTemplate(ValueError):
-    """A template that cannot be used; the message says what was expected."""
+    """A template that cannot be used; the message has what was expected."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Template:
     """A pattern of paths. `parse` makes one.
 
     Attributes:
-        names_run: it tells one run's files from another's.
-        names_node: it tells one node's files from another's.
-        root: the folder in which everything lies that it can mean.
+        names_run: whether the files of two runs differ.
+        names_node: whether the files of two nodes differ.
+        root: the folder that contains every file that it can match.
     """
 
     text: str
@@ -62,7 +62,7 @@ class Template:
         return Template(text, bool(names & _OF_THE_RUN), "host" in names, fixed[: fixed.rfind("/")] or "/")
 
     def paths(self, values: Mapping[str, str]) -> list[str]:
-        """The files of a run that are there now, or, where nothing is left open, will be there.
+        """Return the files of a run that exist; a pattern without wildcards is returned whether its file exists or not.
 
         Args:
             values: of `run_id`, `job_id`, `array_job_id`, `array_task_id`, `host`, `job_name`, `user`, `attempt`. What
@@ -82,7 +82,7 @@ class Template:
         return sorted(itertools.islice(glob.iglob(pattern), MAX_PATHS))  # noqa: PTH207  # absolute
 
     def runs(self) -> Iterator[str]:
-        """The ids of the runs that have files by this template; nothing if it does not name them."""
+        """Yield the ids of the runs that have files by this template; none if it does not contain `{run_id}`."""
         if "{run_id}" not in self.text:
             return
         pattern, expression, end = [], [], 0
@@ -109,7 +109,7 @@ class Template:
 
 
 def _value(match: "re.Match[str]", values: Mapping[str, str]) -> str | None:
-    """What a token stands for; None if that is not known."""
+    """Return the value of a token; None if unknown."""
     if match["letter"] == "%":
         return "%"
     name = match["name"] or _LETTERS.get(match["letter"])
@@ -132,5 +132,5 @@ def _is_part(value: str) -> bool:
 
 
 def _expression(text: str) -> str:
-    """A literal piece of a template, with its wildcards, as an expression."""
+    """Return a literal piece of a template, with its wildcards, as a regular expression."""
     return "".join({"*": "[^/]*", "?": "[^/]"}.get(char, re.escape(char)) for char in text)

@@ -261,7 +261,7 @@ class LogReader:
                 self._problems.isolate(run.run.run_id, partial(consumer.feed, run.run, log.path, data))
         modified = log.follower.modified
         if not data and modified is not None and now - modified > REST_SECONDS:
-            log.follower.rest()
+            log.follower.close_idle()
         return bool(data)
 
     def _heads_of(self, run: RunLogs) -> list[tuple[LogConsumer, LogFeed]]:

@@ -197,8 +197,8 @@ def _explained(error: Exception) -> str:
         return str(error)
     if error.reason in {TOKEN, CREDENTIALS}:
         return f"--collector.ray.{'token' if error.reason == TOKEN else 'ca'}-file {error}"
-    said = f": {label_text(error.stderr)}" if error.stderr else ""
-    return _MESSAGES.get(error.reason, f"{error}{said}")
+    details = f": {label_text(error.stderr)}" if error.stderr else ""
+    return _MESSAGES.get(error.reason, f"{error}{details}")
 
 
 def _add_jobs(families: Families, jobs: Sequence[RayJob], dropped: int) -> None:

@@ -55,7 +55,7 @@ class LocalCopy:
                 shutil.rmtree(entry, ignore_errors=True)
 
     def run(self, run_id: str) -> CopiedRun:
-        """Return what is known of a run, and create its folder."""
+        """Return the state of a run's copy, and create its folder."""
         with self._lock:
             known = self.runs.setdefault(run_id, CopiedRun())
         (self.path / run_id).mkdir(exist_ok=True)
