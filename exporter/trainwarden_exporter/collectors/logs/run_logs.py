@@ -110,7 +110,7 @@ class RunLogs:
             # A file that was renamed is followed under its old name to its end.
             if self.logs[path].follower.identity is None:
                 self._finish(self.logs.pop(path))
-        # Only a file that existed before the run was first sampled may be long; later ones are read from their beginning.
+        # Only a file older than the first sample of the run may be long; later ones are read from their beginning.
         self._first_read = 2**62
         return left_out
 
