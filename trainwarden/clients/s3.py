@@ -365,6 +365,8 @@ class S3Bucket:
             return answer
 
         answer = self._request(name, get, GET)
+        if not {"ContentLength", "ETag", "LastModified"} <= answer.keys():
+            raise S3Error(_NOT_S3, self.location, name, reason=INVALID)
         if len(data) != min(answer["ContentLength"], limit):
             raise S3Error("IncompleteRead", self.location, name)
         return S3Object(data, answer["ETag"], answer["LastModified"].timestamp() - self._clock_shift())

@@ -1,8 +1,10 @@
 """Objects in S3, read, written and listed through boto3."""
 
 import email.utils
+import threading
 import time
 from datetime import datetime, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -136,3 +138,27 @@ def test_credentials_that_were_renewed_where_they_came_from_are_taken(
     s3.fault = ""
     bucket.put("x", b"2")
     assert "AKIARENEWED" in s3.signed
+
+
+def test_an_object_from_what_is_not_s3_is_an_s3_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Portal(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "8")
+            self.end_headers()
+            self.wfile.write(b"sign in!")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Portal) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        bucket = bucket_of(store)
+        try:
+            for read in (bucket.get, bucket.get_changed, lambda name: bucket.read(name, 0, 9)):
+                with pytest.raises(S3Error, match="what answers is not S3"):
+                    read("metadata.json")
+        finally:
+            server.shutdown()
