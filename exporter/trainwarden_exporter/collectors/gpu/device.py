@@ -179,9 +179,10 @@ class GpuDevice:
 
     def _handle(self) -> Any:
         """Return the handle of the open GPU; None where it is not open in this generation of the library."""
-        if self._open is None or not self._driver.is_open or self._open[0] != self._driver.generation:
+        opened = self._open  # once: a fast sample that finds the GPU down replaces it
+        if opened is None or not self._driver.is_open or opened[0] != self._driver.generation:
             return None
-        return self._open[1]
+        return opened[1]
 
     def _sample(self, families: Families, begun: float) -> None:
         state, driver = self.state, self._driver
