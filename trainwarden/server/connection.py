@@ -174,7 +174,7 @@ class Connection:
                     return bytes(body)
         except h11.RemoteProtocolError as error:
             raise BadRequest(HTTPStatus.BAD_REQUEST, "the body ended early, or is not framed as HTTP") from error
-        except TimeoutError as error:
+        except OSError as error:  # TimeoutError, or the client has gone
             raise BadRequest(HTTPStatus.REQUEST_TIMEOUT, "the body did not come in time") from error
 
     def _serve(self, request: Request, parser: h11.Connection) -> bool:

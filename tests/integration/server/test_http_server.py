@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -215,3 +216,23 @@ def test_the_port_file_names_what_is_bound_while_it_is(tmp_path: Path, serve: Ca
     assert not file.exists()
     with pytest.raises(UsageError, match=r"--web\.port-file .*; expected a file"), port_file(tmp_path / "no/x", server):
         pass
+
+
+def test_a_client_that_resets_its_connection_within_a_body_is_no_fault_of_the_service(
+    serve: Callable[..., Served], caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = threading.Event()
+
+    def handler(request: Request) -> Response:
+        try:
+            return echo(request)
+        finally:
+            ended.set()
+
+    with serve(handler).connect() as client:
+        client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nab")
+        time.sleep(0.1)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert ended.wait(30)
+    time.sleep(0.1)
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
