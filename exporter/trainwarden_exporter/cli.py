@@ -97,7 +97,7 @@ def serve(argv: Sequence[str], flags: dict[str, Any]) -> int:
         signals = stack.enter_context(SignalQueue(ENDING | {signal.SIGHUP, signal.SIGUSR1}))
         release = Release(collection, flags["release.seconds"], flags["release.file"])
         reload = Reload(argv, flags, collectors, collection, release)
-        stack.enter_context(port_file(flags["web.port_file"], server))
+        stack.enter_context(port_file(flags["web.port_file"], server.bound[0]))
         if collectors.off:
             log.info("off here: %s", collectors.off)
         collection.start()

@@ -113,7 +113,7 @@ def _run(
         server = pages.server(settings.listen_address, web_config)
     except OSError as error:
         raise ConfigError([f"--web.listen-address: {error.filename}: {error.strerror}"]) from None
-    with server, port_file(settings.port_file, server):
+    with server, port_file(settings.port_file, server.bound[0]):
         log.info("listening on %s with policy %s", server.bound[0], settings.policy)
         try:
             worker.start()

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from trainwarden.server.server import HttpServer
-
 
 def parse_address(text: str) -> tuple[str, int]:
     """Return host and port of `host:port`, `:port` or `[IPv6]:port`; raises `ValueError` for anything else."""
@@ -34,13 +32,13 @@ def shown_address(host: str, port: int) -> str:
 
 
 @contextlib.contextmanager
-def port_file(path: Path | None, server: HttpServer) -> Iterator[None]:
-    """Keep the (first) address that `server` bound in the file of `--web.port-file` for as long as it is true."""
+def port_file(path: Path | None, address: str) -> Iterator[None]:
+    """Keep the address of a server in the file of `--web.port-file` while the block lasts; no file if None."""
     if path is None:
         yield
         return
     try:
-        replace_file(path, server.bound[0].encode() + b"\n")
+        replace_file(path, address.encode() + b"\n")
     except OSError as error:
         raise UsageError(f"--web.port-file {path}: {error.strerror}; expected a file in a writable folder") from error
     try:

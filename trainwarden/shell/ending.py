@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainwarden.exec.record_writer import record_ending
 from trainwarden.record.folder import COMPLETE, ERROR, METADATA, PROGRESS
@@ -16,22 +15,7 @@ from trainwarden.shell.heartbeat import record_life
 from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome, reconcile, signal_outcome
 from trainwarden.training.termination import ReceivedSignal, signal_reason
 
-if TYPE_CHECKING:
-    from trainwarden.shell.fail import ReportedFailure
-
-__all__ = ["SUCCEEDED", "cancelled", "failed", "record_end"]
-
-
-def failed(reported: ReportedFailure) -> AttemptOutcome:
-    """Return the ending that a failure makes."""
-    return AttemptOutcome(
-        "failed",
-        reported.message,
-        reported.failure,
-        reported.exception_type,
-        reported.traceback,
-        reported.exit_code,
-    )
+__all__ = ["SUCCEEDED", "cancelled", "record_end"]
 
 
 def cancelled(exit_code: int | None) -> AttemptOutcome:

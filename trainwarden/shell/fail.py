@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trainwarden.exec.tail import Trace
     from trainwarden.shell.command import CommandContext
     from trainwarden.taxonomy import Failure
+    from trainwarden.training.outcome import AttemptOutcome
 
 USAGE = """\
 usage: trainwarden fail MESSAGE [--failure SLUG | --error-type TYPE] [--exit-code N] [--run-id ID] [--runs-dir DIR]
@@ -49,6 +50,12 @@ class ReportedFailure:
         self.traceback = trace.text if trace else None
         self.exit_code = exit_code
 
+    def outcome(self) -> AttemptOutcome:
+        """Return the outcome of the attempt."""
+        from trainwarden.training.outcome import AttemptOutcome  # noqa: PLC0415  # takes long to load
+
+        return AttemptOutcome("failed", self.message, self.failure, self.exception_type, self.traceback, self.exit_code)
+
 
 def main(arguments: list[str]) -> int:
     """Record it; returns the exit status."""
@@ -63,9 +70,9 @@ def main(arguments: list[str]) -> int:
         written = change_record(context, lambda: _fail_undisputed(context, failure)) if failure else None
         if written is not None:
             return publish(context, written)
-        from trainwarden.shell.ending import cancelled, failed, record_end  # noqa: PLC0415  # takes long to load
+        from trainwarden.shell.ending import cancelled, record_end  # noqa: PLC0415  # takes long to load
 
-        return record_end(context, failed(failure) if failure else cancelled(options.get("exit-code")))
+        return record_end(context, failure.outcome() if failure else cancelled(options.get("exit-code")))
 
     return run("fail", USAGE, body)
 

@@ -211,10 +211,13 @@ def test_what_is_no_address_is_named(text: str) -> None:
 
 def test_the_port_file_names_what_is_bound_while_it_is(tmp_path: Path, serve: Callable[..., Served]) -> None:
     server, file = serve().server, tmp_path / "port"
-    with port_file(file, server):
+    with port_file(file, server.bound[0]):
         assert file.read_text() == f"127.0.0.1:{server.port}\n"
     assert not file.exists()
-    with pytest.raises(UsageError, match=r"--web\.port-file .*; expected a file"), port_file(tmp_path / "no/x", server):
+    with (
+        pytest.raises(UsageError, match=r"--web\.port-file .*; expected a file"),
+        port_file(tmp_path / "no/x", server.bound[0]),
+    ):
         pass
 
 

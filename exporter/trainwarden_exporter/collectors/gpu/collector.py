@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.collectors.gpu.bus import gpus_on_bus
-from trainwarden_exporter.collectors.gpu.device import WAIT_SHARE, DriverTime, GpuDevice, GpuState
+from trainwarden_exporter.collectors.gpu.device import WAIT_SHARE, DriverTime, GpuDevice
 from trainwarden_exporter.collectors.gpu.node import GpuNode
+from trainwarden_exporter.collectors.gpu.state import GpuState
 from trainwarden_exporter.sampling.task import SampleTask
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from trainwarden_exporter.collectors.gpu.opener import Opener
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from trainwarden_exporter.collectors.gpu.device import GpuReading, GpuState
+    from trainwarden_exporter.collectors.gpu.state import GpuReading, GpuState
     from trainwarden_exporter.core.metric import Families, Family
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,9 @@ from trainwarden_exporter.sampling.calls import calling
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from trainwarden_exporter.collectors.gpu.device import DriverTime, GpuReading, GpuState
+    from trainwarden_exporter.collectors.gpu.device import DriverTime
     from trainwarden_exporter.collectors.gpu.driver import GpuDriver
+    from trainwarden_exporter.collectors.gpu.state import GpuReading, GpuState
     from trainwarden_exporter.core.metric import Family
 
 SLACK_SECONDS = 2.0

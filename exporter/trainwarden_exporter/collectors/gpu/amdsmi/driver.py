@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from trainwarden_exporter.collectors.gpu.device import GpuState
+    from trainwarden_exporter.collectors.gpu.state import GpuState
 
 log = logging.getLogger(__name__)
 

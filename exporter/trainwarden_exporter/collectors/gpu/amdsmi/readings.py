@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainwarden_exporter.collectors.gpu import metrics
 from trainwarden_exporter.collectors.gpu.amdsmi import values
-from trainwarden_exporter.collectors.gpu.device import GpuReading
+from trainwarden_exporter.collectors.gpu.state import GpuReading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
-    from trainwarden_exporter.collectors.gpu.device import GpuState
     from trainwarden_exporter.collectors.gpu.nvml.events import XidEvents
     from trainwarden_exporter.collectors.gpu.nvml.readings import NvmlFastTier, NvmlSlowTier
+    from trainwarden_exporter.collectors.gpu.state import GpuState
     from trainwarden_exporter.core.metric import Families
 
 log = logging.getLogger(__name__)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import pynvml
 
 from trainwarden_exporter.collectors.gpu import metrics
-from trainwarden_exporter.collectors.gpu.device import GpuReading
 from trainwarden_exporter.collectors.gpu.nvml import values
 from trainwarden_exporter.collectors.gpu.nvml.fields import ALL_LINKS, FieldValues
 from trainwarden_exporter.collectors.gpu.nvml.mig import add_instances
 from trainwarden_exporter.collectors.gpu.nvml.nvlink import NvLinks
+from trainwarden_exporter.collectors.gpu.state import GpuReading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -1,0 +1,67 @@
+"""The state of one GPU, as its samples leave it and the sums of the node read it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from trainwarden_exporter.collectors.gpu.calls import NO_ANSWER
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """The last good sample of a GPU for the totals of the node; None where it has no value.
+
+    Attributes:
+        utilization: ratio 0..1.
+        power: watts.
+        temperature: of the hottest sensor, degrees Celsius.
+        memory_used: bytes.
+    """
+
+    utilization: float | None = None
+    power: float | None = None
+    temperature: float | None = None
+    memory_used: float | None = None
+
+
+@dataclass
+class GpuState:
+    """One GPU, from when it was first seen until the process ends, lost or not. Times are monotonic.
+
+    Attributes:
+        index: its place on the bus when it was first seen, which is its index in nvidia-smi while all GPUs are well.
+        bus: its address, 0000:3b:00.0.
+        uuid: empty until it was opened.
+        info: the labels of `gpu_info` that are read from an open GPU.
+        error: why the last sample found it down; None after a good one.
+        good: when the last good sample was begun, and its values.
+        busy: since when a sample is being taken; None between two.
+        attempted: set after the first sample.
+        read_errors: failed calls of a GPU that answers others, by error.
+    """
+
+    index: str
+    bus: str
+    uuid: str = ""
+    info: dict[str, str] | None = None
+    error: str | None = None
+    good: tuple[float, GpuReading] | None = None
+    busy: float | None = None
+    attempted: threading.Event = field(default_factory=threading.Event)
+    read_errors: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of every series of the GPU."""
+        return {"gpu": self.index, "uuid": self.uuid}
+
+    def why_down(self, now: float, timeout: float, fresh_seconds: float) -> str | None:
+        """Return why it is down, as a value of the label `error`: its sample failed, hangs, or is too old."""
+        if self.busy is not None and now - self.busy > timeout:
+            return NO_ANSWER
+        if self.error is not None:
+            return self.error
+        if self.good is None or now - self.good[0] > fresh_seconds:
+            return NO_ANSWER
+        return None
