@@ -1,1 +1,1 @@
-"""What every part of the exporter is built on: metrics, their exposition, the node, text that is fit for a label."""
+"""What collectors, sampling and pages share: metrics and their exposition, the node, specs, redaction."""

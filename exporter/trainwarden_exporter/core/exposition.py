@@ -71,7 +71,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Encoded:
-    """What one part of a collector sampled; `series`: of each family, what names each of its series once."""
+    """The encoded sample of one task; `series`: of each family, the beginnings of its lines, unique per series."""
 
     blocks: tuple[Block, ...] = ()
     series: tuple[Sequence[bytes], ...] = ()
@@ -91,7 +91,7 @@ class _EncodedFamily:
 
 
 class Encoder:
-    """Encodes one part again and again.
+    """Encodes the samples of one task.
 
     Name and labels of a series are rendered once and kept while it lives; a short family whose samples are those of
     before, as most counters of errors are, is not encoded again.
@@ -105,7 +105,7 @@ class Encoder:
     def encode(self, families: Iterable[AnyFamily]) -> Encoded:
         """Encode; raises `ValueError` if a family or a series occurs twice.
 
-        The very object of the time before, which a part returns that has read nothing new, is not looked into.
+        The same object as before, which a task returns that has read nothing new, is not encoded again.
         """
         if families is self._families:
             return self._encoded
@@ -144,10 +144,10 @@ def _encoded(family: AnyFamily, before: _EncodedFamily | None) -> _EncodedFamily
     return _EncodedFamily(keys, prefixes, _block(family, prefixes, [row[4] for row in rows]), made_of)
 
 
-def render(parts: Iterable[tuple[Encoded, float]], *, openmetrics: bool = False) -> bytes:
-    """Return a page of all parts, each given with the seconds since it was sampled; a family's lines stand together."""
+def render(samples: Iterable[tuple[Encoded, float]], *, openmetrics: bool = False) -> bytes:
+    """Return a page of encoded samples, each with its age in seconds; the lines of a family are adjacent."""
     lines: dict[str, list[bytes]] = {}
-    for encoded, elapsed in parts:
+    for encoded, elapsed in samples:
         for block in encoded.blocks:
             under = lines.get(block.name)
             if under is None:

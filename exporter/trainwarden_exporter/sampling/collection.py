@@ -82,13 +82,13 @@ class Collection:
         runners = [runner for runner in self.runners if only is None or runner.name in only]
         ready = [(runner.name, *good) for runner in runners for good in runner.ready()]
         conflicts = self._conflicts([(name, encoded) for name, encoded, _ in ready])
-        parts = [(encoded, elapsed) for place, (_, encoded, elapsed) in enumerate(ready) if place not in conflicts]
+        samples = [(encoded, elapsed) for place, (_, encoded, elapsed) in enumerate(ready) if place not in conflicts]
         own = self._own_families(
             [status for runner in runners for status in runner.statuses()], set(conflicts.values())
         )
         with self._encoder_lock:
-            parts.append((self._encoder.encode(own), 0.0))
-        return render(parts, openmetrics=openmetrics)
+            samples.append((self._encoder.encode(own), 0.0))
+        return render(samples, openmetrics=openmetrics)
 
     def _conflicts(self, ready: list[tuple[str, Encoded]]) -> dict[int, str]:
         """Return the places of those that repeat a series of an earlier one: a page with both would be refused."""
@@ -111,17 +111,17 @@ class Collection:
         by_collector: dict[str, list[Status]] = {}
         for status in statuses:
             by_collector.setdefault(status.name, []).append(status)
-        for name, parts in by_collector.items():
-            for device, call in sorted({(part.device, part.call) for part in parts if part.stuck}):
+        for name, of_collector in by_collector.items():
+            for device, call in sorted({(status.device, status.call) for status in of_collector if status.stuck}):
                 families.add(metrics.TRAINWARDEN_COLLECTOR_STUCK, 1, collector=name, device=device, call=call)
-            if any(part.released for part in parts):
+            if any(status.released for status in of_collector):
                 continue  # neither good nor bad
-            if all(part.attempted for part in parts):
-                good = name not in conflicting and all(part.success for part in parts)
+            if all(status.attempted for status in of_collector):
+                good = name not in conflicting and all(status.success for status in of_collector)
                 families.add(metrics.TRAINWARDEN_COLLECTOR_SUCCESS, good, collector=name)
-                longest = max(part.duration for part in parts)
+                longest = max(status.duration for status in of_collector)
                 families.add(metrics.TRAINWARDEN_COLLECTOR_DURATION_SECONDS, longest, collector=name)
-            times = [part.last_success for part in parts]
+            times = [status.last_success for status in of_collector]
             oldest = min((time for time in times if time is not None), default=None) if None not in times else None
             families.add(metrics.TRAINWARDEN_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS, oldest, collector=name)
         families.add(metrics.TRAINWARDEN_EXPORTER_RELEASED, self.released)
