@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 4 * 2**20
 _TOO_LARGE = 2**1000
+# The years 1 to 9999, in Unix seconds: other numbers cannot be written as a time again.
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 
 
 class Unreadable:
@@ -105,11 +107,12 @@ class JsonObject:
     def time(self, key: str) -> float | None:
         """Return Unix seconds, from ISO 8601 text or from a number of seconds."""
         value = self.values.get(key)
-        if not isinstance(value, str):
-            return self.number(key)
-        seconds = from_iso(value)
-        if seconds is None:
+        seconds = from_iso(value) if isinstance(value, str) else self.number(key)
+        if seconds is None and isinstance(value, str):
             self._unexpected(key, "an ISO 8601 time")
+        if seconds is not None and not _FIRST_SECOND <= seconds < _LAST_SECOND:
+            self._unexpected(key, "a time of the years 1 to 9999")
+            return None
         return seconds
 
     def child(self, key: str) -> JsonObject | None:

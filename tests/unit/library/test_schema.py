@@ -129,3 +129,14 @@ def test_shell_commands_count_as_the_library_does(steps: list[int], high_water: 
     counted = {name: getattr(progress, name) for name in counter.as_fields()}
     assert counted == counter.as_fields()
     assert progress.attempt_high == counter.attempt_high == max(steps)
+
+
+@pytest.mark.parametrize(
+    "time", [1e30, -1e30, 253_402_300_800, "9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00+10:00"]
+)
+def test_a_time_that_is_none_is_not_carried_on_and_fails_no_heartbeat(time: object) -> None:
+    values = {"attempt_key": "local:1:0", "step": 5, "attempt_high": 5, "step_time": time, "moved_time": time}
+    kept, progress = advance(values, {"step": 2}, "local:1:0", 0, 1763800000.0)
+    document = {**kept, **progress.to_json()}
+    assert (document["step"], document["step_time"]) == (2, None)
+    assert any("step_time" in problem for problem in Progress.from_json(values).problems)
