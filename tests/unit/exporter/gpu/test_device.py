@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import pytest
 
 from trainwarden_exporter.collectors.gpu.calls import GpuDown
-from trainwarden_exporter.collectors.gpu.device import DriverTime, GpuDevice, GpuReading, GpuState
+from trainwarden_exporter.collectors.gpu.device import DriverTime, GpuDevice
 from trainwarden_exporter.collectors.gpu.nvml.driver import NvmlDriver
+from trainwarden_exporter.collectors.gpu.state import GpuReading, GpuState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
