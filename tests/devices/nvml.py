@@ -208,7 +208,7 @@ class FakeNvml:
             "--collector.nvidia",
         ]
 
-    def noted(self) -> list[tuple[int, str]]:
+    def calls(self) -> list[tuple[int, str]]:
         """Return what was done with the library: process and init, shutdown, open, events, no events."""
         if not self._log.exists():
             return []

@@ -23,7 +23,7 @@ from trainwarden.s3.uploader import RecordUploader
 _RETRY_SECONDS = 1.0
 _LONGEST_BACKOFF_SECONDS = 60.0
 # An end that takes longer logs what it waits for.
-_SILENT_SECONDS = 1.0
+SILENT_SECONDS = 1.0
 
 logger = logging.getLogger("trainwarden")
 
@@ -108,8 +108,8 @@ class S3Mirror:
             return False
         self._deadline = time.monotonic() + timeout_seconds
         self._wake.set()
-        if timeout_seconds > _SILENT_SECONDS and not self._closed.wait(_SILENT_SECONDS):
-            remaining = timeout_seconds - _SILENT_SECONDS
+        if timeout_seconds > SILENT_SECONDS and not self._closed.wait(SILENT_SECONDS):
+            remaining = timeout_seconds - SILENT_SECONDS
             logger.warning("waiting for S3 to take the end of %s, for up to %.0f s", self._bucket.location, remaining)
         return self._closed.wait(max(0.0, self._deadline - time.monotonic())) and self._queue.next_due() is None
 

@@ -18,7 +18,7 @@ from trainwarden.s3.uploader import RecordUploader
 # How long the start of a run waits for S3.
 START_SECONDS = 10.0
 # Between two reads of a record that may belong to a live run.
-_POLL_SECONDS = 2.0
+POLL_SECONDS = 2.0
 
 logger = logging.getLogger("trainwarden")
 
@@ -105,7 +105,7 @@ class S3Startup:
                 raise RunRefused(f"{self._record} belongs to a live run: {owner}; end that one, or use another run id")
             if owner is first:
                 logger.warning("%s may belong to a live run: %s; waiting for its next heartbeat", self._record, owner)
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
             again = self._mirror.fetch(START_SECONDS)
             remote = again if isinstance(again, RemoteRecord) else remote
             owner = live_owner(remote.metadata, self._key, time.time())

@@ -14,7 +14,7 @@ from trainwarden.record.folder import CHECKPOINTED, COMPLETE, ERROR, LOG, METADA
 _ORDER = (ERROR, RESTART, CHECKPOINTED, PROGRESS, METADATA, LOG)
 _SENTINELS = (ERROR, COMPLETE, RESTART)
 # Seconds between two writes of a file: requests cost money. docs/s3.md has the calculation.
-_SECONDS = {METADATA: 20.0, PROGRESS: 20.0, CHECKPOINTED: 5.0, SUMMARY: 0.0}
+PAUSE_SECONDS = {METADATA: 20.0, PROGRESS: 20.0, CHECKPOINTED: 5.0, SUMMARY: 0.0}
 _OTHERS_SECONDS = 60.0
 # The least time between two writes of the metadata, for a run that changes its phase all the time.
 _CHANGED_SECONDS = 5.0
@@ -104,7 +104,7 @@ def is_sentinel(name: str) -> bool:
 def _interval(name: str, *, changed: bool) -> float:
     if is_sentinel(name):
         return 0.0
-    seconds = _SECONDS.get(name, _OTHERS_SECONDS)
+    seconds = PAUSE_SECONDS.get(name, _OTHERS_SECONDS)
     return min(seconds, _CHANGED_SECONDS) if changed else seconds
 
 

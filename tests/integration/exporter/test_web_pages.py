@@ -109,11 +109,11 @@ def test_a_scrape_before_the_first_samples_waits_for_them_where_it_has_the_time(
     entered = threading.Event()
     waiting = site.collection.statuses
 
-    def noted() -> list[Status]:
+    def statuses() -> list[Status]:
         entered.set()
         return waiting()
 
-    site.collection.statuses = noted  # type: ignore[method-assign]  # to know when it has begun to wait
+    site.collection.statuses = statuses  # type: ignore[method-assign]  # to know when it has begun to wait
     scrape.start()
     assert entered.wait(30)
     assert not pages
@@ -137,12 +137,12 @@ def test_a_scrape_that_says_nothing_of_its_time_never_waits(
     waited: list[str] = []
     sleep = time.sleep
 
-    def noted(seconds: float) -> None:
+    def slept(seconds: float) -> None:
         waited.append(threading.current_thread().name)  # others than the server's may sleep as they like
         sleep(seconds)
 
     site = serving()
-    monkeypatch.setattr(time, "sleep", noted)
+    monkeypatch.setattr(time, "sleep", slept)
     assert site.ask("/metrics")[0].status == 200
     assert not [name for name in waited if "http-connection" in name]
 

@@ -105,7 +105,7 @@ def test_what_s3_refuses_keeps_nothing_else_and_no_end_waiting(store: Store, s3:
 def test_a_failure_does_not_sit_out_a_pause_and_takes_along_what_waits(
     store: Store, s3: FaultyServer, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(upload_queue._SECONDS, "metadata.json", 3600.0)
+    monkeypatch.setitem(upload_queue.PAUSE_SECONDS, "metadata.json", 3600.0)
     node = start()
     node.mirror.put("metadata.json", encoded(metadata(step=1)))
     wait_until(lambda: "metadata.json" in store.names())
@@ -135,7 +135,7 @@ def test_an_end_that_waits_for_s3_says_so_once_and_one_that_does_not_says_nothin
     caplog: pytest.LogCaptureFixture,
     silent_seconds: float,
 ) -> None:
-    monkeypatch.setattr(mirror, "_SILENT_SECONDS", silent_seconds)
+    monkeypatch.setattr(mirror, "SILENT_SECONDS", silent_seconds)
     node = start()
     s3.fault = "black hole" if silent_seconds < 1 else ""
     node.mirror.put("metadata.json", encoded(metadata()))

@@ -25,7 +25,7 @@ STRANGER = AttemptKey("slurm", "6", 0)
 @pytest.fixture
 def node(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     """A node that never saw the run."""
-    monkeypatch.setattr(startup, "_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(startup, "POLL_SECONDS", 0.05)
     made = Node(store, tmp_path / "r", KEY)
     yield made
     made.startup.abandon()

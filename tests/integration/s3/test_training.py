@@ -103,7 +103,7 @@ def test_s3_that_goes_away_under_a_run_and_comes_back_has_the_latest(
     code = f"""
 import trainwarden, trainwarden.clients.s3, trainwarden.s3.upload_queue, trainwarden.training.writer
 trainwarden.clients.s3.READ_SECONDS = trainwarden.training.writer.LIVENESS_SECONDS = 1.0
-trainwarden.s3.upload_queue._SECONDS.update({{"metadata.json": 0.3, "progress.json": 0.3}})
+trainwarden.s3.upload_queue.PAUSE_SECONDS.update({{"metadata.json": 0.3, "progress.json": 0.3}})
 with trainwarden.run("r", s3={store.url!r}) as run:
     for step, _ in enumerate(open({str(steps)!r}), 1):
         run.step(step)

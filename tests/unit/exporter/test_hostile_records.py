@@ -253,11 +253,11 @@ def test_three_thousand_old_folders_are_silent_and_looked_at_seldom(
     looked: list[str] = []
     real = Path.stat
 
-    def noted(path: Path, **named: Any) -> os.stat_result:
+    def stat(path: Path, **named: Any) -> os.stat_result:
         looked.append(path.name)
         return real(path, **named)
 
-    monkeypatch.setattr(Path, "stat", noted)
+    monkeypatch.setattr(Path, "stat", stat)
     runs.now += 2
     samples = runs.samples()
     assert samples["trainwarden_runs"][frozenset({("outcome", "expired")})] == 3000

@@ -168,11 +168,11 @@ def test_a_file_that_did_not_change_is_not_read_again(runs: RunsTree, monkeypatc
     opened: list[str] = []
     real_open = os.open
 
-    def noted(path: Any, *rest: Any, **named: Any) -> int:
+    def open_and_count(path: Any, *rest: Any, **named: Any) -> int:
         opened.append(str(path))
         return real_open(path, *rest, **named)
 
-    monkeypatch.setattr(os, "open", noted)
+    monkeypatch.setattr(os, "open", open_and_count)
     assert runs.state("r") == "running"
     assert opened == []
     runs.progress("r", step=121)

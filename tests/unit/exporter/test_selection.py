@@ -29,13 +29,13 @@ def test_what_only_the_collector_of_runs_shows_takes_it(flag: str) -> None:
 def test_a_bucket_in_the_environment_alone_asks_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MONITORING_BUCKET", "bucket")
     flags = vars(build_parser().parse_args(["--no-collector.runs"]))
-    assert "s3" not in {kind.name for kind in select_on(node_from_flags(flags), flags)}
+    assert "s3" not in {spec.name for spec in select_on(node_from_flags(flags), flags)}
 
 
 def test_what_finds_nothing_here_says_what_it_needs(tmp_path: Path) -> None:
     paths = [f"--path.{name}={tmp_path}" for name in ("sysfs", "procfs", "rootfs")]
     flags = vars(build_parser().parse_args([*paths, "--no-collector.kernel"]))
-    off = describe_off({kind.name for kind in select_on(node_from_flags(flags), flags)}, flags)
+    off = describe_off({spec.name for spec in select_on(node_from_flags(flags), flags)}, flags)
     assert "nvidia (needs an NVIDIA GPU on the PCI bus, or --expect.gpus), amd (needs " in off
     assert not {"slurm", "ray", "s3", "kernel", "runs", "clock"} & {each.partition(" ")[0] for each in off.split(", ")}
     assert describe_off((), {**flags, "collector.disable_defaults": True}) == ""

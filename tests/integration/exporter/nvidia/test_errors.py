@@ -58,7 +58,7 @@ def test_a_counter_begins_with_what_the_log_still_holds(node: FakeNvml) -> None:
 
 def test_where_events_fail_the_kernel_tells_of_errors_and_the_log_says_so_once(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(1).kernel_says("Linux").set(note_calls=1).returns(None, "nvmlEventSetWait_v2", 15))
-    wait_until(lambda: [what for _, what in node.noted()].count("nvmlEventSetWait_v2") > 1)
+    wait_until(lambda: [what for _, what in node.calls()].count("nvmlEventSetWait_v2") > 1)
     node.kernel_says(line(node, 0, 79))
     wait_until(lambda: count(exporter, 0, 79) == 1)
     _, errors = exporter.end()

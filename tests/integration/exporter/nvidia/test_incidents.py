@@ -85,7 +85,7 @@ def test_gpus_whose_library_never_opens_are_down_and_come_up_once_it_does(
     page = exporter.page()
     assert page["gpu_devices_visible{vendor=nvidia}"] == 2
     assert not [key for key in page if key.startswith(("gpu_driver_error", "trainwarden_collector_stuck"))]
-    assert len({process for process, _ in node.noted()}) == 1
+    assert len({process for process, _ in node.calls()}) == 1
 
 
 def test_a_library_that_does_not_say_which_gpus_there_are_is_named(node: FakeNvml, serve: Serve) -> None:
@@ -154,8 +154,8 @@ def test_one_call_that_fails_now_and_then_costs_its_own_series_alone(node: FakeN
 def test_what_a_gpu_does_not_support_is_asked_once(node: FakeNvml, serve: Serve) -> None:
     node.gpus(1).set(power_limit=None, note_calls=1)
     exporter = serve(node)
-    wait_until(lambda: [what for _, what in node.noted()].count("nvmlDeviceGetPowerUsage") > 3)
-    assert [what for _, what in node.noted()].count("nvmlDeviceGetEnforcedPowerLimit") == 1
+    wait_until(lambda: [what for _, what in node.calls()].count("nvmlDeviceGetPowerUsage") > 3)
+    assert [what for _, what in node.calls()].count("nvmlDeviceGetEnforcedPowerLimit") == 1
     assert "gpu_read_errors_total" not in "".join(exporter.page())
 
 
@@ -172,10 +172,10 @@ def test_a_driver_that_was_loaded_again_is_found_again(node: FakeNvml, serve: Se
     exporter = serve(node.gpus(1))
     wait_until(lambda: up(exporter.page()) == [1])
     node.returns(0, "nvmlDeviceGetUtilizationRates", 1)
-    wait_until(lambda: "init" in [what for _, what in node.noted()][2:])
+    wait_until(lambda: "init" in [what for _, what in node.calls()][2:])
     node.returns(0, "nvmlDeviceGetUtilizationRates", None)
     wait_until(lambda: up(exporter.page()) == [1])
-    assert len({process for process, _ in node.noted()}) == 1
+    assert len({process for process, _ in node.calls()}) == 1
 
 
 def test_what_waits_for_a_gpu_that_hangs_is_not_called_stuck_itself(node: FakeNvml, serve: Serve) -> None:

@@ -17,7 +17,7 @@ def test_a_release_shuts_nvml_down_and_what_comes_after_is_looked_at_anew(node: 
     wait_until(lambda: exporter.page().get("gpu_up{gpu=1}") == 1)
     exporter.process.send_signal(signal.SIGUSR1)
     wait_until(lambda: exporter.page()["trainwarden_exporter_released{}"] == 1 and not exporter.children())
-    done = [what for _, what in node.noted()]
+    done = [what for _, what in node.calls()]
     assert done.count("open") == 2
     assert done[-2:] == ["no events", "shutdown"], "what was opened is closed, the events first"
     assert not [key for key in exporter.page() if key.startswith("gpu_")]
@@ -28,7 +28,7 @@ def test_a_release_shuts_nvml_down_and_what_comes_after_is_looked_at_anew(node: 
     page = exporter.page()
     assert page["trainwarden_exporter_released{}"] == 0
     assert "gpu_up{gpu=1}" not in page
-    assert len({process for process, _ in node.noted()}) == 2
+    assert len({process for process, _ in node.calls()}) == 2
 
 
 def test_a_gpu_that_hangs_does_not_keep_the_others_from_being_released(node: FakeNvml, serve: Serve) -> None:
