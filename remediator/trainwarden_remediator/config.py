@@ -20,9 +20,16 @@ _MAX_TOKEN_BYTES = 4096
 
 
 def _http_url(text: str) -> str:
-    url = urlsplit(text)
-    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
-        raise ValueError(f"{text!r}: expected http://HOST:PORT or https://HOST:PORT")
+    expected = "expected http://HOST:PORT or https://HOST:PORT"
+    if "@" in text:  # not quoted: it may hold a password
+        raise ValueError(f"{expected}, without user and password")
+    try:
+        url = urlsplit(text)
+        is_usable = bool(url.hostname) and url.port != 0
+    except ValueError:
+        raise ValueError(f"{text!r}: {expected}") from None
+    if url.scheme not in ("http", "https") or not is_usable or url.query or url.fragment:
+        raise ValueError(f"{text!r}: {expected}")
     return text.rstrip("/")
 
 

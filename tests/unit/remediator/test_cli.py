@@ -37,6 +37,9 @@ def flags(tmp_path: Path) -> dict[str, str]:
         ("--poll-interval", "nan", "--poll-interval: 'nan' is no duration: expected one above zero, such as"),
         ("--alertmanager-url", "localhost:9093", "--alertmanager-url: 'localhost:9093': expected http://HOST:PORT"),
         ("--prometheus-url", "http://", "--prometheus-url: 'http://': expected http://HOST:PORT"),
+        ("--prometheus-url", "http://h:99999", "--prometheus-url: 'http://h:99999': expected http://HOST:PORT"),
+        ("--prometheus-url", "http://:s3cret@h", "--prometheus-url: expected http://HOST:PORT"),
+        ("--alertmanager-url", "http://u:s3cret@h", "--alertmanager-url: expected http://HOST:PORT"),
         ("--web.listen-address", "9746", "--web.listen-address: '9746' is no address: expected host:port"),
         (
             "--web.listen-address",
