@@ -75,7 +75,7 @@ class Process:
         return HttpClient(self.url, 30).get(path)
 
     def is_ready(self) -> bool:
-        """Whether it says so."""
+        """Return whether the service reports itself ready."""
         return self.get("/-/ready").status == 200
 
     def kill(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,7 +32,7 @@ class SampledDevice(Protocol):
         """Close every file."""
 
 
-class RdmaCollector:
+class RdmaCollector(ABC):
     """Samples each device of one kind by itself.
 
     Args:
@@ -84,18 +85,18 @@ class RdmaCollector:
         for device in list(self._devices.values()):
             device.close()
 
+    @abstractmethod
     def _is_sampled(self, device: RdmaDevice) -> bool:
         """Return whether the device is of this collector's kind."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _opened(self, device: RdmaDevice) -> SampledDevice:
         """Return the device, ready to be sampled."""
-        raise NotImplementedError
 
-    def _vanished(self, name: str) -> None:
+    def _vanished(self, name: str) -> None:  # noqa: B027  # a hook: most kinds keep nothing
         """Drop what is kept of a device that is gone."""
 
-    def _add_node(self, families: Families) -> None:
+    def _add_node(self, families: Families) -> None:  # noqa: B027  # a hook: most kinds add nothing
         """Add further series of the node."""
 
     def _read(self, name: str) -> Iterable[Family]:
