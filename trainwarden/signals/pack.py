@@ -4,6 +4,7 @@ The schema is the one that users of SLURM log monitors have; `role`, `failure`, 
 `not` are ours. A pack may extend others (`extends`, or Hydra's `defaults`); of two signals of a name the later counts.
 """
 
+import functools
 import logging
 import math
 from collections.abc import Callable
@@ -75,11 +76,20 @@ def load_pack(name_or_path: str | Path = DEFAULT_PACK) -> Pack:
     path = _find(str(name_or_path), None)
     if path is None:
         raise PackError(f"{name_or_path}: no such file, and none of the packs {', '.join(shipped_packs())}")
+    pack = _read_shipped(path) if path.is_relative_to(SHIPPED) else _read(path)
+    for warning in pack.warnings:
+        _log.warning("%s", warning)
+    return pack
+
+
+def _read(path: Path) -> Pack:
     warnings: list[str] = []
     settings, signals = _PackReader(warnings.append).read(path, ())
-    for warning in warnings:
-        _log.warning("%s", warning)
     return Pack(path.stem, str(path), tuple(signals.values()), **settings, warnings=tuple(warnings))
+
+
+# Takes 0.2 s, and `scan`, the exporter and each run with a pack of its own ask for the same.
+_read_shipped = functools.cache(_read)
 
 
 def _find(name: str, beside: Path | None) -> Path | None:
