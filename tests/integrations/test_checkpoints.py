@@ -1,12 +1,23 @@
 """Checkpoints written by the real frameworks: whole ones are complete, damaged ones never."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed.checkpoint as dcp
 
 import trainwarden
-from tests.integrations.writers import WRITERS, Writer, torch_file, torch_legacy_file, trainer_folder
+from tests.integrations.writers import (
+    WRITERS,
+    Writer,
+    distributed_folder_of_two,
+    save_over_and_interrupt,
+    torch_file,
+    torch_legacy_file,
+    trainer_folder,
+)
 from trainwarden.checkpoint import size_of, verify
 
 # A training resumes without them, or nothing in the others tells whether they were ever there.
@@ -59,3 +70,58 @@ def test_a_run_never_resumes_from_a_damaged_one(attempt: object, tmp_path: Path)
         assert run.resume_checkpoint() == str(newest)
         chosen = {run.resume_checkpoint() for _ in damages(newest)}
     assert chosen == {str(older)}
+
+
+def zeroed(path: Path) -> Iterator[tuple[str, str]]:
+    """Each file in turn, with its length: all zeros, its last half zeros, and large ones with a hole."""
+    for part in [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file()):
+        data = part.read_bytes()
+        half, hole = len(data) // 2, slice(2**16, 2**17)
+        kinds = {"zeros": b"\0" * len(data), "half": data[:half] + b"\0" * (len(data) - half)}
+        for how, left in kinds.items():
+            part.write_bytes(left)
+            yield part.name, how
+        if len(data) > hole.stop:
+            with part.open("wb") as file:
+                file.write(data[: hole.start])
+                file.seek(hole.stop)
+                file.write(data[hole.stop :])
+            yield part.name, "hole"
+        part.write_bytes(data)
+
+
+def test_a_zeroed_file_is_never_complete_even_by_its_size(written: tuple[Writer, Path]) -> None:
+    writer, path = written
+    size = size_of(path)
+    unseen = {damage for damage in zeroed(path) if verify(path, size).answer == "complete"}
+    # Raw tensors end torch's old format, and only digests tell zeros among them.
+    assert unseen <= ({(path.name, "half")} if writer is torch_legacy_file else set())
+    assert verify(path, size).answer == "complete"
+
+
+def test_a_hole_in_a_shard_is_noticed_by_the_checksums_of_torch(tmp_path: Path) -> None:
+    large = {"weight": torch.randn(512, 512), "zeros": torch.zeros(512, 512)}
+    dcp.save(large, checkpoint_id=tmp_path / "step_1")
+    torch.save(large, tmp_path / "step_1.pt")
+    for path, file in ((tmp_path / "step_1", "__0_0.distcp"), (tmp_path / "step_1.pt", "step_1.pt")):
+        assert verify(path).answer == "complete"
+        answers = {damage[1]: verify(path, size_of(path)).answer for damage in zeroed(path) if damage[0] == file}
+        assert answers == {"zeros": "incomplete", "half": "incomplete", "hole": "incomplete"}
+
+
+def test_torch_loads_a_mixture_of_two_steps_and_it_is_not_complete(tmp_path: Path) -> None:
+    path = save_over_and_interrupt(tmp_path)
+    loaded = {"weight": torch.zeros(256, 256)}
+    dcp.load(loaded, checkpoint_id=path)
+    assert loaded["weight"].unique().tolist() == [1.0, 2.0], "of each step a half, and no error"
+    verdict = verify(path, size_of(path))
+    assert verdict.answer == "unverifiable"
+    assert "1 of 2 shards are" in verdict.evidence[0]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_copy_that_lost_the_times_stays_complete(tmp_path: Path, order: int) -> None:
+    path = distributed_folder_of_two(tmp_path)
+    for place, file in enumerate(sorted(path.iterdir())[::order]):
+        os.utime(file, (1_700_000_000 + 60 * place,) * 2)
+    assert verify(path).answer == "complete", verify(path)

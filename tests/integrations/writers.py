@@ -1,6 +1,9 @@
 """Checkpoints, each by the library that writes it."""
 
+import contextlib
 import os
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +13,11 @@ import torch
 import torch.distributed.checkpoint as dcp
 from lightning.pytorch.callbacks import ModelCheckpoint
 from safetensors.torch import save_file
+from torch.distributed.tensor import Shard
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 Writer = Callable[[Path], Path]
+_BY_ROWS = (Shard(0),)
 
 
 def gpt2(**options: Any) -> GPT2LMHeadModel:
@@ -110,9 +115,51 @@ def _save_shard(rank: int, address: str, folder: str) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.distributed.init_process_group("gloo", init_method=f"file://{address}", rank=rank, world_size=2)
     mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
-    weight = torch.distributed.tensor.distribute_tensor(torch.randn(16, 16), mesh)
+    weight = torch.distributed.tensor.distribute_tensor(torch.randn(16, 16), mesh, _BY_ROWS)
     dcp.save({"weight": weight, "step": 8}, checkpoint_id=folder)
     torch.distributed.destroy_process_group()
+
+
+def save_over_and_interrupt(folder: Path) -> Path:
+    """torch.distributed.checkpoint by two ranks, saved again in the same place; rank 1 is killed before it writes."""
+    address = folder / "store"
+    spawned = torch.multiprocessing.spawn(_save_twice, (str(address), str(folder / "latest")), nprocs=2, join=False)
+    with contextlib.suppress(torch.multiprocessing.ProcessExitedException):
+        while not spawned.join():
+            pass
+    address.unlink(missing_ok=True)
+    return folder / "latest"
+
+
+def _save_twice(rank: int, address: str, folder: str) -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.distributed.init_process_group("gloo", init_method=f"file://{address}", rank=rank, world_size=2)
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+    for step in (1, 2):
+        weight = torch.distributed.tensor.distribute_tensor(torch.full((256, 256), float(step)), mesh, _BY_ROWS)
+        dcp.save({"weight": weight}, storage_writer=_Interrupted(rank, step, folder))
+        if rank == 0:
+            an_hour_ago = time.time() - 3600
+            for path in Path(folder).iterdir():
+                os.utime(path, (an_hour_ago, an_hour_ago))
+        torch.distributed.barrier()
+
+
+class _Interrupted(dcp.FileSystemWriter):
+    """Rank 1 is killed as soon as rank 0 has written its shard of step 2."""
+
+    def __init__(self, rank: int, step: int, folder: str) -> None:
+        super().__init__(folder)
+        self._is_victim, self._step = rank == 1, step
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        if self._step == 2 and self._is_victim:
+            torch.distributed.barrier()
+            os.kill(os.getpid(), signal.SIGKILL)
+        written = super().write_data(plan, planner)
+        if self._step == 2:
+            torch.distributed.barrier()
+        return written
 
 
 WRITERS: tuple[Writer, ...] = (

@@ -7,10 +7,15 @@ import struct
 import zipfile
 
 from trainwarden.checkpoint.contents import MAX_READ, CheckpointFiles, DamagedFile
+from trainwarden.deadline import DeadlineExceeded
 
 START = b"PK\x03\x04"
+END = b"PK\x05\x06"
+# Of the record at the end of a zip file without a comment, as torch and numpy write it.
+END_BYTES = 22
 _LOCAL_HEADER_BYTES = 30
 _TAIL_BYTES = 2**16
+_PIECE_BYTES = 2**20
 # How many members are checked for their local header.
 _SAMPLES = 8
 
@@ -58,6 +63,39 @@ def pickle_of(contents: CheckpointFiles, path: str) -> bytes | None:
     return None
 
 
+def content_is_recorded(
+    contents: CheckpointFiles, path: str, damaged: tuple[int, int], *, start: int = 0, length: int | None = None
+) -> bool | None:
+    """Return whether members are what their checksums in the zip directory say; None if that cannot be told.
+
+    Args:
+        contents: of the checkpoint.
+        path: of a file.
+        damaged: begin and end of a range in the file; the members that it touches are read.
+        start: of the zip file in that file.
+        length: of the zip file, in bytes; up to the end of the file if None.
+    """
+    begin, end = damaged[0] - start, damaged[1] - start
+    try:
+        if contents.read(path, start, len(START)) != START:
+            return None
+        with _opened(_RangeFile(contents, path, start, length), path) as archive:
+            members = archive.infolist()
+            if not any(member.CRC for member in members) or any(member.compress_type for member in members):
+                # torch can be told to record none.
+                return None
+            for member in members:
+                if member.header_offset < end and begin < member.header_offset + _LOCAL_HEADER_BYTES + member.file_size:
+                    with archive.open(member) as file:
+                        while file.read(_PIECE_BYTES):
+                            pass
+    except (DamagedFile, zipfile.BadZipFile):
+        return False
+    except (OSError, DeadlineExceeded):
+        return None
+    return True
+
+
 def _opened(file: _RangeFile, path: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
@@ -66,17 +104,25 @@ def _opened(file: _RangeFile, path: str) -> zipfile.ZipFile:
 
 
 class _RangeFile(io.RawIOBase):
-    """A seekable file that reads only the requested ranges: the end once, and up to MAX_READ bytes in all."""
+    """A seekable file, or a part of one, that reads only the requested ranges: the end once, and up to MAX_READ bytes.
 
-    def __init__(self, contents: CheckpointFiles, path: str) -> None:
+    Args:
+        contents: of the checkpoint.
+        path: of the file.
+        start: of the part.
+        length: of the part, in bytes; up to the end of the file if None.
+    """
+
+    def __init__(self, contents: CheckpointFiles, path: str, start: int = 0, length: int | None = None) -> None:
         super().__init__()
         self._contents = contents
         self._path = path
-        self._size = contents.files[path]
+        self._start = start
+        self._size = contents.files[path] - start if length is None else length
         self._position = 0
         self._budget = MAX_READ
         self._tail_start = max(0, self._size - _TAIL_BYTES)
-        self._tail = contents.read(path, self._tail_start, self._size - self._tail_start)
+        self._tail = contents.read(path, start + self._tail_start, self._size - self._tail_start)
 
     def seekable(self) -> bool:
         return True
@@ -104,6 +150,6 @@ class _RangeFile(io.RawIOBase):
             begin = self._position - self._tail_start
             data = self._tail[begin : begin + length]
         else:
-            data = self._contents.read(self._path, self._position, length)
+            data = self._contents.read(self._path, self._start + self._position, length)
         self._position += len(data)
         return data

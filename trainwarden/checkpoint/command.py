@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from trainwarden.checkpoint.find import FoundCheckpoint, SearchResult, search
-from trainwarden.checkpoint.verdict import CheckpointVerdict, printable
+from trainwarden.checkpoint.verdict import TRUSTS, CheckpointVerdict, printable
 from trainwarden.checkpoint.verify import TIMEOUT_SECONDS
 
 _STATUS = {"complete": 0, "incomplete": 1, "unverifiable": 3}
@@ -26,8 +26,15 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--newest", action="store_true", help="print the path to resume from, and nothing else")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("--timeout", type=_seconds, default=TIMEOUT_SECONDS, help="seconds for all of it (60)")
+    parser.add_argument(
+        "--trust",
+        choices=TRUSTS,
+        default=TRUSTS[0],
+        help="what is complete: what a known LAYOUT promises (default); whatever shows no defect, where you vouch for "
+        "it (COMPLETE); what digests prove alone (NONE)",
+    )
     arguments = parser.parse_args(argv)
-    result = search(arguments.path, every=not arguments.newest, seconds=arguments.timeout)
+    result = search(arguments.path, every=not arguments.newest, seconds=arguments.timeout, trust=arguments.trust)
     if result.problem:
         print(f"trainwarden checkpoints: {printable(result.problem)}", file=sys.stderr)
         return 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from trainwarden.checkpoint.tree import Listing, Tree
@@ -36,7 +37,9 @@ class CheckpointFiles:
         self._is_file = is_file
         self._base = base
         self.files = listing.files
+        self.modified = listing.modified
         self.special = listing.special
+        self.ignored = listing.ignored
         self.deadline = deadline
         # If the listing has errors, files that are not listed may exist.
         self.listed_all = not listing.errors
@@ -57,10 +60,26 @@ class CheckpointFiles:
         size = self.files.get(path, 0)
         if not 0 <= start < size:
             return b""
-        length = min(length, size - start)
+        return self._tree.read(self._in_tree(path), start, min(length, size - start))
+
+    def keep_open(self, path: str) -> AbstractContextManager[None]:
+        """Return a context in which all reads of the file open it once."""
+        return self._tree.keep_open(self._in_tree(path))
+
+    @property
+    def reads_are_cheap(self) -> bool:
+        """Whether some reads in each of thousands of files take no more than seconds."""
+        return self._tree.reads_are_cheap
+
+    def hole(self, path: str, start: int = 0) -> tuple[int, int] | None:
+        """Return begin and end of the first range from `start` on for which the file system stores nothing, if any."""
+        self.deadline.check()
+        return self._tree.hole(self._in_tree(path), start) if start < self.files.get(path, 0) else None
+
+    def _in_tree(self, path: str) -> str:
         if self._is_file:
-            return self._tree.read(self._base, start, length)
-        return self._tree.read(f"{self._base}/{path}" if self._base else path, start, length)
+            return self._base
+        return f"{self._base}/{path}" if self._base else path
 
     def read_all(self, path: str) -> bytes:
         """Read a file of up to MAX_READ bytes."""

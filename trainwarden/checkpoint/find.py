@@ -12,7 +12,7 @@ from trainwarden.checkpoint.layouts import orbax
 from trainwarden.checkpoint.paths import open_tree
 from trainwarden.checkpoint.tracker import Tracker, trackers
 from trainwarden.checkpoint.tree import Listing, NotThere, Tree, TreeEntry
-from trainwarden.checkpoint.verdict import CheckpointVerdict, printable
+from trainwarden.checkpoint.verdict import CheckpointVerdict, Trust, printable
 from trainwarden.checkpoint.verify import TIMEOUT_SECONDS, run_with_timeout, verify_tree
 from trainwarden.deadline import Deadline, DeadlineExceeded
 
@@ -65,14 +65,14 @@ def find(path: str | os.PathLike[str], *, seconds: float = TIMEOUT_SECONDS) -> l
 
 
 def newest(
-    path: str | os.PathLike[str], *, seconds: float = TIMEOUT_SECONDS
+    path: str | os.PathLike[str], *, seconds: float = TIMEOUT_SECONDS, trust: Trust = "layout"
 ) -> tuple[FoundCheckpoint, CheckpointVerdict] | None:
     """Return the checkpoint to resume from and its verdict; None if there is none. Never raises.
 
     It is the newest complete one, whether or not a tracker names it; else an unverifiable one, the tracked one first;
     else the newest. If the path cannot be read it is the path itself, unverifiable.
     """
-    return search(path, seconds=seconds).best
+    return search(path, seconds=seconds, trust=trust).best
 
 
 def search(
@@ -81,6 +81,7 @@ def search(
     verifying: bool = True,
     every: bool = False,
     seconds: float = TIMEOUT_SECONDS,
+    trust: Trust = "layout",
 ) -> SearchResult:
     """Find the checkpoints, and verify them from the newest on until one is complete. Never raises.
 
@@ -89,6 +90,7 @@ def search(
         verifying: False to use names alone.
         every: verify up to MAX_VERIFIED, also after the first complete one.
         seconds: timeout for all of it.
+        trust: what counts as complete; see `verify`.
     """
 
     def work() -> SearchResult:
@@ -103,7 +105,7 @@ def search(
         enough, has_complete = MAX_VERIFIED if every else 1, False
         for found in done.candidates if verifying else ():
             below = found.name if found.path != tree.address("") else ""
-            done.verdicts[found.path] = verify_tree(tree, below, None, deadline)
+            done.verdicts[found.path] = verify_tree(tree, below, None, deadline, trust)
             has_complete |= done.verdicts[found.path].answer == "complete"
             if has_complete and len(done.verdicts) >= enough:
                 break

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
+from trainwarden.checkpoint import names
 from trainwarden.checkpoint.tree import MAX_FILES, Listing, NotThere, TreeEntry
 from trainwarden.deadline import Deadline, DeadlineExceeded
 
@@ -15,8 +19,13 @@ _MAX_ERRORS = 20
 class FolderTree:
     """The files below a folder, or a single file. Links are followed, circles end, only plain files are opened."""
 
+    reads_are_cheap = True
+
     def __init__(self, root: str) -> None:
         self._root = root
+        # The path to keep open, and its descriptor once it is open.
+        self._kept_path: str | None = None
+        self._kept: int | None = None
 
     def address(self, path: str) -> str:
         """Return the full path."""
@@ -84,18 +93,64 @@ class FolderTree:
 
     def read(self, path: str, start: int, length: int) -> bytes:
         """Read up to `length` bytes of a plain file from `start` on; raises OSError."""
-        # Without O_NONBLOCK opening a pipe would wait for its other end.
-        descriptor = os.open(self.address(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError("it is no plain file")
+        with self._opened(path) as descriptor:
             parts = []
             while length > 0 and (part := os.pread(descriptor, min(length, 2**24), start)):
                 parts.append(part)
                 start, length = start + len(part), length - len(part)
             return b"".join(parts)
+
+    def hole(self, path: str, start: int) -> tuple[int, int] | None:
+        """Return the first hole from `start` on, where the file system reports them; raises OSError."""
+        with self._opened(path) as descriptor:
+            size = os.fstat(descriptor).st_size
+            try:
+                begin = os.lseek(descriptor, start, os.SEEK_HOLE)
+                if begin >= size:
+                    return None
+                return begin, os.lseek(descriptor, begin, os.SEEK_DATA)
+            except OSError as error:
+                # ENXIO: no data follow; other errors: it does not report holes.
+                return (begin, size) if error.errno == errno.ENXIO and start < size else None
+
+    @contextmanager
+    def keep_open(self, path: str) -> Iterator[None]:
+        """Return a context in which all reads of the file open it once, at the first."""
+        self._kept_path = path
+        try:
+            yield
+        finally:
+            self._kept_path = None
+            if self._kept is not None:
+                os.close(self._kept)
+                self._kept = None
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        if path == self._kept_path:
+            if self._kept is None:
+                self._kept = _open(self.address(path))
+            yield self._kept
+            return
+        descriptor = _open(self.address(path))
+        try:
+            yield descriptor
         finally:
             os.close(descriptor)
+
+
+def _open(path: str) -> int:
+    # Without O_NONBLOCK opening a pipe would wait for its other end.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError("it is no plain file")
+        # A few bytes here and there: read ahead, the kernel would fetch a hundred times as much.
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _add(entry: os.DirEntry[str], below: str, by_link: bool, listing: Listing) -> bool:
@@ -114,7 +169,11 @@ def _add(entry: os.DirEntry[str], below: str, by_link: bool, listing: Listing) -
     if not stat.S_ISREG(status.st_mode):
         listing.special.append(name)
         return False
+    if names.is_no_content(entry.name):
+        listing.ignored.append(name)
+        return False
     listing.files[name] = status.st_size
+    listing.modified[name] = status.st_mtime
     if not by_link and not entry.is_symlink():
         listing.plain_bytes += status.st_size
     return False

@@ -16,6 +16,10 @@ _TEMPORARY = re.compile(
 _SET_ASIDE = re.compile(r"(?:^|[._-])(?:failed|corrupt|corrupted|broken|damaged|quarantined?|deleted)(?=$|[._-])", re.I)
 _PART = re.compile(r"(?:^|[._-])(?:optim|optimizer|sched|scheduler|scaler|rng)(?=[._-])", re.IGNORECASE)
 _LEFTOVER = re.compile(r"(.+?)(?:\.tmp|\.temp|\.partial|\.part|\.incomplete)(?:[._-]?[0-9A-Za-z]{1,40})?")
+# What NFS keeps in place of a file that was removed while a process had it open; it goes when the process closes it.
+_NFS_REMOVED = re.compile(r"\.nfs[0-9a-fA-F]{8,}")
+# The digests of a checkpoint's files: in its folder, or beside a checkpoint that is one file.
+MANIFEST = ".trainwarden-digests.json"
 _FORMATS = (
     (re.compile(r"iter_[0-9]{7}"), "Megatron"),
     (re.compile(r"checkpoint-[0-9]+"), "transformers Trainer"),
@@ -60,6 +64,11 @@ def is_part(name: str) -> bool:
 def unfinished(name: str) -> str:
     """Return the name of the marker that NeMo keeps beside a checkpoint while it writes it."""
     return f"{name.removesuffix('.ckpt').removesuffix('.nemo')}-unfinished"
+
+
+def is_no_content(name: str) -> bool:
+    """Whether a file of that name is no part of a checkpoint: what NFS keeps of removed ones, a manifest of digests."""
+    return name.endswith(MANIFEST) or bool(_NFS_REMOVED.fullmatch(name))
 
 
 def final(path: str) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainwarden.checkpoint.folder_tree import FolderTree
+from trainwarden.checkpoint.names import is_no_content
 from trainwarden.checkpoint.tree import Tree
 from trainwarden.deadline import Deadline
 
@@ -83,6 +84,8 @@ def _sizes_below(folder: Path) -> Iterator[int]:
 
     for base, _, names in os.walk(folder, onerror=fail):
         for name in names:
+            if is_no_content(name):
+                continue
             status = os.lstat(os.path.join(base, name))  # noqa: PTH118  # thousands of shards need no Path each
             if stat.S_ISREG(status.st_mode):
                 yield status.st_size

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Literal
 
+from trainwarden.checkpoint import names
 from trainwarden.checkpoint.tree import MAX_FILES, Listing, NotThere, TreeEntry
 from trainwarden.clients.s3 import S3Bucket, S3Error, S3Location
 from trainwarden.deadline import Deadline, DeadlineExceeded
@@ -17,6 +19,9 @@ class S3Tree:
         location: of a prefix or an object.
         deadline: for the listing.
     """
+
+    # Each is a request.
+    reads_are_cheap = False
 
     def __init__(self, location: S3Location, deadline: Deadline) -> None:
         self._location = location
@@ -66,8 +71,15 @@ class S3Tree:
         except OSError as error:
             return Listing(errors=[str(error)])
         start = path and f"{path}/"
-        files = {name[len(start) :]: size for name, size in objects.items() if name and name.startswith(start)}
-        return Listing(files, errors=[problem] if problem else [], plain_bytes=sum(files.values()))
+        below = {name[len(start) :]: size for name, size in objects.items() if name and name.startswith(start)}
+        files = {name: size for name, size in below.items() if not names.is_no_content(name.rpartition("/")[2])}
+        # Objects are uploaded in any order, so their times prove nothing.
+        return Listing(
+            files,
+            ignored=sorted(below.keys() - files.keys()),
+            errors=[problem] if problem else [],
+            plain_bytes=sum(files.values()),
+        )
 
     def read(self, path: str, start: int, length: int) -> bytes:
         """Read up to `length` bytes of an object from `start` on; raises OSError."""
@@ -75,6 +87,13 @@ class S3Tree:
             return self._bucket.read(self._key(path), start, length)
         except S3Error as error:
             raise OSError(str(error)) from error
+
+    def keep_open(self, path: str) -> AbstractContextManager[None]:  # noqa: ARG002  # there is nothing to keep
+        """Return a context that changes nothing."""
+        return nullcontext()
+
+    def hole(self, path: str, start: int) -> None:
+        """Return None: an object has no holes."""
 
     def _key(self, path: str) -> str:
         return "/".join(part for part in (self._location.prefix, path) if part)

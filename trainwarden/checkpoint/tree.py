@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -30,17 +31,26 @@ class Listing:
     """All files below a path by their relative names, with sizes in bytes.
 
     `plain_bytes` is the size of the files reached without a link, as in `size_of`. `special` are neither files nor
-    folders. `errors` describe what could not be listed: if there are any, files that are not listed may exist.
+    folders, `ignored` no part of a checkpoint. `modified` are the times of the last change, Unix seconds, where each
+    file has one of its own. `errors` describe what could not be listed: if there are any, files that are not listed may
+    exist.
     """
 
     files: dict[str, int] = field(default_factory=dict)
+    modified: dict[str, float] = field(default_factory=dict)
+    ignored: list[str] = field(default_factory=list)
     special: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     plain_bytes: int = 0
 
 
 class Tree(Protocol):
-    """Files below a root. Paths are relative to it and use slashes; `""` is the root itself."""
+    """Files below a root. Paths are relative to it and use slashes; `""` is the root itself.
+
+    `reads_are_cheap`: whether some reads in each of thousands of files take no more than seconds.
+    """
+
+    reads_are_cheap: bool
 
     def kind(self, path: str) -> Literal["file", "folder", "other"]:
         """Return what the path is.
@@ -73,6 +83,16 @@ class Tree(Protocol):
 
         Raises:
             OSError: it cannot be read.
+        """
+
+    def keep_open(self, path: str) -> AbstractContextManager[None]:
+        """Return a context in which all reads of the file open it once, at the first."""
+
+    def hole(self, path: str, start: int) -> tuple[int, int] | None:
+        """Return begin and end of the first range from `start` on for which the file system stores nothing, if any.
+
+        Raises:
+            OSError: the file cannot be read.
         """
 
     def address(self, path: str) -> str:

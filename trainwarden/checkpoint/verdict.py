@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Answer = Literal["complete", "incomplete", "unverifiable"]
+# What counts as complete: what a known layout promises, whatever shows no defect, or what digests prove alone.
+Trust = Literal["layout", "complete", "none"]
+TRUSTS: tuple[Trust, ...] = ("layout", "complete", "none")
 
 _MAX_LINES = 12
 _MAX_LETTERS = 240
@@ -29,33 +32,66 @@ class CheckpointVerdict:
 
 @dataclass
 class Findings:
-    """Proofs, doubts and defects of a checkpoint. `claimed` are the files that a layout accounts for."""
+    """What the checks of a checkpoint found.
+
+    Attributes:
+        layouts: the kinds of checkpoint whose files were recognised.
+        proofs: why it is complete.
+        doubts: what is not known; the recorded size settles it, and so does an owner who vouches for the checkpoint.
+        unread: what could not be read; the recorded size settles it.
+        suspicions: signs of damage that may have another cause; only digests settle them.
+        defects: proofs that it is incomplete.
+        remarks: what is shown, and changes nothing.
+        claimed: the files that a layout accounts for.
+        content_is_proven: whether digests prove the content.
+    """
 
     layouts: list[str] = field(default_factory=list)
     proofs: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    suspicions: list[str] = field(default_factory=list)
     defects: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
     claimed: set[str] = field(default_factory=set)
+    content_is_proven: bool = False
 
     def add(self, other: Findings) -> None:
         """Add the findings of another check."""
         self.layouts += other.layouts
         self.proofs += other.proofs
         self.doubts += other.doubts
+        self.unread += other.unread
+        self.suspicions += other.suspicions
         self.defects += other.defects
+        self.remarks += other.remarks
         self.claimed |= other.claimed
 
-    def verdict(self) -> CheckpointVerdict:
-        """Return incomplete if there is a defect, complete if there are proofs and no doubts, else unverifiable."""
+    def verdict(self, trust: Trust = "layout") -> CheckpointVerdict:
+        """Return incomplete if there is a defect, complete if it is proven or vouched for, else unverifiable."""
+        if not self.defects:
+            self._apply(trust)
+        open_questions = self.suspicions + self.unread + self.doubts
         answer: Answer = "incomplete" if self.defects else "unverifiable"
-        if self.proofs and not self.defects and not self.doubts:
+        if self.proofs and not self.defects and not open_questions:
             answer = "complete"
         # Proofs are irrelevant beside a defect.
-        lines = self.defects + self.doubts + ([] if self.defects else self.proofs)
+        lines = self.defects + open_questions + ([] if self.defects else self.proofs) + self.remarks
         more = len(lines) - _MAX_LINES
         if more > 0:
             lines = [*lines[: _MAX_LINES - 1], f"and {more + 1} more lines"]
         return CheckpointVerdict(answer, tuple(map(printable, lines)), tuple(dict.fromkeys(self.layouts)))
+
+    def _apply(self, trust: Trust) -> None:
+        if self.content_is_proven:
+            self.remarks += self.suspicions + self.unread + self.doubts
+            self.suspicions, self.unread, self.doubts = [], [], []
+        elif trust == "none":
+            self.doubts.append("no digests prove its content, and nothing else is trusted (trust: none)")
+        elif trust == "complete" and self.doubts:
+            self.proofs.append("no defect was found, and its owner vouches for it (trust: complete)")
+            self.remarks += self.doubts
+            self.doubts = []
 
 
 def abbreviated(names: list[str], limit: int = 3) -> str:

@@ -11,7 +11,7 @@ from trainwarden.checkpoint.contents import CheckpointFiles, DamagedFile
 from trainwarden.checkpoint.layouts import LAYOUTS
 from trainwarden.checkpoint.paths import open_tree
 from trainwarden.checkpoint.tree import Listing, NotThere, Tree
-from trainwarden.checkpoint.verdict import CheckpointVerdict, Findings
+from trainwarden.checkpoint.verdict import CheckpointVerdict, Findings, Trust
 from trainwarden.deadline import Deadline, DeadlineExceeded, call_with_deadline
 from trainwarden.record.progress import Checkpoint
 
@@ -23,7 +23,11 @@ _Result = TypeVar("_Result")
 
 
 def verify(
-    path: str | os.PathLike[str], expected_bytes: int | None = None, *, seconds: float = TIMEOUT_SECONDS
+    path: str | os.PathLike[str],
+    expected_bytes: int | None = None,
+    *,
+    seconds: float = TIMEOUT_SECONDS,
+    trust: Trust = "layout",
 ) -> CheckpointVerdict:
     """Verify a checkpoint by one listing and the first and last bytes of its files. Never raises.
 
@@ -31,6 +35,9 @@ def verify(
         path: a file, a folder or `s3://bucket/prefix`.
         expected_bytes: its size when it was saved, None if unknown.
         seconds: timeout, after which it is unverifiable.
+        trust: what counts as complete where no digests prove the content: `layout`, what the files promise in a known
+            layout or by their recorded size; `complete`, whatever shows no defect, which its owner vouches for; `none`,
+            nothing.
     """
 
     def work() -> CheckpointVerdict:
@@ -39,7 +46,7 @@ def verify(
             tree = open_tree(path, deadline)
         except (OSError, ValueError) as error:
             return CheckpointVerdict("unverifiable", (f"it cannot be read: {error}",))
-        return verify_tree(tree, "", expected_bytes, deadline)
+        return verify_tree(tree, "", expected_bytes, deadline, trust)
 
     return run_with_timeout(seconds, work, lambda why: CheckpointVerdict("unverifiable", (why,)))
 
@@ -54,12 +61,12 @@ def run_with_timeout(seconds: float, work: Callable[[], _Result], failed: Callab
         return failed(f"it could not be verified: {error!r}")
 
 
-def choose(candidates: Iterable[Checkpoint]) -> tuple[Checkpoint | None, list[str]]:
+def choose(candidates: Iterable[Checkpoint], trust: Trust = "layout") -> tuple[Checkpoint | None, list[str]]:
     """Return the first complete candidate, else the first unverifiable one, and a line for each rejected before it."""
     unproven: Checkpoint | None = None
     rejected: list[str] = []
     for candidate in candidates:
-        verdict = verify(candidate.path, candidate.size_bytes)
+        verdict = verify(candidate.path, candidate.size_bytes, trust=trust)
         if verdict.answer == "complete":
             return candidate, rejected
         rejected.append(f"checkpoint {candidate.path} is {verdict}")
@@ -68,7 +75,9 @@ def choose(candidates: Iterable[Checkpoint]) -> tuple[Checkpoint | None, list[st
     return unproven, rejected
 
 
-def verify_tree(tree: Tree, path: str, expected_bytes: int | None, deadline: Deadline) -> CheckpointVerdict:
+def verify_tree(
+    tree: Tree, path: str, expected_bytes: int | None, deadline: Deadline, trust: Trust = "layout"
+) -> CheckpointVerdict:
     """Verify the checkpoint `path` of `tree`. Never raises; it may hang if the file system does."""
     report = Findings()
     name = tree.address(path).rstrip("/").rpartition("/")[2]
@@ -86,7 +95,7 @@ def verify_tree(tree: Tree, path: str, expected_bytes: int | None, deadline: Dea
         return CheckpointVerdict("incomplete", ("it is empty",))
     if expected_bytes is not None and size < expected_bytes and not listing.errors:
         report.defects.append(f"it has {size} bytes, and had {expected_bytes} when it was saved")
-    report.doubts += listing.errors
+    report.unread += listing.errors
     contents = CheckpointFiles(tree, path, listing, deadline, is_file=kind == "file")
     if kind == "folder":
         _check_folder(contents, report)
@@ -97,10 +106,11 @@ def verify_tree(tree: Tree, path: str, expected_bytes: int | None, deadline: Dea
         # Nothing was lost since it was saved, so the doubts do not matter.
         report.proofs.insert(0, f"it has the {size} bytes that it had when it was saved")
         report.doubts.clear()
+        report.unread.clear()
     elif expected_bytes is not None and size > expected_bytes and (report.doubts or not report.proofs):
         # Something was added, such as a late shard or a marker of another tool; nothing need be missing.
         report.doubts.insert(0, f"it has {size} bytes, more than the {expected_bytes} when it was saved")
-    return report.verdict()
+    return report.verdict(trust)
 
 
 def _check_folder(contents: CheckpointFiles, report: Findings) -> None:
@@ -115,6 +125,6 @@ def _findings(check: Callable[[CheckpointFiles], Findings], contents: Checkpoint
     except DamagedFile as error:
         return Findings(defects=[str(error)])
     except (OSError, DeadlineExceeded) as error:
-        return Findings(doubts=[str(error)])
+        return Findings(unread=[str(error)])
     except Exception as error:  # noqa: BLE001  # one failing check must not hide the findings of the others
-        return Findings(doubts=[f"it could not be verified: {error!r}"])
+        return Findings(unread=[f"it could not be verified: {error!r}"])

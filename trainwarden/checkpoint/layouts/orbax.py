@@ -17,7 +17,8 @@ def check(contents: CheckpointFiles) -> Findings:
     if not markers and not inside:
         return report
     report.layouts.append("orbax")
-    report.claimed.update(contents.files)
+    # Its own files of JSON have no suffix.
+    report.claimed.update(path for path in contents.files if not path.endswith(".json"))
     empty = [path for path in inside if contents.files[path] == 0]
     if empty:
         report.defects.append(f"{empty[0]} is empty")

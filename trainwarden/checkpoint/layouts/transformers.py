@@ -11,6 +11,20 @@ _NAME = re.compile(r"checkpoint-([0-9]{1,18})")
 _RNG = re.compile(r"rng_state(?:_([0-9]{1,7}))?\.pth")
 _MODEL = re.compile(r"(?:model|pytorch_model|adapter_model)(?:\.[\w-]+)?\.(?:safetensors|bin)")
 _SHARD = re.compile(r"((?:model|pytorch_model)(?:\.[\w-]+?)?)-[0-9]{5}-of-([0-9]{5})\.(safetensors|bin)")
+_CONFIGURATIONS = frozenset(
+    (
+        "adapter_config.json",
+        "added_tokens.json",
+        "config.json",
+        "generation_config.json",
+        "preprocessor_config.json",
+        "processor_config.json",
+        "special_tokens_map.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.json",
+    )
+)
 _STATE, _ARGUMENTS, _OPTIMIZER, _SCHEDULER = "trainer_state.json", "training_args.bin", "optimizer.pt", "scheduler.pt"
 
 
@@ -22,6 +36,8 @@ def check_model(contents: CheckpointFiles) -> Findings:
         shards = {match for match in map(_SHARD.fullmatch, names) if match}
         indices = {name for name in names if name.endswith((".safetensors.index.json", ".bin.index.json"))}
         report.claimed.update(folder + name for name in single)
+        if single or shards or indices or folder.endswith("huggingface/"):
+            report.claimed.update(folder + name for name in names & _CONFIGURATIONS)
         if not single and not shards and not indices:
             continue
         report.layouts.append("transformers model")
