@@ -33,7 +33,7 @@ def test_a_failure_is_told_with_its_evidence_and_how_far_the_run_was(scan: Scan,
     assert one["suggestion"]
     assert one["fields"]["allocation_size"] == "2.00 GiB"
     assert one["evidence"] == [{"line": 41, "text": OOM.strip()}]
-    assert {"error_type": "slurm_failure", "signal": "slurm_task_exited", "line": 42} in one["also"]
+    assert {"error_type": "exception", "signal": "slurm_task_exited", "line": 42} in one["also"]
     assert set(one["progress"]) == PROGRESS
     assert (one["progress"]["step"], one["progress"]["total_steps"], one["progress"]["loss"]) == (40, 5000, 2.004)
 
