@@ -135,6 +135,7 @@ def test_files_that_vanish_while_they_are_looked_at_raise_nothing(whole: Path) -
     assert verify(whole).answer == "complete"
 
 
+@pytest.mark.slow
 def test_a_file_system_that_does_not_answer_holds_nobody(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = threading.Event()
     real = os.stat

@@ -69,6 +69,7 @@ def test_with_any_one_file_cut_off_it_is_incomplete(layout: str, tmp_path: Path)
         (folder / name).write_bytes(data)
 
 
+@pytest.mark.slow
 def test_metadata_alone_proves_nothing_and_most_shards_are_not_enough(tmp_path: Path) -> None:
     files = formats.dcp(ranks=4096, size=3)
     folder = write(tmp_path / "iter_0003000", files)

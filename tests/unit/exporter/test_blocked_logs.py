@@ -108,6 +108,7 @@ def test_a_run_that_goes_while_its_log_does_not_answer_is_let_go_of(
     look_until(tree, lambda: stuck(tree) == {})
 
 
+@pytest.mark.slow
 def test_a_mount_of_logs_that_never_answers_costs_its_run_alone(tree: LogsTree, tmp_path: Path) -> None:
     for run_id in ("a", "z"):
         tree.write(run_id, OOM)

@@ -231,6 +231,7 @@ KEYS = sorted({name for kind in (Metadata, Progress, RankBeat, Sentinel) for nam
     documents=st.lists(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=12), min_size=4, max_size=4),
     plain=st.binary(max_size=60),
 )
+@pytest.mark.slow
 def test_whatever_the_files_hold_the_page_stays_readable(
     neighbour: RunsTree, documents: list[dict[str, Any]], plain: bytes
 ) -> None:
@@ -244,6 +245,7 @@ def test_whatever_the_files_hold_the_page_stays_readable(
         assert len(line.encode()) < 4000
 
 
+@pytest.mark.slow
 def test_three_thousand_old_folders_are_silent_and_looked_at_seldom(
     runs: RunsTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,6 +132,7 @@ def test_devices_are_released_while_a_file_exists_whatever_signals_say(bench: Be
     wait_until(bench.shows_devices)
 
 
+@pytest.mark.slow
 def test_what_hangs_is_named_stays_in_sight_and_is_released_once_it_can_be(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -154,6 +155,7 @@ def test_what_hangs_is_named_stays_in_sight_and_is_released_once_it_can_be(
     wait_until(bench.shows_devices)
 
 
+@pytest.mark.slow
 def test_what_hung_while_devices_were_taken_again_is_sampled_once_it_comes_back(bench: Bench) -> None:
     bench.devices.go.clear()
     hanging = bench.group.samplers()[1]

@@ -142,6 +142,7 @@ def test_other_ranks_keep_their_errors_beside_their_heartbeat_and_note_nothing(
     assert not (folder / "events.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_loop_that_notes_without_end_while_the_disk_hangs_costs_no_memory(
     attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,7 @@ def test_a_disk_that_hangs_delays_no_step_and_bounds_what_waits(
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])
+@pytest.mark.slow
 def test_a_clock_that_is_set_by_an_hour_stops_no_writing_and_bends_no_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:

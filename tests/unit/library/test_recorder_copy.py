@@ -180,6 +180,7 @@ def test_a_copy_that_breaks_its_promise_not_to_raise_harms_nothing_here(tmp_path
     assert (tmp_path / "r" / "_complete").exists()
 
 
+@pytest.mark.slow
 def test_a_copy_that_takes_all_the_time_there_is_leaves_the_end_recorded_in_time(tmp_path: Path) -> None:
     class Slow(FakeCopy):
         def close(self, timeout_seconds: float) -> bool:

@@ -68,6 +68,7 @@ def test_the_wait_doubles_up_to_its_limit_and_is_drawn_from_nothing_up() -> None
     assert clock.slept == [0.5, 1, 2]
 
 
+@pytest.mark.slow
 def test_five_thousand_attempts_do_not_overflow() -> None:
     clock = Clock()
     assert patient(Failing(*[RESET] * 4999), clock, attempts=5000)() == ((), {})

@@ -68,6 +68,7 @@ def test_aliases_and_merges_are_expanded_and_a_mappings_own_key_counts(file: Pat
         ("\x00", "expected YAML"),
     ],
 )
+@pytest.mark.slow
 def test_what_is_no_such_file_is_refused_with_line_and_key(file: Path, text: str, said: str) -> None:
     file.write_text(text)
     with pytest.raises(UsageError) as raised:

@@ -127,6 +127,7 @@ _SETTINGS = settings(stateful_step_count=20, deadline=None, suppress_health_chec
 
 @pytest.mark.parametrize("machine", [AnyOrder, AnyOrderInOneCall], ids=["two-phase", "one-call"])
 @pytest.mark.parametrize("histories", [10, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.slow
 def test_no_order_of_events_starts_anything_twice(machine: type[AnyOrder], histories: int) -> None:
     case = machine.TestCase
     case.settings = settings(_SETTINGS, max_examples=histories)

@@ -55,6 +55,7 @@ def test_a_broken_run_is_restarted_once_and_found_recovered(make: Make, two_phas
 
 @both_kinds
 @pytest.mark.parametrize("fault", ["none", pytest.param("lost reply", marks=pytest.mark.long)])
+@pytest.mark.slow
 def test_kill_9_at_every_point_still_leads_to_exactly_one_start(make: Make, two_phase: bool, fault: str) -> None:
     """S1, S5: before and after every commit and every call."""
     clean = make(two_phase=two_phase)
@@ -73,6 +74,7 @@ def test_kill_9_at_every_point_still_leads_to_exactly_one_start(make: Make, two_
 
 
 @both_kinds
+@pytest.mark.slow
 def test_kill_9_twice_around_the_calls_still_leads_to_exactly_one_start(make: Make, two_phase: bool) -> None:
     clean = make(two_phase=two_phase)
     clean.settle()
@@ -306,6 +308,7 @@ def test_the_next_start_waits_until_the_old_one_is_gone(make: Make, two_phase: b
 
 @pytest.mark.parametrize("when", range(12))
 @both_kinds
+@pytest.mark.slow
 def test_a_cancelled_job_is_never_revived(make: Make, two_phase: bool, when: int) -> None:
     """S4: whenever its user cancels it."""
     simulation = make(two_phase=two_phase)

@@ -48,6 +48,7 @@ def test_every_occurrence_of_every_text_is_found_overlapping_or_not_record_by_re
 
 
 @pytest.mark.parametrize("engine", ENGINES[:2], ids=lambda engine: engine.__name__)
+@pytest.mark.slow
 def test_all_shipped_signals_find_the_same_with_every_engine(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     signals = load_pack().signals
     examples = [example for signal in signals for example in (*signal.examples, *signal.counterexamples)]

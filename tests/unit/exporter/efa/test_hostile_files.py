@@ -163,6 +163,7 @@ def test_a_file_that_its_driver_made_anew_is_opened_again(
     file.close()
 
 
+@pytest.mark.slow
 def test_a_device_that_blocks_costs_the_others_nothing_and_is_named(
     tree: NodeTree, watch: Watch, counters: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     yield counts
 
 
+@pytest.mark.slow
 def test_old_folders_are_never_opened_and_seldom_looked_at(runs: RunsTree, calls: Counter[str]) -> None:
     for number in range(FOLDERS):
         runs.write(f"old-{number}", "metadata.json", '{"status": "running"}', modified=OLD)
