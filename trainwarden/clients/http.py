@@ -255,10 +255,12 @@ class HttpClient:
             if context is not None:
                 _arm(sock, deadline)
                 sock = context.wrap_socket(sock, server_hostname=self._host)
-            connection.sock = _DeadlineSocket(sock, deadline)
+            connection.sock = reading = _DeadlineSocket(sock, deadline)
             with contextlib.suppress(BrokenPipeError):  # the server may answer, and close, before it has read the body
                 connection.request(method, target, body, sent)
             with connection.getresponse() as response:
+                if reading.at_end:  # `http.client` takes the headers that came for all
+                    raise HttpError(CONNECTION, f"{CONNECTION}: the answer is cut off")
                 return HttpResponse(response.status, _read(response, self._max_body))
         except HttpError as error:
             raise HttpError(error.reason, f"{where}: {error}") from None
@@ -308,13 +310,19 @@ class _DeadlineSocket:
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock, self._deadline = sock, deadline
+        self._reader = _DeadlineReader(sock, deadline)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the server has ended the connection, as far as it was read."""
+        return self._reader.at_end
 
     def sendall(self, data: bytes) -> None:
         _arm(self._sock, self._deadline)
         self._sock.sendall(data)
 
     def makefile(self, *_: object) -> io.BufferedReader:
-        return io.BufferedReader(_DeadlineReader(self._sock, self._deadline))
+        return io.BufferedReader(self._reader)
 
     def close(self) -> None:
         """Leave the socket open: `http.client` closes its connection before the body is read."""
@@ -323,13 +331,16 @@ class _DeadlineSocket:
 class _DeadlineReader(io.RawIOBase):
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock, self._deadline = sock, deadline
+        self.at_end = False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         _arm(self._sock, self._deadline)
-        return self._sock.recv_into(buffer)
+        count = self._sock.recv_into(buffer)
+        self.at_end = count == 0
+        return count
 
 
 def _read(response: http.client.HTTPResponse, limit: int) -> bytes:

@@ -78,6 +78,9 @@ def failure(ask: Callable[[], object]) -> HttpError:
     [
         ([b"220 mail.example ESMTP\r\n"], CONNECTION),
         ([b""], CONNECTION),
+        ([b"HTTP/1.1 200 OK\r\n"], CONNECTION),
+        ([b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"], CONNECTION),
+        ([b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Le"], CONNECTION),
         ([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[1, 2"], CONNECTION),
         ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n[1, "], CONNECTION),
         ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"], CONNECTION),
