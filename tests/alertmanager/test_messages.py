@@ -51,7 +51,7 @@ def test_the_slack_message_says_what_people_need(alertmanager: Alertmanager) -> 
         "Status: STALLED",
         "Reason: No new step for 12m 0s",
         "🔧 Action Required: Dump the stacks of the ranks.",
-        "The remediator has been told: stall, hang",
+        "Sent to the remediator: stall, hang",
         "Instance: gpu-7 (i-01fa5b57d64c6196a)",
         "Phase: train",
         "Duration: 2h 7m 0s",

@@ -184,7 +184,7 @@ def test_a_failure_tells_the_message_the_hint_and_the_last_line(world: World) ->
         "\nStatus: FAILED\n",
         "\nReason: CUDA out of memory &lt;!channel&gt;\n",
         f"\n🔧 Action Required: {HINT}\n",
-        "\nThe remediator has been told: crash, oom\n",
+        "\nSent to the remediator: crash, oom\n",
         "\nDuration: 44m 59s\n",
         "\nLast Log: Tried to allocate 2.00 GiB\n",
     ):
