@@ -51,8 +51,9 @@ def test_a_signal_handler_that_calls_back_in_does_not_block(script: Script) -> N
             run.epoch(count)
             run.note("again", count=count)
             run.error(ValueError("again"))
+            signal.setitimer(signal.ITIMER_REAL, 0.001)
         signal.signal(signal.SIGALRM, again)
-        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
         number = 0
         while count < 200:
             number += 1

@@ -173,8 +173,9 @@ def test_a_signal_handler_may_note_in_the_middle_of_a_note(script: Script) -> No
             def handler(number, frame):
                 run.note("handled")
                 run.error(ValueError("handled"))
+                signal.setitimer(signal.ITIMER_REAL, 0.001)
             signal.signal(signal.SIGALRM, handler)
-            signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+            signal.setitimer(signal.ITIMER_REAL, 0.001)
             for number in range(3000):
                 run.note("n", number=number)
             signal.setitimer(signal.ITIMER_REAL, 0)

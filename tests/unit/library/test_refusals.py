@@ -63,10 +63,8 @@ def test_a_folder_without_permission_is_refused_by_name(script: Script) -> None:
             os.seteuid(65534)
         trainwarden.run("r")
     """)
-    assert done.stderr.count("Traceback") == 1
-    said = done.stderr.splitlines()[-1]
-    assert str(script.folder) in said
-    assert "Permission denied" in said
+    assert "RunRefused" in done.stderr
+    assert any(str(script.folder) in line and "Permission denied" in line for line in done.stderr.splitlines())
 
 
 def test_a_refusal_names_the_file_that_is_in_the_way(attempt: Starter, folder: Path) -> None:
