@@ -73,10 +73,11 @@ format: $(VENV)/ready ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(VENV)/ready ## Make the generated pages again
+docs: $(VENV)/ready ## Make the generated pages and the generated module of patterns again
 	$(BIN)/python -m trainwarden_exporter.docs metrics > docs/metrics.md
 	$(BIN)/python -m trainwarden_exporter.docs flags > docs/exporter-flags.md
 	$(BIN)/python -m trainwarden.signals.listing > docs/signal-list.md
+	$(BIN)/python -m trainwarden.signals.pattern_module
 	$(BIN)/python -m trainwarden.failures.document > docs/failures.md
 
 golden: $(VENV)/ready ## Write the pages anew that the exporter is to print of whole nodes; look at what changed

@@ -10,6 +10,7 @@ import yaml
 from trainwarden.signals.listing import listing
 from trainwarden.signals.model import ROLES
 from trainwarden.signals.pack import load_pack, shipped_packs
+from trainwarden.signals.pattern_module import MODULE, pattern_module
 from trainwarden.signals.patterns import STRIKES, TIME_LIMIT_SECONDS
 from trainwarden.signals.reading import KEYS
 from trainwarden.signals.scanner import Scanner
@@ -21,6 +22,10 @@ PAGE = (DOCS / "signals.md").read_text(encoding="utf-8")
 def rows(heading: str) -> set[str]:
     table = PAGE.partition(f"| {heading} | meaning |")[2].partition("\n\n")[0]
     return {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.partition(" | ")[0])}
+
+
+def test_the_module_of_patterns_is_made_from_the_packs() -> None:
+    assert MODULE.read_text(encoding="utf-8") == pattern_module(), "run: make docs"
 
 
 def test_the_list_of_signals_is_what_the_packs_hold() -> None:

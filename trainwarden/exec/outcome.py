@@ -6,8 +6,10 @@ import signal
 import time
 from dataclasses import replace
 
-from trainwarden.classify import classify_exit, classify_message, classify_raised
-from trainwarden.exec.tail import Tail, Trace
+from trainwarden.classify import classify_exit
+from trainwarden.exec.tail import Tail, trace_with
+from trainwarden.failures.judge import UNKNOWN, WRAPPER
+from trainwarden.failures.records import Record, cause_in, exception_in
 from trainwarden.record.crash import Crash
 from trainwarden.taxonomy import FAILURES, Failure
 from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome, signal_outcome
@@ -16,7 +18,7 @@ from trainwarden.training.termination import ReceivedSignal, signal_reason
 # Failures and exit statuses that are more certain than any text.
 _CERTAIN = frozenset(("sdc_suspect", "killed"))
 _CERTAIN_STATUSES = (16, 17, 93, 126, 127)
-_LINES = 50
+_MESSAGE = 500
 
 
 def command_outcome(status: int, tail: Tail, crash: Crash | None = None) -> AttemptOutcome:
@@ -51,36 +53,29 @@ def status_text(status: int) -> str:
 
 
 def _explained(failure: Failure, status: int, tail: Tail) -> AttemptOutcome:
+    """Return the ending with the cause in the output: reason, failure and traceback are of one record."""
     if failure.slug in _CERTAIN or status in _CERTAIN_STATUSES:
         return AttemptOutcome("failed", status_text(status), failure)
-    trace = tail.trace()
-    if trace is not None:
-        message = f"{trace.exception_type}: {trace.message}" if trace.exception_type else trace.message
-        known = _raised(trace, tail)
-        if trace.exception_type == "KeyboardInterrupt":
-            return _cancelled(signal.SIGINT)
-        failure = known or (FAILURES["user_exception"] if failure.slug == "nonzero_exit" else failure)
-        return AttemptOutcome("failed", message, failure, trace.exception_type, trace.text)
     lines = tail.lines()
-    last = f"; its last line: {lines[-1][:500]}" if lines else ""
-    return AttemptOutcome("failed", status_text(status) + last, _last_known(tail) or failure)
+    cause = cause_in("\n".join(lines))
+    if cause is None:
+        last = f"; its last line: {lines[-1][:_MESSAGE]}" if lines else ""
+        return AttemptOutcome("failed", status_text(status) + last, failure)
+    record: Record = cause.source
+    trace = trace_with(lines, record.line)
+    # A signal says more than a launcher's report that a process failed, or an exception that nothing else is known of.
+    is_vague = cause.failure in (UNKNOWN, WRAPPER, None) or cause.role == "confirmation"
+    known = failure if is_vague and failure.slug != "nonzero_exit" else FAILURES[cause.failure or UNKNOWN]
+    if trace and trace.exception_type == "KeyboardInterrupt":
+        return _cancelled(signal.SIGINT)
+    if trace:
+        return AttemptOutcome("failed", trace.reason, known, trace.exception_type, trace.text)
+    if logged := exception_in(record.text):
+        kind, message = logged
+        return AttemptOutcome("failed", f"{kind}: {message}" if message else kind, known, kind)
+    return AttemptOutcome("failed", f"{status_text(status)}; {record.text.strip()[:_MESSAGE]}", known)
 
 
 def _cancelled(number: int) -> AttemptOutcome:
     now = time.time()
     return signal_outcome(ReceivedSignal(number, now, signal_reason(number, now)))
-
-
-def _raised(trace: Trace, tail: Tail) -> Failure | None:
-    found = classify_raised(trace.exception_type, trace.message) if trace.exception_type else None
-    if found and found[1]:
-        return found[0]
-    # An earlier line may name the reason why a file is missing, or a peer is silent.
-    before = _last_known(tail)
-    is_grave = before is not None and before.severity in ("critical", "fatal")
-    return found[0] if found and not is_grave else before
-
-
-def _last_known(tail: Tail) -> Failure | None:
-    found = (classify_message(line) for line in reversed(tail.lines()[-_LINES:]))
-    return next((failure for failure in found if failure), None)

@@ -1,19 +1,18 @@
-"""The end of a command's output: enough of it to find why it failed."""
+"""The end of a command's output, and the tracebacks in it: enough to find why it failed."""
 
 from __future__ import annotations
 
-import re
+from trainwarden.failures.quotation import unlabelled
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 KEPT_BYTES = 64 * 1024
 
 _TRACEBACK = "Traceback (most recent call last):"
-# Labels that launchers put before each line: `[rank0]: ` of torch, `0: ` of srun.
-_LABEL = re.compile(r"^(?:\[[\w: -]{1,40}\]: ?| *\d{1,6}: )")
-_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: |:?$)")
-# Exceptions that report the failure of another process, without its reason.
-_SECONDHAND = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException")
-_MAX_LINES = 400
+# Further lines of an exception's message.
+_MESSAGE_LINES = 20
 
 
 class Trace:
@@ -28,9 +27,11 @@ class Trace:
         self.message = message
 
     @property
-    def secondhand(self) -> bool:
-        """Whether it only reports the failure of another process."""
-        return (self.exception_type or "").rpartition(".")[2] in _SECONDHAND
+    def reason(self) -> str:
+        """`Type: message`, as it was printed."""
+        if self.exception_type is None or self.message == self.exception_type:
+            return self.message
+        return f"{self.exception_type}: {self.message}"
 
 
 class Tail:
@@ -46,25 +47,38 @@ class Tail:
             del self._kept[:-KEPT_BYTES]
 
     def lines(self) -> list[str]:
-        """Return the last lines, in their order, without empty ones, labels and colours."""
+        """Return the last lines, in their order, without empty ones."""
         text = bytes(self._kept[-KEPT_BYTES:]).decode("utf-8", "replace")
-        lines = (_ESCAPE.sub("", line).rstrip() for line in re.split(r"[\r\n]+", text))
-        return [_LABEL.sub("", line, count=1) for line in lines if line][-_MAX_LINES:]
-
-    def trace(self) -> Trace | None:
-        """Return the last traceback, those with a reason first, or None."""
-        lines = self.lines()
-        starts = [index for index, line in enumerate(lines) if line.strip() == _TRACEBACK]
-        traces = [trace for start in reversed(starts) if (trace := _trace(lines[start:]))]
-        return next((trace for trace in traces if not trace.secondhand), traces[0] if traces else None)
+        return [line.rstrip() for line in text.replace("\r", "\n").split("\n") if line.strip()]
 
 
-def _trace(lines: list[str]) -> Trace | None:
-    indent = len(lines[0]) - len(lines[0].lstrip())
-    for index, line in enumerate(lines[1:], 1):
-        if line[: indent + 1].strip():
-            raised = _RAISED.match(line.strip())
-            kind = raised[1] if raised else None
-            message = line.strip()[raised.end() :] if raised else line.strip()
-            return Trace("\n".join(lines[: index + 1]), kind, message or line.strip())
-    return None
+def trace_with(lines: Sequence[str], index: int) -> Trace | None:
+    """Return the traceback that ends with a line, or in whose message it is; None without one."""
+    label, _ = unlabelled(lines[index])
+    own = [text for other, text in map(unlabelled, lines[: index + 1]) if other == label]
+    start = next((each for each in range(len(own) - 1, -1, -1) if own[each].strip() == _TRACEBACK), None)
+    if start is None:
+        return None
+    end = _end(own, start)
+    if end is None or len(own) - 1 - end > _MESSAGE_LINES:
+        return None
+    last = own[end].strip()
+    kind, message = raised(last)
+    if len(own) - 1 > end:
+        # A later line of the message.
+        kind, message = None, own[-1].strip()
+    return Trace("\n".join(own[start:]), kind, message)
+
+
+def raised(line: str) -> tuple[str | None, str]:
+    """Return type and message of the last line of a traceback; None and the line if it is none."""
+    kind, colon, message = line.strip().partition(":")
+    if not kind.replace(".", "").isidentifier() or (colon and message and not message.startswith(" ")):
+        return None, line.strip()
+    return kind, message.strip() or kind
+
+
+def _end(lines: Sequence[str], start: int) -> int | None:
+    """Return the index of a traceback's last line, the one with the exception."""
+    indent = len(lines[start]) - len(lines[start].lstrip())
+    return next((index for index in range(start + 1, len(lines)) if lines[index][: indent + 1].strip()), None)

@@ -1,4 +1,4 @@
-"""Failures: `entries` of the taxonomy, `phrases` of tools, and how exceptions, messages and exits are classified.
+"""Failures: `entries` of the taxonomy, the `patterns` of tools, and how exceptions, messages and exits are classified.
 
 Use them through `trainwarden.taxonomy` and `trainwarden.classify`.
 """

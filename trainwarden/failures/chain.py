@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from trainwarden.failures.messages import shortened
-
 # Imported by shell commands, whose start-up time does not allow `typing`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +28,11 @@ def text_of(exc: BaseException, limit: int) -> str:
     except BaseException:  # noqa: BLE001  # foreign code, which may even exit
         return ""
     return shortened(text, limit)
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return the text; if longer than `limit` characters, its beginning and its end."""
+    return text if len(text) <= limit else f"{text[: limit // 2]}\n{text[-limit // 2 :]}"
 
 
 def causes(exc: BaseException) -> list[BaseException]:

@@ -1,5 +1,6 @@
 """Classifies exceptions by type and errno."""
 
+import builtins
 import errno
 import re
 from collections import namedtuple
@@ -125,7 +126,7 @@ _ERRNOS = {
     errno.ENOLCK: "storage_io",
     errno.EBADMSG: "storage_io",
     errno.EUCLEAN: "storage_io",
-    errno.EROFS: "storage_permission",
+    errno.EROFS: "storage_io",
     errno.EACCES: "storage_permission",
     errno.EPERM: "storage_permission",
     errno.ENOENT: "storage_missing",
@@ -145,6 +146,8 @@ _PATHS = (
     ("data_missing", r"dataset|\.(jsonl|parquet|arrow|tfrecord|mds|idx)(\.(gz|zst))?$"),
 )
 _MOST_FRAMES = 200
+# `[Errno 2] No such file or directory: '/data/x'`, and what it was moved to behind an arrow.
+_ERRNO_MESSAGE = r"\[Errno (\d{1,5})\] ([^\n]*?)(?:: b?(['\"])([^\n]*?)\3(?: -> [^\n]*)?)?\s*"
 # The wrapper's message about these is more specific than a missing file.
 _UNSURE = frozenset(("storage_missing", "storage_permission"))
 
@@ -191,6 +194,32 @@ def of_errno(exc: BaseException) -> Classification | None:
     elif slug == "storage_quota" and _path(exc).startswith("/dev/shm"):  # noqa: S108  # a path in foreign code
         slug = "shm_exhausted"
     return Classification(slug, slug not in _UNSURE) if slug else None
+
+
+def rebuild(exception_type: str, message: str) -> BaseException:
+    """Return an exception of this type with this message.
+
+    Args:
+        exception_type: as Python prints it: `FileNotFoundError`, `requests.exceptions.Timeout`.
+        message: what follows the colon; the type once more, or nothing, where there was none.
+    """
+    arguments = () if message in ("", exception_type) else (message,)
+    kind = getattr(builtins, exception_type, None)
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        if issubclass(kind, OSError) and (found := re.fullmatch(_ERRNO_MESSAGE, message, re.ASCII)):
+            return OSError(int(found[1]), found[2], found[4])
+        try:
+            made: BaseException = kind(*arguments)
+        except TypeError:
+            # Some, such as UnicodeDecodeError, take more arguments than a message.
+            pass
+        else:
+            return made
+    # Known by name only: its library may not be installed.
+    module, _, name = exception_type.rpartition(".")
+    home = module or ("builtins" if kind else "__main__")
+    stand_in: type[Exception] = type(name, (Exception,), {"__module__": home})
+    return stand_in(*arguments)
 
 
 def quotes_a_name(exc: BaseException) -> bool:

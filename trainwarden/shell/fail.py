@@ -33,9 +33,6 @@ first failure of an attempt counts.
 Status 1: nothing was recorded. 2 is misuse.
 """
 _MAX_BYTES = 2**20
-# Endings of the names of exceptions, and names that any failure may have: their message decides.
-_TYPES = ("Error", "Exception", "Interrupt", "Exit")
-_UNSPECIFIC = ("RuntimeError", "ValueError", "TypeError", "AssertionError", "Exception")
 
 
 class ReportedFailure:
@@ -115,37 +112,28 @@ def _classify(message: bytes, options: Mapping[str, Any]) -> ReportedFailure | N
     named = _named(options)
     if named is None and by_code is not None and by_code.error_type == "cancelled":
         return None
-    trace = _trace(message)
+    text = message.decode("utf-8", "replace").strip()
+    known, trace = (None, None) if named is not None and "Traceback" not in text else _cause(text)
     if named is None and trace and trace.exception_type == "KeyboardInterrupt":
         return None
-    text = message.decode("utf-8", "replace").strip()
-    if trace:
-        text = f"{trace.exception_type}: {trace.message}" if trace.exception_type else trace.message
-    failure = named or _known(text, trace) or by_code or FAILURES["user_exception" if trace else "nonzero_exit"]
-    return ReportedFailure(failure, text or "the script gave no message", trace, code)
+    failure = named or known or by_code or FAILURES["user_exception" if trace else "nonzero_exit"]
+    return ReportedFailure(failure, (trace.reason if trace else text) or "the script gave no message", trace, code)
 
 
-def _known(message: str, trace: Trace | None) -> Failure | None:
-    kind, colon, detail = (trace.exception_type, ":", trace.message) if trace else message.partition(": ")
-    is_type = bool(kind and colon and kind.endswith(_TYPES) and kind.replace(".", "").isidentifier())
-    if kind and is_type and kind not in _UNSPECIFIC:
-        from trainwarden.classify import classify_raised  # noqa: PLC0415  # takes long to load
+def _cause(text: str) -> tuple[Failure | None, Trace | None]:
+    """Return the failure of a message; of a log with tracebacks also the one with the cause."""
+    from trainwarden.failures.judge import UNKNOWN  # noqa: PLC0415  # not where the failure is named
+    from trainwarden.failures.records import cause_in  # noqa: PLC0415
 
-        found = classify_raised(kind, detail)
-        return found[0] if found else None
-    from trainwarden.failures.messages import classify_message  # noqa: PLC0415  # not where the failure is named
+    cause = cause_in(text)
+    if cause is None:
+        return None, None
+    trace = None
+    if "Traceback" in text:
+        from trainwarden.exec.tail import trace_with  # noqa: PLC0415  # not needed for a message
 
-    return classify_message(message)
-
-
-def _trace(message: bytes) -> Trace | None:
-    if b"Traceback" not in message:
-        return None
-    from trainwarden.exec.tail import Tail  # noqa: PLC0415  # its expressions take long to compile
-
-    tail = Tail()
-    tail.add(message)
-    return tail.trace()
+        trace = trace_with(text.replace("\r", "\n").split("\n"), cause.source.line)
+    return FAILURES[cause.failure] if cause.failure and cause.failure != UNKNOWN else None, trace
 
 
 def _named(options: Mapping[str, Any]) -> Failure | None:

@@ -59,6 +59,12 @@ class Signal:
     examples: tuple[str, ...] = ()
     counterexamples: tuple[str, ...] = ()
 
+    @property
+    def effect(self) -> str | None:
+        """What a match does to the other evidence."""
+        effect = self.metadata.get("effect")
+        return effect if isinstance(effect, str) else None
+
 
 @dataclass(frozen=True)
 class Match:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from trainwarden.failures.records import is_calm
 from trainwarden.signals.model import Signal
 
 # For one search. A sound pattern takes microseconds; one that is slow three times would stall the node agent.
@@ -12,15 +13,6 @@ STRIKES = 3
 FIELD_LIMIT = 300
 
 Found = tuple[int, Mapping[str, str]]
-
-_CALM = re.compile(
-    rb"\b(?:WARN(?:ING)?|INFO|DEBUG|NOTICE|TRACE|\w*Warning|warning)\b|[\[(][WI]\d|\[W |^[WI]\d{4} "
-    rb"|\blevel=(?:warn|info)|\b[Rr]etrying\b|Retry\(|\b[Ff]all(?:ing|s)? ?back\b|\b[Ii]gnor(?:ing|ed)\b"
-    rb"|\b[Ss]kipp(?:ing|ed)\b|from scratch|\b[Uu]s(?:ing|es?) (?:\w+ ){0,3}instead\b|not installed[,.;] "
-    rb"|\bresolved after\b|\bthrown while requesting\b",
-    re.MULTILINE,
-)
-_LOUD = re.compile(rb"\b(?:ERROR|CRITICAL|FATAL)\b|\[[EF]\d")
 
 
 class PatternTooSlow(Exception):
@@ -75,7 +67,7 @@ class _Errors:
 
     def search(self, chunk: bytes, start: int, end: int) -> Found | None:
         found = self._pattern.search(chunk, start, end)
-        if found and _CALM.search(chunk, start, end) and not _LOUD.search(chunk, start, end):
+        if found and is_calm(chunk[start:end]):
             return None
         return found
 

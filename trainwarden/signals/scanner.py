@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trainwarden.failures.quotation import LINES_BEFORE, is_quoted
 from trainwarden.signals.literals import Literals, literals
 from trainwarden.signals.model import Match, Signal
 from trainwarden.signals.patterns import STRIKES, TIME_LIMIT_SECONDS, Pattern, PatternTooSlow, compiled
@@ -13,6 +14,10 @@ from trainwarden.signals.required import required_texts
 # A record is searched this far; the rest is skipped and counted.
 RECORD_LIMIT = 64 * 1024
 TEXT_LIMIT = 2000
+# Of the records before one with a match: by them it is decided whether the match is in quoted text.
+BEFORE_BYTES = 4096
+# Roles whose matches are no accusation.
+_HARMLESS = ("confirmation", "event")
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 
 _log = logging.getLogger(__name__)
@@ -39,6 +44,7 @@ class Scanner:
         self._offset = 0  # of the tail
         self._line = 1
         self._tail = b""
+        self._before = b""  # the end of what was searched, whole records
         self._skipping = False  # the tail's record was searched already, up to its limit
 
     def feed(self, data: bytes) -> list[Match]:
@@ -71,12 +77,17 @@ class Scanner:
 
     def state(self) -> dict[str, Any]:
         """Return a state for JSON; after a restart, `restore` it and read on from its `offset`."""
-        return {"offset": self._offset, "line": self._line, "skipping": self._skipping, "off": dict(self.off)}
+        before = self._before.decode("latin-1")
+        return {
+            "offset": self._offset, "line": self._line, "skipping": self._skipping, "off": dict(self.off),
+            "before": before,
+        }  # fmt: skip
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state()`; the next byte fed must be the one at its `offset`."""
         self._offset, self._line = int(state["offset"]), int(state["line"])
         self._skipping, self._tail = bool(state["skipping"]), b""
+        self._before = str(state.get("before", "")).encode("latin-1", "replace")
         for index, signal in enumerate(self._signals):
             if signal.name in state.get("off", {}):
                 self._switch_off(index, str(state["off"][signal.name]))
@@ -97,7 +108,11 @@ class Scanner:
             self._search_every_record(text, found)
         if len(text) > RECORD_LIMIT:
             self.records_cut += _count_cut(text)
-        return self._matches(chunk, text, found)
+        matches = self._matches(chunk, text, found)
+        self._before = (self._before + text[-BEFORE_BYTES:])[-BEFORE_BYTES:]
+        if not text.endswith(b"\n"):
+            self._before += b"\n"
+        return matches
 
     def _search_every_record(self, text: bytes, found: "_Found") -> None:
         start = 0
@@ -139,12 +154,23 @@ class Scanner:
         for (start, index), (end, at, fields) in sorted(found.items(), key=lambda item: item[0]):
             line += chunk.count(b"\n", counted, start)
             counted = start
+            if self._signals[index].role not in _HARMLESS and self._is_quoted(text, start, end, at):
+                continue
             record = text[start:end]
             # Keep the text around the match: the beginning of a long record is rarely needed.
             first = max(0, at - TEXT_LIMIT // 2) if len(record) > TEXT_LIMIT else 0
             shown = record[first : first + TEXT_LIMIT].decode("utf-8", "replace")
             matches.append(Match(self._signals[index], self._offset + start, line, shown, fields))
         return matches
+
+    def _is_quoted(self, text: bytes, start: int, end: int, at: int) -> bool:
+        """Return whether a match is in code, a command, arguments or a configuration that the log quotes."""
+        before = text[max(0, start - BEFORE_BYTES) : start]
+        if len(before) < BEFORE_BYTES:
+            before = (self._before + before)[-BEFORE_BYTES:]
+        lines = before.decode("utf-8", "replace").split("\n")[:-1][-LINES_BEFORE:]
+        record = text[start : min(end, start + BEFORE_BYTES)].decode("utf-8", "replace")
+        return is_quoted(record, len(text[start : start + at].decode("utf-8", "replace")), lines)
 
 
 _Found = dict[tuple[int, int], tuple[int, int, Mapping[str, str]]]

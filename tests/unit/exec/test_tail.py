@@ -1,7 +1,7 @@
 """What the end of a command's output says."""
 
 from trainwarden.exec.outcome import command_outcome
-from trainwarden.exec.tail import KEPT_BYTES, Tail
+from trainwarden.exec.tail import KEPT_BYTES, Tail, Trace, trace_with
 from trainwarden.record.crash import Crash
 
 TRACE = """Traceback (most recent call last):
@@ -17,6 +17,13 @@ def _tail(text: str) -> Tail:
     return tail
 
 
+def _trace(text: str) -> Trace | None:
+    """The traceback that ends in the output, whatever follows it."""
+    lines = _tail(text).lines()
+    last = max((index for index, line in enumerate(lines) if "Error" in line), default=-1)
+    return trace_with(lines, last)
+
+
 def test_it_keeps_a_bounded_end_of_whatever_passes() -> None:
     tail = Tail()
     for _ in range(200):
@@ -27,7 +34,7 @@ def test_it_keeps_a_bounded_end_of_whatever_passes() -> None:
 
 
 def test_a_trace_is_found_among_other_lines_and_taken_apart() -> None:
-    trace = _tail(f"step 1\n{TRACE}\nbye\n").trace()
+    trace = _trace(f"step 1\n{TRACE}\nbye\n")
     assert trace is not None
     assert trace.exception_type == "RuntimeError"
     assert trace.message == "CUDA error: device-side assert triggered"
@@ -36,16 +43,16 @@ def test_a_trace_is_found_among_other_lines_and_taken_apart() -> None:
 
 def test_labels_of_launchers_and_colours_do_not_hide_it() -> None:
     labelled = "".join(f"[rank0]: {line}\n" for line in TRACE.splitlines())
-    trace = _tail(f"\x1b[31m{labelled}\x1b[0m").trace()
+    trace = _trace(f"\x1b[31m{labelled}\x1b[0m")
     assert trace is not None
     assert trace.exception_type == "RuntimeError"
 
 
 def test_what_a_launcher_says_of_a_failed_child_is_not_why_it_failed() -> None:
     launchers = 'Traceback (most recent call last):\n  File "run.py"\ntorch.elastic.ChildFailedError: \n'
-    trace = _tail(TRACE + launchers).trace()
-    assert trace is not None
-    assert trace.exception_type == "RuntimeError"
+    ending = command_outcome(1, _tail(TRACE + launchers))
+    assert ending.exception_type == "RuntimeError"
+    assert ending.traceback == TRACE.strip()
 
 
 def test_a_line_that_is_known_says_more_than_a_bare_status() -> None:
@@ -53,7 +60,7 @@ def test_a_line_that_is_known_says_more_than_a_bare_status() -> None:
     ending = command_outcome(1, tail)
     assert ending.failure is not None
     assert (ending.failure.slug, ending.exit_code) == ("cuda_oom", 1)
-    assert (ending.reason or "").endswith("cleaning up")
+    assert ending.reason == "torch.cuda.OutOfMemoryError: CUDA out of memory."
 
 
 def test_a_status_that_speaks_is_believed_before_any_line() -> None:

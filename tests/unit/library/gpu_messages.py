@@ -59,7 +59,7 @@ GPU = [
     ("RuntimeError", "HIP error: invalid device function", "compile_toolchain"),
     ("RuntimeError", "CUDA error: invalid device ordinal\nGPU device may be out of range", "config_error"),
     ("RuntimeError", "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU", "driver_setup"),
-    ("AssertionError", "Torch not compiled with CUDA enabled", "driver_setup"),
+    ("AssertionError", "Torch not compiled with CUDA enabled", "config_error"),
     ("RuntimeError", "No HIP GPUs are available", "driver_setup"),
     (
         "RuntimeError",
@@ -168,7 +168,7 @@ DISTRIBUTED = [
         "The IPv6 network addresses of (node1, 29500) cannot be retrieved (gai error: -2 - Name or service not known).",
         "rendezvous",
     ),
-    ("RuntimeError", "Gloo connectFullMesh failed with [../third_party/gloo/pair.cc] no error", "rendezvous"),
+    ("RuntimeError", "Gloo connectFullMesh failed with [../third_party/gloo/pair.cc] no error", "peer_timeout"),
     ("DistStoreError", "Timed out after 601 seconds waiting for clients. 3/4 clients joined.", "store_timeout"),
     ("RuntimeError", "Timed out initializing process group in store based barrier on rank: 0", "store_timeout"),
     ("DistBackendError", "wait timeout after 300000ms, keys: /default_pg/0//cpu//0", "store_timeout"),

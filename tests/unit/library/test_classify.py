@@ -91,7 +91,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "a port in use": (_error(OSError(98, "Address already in use")), "rendezvous"),
     "a full disk": (_error(OSError(28, "No space left on device")), "storage_quota"),
     "a quota": (_error(OSError(122, "Disk quota exceeded")), "storage_quota"),
-    "a read-only disk": (_error(OSError(30, "Read-only file system")), "storage_permission"),
+    "a read-only disk": (_error(OSError(30, "Read-only file system")), "storage_io"),
     "a NaN by type": (_error(FloatingPointError("at step 3")), "numeric"),
     "a NaN by message": (_error(ValueError("loss is NaN at step 3")), "numeric"),
     "torch without GPU memory": (_error(RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")), "cuda_oom"),

@@ -83,7 +83,7 @@ CASES: dict[str, tuple[BaseException, str]] = {
     "text that is not UTF-8": (RuntimeError("\ud800 CUDA out of memory. \x00"), "cuda_oom"),
     "bytes for a text": (RuntimeError(b"\xff\xfe"), "user_exception"),
     "a number of no system": (OSError(10**30, "x"), "user_exception"),
-    "bytes for a path": (FileNotFoundError(2, "x", b"\xff/__0_0.distcp"), "storage_missing"),
+    "bytes for a path": (FileNotFoundError(2, "x", b"\xff/__0_0.distcp"), "ckpt_missing"),
 }
 
 

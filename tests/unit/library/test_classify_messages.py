@@ -48,8 +48,10 @@ def test_a_message_that_only_sounds_like_a_failure_is_none(message: str) -> None
 
 
 def test_a_name_that_cannot_be_imported_is_not_what_it_sounds_like() -> None:
-    assert classify_message("cannot import name 'rendezvous' from 'torch.distributed'") is None
-    known = classify_message("cannot import name 'x' from 'y'\nloss is nan")
+    missing = classify_message("cannot import name 'rendezvous' from 'torch.distributed'")
+    assert missing
+    assert missing.slug == "missing_module"
+    known = classify_message("'X' object has no attribute 'y'\nloss is nan")
     assert known
     assert known.slug == "numeric"
 

@@ -6,9 +6,10 @@ import traceback
 
 import pytest
 
-from trainwarden.classify import classify_exception, classify_raised
+from trainwarden.classify import classify_exception
 from trainwarden.exec.outcome import command_outcome
 from trainwarden.exec.tail import Tail
+from trainwarden.failures.records import cause_in
 
 NUMBERS = ("ENOENT", "EACCES", "ENOSPC", "EIO", "ESTALE", "EROFS", "ECONNRESET", "EMFILE", "ETIMEDOUT", "EADDRINUSE")
 RAISED = {
@@ -29,15 +30,15 @@ RAISED = {
 }
 
 
-def last_line(exc: BaseException) -> tuple[str, str]:
-    kind, _, said = traceback.format_exception_only(type(exc), exc)[-1].strip().partition(": ")
-    return kind, said
+def failure_of(text: str) -> str | None:
+    cause = cause_in(text)
+    return cause.failure if cause else None
 
 
 @pytest.mark.parametrize("exc", RAISED.values(), ids=RAISED.keys())
 def test_the_last_line_of_a_traceback_is_the_failure_that_the_exception_is(exc: BaseException) -> None:
-    found = classify_raised(*last_line(exc))
-    assert (found[0].slug if found else "user_exception") == classify_exception(exc).slug
+    last = traceback.format_exception_only(type(exc), exc)[-1]
+    assert failure_of(f"Traceback (most recent call last):\n{last}") == classify_exception(exc).slug
 
 
 @pytest.mark.parametrize(
@@ -46,15 +47,13 @@ def test_the_last_line_of_a_traceback_is_the_failure_that_the_exception_is(exc: 
         ("torch.OutOfMemoryError: no words", "cuda_oom"),
         ("requests.exceptions.ConnectionError: no words", "hub_network"),
         ("ray.exceptions.OutOfDiskError: no words", "storage_quota"),
-        ("some.library.Odd: NCCL error: unhandled system error", "nccl_system"),
+        ("some.library.OddError: NCCL error: unhandled system error", "nccl_system"),
         ("builtins: x", None),
         ("print: x", None),
     ],
 )
 def test_types_of_libraries_are_known_by_their_names(line: str, slug: str | None) -> None:
-    kind, _, said = line.partition(": ")
-    found = classify_raised(kind, said)
-    assert (found[0].slug if found else None) == slug
+    assert failure_of(line) == slug
 
 
 def printed(*lines: str) -> Tail:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainwarden.failures.phrases import PHRASES
+from trainwarden.failures.patterns import SIGNALS
 from trainwarden.taxonomy import ACTIONS, CATEGORIES, FAILURES, FAULTS, SEVERITIES
 
 # The labels by which logs of failed trainings are sorted, and `unknown`.
@@ -60,8 +60,8 @@ def test_what_may_be_repeated_in_the_process_may_be_repeated_as_a_job_too() -> N
     assert FAILURES["cuda_illegal_access"].retryable
 
 
-def test_every_phrase_belongs_to_an_entry() -> None:
-    assert {slug for slug, _ in PHRASES} <= set(FAILURES)
+def test_every_pattern_belongs_to_an_entry() -> None:
+    assert {failure for _, _, failure, *_ in SIGNALS} <= {*FAILURES, None}
 
 
 def test_out_of_memory_and_nan_say_what_to_change_and_are_not_retried() -> None:

@@ -57,6 +57,7 @@ class TailedLog:
         self._at = 0  # in the text of all its files, one after the other
         self._line = 1
         self._skipping = False
+        self._before = ""
         self._marks: deque[tuple[int, float]] = deque(maxlen=_MARKS)
 
     @property
@@ -81,12 +82,14 @@ class TailedLog:
         if piece is None:
             return None
         if piece.anew:
-            self._skipping = False
+            self._skipping, self._before = False, ""
             self._marks.clear()
             self._mark(now)
         scanner = searcher.scanner
         with searcher.lock:
-            scanner.restore({"offset": self._at, "line": self._line, "skipping": self._skipping, "off": {}})
+            scanner.restore(
+                {"offset": self._at, "line": self._line, "skipping": self._skipping, "before": self._before, "off": {}}
+            )
             matches = scanner.feed(piece.data)
             if piece.last or (last and len(piece.data) < PIECE_BYTES):
                 matches += scanner.finish()
@@ -96,7 +99,7 @@ class TailedLog:
             return None
         data = piece.data[:done]
         self._move_on(data)
-        self._line, self._skipping = int(after["line"]), bool(after["skipping"])
+        self._line, self._skipping, self._before = int(after["line"]), bool(after["skipping"]), str(after["before"])
         self.follower.consume(done)
         time = self._written_by(self.follower.offset, now)
         self._keep(matches, time)
@@ -113,7 +116,8 @@ class TailedLog:
         position = self.follower.position
         return {
             "path": self.path, "file": position and position.as_json(), "at": self._at, "line": self._line,
-            "skipping": self._skipping, "skipped": self.follower.skipped, "moves": list(self.moves),
+            "skipping": self._skipping, "before": self._before, "skipped": self.follower.skipped,
+            "moves": list(self.moves),
             "progress": self.reader.state(), "seen": [_seen_state(one) for one in self.seen],
         }  # fmt: skip
 
@@ -133,6 +137,7 @@ class TailedLog:
         self.follower.skipped = skipped
         self.reader, self.seen, self.moves = reader, seen, moves
         self._at, self._line, self._skipping = at, line, bool(state["skipping"])
+        self._before = str(state.get("before", ""))
 
     def _move_on(self, data: bytes) -> None:
         before = self.progress.high_water

@@ -1,0 +1,196 @@
+"""Finds the cause among all evidence: what failed first, not what failed last.
+
+The one judge of exceptions, of messages and of logs. The first root wins. Where there is none, a symptom or an unknown
+exception counts, whichever came first; a cascade only where nothing else is known, and a confirmation that names a
+failure where not even that is. An exception that was being handled when another was raised counts where that one is
+vague. What the training survived, or the launcher recovers from by itself, is no failure.
+"""
+
+from __future__ import annotations
+
+from trainwarden.failures.entries import FAILURES
+
+# Imported by shell commands, whose start-up time does not allow `typing`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+# So many records of later steps show that the loop went on; fewer may be buffered lines of other ranks.
+STEPS_THAT_PROVE_LIFE = 3
+# Bytes between the line about a finalizer and the exception that it raised.
+DISMISSED_WITHIN = 4096
+RECOVERED = "in_job_recovered"
+# Exceptions that only pass on what another process raised.
+WRAPPER = "launcher_child"
+UNKNOWN = "user_exception"
+# What a record does to other evidence, as `metadata: {effect: …}` of a signal; see docs/signals.md.
+HEAD, HANDLED, CAUSED, DISMISSES, CLEARS = "traceback", "handled", "caused", "dismisses exception", "clears "
+
+# What else the same exception, or the same process, prints with a general failure and is more exact.
+_MORE_EXACT = {"nccl_system": "nccl_remote_closed"}
+
+_PRECEDENCE = ("root", "symptom", "cascade", "fallback", "confirmation", "event")
+
+
+class Evidence:
+    """What one record, or one exception, indicates.
+
+    Attributes:
+        offset: of its record; of exceptions any numbers in the order in which a traceback prints them.
+        role: one of `trainwarden.signals.model.ROLES`.
+        failure: slug of the taxonomy; None for a failure outside of it.
+        error_type: of a failure outside of the taxonomy.
+        effect: on other evidence; None for most.
+        label: the rank or the process, as its launcher labels the record; empty if unknown.
+        source: what the caller wants back.
+        context: it was being handled when another exception was raised.
+        chain: number of the traceback and of those linked with it; None outside of tracebacks.
+    """
+
+    __slots__ = ("chain", "context", "effect", "error_type", "failure", "label", "offset", "role", "source")
+
+    def __init__(
+        self,
+        offset: int,
+        role: str,
+        failure: str | None,
+        source: Any,
+        *,
+        error_type: str | None = None,
+        effect: str | None = None,
+        label: str = "",
+        context: bool = False,
+    ) -> None:
+        self.offset = offset
+        self.role = role
+        self.failure = failure
+        self.source = source
+        self.error_type = error_type or (FAILURES[failure].error_type if failure else None)
+        self.effect = effect
+        self.label = label
+        self.context = context
+        self.chain: tuple[str, int] | None = None
+
+
+def find_cause(evidence: Sequence[Evidence], progress: Sequence[int] = ()) -> Evidence | None:
+    """Return the evidence of the cause; None if nothing failed.
+
+    Args:
+        evidence: sorted by offset; of one record, that which counts more first.
+        progress: offsets of the records in which a step higher than all before was reported, sorted.
+    """
+    evidence = _without_known(_without_dismissed(evidence))
+    if len(progress) >= STEPS_THAT_PROVE_LIFE:
+        alive = progress[-STEPS_THAT_PROVE_LIFE]
+        evidence = [each for each in evidence if each.offset >= alive]
+    _link(evidence)
+    return _first(_without_recovered(_without_cleared(evidence)))
+
+
+def strength(evidence: Evidence) -> int:
+    """Return how much the evidence counts: the less, the more; 9 is none."""
+    if evidence.role == "confirmation":
+        return 5 if evidence.failure else 9
+    if evidence.context and evidence.role != "event":
+        return 1 if evidence.role == "root" and _is_grave(evidence) else 4
+    return {"root": 0, "symptom": 2, "fallback": 2, "cascade": 3}.get(evidence.role, 9)
+
+
+def _first(evidence: list[Evidence]) -> Evidence | None:
+    strongest = min(map(strength, evidence), default=9)
+    if strongest == 9:
+        return None
+    first = min((each for each in evidence if strength(each) == strongest), key=_order)
+    if exact := _MORE_EXACT.get(first.failure or ""):
+        alike = (each for each in evidence if each.failure == exact and _is_linked(each, first))
+        return next(alike, first)
+    return _before(first, evidence) if first.failure == UNKNOWN and first.role == "fallback" else first
+
+
+def _order(evidence: Evidence) -> tuple[bool, int, int]:
+    return evidence.failure == WRAPPER, evidence.offset, _PRECEDENCE.index(evidence.role)
+
+
+def _before(unknown: Evidence, evidence: list[Evidence]) -> Evidence:
+    """Return what an unknown exception follows from: of the record itself, or of one before it in its chain."""
+    before = [
+        each
+        for each in evidence
+        if (each.role == "cascade" or strength(each) == 4)
+        and each.offset <= unknown.offset
+        and _is_linked(each, unknown)
+    ]
+    return min(before, key=_order, default=unknown)
+
+
+def _is_linked(one: Evidence, other: Evidence) -> bool:
+    """Return whether both are of one record, or of one chain of exceptions."""
+    return one.offset == other.offset or (one.label == other.label and one.chain == other.chain)
+
+
+def _is_grave(evidence: Evidence) -> bool:
+    return evidence.failure is not None and FAILURES[evidence.failure].severity in ("critical", "fatal")
+
+
+def _link(evidence: Sequence[Evidence]) -> None:
+    """Number the tracebacks, linked ones alike, and mark the exceptions that were being handled."""
+    chains: dict[str, int] = {}
+    linked: set[str] = set()
+    begun: dict[str, list[Evidence]] = {}
+    for each in evidence:
+        if each.effect == HEAD:
+            if each.label not in linked:
+                chains[each.label] = chains.get(each.label, 0) + 1
+                begun[each.label] = []
+            linked.discard(each.label)
+        elif each.effect in (HANDLED, CAUSED):
+            linked.add(each.label)
+            for one in begun.get(each.label, ()) if each.effect == HANDLED else ():
+                one.context = True
+            begun[each.label] = []
+        if each.label in chains:
+            each.chain = (each.label, chains[each.label])
+            begun[each.label].append(each)
+
+
+def _without_cleared(evidence: list[Evidence]) -> list[Evidence]:
+    """Return the evidence without that of failures from which the program says that it has recovered."""
+    cleared: dict[str, int] = {}
+    for each in evidence:
+        if each.effect and each.effect.startswith(CLEARS):
+            cleared.update(dict.fromkeys(each.effect[len(CLEARS) :].split(), each.offset))
+    if not cleared:
+        return evidence
+    return [each for each in evidence if each.offset >= cleared.get(each.error_type or "", -1)]
+
+
+def _without_recovered(evidence: list[Evidence]) -> list[Evidence]:
+    recovered = max((each.offset for each in evidence if each.failure == RECOVERED), default=-1)
+    later = [each for each in evidence if each.offset > recovered]
+    if any(each.role in ("root", "symptom", "fallback") for each in later):
+        return later
+    # If the launcher gave up afterwards, the last failure is the one it tried to recover from.
+    return evidence if recovered < 0 or any(each.role == "cascade" for each in later) else []
+
+
+def _without_known(evidence: list[Evidence]) -> list[Evidence]:
+    """Return the evidence without the unknown exceptions that belong to a cascade."""
+    known = {each.offset for each in evidence if each.role == "cascade"}
+    return [each for each in evidence if each.role != "fallback" or each.offset not in known]
+
+
+def _without_dismissed(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """Return the evidence without exceptions of finalizers, after which a process goes on."""
+    standing: list[Evidence] = []
+    until, exception = -1, -1
+    for each in evidence:
+        if each.effect == DISMISSES:
+            until, exception = each.offset + DISMISSED_WITHIN, -1
+            while standing and standing[-1].role == "confirmation":  # the head of its traceback
+                standing.pop()
+        elif each.offset > until or exception not in (-1, each.offset) or each.role in ("root", "symptom"):
+            standing.append(each)
+        elif each.role not in ("confirmation", "event"):
+            exception = each.offset
+    return standing
