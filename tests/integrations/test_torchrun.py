@@ -1,6 +1,11 @@
 """Plain PyTorch, alone and as several ranks under torchrun."""
 
 import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,3 +128,57 @@ def test_a_worker_that_fails_is_the_failure_of_the_run_and_no_end_of_its_own(pro
     assert (record.state, record.progress.step, record.metadata.pid) == ("failed", 6, record.ranks[0].pid)
     assert (sentinel(programs)["rank"], sentinel(programs)["exception_type"]) == (0, "ValueError")
     assert "row 6 is damaged" in sentinel(programs)["message"]
+
+
+_SAVES = """
+    import sys, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp, trainwarden
+    from torch.distributed.tensor import Shard, distribute_tensor
+    with trainwarden.run() as run:
+        last = run.resume_checkpoint(wait_seconds=float(sys.argv[2]))
+        print(f"rank {run.rank} resumes from {last}", flush=True)
+        dist.init_process_group("gloo")
+        step = int(last.rpartition("_")[2]) + 1 if last else 1
+        mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+        weight = distribute_tensor(torch.full((64, 64), float(step)), mesh, (Shard(0),))
+        dcp.save({"weight": weight}, checkpoint_id=f"{sys.argv[1]}/step_{step}")
+        run.checkpoint_saved(f"{sys.argv[1]}/step_{step}", step)
+        dist.barrier()
+        dist.destroy_process_group()
+"""
+
+
+def _on_its_own_host(programs: Programs, script: Path, checkpoints: Path, view: Path) -> Path:
+    """A program that torchrun starts for each rank: for rank 1 on a host "b" that sees `view` instead."""
+    run = shlex.join([sys.executable, str(script)])
+    bind = f"hostname b && mount --bind {shlex.quote(str(view))} {shlex.quote(str(checkpoints))}"
+    path = programs.runs.parent / "start.sh"
+    path.write_text(
+        f'#!/bin/sh\n[ "$RANK" = 0 ] || exec unshare -mu sh -c \'{bind} && exec {run} "$@"\' sh "$@"\nexec {run} "$@"\n'
+    )
+    path.chmod(0o755)
+    return path
+
+
+def test_ranks_under_torchrun_never_resume_from_different_checkpoints(programs: Programs, tmp_path: Path) -> None:
+    try:
+        subprocess.run(["unshare", "-mu", "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs the permission to unshare mounts")
+    script, checkpoints, view = programs.script(_SAVES), tmp_path / "checkpoints", tmp_path / "view"
+    for last in ("None", checkpoints / "step_1"):
+        done = programs.torchrun(2, script, checkpoints, "60")
+        assert done.returncode == 0, done.stdout
+        assert all(f"rank {rank} resumes from {last}\n" in done.stdout for rank in (0, 1)), done.stdout
+    # The host of rank 1 has not seen the newest one yet.
+    shutil.copytree(checkpoints / "step_1", view / "step_1")
+    start = _on_its_own_host(programs, script, checkpoints, view)
+    done = programs.run(*torchrun(2, "--no-python"), start, checkpoints, "20")
+    assert done.returncode != 0
+    assert f"rank 0 resumes from {checkpoints / 'step_2'}\n" in done.stdout
+    assert "rank 1 resumes" not in done.stdout
+    assert f"chose checkpoint {checkpoints / 'step_2'}, of step 2," in done.stdout
+    assert "rank 1 on b does not see it after 20 s: it is not there" in done.stdout
+    assert (sentinel(programs)["rank"], sentinel(programs)["exception_type"]) == (1, "RunRefused")
+    shutil.copytree(checkpoints / "step_2", view / "step_2")
+    done = programs.run(*torchrun(2, "--no-python"), start, checkpoints, "60")
+    assert all(f"rank {rank} resumes from {checkpoints / 'step_2'}\n" in done.stdout for rank in (0, 1)), done.stdout

@@ -11,7 +11,7 @@ from pathlib import Path
 from trainwarden.identity import AttemptKey, host_name, process_start_ticks
 from trainwarden.record.crash import forget_crashes, record_crash
 from trainwarden.record.document import Unreadable
-from trainwarden.record.folder import PROGRESS
+from trainwarden.record.folder import PROGRESS, RESUME
 from trainwarden.record.metadata import Attempt, Metadata, read_metadata
 from trainwarden.record.progress import Checkpoint, Progress, read_checkpointed, read_progress
 from trainwarden.record.sentinels import Sentinel, current_completion, current_error
@@ -77,6 +77,8 @@ def begin_attempt(folder: Path, key: AttemptKey, now: float, environ: Mapping[st
     lost = _lost_attempt(folder, metadata, past, key)
     RecordStore(folder).set_sentinels_aside(metadata, str(key), begun_before=begun_before)
     forget_crashes(folder, str(key), begun_before=begun_before)
+    # No rank may obey the choice of an earlier start.
+    (folder / RESUME).unlink(missing_ok=True)
     this = same or Attempt(_next_number(metadata, past, environ), str(key), now)
     if this.start_time is None:
         this = this.replace(start_time=now)

@@ -75,12 +75,16 @@ class Sentinel(RecordDocument):
 
 
 class RestartNotice(RecordDocument):
-    """`_restart`: the attempt `attempt_key` is about to be ended so that the next one can start."""
+    """`_restart`: the attempt `attempt_key` is about to be ended so that the next one can start.
+
+    `checkpoint_trust`: what counts as a complete checkpoint to the next one, by the policy that restarts it.
+    """
 
     attempt_key: str = required(TEXT)
     reason: str | None = TEXT
     intent: str | None = TEXT
     time: float | None = TIME
+    checkpoint_trust: str | None = TEXT
 
 
 def failure_sentinel(
@@ -145,6 +149,12 @@ def current_completion(
 ) -> Sentinel | Unreadable | None:
     """Return the `_complete` of the attempt `key` that began at `attempt_start`; see `current_error`."""
     return _of_attempt(os.path.join(folder, COMPLETE), key, attempt_start)
+
+
+def requested_trust(folder: str | os.PathLike[str]) -> str | None:
+    """Return what counts as a complete checkpoint, by the policy of the last announced restart; None if it says not."""
+    source = read_json(os.path.join(folder, RESTART))
+    return RestartNotice.from_json(source).checkpoint_trust if isinstance(source, JsonObject) else None
 
 
 def announced_restart(folder: str | os.PathLike[str], key: str) -> RestartNotice | None:

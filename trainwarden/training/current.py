@@ -23,6 +23,7 @@ from trainwarden.record.thresholds import InvalidThreshold
 from trainwarden.record.thresholds import choose as choose_thresholds
 from trainwarden.training.context import RunContext
 from trainwarden.training.loop import whole
+from trainwarden.training.resume import WAIT_SECONDS
 from trainwarden.training.run import PhaseScope, Run
 from trainwarden.training.usage_warnings import UsageWarnings
 
@@ -213,14 +214,23 @@ def checkpoint_saved(path: str | os.PathLike[str], step: int | None = None) -> N
         _warn_before_run("checkpoint_saved")
 
 
-def resume_checkpoint() -> str | None:
+def resume_checkpoint(*, trust: str | None = None, wait_seconds: float = WAIT_SECONDS) -> str | None:
     """Return the path of the checkpoint to resume from; None to start from the beginning.
 
     `TRAINWARDEN_RESUME_CHECKPOINT` is tried first, then the last checkpoints of the record, newest first. A
-    complete one is preferred to one that cannot be verified; an incomplete one is never returned.
+    complete one is preferred to one that cannot be verified; an incomplete one is never returned. Rank 0 chooses,
+    once; every other rank waits for its choice, and for that checkpoint to be visible on its host.
+
+    Args:
+        trust: what counts as complete: `layout`, `complete` or `none`; see docs/checkpoints.md.
+            `TRAINWARDEN_CHECKPOINT_TRUST` if None, else what the policy of the restart requests, else `layout`.
+        wait_seconds: how long a rank other than 0 waits.
+
+    Raises:
+        RunRefused: on a rank other than 0 that cannot obey rank 0's choice.
     """
     if _current is not None:
-        return _current.resume_checkpoint()
+        return _current.resume_checkpoint(trust=trust, wait_seconds=wait_seconds)
     _warn_before_run("resume_checkpoint")
     return None
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from trainwarden.checkpoint import choose as choose_checkpoint
 from trainwarden.checkpoint.paths import absolute
-from trainwarden.record.attempt import last_progress
-from trainwarden.record.ownership import Ownership
+from trainwarden.checkpoint.verdict import TRUSTS
+from trainwarden.record.ownership import Ownership, RunRefused
 from trainwarden.record.progress import Checkpoint
 from trainwarden.record.schema import shorten
+from trainwarden.record.sentinels import requested_trust
 from trainwarden.record.steps import StepCounter
 from trainwarden.record.thresholds import known_phase
 from trainwarden.training.context import RunContext
@@ -26,9 +26,11 @@ from trainwarden.training.exit_hooks import ExitHooks
 from trainwarden.training.loop import LoopState, whole
 from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome, exception_outcome, infer_outcome, is_cancellation
 from trainwarden.training.recorder import RecordThread
+from trainwarden.training.resume import WAIT_SECONDS, Resumption
 from trainwarden.training.usage_warnings import RESERVED_EVENTS, UsageWarnings, is_phase
 
 if TYPE_CHECKING:
+    from trainwarden.checkpoint.verdict import Trust
     from trainwarden.record.store import RecordCopy
 
 _BEFORE_TRAINING = frozenset(("init", "compile", "load"))
@@ -40,7 +42,10 @@ logger = logging.getLogger("trainwarden")
 
 
 class Run:
-    """A training run in progress, as `run()` returns it. Its methods never raise into the loop."""
+    """A training run in progress, as `run()` returns it. Its methods never raise into the loop.
+
+    `resume_checkpoint()` alone may raise `RunRefused`, before the loop begins.
+    """
 
     def __init__(
         self,
@@ -58,6 +63,7 @@ class Run:
         self._signals = self._hooks.signals
         self._recorder = RecordThread(context, self._loop, copy, poll=self._signals.check)
         self._trace = CrashTrace(context.folder, context.rank, str(context.key))
+        self._resumption = Resumption(context)
         self._active, self._abandoned = True, False
         self._cancelled: AttemptOutcome | None = None
 
@@ -227,36 +233,38 @@ class Run:
         except Exception:  # nothing ever raises into the loop
             logger.warning("checkpoint %r could not be recorded", path, exc_info=True)
 
-    def resume_checkpoint(self) -> str | None:
+    def resume_checkpoint(self, *, trust: str | None = None, wait_seconds: float = WAIT_SECONDS) -> str | None:
         """Return the path of the checkpoint to resume from; None to start from the beginning.
 
         `TRAINWARDEN_RESUME_CHECKPOINT` is tried first, then the last checkpoints of the record, newest first. A
-        complete one is preferred to one that cannot be verified; an incomplete one is never returned.
+        complete one is preferred to one that cannot be verified; an incomplete one is never returned. Rank 0 chooses,
+        once; every other rank waits for its choice, and for that checkpoint to be visible on its host.
+
+        Args:
+            trust: what counts as complete: `layout`, `complete` or `none`; see docs/checkpoints.md.
+                `TRAINWARDEN_CHECKPOINT_TRUST` if None, else what the policy of the restart requests, else `layout`.
+            wait_seconds: how long a rank other than 0 waits.
+
+        Raises:
+            RunRefused: on a rank other than 0 that cannot obey rank 0's choice.
         """
         try:
-            return self._resume_checkpoint()
-        except Exception:  # nothing ever raises into the loop
+            return self._resumption.checkpoint(self._trust(trust), wait_seconds)
+        except RunRefused:
+            raise
+        except Exception as error:  # nothing else ever raises into the loop
+            if self.rank > 0:
+                raise RunRefused(f"rank 0's choice of a checkpoint cannot be obeyed: {error!r}") from error
             logger.warning("no checkpoint could be looked for", exc_info=True)
             return None
 
-    def _resume_checkpoint(self) -> str | None:
-        progress = last_progress(self.folder)
-        recorded = progress.known_checkpoints() if progress else ()
-        named = os.environ.get("TRAINWARDEN_RESUME_CHECKPOINT")
-        if named:
-            path = absolute(named)
-            first = next((one for one in recorded if one.path == path), Checkpoint(path))
-            chosen, rejected = choose_checkpoint([first])
-            if chosen is None:
-                chosen, more = choose_checkpoint(recorded)
-                rejected += more
-        else:
-            chosen, rejected = choose_checkpoint(recorded)
-        for line in rejected:
-            logger.warning("%s", line)
-        if rejected and chosen is None:
-            logger.error("none of the %d known checkpoints can be resumed from", len(rejected))
-        return chosen.path if chosen else None
+    def _trust(self, given: str | None) -> Trust:
+        for trust in (given, os.environ.get("TRAINWARDEN_CHECKPOINT_TRUST"), requested_trust(self.folder)):
+            if trust in TRUSTS:
+                return trust
+            if trust:
+                self._warnings.warn("trust", "trust=%s: expected one of layout, complete or none; it is ignored", trust)
+        return TRUSTS[0]
 
     def __enter__(self) -> Run:
         return self

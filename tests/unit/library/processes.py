@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,9 +28,10 @@ class Script:
         self.folder = runs / "r"
         self._started: list[subprocess.Popen[str]] = []
 
-    def start(self, code: str, **environment: str) -> "subprocess.Popen[str]":
+    def start(self, code: str, *, under: Sequence[str] = (), **environment: str) -> "subprocess.Popen[str]":
+        """Start the code; `under`: a command that runs it."""
         process = subprocess.Popen(
-            [sys.executable, "-c", _LISTEN + textwrap.dedent(code)],
+            [*under, sys.executable, "-c", _LISTEN + textwrap.dedent(code)],
             env={**os.environ, "TRAINWARDEN_RUNS_DIR": str(self.runs), **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -1,0 +1,248 @@
+"""The checkpoint that an attempt resumes from: rank 0 chooses it once, the other ranks obey or refuse."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainwarden.checkpoint import choose, size_of
+from trainwarden.checkpoint.paths import absolute, is_remote
+from trainwarden.deadline import Deadline, DeadlineExceeded, call_with_deadline
+from trainwarden.identity import host_name, process_start_ticks
+from trainwarden.record.attempt import last_progress
+from trainwarden.record.folder import RESUME
+from trainwarden.record.metadata import Metadata, read_metadata
+from trainwarden.record.ownership import RunRefused
+from trainwarden.record.progress import Checkpoint
+from trainwarden.record.resume import ResumeChoice, read_choice
+from trainwarden.record.store import RecordStore
+
+if TYPE_CHECKING:
+    from trainwarden.checkpoint.verdict import Trust
+    from trainwarden.training.context import RunContext
+
+# How long a rank waits for rank 0's choice, and for that checkpoint to be visible on its host.
+WAIT_SECONDS = 300.0
+# How long it waits for any sign of rank 0 in a folder that no other host can see.
+LOCAL_WAIT_SECONDS = 30.0
+# Waiting ranks read the file often at first, and seldom later: a thousand of them may wait on one server.
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 2.0
+_MEASURE_SECONDS = 30.0
+_WRITE_SECONDS = 10.0
+_LOCAL_FILE_SYSTEMS = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay"))
+
+logger = logging.getLogger("trainwarden")
+
+
+class Resumption:
+    """Chooses the checkpoint on rank 0; on another rank waits for that choice, and for the checkpoint to be visible.
+
+    Args:
+        context: of the run.
+    """
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._lock = threading.Lock()
+        self._choice: ResumeChoice | None = None
+
+    def checkpoint(self, trust: Trust, wait_seconds: float) -> str | None:
+        """Return the path to resume from; None to start from the beginning.
+
+        Args:
+            trust: what counts as complete; see `trainwarden.checkpoint.verify`.
+            wait_seconds: how long a rank other than 0 waits.
+
+        Raises:
+            RunRefused: a rank other than 0 cannot obey rank 0's choice.
+        """
+        context = self._context
+        with self._lock:
+            if context.rank > 0:
+                return self._obey(Deadline(wait_seconds))
+            # Ranks that ask later than others must not get another answer.
+            if self._choice is None or (context.world_size or 1) == 1:
+                self._choice = self._choose(trust)
+            return self._choice.path
+
+    def _choose(self, trust: Trust) -> ResumeChoice:
+        chosen = best_checkpoint(self._context.folder, trust)
+        choice = ResumeChoice(
+            attempt_key=str(self._context.key),
+            path=chosen.path if chosen else None,
+            step=chosen.step if chosen else None,
+            size_bytes=_measured(chosen.path) if chosen else None,
+            time=time.time(),
+            host=host_name(),
+            pid=os.getpid(),
+            process_start=process_start_ticks(os.getpid()),
+        )
+        store = RecordStore(self._context.folder)
+        try:
+            call_with_deadline(lambda: store.write(RESUME, choice), _WRITE_SECONDS, thread_name="trainwarden-resume")
+        except (OSError, DeadlineExceeded) as error:
+            logger.error("the chosen checkpoint cannot be recorded, so other ranks will not resume: %s", error)  # noqa: TRY400  # no trace
+        return choice
+
+    def _obey(self, deadline: Deadline) -> str | None:
+        choice = self._await_choice(deadline)
+        if choice is None:
+            return self._choose_alone()
+        if choice.path is not None:
+            self._await_checkpoint(choice, choice.path, deadline)
+        return choice.path
+
+    def _await_choice(self, deadline: Deadline) -> ResumeChoice | None:
+        """Return rank 0's choice; None where the record of rank 0 is on another host."""
+        context = self._context
+        waiting = _RankZero(context)
+        for seconds in _pauses(deadline):
+            if choice := waiting.choice():
+                return choice
+            if not waiting.was_seen and seconds >= LOCAL_WAIT_SECONDS and _is_alone_on_its_disk(context.folder):
+                return None
+        raise RunRefused(
+            f"rank 0 has not chosen a checkpoint to resume from in {deadline.seconds:g} s, as seen by rank "
+            f"{context.rank} on {host_name()} in {context.folder}: resume_checkpoint() is for all ranks to call, and "
+            f"the folder of the record for all hosts to share"
+        )
+
+    def _choose_alone(self) -> str | None:
+        context = self._context
+        text = (
+            f"rank {context.rank} on {host_name()} sees no record of rank 0: {context.folder} is on a disk of this "
+            f"host, so its ranks cannot obey rank 0's choice of a checkpoint. Share the folder between the hosts"
+        )
+        if named := os.environ.get("TRAINWARDEN_RESUME_CHECKPOINT"):
+            logger.warning("%s. It resumes from TRAINWARDEN_RESUME_CHECKPOINT", text)
+            chosen = _best([Checkpoint(absolute(named))])
+            return chosen.path if chosen else None
+        if _is_restart(context):
+            raise RunRefused(f"{text}, or give all ranks TRAINWARDEN_RESUME_CHECKPOINT")
+        logger.warning("%s. It starts from the beginning, as the first attempt of a run does", text)
+        return None
+
+    def _await_checkpoint(self, choice: ResumeChoice, path: str, deadline: Deadline) -> None:
+        """Wait until this host sees the checkpoint as rank 0 does."""
+        if is_remote(path):
+            return
+        problem = ""
+        for _ in _pauses(deadline):
+            size = _measured(path)
+            if size is None:
+                problem = "it is not there"
+            elif size < (choice.size_bytes or 0):
+                problem = f"it has {size} bytes, and {choice.size_bytes} on {choice.host}"
+            else:
+                return
+        step = "" if choice.step is None else f", of step {choice.step},"
+        raise RunRefused(
+            f"rank 0 on {choice.host} chose checkpoint {path}{step} to resume from, and rank {self._context.rank} on "
+            f"{host_name()} does not see it after {deadline.seconds:g} s: {problem}. Ranks never resume from "
+            f"different checkpoints"
+        )
+
+
+class _RankZero:
+    """What the record holds of rank 0's process while another rank waits for its choice.
+
+    After a restart within an attempt, by torchrun, the choice of the earlier process lies there first. A choice is the
+    present one if its process lives, or if it is newer than this process.
+    """
+
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
+        self._first_update: float | None = None
+        self.was_seen = False
+
+    def choice(self) -> ResumeChoice | None:
+        """Return the choice, if it is of this start."""
+        key, folder = str(self._context.key), self._context.folder
+        metadata = read_metadata(folder)
+        if not isinstance(metadata, Metadata) or metadata.attempt_key != key:
+            return None
+        self.was_seen = True
+        choice = read_choice(folder)
+        if choice is None or choice.attempt_key != key:
+            return None
+        if (choice.time or 0.0) >= self._context.start:
+            return choice
+        if choice.host == host_name() and choice.pid and process_start_ticks(choice.pid) == choice.process_start:
+            return choice
+        if choice.pid != metadata.pid or choice.host != metadata.host or metadata.last_update is None:
+            return None
+        if self._first_update is None:
+            self._first_update = metadata.last_update
+        return choice if metadata.last_update > self._first_update else None
+
+
+def best_checkpoint(folder: Path, trust: Trust) -> Checkpoint | None:
+    """Return the checkpoint to resume from, by the environment and the record; log why others were rejected."""
+    progress = last_progress(folder)
+    recorded = progress.known_checkpoints() if progress else ()
+    named = os.environ.get("TRAINWARDEN_RESUME_CHECKPOINT")
+    if not named:
+        return _best(recorded, trust)
+    path = absolute(named)
+    first = next((one for one in recorded if one.path == path), Checkpoint(path))
+    return _best([first], trust, recorded)
+
+
+def _best(
+    candidates: tuple[Checkpoint, ...] | list[Checkpoint],
+    trust: Trust = "layout",
+    instead: tuple[Checkpoint, ...] = (),
+) -> Checkpoint | None:
+    chosen, rejected = choose(candidates, trust)
+    if chosen is None and instead:
+        chosen, more = choose(instead, trust)
+        rejected += more
+    for line in rejected:
+        logger.warning("%s", line)
+    if rejected and chosen is None:
+        logger.error("none of the %d known checkpoints can be resumed from", len(rejected))
+    return chosen
+
+
+def _measured(path: str) -> int | None:
+    try:
+        return call_with_deadline(lambda: size_of(path), _MEASURE_SECONDS, thread_name="trainwarden-resume")
+    except DeadlineExceeded:
+        return None
+
+
+def _pauses(deadline: Deadline) -> Iterator[float]:
+    """Yield the seconds waited, before each look, until the deadline; the last look is after it."""
+    pause = _FIRST_PAUSE_SECONDS
+    while remaining := deadline.remaining:
+        yield deadline.seconds - remaining
+        time.sleep(min(pause, remaining))
+        pause = min(_LONGEST_PAUSE_SECONDS, pause * 1.5)
+    yield deadline.seconds
+
+
+def _is_restart(context: RunContext) -> bool:
+    stated = (os.environ.get(name) for name in ("TORCHELASTIC_RESTART_COUNT", "TRAINWARDEN_ATTEMPT"))
+    return context.key.generation > 0 or any(number not in {None, "", "0"} for number in stated)
+
+
+def _is_alone_on_its_disk(folder: Path) -> bool:
+    """Whether the folder is on a disk of this host. False where it may be shared, or where that cannot be told."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123  # one reader
+            mounts = [line.split() for line in lines]
+    except OSError:
+        return False
+    # The last mount over the longest path counts.
+    here, found = f"{folder.resolve()}/", ("", "")
+    for fields in mounts:
+        point, kind = fields[4].rstrip("/") + "/", fields[fields.index("-") + 1]
+        if here.startswith(point) and len(point) >= len(found[0]):
+            found = (point, kind)
+    return found[1] in _LOCAL_FILE_SYSTEMS
