@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from trainwarden.signals.model import Signal
-from trainwarden.signals.scanner import texts_of
+from trainwarden.signals.patterns import texts_of
 from trainwarden.stack.debian import PackagesUnavailable, unpack
 
 _FOLDER = Path(__file__).resolve().parents[1] / ".tools" / "benchmarks"

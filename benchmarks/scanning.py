@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainwarden.scan import command
+from trainwarden.signals.expressions import bounded
 from trainwarden.signals.pack import load_pack
-from trainwarden.signals.patterns import compiled
+from trainwarden.signals.patterns import is_warning
 from trainwarden.signals.scanner import Scanner
 
 # The packages that an engine must not have; the fastest that is left is taken.
@@ -58,16 +59,17 @@ def _scan(path: Path) -> Iterator[Pair]:
 
 
 def _loop(path: Path, *, with_progress: bool) -> Iterator[Pair]:
-    patterns = [(signal.name, compiled(signal)) for signal in load_pack().signals]
+    signals = [(signal, re.compile(bounded(signal.pattern).encode(), re.MULTILINE)) for signal in load_pack().signals]
     progress = [re.compile(pattern.encode()) for pattern in PROGRESS] if with_progress else []
     values: dict[str, bytes] = {}
     offset = 0
     with path.open("rb") as file:
         for line in file:
             record = line.rstrip(b"\n")
-            for name, pattern in patterns:
-                if pattern.search(record, 0, len(record)):
-                    yield offset, name
+            for signal, pattern in signals:
+                match = pattern.search(record)
+                if match and not (signal.ignore_warnings and is_warning(record, 0, len(record), match.start())):
+                    yield offset, signal.name
             for expression in progress:
                 if found := expression.search(record):
                     values.update(found.groupdict())

@@ -9,6 +9,10 @@ from __future__ import annotations
 import functools
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 # A traceback shows no more lines of one expression.
 LINES_BEFORE = 12
 # Lines that a configuration has before a setting whose value is a sentence.
@@ -80,7 +84,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-def is_quoted(line: str, at: int, before: list[str]) -> bool:
+def is_quoted(line: str, at: int, before: Sequence[str]) -> bool:
     """Return whether the words at a place of a line are quoted.
 
     Args:
@@ -119,7 +123,7 @@ def _is_exception(plain: str) -> bool:
     return name[:1].isupper() and name.isidentifier()
 
 
-def _is_shown_code(label: str, plain: str, before: list[str]) -> bool:
+def _is_shown_code(label: str, plain: str, before: Sequence[str]) -> bool:
     """Return whether the line stands below a frame of a traceback, further in than it."""
     indent, numbered = _indent(plain), _compiled(_NUMBERED).fullmatch(plain) is not None
     for line in reversed(before):
@@ -135,7 +139,7 @@ def _is_shown_code(label: str, plain: str, before: list[str]) -> bool:
     return False
 
 
-def _is_setting(label: str, plain: str, before: list[str]) -> bool:
+def _is_setting(label: str, plain: str, before: Sequence[str]) -> bool:
     """Return whether the line is a setting of a configuration: a key that reports nothing, among plain settings."""
     found = _compiled(_KEY).match(plain)
     if not found or _is_report(found["key"]):

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 RECORD_LIMIT = 64 * 1024
 # Records that are warnings, notes or retries; and those that are errors nevertheless.
 CALM = (
-    rb"\b(?:WARN(?:ING)?|INFO|DEBUG|NOTICE|TRACE|\w*Warning|warning)\b|[\[(][WI]\d|\[W |^[WI]\d{4} "
+    rb"\b(?:WARN(?:ING)?|INFO|DEBUG|NOTICE|TRACE|\w{0,40}Warning|warning)\b|[\[(][WI]\d|\[W |^[WI]\d{4} "
     rb"|\blevel=(?:warn|info)|\b[Rr]etrying\b|Retry\(|\b[Ff]all(?:ing|s)? ?back\b|\b[Ii]gnor(?:ing|ed)\b"
-    rb"|\b[Ss]kipp(?:ing|ed)\b|from scratch|\b[Uu]s(?:ing|es?) (?:\w+ ){0,3}instead\b|not installed[,.;] "
+    rb"|\b[Ss]kipp(?:ing|ed)\b|from scratch|\b[Uu]s(?:ing|es?) (?:\w{1,40} ){0,3}instead\b|not installed[,.;] "
     rb"|\bresolved after\b|\bthrown while requesting\b"
 )
 LOUD = rb"\b(?:ERROR|CRITICAL|FATAL)\b|\[[EF]\d"

@@ -102,8 +102,9 @@ class _FirstAndLast:
     def add(self, matches: Iterable[Match]) -> None:
         for match in matches:
             name = match.signal.name
-            count = self.counts[name] = self.counts.get(name, 0) + 1
-            if count <= FIRST:
+            before = self.counts.get(name, 0)
+            self.counts[name] = before + match.count
+            if before < FIRST:
                 self._first.setdefault(name, []).append(match)
             else:
                 self._last.setdefault(name, deque(maxlen=LAST)).append(match)

@@ -75,6 +75,7 @@ class Match:
         line: of the record's beginning, counted from 1 by line feeds alone.
         text: the record, decoded and cut to `scanner.TEXT_LIMIT` characters around what was found.
         fields: the groups in `extract_groups`; without it, every named group. Groups without a match are absent.
+        count: of records with the signal that it stands for: itself, and those before it that were left out.
     """
 
     signal: Signal
@@ -82,6 +83,7 @@ class Match:
     line: int
     text: str
     fields: Mapping[str, str] = field(default_factory=dict)
+    count: int = 1
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@
 
 from pathlib import Path
 
+from trainwarden.signals.expressions import bounded
 from trainwarden.signals.model import Signal
 from trainwarden.signals.pack import load_pack
-from trainwarden.signals.scanner import texts_of
+from trainwarden.signals.patterns import texts_of
 
 MODULE = Path(__file__).parent.parent / "failures" / "patterns.py"
 
@@ -31,7 +32,7 @@ def _row(signal: Signal) -> str:
     texts, caseless = texts_of(signal)
     head = (signal.name, signal.role, signal.failure, signal.effect, signal.ignore_warnings, caseless)
     literals = tuple(text.encode() for text in texts)
-    return f"    ({', '.join(map(repr, head))},\n     {literals!r},\n     {signal.pattern.encode()!r}),\n"
+    return f"    ({', '.join(map(repr, head))},\n     {literals!r},\n     {bounded(signal.pattern).encode()!r}),\n"
 
 
 if __name__ == "__main__":

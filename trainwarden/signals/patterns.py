@@ -1,18 +1,24 @@
-"""Runs the pattern of one signal on one record; users' patterns run under a time limit."""
+"""Runs the pattern of one signal on records; users' patterns run under a time limit."""
 
 import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from trainwarden.failures.records import is_calm
+from trainwarden.signals.expressions import after_gap, alternatives, bounded, reach_of, sees_digits
 from trainwarden.signals.model import Signal
+from trainwarden.signals.required import Required, covering, is_rare, required_texts
 
 # For one search. A sound pattern takes microseconds; one that is slow three times would stall the node agent.
 TIME_LIMIT_SECONDS = 0.25
 STRIKES = 3
 FIELD_LIMIT = 300
 
-Found = tuple[int, Mapping[str, str]]
+# Where in the record a pattern matches, and the match.
+Found = tuple[int, Any]
+
+# A record says what it is at its beginning, or near what was found.
+_MARK_BYTES = 512
 
 
 class PatternTooSlow(Exception):
@@ -20,10 +26,20 @@ class PatternTooSlow(Exception):
 
 
 class Pattern(Protocol):
-    """A pattern, ready to run."""
+    """A pattern, or one of its alternatives, ready to run.
+
+    Attributes:
+        required: texts of which each match holds one; None if unknown.
+        reach: the most bytes that a match and what it looks ahead at can span; None where there is no bound.
+        sees_digits: records that differ in digits alone may differ in whether it matches.
+    """
+
+    required: Required | None
+    reach: int | None
+    sees_digits: bool
 
     def search(self, chunk: bytes, start: int, end: int) -> Found | None:
-        """Return where in the record chunk[start:end] the pattern matches, and its fields; None if it does not.
+        """Return where in the record chunk[start:end] the pattern matches, and the match; None if it does not.
 
         Raises:
             PatternTooSlow: it exceeded its time limit.
@@ -31,13 +47,38 @@ class Pattern(Protocol):
         ...
 
 
-def compiled(signal: Signal) -> Pattern:
-    """Return the signal's pattern, ready to run; raise re.error, or regex.error, if it is invalid."""
+def compiled(signal: Signal) -> tuple[Pattern, ...]:
+    """Return what finds the signal, ready to run; raise re.error, or regex.error, if its pattern is invalid."""
     if signal.pattern_type == "substring":
-        pattern: Pattern = _Substring(signal)
-    else:
-        pattern = _Shipped(signal) if signal.shipped else _limited(signal)
-    return _Errors(pattern) if signal.ignore_warnings else pattern
+        return (_Substring(signal),)
+    if not signal.shipped:
+        return (_limited(signal),)
+    return tuple(
+        _Shipped(text, required)
+        for part in alternatives(bounded(signal.pattern))
+        for text, required in _parts(signal, part)
+    )
+
+
+def _parts(signal: Signal, pattern: str) -> list[tuple[str, Required | None]]:
+    """Return patterns in place of one, as many as have texts of their own after a gap, each with its texts."""
+    before, after, texts = after_gap(pattern)
+    if len(texts) < 2:
+        return [(pattern, _required_of_part(signal, pattern))]
+    grouped: dict[Required | None, list[str]] = {}
+    for text in texts:
+        grouped.setdefault(_required_of_part(signal, f"{before}(?:{text}){after}"), []).append(text)
+    return [(f"{before}(?:{'|'.join(group)}){after}", required) for required, group in grouped.items()]
+
+
+def _required_of_part(signal: Signal, pattern: str) -> Required | None:
+    """Return the signal's own texts as far as this part of its pattern needs them, else those that follow from it."""
+    derived = required_texts(pattern)
+    if not signal.literals:
+        return derived
+    if own := covering(pattern, signal.literals):
+        return Required(own)
+    return derived if derived and is_rare(derived.texts) else Required(signal.literals)
 
 
 def _limited(signal: Signal) -> Pattern:
@@ -48,71 +89,99 @@ def _limited(signal: Signal) -> Pattern:
         return _Unlimited(signal)
 
 
-def _fields(signal: Signal, match: Any) -> dict[str, str]:
-    groups: Mapping[str, str | int] = signal.extract_groups or {name: name for name in match.re.groupindex}
+def fields_of(signal: Signal, match: Any) -> dict[str, str]:
+    """Return the fields of a match that a pattern of the signal found."""
+    if match is None:
+        return {}
+    named = match.re.groupindex
+    groups: Mapping[str, str | int] = signal.extract_groups or {name: name for name in named}
     fields = {}
     for name, group in groups.items():
-        value = match.group(group)
+        # An alternative has only its own groups.
+        value = match.group(group) if isinstance(group, int) or group in named else None
         if value is not None:
             text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
             fields[name] = text[:FIELD_LIMIT]
     return fields
 
 
-class _Errors:
-    """Runs another pattern, except on records that are warnings."""
+def texts_of(signal: Signal) -> tuple[tuple[str, ...], bool]:
+    """Return texts of which every match contains one, and whether case is ignored; none where unknown."""
+    required = [pattern.required for pattern in compiled(signal)]
+    texts = {text for one in required if one for text in one.texts}
+    return (() if None in required else tuple(sorted(texts))), any(one.caseless for one in required if one)
 
-    def __init__(self, pattern: Pattern) -> None:
-        self._pattern = pattern
 
-    def search(self, chunk: bytes, start: int, end: int) -> Found | None:
-        found = self._pattern.search(chunk, start, end)
-        if found and is_calm(chunk[start:end]):
-            return None
-        return found
+def is_warning(chunk: bytes, start: int, end: int, at: int) -> bool:
+    """Return whether the record chunk[start:end] is marked as a warning, a note or a retry, seen from `at` in it."""
+    near = max(start, at - _MARK_BYTES), min(end, at + _MARK_BYTES)
+    parts = [near] if near[0] <= start else [(start, min(near[0], start + _MARK_BYTES)), near]
+    return is_calm(b"\n".join(chunk[low:high] for low, high in parts))
+
+
+def _required(signal: Signal) -> Required | None:
+    return Required(signal.literals) if signal.literals else required_texts(signal.pattern)
 
 
 class _Substring:
+    reach: int | None = None
+    sees_digits = True
+
     def __init__(self, signal: Signal) -> None:
         self._text = signal.pattern.encode()
+        self.required: Required | None = Required(signal.literals or (signal.pattern,))
 
     def search(self, chunk: bytes, start: int, end: int) -> Found | None:
         at = chunk.find(self._text, start, end)
-        return (at - start, {}) if at >= 0 else None
+        return (at - start, None) if at >= 0 else None
 
 
 class _Shipped:
-    """Runs a shipped pattern on the bytes in place: no copy, no decoding."""
+    """Runs an alternative of a shipped pattern on the bytes in place: no copy, no decoding.
 
-    def __init__(self, signal: Signal) -> None:
-        self._signal = signal
-        self._pattern = re.compile(signal.pattern.encode(), re.MULTILINE)
+    It is compiled when it is first needed, which for most never happens.
+    """
+
+    def __init__(self, text: str, required: Required | None) -> None:
+        self._text = text
+        self._search: Any = None
+        self.required = required
+        self.reach = reach_of(text)
+        self.sees_digits = sees_digits(text)
 
     def search(self, chunk: bytes, start: int, end: int) -> Found | None:
-        match = self._pattern.search(chunk, start, end)
-        return (match.start() - start, _fields(self._signal, match)) if match else None
+        if self._search is None:
+            self._search = re.compile(self._text.encode(), re.MULTILINE).search
+        match = self._search(chunk, start, end)
+        return (match.start() - start, match) if match else None
 
 
 class _Unlimited:
     """Runs a user's pattern where `regex` is not installed, without a time limit."""
 
+    reach: int | None = None
+    sees_digits = True
+
     def __init__(self, signal: Signal) -> None:
-        self._signal = signal
         self._pattern: Any = re.compile(signal.pattern)
+        self.required = _required(signal)
 
     def search(self, chunk: bytes, start: int, end: int) -> Found | None:
         match = self._pattern.search(chunk[start:end].decode("utf-8", "replace"))
-        return (match.start(), _fields(self._signal, match)) if match else None
+        return (match.start(), match) if match else None
 
 
 class _Limited:
     """Runs a user's pattern on the decoded record, under a time limit."""
 
+    reach: int | None = None
+    sees_digits = True
+
     def __init__(self, signal: Signal) -> None:
         import regex  # noqa: PLC0415  # an optional dependency
 
-        self._signal = signal
         self._pattern = regex.compile(signal.pattern)
+        self.required = _required(signal)
 
     def search(self, chunk: bytes, start: int, end: int) -> Found | None:
         text = chunk[start:end].decode("utf-8", "replace")
@@ -120,4 +189,4 @@ class _Limited:
             match = self._pattern.search(text, timeout=TIME_LIMIT_SECONDS, concurrent=True)
         except TimeoutError:
             raise PatternTooSlow from None
-        return (match.start(), _fields(self._signal, match)) if match else None
+        return (match.start(), match) if match else None

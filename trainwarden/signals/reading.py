@@ -33,6 +33,8 @@ def read_signal(entry: YamlValue, shipped: bool, warn: Warn) -> Signal | None:
     except (_Wrong, UsageError) as error:
         warn(f"{entry.place}: {error}")
         return None
+    if shipped:
+        return signal  # tests check that its pattern is valid; compiling all of them takes half a second
     try:
         with python_warnings.catch_warnings():
             python_warnings.simplefilter("ignore")

@@ -8,7 +8,9 @@ import math
 import re
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 if sys.version_info >= (3, 11):
@@ -18,10 +20,15 @@ else:
     import sre_constants as codes
     import sre_parse as parser
 
-# Limits: texts that a run of characters expands to, texts in all, and the length below which a text is everywhere.
+# Of a repeat in a syntax tree: it has no limit.
+UNLIMITED = int(codes.MAXREPEAT)
+
+# Limits: texts that a run of characters expands to, texts in all, and lengths: below which a text is everywhere, from
+# which it is rare, and from which more letters make it no rarer.
 ALTERNATIVES = 64
 MOST = 512
 SHORTEST = 3
+RARE = 6
 LONG = 14
 
 # Texts of every other log line select nothing.
@@ -46,15 +53,13 @@ class Required:
 
 def required_texts(pattern: str) -> Required | None:
     """Return the texts required by `pattern`; None if unknown. Raises re.error if it is invalid."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        parsed = parser.parse(pattern)
-    caseless = bool(parsed.state.flags & re.IGNORECASE)
-    if not caseless and _has_scoped_caselessness(parsed):
+    tree = parsed(pattern)
+    caseless = bool(tree.state.flags & re.IGNORECASE)
+    if not caseless and _has_scoped_caselessness(tree):
         return None
-    if parsed.state.flags & re.VERBOSE and parsed.state.flags & re.LOCALE:
+    if tree.state.flags & re.VERBOSE and tree.state.flags & re.LOCALE:
         return None
-    texts = _best(*_walk(parsed))
+    texts = _best(*_walk(tree))
     if texts is None:
         return None
     if caseless:
@@ -64,16 +69,41 @@ def required_texts(pattern: str) -> Required | None:
     return Required(tuple(sorted(texts)), caseless)
 
 
+def covering(pattern: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Return those of `texts` of which each match of the pattern holds one; none where that does not follow from it."""
+    tree = parsed(pattern)
+    if tree.state.flags & re.IGNORECASE or _has_scoped_caselessness(tree):
+        return ()
+    whole, found = _walk(tree)
+    sets = [{_longest(text, texts) for text in each} for each in (*found, *([whole] if whole is not None else []))]
+    held = [each for each in sets if each and "" not in each]
+    return tuple(sorted(max(held, key=lambda each: min(map(_rarity, each)), default=())))
+
+
+def _longest(text: str, texts: Sequence[str]) -> str:
+    """Return the longest of `texts` in a text, empty if there is none."""
+    return max((one for one in texts if one in text), key=len, default="")
+
+
+@lru_cache(maxsize=8)
+def parsed(pattern: str) -> Any:
+    """Return the syntax tree of a pattern; raise re.error if it is invalid."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return parser.parse(pattern)
+
+
 def _has_scoped_caselessness(items: Any) -> bool:
     for operation, argument in items:
         if operation is codes.SUBPATTERN and argument[1] & re.IGNORECASE:
             return True
-        if any(_has_scoped_caselessness(inner) for inner in _inner(operation, argument)):
+        if any(_has_scoped_caselessness(inner) for inner in inner_items(operation, argument)):
             return True
     return False
 
 
-def _inner(operation: Any, argument: Any) -> list[Any]:
+def inner_items(operation: Any, argument: Any) -> list[Any]:
+    """Return the sequences of items within an item of a syntax tree."""
     if operation is codes.SUBPATTERN:
         return [argument[3]]
     if operation is codes.BRANCH:
@@ -167,6 +197,11 @@ def _best(whole: Texts | None, found: list[Texts]) -> Texts | None:
     usable = [each for each in sets if each and len(each) <= MOST and min(map(len, each)) >= SHORTEST]
     # A rare text is a long one; few texts are found faster than many.
     return max(usable, key=lambda each: min(map(_rarity, each)) - math.log2(len(each)) / 2, default=None)
+
+
+def is_rare(texts: Sequence[str]) -> bool:
+    """Return whether none of the texts is expected in ordinary log lines."""
+    return min(map(_rarity, texts), default=0) >= RARE
 
 
 def _rarity(text: str) -> int:

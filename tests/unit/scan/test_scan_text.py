@@ -39,7 +39,7 @@ def test_a_log_can_not_steer_the_terminal(scan: Scan, log: Write) -> None:
     )
     assert done.status == 1
     assert all(letter.isprintable() or letter == "\n" for letter in done.out)
-    assert "\\x1b]0;x\\x07" in done.out
+    assert "\\x1b]0;title\\x07" in done.out
 
 
 def test_explain_says_why_the_rest_does_not_count(scan: Scan, log: Write) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainwarden.signals import literals as engines
-from trainwarden.signals import scanner as scanning
+from trainwarden.signals import search as searching
 from trainwarden.signals.pack import load_pack
 from trainwarden.signals.scanner import Scanner
 
@@ -55,7 +55,7 @@ def test_all_shipped_signals_find_the_same_with_every_engine(engine: Engine, mon
     log = "\n".join(f"{example}\r{index}: {example}" for index, example in enumerate(examples)).encode()
 
     def answers(chosen: Engine) -> list[tuple[int, str, dict[str, str]]]:
-        monkeypatch.setattr(scanning, "literals", lambda texts: built(chosen, texts))
+        monkeypatch.setattr(searching, "literals", lambda texts: built(chosen, texts))
         scanner = Scanner(signals)
         found = [match for start in range(0, len(log), 4096) for match in scanner.feed(log[start : start + 4096])]
         found += scanner.finish()

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainwarden.signals import literals as engines
-from trainwarden.signals import scanner as scanning
+from trainwarden.signals import search as searching
 from trainwarden.signals.model import Match, Signal
-from trainwarden.signals.scanner import RECORD_LIMIT, TEXT_LIMIT, Scanner
+from trainwarden.signals.scanner import TEXT_LIMIT, Scanner
+from trainwarden.signals.search import RECORD_LIMIT
 
 SIGNALS = (
     Signal("oom", r"out of memory(?:, (?P<size>\d+) bytes)?", shipped=True, extract_groups={"allocation": "size"}),
@@ -107,7 +108,7 @@ def test_a_long_record_is_shown_around_what_was_found() -> None:
 
 def test_every_engine_gives_the_same_matches(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = seen(single_task(STREAM * 3))
-    monkeypatch.setattr(scanning, "literals", engines._OneByOne)
+    monkeypatch.setattr(searching, "literals", engines._OneByOne)
     assert seen(single_task(STREAM * 3)) == fast
 
 

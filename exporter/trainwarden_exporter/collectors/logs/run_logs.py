@@ -179,7 +179,7 @@ class RunLogs:
 
     def _count(self, match: Match, log: TailedLog, now: float) -> None:
         name = match.signal.name
-        self.counts[name] += 1
+        self.counts[name] += match.count
         times = [one.time for one in log.seen if one.match.signal.name == name]
         self.last[name] = max((self.last.get(name, 0.0), *(times[-1:] or [now])))
 
