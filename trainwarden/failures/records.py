@@ -26,6 +26,7 @@ LOUD = rb"\b(?:ERROR|CRITICAL|FATAL)\b|\[[EF]\d"
 # Exceptions whose message is an identifier of the program, which may contain the words of any failure; and what it is
 # evidence of nevertheless: those patterns are about the exception itself.
 _QUOTING = frozenset(("KeyError", "IndexError", "AttributeError", "NameError", "UnboundLocalError"))
+_QUOTING_BYTES = tuple(name.encode() for name in sorted(_QUOTING))
 _OF_NAMES = frozenset((
     "missing_module", "driver_setup", "crash_signal", "compile_toolchain", "model_creation", "shape_mismatch",
     "ckpt_mismatch", "data_exception", UNKNOWN,
@@ -73,8 +74,8 @@ def evidence_in(text: str) -> list[Evidence]:
 def exception_in(line: str) -> tuple[str, str] | None:
     """Return type and message of the exception that a line reports; None if it reports none."""
     data = line.encode("utf-8", "replace")[:RECORD_LIMIT]
-    for row in _rows():
-        if row.failure == UNKNOWN and row.role == "fallback" and row.is_possible(data):
+    for row in _rows_for(data):
+        if row.failure == UNKNOWN and row.role == "fallback":
             kind, message = row.exception(data)
             if kind:
                 return kind, message
@@ -88,13 +89,12 @@ class _Search:
         whole = text.encode("utf-8", "replace")
         if b"has no attribute '" in whole or b"cannot import name '" in whole:
             whole = _compiled(_NAME).sub(rb"\1 'x'", whole)
-        lower = whole.lower()
         self._lines = [line[:RECORD_LIMIT] for line in whole.replace(b"\r", b"\n").split(b"\n")]
-        self._rows = [row for row in _rows() if row.is_possible(lower if row.caseless else whole)]
+        rows = _rows_for(whole)
         self._texts: dict[int, str] = {}
         self.evidence: list[Evidence] = []
-        effects = [row for row in self._rows if row.effect is not None]
-        others = [row for row in self._rows if row.effect is None]
+        effects = [row for row in rows if row.effect is not None]
+        others = [row for row in rows if row.effect is None]
         starts, offset = [], 0
         for index, line in enumerate(self._lines):
             starts.append(offset)
@@ -112,6 +112,7 @@ class _Search:
         lower = line.lower()
         found: list[Evidence] = []
         unknown: Evidence | None = None
+        exact = b"[Errno" in line or _may_quote(line)
         for row in rows:
             at = row.search(line) if row.is_possible(lower if row.caseless else line) else None
             if at is None or (row.role not in ("confirmation", "event") and self._is_quoted(index, line, at)):
@@ -121,6 +122,9 @@ class _Search:
                 unknown = unknown or evidence
             else:
                 found.append(evidence)
+            if row.role == "root" and not exact:
+                # Of several roots in one record the first one counts.
+                break
         if unknown:
             record = unknown.source
             found = with_exception(found, unknown, record.exception_type, record.message)
@@ -160,7 +164,7 @@ class _Row:
         effect: str | None,
         calm: bool,
         caseless: bool,
-        literals: tuple[bytes, ...],
+        literals: bytes,
         pattern: bytes,
     ) -> None:
         self.name = name
@@ -169,12 +173,12 @@ class _Row:
         self.effect = effect
         self.caseless = caseless
         self._calm = calm
-        self._literals = literals
+        self._literals = tuple(literals.split(b"\n"))
         self._pattern = pattern
 
     def is_possible(self, text: bytes) -> bool:
         """Return whether the text contains one of those of which each match contains one."""
-        return not self._literals or any(map(text.__contains__, self._literals))
+        return any(map(text.__contains__, self._literals))
 
     def search(self, line: bytes) -> int | None:
         """Return where in the line the pattern matches; None if it does not."""
@@ -192,11 +196,29 @@ class _Row:
         return groups["exception"].decode(), (groups.get("message") or b"").decode("utf-8", "replace").strip()
 
 
-@functools.lru_cache(maxsize=1)
-def _rows() -> list[_Row]:
-    from trainwarden.failures.patterns import SIGNALS  # noqa: PLC0415  # large; made from the packs by this package
+@functools.lru_cache(maxsize=1024)
+def _row(number: int) -> _Row:
+    from trainwarden.failures.patterns import SIGNALS  # noqa: PLC0415  # large
 
-    return [_Row(*signal) for signal in SIGNALS]
+    return _Row(*SIGNALS[number])
+
+
+def _rows_for(text: bytes) -> list[_Row]:
+    """Return the signals that may match a record of the text, in their order."""
+    from trainwarden.failures.patterns import CASELESS_STARTS, STARTS  # noqa: PLC0415  # large
+
+    numbers: set[int] = set()
+    for index, content in ((STARTS, text), (CASELESS_STARTS, text.lower())):
+        starts = {content[at : at + 3] for at in range(len(content) - 2)}
+        numbers.update(number for start in starts & index.keys() for number in index[start])
+    rows = map(_row, sorted(numbers))
+    lower = text.lower()
+    return [row for row in rows if row.is_possible(lower if row.caseless else text)]
+
+
+def _may_quote(line: bytes) -> bool:
+    """Return whether the line may name an exception whose message is an identifier of the program."""
+    return any(map(line.__contains__, _QUOTING_BYTES))
 
 
 @functools.lru_cache(maxsize=512)

@@ -3,6 +3,7 @@
 `make docs` runs it; a test compares its result with the file.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from trainwarden.signals.expressions import bounded
@@ -11,28 +12,54 @@ from trainwarden.signals.pack import load_pack
 from trainwarden.signals.patterns import texts_of
 
 MODULE = Path(__file__).parent.parent / "failures" / "patterns.py"
+# Of the texts that a pattern requires, so many bytes are in the index.
+PREFIX = 3
 
 _HEAD = '''\
-"""The patterns of `trainwarden/signals/packs/all`, made from them by `make docs`; change them there."""
+"""The patterns of `trainwarden/signals/packs/all`, made from them by `make docs`; change them there.
+
+Few large objects, for a shell command has no time to load many.
+"""
 
 from __future__ import annotations
 
 # Name, role, slug of the failure, effect on other evidence, whether calm records are no match, whether the case of the
-# texts is ignored, texts of which each match contains one (none: unknown), and the expression.
-SIGNALS: tuple[tuple[str, str, str | None, str | None, bool, bool, tuple[bytes, ...], bytes], ...] = (
+# texts is ignored, texts of which each match contains one, a line each, and the expression.
+SIGNALS: tuple[tuple[str, str, str | None, str | None, bool, bool, bytes, bytes], ...] = (
 '''
 
 
 def pattern_module() -> str:
     """Return the source of the module."""
-    return "".join((_HEAD, *map(_row, load_pack().signals), ")\n"))
+    signals = load_pack().signals
+    indexes = (_index("STARTS", signals, caseless=False), _index("CASELESS_STARTS", signals, caseless=True))
+    return "".join((_HEAD, *map(_row, signals), ")\n", *indexes))
 
 
 def _row(signal: Signal) -> str:
-    texts, caseless = texts_of(signal)
+    texts, caseless = _texts(signal)
     head = (signal.name, signal.role, signal.failure, signal.effect, signal.ignore_warnings, caseless)
-    literals = tuple(text.encode() for text in texts)
+    literals = "\n".join(texts).encode()
     return f"    ({', '.join(map(repr, head))},\n     {literals!r},\n     {bounded(signal.pattern).encode()!r}),\n"
+
+
+def _index(name: str, signals: Sequence[Signal], *, caseless: bool) -> str:
+    """Return the source of an index: the first bytes of texts → the numbers of the signals that require one of them."""
+    found: dict[bytes, set[int]] = {}
+    for number, signal in enumerate(signals):
+        texts, any_case = _texts(signal)
+        if min(map(len, texts), default=0) < PREFIX:
+            raise ValueError(f"{signal.source}: signal {signal.name}: it requires no text of {PREFIX} letters: {texts}")
+        for text in texts if any_case is caseless else ():
+            found.setdefault(text.encode()[:PREFIX], set()).add(number)
+    entries = "".join(f"    {key!r}: {tuple(sorted(numbers))!r},\n" for key, numbers in sorted(found.items()))
+    return f"# The first {PREFIX} bytes of the texts, and the signals that require one.\n{name} = {{\n{entries}}}\n"
+
+
+def _texts(signal: Signal) -> tuple[tuple[str, ...], bool]:
+    """Return texts of which each match contains one, and whether case is ignored: then they are lower."""
+    texts, caseless = texts_of(signal)
+    return (tuple(text.lower() for text in texts) if caseless else texts), caseless
 
 
 if __name__ == "__main__":
