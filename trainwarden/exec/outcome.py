@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from trainwarden.classify import classify_exit
 from trainwarden.exec.tail import Tail, trace_with
-from trainwarden.failures.judge import UNKNOWN, WRAPPER
+from trainwarden.failures.judge import STEPS_THAT_PROVE_LIFE, UNKNOWN, WRAPPER
 from trainwarden.failures.records import Record, cause_in, exception_in
 from trainwarden.record.crash import Crash
+from trainwarden.signals.progress.rises import last_rises
 from trainwarden.taxonomy import FAILURES, Failure
 from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome, signal_outcome
 from trainwarden.training.termination import ReceivedSignal, signal_reason
@@ -56,10 +57,12 @@ def _explained(failure: Failure, status: int, tail: Tail) -> AttemptOutcome:
     """Return the ending with the cause in the output: reason, failure and traceback are of one record."""
     if failure.slug in _CERTAIN or status in _CERTAIN_STATUSES:
         return AttemptOutcome("failed", status_text(status), failure)
-    lines = tail.lines()
-    cause = cause_in("\n".join(lines))
+    text = tail.text()
+    cause = cause_in(text, last_rises(f"{text}\n".encode(), STEPS_THAT_PROVE_LIFE))
+    lines = text.split("\n")
     if cause is None:
-        last = f"; its last line: {lines[-1][:_MESSAGE]}" if lines else ""
+        shown = text.rstrip().rpartition("\n")[2]
+        last = f"; its last line: {shown[:_MESSAGE]}" if shown else ""
         return AttemptOutcome("failed", status_text(status) + last, failure)
     record: Record = cause.source
     trace = trace_with(lines, record.line)

@@ -46,10 +46,9 @@ class Tail:
         if len(self._kept) > 2 * KEPT_BYTES:
             del self._kept[:-KEPT_BYTES]
 
-    def lines(self) -> list[str]:
-        """Return the last lines, in their order, without empty ones."""
-        text = bytes(self._kept[-KEPT_BYTES:]).decode("utf-8", "replace")
-        return [line.rstrip() for line in text.replace("\r", "\n").split("\n") if line.strip()]
+    def text(self) -> str:
+        """Return the kept output; each line ends with a line feed."""
+        return bytes(self._kept[-KEPT_BYTES:]).decode("utf-8", "replace").replace("\r", "\n")
 
 
 def trace_with(lines: Sequence[str], index: int) -> Trace | None:

@@ -6,11 +6,13 @@ import functools
 import re
 
 from trainwarden.failures.entries import FAILURES
-from trainwarden.failures.judge import UNKNOWN, Evidence, find_cause
+from trainwarden.failures.judge import STEPS_THAT_PROVE_LIFE, UNKNOWN, Evidence, find_cause
 from trainwarden.failures.quotation import LINES_BEFORE, is_quoted, unlabelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trainwarden.failures.exception_types import Classification
 
 # A record is searched this far.
@@ -60,14 +62,20 @@ class Record:
         self.message = message
 
 
-def cause_in(text: str) -> Evidence | None:
-    """Return the evidence of the cause in a message, a traceback or the end of a log; its source is a `Record`."""
-    return find_cause(evidence_in(text))
+def cause_in(text: str, progress: Sequence[int] = ()) -> Evidence | None:
+    """Return the evidence of the cause in a message, a traceback or the end of a log; its source is a `Record`.
+
+    Args:
+        text: of any size.
+        progress: offsets, in its UTF-8, of the records in which a step higher than all before was reported, sorted.
+    """
+    return find_cause(evidence_in(text, progress), progress)
 
 
-def evidence_in(text: str) -> list[Evidence]:
+def evidence_in(text: str, progress: Sequence[int] = ()) -> list[Evidence]:
     """Return the evidence in a text, in its order, up to where the cause is certain."""
-    found = _Search(text)
+    survived = progress[-STEPS_THAT_PROVE_LIFE] if len(progress) >= STEPS_THAT_PROVE_LIFE else 0
+    found = _Search(text, survived)
     return sorted(found.evidence, key=lambda each: each.offset)
 
 
@@ -85,24 +93,28 @@ def exception_in(line: str) -> tuple[str, str] | None:
 class _Search:
     """The lines of a text, and the patterns that may match one of them."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, survived: int) -> None:
         whole = text.encode("utf-8", "replace")
-        if b"has no attribute '" in whole or b"cannot import name '" in whole:
-            whole = _compiled(_NAME).sub(rb"\1 'x'", whole)
-        self._lines = [line[:RECORD_LIMIT] for line in whole.replace(b"\r", b"\n").split(b"\n")]
+        self._lines = whole.replace(b"\r", b"\n").split(b"\n")
         rows = _rows_for(whole)
         self._texts: dict[int, str] = {}
         self.evidence: list[Evidence] = []
         effects = [row for row in rows if row.effect is not None]
         others = [row for row in rows if row.effect is None]
         starts, offset = [], 0
+        quotes_names = b"has no attribute '" in whole or b"cannot import name '" in whole
         for index, line in enumerate(self._lines):
             starts.append(offset)
             offset += len(line) + 1
+            self._lines[index] = line[:RECORD_LIMIT]
+            if quotes_names:
+                self._lines[index] = _compiled(_NAME).sub(rb"\1 'x'", self._lines[index])
             self._search(index, starts[index], effects)
-        last_effect = max((each.offset for each in self.evidence), default=-1)
+        decided = max((each.offset for each in self.evidence), default=-1)
         for index, line in enumerate(self._lines):
-            if line and self._search(index, starts[index], others) and starts[index] > last_effect:
+            if not line or starts[index] < survived:
+                continue
+            if self._search(index, starts[index], others) and starts[index] > decided:
                 # Nothing that follows can outweigh it.
                 break
 

@@ -10,6 +10,7 @@ from trainwarden.scan.source import Source, UnreadableLog
 from trainwarden.signals.diagnosis import STEPS_THAT_PROVE_LIFE
 from trainwarden.signals.model import Match
 from trainwarden.signals.progress import LogProgress, ProgressReader
+from trainwarden.signals.progress.rises import last_rises
 from trainwarden.signals.scanner import Scanner
 
 # Progress is read fastest in large pieces, signals in pieces that fit the processor's cache.
@@ -17,9 +18,6 @@ PIECE_BYTES = 1024 * 1024
 SEARCH_BYTES = 256 * 1024
 # Matches kept for each signal: the first ones, among them the cause, and the last ones.
 FIRST, LAST = 32, 32
-# Parts in which a piece is read again to locate its steps.
-_PARTS = 1024
-_LEAST_PART, _LARGEST_PART = 128, 4096
 
 
 @dataclass
@@ -138,24 +136,11 @@ class _Steps:
         self.feed(b"\n")
 
     def moves(self) -> list[int]:
-        """Return the offsets, rounded down a little; reads their pieces again, the last one first."""
+        """Return the offsets; reads their pieces again, the last one first."""
         moves: list[int] = []
         for before, data in reversed(self._risen):
-            moves = [*_rises(before, data), *moves]
+            found = last_rises(data, STEPS_THAT_PROVE_LIFE, before)
+            moves = [*(before["offset"] + each for each in found), *moves]
             if len(moves) >= STEPS_THAT_PROVE_LIFE:
                 break
         return moves[-STEPS_THAT_PROVE_LIFE:]
-
-
-def _rises(before: dict[str, Any], data: bytes) -> list[int]:
-    reader = ProgressReader()
-    reader.restore(before)
-    high, moves = reader.progress().high_water, []
-    size = min(max(len(data) // _PARTS, _LEAST_PART), _LARGEST_PART)
-    for start in range(0, len(data), size):
-        reader.feed(data[start : start + size])
-        reached = reader.progress().high_water
-        if reached is not None and (high is None or reached > high):
-            high = reached
-            moves.append(before["offset"] + start)
-    return moves

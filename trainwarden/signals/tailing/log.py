@@ -10,6 +10,7 @@ from trainwarden.signals.diagnosis import STEPS_THAT_PROVE_LIFE
 from trainwarden.signals.model import Match, Signal
 from trainwarden.signals.pack import Pack
 from trainwarden.signals.progress import LogProgress, ProgressReader
+from trainwarden.signals.progress.rises import last_rises
 from trainwarden.signals.scanner import Scanner
 from trainwarden.signals.tailing.follower import Follower
 from trainwarden.signals.tailing.remainder import Position
@@ -140,11 +141,12 @@ class TailedLog:
         self._before = str(state.get("before", ""))
 
     def _move_on(self, data: bytes) -> None:
-        before = self.progress.high_water
+        before, state = self.progress.high_water, self.reader.state()
         self.reader.feed(data)
         reached = self.progress.high_water
         if reached is not None and (before is None or reached > before):
-            self.moves = (*self.moves, self._at)[-STEPS_THAT_PROVE_LIFE:]
+            rises = [self._at + each for each in last_rises(data, STEPS_THAT_PROVE_LIFE, state)]
+            self.moves = (*self.moves, *rises)[-STEPS_THAT_PROVE_LIFE:]
             if len(self.moves) == STEPS_THAT_PROVE_LIFE:
                 # The training went on after these; see trainwarden.signals.diagnosis.
                 self.seen = [one for one in self.seen if one.match.offset >= self.moves[0]]
