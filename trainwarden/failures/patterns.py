@@ -610,7 +610,7 @@ SIGNALS: tuple[tuple[str, str, str | None, str | None, bool, bool, bytes, bytes]
      b'^.{0,40} {4,40}raise \\w[\\w.]{0,200}\\('),
 )
 # The first 3 bytes of the texts, and the signals that require one.
-STARTS = {
+STARTS: dict[bytes, tuple[int, ...]] = {
     b'  h': (92,),
     b' (l': (92,),
     b' 93': (174,),
@@ -1624,5 +1624,5 @@ STARTS = {
     b'|CC': (77,),
 }
 # The first 3 bytes of the texts, and the signals that require one.
-CASELESS_STARTS = {
+CASELESS_STARTS: dict[bytes, tuple[int, ...]] = {
 }
