@@ -90,12 +90,24 @@ class _Part:
 class SignalSearch:
     """The signals of a pack, compiled.
 
+    Args:
+        signals: to look for.
+        record_seconds: processor time for one long record.
+        search_limit: bytes that patterns are run on in one long record.
+
     Attributes:
         off: signals whose pattern exceeded its time limit, by name, with the reason.
         slow: names of signals without required texts: their pattern is run on every record.
     """
 
-    def __init__(self, signals: Iterable[Signal]) -> None:
+    def __init__(
+        self,
+        signals: Iterable[Signal],
+        *,
+        record_seconds: float = RECORD_SECONDS,
+        search_limit: float = SEARCH_LIMIT,
+    ) -> None:
+        self.record_seconds, self.search_limit = record_seconds, search_limit
         self.signals = tuple(signals)
         patterns = [(index, each) for index, signal in enumerate(self.signals) for each in compiled(signal)]
         parts = [_Part(number, index, self.signals[index], each) for number, (index, each) in enumerate(patterns)]
@@ -192,7 +204,7 @@ class _Finds:
 
     def test_near(self, stretches: "_Stretches", text: bytes, start: int, end: int) -> None:
         """Test a long record near the texts that were found in it, as far as the limits allow."""
-        left, began = SEARCH_LIMIT, time.thread_time()
+        left, began = self._search.search_limit, time.thread_time()
         # What is everywhere in the record must not keep the rest from being found.
         for part, places in sorted(stretches.items(), key=lambda item: sum(last - first for first, last in item[1])):
             reach = part.reach or 0
@@ -202,7 +214,7 @@ class _Finds:
                     stop = min(last, begin + WINDOW - 1)
                     high = min(end, stop + reach)
                     left -= high - begin
-                    if left < 0 or time.thread_time() - began > RECORD_SECONDS:
+                    if left < 0 or time.thread_time() - began > self._search.record_seconds:
                         self.cut.add(start)
                         return
                     if self._test_stretch(part, text, (start, end), begin, high, stop):
