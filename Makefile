@@ -51,11 +51,10 @@ test-pythons: ## Run the fast tests with every Python from 3.10 to 3.13 that is 
 	done <<< "$$pythons"; \
 	[ -z "$$failed" ] || { echo "make: the fast tests fail with Python$$failed" >&2; exit 1; }
 
-# What the mutations put to the test are the scenarios, not the tools.
 test-compat: $(VENV)/ready ## Repeat rule, route and end-to-end tests with the newest Prometheus and Alertmanager
 	$(BIN)/python -m trainwarden.stack.binaries --suite $(COMPAT_SUITE)
-	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest $(PYTEST_ARGS) \
-	  --ignore tests/rules/test_mutations.py tests/rules tests/alertmanager tests/integration/rules tests/e2e/test_demo.py
+	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS) \
+	  tests/rules tests/alertmanager tests/integration/rules tests/e2e/test_demo.py
 
 test-integrations: .venv-integrations/ready ## Run the tests with PyTorch, Transformers and Lightning, on the CPU
 	.venv-integrations/bin/python -m pytest tests/integrations

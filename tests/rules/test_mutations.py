@@ -11,6 +11,8 @@ from tests.rules.promtool import ROOT, behaviour, check
 from tests.rules.scenarios import SCENARIOS
 from trainwarden.stack.binaries import Tools
 
+# It proves the scenarios, not the rules.
+pytestmark = pytest.mark.long
 RULES = ROOT / "rules/alerts/runs.yml"
 
 
