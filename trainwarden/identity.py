@@ -14,6 +14,60 @@ _SCHEDULER = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 
 
+# Variables of launchers, the innermost first: `mpirun` in a SLURM job leaves those that SLURM has set for its daemon.
+# Hydra (MPICH, Intel MPI) and Cray's PALS set those of PMI.
+_RANK = (
+    "RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "MV2_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "PALS_RANKID",
+    "JSM_NAMESPACE_RANK",
+    "FLUX_TASK_RANK",
+    "PMIX_RANK",
+    "SLURM_PROCID",
+)
+_LOCAL_RANK = (
+    "LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "PMI_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "PALS_LOCAL_RANKID",
+    "JSM_NAMESPACE_LOCAL_RANK",
+    "FLUX_TASK_LOCAL_ID",
+    "SLURM_LOCALID",
+)
+_WORLD_SIZE = (
+    "WORLD_SIZE",
+    "OMPI_COMM_WORLD_SIZE",
+    "MV2_COMM_WORLD_SIZE",
+    "PMI_SIZE",
+    "PALS_SIZE",
+    "JSM_NAMESPACE_SIZE",
+    "FLUX_JOB_SIZE",
+    "SLURM_NTASKS",
+)
+_LOCAL_WORLD_SIZE = (
+    "LOCAL_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "PMI_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "PALS_LOCAL_SIZE",
+    "JSM_NAMESPACE_LOCAL_SIZE",
+)
+# The system chooses no port below this one.
+_EPHEMERAL_PORT = 32768
+# What names a start that has ranks on several hosts, by the name of its launcher in the key.
+_STARTS = (
+    ("pals", "PALS_APID"),
+    ("mpi", "PMIX_NAMESPACE"),
+    ("pbs", "PBS_JOBID"),
+    ("lsf", "LSB_JOBID"),
+)
+
+
 class InvalidRunId(ValueError):
     """The text is not usable as the name of a run."""
 
@@ -89,12 +143,15 @@ class AttemptKey(_Parts):
         return (self.scheduler, self.job_id) == (other.scheduler, other.job_id)
 
 
-def current_attempt_key(environ: Mapping[str, str] = os.environ, process: int | None = None) -> AttemptKey:
+def current_attempt_key(
+    environ: Mapping[str, str] = os.environ, process: int | None = None, *, ranks: int | None = None
+) -> AttemptKey:
     """Return the key of the attempt that a process is part of; it is the same for all ranks.
 
     Args:
         environ: environment variables of the process.
         process: its pid; this process if None.
+        ranks: how many ranks the attempt has; as the launcher states it if None.
 
     Raises:
         InvalidAttemptKey: a variable that determines it is invalid; the message names it.
@@ -112,20 +169,20 @@ def current_attempt_key(environ: Mapping[str, str] = os.environ, process: int | 
             return AttemptKey.parse(f"slurm:{job_id}:{restarts}")
         except InvalidAttemptKey as error:
             raise InvalidAttemptKey(f"SLURM_JOB_ID and SLURM_RESTART_COUNT: {error}") from error
-    return _key_without_scheduler(environ, os.getpid() if process is None else process)
+    if (flux_job := environ.get("FLUX_JOB_ID")) and "FLUX_TASK_RANK" in environ:
+        return AttemptKey("flux", _as_job_id(flux_job), 0)
+    return _key_without_scheduler(environ, os.getpid() if process is None else process, ranks)
 
 
-def _key_without_scheduler(environ: Mapping[str, str], process: int) -> AttemptKey:
+def _key_without_scheduler(environ: Mapping[str, str], process: int, ranks: int | None) -> AttemptKey:
     if ray_job := ray_worker_job(environ):
         return AttemptKey("ray", _as_job_id(ray_job), 0)
-    size = world_size(environ) or 1
-    on_many_hosts = size > (_first_number(environ, "LOCAL_WORLD_SIZE") or size)
+    size, on_many_hosts = ranks or world_size(environ) or 1, _on_many_hosts(environ, ranks)
     # Ranks on different hosts share only the names of the job and of the rendezvous; those change with each start.
     if (job := indexed_job(environ)) and (on_many_hosts or _is_numbered_rank(environ)):
         return AttemptKey("kubernetes", _as_job_id(job), 0)
-    rendezvous = environ.get("TORCHELASTIC_RUN_ID", "none")
-    if on_many_hosts and rendezvous != "none":
-        return AttemptKey("torchrun", _as_job_id(rendezvous), 0)
+    if on_many_hosts and (shared := _key_of_hosts(environ)):
+        return shared
     # The ranks of one local launcher share their parent process, and nothing else that identifies the start.
     pid = (process_parent(process) or process) if size > 1 else process
     ticks = process_start_ticks(pid) or 0
@@ -134,13 +191,48 @@ def _key_without_scheduler(environ: Mapping[str, str], process: int) -> AttemptK
     return AttemptKey("local", f"{pid}-{ticks}", 0)
 
 
+def _key_of_hosts(environ: Mapping[str, str]) -> AttemptKey | None:
+    """Return the key that ranks on several hosts have in common; None where nothing names their start."""
+    rendezvous = environ.get("TORCHELASTIC_RUN_ID")
+    if rendezvous and rendezvous != "none":
+        return AttemptKey("torchrun", _as_job_id(rendezvous), 0)
+    for launcher, variable in _STARTS:
+        if start := environ.get(variable):
+            return AttemptKey(launcher, _as_job_id(start), 0)
+    if address := environ.get("MASTER_ADDR"):
+        # Without --rdzv-id this is all that torchrun's hosts have in common. Its rendezvous c10d chooses a port at each
+        # start; one that a person has chosen is also that of the next start.
+        place = _as_job_id(f"{address}-{environ.get('MASTER_PORT', '')}")
+        return AttemptKey("torchrun" if rendezvous else "rendezvous", place, 0)
+    return None
+
+
+def unnamed_start(key: AttemptKey, environ: Mapping[str, str] = os.environ, *, ranks: int | None = None) -> str | None:
+    """Return what is wrong with the key of ranks on several hosts, and what to set instead; None where it is unique."""
+    if environ.get("TRAINWARDEN_ATTEMPT_KEY") or not _on_many_hosts(environ, ranks):
+        return None
+    chosen = (_first_number(environ, "MASTER_PORT") or 0) < _EPHEMERAL_PORT
+    if key.scheduler == "torchrun" and environ.get("TORCHELASTIC_RUN_ID") == "none" and chosen:
+        return "torchrun has no --rdzv-id: every start at this address and port counts as one attempt; pass a new id"
+    if key.scheduler == "rendezvous":
+        return "every start at this MASTER_ADDR and MASTER_PORT counts as one attempt; set TRAINWARDEN_ATTEMPT_KEY"
+    if key.scheduler == "local":
+        return "each host counts as an attempt of its own: errors on others are ignored; set TRAINWARDEN_ATTEMPT_KEY"
+    return None
+
+
+def _on_many_hosts(environ: Mapping[str, str], ranks: int | None) -> bool:
+    size = ranks or world_size(environ) or 1
+    return size > (_first_number(environ, *_LOCAL_WORLD_SIZE) or size)
+
+
 def _as_job_id(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._+-]", "-", text).lstrip("._+-")[:128] or "unnamed"
 
 
 def rank(environ: Mapping[str, str] = os.environ) -> int:
     """Return this process's rank; 0 where no launcher sets one."""
-    number = _first_number(environ, "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+    number = _first_number(environ, *_RANK)
     if number is None and _is_numbered_rank(environ):
         index = _first_number(environ, "JOB_COMPLETION_INDEX") or 0
         return index * (_first_number(environ, "LOCAL_WORLD_SIZE") or 1) + (local_rank(environ) or 0)
@@ -150,12 +242,12 @@ def rank(environ: Mapping[str, str] = os.environ) -> int:
 
 def local_rank(environ: Mapping[str, str] = os.environ) -> int | None:
     """Return this process's rank among those of its host; None where no launcher sets one."""
-    return _first_number(environ, "LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
+    return _first_number(environ, *_LOCAL_RANK)
 
 
 def world_size(environ: Mapping[str, str] = os.environ) -> int | None:
     """Return the number of ranks of the attempt; None where no launcher sets it."""
-    return _first_number(environ, "WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+    return _first_number(environ, *_WORLD_SIZE)
 
 
 def _is_numbered_rank(environ: Mapping[str, str]) -> bool:

@@ -15,9 +15,10 @@ from tests.unit.library.processes import Script, Starter
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine that runs the tests may itself be a job of some scheduler."""
     launchers = ("TRAINWARDEN_", "SLURM_", "OMPI_", "RAY_", "TORCHELASTIC_", "KUBERNETES_", "MODAL_", "MONITORING_")
+    mpi = ("PMI", "PALS_", "FLUX_", "MASTER_")
     said = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "JOB_COMPLETION_INDEX", "STALE_MINUTES"}
     for name in list(os.environ):
-        if name.startswith(launchers) or name in said:
+        if name.startswith((*launchers, *mpi)) or name in said:
             monkeypatch.delenv(name)
 
 

@@ -14,6 +14,7 @@ from trainwarden.identity import (
     local_rank,
     process_start_ticks,
     rank,
+    unnamed_start,
     world_size,
 )
 
@@ -111,8 +112,49 @@ def test_ranks_of_torchrun_on_several_hosts_share_their_rendezvous() -> None:
     here = {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "r1"}
     assert str(current_attempt_key(here)) == "torchrun:r1:0"
     assert current_attempt_key({**here, "TORCHELASTIC_RESTART_COUNT": "2"}) == current_attempt_key(here)
-    # Nobody named it: that is what torchrun itself says then.
-    assert current_attempt_key({**here, "TORCHELASTIC_RUN_ID": "none"}).scheduler == "local"
+    # torchrun's default: then the address is what the hosts have in common.
+    unnamed = {**here, "TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29400"}
+    key = current_attempt_key(unnamed)
+    assert str(key) == "torchrun:10.0.0.1-29400:0"
+    assert "--rdzv-id" in (unnamed_start(key, unnamed) or "")
+    chosen = {**unnamed, "MASTER_PORT": "41234"}
+    assert unnamed_start(current_attempt_key(chosen), chosen) is None
+    assert unnamed_start(current_attempt_key(here), here) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "key", "is_warned_of"),
+    [
+        ({"PMI_SIZE": "4", "MPI_LOCALNRANKS": "2", "PALS_APID": "5f1c-0a"}, "pals:5f1c-0a:0", False),
+        (
+            {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": "prterun-n1-77@1"},
+            "mpi:prterun-n1-77-1:0",
+            False,
+        ),
+        ({"PMI_SIZE": "4", "MPI_LOCALNRANKS": "2", "PBS_JOBID": "17.head"}, "pbs:17.head:0", False),
+        ({"PMI_SIZE": "4", "MPI_LOCALNRANKS": "2", "MASTER_ADDR": "n1", "MASTER_PORT": "1"}, "rendezvous:n1-1:0", True),
+        ({"FLUX_TASK_RANK": "3", "FLUX_JOB_SIZE": "4", "FLUX_JOB_ID": "f2abc"}, "flux:f2abc:0", False),
+    ],
+)
+def test_ranks_of_an_mpi_launcher_on_several_hosts_share_what_names_their_start(
+    environ: dict[str, str], key: str, is_warned_of: bool
+) -> None:
+    found = current_attempt_key(environ)
+    assert (str(found), unnamed_start(found, environ) is not None) == (key, is_warned_of)
+
+
+def test_ranks_on_several_hosts_whose_start_has_no_name_are_warned_of() -> None:
+    environ = {"PMI_SIZE": "4", "MPI_LOCALNRANKS": "2"}
+    key = current_attempt_key(environ)
+    assert key.scheduler == "local" and "TRAINWARDEN_ATTEMPT_KEY" in (unnamed_start(key, environ) or "")
+    given = {**environ, "TRAINWARDEN_ATTEMPT_KEY": "local:1:0"}
+    assert unnamed_start(current_attempt_key(given), given) is None
+    assert unnamed_start(key, {"PMI_SIZE": "4", "MPI_LOCALNRANKS": "4"}) is None
+
+
+def test_processes_that_a_training_starts_as_its_ranks_share_their_parent() -> None:
+    assert current_attempt_key({}, ranks=2) == current_attempt_key({"WORLD_SIZE": "2"})
+    assert current_attempt_key({}, ranks=1) == current_attempt_key({})
 
 
 def test_ranks_of_torchrun_on_one_host_are_named_by_their_launcher() -> None:
@@ -125,6 +167,23 @@ def test_the_local_rank_is_the_launchers() -> None:
     assert [local_rank(environ) for environ in said] == [1, 2, 3, None]
 
 
-def test_open_mpi_says_rank_and_size() -> None:
-    environ = {"OMPI_COMM_WORLD_RANK": "6", "OMPI_COMM_WORLD_SIZE": "8"}
-    assert (rank(environ), world_size(environ)) == (6, 8)
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"OMPI_COMM_WORLD_RANK": "6", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "2"},
+        {"MV2_COMM_WORLD_RANK": "6", "MV2_COMM_WORLD_SIZE": "8", "MV2_COMM_WORLD_LOCAL_RANK": "2"},
+        {"PMI_RANK": "6", "PMI_SIZE": "8", "MPI_LOCALRANKID": "2"},
+        {"PMI_SIZE": "8", "PALS_RANKID": "6", "PALS_LOCAL_RANKID": "2"},
+        {"JSM_NAMESPACE_RANK": "6", "JSM_NAMESPACE_SIZE": "8", "JSM_NAMESPACE_LOCAL_RANK": "2"},
+        {"FLUX_TASK_RANK": "6", "FLUX_JOB_SIZE": "8", "FLUX_TASK_LOCAL_ID": "2"},
+        {"SLURM_PROCID": "6", "SLURM_NTASKS": "8", "SLURM_LOCALID": "2"},
+    ],
+)
+def test_launchers_state_rank_size_and_local_rank(environ: dict[str, str]) -> None:
+    assert (rank(environ), world_size(environ), local_rank(environ)) == (6, 8, 2)
+
+
+def test_mpi_within_a_slurm_job_states_the_rank_and_not_slurm() -> None:
+    daemon = {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"}
+    environ = {**daemon, "OMPI_COMM_WORLD_RANK": "6", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "2"}
+    assert (rank(environ), world_size(environ), local_rank(environ)) == (6, 8, 2)
