@@ -126,14 +126,17 @@ class ExternalRecordWriter:
             self._write(self._store.values(METADATA), changes)
 
     def end(self, ending: AttemptOutcome, *, rank: int = 0) -> None:
-        """Write how the attempt ended, where the training has not."""
+        """Write how the attempt ended, where the training has not.
+
+        A training that completed, in a command that then failed or was ended, has not succeeded: `ending` counts.
+        """
         alone = self.alone
         with contextlib.suppress(OSError):
             error = current_error(self._store.folder, str(self._key), self._start)
             if isinstance(error, Sentinel):
                 self._finish("failed", error.message)
             elif self.completed:
-                self._finish("succeeded", None)
+                self._end_completed(ending, rank)
             elif not self.open:
                 return
             elif ending.status == "cancelled":
@@ -144,6 +147,15 @@ class ExternalRecordWriter:
             else:
                 self._fail(ending, rank)
 
+    def _end_completed(self, ending: AttemptOutcome, rank: int) -> None:
+        if ending.status == "succeeded":
+            self._finish("succeeded", None)
+            return
+        if ending.status == "failed":
+            record_ending(self._store, self._key, ending, rank)
+        self._store.withdraw_completion()
+        self._finish(ending.status, ending.reason, anew=True)
+
     def _fail(self, ending: AttemptOutcome, rank: int) -> None:
         if ending.status == "succeeded":
             # A training that uses the library records that it has succeeded.
@@ -153,9 +165,9 @@ class ExternalRecordWriter:
         record_ending(self._store, self._key, ending, rank)
         self._finish("failed", ending.reason)
 
-    def _finish(self, status: str, reason: str | None) -> None:
+    def _finish(self, status: str, reason: str | None, *, anew: bool = False) -> None:
         with self._store.locked():
-            if self.open:
+            if self.open or anew:
                 self._write(self._store.values(METADATA), end_of_attempt(status, reason, time.time()))
 
     def _metadata(self) -> Metadata | None:
@@ -179,14 +191,19 @@ class ExternalRankWriter:
         self._key = key
         self._rank = rank
 
-    def write(self, status: str = "running") -> bool:
-        """Write that the rank lives, or how it ended; False if another process does, or it could not be written."""
+    def write(self, status: str = "running", *, over: bool = False) -> bool:
+        """Write that the rank lives, or how it ended; False if another process does, or it could not be written.
+
+        Args:
+            status: of the rank.
+            over: the process that wrote another end is gone: this one counts.
+        """
         known = read_rank(self._store.folder, self._rank)
-        if self._is_anothers(known):
+        if self._is_anothers(known) and not over:
             return False
         beat = RankBeat(
             rank=self._rank,
-            step=known.step if isinstance(known, RankBeat) and self._is_ours(known) else None,
+            step=known.step if isinstance(known, RankBeat) and (over or self._is_ours(known)) else None,
             phase="done" if status == "succeeded" else "idle",
             status=status,
             time=time.time(),
@@ -200,10 +217,10 @@ class ExternalRankWriter:
             return False
         return True
 
-    def has_end(self) -> bool:
-        """Return whether the training itself has written how the rank ended."""
+    def has_failed(self) -> bool:
+        """Return whether the training itself has written that the rank failed, or that it was ended."""
         known = read_rank(self._store.folder, self._rank)
-        return self._is_anothers(known) and isinstance(known, RankBeat) and known.status not in (None, "running")
+        return self._is_anothers(known) and isinstance(known, RankBeat) and known.status in ("failed", "cancelled")
 
     def _is_anothers(self, known: object) -> bool:
         if not isinstance(known, RankBeat) or known.attempt_key != str(self._key) or self._is_ours(known):

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.integration.exec.running import ROOT, Exec
 from tests.waiting import wait_until
 
@@ -31,6 +33,35 @@ def test_what_the_training_says_of_its_failure_stays(wrapped: Exec) -> None:
     error = wrapped.snapshot().error
     assert error is not None
     assert (error.message, error.exception_type) == ("its own words", "ValueError")
+
+
+@pytest.mark.parametrize(
+    ("then", "status", "state", "reason"),
+    [
+        ("raise OSError('the export failed')", 1, "failed", "after its training had completed"),
+        ("sys.exit(5)", 5, "failed", "the command ended with status 5 after its training had completed"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137, "failed", "killed by signal 9 (SIGKILL) after its training"),
+        ("os.kill(os.getpid(), signal.SIGINT)", 130, "cancelled", "SIGINT"),
+        ("sys.exit(0)", 0, "succeeded", ""),
+    ],
+)
+def test_a_failure_after_the_block_has_ended_well_is_the_end_of_the_run(
+    wrapped: Exec, then: str, status: int, state: str, reason: str
+) -> None:
+    assert wrapped.python(f"{TRAINING.format(end='pass')}\n{then}").returncode == status
+    snapshot = wrapped.snapshot()
+    assert (snapshot.state, snapshot.completion is None) == (state, state != "succeeded")
+    assert wrapped.read("metadata.json")["status"] == state
+    assert reason in wrapped.read("metadata.json").get("reason", "")
+    assert (snapshot.error is not None) == (state == "failed")
+
+
+@pytest.mark.parametrize(("then", "state"), [("raise OSError('the export failed')", "failed"), ("pass", None)])
+def test_a_failure_after_the_block_counts_on_every_rank(wrapped: Exec, then: str, state: str | None) -> None:
+    ranks = {"RANK": "1", "WORLD_SIZE": "2"}
+    wrapped.python(f"{TRAINING.format(end='pass')}\n{then}", environment=ranks)
+    assert wrapped.snapshot().state == state
+    assert wrapped.read("ranks/1.json")["status"] == (state or "succeeded")
 
 
 def test_a_death_without_a_word_is_recorded_for_it(wrapped: Exec) -> None:
