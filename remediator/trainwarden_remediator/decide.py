@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from trainwarden.record.store import UNKNOWN_END
 from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import ReportedRun
@@ -14,6 +15,8 @@ from trainwarden_remediator.vocabulary import covers_error_type, covers_signal, 
 
 # An alert that began this long before the attempt started cannot be about it, even if two clocks differ.
 _SKEW_SECONDS = 60.0
+_ENDS_FROM_OUTSIDE = frozenset((UNKNOWN_END, "time_limit", "preempted"))
+_SCHEDULED_ENDS = frozenset(("TIMEOUT", "DEADLINE", "PREEMPTED"))
 _STATE_OF_MODE = {"crash": "failed", "stall": "running", "timeout": "running"}
 
 
@@ -110,8 +113,18 @@ def _contradiction(alert: Alert, run: ReportedRun) -> Wait | Refuse | None:
     return Refuse(f"the alert reports a {alert.mode}, but by its record the run is {run.state}, not {expected}")
 
 
-def scheduler_objection(run_id: str, generation: int, reading: Reading) -> Wait | Refuse | None:
-    """Return the scheduler's objection to ending this start of the job."""
+def scheduler_objection(
+    run_id: str, generation: int, reading: Reading, failure: str | None = None
+) -> Wait | Refuse | None:
+    """Return the scheduler's objection to ending this start of the job.
+
+    Args:
+        run_id: the run that the job works for.
+        generation: the start that the run reports.
+        reading: of the job.
+        failure: that the run reports. Where it is only that the ranks were ended from outside, the scheduler may have
+            done it: a time limit and a preemption are no failure.
+    """
     if isinstance(reading, Unknown):
         return Wait(reading.reason)
     if isinstance(reading, Absent):
@@ -122,6 +135,8 @@ def scheduler_objection(run_id: str, generation: int, reading: Reading) -> Wait 
         return StartedAgain(f"job {reading.job_id} has been started again already, and not by the remediator")
     if reading.generation < generation:
         return Wait(f"the scheduler is at start {reading.generation} of the job, the run at {generation}")
+    if failure in _ENDS_FROM_OUTSIDE and (by := _SCHEDULED_ENDS.intersection(reading.scheduler_state.split("+"))):
+        return Refuse(f"the scheduler ended job {reading.job_id} itself: {min(by)}")
     return _over_or_busy(reading) or (Refuse(reading.refusal) if reading.refusal else None)
 
 

@@ -63,7 +63,7 @@ class Objections:
         driver = self.world.drivers.get(key.scheduler)
         if driver is None:
             return Refuse(f"no driver for scheduler {key.scheduler!r}")
-        return scheduler_objection(run.run_id, key.generation, driver.job(key.job_id))
+        return scheduler_objection(run.run_id, key.generation, driver.job(key.job_id), run.failure)
 
 
 class Examiner:

@@ -22,9 +22,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine that runs the tests may itself be a job of some scheduler."""
+    launchers = ("TRAINWARDEN_", "SLURM_", "OMPI_", "PMI", "PALS_", "FLUX_", "MASTER_", "TORCHELASTIC_")
     said = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "STALE_MINUTES"}
     for name in list(os.environ):
-        if name.startswith(("TRAINWARDEN_", "SLURM_", "OMPI_", "TORCHELASTIC_")) or name in said:
+        if name.startswith(launchers) or name in said:
             monkeypatch.delenv(name)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+UNSHARE = ("unshare", "--uts") if os.geteuid() == 0 else ("unshare", "--map-root-user", "--uts")
 DEADLINE_SECONDS = 120.0
 # Where the tests themselves run in the background of a shell, children would inherit that SIGINT is ignored.
 _LISTEN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); del signal\n"
@@ -23,8 +24,16 @@ class Programs:
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, *arguments: "str | Path", **environment: str) -> "subprocess.Popen[str]":
+        return self._start([sys.executable, *map(str, arguments)], environment)
+
+    def start_on(self, host: str, *arguments: "str | Path", **environment: str) -> "subprocess.Popen[str]":
+        """Start Python under a host name of its own."""
+        named = [*UNSHARE, "sh", "-c", 'hostname "$0"; exec "$@"', host]
+        return self._start([*named, sys.executable, *map(str, arguments)], environment)
+
+    def _start(self, command: list[str], environment: dict[str, str]) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
-            [sys.executable, *map(str, arguments)],
+            command,
             env={
                 **os.environ,
                 "PYTHONPATH": str(ROOT),

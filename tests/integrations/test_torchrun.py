@@ -182,3 +182,27 @@ def test_ranks_under_torchrun_never_resume_from_different_checkpoints(programs: 
     shutil.copytree(checkpoints / "step_2", view / "step_2")
     done = programs.run(*torchrun(2, "--no-python"), start, checkpoints, "60")
     assert all(f"rank {rank} resumes from {checkpoints / 'step_2'}\n" in done.stdout for rank in (0, 1)), done.stdout
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_each_process_of_torch_multiprocessing_is_the_rank_that_it_was_given(programs: Programs, method: str) -> None:
+    script = programs.script("""
+        import os, sys, torch, torch.distributed, torch.multiprocessing, trainwarden
+        def train(rank, size):
+            torch.distributed.init_process_group("gloo", init_method=sys.argv[2], rank=rank, world_size=size)
+            run = trainwarden.run("r", total_steps=9, rank=rank, world_size=size)
+            for step in range(1, 10):
+                torch.distributed.all_reduce(torch.ones(1))
+                run.step(step)
+                if step == 5 and rank == 1:
+                    raise ValueError("bad batch on this rank")
+        if __name__ == "__main__":
+            torch.multiprocessing.start_processes(train, (2,), nprocs=2, start_method=sys.argv[1])
+    """)
+    meeting = f"file://{programs.runs.parent}/meeting"
+    assert programs.run(script, method, meeting).returncode == 1
+    record = read_snapshot(programs.folder)
+    assert (record.state, record.error.rank, record.error.exception_type) == ("failed", 1, "ValueError")
+    assert record.error.message == "bad batch on this rank"
+    assert {beat.rank: beat.step for beat in record.ranks} == {0: 5, 1: 5}
+    assert len({beat.attempt_key for beat in record.ranks}) == 1

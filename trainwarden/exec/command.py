@@ -20,11 +20,12 @@ from trainwarden.exec.output import Output
 from trainwarden.exec.record_writer import ExternalRankWriter, ExternalRecordWriter, record_ending, s3_startup
 from trainwarden.exec.request import ExecRequest, InvalidExecRequest, parser, to_request
 from trainwarden.exec.tail import Tail
+from trainwarden.identity import world_size
 from trainwarden.record.crash import read_crash, trace_path
 from trainwarden.record.folder import LIVENESS_SECONDS, LOG, WRAPPER
 from trainwarden.record.ownership import RunRefused, claim
 from trainwarden.record.store import RecordStore
-from trainwarden.training.outcome import AttemptOutcome, infer_outcome, reconcile
+from trainwarden.training.outcome import EVIDENCE_SECONDS, AttemptOutcome, infer_outcome, reconcile
 from trainwarden.training.termination import ReceivedSignal, signal_reason
 
 MISUSE = 2
@@ -155,20 +156,29 @@ class WrappedCommand:
         ending = infer_outcome(command_outcome(status, self._tail, crash), self._received, None, None, now)
         if ending.status == "failed" and self._writer is not None and not self._writer.alone:
             # A training with the library writes into the record, and has not written its end.
-            reason = f"{status_text(status)} and did not record its end; {ending.reason}"
-            ending = replace(ending, reason=reason)
-        self._close(reconcile(ending, request.folder, str(request.key), request.rank, self._start))
+            what = "after its training had completed" if self._writer.completed else "and did not record its end"
+            ending = replace(ending, reason=f"{status_text(status)} {what}; {ending.reason}")
+        ending = reconcile(
+            ending,
+            request.folder,
+            str(request.key),
+            request.rank,
+            self._start,
+            world_size=world_size(request.environment),
+            wait_seconds=EVIDENCE_SECONDS,
+        )
+        self._close(ending)
 
     def _close(self, ending: AttemptOutcome) -> None:
         request = self._request
         if self._writer:
             self._writer.end(ending, rank=request.rank)
-        elif ending.status == "failed" and ending.failure and not self._rank.has_end():
+        elif ending.status == "failed" and ending.failure and not self._rank.has_failed():
             try:
                 record_ending(self._store, request.key, ending, request.rank)
             except OSError as error:
                 print_error(f"{request.folder}: cannot be written: {error.strerror}")
-        self._rank.write(ending.status)
+        self._rank.write(ending.status, over=ending.status == "failed")
 
     def _finish_copy(self) -> None:
         if not self._store.has_copy:

@@ -27,6 +27,9 @@ from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.schema import MAX_MESSAGE, shorten
 from trainwarden.record.sentinels import RestartNotice, Sentinel, attempt_number, failure_sentinel, read_sentinel
 
+# The failure of an attempt that was ended from outside, before the rank that caused it has recorded why.
+UNKNOWN_END = "terminated"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -159,6 +162,8 @@ class RecordStore:
     ) -> bool:
         """Write `_error` for the attempt `key`; the first writer wins, and False means that there was one before.
 
+        One of unknown cause, by a rank that its launcher ended, is replaced by the first that names a failure.
+
         An attempt that a newer one has replaced leaves `_error.<attempt>` instead: late evidence must not be taken for
         a failure of its successor. It happened on this host and now unless `host` and `when` (Unix seconds) differ.
 
@@ -186,7 +191,7 @@ class RecordStore:
         os.makedirs(self.folder, exist_ok=True)
         temporary = write_temporary(self.path(name), content, durable=True)
         try:
-            return self._link_first(temporary, name, key, superseded=superseded)
+            return self._link_first(temporary, name, sentinel, superseded=superseded)
         finally:
             _unlink(temporary)
 
@@ -199,6 +204,14 @@ class RecordStore:
         attempt = attempt_number(read_metadata(self.folder), key)
         sentinel = Sentinel(time=time.time(), run_id=self.run_id, attempt=attempt, attempt_key=key, step=step)
         self.write(COMPLETE, sentinel, durable=True)
+
+    def withdraw_completion(self) -> None:
+        """Remove `_complete`, of an attempt whose command failed after its training had completed.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        _unlink(self.path(COMPLETE))
 
     def announce_restart(self, key: str, reason: str, intent: str | None = None) -> None:
         """Write, before the attempt `key` is ended for a restart, why: the dying process then records `cancelled`.
@@ -279,7 +292,7 @@ class RecordStore:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             replace_file(path, content, durable=durable)
 
-    def _link_first(self, temporary: str, name: str, key: str, *, superseded: bool) -> bool:
+    def _link_first(self, temporary: str, name: str, sentinel: Sentinel, *, superseded: bool) -> bool:
         # A link never replaces, so of two ranks that fail together exactly one gets through.
         path = self.path(name)
         for _ in range(3):
@@ -288,12 +301,17 @@ class RecordStore:
                 return True
             except FileExistsError:  # noqa: PERF203  # three rounds at most
                 existing = read_sentinel(path)
-                if superseded or (isinstance(existing, Sentinel) and existing.attempt_key == key):
+                if superseded:
                     return False
+                if isinstance(existing, Sentinel) and existing.attempt_key == sentinel.attempt_key:
+                    if existing.failure != UNKNOWN_END or sentinel.failure == UNKNOWN_END:
+                        return False
+                    break
                 self._move_older_away(path, existing)
             except OSError:
                 break
-        # A file system without links, or other writers in between each time: the evidence matters more than the order.
+        # An end of unknown cause, a file system without links, or other writers in between each time: the evidence
+        # matters more than the order.
         os.replace(temporary, path)
         return True
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from trainwarden.exec.record_writer import record_ending
+from trainwarden.identity import world_size
 from trainwarden.record.folder import COMPLETE, ERROR, METADATA, PROGRESS
 from trainwarden.record.sentinels import Sentinel, current_completion, current_error
 from trainwarden.shell.attempt import close_attempt, close_rank, early_end, values_of_attempt
@@ -52,7 +53,7 @@ def _end_run(context: CommandContext, ending: AttemptOutcome, step: int | None) 
         raise NotRecorded(f"{folder}: this attempt has completed before; what comes after that is no part of it")
     if isinstance(error, Sentinel) and ending.status != "failed":
         raise NotRecorded(f"{folder}: this attempt has failed before: {error.message[:300]}")
-    ending = reconcile(ending, folder, key, context.rank, time.time())
+    ending = reconcile(ending, folder, key, context.rank, time.time(), world_size=world_size())
     names, reason = [METADATA], ending.reason
     if ending.status == "failed":
         record_ending(store, context.key, ending, context.rank)

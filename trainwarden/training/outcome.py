@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any, Literal
 
 from trainwarden.classify import classify_exception, classify_exit
 from trainwarden.identity import host_name, process_lives
-from trainwarden.record.crash import read_crash, trace_path
-from trainwarden.record.rank import RankBeat, read_rank
+from trainwarden.record.crash import Crash, read_crash, traces
+from trainwarden.record.rank import RankBeat, read_rank, read_ranks
 from trainwarden.record.sentinels import Sentinel, announced_restart, current_error
+from trainwarden.record.store import UNKNOWN_END
 from trainwarden.taxonomy import FAILURES, Failure
-from trainwarden.training.termination import ReceivedSignal
+from trainwarden.training.termination import PREEMPTED, TIME_LIMIT, ReceivedSignal
 
 # An announced restart that did not come must not explain a later, unrelated end. One that came may give the process
 # a long grace period.
@@ -23,6 +25,13 @@ ANNOUNCEMENT_SECONDS = 120.0
 _GRACE_SECONDS = 1800.0
 # Launchers number the ranks of one host consecutively; a thousand ranks must not read a thousand files each.
 _NEIGHBOURS = 15
+_FEW_RANKS = 64
+# How long a rank that gets SIGTERM waits for the evidence of ranks on other hosts. Launchers kill after 30 s.
+EVIDENCE_SECONDS = 2.0
+_POLL_SECONDS = 0.1
+# How `signal_outcome`, `exit_outcome` and Lightning's exception state a SIGTERM that nothing explains.
+_UNKNOWN_SENDER = ("SIGTERM", f"exit status {128 + signal.SIGTERM}")
+_CAUSES = {TIME_LIMIT: "time_limit", PREEMPTED: "preempted"}
 
 logger = logging.getLogger("trainwarden")
 
@@ -47,6 +56,11 @@ class AttemptOutcome:
     exit_code: int | None = None
     signalled: bool = False
     unknown: bool = False
+
+    @property
+    def has_unknown_sender(self) -> bool:
+        """Whether SIGTERM ended the process: a user, a scheduler and a launcher that lost a rank all send it."""
+        return self.signalled and self.reason in _UNKNOWN_SENDER
 
 
 SUCCEEDED = AttemptOutcome("succeeded")
@@ -88,7 +102,8 @@ def exit_outcome(code: Any) -> AttemptOutcome:
 
 def signal_outcome(received: ReceivedSignal) -> AttemptOutcome:
     """Return the outcome of a signal that asked the process to end."""
-    return AttemptOutcome("cancelled", received.reason, signalled=True)
+    cause = FAILURES[_CAUSES.get(received.reason, "cancelled")]
+    return AttemptOutcome("cancelled", received.reason, cause, signalled=True)
 
 
 def infer_outcome(
@@ -131,11 +146,21 @@ def infer_outcome(
     return outcome
 
 
-def reconcile(outcome: AttemptOutcome, folder: Path, key: str, rank: int, attempt_start: float) -> AttemptOutcome:
+def reconcile(
+    outcome: AttemptOutcome,
+    folder: Path,
+    key: str,
+    rank: int,
+    attempt_start: float,
+    *,
+    world_size: int | None = None,
+    wait_seconds: float = 0.0,
+) -> AttemptOutcome:
     """Return the outcome of the whole attempt, from this process's outcome and what others wrote into the record.
 
-    Another rank's `_error`, an announced restart, or a dead rank without an end in its file explain this process's
-    end: launchers end all other ranks by SIGTERM then, and that is not a user's cancellation.
+    Another rank's `_error`, an announced restart, the crash of another rank, or a dead rank without an end in its file
+    explain this process's end: launchers end all other ranks by SIGTERM then, and that is not a user's cancellation.
+    Where some ranks are out of sight, a SIGTERM without such evidence is a failure of unknown cause.
 
     Args:
         outcome: of this process.
@@ -143,6 +168,8 @@ def reconcile(outcome: AttemptOutcome, folder: Path, key: str, rank: int, attemp
         key: of the attempt.
         rank: of this process.
         attempt_start: Unix seconds; older sentinels without a key belong to earlier attempts.
+        world_size: the number of ranks; None if unknown.
+        wait_seconds: how long to wait for evidence about ranks on other hosts.
     """
     error = current_error(folder, key, attempt_start)
     if isinstance(error, Sentinel):
@@ -153,15 +180,64 @@ def reconcile(outcome: AttemptOutcome, folder: Path, key: str, rank: int, attemp
     # When one rank is ended, the others may only see a broken connection.
     if age < ANNOUNCEMENT_SECONDS:
         return replace(outcome, status="cancelled", reason="restart")
-    peer = find_dead_neighbour(folder, key, rank) if outcome.signalled and outcome.reason != "SIGINT" else None
-    crash = read_crash(trace_path(folder, peer.rank)) if peer else None
-    if crash is not None and crash.attempt_key == key:
-        return AttemptOutcome("failed", crash.message, FAILURES["crash_signal"], None, crash.trace, crash.exit_code)
-    if peer is not None:
-        died = f"rank {peer.rank} (process {peer.pid}) died without recording its end"
-        reason = f"{died}; this one then ended ({outcome.reason})"
-        return AttemptOutcome("failed", reason, FAILURES["killed"])
-    return replace(outcome, reason="restart") if outcome.signalled and age < _GRACE_SECONDS else outcome
+    if not outcome.signalled or outcome.reason == "SIGINT":
+        return outcome
+    others = OtherRanks(folder, key, rank, attempt_start)
+    cause = others.failure(outcome.reason)
+    if cause is None and age < _GRACE_SECONDS:
+        return replace(outcome, reason="restart")
+    if cause is not None or not outcome.has_unknown_sender or (world_size or 1) == 1 or others.all_here(world_size):
+        return cause or outcome
+    deadline = time.monotonic() + wait_seconds
+    while cause is None and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+        cause = others.failure(outcome.reason)
+    reason = f"ended from outside ({outcome.reason}), cause unknown"
+    return cause or AttemptOutcome("failed", reason, FAILURES[UNKNOWN_END], signalled=True)
+
+
+class OtherRanks:
+    """What the record holds about the ends of the other ranks of an attempt.
+
+    Args:
+        folder: of the run.
+        key: of the attempt.
+        rank: of this process, whose own files do not count.
+        attempt_start: Unix seconds; as for `reconcile`.
+    """
+
+    def __init__(self, folder: Path, key: str, rank: int, attempt_start: float) -> None:
+        self._folder = folder
+        self._key = key
+        self._rank = rank
+        self._start = attempt_start
+
+    def failure(self, ended_by: str | None) -> AttemptOutcome | None:
+        """Return the failure of a rank that explains why this one was ended (`ended_by`); None if there is none."""
+        error = current_error(self._folder, self._key, self._start)
+        if isinstance(error, Sentinel):
+            return AttemptOutcome("failed", error.message)
+        crash = self._crash()
+        if crash is not None:
+            return AttemptOutcome("failed", crash.message, FAILURES["crash_signal"], None, crash.trace, crash.exit_code)
+        dead = find_dead_neighbour(self._folder, self._key, self._rank)
+        if dead is not None:
+            died = f"rank {dead.rank} (process {dead.pid}) died without recording its end"
+            return AttemptOutcome("failed", f"{died}; this one then ended ({ended_by})", FAILURES["killed"])
+        return None
+
+    def all_here(self, world_size: int | None) -> bool:
+        """Whether every rank is one of this host that lives or has recorded its end: none of them was lost."""
+        if world_size is None or world_size > _FEW_RANKS:
+            return False
+        beats = [beat for beat in read_ranks(self._folder) if isinstance(beat, RankBeat)]
+        ours = {beat.rank for beat in beats if (beat.attempt_key, beat.host) == (self._key, host_name())}
+        return ours >= set(range(world_size))
+
+    def _crash(self) -> Crash | None:
+        found = (read_crash(path) for path in traces(self._folder))
+        ours = (crash for crash in found if crash and crash.attempt_key == self._key and crash.rank != self._rank)
+        return min(ours, key=lambda crash: crash.time, default=None)
 
 
 def find_dead_neighbour(folder: Path, key: str, rank: int) -> RankBeat | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwarden.record.clock import to_iso
-from trainwarden.record.folder import ERRORS, RANKS
+from trainwarden.record.folder import ERRORS, RANKS, SUMMARY
 from trainwarden.record.schema import INTEGER, TEXT, VALUES, RecordDocument, key, required
 from trainwarden.training.context import RunContext, script_name
 
@@ -29,6 +29,7 @@ class AttemptResult:
 
     status: str
     reason: str | None
+    failure: str | None
     end_time: float
     duration_seconds: float
     steps_completed: int
@@ -46,6 +47,7 @@ class AttemptResult:
             "checkpoint_path": self.checkpoint_path,
             "duration_seconds": round(self.duration_seconds, 3),
             "reason": self.reason,
+            "failure": self.failure,
         }
 
 
@@ -78,6 +80,12 @@ def summary(
         errors=[{name: value for name, value in error.items() if name != "traceback"} for error in last],
         gpu_stats=gpu_stats,
     )
+
+
+def summary_file(attempt: int) -> str:
+    """Return the name under which the summary of one attempt is kept."""
+    stem, dot, ending = SUMMARY.partition(".")
+    return f"{stem}.{attempt}{dot}{ending}"
 
 
 def errors_of_others(folder: Path, key: str) -> list[dict[str, Any]]:

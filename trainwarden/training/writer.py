@@ -29,8 +29,8 @@ from trainwarden.training.event_log import EventLog
 from trainwarden.training.events import RunEvent
 from trainwarden.training.gpu_memory import GpuMemory
 from trainwarden.training.loop import LoopState, Throughput
-from trainwarden.training.outcome import AttemptOutcome, reconcile
-from trainwarden.training.summary import AttemptResult, errors_of_others, summary
+from trainwarden.training.outcome import EVIDENCE_SECONDS, AttemptOutcome, reconcile
+from trainwarden.training.summary import AttemptResult, errors_of_others, summary, summary_file
 
 PROGRESS_SECONDS = 0.5
 GPU_EVENT_SECONDS = 60.0
@@ -135,7 +135,15 @@ class RecordWriter:
         if (context.world_size or 1) > 1:
             # Another rank's failure may be the reason for this end.
             self._store.fetch_error(_ERROR_SECONDS)
-        outcome = self._ended = reconcile(inferred, context.folder, str(context.key), context.rank, context.start)
+        outcome = self._ended = reconcile(
+            inferred,
+            context.folder,
+            str(context.key),
+            context.rank,
+            context.start,
+            world_size=context.world_size,
+            wait_seconds=EVIDENCE_SECONDS,
+        )
         if outcome.status == "failed" and outcome.failure is not None:
             self._write_with_retries(ERROR, lambda: self._write_error(outcome))
         self._write_with_retries(PROGRESS, self._write_progress)
@@ -274,6 +282,7 @@ class RecordWriter:
         return AttemptResult(
             status=outcome.status,
             reason=outcome.reason,
+            failure=outcome.failure.slug if outcome.failure else None,
             end_time=end_time,
             duration_seconds=time.monotonic() - self._monotonic_start,
             steps_completed=view.steps_completed,
@@ -285,7 +294,10 @@ class RecordWriter:
     def _write_summary(self, result: AttemptResult) -> None:
         context = self.context
         errors = [*self._event_log.recent_errors(), *errors_of_others(context.folder, str(context.key))]
-        self._store.write(SUMMARY, summary(context, result, errors, self._gpu_memory.stats.as_json()))
+        document = summary(context, result, errors, self._gpu_memory.stats.as_json())
+        self._store.write(SUMMARY, document)
+        # The next attempt replaces the first.
+        self._store.write(summary_file(document.attempt or 0), document)
 
     def _finish_copy(self, deadline: float) -> None:
         context, store = self.context, self._store

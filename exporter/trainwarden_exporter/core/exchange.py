@@ -156,6 +156,8 @@ class RunExchange:
         log_only: ids of runs that have logs and no record; by the collector of logs.
         log_consumers: what else is fed by the log reader.
         expected: the runs that flags and schedulers expect.
+        ended_jobs: by attempt key, how its scheduler ended the job, as `SlurmJob.end` names it; None where no collector
+            reads a scheduler.
     """
 
     def __init__(self) -> None:
@@ -166,6 +168,11 @@ class RunExchange:
         self.log_only: tuple[str, ...] = ()
         self.log_consumers: tuple[LogConsumer, ...] = ()
         self.expected = ExpectedRuns()
+        self.ended_jobs: Mapping[str, str] | None = None
+
+    def put_ended_jobs(self, ends: Mapping[str, str]) -> None:
+        """Replace what is known of ended jobs."""
+        self.ended_jobs = ends
 
     def add_log_consumer(self, consumer: LogConsumer) -> None:
         """Feed logs to the consumer, from the next round on."""

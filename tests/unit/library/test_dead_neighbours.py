@@ -10,6 +10,8 @@ from tests.unit.library.processes import Script, line
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
 from trainwarden.record.snapshot import Snapshot, read_snapshot
+from trainwarden.record.store import RecordStore
+from trainwarden.taxonomy import FAILURES
 
 pytestmark = pytest.mark.process
 
@@ -99,4 +101,83 @@ def test_a_rank_of_another_attempt_is_no_peer(pair: Pair, script: Script) -> Non
     beat = script.folder / "ranks" / "1.json"
     beat.write_text(beat.read_text().replace(_KEY, "local:6-1:0"))
     pair.end(0, signal.SIGTERM)
-    assert pair.record().state == "cancelled"
+    # What became of this attempt's own rank 1 is out of sight.
+    record = pair.record()
+    assert (record.state, record.error and record.error.failure) == ("failed", "terminated")
+
+
+class Spread:
+    """Rank 0 of an attempt on this host, and rank 1 on another, whose files appear in the shared folder."""
+
+    def __init__(self, script: Script) -> None:
+        self.folder = script.folder
+        self.rank = script.start(_RANK, RANK="0", WORLD_SIZE="2", TRAINWARDEN_ATTEMPT_KEY=_KEY)
+        assert line(self.rank.stdout) == "trains\n"
+        beat = {"rank": 1, "status": "running", "host": "elsewhere", "pid": 4711, "attempt_key": _KEY}
+        write_json(self.folder / "ranks" / "1.json", {**beat, "time": to_iso(time.time())})
+
+    def end(self) -> Snapshot:
+        self.rank.send_signal(signal.SIGTERM)
+        self.rank.wait(30)
+        return read_snapshot(self.folder)
+
+    def fail(self, exception: str) -> None:
+        RecordStore(self.folder).record_failure(
+            key=_KEY, failure=FAILURES["user_exception"], message=exception, rank=1, host="elsewhere"
+        )
+
+
+@pytest.fixture
+def spread(script: Script) -> Spread:
+    return Spread(script)
+
+
+def test_sigterm_where_a_rank_is_on_another_host_is_an_end_of_unknown_cause(spread: Spread) -> None:
+    record = spread.end()
+    assert record.state == "failed" and record.error is not None and record.metadata is not None
+    assert (record.error.failure, record.error.error_type) == ("terminated", "unknown")
+    assert record.metadata.reason == record.error.message == "ended from outside (SIGTERM), cause unknown"
+
+
+def test_the_crash_of_a_rank_on_another_host_is_the_failure(spread: Spread) -> None:
+    first = f"attempt_key={_KEY} pid=4711 start=1 host=elsewhere"
+    where = 'Current thread 0x1 (most recent call first):\n  File "t.py", line 7 in train'
+    trace = f"Fatal Python error: Segmentation fault\n\n{where}\n"
+    (spread.folder / "ranks" / "1.trace").write_text(f"{first.ljust(511)}\n{trace}")
+    record = spread.end()
+    assert record.state == "failed" and record.error is not None
+    assert record.error.failure == "crash_signal"
+    assert record.error.message == "rank 1 crashed in t.py:7 (train): Segmentation fault"
+
+
+def test_an_error_that_another_host_writes_a_moment_later_is_the_failure(spread: Spread) -> None:
+    spread.rank.send_signal(signal.SIGTERM)
+    spread.fail("ValueError: bad batch")
+    spread.rank.wait(30)
+    record = read_snapshot(spread.folder)
+    assert record.state == "failed" and record.error is not None and record.metadata is not None
+    assert (record.error.rank, record.metadata.reason) == (1, "ValueError: bad batch")
+
+
+def test_an_error_that_comes_too_late_still_replaces_the_unknown_cause(spread: Spread) -> None:
+    spread.end()
+    spread.fail("ValueError: bad batch")
+    spread.fail("ValueError: its consequence")
+    record = read_snapshot(spread.folder)
+    assert record.error is not None
+    assert (record.error.failure, record.error.message) == ("user_exception", "ValueError: bad batch")
+
+
+@pytest.mark.parametrize(("seconds", "reason"), [(30, "time limit"), (36000, None)])
+def test_a_time_limit_explains_a_sigterm_on_several_hosts(script: Script, seconds: int, reason: str | None) -> None:
+    environment = {"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(int(time.time()) + seconds)}
+    rank = script.start(_RANK, RANK="0", WORLD_SIZE="2", **environment)
+    assert line(rank.stdout) == "trains\n"
+    rank.send_signal(signal.SIGTERM)
+    rank.wait(30)
+    record = read_snapshot(script.folder)
+    assert record.state == ("cancelled" if reason else "failed")
+    training = script.read("summary.json")["training"]
+    assert (training["reason"], training["failure"]) == (
+        (reason, "time_limit") if reason else ("ended from outside (SIGTERM), cause unknown", "terminated")
+    )

@@ -61,6 +61,33 @@ def test_n_retries_mean_exactly_n(limit: int, mode: str, delay: float | None) ->
     assert (decision.used, decision.limit) == (limit, limit)
 
 
+@pytest.mark.parametrize(
+    ("failure", "state", "refused"),
+    [
+        ("terminated", "FAILED", None),
+        ("terminated", "NODE_FAIL", None),
+        ("terminated", "TIMEOUT", "the scheduler ended job 17 itself: TIMEOUT"),
+        ("terminated", "COMPLETING+PREEMPTED", "the scheduler ended job 17 itself: PREEMPTED"),
+        ("time_limit", "TIMEOUT", "the scheduler ended job 17 itself: TIMEOUT"),
+        # Ranks that hung until the limit, and a failure of their own just before it.
+        ("hang", "TIMEOUT", None),
+        (None, "TIMEOUT", None),
+    ],
+)
+def test_an_end_from_outside_is_a_failure_unless_the_scheduler_made_it(
+    failure: str | None, state: str, refused: str | None
+) -> None:
+    job = replace(JOB, scheduler_state=state)
+    verdict = scheduler_objection("run-1", 2, job, failure)
+    assert verdict == (refused and Refuse(refused))
+
+
+def test_a_cancelled_job_is_left_alone_whatever_the_record_states() -> None:
+    for state, kind in ((JobState.CANCELLED, Refuse), (JobState.ENDING, Wait)):
+        job = replace(JOB, state=state, scheduler_state="CANCELLED")
+        assert isinstance(scheduler_objection("run-1", 2, job, "terminated"), kind)
+
+
 @given(used=st.dictionaries(st.sampled_from(["stall", "timeout"]), st.integers(0, 50)))
 def test_each_failure_mode_has_a_budget_of_its_own(used: dict[str, int]) -> None:
     decision = decide(AlertedFailure("crash", "hang"), History(used), load_policy("megatron_transient"), 0)

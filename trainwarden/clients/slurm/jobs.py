@@ -103,6 +103,11 @@ class SlurmJob:
     exit_code: int | None
     exit_signal: int | None
 
+    @property
+    def end(self) -> str:
+        """How it ended, one of `ENDED_STATES`, also while its processes are still being ended; empty before that."""
+        return next((state for state in JOB_STATES if state in ENDED_STATES and state.upper() in self.flags), "")
+
 
 def read_job(entry: Mapping[str, Any]) -> SlurmJob:
     """Read one record; raises `ValueError` if it does not name its job."""

@@ -18,6 +18,12 @@ PROCESS: tuple[Failure, ...] = (
         "scheduler.",
     ),
     Failure(
+        "terminated", "unknown", "unknown", "process", "unknown",
+        "error", "restart", _AGAIN,
+        "The ranks were ended by SIGTERM, and none recorded why. Launchers do that when a rank or a node elsewhere is "
+        "lost: look at the launcher's output for the rank that ended first, and at the scheduler for a cancel.",
+    ),
+    Failure(
         "nonzero_exit", "exception", "unknown", "user", "unknown",
         "error", "stop", _STOP,
         "The training ended with an error status and left no other evidence. Read the end of its log.",

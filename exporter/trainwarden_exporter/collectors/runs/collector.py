@@ -14,6 +14,7 @@ from trainwarden_exporter.collectors.runs.discovery import RunDiscovery
 from trainwarden_exporter.collectors.runs.log_evidence import LogEvidence, is_training_by_log, watched_run
 from trainwarden_exporter.collectors.runs.problems import RecordProblems
 from trainwarden_exporter.collectors.runs.record import RunRecord, is_quiet, last_activity
+from trainwarden_exporter.collectors.runs.scheduler_end import SchedulerEnds
 from trainwarden_exporter.collectors.runs.series import (
     add_ages,
     add_expected,
@@ -87,6 +88,7 @@ class RunsCollector:
         self._problems = RecordProblems()
         self._discovery = RunDiscovery(path, copies, defaults, self._problems, timeout)
         self._evidence = LogEvidence(exchange, logs_followed=logs_followed)
+        self._ends = SchedulerEnds(exchange)
         self._state_changes = StateChangeLog()
         self._durations = AttemptDurations(now())
 
@@ -122,9 +124,13 @@ class RunsCollector:
         if not self._owns_run(run):
             self._add_ranks(families, record, now)
             return
-        self._durations.observe(record)
         verdict = folder.verdict(record)
-        if verdict and self._evidence.is_awaited(record, verdict, now):
+        awaited = verdict is not None and self._ends.is_awaited(record, verdict, now)
+        if verdict:
+            record, verdict = self._ends.applied(record, verdict)
+        if not awaited:
+            self._durations.observe(record)
+        if verdict and (awaited or self._evidence.is_awaited(record, verdict, now)):
             # The failure is shown together with its cause, so that the alert keeps one name; until then as before.
             if folder.shown is None or folder.shown.attempt_key != record.attempt_key:
                 self._add_ranks(families, record, now)

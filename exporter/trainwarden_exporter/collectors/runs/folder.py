@@ -18,6 +18,7 @@ from trainwarden.record.metadata import read_metadata
 from trainwarden.record.progress import read_progress
 from trainwarden.record.rank import read_ranks
 from trainwarden.record.sentinels import current_completion, current_error
+from trainwarden.record.store import UNKNOWN_END
 from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.collectors.runs.problems import UNEXPECTED, UNREADABLE, RecordProblem
 from trainwarden_exporter.collectors.runs.record import (
@@ -205,13 +206,14 @@ class RunFolder:
         )
 
     def verdict(self, record: RunRecord) -> FailureVerdict | None:
-        """Return the verdict on a failed attempt; the first one stays, whatever is written later."""
+        """Return the verdict on a failed attempt; the first one that names a failure stays, whatever comes later."""
         if record.state != "failed":
             return None
         # Without a key the next attempt looks like this one: infer it anew each time.
-        if self._verdict is None or self._verdict[0] is None or self._verdict[0] != record.attempt_key:
-            self._verdict = (record.attempt_key, failure_verdict(record))
-        return self._verdict[1]
+        known = self._verdict
+        if known is None or known[0] is None or known[0] != record.attempt_key or known[1].failure == UNKNOWN_END:
+            known = self._verdict = (record.attempt_key, failure_verdict(record))
+        return known[1]
 
     def _usable(self, value: T | Unreadable | None) -> T | None:
         if isinstance(value, Unreadable):

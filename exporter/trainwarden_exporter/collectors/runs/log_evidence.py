@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trainwarden.record.store import UNKNOWN_END
 from trainwarden.taxonomy import FAILURES
 from trainwarden_exporter.collectors.runs.record import ENDED, is_quiet
 from trainwarden_exporter.core.exchange import WatchedRun
@@ -21,7 +22,9 @@ WAIT_SECONDS = 8.0
 # An older view may be out of date: the file system of the logs may hang.
 FRESH_SECONDS = 60.0
 # Failures that state how the process ended, and not why.
-_ENDS = frozenset(("", "nonzero_exit", "killed", "crash_signal", "launcher_stop", "launcher_child", "cancelled"))
+_ENDS = frozenset(
+    ("", "nonzero_exit", "killed", "crash_signal", "launcher_stop", "launcher_child", "cancelled", UNKNOWN_END)
+)
 # Placeholders of path templates, by the variable in a record's environment.
 _PLACEHOLDERS = {
     "slurm_array_job_id": "array_job_id",
@@ -120,7 +123,7 @@ class LogEvidence:
                 hint=found.hint,
             )
         # Without an identity of attempts the next one would get this verdict.
-        if self._logs_followed and attempt_id(record):
+        if self._logs_followed and attempt_id(record) and verdict.failure != UNKNOWN_END:
             self._frozen[record.run_id] = (attempt_id(record), verdict)
         return verdict
 

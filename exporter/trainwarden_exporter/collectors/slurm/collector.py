@@ -50,6 +50,7 @@ class SlurmSettings:
         name_filter: matches names of jobs that work for the run of its group `run_id`; a mark in the comment wins.
         page: slurmctld's own metrics; None where they are not read.
         expect: takes the runs that should have a record, and since when, Unix seconds; None: not known here.
+        put_ended: takes the ends of all jobs, by attempt key.
     """
 
     client: SlurmClient
@@ -60,6 +61,7 @@ class SlurmSettings:
     name_filter: re.Pattern[str] | None = None
     page: Page | None = None
     expect: Callable[[Mapping[str, float]], None] | None = None
+    put_ended: Callable[[Mapping[str, str]], None] = lambda _ends: None
 
 
 class SlurmCollector:
@@ -124,8 +126,11 @@ class SlurmCollector:
         outcomes: Counter[str] = Counter()
         states: dict[str, str] = {}  # by id, which stands once on the page: of several records the last counts
         ours: dict[str, tuple[SlurmJob, str]] = {}
+        ends: dict[str, str] = {}
         with calling("squeue --json --states=all"):
             for job in self._readable(JOBS, self._settings.client.jobs(), outcomes):
+                if job.end:
+                    ends[f"slurm:{job.job_id}:{job.restarts or 0}"] = job.end
                 try:
                     run_id = self._run_id(job)
                 except ValueError as error:
@@ -142,6 +147,7 @@ class SlurmCollector:
             add_job(families, job, run_id)
         add_job_totals(families, states.values())
         self._note(JOBS, outcomes)
+        self._settings.put_ended(ends)
         if self._settings.expect:
             self._settings.expect(expected(exported, time.time()))
         return families.collected()

@@ -85,7 +85,9 @@ def create(context: Context) -> DeviceGroup:
         name_filter=flags["collector.slurm.job_filter"],
         page=Page(url, token_file) if url else None,
         expect=functools.partial(context.exchange.expected.put, "slurm") if sees_all_records else None,
+        put_ended=context.exchange.put_ended_jobs,
     )
+    context.exchange.put_ended_jobs({})
     return DeviceGroup(SlurmCollector(settings), min(interval, LOOK_SECONDS), timeout)
 
 

@@ -60,6 +60,21 @@ def test_a_job_that_ran_into_its_time_limit_is_told_from_one_that_was_cancelled(
     assert "slurm_job_gpus{" not in page
 
 
+def test_the_ends_of_all_jobs_are_known_by_their_attempt(slurm: FakeSlurm) -> None:
+    slurm.jobs(
+        [
+            job_22_05(1, job_state="TIMEOUT", restart_cnt=0),
+            job_24_05(2, job_state=["CANCELLED", "COMPLETING"], restart_cnt=3),
+            job_22_05(3, job_state="PREEMPTED", comment=""),
+            job_22_05(4, job_state="RUNNING"),
+            job_22_05(5, job_state="PENDING"),
+        ]
+    )
+    ends: list[Any] = []
+    _part(_collector(slurm, put_ended=ends.append), "jobs")
+    assert ends == [{"slurm:1:0": "timeout", "slurm:2:3": "cancelled", "slurm:3:1": "preempted"}]
+
+
 def test_one_call_each_is_made_for_jobs_and_nodes(slurm: FakeSlurm) -> None:
     collector = _collector(slurm)
     for _ in range(3):
