@@ -5,7 +5,9 @@ They act on the run in progress in this process. Without one they do nothing, an
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,6 +31,8 @@ from trainwarden.training.usage_warnings import UsageWarnings
 
 _MAX_TEXT = 200
 
+logger = logging.getLogger("trainwarden")
+
 _current: Run | None = None
 # None once a run has begun: calls after its end and in forked processes are not warned of.
 _warnings: UsageWarnings | None = UsageWarnings()
@@ -47,6 +51,8 @@ def run(
     dir: str | os.PathLike[str] | None = None,  # noqa: A002  # the name that users know
     s3: str | None = None,
     thresholds: Mapping[str, Any] | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
 ) -> Run:
     """Begin the record of a training run in this process; best used in a `with` statement.
 
@@ -59,6 +65,8 @@ def run(
         dir: the folder that holds one folder per run; see docs/contracts.md for the default.
         s3: `s3://bucket/prefix`, below which the record is copied to S3; see docs/s3.md.
         thresholds: `{"stale_seconds": s, "stall_seconds": {phase: s}}`, in seconds, each part optional.
+        rank: of this process, where no launcher sets it in the environment, as with `torch.multiprocessing.spawn`.
+        world_size: how many ranks there are; needed with `rank`.
 
     Raises:
         RunRefused: the run must not start: its folder belongs to a live run or cannot be written, or an argument or a
@@ -66,13 +74,14 @@ def run(
     """
     global _current, _warnings
     if _current is not None:
-        _current.end_if_cancelled()
+        _current.end_before_next()
     if _current is not None:
         raise RunRefused(f"a run is in progress in this process already: {_current.run_id}")
     if total_steps is not None and whole(total_steps) is None:
         raise RunRefused(f"total_steps={total_steps!r} is not a whole number, 0 or more")
+    ranks = _number_of_ranks(rank, world_size)
     try:
-        key = identity.current_attempt_key()
+        key = identity.current_attempt_key(ranks=ranks)
         if dir is not None and not isinstance(dir, (str, os.PathLike)):
             raise RunRefused(f"dir={dir!r} is no path of a folder")
         name = run_id or os.environ.get("TRAINWARDEN_RUN_ID") or f"{key.scheduler}-{key.job_id}".replace("+", "-")
@@ -88,10 +97,10 @@ def run(
             run_id=name,
             folder=folder,
             key=key,
-            rank=identity.rank(),
+            rank=identity.rank() if rank is None else rank,
             start=time.time(),
             beginning=None,
-            world_size=identity.world_size(),
+            world_size=ranks,
             total_steps=whole(total_steps),
             framework=_text(framework),
             model=_text(model),
@@ -102,6 +111,8 @@ def run(
         place and place.below(name),
     )
     _current, _warnings = begun, None
+    if begun.rank == 0 and (problem := identity.unnamed_start(key, ranks=ranks)):
+        logger.warning("%s: %s", key, problem)
     return begun
 
 
@@ -235,6 +246,27 @@ def resume_checkpoint(*, trust: str | None = None, wait_seconds: float = WAIT_SE
     return None
 
 
+def _number_of_ranks(rank: object, world_size: object) -> int | None:
+    """Return how many ranks there are; raise `RunRefused` if `rank` cannot be one of them."""
+    stated = identity.world_size()
+    ranks = stated if world_size is None else world_size
+    if world_size is not None or rank is not None:
+        number = identity.rank() if rank is None else rank
+        if not (type(ranks) is type(number) is int and 0 <= number < ranks):
+            raise RunRefused(
+                f"rank={rank!r}, world_size={world_size!r}: whole numbers with 0 <= rank < world_size expected"
+            )
+    return ranks if isinstance(ranks, int) else None
+
+
+def finish() -> None:
+    """End the run in progress as succeeded, where no `with` block does it: as in the last cell of a notebook."""
+    if _current is not None:
+        _current.finish()
+    else:
+        _warn_before_run("finish")
+
+
 def _warn_before_run(call: str) -> None:
     if _warnings is not None:
         _warnings.warn("before run", f"{call}() before run(): nothing is recorded, as no run has begun in this process")
@@ -262,6 +294,8 @@ def _begin(context: RunContext, in_s3: S3Location | None) -> Run:
             startup.abandon()
         if ownership:
             ownership.release()
+        if isinstance(error, RunRefused) and (hint := _rank_hint(context)):
+            raise RunRefused(f"{error}; {hint}") from None
         # ValueError: a path that no file can have.
         if not isinstance(error, (OSError, RuntimeError, ValueError)):
             raise
@@ -269,6 +303,14 @@ def _begin(context: RunContext, in_s3: S3Location | None) -> Run:
         is_complete = isinstance(error, OSError) and error.strerror
         raise RunRefused(f"run folder {context.folder} cannot be written: {error}") from None if is_complete else error
     return begun
+
+
+def _rank_hint(context: RunContext) -> str | None:
+    """Return what to pass where several processes that multiprocessing started all have rank 0."""
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    if multiprocessing is None or multiprocessing.parent_process() is None or context.world_size is not None:
+        return None
+    return "where each process of multiprocessing is a rank, pass run(rank=…, world_size=…)"
 
 
 def _text(value: object) -> str | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
+from trainwarden.training.notebook import ipython_shell
 from trainwarden.training.outcome import SUCCEEDED, AmbiguousExit, AttemptOutcome, exception_outcome, signal_outcome
 from trainwarden.training.termination import ReceivedSignal, TerminationSignals
 
@@ -39,11 +40,13 @@ class ExitHooks:
         self._previous_hook = sys.excepthook
         self._previous_thread_hook = threading.excepthook
         self._thread = threading.current_thread()
+        self._process_end: Any = None
         self.signals = TerminationSignals(self._on_signal)
 
     def install(self) -> None:
         """Install all hooks."""
         atexit.register(self._at_exit)
+        self._process_end = _at_end_of_child(self._at_child_exit)
         sys.excepthook = self._on_exception
         threading.excepthook = self._on_thread_exception
         self._exit_status.install()
@@ -52,6 +55,8 @@ class ExitHooks:
     def remove(self) -> None:
         """Restore the previous hooks, except where another library has since installed one of its own."""
         atexit.unregister(self._at_exit)
+        if self._process_end is not None:
+            self._process_end.cancel()
         if sys.excepthook == self._on_exception:
             sys.excepthook = self._previous_hook
         if threading.excepthook == self._on_thread_exception:
@@ -63,6 +68,23 @@ class ExitHooks:
     def received(self) -> ReceivedSignal | None:
         """The last signal that asked the process to end, or warned it."""
         return self.signals.received
+
+    def is_caught_perhaps(self, exc: BaseException) -> bool:
+        """Whether the program may catch `exc`, an exit with an error status, and then end well.
+
+        Only exits from the main thread, where a hook of ours sees the end of the process.
+        """
+        ends_badly = isinstance(exc, SystemExit) and exception_outcome(exc).status == "failed"
+        is_main = threading.current_thread() is threading.main_thread()
+        return ends_badly and is_main and self._exit_status.sees_end and ipython_shell() is None
+
+    def _at_child_exit(self) -> None:
+        # Called within a `finally`, so that an exception that ends the process is the current one.
+        exc = sys.exc_info()[1]
+        if isinstance(exc, SystemExit) and exc.code and exc.__context__ is not None:
+            # torch.multiprocessing exits while it handles the exception of the rank.
+            exc = exc.__context__
+        self._on_end(SUCCEEDED if exc is None else exception_outcome(exc))
 
     def _at_exit(self) -> None:
         cause = self._exit_status.exit_cause()
@@ -125,6 +147,11 @@ class ExitStatusTracker:
         if self._previous_quit is not None and self._quitter.__call__ is self._on_quit:
             self._quitter.__call__ = self._previous_quit
 
+    @property
+    def sees_end(self) -> bool:
+        """Whether `exit_cause` can distinguish a normal end from any other."""
+        return self._main_frame is not None
+
     def exit_cause(self) -> BaseException | None:
         """Return the exception that ended the interpreter, None for a normal end; to be called in an exit handler."""
         displayed = _last_displayed()
@@ -155,6 +182,20 @@ class ExitStatusTracker:
         # In any other thread `sys.exit` ends only that thread.
         if threading.current_thread() is threading.main_thread():
             self._requested = (status, self._loop_reports())
+
+
+def _at_end_of_child(callback: Callable[[], None]) -> Any:
+    """Call `callback` at the end of this process if multiprocessing has started it; such a process may skip `atexit`.
+
+    Returns:
+        An object with a method `cancel`; None for any other process.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    if process is None or process.parent_process() is None:
+        return None
+    from multiprocessing.util import Finalize  # noqa: PLC0415  # only such a process needs it
+
+    return Finalize(None, callback, exitpriority=100)
 
 
 def _last_displayed() -> BaseException | None:

@@ -24,6 +24,7 @@ from trainwarden.training.crash_trace import CrashTrace
 from trainwarden.training.events import RunEvent, describe_error
 from trainwarden.training.exit_hooks import ExitHooks
 from trainwarden.training.loop import LoopState, whole
+from trainwarden.training.notebook import NotebookCells
 from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome, exception_outcome, infer_outcome, is_cancellation
 from trainwarden.training.recorder import RecordThread
 from trainwarden.training.resume import WAIT_SECONDS, Resumption
@@ -62,10 +63,12 @@ class Run:
         self._hooks = ExitHooks(self._end, lambda: self._loop.reports, lambda: self._loop.thread)
         self._signals = self._hooks.signals
         self._recorder = RecordThread(context, self._loop, copy, poll=self._signals.check)
+        self._cells = NotebookCells(self._end, self._recorder)
         self._trace = CrashTrace(context.folder, context.rank, str(context.key))
         self._resumption = Resumption(context)
         self._active, self._abandoned = True, False
-        self._cancelled: AttemptOutcome | None = None
+        # How the block was left, where the end of the process decides.
+        self._left: AttemptOutcome | None = None
 
     @property
     def run_id(self) -> str:
@@ -272,17 +275,23 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if exc is not None and is_cancellation(exc):
+        if exc is not None and (is_cancellation(exc) or self._hooks.is_caught_perhaps(exc)):
             # The end of the process decides the outcome; until then no step is expected.
-            self._cancelled = exception_outcome(exc)
+            self._left = exception_outcome(exc)
             self.phase("idle")
         else:
             self._end(SUCCEEDED if exc is None else exception_outcome(exc))
 
-    def end_if_cancelled(self) -> None:
-        """Record the end of a loop that was cancelled, when the process begins another run."""
-        if self._cancelled:
-            self._end(self._cancelled)
+    def finish(self) -> None:
+        """End the run as succeeded, where no `with` block does it: as in the last cell of a notebook."""
+        if self._active:
+            self._end(SUCCEEDED)
+
+    def end_before_next(self) -> None:
+        """Record the end of a loop that was left, or whose cell failed, when the process begins another run."""
+        left = self._left or (self._cells.failure and exception_outcome(self._cells.failure))
+        if left:
+            self._end(left)
 
     def open(self) -> None:
         """Write the record for the first time; `run()` has done it.
@@ -294,6 +303,7 @@ class Run:
         try:
             self._trace.open()
             self._hooks.install()
+            self._cells.install()
         except BaseException as error:
             # An interrupt. The thread exists by now, and would keep the run's heartbeat going.
             self._end(exception_outcome(error))
@@ -304,8 +314,8 @@ class Run:
         if self._abandoned:
             return
         self._active = False
-        if self._cancelled and outcome == SUCCEEDED:
-            outcome = self._cancelled
+        if self._left and (outcome.unknown or (outcome == SUCCEEDED and self._left.status == "cancelled")):
+            outcome = self._left
         step, high = self._loop.step, self._loop.snapshot().high_water
         total = self._context.total_steps
         outcome = infer_outcome(outcome, self._hooks.received, step, total, time.time(), high_water=high)
@@ -314,6 +324,7 @@ class Run:
         else:
             logger.error("no time to record in %s that the run %s at step %s", self.folder, outcome.status, step)
         self._hooks.remove()
+        self._cells.remove()
         if self._ownership:
             self._ownership.release()
         self._on_end(self)
@@ -323,6 +334,7 @@ class Run:
         self._abandoned, self._active = True, False
         self._trace.abandon()
         self._hooks.remove()
+        self._cells.remove()
 
 
 class PhaseScope:

@@ -110,6 +110,48 @@ def test_an_exit_that_somebody_caught_is_noend_by(script: Script) -> None:
     assert read_snapshot(script.folder).state == "succeeded"
 
 
+@pytest.mark.parametrize(
+    ("then", "status", "state"),
+    [
+        ("pass", 0, "succeeded"),
+        ("sys.exit(0)", 0, "succeeded"),
+        ("raise", 5, "failed"),
+        ("sys.exit(6)", 6, "failed"),
+        ("raise ValueError('broken')", 1, "failed"),
+    ],
+)
+def test_an_exit_from_the_block_that_is_caught_is_recorded_as_the_process_ends(
+    script: Script, then: str, status: int, state: str
+) -> None:
+    done = script.run(f"""
+        import sys, trainwarden
+        try:
+            with trainwarden.run("r") as run:
+                run.step(1)
+                sys.exit(5)
+        except SystemExit:
+            {then}
+    """)
+    assert done.returncode == status, done.stderr
+    record = read_snapshot(script.folder)
+    assert (record.state, record.metadata.status) == (state, state)
+    if state == "failed":
+        assert record.error.message == ("broken" if status == 1 else f"exit status {status}")
+
+
+def test_a_run_that_is_left_by_an_exit_ends_when_the_next_begins(script: Script) -> None:
+    script.run("""
+        import sys, trainwarden
+        try:
+            with trainwarden.run("r"):
+                sys.exit(5)
+        except SystemExit:
+            with trainwarden.run("other"):
+                pass
+    """)
+    assert read_snapshot(script.folder).error.exit_code == 5
+
+
 EXITS = pytest.mark.parametrize(
     "end",
     [

@@ -99,6 +99,7 @@ def test_every_file_of_the_folder_is_copied_but_those_of_the_ranks(tmp_path: Pat
         "events.jsonl",
         "errors.jsonl",
         "summary.json",
+        "summary.0.json",
         "_error",
     }
     assert set(copy.contents) == here

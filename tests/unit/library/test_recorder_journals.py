@@ -89,6 +89,7 @@ def test_the_error_that_ends_a_run_is_the_last_of_its_journal(attempt: Starter, 
     with pytest.raises(SystemExit), attempt() as run:
         run.error(ValueError("first"))
         raise SystemExit(93)
+    run.end_before_next()
     first, last = _lines(folder / "errors.jsonl")
     assert (first["error_message"], last["exception_type"]) == ("first", "SystemExit")
     assert (last["failure"], last["context"]) == ("launcher_stop", {"exit_code": 93})

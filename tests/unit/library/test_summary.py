@@ -61,6 +61,7 @@ def test_what_is_not_known_is_null(attempt: Starter, summary: Callable[[], dict[
         "final_metric",
         "checkpoint_path",
         "reason",
+        "failure",
     }
 
 
