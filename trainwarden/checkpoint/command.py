@@ -33,8 +33,15 @@ def main(argv: list[str]) -> int:
         help="what is complete: what a known LAYOUT promises (default); whatever shows no defect, where you vouch for "
         "it (COMPLETE); what digests prove alone (NONE)",
     )
+    parser.add_argument("--whole", action="store_true", help="compare each file that has a digest as a whole")
     arguments = parser.parse_args(argv)
-    result = search(arguments.path, every=not arguments.newest, seconds=arguments.timeout, trust=arguments.trust)
+    result = search(
+        arguments.path,
+        every=not arguments.newest,
+        seconds=arguments.timeout,
+        trust=arguments.trust,
+        whole=arguments.whole,
+    )
     if result.problem:
         print(f"trainwarden checkpoints: {printable(result.problem)}", file=sys.stderr)
         return 2

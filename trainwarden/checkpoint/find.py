@@ -82,6 +82,7 @@ def search(
     every: bool = False,
     seconds: float = TIMEOUT_SECONDS,
     trust: Trust = "layout",
+    whole: bool = False,
 ) -> SearchResult:
     """Find the checkpoints, and verify them from the newest on until one is complete. Never raises.
 
@@ -91,6 +92,7 @@ def search(
         every: verify up to MAX_VERIFIED, also after the first complete one.
         seconds: timeout for all of it.
         trust: what counts as complete; see `verify`.
+        whole: read files with digests as a whole; see `verify`.
     """
 
     def work() -> SearchResult:
@@ -105,7 +107,7 @@ def search(
         enough, has_complete = MAX_VERIFIED if every else 1, False
         for found in done.candidates if verifying else ():
             below = found.name if found.path != tree.address("") else ""
-            done.verdicts[found.path] = verify_tree(tree, below, None, deadline, trust)
+            done.verdicts[found.path] = verify_tree(tree, below, None, deadline, trust, whole=whole)
             has_complete |= done.verdicts[found.path].answer == "complete"
             if has_complete and len(done.verdicts) >= enough:
                 break

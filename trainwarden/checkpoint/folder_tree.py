@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 from trainwarden.checkpoint import names
-from trainwarden.checkpoint.tree import MAX_FILES, Listing, NotThere, TreeEntry
+from trainwarden.checkpoint.tree import MAX_FILES, MAX_MANIFEST_BYTES, Listing, NotThere, TreeEntry
 from trainwarden.deadline import Deadline, DeadlineExceeded
 
 _MAX_ERRORS = 20
@@ -112,6 +112,19 @@ class FolderTree:
             except OSError as error:
                 # ENXIO: no data follow; other errors: it does not report holes.
                 return (begin, size) if error.errno == errno.ENXIO and start < size else None
+
+    def manifest(self, path: str, *, is_file: bool) -> bytes | None:
+        """Return the manifest of digests of the checkpoint; None if there is none; raises OSError."""
+        address = self.address(path)
+        folder, name = os.path.split(address)
+        place = f"{folder if is_file else address}/{names.manifest(name, is_file=is_file)}"
+        try:
+            size = os.stat(place).st_size  # noqa: PTH116  # see address
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if size > MAX_MANIFEST_BYTES:
+            raise OSError(f"its manifest of digests has {size} bytes, too many to be read")
+        return FolderTree(place).read("", 0, size)
 
     @contextmanager
     def keep_open(self, path: str) -> Iterator[None]:

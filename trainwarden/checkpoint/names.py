@@ -66,6 +66,11 @@ def unfinished(name: str) -> str:
     return f"{name.removesuffix('.ckpt').removesuffix('.nemo')}-unfinished"
 
 
+def manifest(name: str, *, is_file: bool) -> str:
+    """Return the name of the manifest of a checkpoint: inside its folder, or beside the file."""
+    return f".{name}{MANIFEST}" if is_file else MANIFEST
+
+
 def is_no_content(name: str) -> bool:
     """Whether a file of that name is no part of a checkpoint: what NFS keeps of removed ones, a manifest of digests."""
     return name.endswith(MANIFEST) or bool(_NFS_REMOVED.fullmatch(name))

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Literal
 
 from trainwarden.checkpoint import names
-from trainwarden.checkpoint.tree import MAX_FILES, Listing, NotThere, TreeEntry
+from trainwarden.checkpoint.tree import MAX_FILES, MAX_MANIFEST_BYTES, Listing, NotThere, TreeEntry
 from trainwarden.clients.s3 import S3Bucket, S3Error, S3Location
 from trainwarden.deadline import Deadline, DeadlineExceeded
 
@@ -87,6 +87,17 @@ class S3Tree:
             return self._bucket.read(self._key(path), start, length)
         except S3Error as error:
             raise OSError(str(error)) from error
+
+    def manifest(self, path: str, *, is_file: bool) -> bytes | None:
+        """Return the manifest of digests of the checkpoint; None if there is none; raises OSError."""
+        folder, slash, name = path.rpartition("/")
+        place = f"{folder + slash if is_file else f'{path}/'.lstrip('/')}{names.manifest(name, is_file=is_file)}"
+        size = self._objects()[0].get(place)
+        if size is None or (is_file and not path):
+            return None
+        if size > MAX_MANIFEST_BYTES:
+            raise OSError(f"its manifest of digests has {size} bytes, too many to be read")
+        return self.read(place, 0, size)
 
     def keep_open(self, path: str) -> AbstractContextManager[None]:  # noqa: ARG002  # there is nothing to keep
         """Return a context that changes nothing."""

@@ -10,6 +10,7 @@ from trainwarden.deadline import Deadline
 
 # The most files that are listed below one path.
 MAX_FILES = 200_000
+MAX_MANIFEST_BYTES = 64 * 2**20
 
 
 class NotThere(OSError):
@@ -93,6 +94,13 @@ class Tree(Protocol):
 
         Raises:
             OSError: the file cannot be read.
+        """
+
+    def manifest(self, path: str, *, is_file: bool) -> bytes | None:
+        """Return the manifest of digests of the checkpoint; None if there is none.
+
+        Raises:
+            OSError: it cannot be read.
         """
 
     def address(self, path: str) -> str:

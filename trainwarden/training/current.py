@@ -212,15 +212,16 @@ def note(event: str, /, **data: Any) -> None:
         _warn_before_run("note")
 
 
-def checkpoint_saved(path: str | os.PathLike[str], step: int | None = None) -> None:
+def checkpoint_saved(path: str | os.PathLike[str], step: int | None = None, *, verify: bool = False) -> None:
     """Record a checkpoint that is complete on disk, as `resume_checkpoint()` may return it after a restart.
 
     Args:
         path: of the checkpoint, a file or a folder.
         step: that it holds; the last reported one if None.
+        verify: compute digests of its files meanwhile, in a process of its own: they prove its content later.
     """
     if _current is not None:
-        _current.checkpoint_saved(path, step)
+        _current.checkpoint_saved(path, step, verify=verify)
     else:
         _warn_before_run("checkpoint_saved")
 

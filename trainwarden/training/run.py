@@ -21,6 +21,7 @@ from trainwarden.record.steps import StepCounter
 from trainwarden.record.thresholds import known_phase
 from trainwarden.training.context import RunContext
 from trainwarden.training.crash_trace import CrashTrace
+from trainwarden.training.digests import END_SECONDS, DigestWriter
 from trainwarden.training.events import RunEvent, describe_error
 from trainwarden.training.exit_hooks import ExitHooks
 from trainwarden.training.loop import LoopState, whole
@@ -66,6 +67,11 @@ class Run:
         self._cells = NotebookCells(self._end, self._recorder)
         self._trace = CrashTrace(context.folder, context.rank, str(context.key))
         self._resumption = Resumption(context)
+        self._digests = DigestWriter(
+            lambda path, result: self._recorder.add_event(
+                RunEvent(time.time(), "checkpoint_digests", {"path": path, **result})
+            )
+        )
         self._active, self._abandoned = True, False
         # How the block was left, where the end of the process decides.
         self._left: AttemptOutcome | None = None
@@ -221,18 +227,21 @@ class Run:
         except Exception:  # nothing ever raises into the loop
             logger.debug("a note could not be recorded", exc_info=True)
 
-    def checkpoint_saved(self, path: str | os.PathLike[str], step: int | None = None) -> None:
+    def checkpoint_saved(self, path: str | os.PathLike[str], step: int | None = None, *, verify: bool = False) -> None:
         """Record a checkpoint that is complete on disk, as `resume_checkpoint()` may return it after a restart.
 
         Args:
             path: of the checkpoint, a file or a folder.
             step: that it holds; the last reported one if None.
+            verify: compute digests of its files meanwhile, in a process of its own: they prove its content later.
         """
         if not self._active or self._context.beginning is None:
             return
         try:
             number = self._loop.step if step is None else whole(step)
             self._recorder.add_checkpoint(Checkpoint(absolute(path), number, time.time()))
+            if verify:
+                self._digests.write(absolute(path))
         except Exception:  # nothing ever raises into the loop
             logger.warning("checkpoint %r could not be recorded", path, exc_info=True)
 
@@ -323,6 +332,8 @@ class Run:
             self._trace.close()
         else:
             logger.error("no time to record in %s that the run %s at step %s", self.folder, outcome.status, step)
+        # A run that fails or is stopped has no time to lose.
+        self._digests.close(END_SECONDS if outcome.status == "succeeded" else 0.0)
         self._hooks.remove()
         self._cells.remove()
         if self._ownership:

@@ -17,6 +17,7 @@ RESERVED_EVENTS = frozenset(
         "phase_changed",
         "epoch_started",
         "checkpoint_saved",
+        "checkpoint_digests",
         "gpu_stats",
         "error",
         "lines_dropped",
