@@ -46,7 +46,7 @@ _QUOTED = "|".join((
     r"[ \t]+(?:raise [\w.]+(?:\(|[ \t]*$)|assert \S|except\b.{0,200}:[ \t]*$)",
     r"[ \t]+(?:if|elif|while) .{1,400}:(?:[ \t]*$| \w)",
     # Code with its number, as notebooks, pytest and rich show it; variables in rich's frames.
-    r"-{1,6}> ?\d{1,6}\b|>[ \t]{4,}\S|[│|][ \t]*[❱>][ \t]*\d{1,6}\b|│[ \t]+\d{1,6}[ \t]|│[ \t]*[│╭╰]",
+    r"-{1,6}> ?\d{1,6}\b|>[ \t]{4,}(?!\[)\S|[│|][ \t]*[❱>][ \t]*\d{1,6}\b|│[ \t]+\d{1,6}[ \t]|│[ \t]*[│╭╰]",
     # Commands, as `set -x`, a prompt, an interpreter or a launcher echoes them.
     r"\+{1,6} \S|\$ \S|>>> |\.\.\. \S|In \[\d{1,5}\]: |#(?:SBATCH|PBS|BSUB|!)",
     r"\[?[\w.-]{1,60}@[\w.-]{1,60}[: ]?[~\w/.-]{0,200}\]?[$#%] ?\S|\([\w.-]{1,60}\) [^$\n]{0,120}\$ \S",

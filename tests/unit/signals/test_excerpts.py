@@ -1,0 +1,44 @@
+"""The cause named in excerpts of weak kinds: other libraries, accelerators, schedulers and clouds than the usual ones."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trainwarden.signals.diagnosis import diagnose
+from trainwarden.signals.pack import load_pack
+from trainwarden.signals.scanner import Scanner
+from trainwarden.taxonomy import ERROR_TYPES
+
+FILES = sorted((Path(__file__).parent / "excerpts").glob("*.yaml"))
+
+
+@cache
+def scanner() -> Scanner:
+    return Scanner(load_pack().signals)
+
+
+def answers(path: Path) -> list[tuple[dict[str, Any], str]]:
+    found = []
+    for item in yaml.safe_load(path.read_text(encoding="utf-8")):
+        verdict = diagnose(scanner().feed(item["log"].encode()) + scanner().finish())
+        found.append((item, verdict.error_type if verdict else "none"))
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_cause_is_right_for_97_in_100_failures_and_healthy_output_raises_no_alarm(path: Path) -> None:
+    found = answers(path)
+    assert {item["cause"] for item, _ in found} <= {*ERROR_TYPES, "none"}
+    failures = [(item, answer) for item, answer in found if item["cause"] != "none"]
+    wrong = [
+        (item["log"], item["cause"], answer)
+        for item, answer in failures
+        if answer not in (item["cause"], *item.get("also", ()))
+    ]
+    assert [(item["log"], answer) for item, answer in found if item["cause"] == "none" and answer != "none"] == []
+    assert len(wrong) <= len(failures) * 0.03, wrong
