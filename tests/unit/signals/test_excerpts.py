@@ -1,4 +1,4 @@
-"""The cause named in excerpts of weak kinds: other libraries, accelerators, schedulers and clouds than the usual ones."""
+"""The cause named in excerpts of weak kinds: other libraries, accelerators, schedulers and clouds than common."""
 
 from __future__ import annotations
 
