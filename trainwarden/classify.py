@@ -64,6 +64,9 @@ def _of_link(exc: BaseException, offset: int, *, context: bool) -> list[Evidence
     elif by_type is None and isinstance(exc, SystemExit):
         failure = classify_exit(exc.code if isinstance(exc.code, int) else 0)
         by_type = Classification(failure.slug, sure=True) if failure else None
+    if by_type and by_type.slug == "host_oom":
+        # Without memory nothing else counts, nor could the patterns be loaded.
+        return weighed([], unknown, None, by_type, quoting=False)
     text = text_of(exc, MESSAGE_LIMIT)
     found = evidence_in(f"{_printed_type(exc)}: {text}")
     evidence = [
