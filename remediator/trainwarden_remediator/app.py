@@ -66,6 +66,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event) -> None:
         doubt_window=settings.doubt_window,
         repeat_after=settings.poll_interval,
         verify_timeout=settings.verify_timeout,
+        checkpoint_trust=policies.checkpoint_trust,
     )
     examiner = Examiner(world, store, policies, metrics, remediator.failed_again)
     worker = Worker(

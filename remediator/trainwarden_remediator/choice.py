@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from trainwarden.checkpoint.verdict import Trust
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.policy import Policy, load_policy, read_policy, shipped
 
@@ -44,6 +45,11 @@ class Policies:
         if not self.default.restarts:
             return self._instead(f"the record asks for policy {requested}, and no record makes this remediator restart")
         return Choice(self.named[requested])
+
+    def checkpoint_trust(self, name: str) -> Trust | None:
+        """Return what a run that the policy of that name restarts takes for a complete checkpoint; None if unset."""
+        policies = (*(policy for _, policy in self.assigned), self.default, *self.named.values())
+        return next((policy.checkpoint_trust for policy in policies if policy.name == name), None)
 
     def _instead(self, why: str) -> Choice:
         return Choice(self.default, f"{why}: policy {self.default.name} is used")

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from trainwarden.checkpoint.verdict import Trust
 from trainwarden.errors import UsageError
 from trainwarden.yaml_file import read_yaml
 from trainwarden_remediator.errors import ConfigError
@@ -82,12 +83,21 @@ class ModePolicy(BaseModel):
     implementation: Implementation
 
 
+class Checkpoints(BaseModel):
+    """`checkpoints`: from what a restarted run may resume."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    trust: Trust = "layout"
+
+
 class PolicyFile(BaseModel):
     """The whole file."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     policies: list[ModePolicy] = Field(min_length=1)
+    checkpoints: Checkpoints | None = None
 
     @model_validator(mode="after")
     def _one_entry_per_mode(self) -> PolicyFile:
@@ -101,11 +111,15 @@ class PolicyFile(BaseModel):
 
 @dataclass(frozen=True)
 class Policy:
-    """A validated policy: its name, its rules by failure mode, and its file."""
+    """A validated policy: its name, its rules by failure mode, and its file.
+
+    `checkpoint_trust`: what a restarted run takes for a complete checkpoint; None where the policy leaves that to it.
+    """
 
     name: str
     rules: dict[str, Implementation]
     file: str | None = None
+    checkpoint_trust: Trust | None = None
 
     @property
     def restarts(self) -> bool:
@@ -160,4 +174,5 @@ def read_policy(path: Path, name: str) -> Policy:
         raise ConfigError([str(error)]) from None
     except ValidationError as error:
         raise ConfigError([f"{path}: {problem}" for problem in problems_of(error, PolicyFile, document)]) from None
-    return Policy(name, {entry.mode: entry.implementation for entry in checked.policies}, str(path))
+    rules: dict[str, Implementation] = {entry.mode: entry.implementation for entry in checked.policies}
+    return Policy(name, rules, str(path), checked.checkpoints.trust if checked.checkpoints else None)

@@ -33,7 +33,11 @@ _FORGETS_SECONDS = 60.0
 
 
 class Remediator:
-    """Advances open incidents. `crashpoint` is called around every call to a scheduler; tests make it exit there."""
+    """Advances open incidents.
+
+    `checkpoint_trust` returns, for the name of a policy, what a run that it restarts takes for a complete checkpoint.
+    `crashpoint` is called around every call to a scheduler; tests make it exit there.
+    """
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class Remediator:
         doubt_window: float,
         repeat_after: float,
         verify_timeout: float,
+        checkpoint_trust: Callable[[str], str | None] = lambda _policy: None,
         crashpoint: Callable[[str], None] = lambda _name: None,
     ) -> None:
         self._world = world
@@ -54,6 +59,7 @@ class Remediator:
         self._wait_limit = WaitLimit(world.clock, _PATIENCE_SECONDS + _MAX_CALLS * doubt_window)
         self._doubt_window = doubt_window
         self._repeat_after = repeat_after
+        self._checkpoint_trust = checkpoint_trust
         self._crashpoint = crashpoint
         # Monotonic times of the last calls, kept in memory: after a restart of the remediator every window begins
         # again. It can only become longer, and no jump of the wall clock shortens it.
@@ -113,7 +119,11 @@ class Remediator:
             self._withdraw(incident, verdict.reason)
             return True
         problem = self._world.records.announce_restart(
-            incident.run_id, incident.attempt_key or "", incident.reason, incident.id
+            incident.run_id,
+            incident.attempt_key or "",
+            incident.reason,
+            incident.id,
+            self._checkpoint_trust(incident.policy),
         )
         if problem:
             log.warning("run %s: %s", incident.run_id, problem)
@@ -129,7 +139,7 @@ class Remediator:
         self._settled(self._store.withdraw(incident, reason, dropped=reason == INACTIVE))
 
     def _prepare(self, incident: Incident, driver: Driver) -> bool:
-        target = _target(incident)
+        target = self._target(incident)
         seen = self._progress(driver, target)
         if seen is RestartProgress.READY and driver.two_phase and not incident.calls:
             self._leave(incident, RestartProgress.STUCK)  # held before any call of the remediator: a user's hold
@@ -169,7 +179,7 @@ class Remediator:
         return True
 
     def _commit(self, incident: Incident, driver: Driver) -> bool:
-        seen = self._progress(driver, _target(incident))
+        seen = self._progress(driver, self._target(incident))
         if seen is RestartProgress.READY:
             self._move(incident, State.COMMITTED, "the next start is ours", committed=self._world.clock.now())
         elif seen is RestartProgress.UNTOUCHED:
@@ -181,7 +191,7 @@ class Remediator:
         return True
 
     def _start(self, incident: Incident, driver: Driver) -> bool:
-        target = _target(incident)
+        target = self._target(incident)
         driver.refresh()
         seen = self._progress(driver, target)
         if seen is RestartProgress.READY:
@@ -218,7 +228,7 @@ class Remediator:
         return True
 
     def _verify(self, incident: Incident, driver: Driver) -> bool:
-        target = _target(incident)
+        target = self._target(incident)
         seen = self._progress(driver, target)
         if seen is RestartProgress.READY:
             if 0 <= self._world.clock.now() - (incident.committed or 0.0) < _FORGETS_SECONDS:
@@ -271,12 +281,13 @@ class Remediator:
     def _token_seen(self, driver: Driver, target: RestartTarget) -> bool:
         return target.incident in getattr(driver.job(target.job_id), "tokens", {})
 
-
-def _target(incident: Incident) -> RestartTarget:
-    return RestartTarget(
-        incident=incident.id,
-        run_id=incident.run_id,
-        job_id=incident.job_id or "",
-        generation=incident.generation,
-        reason=incident.reason,
-    )
+    def _target(self, incident: Incident) -> RestartTarget:
+        trust = self._checkpoint_trust(incident.policy)
+        return RestartTarget(
+            incident=incident.id,
+            run_id=incident.run_id,
+            job_id=incident.job_id or "",
+            generation=incident.generation,
+            reason=incident.reason,
+            environment={"TRAINWARDEN_CHECKPOINT_TRUST": trust} if trust else {},
+        )

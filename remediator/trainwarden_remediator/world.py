@@ -78,12 +78,14 @@ class Records:
             return False
         return isinstance(current_completion(self._runs_dir / run.run_id, run.attempt_key, run.started), Sentinel)
 
-    def announce_restart(self, run_id: str, attempt_key: str, reason: str, intent: str) -> str | None:
+    def announce_restart(
+        self, run_id: str, attempt_key: str, reason: str, intent: str, checkpoint_trust: str | None = None
+    ) -> str | None:
         """Write `_restart`, from which the attempt learns why it ends; return the error, which stops nothing."""
         if self._runs_dir is None or not (self._runs_dir / run_id).is_dir():
             return None
         try:
-            RecordStore(self._runs_dir / run_id).announce_restart(attempt_key, reason, intent)
+            RecordStore(self._runs_dir / run_id).announce_restart(attempt_key, reason, intent, checkpoint_trust)
         except OSError as error:
             return f"the restart could not be announced in the record: {error.strerror}"
         return None

@@ -213,13 +213,15 @@ class RecordStore:
         """
         _unlink(self.path(COMPLETE))
 
-    def announce_restart(self, key: str, reason: str, intent: str | None = None) -> None:
+    def announce_restart(
+        self, key: str, reason: str, intent: str | None = None, checkpoint_trust: str | None = None
+    ) -> None:
         """Write, before the attempt `key` is ended for a restart, why: the dying process then records `cancelled`.
 
         Raises:
             OSError: the folder cannot be written.
         """
-        notice = RestartNotice(key, shorten(reason, MAX_MESSAGE), intent, time.time())
+        notice = RestartNotice(key, shorten(reason, MAX_MESSAGE), intent, time.time(), checkpoint_trust)
         os.makedirs(self.folder, exist_ok=True)
         replace_file(self.path(RESTART), encode(notice.to_json()), durable=True)
 

@@ -18,6 +18,7 @@ from tests.unit.library.processes import DEADLINE_SECONDS, Script, Starter, line
 from tests.waiting import wait_until
 from trainwarden.record.folder import RESUME
 from trainwarden.record.resume import read_choice
+from trainwarden.record.store import RecordStore
 from trainwarden.training import resume
 
 _RESUME = """
@@ -192,4 +193,9 @@ def test_a_plain_folder_is_resumed_from_where_its_owner_vouches_for_it(
         assert run.resume_checkpoint() == str(plain)
         assert run.resume_checkpoint(trust="layout") == str(complete)
         assert run.resume_checkpoint(trust="all") == str(plain)
+    RecordStore(tmp_path / "r").announce_restart("local:5:1", "stalled", checkpoint_trust="complete")
+    monkeypatch.delenv("TRAINWARDEN_CHECKPOINT_TRUST")
+    with attempt(2) as run:
+        assert run.resume_checkpoint() == str(plain), "the policy that restarts it"
+        assert run.resume_checkpoint(trust="layout") == str(complete)
     assert "trust='all': expected one of layout, complete or none" in caplog.text

@@ -195,6 +195,7 @@ class FakeDriver:
         self.down = False
         self.faults: list[str] = []
         self.calls: list[str] = []
+        self.environment: dict[str, str] = {}
         self._durable = durable
 
     def refresh(self) -> None:
@@ -221,6 +222,7 @@ class FakeDriver:
 
     def commit(self, target: RestartTarget) -> CallResult:
         self._check_intent("commit", target, (State.COMMITTED, State.VERIFYING))
+        self.environment = dict(target.environment)
 
         def apply() -> CallOutcome:
             if self.two_phase:
@@ -279,6 +281,7 @@ class Simulation:
         default = _shipped_policies()[policy] if isinstance(policy, str) else policy
         self.policies = Policies(default, _shipped_policies())
         self.asked: str | None = None
+        self.runs_dir: Path | None = None
         self.clock = FakeClock()
         self.cluster = Cluster(two_phase, self.clock)
         self.driver = FakeDriver(self.cluster, self.durable)
@@ -298,7 +301,7 @@ class Simulation:
             self._engine.dispose()
         self._engine = _not_synced(open_database(self._folder))
         self.store = Store(self._engine, self.clock, self._point)
-        world = World(self.clock, self, self, {"sim": self.driver}, Records(None))
+        world = World(self.clock, self, self, {"sim": self.driver}, Records(self.runs_dir))
         self.metrics = metrics = Metrics()
         remediator = Remediator(
             world,
@@ -307,6 +310,7 @@ class Simulation:
             doubt_window=DOUBT_SECONDS,
             repeat_after=5,
             verify_timeout=600,
+            checkpoint_trust=self.policies.checkpoint_trust,
             crashpoint=self._point,
         )
         examiner = Examiner(world, self.store, self.policies, metrics, remediator.failed_again)

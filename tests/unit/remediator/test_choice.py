@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,3 +122,19 @@ def test_everything_wrong_with_the_folder_and_the_assignments_is_named_at_once(f
         assert said in problems
     with pytest.raises(ConfigError, match=r"--policy-dir: .*gone: No such file"):
         load_policies("default", folder / "gone", [])
+
+
+@pytest.mark.parametrize("trust", ["complete", None])
+def test_a_restarted_run_gets_the_trust_of_the_policy_that_restarts_it(
+    folder: Path, tmp_path: Path, trust: str | None
+) -> None:
+    (folder / "mine.yaml").write_text(MINE + (f"checkpoints: {{trust: {trust}}}\n" if trust else ""))
+    (tmp_path / "runs" / RUN).mkdir(parents=True)
+    simulation = Simulation(tmp_path / "state", two_phase=True)
+    simulation.policies, simulation.asked = load_policies("default", folder, []), "mine"
+    simulation.runs_dir = tmp_path / "runs"
+    simulation.restart()
+    simulation.settle()
+    simulation.close()
+    assert simulation.driver.environment == ({"TRAINWARDEN_CHECKPOINT_TRUST": trust} if trust else {})
+    assert json.loads((tmp_path / "runs" / RUN / "_restart").read_text()).get("checkpoint_trust") == trust

@@ -156,3 +156,15 @@ def test_every_problem_is_named_with_its_own_line(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"p\.yaml: No such file"):
         load_policy(str(tmp_path / "p.yaml"))
+
+
+def test_a_policy_may_say_what_counts_as_a_complete_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(FROM_A_USER)
+    assert load_policy(str(path)).checkpoint_trust is None
+    path.write_text(f"checkpoints: {{trust: complete}}\n{FROM_A_USER}")
+    assert load_policy(str(path)).checkpoint_trust == "complete"
+    for wrong in ("{trust: all}", "{trusted: complete}", "complete", "{trust: [none]}"):
+        path.write_text(f"checkpoints: {wrong}\n{FROM_A_USER}")
+        with pytest.raises(ConfigError, match="checkpoints"):
+            load_policy(str(path))
