@@ -1,6 +1,7 @@
 """`trainwarden scan`: name the cause of a failure from the logs that it left behind.
 
-Exit status: 0 nothing is wrong, 1 a failure was found, 2 misuse or a log that can't be read to its end.
+Exit status: 0 nothing is wrong, 1 a failure was found, 2 misuse or a log that can't be read to its end, 3 nothing was
+found, but a part of a log could not be searched.
 """
 
 import argparse
@@ -19,6 +20,8 @@ from trainwarden.signals.pack import DEFAULT_PACK, PackError, load_pack, shipped
 from trainwarden.signals.scanner import Scanner
 
 _BROKEN_PIPE = 141
+# Of several logs, the status of the one that is the last here.
+_STATUSES = (0, 3, 1, 2)
 _BEGINNING = {"offset": 0, "line": 1, "skipping": False, "off": {}}
 
 
@@ -45,7 +48,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="trainwarden scan",
         description="Name the cause of a failure from logs.",
-        epilog="exit status: 0 nothing is wrong; 1 a failure was found; 2 misuse, or a log that can't be read.",
+        epilog="exit status: 0 nothing is wrong; 1 a failure was found; 2 misuse, or a log that can't be read; "
+        "3 nothing was found, but a part could not be searched.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a log, compressed or not; - is standard input")
     parser.add_argument(
@@ -72,9 +76,10 @@ def _scan(files: Sequence[str], signals: Sequence[Signal], arguments: argparse.N
     for finding in _findings(files, signals, with_context=is_text, together=arguments.together):
         for log in finding.logs:
             if log.error is not None:
-                status = 2
                 print(f"trainwarden scan: {printable(log.name)}: {printable(log.error)}", file=sys.stderr)
-        status = max(status, 1 if finding.verdict else 0)
+            if log.blind is not None:
+                print(f"trainwarden scan: {printable(log.name)}: {printable(log.blind)}", file=sys.stderr)
+        status = max(status, _status(finding), key=_STATUSES.index)
         if is_text and all(log.is_unread for log in finding.logs):
             # The reason was printed already.
             continue
@@ -83,6 +88,14 @@ def _scan(files: Sequence[str], signals: Sequence[Signal], arguments: argparse.N
         sys.stdout.write(text.encode(sys.stdout.encoding, "backslashreplace").decode(sys.stdout.encoding))
         sys.stdout.flush()
     return status
+
+
+def _status(finding: Finding) -> int:
+    if any(log.error is not None for log in finding.logs):
+        return 2
+    if finding.verdict:
+        return 1
+    return 0 if finding.is_whole else 3
 
 
 def _findings(

@@ -12,12 +12,15 @@ from trainwarden.signals.model import Match
 from trainwarden.signals.progress import LogProgress, ProgressReader
 from trainwarden.signals.progress.rises import last_rises
 from trainwarden.signals.scanner import Scanner
+from trainwarden.signals.search import RECORD_LIMIT
 
 # Progress is read fastest in large pieces, signals in pieces that fit the processor's cache.
 PIECE_BYTES = 1024 * 1024
 SEARCH_BYTES = 256 * 1024
 # Matches kept for each signal: the first ones, among them the cause, and the last ones.
 FIRST, LAST = 32, 32
+# Fewer NULs are what programs print now and then.
+NULS = 16
 
 
 @dataclass
@@ -31,6 +34,7 @@ class Log:
         moves: offsets of the last few steps that were higher than all before.
         contexts: the lines around a match, by its offset.
         error: why the log was not read, or not to its end.
+        blind: what of it was read, but not searched; None if nothing.
         is_unread: nothing of it could be read.
     """
 
@@ -41,6 +45,7 @@ class Log:
     progress: LogProgress = field(default_factory=LogProgress)
     contexts: dict[int, ContextLines] = field(default_factory=dict)
     error: str | None = None
+    blind: str | None = None
     is_unread: bool = False
 
 
@@ -62,6 +67,7 @@ def read_log(
         on_read: called after each piece with the number of bytes of the file that were read.
     """
     kept, steps, contexts = _FirstAndLast(), _Steps(), Contexts() if with_context else None
+    cut_before, nuls_before = scanner.records_cut, scanner.nuls
     failure = None
     while True:
         try:
@@ -81,12 +87,25 @@ def read_log(
     matches = scanner.finish()
     kept.add(matches)
     steps.finish()
-    log = Log(name, kept.matches(), kept.counts, error=failure, progress=steps.reader.progress())
+    blind = _blind_spots(scanner, scanner.records_cut - cut_before, scanner.nuls - nuls_before)
+    log = Log(name, kept.matches(), kept.counts, error=failure, blind=blind, progress=steps.reader.progress())
     if contexts:
         log.contexts = contexts.finish(matches, log.matches)
     if log.matches:
         log.moves = steps.moves()
     return log
+
+
+def _blind_spots(scanner: Scanner, cut: int, nuls: int) -> str | None:
+    parts = []
+    if cut:
+        parts.append(
+            f"{cut} records were searched in part: they are longer than {RECORD_LIMIT // 1024} KiB, or crowded"
+        )
+    if nuls >= NULS:
+        parts.append(f"{nuls} NUL bytes: a part that was truncated away, or an encoding that cannot be read")
+    parts += [f"the signal {name} was off: {why}" for name, why in scanner.off.items()]
+    return "; ".join(parts) or None
 
 
 class _FirstAndLast:

@@ -1,6 +1,7 @@
 """The bytes of a log: of a file, compressed or not, or of standard input."""
 
 import bz2
+import codecs
 import gzip
 import io
 import lzma
@@ -15,6 +16,11 @@ from typing import IO, Any
 
 STDIN = "-"
 _MAGIC_BYTES = 6
+_BEGIN_BYTES = 1024
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)  # fmt: skip
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
@@ -110,7 +116,41 @@ def _source(raw: Any, size: int | None) -> Source:
     except OSError as error:
         raise UnreadableLog(_reason(error)) from error
     content = _decompressed(raw, magic)
+    encoding = _encoding(content or raw)
+    if encoding is not None:
+        return Source(raw, _Recoded(content or raw, encoding), size, is_growing=False)
     return Source(raw, content or raw, size, is_growing=content is None)
+
+
+class _Recoded:
+    """Content in an encoding of several bytes for each letter, read as UTF-8."""
+
+    def __init__(self, content: Any, encoding: str) -> None:
+        self._content = content
+        self._decoder = codecs.getincrementaldecoder(encoding)("replace")
+
+    def read1(self, most: int) -> bytes:
+        while True:
+            data = self._content.read1(most)
+            text: str = self._decoder.decode(data, final=not data)
+            if text or not data:
+                return text.encode("utf-8", "replace")
+
+
+def _encoding(content: Any) -> str | None:
+    """Return the encoding of the content by its mark, or by where its zeros are; None where a letter is a byte."""
+    try:
+        begin: bytes = content.peek(_BEGIN_BYTES)[:_BEGIN_BYTES]
+    except Exception:  # noqa: BLE001  # damaged content, which reading it reports
+        return None
+    for mark, encoding in _MARKS:
+        if begin.startswith(mark):
+            return encoding
+    even, odd = begin[::2], begin[1::2]
+    for zeros, letters, encoding in ((odd, even, "utf-16-le"), (even, odd, "utf-16-be")):
+        if len(begin) >= _MAGIC_BYTES and not letters.count(0) and zeros.count(0) > len(zeros) // 2:
+            return encoding
+    return None
 
 
 def _decompressed(raw: IO[bytes], magic: bytes) -> Any:

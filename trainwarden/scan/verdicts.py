@@ -37,8 +37,8 @@ class Finding:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the logs were read to their ends."""
-        return all(log.error is None for log in self.logs)
+        """Whether the logs were read to their ends, and searched everywhere."""
+        return all(log.error is None and log.blind is None for log in self.logs)
 
     @property
     def error_type(self) -> str | None:

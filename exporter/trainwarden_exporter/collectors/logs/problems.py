@@ -23,6 +23,7 @@ REASONS = (
     "io",
     "blocked",
     "unreadable",
+    "nuls",
     "template",
     "pack",
     "state",

@@ -34,6 +34,8 @@ ROUND_SECONDS = 2.0
 HEAD_ROUND_BYTES = 8 * 2**20
 HEAD_BYTES = 64 * 2**20
 SLICE_BYTES = 256 * 1024
+# In a piece; fewer are what programs print now and then.
+NULS = 16
 # A log that has not grown for so long needs no open file.
 REST_SECONDS = 60.0
 RESTARTS = ("rotated", "truncated", "removed", "replaced")
@@ -257,6 +259,8 @@ class LogReader:
         log.follower.restarts.clear()
         self._count(data)
         if data:
+            if data.count(b"\0") >= NULS:
+                self._problems.add("nuls", log.path, f"{log.path}: NUL bytes: a hole, or an encoding that is not read")
             for consumer in self._feeds.get(run, {}):
                 self._problems.isolate(run.run.run_id, partial(consumer.feed, run.run, log.path, data))
         modified = log.follower.modified
