@@ -9,7 +9,7 @@ from trainwarden.failures.chain import causes, contexts, text_of
 from trainwarden.failures.exception_types import Classification, of_errno, of_type, quotes_a_name
 from trainwarden.failures.exits import classify_exit
 from trainwarden.failures.judge import UNKNOWN, Evidence, find_cause
-from trainwarden.failures.messages import MESSAGE_LIMIT, classify_message
+from trainwarden.failures.messages import MESSAGE_LIMIT, classify_message, failure_of_phrase
 from trainwarden.failures.records import evidence_in, weighed
 from trainwarden.taxonomy import FAILURES, Failure
 
@@ -74,6 +74,8 @@ def _of_link(exc: BaseException, offset: int, *, context: bool) -> list[Evidence
         for each in found
         if each.effect is None and each.source.exception_type is None
     ]
+    if not evidence and by_type is None and (slug := failure_of_phrase(text)) and not quotes_a_name(exc):
+        evidence = [Evidence(offset, "cascade" if FAILURES[slug].cascade else "root", slug, exc, context=context)]
     quoting = quotes_a_name(exc) and _IN_WORKER not in text
     return weighed(evidence, unknown, of_errno(exc), by_type, quoting=quoting)
 

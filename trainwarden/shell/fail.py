@@ -123,8 +123,11 @@ def _classify(message: bytes, options: Mapping[str, Any]) -> ReportedFailure | N
 def _cause(text: str) -> tuple[Failure | None, Trace | None]:
     """Return the failure of a message; of a log with tracebacks also the one with the cause."""
     from trainwarden.failures.judge import UNKNOWN  # noqa: PLC0415  # not where the failure is named
+    from trainwarden.failures.messages import failure_of_phrase  # noqa: PLC0415
     from trainwarden.failures.records import cause_in  # noqa: PLC0415
 
+    if slug := failure_of_phrase(text):
+        return FAILURES[slug], None
     cause = cause_in(text)
     if cause is None:
         return None, None

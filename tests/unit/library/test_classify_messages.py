@@ -59,3 +59,47 @@ def test_a_name_that_cannot_be_imported_is_not_what_it_sounds_like() -> None:
 def test_there_are_enough_messages_to_trust() -> None:
     assert len(ALL) >= 150
     assert len({slug for *_, slug in ALL}) >= 50
+
+
+@pytest.mark.parametrize(
+    ("message", "slug"),
+    [
+        ("NCCL timeout", "nccl_watchdog_timeout"),
+        ("Watchdog timed out after 600 seconds", "stall"),
+        ("CUDA hang detected", "stall"),
+        ("Loss is NaN", "numeric"),
+        ("NaN loss detected", "numeric"),
+        ("disk full", "storage_quota"),
+        ("out of memory", "cuda_oom"),
+        ("OOM", "cuda_oom"),
+        ("RuntimeError: OOM on rank 3", "cuda_oom"),
+        ("dataset not found: /data/c4", "data_missing"),
+        ("Invalid learning rate: -0.1", "config_error"),
+        ("Torch not compiled with CUDA", "config_error"),
+    ],
+)
+def test_the_short_name_of_a_failure_is_its_whole_message(message: str, slug: str) -> None:
+    found = classify_message(message)
+    assert found
+    assert found.slug == slug
+    assert classify_exception(RuntimeError(message)).slug == slug
+
+
+@pytest.mark.parametrize(
+    "message", ["config", "network", "step 5 on rank 3", "OOM killer tests passed; see the page", "x" * 5000, ""]
+)
+def test_a_word_is_no_short_name(message: str) -> None:
+    assert classify_message(message) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "slug"),
+    [(TimeoutError("connection timeout"), "peer_timeout"), (OSError("network unreachable"), "peer_timeout")],
+    ids=repr,
+)
+def test_a_short_message_counts_with_its_type(error: Exception, slug: str) -> None:
+    assert classify_exception(error).slug == slug
+
+
+def test_a_word_of_a_log_line_is_no_failure() -> None:
+    assert classify_message("step 1 loss 2.0\nOOM\nstep 2 loss 1.9\n") is None
