@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import signal
+import subprocess
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,6 +20,7 @@ from trainwarden.stack.binaries import Tools
 
 pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(600)]
 
+UNSHARE = ("unshare", "--uts") if os.geteuid() == 0 else ("unshare", "--map-root-user", "--uts")
 # Long enough never to end by itself within a test.
 ENDLESS = ("--steps", "20000", "--step-seconds", "0.1", "--checkpoint-every", "20")
 DYING = f"""\
@@ -24,6 +28,14 @@ DYING = f"""\
 #SBATCH --requeue --open-mode=append
 echo "start ${{SLURM_RESTART_COUNT:-0}}"
 srun python3 {Path(__file__).with_name("dying_training.py")}
+"""
+# Each rank on a host of its own, as far as it can see; srun ends the others when one is lost.
+SPREAD = f"""\
+#!/bin/bash
+#SBATCH --requeue --open-mode=append --nodes=2 --ntasks-per-node=1
+echo "start ${{SLURM_RESTART_COUNT:-0}}"
+srun --kill-on-bad-exit=1 {shlex.join(UNSHARE)} sh -c \
+    'hostname "host$SLURM_PROCID"; exec python3 {Path(__file__).with_name("endless_training.py")}'
 """
 
 
@@ -95,6 +107,41 @@ def test_a_killed_rank_leads_to_a_restart_from_the_checkpoint(watched: WatchedCl
     step_before = job.step
     _came_back(watched, job, "crash", step_before)
     watched.cluster.run("scancel", str(job.job_id))
+
+
+@pytest.fixture
+def spread(tmp_path: Path) -> Path:
+    """The batch script of a training on two hosts."""
+    if subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("host names of their own are not allowed here")
+    script = tmp_path / "spread.sbatch"
+    script.write_text(SPREAD, encoding="utf-8")
+    return script
+
+
+def test_a_rank_that_is_killed_on_another_host_leads_to_a_restart(watched: WatchedCluster, spread: Path) -> None:
+    job = watched.submit("elsewhere", spread)
+    job.has_passed(5)
+    wait_until((job.folder / "ranks/1.json").exists, "rank 1 trains")
+    job.signal_rank(1, signal.SIGKILL)
+    watched.wait_for_alert("TrainRunFailed", "elsewhere")
+    incident = watched.wait_for_incident("elsewhere", failure_mode="crash", action="restart", state="VERIFYING")
+    assert (incident["attempt_key"], incident["error_type"]) == (f"slurm:{job.job_id}:0", "unknown")
+    wait_until(lambda: len(job.attempts) == 2, "the second attempt")
+    assert [attempt.key for attempt in job.attempts] == [f"slurm:{job.job_id}:{count}" for count in (0, 1)]
+    watched.cluster.run("scancel", str(job.job_id))
+
+
+def test_ranks_on_two_hosts_that_their_user_cancels_stay_cancelled(watched: WatchedCluster, spread: Path) -> None:
+    job = watched.submit("two-hosts", spread)
+    job.has_passed(5)
+    wait_until((job.folder / "ranks/1.json").exists, "rank 1 trains")
+    watched.cluster.run("scancel", str(job.job_id))
+    job.wait_for_state("CANCELLED")
+    # This exporter does not read SLURM, and shows what the ranks could tell.
+    incident = watched.wait_for_incident("two-hosts", alert="TrainRunFailed", state="SUPPRESSED", action="none")
+    assert "CANCELLED" in incident["reason"]
+    _stayed_down(watched, job, "CANCELLED")
 
 
 def test_a_stalled_job_that_its_user_cancels_stays_cancelled(watched: WatchedCluster) -> None:

@@ -25,7 +25,7 @@ from trainwarden.record.crash import read_crash, trace_path
 from trainwarden.record.folder import LIVENESS_SECONDS, LOG, WRAPPER
 from trainwarden.record.ownership import RunRefused, claim
 from trainwarden.record.store import RecordStore
-from trainwarden.training.outcome import EVIDENCE_SECONDS, AttemptOutcome, infer_outcome, reconcile
+from trainwarden.training.outcome import AttemptOutcome, infer_outcome, reconcile
 from trainwarden.training.termination import ReceivedSignal, signal_reason
 
 MISUSE = 2
@@ -165,7 +165,6 @@ class WrappedCommand:
             request.rank,
             self._start,
             world_size=world_size(request.environment),
-            wait_seconds=EVIDENCE_SECONDS,
         )
         self._close(ending)
 

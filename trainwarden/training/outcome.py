@@ -26,8 +26,6 @@ _GRACE_SECONDS = 1800.0
 # Launchers number the ranks of one host consecutively; a thousand ranks must not read a thousand files each.
 _NEIGHBOURS = 15
 _FEW_RANKS = 64
-# How long a rank that gets SIGTERM waits for the evidence of ranks on other hosts. Launchers kill after 30 s.
-EVIDENCE_SECONDS = 2.0
 _POLL_SECONDS = 0.1
 # How `signal_outcome`, `exit_outcome` and Lightning's exception state a SIGTERM that nothing explains.
 _UNKNOWN_SENDER = ("SIGTERM", f"exit status {128 + signal.SIGTERM}")
@@ -154,7 +152,6 @@ def reconcile(
     attempt_start: float,
     *,
     world_size: int | None = None,
-    wait_seconds: float = 0.0,
 ) -> AttemptOutcome:
     """Return the outcome of the whole attempt, from this process's outcome and what others wrote into the record.
 
@@ -169,10 +166,9 @@ def reconcile(
         rank: of this process.
         attempt_start: Unix seconds; older sentinels without a key belong to earlier attempts.
         world_size: the number of ranks; None if unknown.
-        wait_seconds: how long to wait for evidence about ranks on other hosts.
     """
     error = current_error(folder, key, attempt_start)
-    if isinstance(error, Sentinel):
+    if isinstance(error, Sentinel) and not (error.failure == UNKNOWN_END and outcome.has_unknown_sender):
         return outcome if outcome.status == "failed" else AttemptOutcome("failed", error.message)
     if outcome.status == "succeeded":
         return outcome
@@ -188,12 +184,8 @@ def reconcile(
         return replace(outcome, reason="restart")
     if cause is not None or not outcome.has_unknown_sender or (world_size or 1) == 1 or others.all_here(world_size):
         return cause or outcome
-    deadline = time.monotonic() + wait_seconds
-    while cause is None and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
-        cause = others.failure(outcome.reason)
     reason = f"ended from outside ({outcome.reason}), cause unknown"
-    return cause or AttemptOutcome("failed", reason, FAILURES[UNKNOWN_END], signalled=True)
+    return AttemptOutcome("failed", reason, FAILURES[UNKNOWN_END], signalled=True)
 
 
 class OtherRanks:
@@ -215,7 +207,7 @@ class OtherRanks:
     def failure(self, ended_by: str | None) -> AttemptOutcome | None:
         """Return the failure of a rank that explains why this one was ended (`ended_by`); None if there is none."""
         error = current_error(self._folder, self._key, self._start)
-        if isinstance(error, Sentinel):
+        if isinstance(error, Sentinel) and error.failure != UNKNOWN_END:
             return AttemptOutcome("failed", error.message)
         crash = self._crash()
         if crash is not None:
@@ -225,6 +217,13 @@ class OtherRanks:
             died = f"rank {dead.rank} (process {dead.pid}) died without recording its end"
             return AttemptOutcome("failed", f"{died}; this one then ended ({ended_by})", FAILURES["killed"])
         return None
+
+    def await_failure(self, ended_by: str | None, seconds: float) -> AttemptOutcome | None:
+        """Wait for the evidence of ranks on other hosts: as `failure`, None after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while (cause := self.failure(ended_by)) is None and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        return cause
 
     def all_here(self, world_size: int | None) -> bool:
         """Whether every rank is one of this host that lives or has recorded its end: none of them was lost."""

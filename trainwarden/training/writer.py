@@ -22,14 +22,14 @@ from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.progress import Checkpoint
 from trainwarden.record.rank import rank_file
 from trainwarden.record.sentinels import Sentinel, attempt_number, current_error
-from trainwarden.record.store import RecordStore
+from trainwarden.record.store import UNKNOWN_END, RecordStore
 from trainwarden.training.checkpoints import SavedCheckpoints
 from trainwarden.training.context import AttemptState, RunContext
 from trainwarden.training.event_log import EventLog
 from trainwarden.training.events import RunEvent
 from trainwarden.training.gpu_memory import GpuMemory
 from trainwarden.training.loop import LoopState, Throughput
-from trainwarden.training.outcome import EVIDENCE_SECONDS, AttemptOutcome, reconcile
+from trainwarden.training.outcome import AttemptOutcome, OtherRanks, reconcile
 from trainwarden.training.summary import AttemptResult, errors_of_others, summary, summary_file
 
 PROGRESS_SECONDS = 0.5
@@ -37,7 +37,7 @@ GPU_EVENT_SECONDS = 60.0
 _END_TRIES = 3
 # Reserved at the end to write the state of the copy into the record.
 _MARGIN_SECONDS = 1.0
-# How long the end waits for the error of a rank on another node, from the copy.
+# How long the end waits for the error of a rank on another node, from the copy or in the folder.
 _ERROR_SECONDS = 2.0
 _NEVER = float("-inf")
 
@@ -142,12 +142,14 @@ class RecordWriter:
             context.rank,
             context.start,
             world_size=context.world_size,
-            wait_seconds=EVIDENCE_SECONDS,
         )
         if outcome.status == "failed" and outcome.failure is not None:
             self._write_with_retries(ERROR, lambda: self._write_error(outcome))
         self._write_with_retries(PROGRESS, self._write_progress)
         self._write_with_retries(METADATA, self._write_heartbeat)
+        if outcome.failure is not None and outcome.failure.slug == UNKNOWN_END:
+            # Written first: some launchers kill a second after SIGTERM.
+            outcome = self._with_late_cause(outcome)
         if outcome.status == "succeeded" and context.beginning is not None and not self._superseded:
             self._write_with_retries(COMPLETE, self._write_completion)
         result = self._summarize(outcome, end_time)
@@ -160,6 +162,19 @@ class RecordWriter:
             self._write_with_retries(SUMMARY, lambda: self._write_summary(result))
         self._finish_copy(deadline)
         self._log_losses(outcome)
+
+    def _with_late_cause(self, outcome: AttemptOutcome) -> AttemptOutcome:
+        """Return the failure of a rank on another host if it appears in time, written; else `outcome`."""
+        context = self.context
+        others = OtherRanks(context.folder, str(context.key), context.rank, context.start)
+        cause = others.await_failure("SIGTERM", _ERROR_SECONDS)
+        if cause is None:
+            return outcome
+        self._ended = cause
+        if cause.failure is not None:
+            self._write_with_retries(ERROR, lambda: self._write_error(cause))
+        self._write_with_retries(METADATA, self._write_heartbeat)
+        return cause
 
     def guarded(self, write: Callable[[], None]) -> bool:
         """Call `write`, count and log its exception, and return whether it succeeded."""

@@ -6,7 +6,9 @@ import time
 
 import pytest
 
+from tests.unit.library.looking import read_metadata
 from tests.unit.library.processes import Script, line
+from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
 from trainwarden.record.snapshot import Snapshot, read_snapshot
@@ -157,6 +159,29 @@ def test_an_error_that_another_host_writes_a_moment_later_is_the_failure(spread:
     record = read_snapshot(spread.folder)
     assert record.state == "failed" and record.error is not None and record.metadata is not None
     assert (record.error.rank, record.metadata.reason) == (1, "ValueError: bad batch")
+
+
+def test_a_launcher_may_kill_a_second_after_sigterm(spread: Spread) -> None:
+    spread.rank.send_signal(signal.SIGTERM)
+    wait_until((spread.folder / "_error").exists, "the end is recorded at once")
+    wait_until(
+        lambda: (metadata := read_metadata(spread.folder)) and metadata.status == "failed", "in the metadata too"
+    )
+    spread.rank.kill()
+    spread.rank.wait(30)
+    record = read_snapshot(spread.folder)
+    assert (record.state, record.error and record.error.failure) == ("failed", "terminated")
+
+
+def test_another_ranks_unknown_end_does_not_keep_rank_0_from_the_cause(spread: Spread) -> None:
+    RecordStore(spread.folder).record_failure(
+        key=_KEY, failure=FAILURES["terminated"], message="ended from outside (SIGTERM), cause unknown", rank=2
+    )
+    spread.rank.send_signal(signal.SIGTERM)
+    spread.fail("ValueError: bad batch")
+    spread.rank.wait(30)
+    record = read_snapshot(spread.folder)
+    assert record.metadata is not None and record.metadata.reason == "ValueError: bad batch"
 
 
 def test_an_error_that_comes_too_late_still_replaces_the_unknown_cause(spread: Spread) -> None:
