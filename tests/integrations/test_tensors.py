@@ -40,6 +40,22 @@ def test_a_loss_of_any_library_is_a_number(attempt: Begin, folder: Path, loss: A
     assert (done.step, done.loss, done.grad_norm, done.metrics["accuracy"]) == (3, 0.5, 0.5, 0.5)
 
 
+def test_a_loss_that_requires_a_gradient_is_recorded_without_a_warning(programs: Programs) -> None:
+    """Each loss in a process of its own: PyTorch warns once."""
+    script = programs.script("""
+        import sys, torch, numpy, trainwarden
+        weight = torch.nn.Parameter(torch.ones(2))
+        losses = {"scalar": (weight ** 2).mean(), "vector": (weight[:1] ** 2), "numpy": numpy.array([1.0])}
+        with trainwarden.run() as run:
+            run.step(1, loss=losses[sys.argv[1]], grad_norm=losses[sys.argv[1]], accuracy=losses[sys.argv[1]])
+    """)
+    for generation, loss in enumerate(("scalar", "vector", "numpy")):
+        done = programs.run("-W", "error", script, loss, TRAINWARDEN_ATTEMPT_KEY=f"local:5:{generation}")
+        assert (done.returncode, done.stdout) == (0, "")
+        said = read_progress(programs.folder)
+        assert (said.attempt, said.loss, said.grad_norm, said.metrics) == (generation, 1.0, 1.0, {"accuracy": 1.0})
+
+
 def test_what_is_no_one_number_is_passed_over(attempt: Begin, folder: Path) -> None:
     with trainwarden.run() as run:
         run.step(1, loss=torch.zeros(3))

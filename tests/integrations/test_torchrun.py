@@ -206,3 +206,27 @@ def test_each_process_of_torch_multiprocessing_is_the_rank_that_it_was_given(pro
     assert record.error.message == "bad batch on this rank"
     assert {beat.rank: beat.step for beat in record.ranks} == {0: 5, 1: 5}
     assert len({beat.attempt_key for beat in record.ranks}) == 1
+
+
+def test_a_segmentation_fault_under_torchelastics_record_is_a_failure(programs: Programs) -> None:
+    """It enables faulthandler before the run begins."""
+    script = programs.script("""
+        import ctypes, trainwarden
+        from torch.distributed.elastic.multiprocessing.errors import record
+
+        def train_one_step():
+            ctypes.string_at(0)
+
+        @record
+        def main():
+            with trainwarden.run() as run:
+                run.step(1)
+                train_one_step()
+
+        main()
+    """)
+    done = programs.torchrun(1, script)
+    assert done.returncode == 1
+    found = read_snapshot(programs.folder)
+    assert (found.state, found.error.failure) == ("failed", "crash_signal"), done.stdout
+    assert "train_one_step" in found.error.traceback

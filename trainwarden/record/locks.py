@@ -15,22 +15,80 @@ from trainwarden.record.folder import WRITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 _WAIT_SECONDS = 5.0
 _POLL_SECONDS = 0.01
+_TAKEN = (errno.EAGAIN, errno.EACCES)
+_UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
-def lock_holder(descriptor: int) -> int | None:
-    """Return the process that holds a POSIX record lock on an open file; 0 for one of another host, None for none.
+class NoLocks(OSError):
+    """The file system has no locks."""
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file until it is closed; False if another open file has the lock.
+
+    The lock belongs to the open file, not to the process as a POSIX record lock does, which is dropped when the process
+    closes any other descriptor of the file. It conflicts with such a lock of another process all the same. A child that
+    was forked shares it, and has to close the descriptor.
 
     Raises:
-        OSError: the file system has no such locks.
+        NoLocks: the file system has none.
+        OSError: it failed otherwise.
     """
     request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, request))
-    return None if kind == fcntl.F_UNLCK else max(pid, 0)
+    return _attempt(
+        lambda: fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request),
+        lambda: fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB),
+    )
+
+
+def unlock(descriptor: int) -> None:
+    """Release the lock for all processes that share the open file.
+
+    Raises:
+        OSError: it failed.
+    """
+    request = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
+    _attempt(
+        lambda: fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request), lambda: fcntl.flock(descriptor, fcntl.LOCK_UN)
+    )
+
+
+def is_locked(descriptor: int) -> bool:
+    """Return whether another open file has the lock on the same file.
+
+    Raises:
+        NoLocks: the file system has none.
+        OSError: it failed otherwise.
+    """
+    request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+
+    def ask() -> None:
+        if _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request))[0] != fcntl.F_UNLCK:
+            raise BlockingIOError(errno.EAGAIN, "locked")
+
+    # The second lock is released when the descriptor is closed.
+    return not _attempt(ask, lambda: fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB))
+
+
+def _attempt(*ways: Callable[[], object]) -> bool:
+    """Call the first of `ways` that the file system has; return whether it succeeded or found the lock taken."""
+    for way in ways:
+        try:
+            way()
+        except OSError as error:  # noqa: PERF203  # two ways
+            if error.errno in _TAKEN:
+                return False
+            if error.errno not in _UNSUPPORTED:
+                raise
+        else:
+            return True
+    raise NoLocks(errno.ENOLCK, "the file system has no locks")
 
 
 class WriteLock:
@@ -54,7 +112,7 @@ class WriteLock:
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:  # noqa: PERF203  # a lock is polled
-                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                if error.errno not in _TAKEN:
                     return
                 time.sleep(_POLL_SECONDS)
             else:

@@ -1,8 +1,7 @@
 """Which process a run folder belongs to: two live runs never share one.
 
-Rank 0 holds a POSIX record lock on `.owner` while it lives. The kernel drops it however the process ends, forked
-children do not inherit it, and its holder can be read without disturbing it. Between hosts that share a file system
-without locks, a fresh heartbeat of another job counts as one.
+Rank 0 holds a lock on `.owner` while it lives. The kernel drops it however the process ends, and its holder can be read
+without disturbing it. Where the file system has no locks, and between hosts, a fresh heartbeat counts as one.
 
 A process that runs a training from outside, such as `trainwarden exec`, holds `.wrapper` in the same way. A training of
 the same job inside it may own the folder beside it; one of another job may not.
@@ -11,32 +10,31 @@ the same job inside it may own the folder beside it; one of another job may not.
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import logging
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwarden.identity import AttemptKey, InvalidAttemptKey, host_name
+from trainwarden.identity import AttemptKey, InvalidAttemptKey, host_name, process_lives, process_start_ticks
+from trainwarden.record.descriptor import HeldDescriptor
 from trainwarden.record.document import JsonObject, read_json
-from trainwarden.record.folder import OWNER, WRAPPER, encode
-from trainwarden.record.locks import lock_holder
+from trainwarden.record.folder import LIVENESS_SECONDS, OWNER, WRAPPER, encode
+from trainwarden.record.locks import NoLocks, is_locked, try_lock, unlock
 from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.schema import INTEGER, TEXT, TIME, RecordDocument
 
 # Liveness is written every 5 s; a shared file system may show it a minute late.
 FRESH_SECONDS = 60.0
+# On the host of the writer it shows at once.
+_FRESH_HERE_SECONDS = 3 * LIVENESS_SECONDS
 # How long the next start of the same job waits for the end of the one before.
 HANDOVER_SECONDS = 10.0
 
-_UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
-
 logger = logging.getLogger("trainwarden")
 
-# Closing any descriptor of a file drops the process's own lock on it, so a file locked here must not be opened again.
-_held: dict[Path, Ownership] = {}
+# Those of this process. A child that is forked shares their locks, and must not outlive its parent with them.
+_held: set[Ownership] = set()
 
 
 class RunRefused(Exception):
@@ -44,12 +42,26 @@ class RunRefused(Exception):
 
 
 class LockFile(RecordDocument):
-    """`.owner` and `.wrapper`: the process that holds the lock on the file."""
+    """`.owner` and `.wrapper`: the process that holds the lock on the file; empty once that has released it.
+
+    `start` is when the process started, in clock ticks since boot.
+    """
 
     host: str | None = TEXT
     pid: int | None = INTEGER
     attempt_key: str | None = TEXT
     time: float | None = TIME
+    start: int | None = INTEGER
+
+    def names_this_process(self) -> bool:
+        """Return whether it is this process that wrote it."""
+        return (self.host, self.pid) == (host_name(), os.getpid())
+
+    def names_a_live_process(self) -> bool:
+        """Return whether a process of this host wrote it that still runs."""
+        if self.host != host_name() or self.pid is None or not process_lives(self.pid):
+            return False
+        return self.start is None or self.start == process_start_ticks(self.pid)
 
 
 @dataclass(frozen=True)
@@ -76,44 +88,98 @@ def owner_of(folder: Path, key: AttemptKey | None = None, *, now: float | None =
 
     Args:
         folder: of the run.
-        key: of the attempt that is to start. Heartbeats of earlier starts of its job do not count: its scheduler has
-            ended those.
+        key: of the attempt that is to start. Heartbeats of earlier starts of its job on other hosts do not count: its
+            scheduler has ended those.
         now: Unix seconds; the clock's if None.
     """
     return (
         _lock_holder(folder / OWNER)
         or _foreign_wrapper(folder, key)
-        or _fresh_stranger(folder, key, time.time() if now is None else now)
+        or _by_heartbeat(folder, key, time.time() if now is None else now)
     )
 
 
 class Ownership:
-    """The lock on a folder. It ends with `release()` or with the process."""
+    """The lock on a folder. It ends with `release()` or with the process.
 
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self._path = path.absolute()
-        self._descriptor: int | None = descriptor
-        self._pid = os.getpid()
-        _held[self._path] = self
+    Args:
+        path: of the locked file.
+        key: of the attempt.
+        descriptor: of the locked file.
+        has_lock: whether the file system has locks; else what the file states, and the heartbeat, stand for it.
+    """
 
-    def is_ours(self) -> bool:
-        """Return whether this process holds it, and not the one that it was forked from."""
-        return os.getpid() == self._pid
+    def __init__(self, path: Path, key: AttemptKey, descriptor: HeldDescriptor, *, has_lock: bool) -> None:
+        self._path = path
+        self._key = key
+        self._descriptor: HeldDescriptor | None = descriptor
+        self._has_lock = has_lock
+        self._lost_to: Owner | None = None
+        _held.add(self)
+
+    def lost_to(self) -> Owner | None:
+        """Return who owns the folder instead, if this process has lost it.
+
+        A lock ends where the program closes all files, or where the file is replaced. It is taken again if it is free.
+        """
+        descriptor = self._descriptor
+        if self._lost_to is not None or descriptor is None or self._is_in_place(descriptor):
+            return self._lost_to
+        if not self._has_lock and (other := _stated(self._path)).pid is not None and not other.names_this_process():
+            self._lost_to = Owner(other.host, other.pid, other.attempt_key, "it has taken the folder since")
+            return self._lost_to
+        try:
+            self._descriptor, self._has_lock = _lock(self._path, self._key)
+        except BlockingIOError:
+            self._lost_to = _lock_holder(self._path) or Owner(None, None, None, "it holds the lock")
+        except RunRefused:
+            # The folder is gone, or cannot be written; the writer of the record reports that.
+            return None
+        descriptor.close()
+        return self._lost_to
 
     def release(self) -> None:
         """Release the folder; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, None
-        _held.pop(self._path, None)
-        # In a forked child the number may meanwhile mean another file.
-        if descriptor is not None and self.is_ours():
+        _held.discard(self)
+        if descriptor is None:
+            return
+        if descriptor.is_open() and self._lost_to is None:
             with contextlib.suppress(OSError):
-                os.close(descriptor)
+                if self._has_lock or _stated(self._path).names_this_process():
+                    os.ftruncate(descriptor.number, 0)
+                # A child that was not forked by Python may share it.
+                unlock(descriptor.number)
+        descriptor.close()
+
+    def abandon(self) -> None:
+        """Leave the lock to the process that this one was forked from."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            descriptor.close()
+
+    def _is_in_place(self, descriptor: HeldDescriptor) -> bool:
+        if not descriptor.is_open():
+            return False
+        try:
+            same = os.path.samestat(os.fstat(descriptor.number), self._path.lstat())
+        except OSError:
+            return False
+        return same and (self._has_lock or _stated(self._path).names_this_process())
+
+
+def _abandon_all() -> None:
+    while _held:
+        _held.pop().abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
 
 
 def claim(
     folder: Path, key: AttemptKey, *, name: str = OWNER, wait_seconds: float = HANDOVER_SECONDS
 ) -> Ownership | None:
-    """Take the folder for the attempt `key`; None where the file system has no locks, and no other run was found.
+    """Take the folder for the attempt `key`; None where a lost host still seems to hold the lock of an earlier start.
 
     Where a heartbeat is the only evidence of another job, wait until the next one comes, or this one is no longer
     fresh: a job that is submitted again right after its node was lost finds just that.
@@ -139,7 +205,8 @@ def claim(
             continue
         if owner is None:
             try:
-                return _lock(folder, name, key)
+                descriptor, has_lock = _lock(folder / name, key)
+                return Ownership(folder / name, key, descriptor, has_lock=has_lock)
             except BlockingIOError:
                 owner = _lock_holder(folder / name)
         earlier = owner is not None and _is_earlier_start(owner.attempt_key, key)
@@ -151,47 +218,61 @@ def claim(
         time.sleep(0.1)
 
 
-def _lock(folder: Path, name: str, key: AttemptKey) -> Ownership | None:
-    path = folder / name
+def _lock(path: Path, key: AttemptKey) -> tuple[HeldDescriptor, bool]:
+    """Lock the file and state in it who did; return its descriptor, and whether the file system has locks.
+
+    Raises:
+        BlockingIOError: another process has the lock.
+        RunRefused: the file cannot be written.
+    """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        descriptor = HeldDescriptor(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666))
     except OSError as error:
-        raise RunRefused(f"run folder {folder} cannot be written: {error}") from None
+        raise RunRefused(f"run folder {path.parent} cannot be written: {error}") from None
+    is_locked, has_lock = True, True
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Written in place: a file that is replaced takes its lock along.
-        line = encode(LockFile(host_name(), os.getpid(), str(key), time.time()).to_json())
-        os.pwrite(descriptor, line, 0)
-        os.ftruncate(descriptor, len(line))
+        try:
+            is_locked = try_lock(descriptor.number)
+        except NoLocks:
+            has_lock = False
+        if is_locked:
+            # Written in place: a file that is replaced takes its lock along.
+            pid = os.getpid()
+            stated = LockFile(host_name(), pid, str(key), time.time(), process_start_ticks(pid))
+            line = encode(stated.to_json())
+            os.pwrite(descriptor.number, line, 0)
+            os.ftruncate(descriptor.number, len(line))
     except OSError as error:
-        os.close(descriptor)
-        if error.errno in {errno.EAGAIN, errno.EACCES}:
-            raise BlockingIOError(error.errno, "another process holds the lock") from error
-        if error.errno in _UNSUPPORTED:
-            return None
-        raise RunRefused(f"run folder {folder} cannot be written: {error}") from None
-    return Ownership(path, descriptor)
+        descriptor.close()
+        raise RunRefused(f"run folder {path.parent} cannot be written: {error}") from None
+    if not is_locked:
+        descriptor.close()
+        raise BlockingIOError(f"{path} is locked")
+    return descriptor, has_lock
 
 
 def _lock_holder(path: Path) -> Owner | None:
-    path = path.absolute()
-    if path in _held and _held[path].is_ours():
-        return Owner(host_name(), os.getpid(), None, "a run in progress in this process")
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        if not _is_locked(path):
+            return None
     except OSError:
         return None
+    stated = _stated(path)
+    evidence = "a run in progress in this process" if stated.names_this_process() else "it holds the lock"
+    return Owner(stated.host, stated.pid, stated.attempt_key, evidence)
+
+
+def _is_locked(path: Path) -> bool:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        pid = lock_holder(descriptor)
-    except OSError:
-        return None
+        return is_locked(descriptor)
     finally:
         os.close(descriptor)
-    if pid is None:
-        return None
+
+
+def _stated(path: Path) -> LockFile:
     source = read_json(path)
-    stated = LockFile.from_json(source) if isinstance(source, JsonObject) else LockFile()
-    return Owner(stated.host, stated.pid or pid or None, stated.attempt_key, "it holds the lock")
+    return LockFile.from_json(source) if isinstance(source, JsonObject) else LockFile()
 
 
 def _foreign_wrapper(folder: Path, key: AttemptKey | None) -> Owner | None:
@@ -199,23 +280,49 @@ def _foreign_wrapper(folder: Path, key: AttemptKey | None) -> Owner | None:
     return None if holder is None or (key and _is_same_job(holder.attempt_key, key)) else holder
 
 
-def _fresh_stranger(folder: Path, key: AttemptKey | None, now: float) -> Owner | None:
+def _by_heartbeat(folder: Path, key: AttemptKey | None, now: float) -> Owner | None:
     metadata = read_metadata(folder)
-    # On this host the lock has already answered.
-    if not isinstance(metadata, Metadata) or metadata.host == host_name():
+    if not isinstance(metadata, Metadata) or metadata.status != "running" or metadata.pid == os.getpid():
         return None
-    return fresh_stranger(metadata, key, now)
+    stated = _stated(folder / OWNER)
+    is_stated = (stated.host, stated.pid) == (metadata.host, metadata.pid)
+    is_earlier = key is not None and _is_earlier_start(metadata.attempt_key, key)
+    if metadata.host != host_name():
+        # A lock that is free says that the process of the same start is gone.
+        is_rival = is_stated and not is_earlier and not _has_locks(folder / OWNER)
+        return _fresh(metadata, now, FRESH_SECONDS) if is_rival else fresh_stranger(metadata, key, now)
+    is_same = is_earlier or (key is not None and metadata.attempt_key == str(key))
+    lives = stated.names_a_live_process() if is_stated else metadata.pid is not None and process_lives(metadata.pid)
+    # Launchers that hold no lock write the metadata of the same start before the training does.
+    return _fresh(metadata, now, _FRESH_HERE_SECONDS) if lives and (is_stated or not is_same) else None
+
+
+def _has_locks(path: Path) -> bool:
+    try:
+        _is_locked(path)
+    except NoLocks:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def fresh_stranger(metadata: Metadata, key: AttemptKey | None, now: float) -> Owner | None:
     """Return the live run of another job that a record has only a heartbeat of; see `owner_of`."""
-    if metadata.status != "running" or metadata.host is None or metadata.last_update is None:
-        return None
-    if abs(now - metadata.last_update) > FRESH_SECONDS or metadata.attempt_key is None:
+    if metadata.status != "running":
         return None
     if key is not None and (metadata.attempt_key == str(key) or _is_earlier_start(metadata.attempt_key, key)):
         return None
+    return _fresh(metadata, now, FRESH_SECONDS)
+
+
+def _fresh(metadata: Metadata, now: float, limit: float) -> Owner | None:
+    """Return the process of the last heartbeat, if that is no older than `limit` seconds."""
+    if metadata.host is None or metadata.last_update is None or metadata.attempt_key is None:
+        return None
     age = now - metadata.last_update
+    if abs(age) > limit:
+        return None
     return Owner(
         metadata.host,
         metadata.pid,

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import time
 
+from trainwarden.record.document import JsonObject, read_json
 from trainwarden.record.folder import COMPLETE, ERROR, METADATA, OWNER, RESTART
-from trainwarden.record.locks import lock_holder
+from trainwarden.record.locks import is_locked
 from trainwarden.record.metadata import Metadata, end_of_attempt
 from trainwarden.record.rank import RankBeat, rank_file
 from trainwarden.shell.arguments import Misuse
@@ -38,7 +39,7 @@ def values_of_attempt(context: CommandContext) -> dict[str, Any]:
     values = context.store.values(METADATA)
     owner = library_owner(context.folder)
     if owner is not None:
-        raise NotRecorded(f"{context.folder}: process {owner}, which uses the library, writes this record")
+        raise NotRecorded(f"{context.folder}: process {owner or '?'}, which uses the library, writes this record")
     if values.get("attempt_key") == str(context.key):
         return values
     if Metadata.from_json(values).number_of(str(context.key)) is not None:
@@ -87,17 +88,20 @@ def early_end(step: object, total: object) -> str | None:
 
 
 def library_owner(folder: str) -> int | None:
-    """Return the live process that holds the lock of the library; 0 for one on another host, None for none."""
+    """Return the live process that holds the lock of the library; 0 for an unknown one, None for none."""
     try:
         descriptor = os.open(os.path.join(folder, OWNER), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
-        return lock_holder(descriptor)
+        if not is_locked(descriptor):
+            return None
     except OSError:
         return None
     finally:
         os.close(descriptor)
+    source = read_json(os.path.join(folder, OWNER))
+    return (source.integer("pid") if isinstance(source, JsonObject) else None) or 0
 
 
 def _begin(context: CommandContext) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 from trainwarden.record.folder import ERRORS, EVENTS, RANKS
 from trainwarden.record.lines import encode_line
+from trainwarden.training.brief_lock import BriefLock
 from trainwarden.training.context import RunContext
 from trainwarden.training.events import CaughtError, RunEvent
 from trainwarden.training.journal import JournalFile
@@ -34,8 +34,7 @@ class EventLog:
         self._errors = JournalFile(context.folder / errors)
         self._events = JournalFile(context.folder / EVENTS) if is_first else None
         self._recent: deque[bytes] = deque(maxlen=KEPT_ERRORS)
-        # Reentrant for the signal handler, and held only while numbers change.
-        self._lock = threading.RLock()
+        self._lock = BriefLock()
         self._epoch: Any = None
         self._epochs_ended: int | None = None
         self._dropped_reported = 0

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import threading
 from collections import deque
 from pathlib import Path
+
+from trainwarden.training.brief_lock import BriefLock
 
 # One older file of this size is kept.
 ROTATE_BYTES = 4 * 2**20
@@ -27,8 +28,7 @@ class JournalFile:
         self.path = path
         self._older = path.with_name(f"{path.name}.1")
         self.dropped = 0
-        # Reentrant for the signal handler, and held only while numbers change.
-        self._lock = threading.RLock()
+        self._lock = BriefLock()
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainwarden.record.steps import StepCounter, is_nonfinite
+from trainwarden.training.brief_lock import BriefLock
 
 _LARGEST = 2**63
 _MAX_METRICS = 100
@@ -48,6 +49,12 @@ class LoopSnapshot:
         """The metric named `metric` where the loop reports one, else the loss; for the summary."""
         return finite(self.metrics.get("metric", self.loss))
 
+    @property
+    def missing(self) -> list[str]:
+        """The arguments of `step()` that the last report, or for sums every one so far, was not given."""
+        names = ("loss", "learning_rate", "grad_norm", "tokens", "samples", "epoch")
+        return [name for name in names if getattr(self, name) is None]
+
 
 class LoopState:
     """The last report of the loop, and its counters.
@@ -58,6 +65,8 @@ class LoopState:
 
     def __init__(self, steps: StepCounter) -> None:
         self._lock = threading.RLock()
+        # The handler may also wait for the thread that takes snapshots: one of half a report is better than none.
+        self._brief_lock = BriefLock(self._lock)
         self._reports = 0
         # The thread that reported last.
         self.thread: int | None = None
@@ -154,8 +163,8 @@ class LoopState:
         return self._steps.first_step
 
     def snapshot(self) -> LoopSnapshot:
-        """Return a consistent copy."""
-        with self._lock:
+        """Return a copy, consistent unless a signal handler that interrupted a report waits for it."""
+        with self._brief_lock:
             loss, learning_rate, grad_norm, metrics = self._last
             steps = self._steps
             return LoopSnapshot(
@@ -225,11 +234,24 @@ def _number(value: Any) -> float | None:
     if isinstance(value, (str, bytes)):
         return None
     try:
-        return float(value)
+        plain = _plain(value)
+        return None if isinstance(plain, (str, bytes)) else float(plain)
     except OverflowError:
         return _INFINITY
     except Exception:  # noqa: BLE001  # a conversion written by the user may raise anything
         return None
+
+
+def _plain(value: Any) -> Any:
+    """Return the Python number of a tensor: PyTorch and NumPy warn where `float()` is called on some of theirs."""
+    item = getattr(value, "item", None)
+    if not callable(item):
+        return value
+    try:
+        return item()
+    except TypeError:
+        # Another class that has a method of this name.
+        return value
 
 
 @dataclass(frozen=True)

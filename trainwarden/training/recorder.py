@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from trainwarden.log import LogRelay
 from trainwarden.record.clock import from_iso, to_iso
 from trainwarden.record.progress import Checkpoint
 from trainwarden.record.store import RecordStore
@@ -23,24 +26,28 @@ from trainwarden.training.outcome import AttemptOutcome
 from trainwarden.training.writer import PROGRESS_SECONDS, RecordWriter
 
 if TYPE_CHECKING:
+    from trainwarden.record.ownership import Owner
     from trainwarden.record.store import RecordCopy
 
 # The least time between two rounds of writing, for a loop that changes its phase all the time.
 _PAUSE_SECONDS = 0.05
 _JOIN_SECONDS = 1.0
+_END_TRIES = 3
 
 
 class RecordThread:
     """Passes what the training reports to the thread that writes it into the run's folder.
 
-    All input and output after `open` happens in that thread. Other threads only put requests into a queue. The queue
-    and the locks are safe even in a signal handler that interrupts another use of them.
+    All input and output after `open` happens in that thread. Other threads only leave requests and wake it by a queue.
+    The queue and the locks are safe even in a signal handler that interrupts another use of them. Whatever is raised in
+    the thread, such as a MemoryError, costs one round and never the thread.
 
     Args:
         context: of the run.
         loop: the reported state of the training loop.
         copy: receives every file that is written.
-        poll: called by the thread twice a second.
+        polls: called by the thread twice a second, each.
+        lost_to: returns who owns the record instead of this process, if it has lost it; called by the thread.
     """
 
     def __init__(
@@ -48,17 +55,23 @@ class RecordThread:
         context: RunContext,
         loop: LoopState,
         copy: RecordCopy | None = None,
-        poll: Callable[[], None] = lambda: None,
+        polls: tuple[Callable[[], None], ...] = (),
+        lost_to: Callable[[], Owner | None] = lambda: None,
     ) -> None:
-        self._poll = poll
-        self._requests: SimpleQueue[AttemptOutcome | Checkpoint | None] = SimpleQueue()
+        self._polls = polls
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._checkpoints: deque[Checkpoint] = deque()
+        self._outcome: AttemptOutcome | None = None
+        self._log_relay = LogRelay()
         self._thread = threading.Thread(target=self._run, name="trainwarden", daemon=True)
-        self._sizer = CheckpointSizer(on_late=self._requests.put)
+        self._sizer = CheckpointSizer(on_late=self.add_checkpoint)
         self._finished = threading.Lock()
         self._finished.acquire()
+        self._is_finished = False
         self._deadline: float | None = None
         # One tuple, so that the name and its time change together.
         self._phase = ("init", time.time())
+        self._has_imported = False
         self.gpu_memory = GpuMemory()
         self._samples_gpu = context.beginning is not None
         self._event_log = EventLog(context)
@@ -69,6 +82,7 @@ class RecordThread:
             RecordStore(context.folder, copy),
             gpu_memory=self.gpu_memory,
             phase=lambda: self._phase,
+            lost_to=lost_to,
         )
 
     def open(self) -> None:
@@ -81,6 +95,7 @@ class RecordThread:
             self.gpu_memory.check_before_start()
         self._writer.open()
         self._sizer.open()
+        self._log_relay.open()
         self._thread.start()
 
     @property
@@ -97,7 +112,7 @@ class RecordThread:
         """Change the phase, and wake the thread to write it."""
         if name != self._phase[0]:
             self._phase = (name, time.time())
-            self._requests.put(None)
+            self._wake.put(None)
 
     def expect(self, total_steps: int) -> None:
         """Set the total number of steps."""
@@ -105,7 +120,8 @@ class RecordThread:
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Record a checkpoint; its size is measured if unknown."""
-        self._requests.put(checkpoint)
+        self._checkpoints.append(checkpoint)
+        self._wake.put(None)
 
     def add_event(self, event: RunEvent) -> None:
         """Add a line to `events.jsonl`, on rank 0 only; changes memory only.
@@ -122,41 +138,69 @@ class RecordThread:
         """Write the end of the run; False if that took longer than `timeout` seconds, or if the thread is dead."""
         if self._deadline is None:
             self._deadline = time.monotonic() + timeout
-        self._requests.put(outcome)
-        if not self._finished.acquire(timeout=timeout if self._thread.is_alive() else 0):
-            return False
-        self._finished.release()
-        # The interpreter stops running threads by force at its end, which needs memory that may be gone.
-        self._thread.join(_JOIN_SECONDS)
-        return True
+        if self._outcome is None:
+            self._outcome = outcome
+        self._wake.put(None)
+        # A signal handler may interrupt this between acquiring and releasing, and come here again.
+        if not self._is_finished and self._finished.acquire(timeout=timeout if self._thread.is_alive() else 0):
+            self._finished.release()
+        if self._is_finished:
+            # The interpreter stops running threads by force at its end, which needs memory that may be gone.
+            self._thread.join(_JOIN_SECONDS)
+        self._log_relay.close()
+        return self._is_finished
 
     def _run(self) -> None:
-        writer = self._writer
-        writer.guarded(_import_for_the_end)
-        while True:
-            requests = self._wait()
-            for checkpoint in (request for request in requests if isinstance(request, Checkpoint)):
-                writer.guarded(partial(self._write_checkpoint, checkpoint))
-            outcome = next((request for request in requests if isinstance(request, AttemptOutcome)), None)
-            if outcome is not None:
-                writer.guarded(partial(writer.end, outcome, self._deadline or 0.0))
-                self._sizer.close()
-                self._finished.release()
-                return
-            if self._samples_gpu:
-                self.gpu_memory.arm()
-            writer.guarded(self._poll)
-            writer.guarded(writer.write_what_is_due)
-            time.sleep(_PAUSE_SECONDS)
+        with self._log_relay.relaying():
+            self._write_until_the_end()
 
-    def _wait(self) -> list[AttemptOutcome | Checkpoint | None]:
-        requests: list[AttemptOutcome | Checkpoint | None] = []
+    def _write_until_the_end(self) -> None:
+        is_over = False
+        while not is_over:
+            try:
+                is_over = self._next_round()
+            except BaseException:  # noqa: BLE001, PERF203  # a MemoryError even of what handles another one
+                with contextlib.suppress(BaseException):
+                    self._writer.write_errors += 1
+
+    def _next_round(self) -> bool:
+        """Write what there is to write, and return whether that was the end of the run."""
+        writer = self._writer
+        if not self._has_imported:
+            self._has_imported = True
+            writer.guarded(_import_for_the_end)
+        time.sleep(_PAUSE_SECONDS)
+        self._wait()
+        # Read first: a checkpoint that was saved before the end is in the queue by now.
+        outcome = self._outcome
+        while self._checkpoints:
+            writer.guarded(partial(self._write_checkpoint, self._checkpoints.popleft()))
+        if outcome is not None:
+            self._write_end(outcome)
+            self._is_finished = True
+            self._finished.release()
+            return True
+        if self._samples_gpu:
+            self.gpu_memory.arm()
+        for poll in self._polls:
+            writer.guarded(poll)
+        writer.guarded(writer.write_what_is_due)
+        return False
+
+    def _write_end(self, outcome: AttemptOutcome) -> None:
+        end = partial(self._writer.end, outcome, self._deadline or 0.0)
+        for _ in range(_END_TRIES):
+            if self._writer.guarded(end):
+                break
+        self._sizer.close()
+
+    def _wait(self) -> None:
         try:
-            requests.append(self._requests.get(timeout=PROGRESS_SECONDS - _PAUSE_SECONDS))
+            self._wake.get(timeout=PROGRESS_SECONDS - _PAUSE_SECONDS)
             while True:
-                requests.append(self._requests.get_nowait())
+                self._wake.get_nowait()
         except Empty:
-            return requests
+            pass
 
     def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
         if checkpoint.size_bytes is None:

@@ -63,9 +63,11 @@ class Run:
         self._loop = LoopState(context.beginning.steps if context.beginning else StepCounter())
         self._hooks = ExitHooks(self._end, lambda: self._loop.reports, lambda: self._loop.thread)
         self._signals = self._hooks.signals
-        self._recorder = RecordThread(context, self._loop, copy, poll=self._signals.check)
-        self._cells = NotebookCells(self._end, self._recorder)
         self._trace = CrashTrace(context.folder, context.rank, str(context.key))
+        polls = (self._signals.check, self._trace.check)
+        lost_to = ownership.lost_to if ownership else lambda: None
+        self._recorder = RecordThread(context, self._loop, copy, polls, lost_to)
+        self._cells = NotebookCells(self._end, self._recorder)
         self._resumption = Resumption(context)
         self._digests = DigestWriter(
             lambda path, result: self._recorder.add_event(

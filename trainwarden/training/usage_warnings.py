@@ -25,6 +25,8 @@ RESERVED_EVENTS = frozenset(
     )
 )
 _MAX_SHOWN = 60
+# Of arguments of `step()`.
+_SHORT_FORMS = {"lr": "learning_rate", "gnorm": "grad_norm", "gradient_norm": "grad_norm", "num_tokens": "tokens"}
 
 logger = logging.getLogger("trainwarden")
 
@@ -51,6 +53,13 @@ class UsageWarnings:
             else:
                 self.warn(name, f"step(…, {name}=%s): no number: it is not recorded", values[name])
 
+    def warn_of_metrics(self, names: Iterable[str], missing: Iterable[str]) -> None:
+        """Warn of metrics of `step()` whose names are nearly those of arguments that are `missing` in the same call."""
+        for name in names:
+            meant = next((one for one in missing if _is_near(name, one)), None)
+            if meant is not None:
+                self.warn(f"near {meant}", f"step(…, {name[:_MAX_SHOWN]}=…) is recorded as a metric; is {meant}= meant")
+
     def warn_of_phase(self, name: Any) -> None:
         """Warn of an unknown phase."""
         effect = "it counts as train" if isinstance(name, str) else "the phase stays as it is"
@@ -60,6 +69,24 @@ class UsageWarnings:
 def is_phase(name: Any) -> bool:
     """Whether `name` is a phase, or "training", the other spelling of train."""
     return isinstance(name, str) and name.strip().lower() in (*PHASES, "training")
+
+
+def _is_near(name: str, argument: str) -> bool:
+    """Whether the name is the argument's but for case, underlines, a plural or one typing mistake, or a short form."""
+    if name in _SHORT_FORMS:
+        return _SHORT_FORMS[name] == argument
+    given, meant = name.lower().replace("_", ""), argument.replace("_", "")
+    # `loss2` and `loss_a` are some of several losses.
+    is_one_of_several = not given[-1:].isalpha() or name.count("_") > argument.count("_")
+    return given == meant or (not is_one_of_several and _is_one_mistake(given, meant))
+
+
+def _is_one_mistake(given: str, meant: str) -> bool:
+    start = next((at for at, (one, other) in enumerate(zip(given, meant)) if one != other), min(len(given), len(meant)))  # noqa: B905  # as far as both go
+    given, meant = given[start:], meant[start:]
+    if len(given) != len(meant):
+        return given[1:] == meant or given == meant[1:]
+    return given[1:] == meant[1:] or (given[1::-1] == meant[:2] and given[2:] == meant[2:])
 
 
 def _shown(value: Any) -> str:

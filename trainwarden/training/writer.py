@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from trainwarden.record.folder import (
     SUMMARY,
 )
 from trainwarden.record.metadata import Metadata, read_metadata
+from trainwarden.record.ownership import Owner
 from trainwarden.record.progress import Checkpoint
 from trainwarden.record.rank import rank_file
 from trainwarden.record.sentinels import Sentinel, attempt_number, current_error
@@ -31,6 +33,7 @@ from trainwarden.training.gpu_memory import GpuMemory
 from trainwarden.training.loop import LoopState, Throughput
 from trainwarden.training.outcome import AttemptOutcome, OtherRanks, reconcile
 from trainwarden.training.summary import AttemptResult, errors_of_others, summary, summary_file
+from trainwarden.training.usage_warnings import UsageWarnings
 
 PROGRESS_SECONDS = 0.5
 GPU_EVENT_SECONDS = 60.0
@@ -54,6 +57,7 @@ class RecordWriter:
         store: of the record.
         gpu_memory: of the GPU that the process trains on.
         phase: returns the name of the phase and its start, Unix seconds.
+        lost_to: returns who owns the record instead of this process, if it has lost it.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class RecordWriter:
         *,
         gpu_memory: GpuMemory,
         phase: Callable[[], tuple[str, float]],
+        lost_to: Callable[[], Owner | None],
     ) -> None:
         self.context = context
         self.write_errors = 0
@@ -73,6 +78,7 @@ class RecordWriter:
         self._store = store
         self._gpu_memory = gpu_memory
         self._phase = phase
+        self._lost_to = lost_to
         self._ended: AttemptOutcome | None = None
         self._end_time: float | None = None
         # Durations are measured by the monotonic clock: the system clock may be set.
@@ -80,12 +86,15 @@ class RecordWriter:
         self._throughput = Throughput()
         beginning = context.beginning
         self._checkpoints = SavedCheckpoints(*(beginning.checkpoints, beginning.checkpoints_saved) if beginning else ())
+        self._warnings = UsageWarnings()
+        self._known_metrics: set[str] = set()
         self._written_state: AttemptState | None = None
         self._written_reports = 0
         self._progress_time = self._heartbeat_time = self._gpu_time = _NEVER
         self._reported_phase = phase()
         self._checkpoint_is_new = False
-        self._superseded = False
+        # Another process owns the record: of a newer attempt, or of this one, for which nothing more may be written.
+        self._superseded = self._is_lost = False
         # The files that could not be written at the end, and the last reason.
         self._lost: list[str] = []
         self._problem: Exception | None = None
@@ -143,7 +152,7 @@ class RecordWriter:
             context.start,
             world_size=context.world_size,
         )
-        if outcome.status == "failed" and outcome.failure is not None:
+        if outcome.status == "failed" and outcome.failure is not None and not self._is_lost:
             self._write_with_retries(ERROR, lambda: self._write_error(outcome))
         self._write_with_retries(PROGRESS, self._write_progress)
         self._write_with_retries(METADATA, self._write_heartbeat)
@@ -181,12 +190,17 @@ class RecordWriter:
         try:
             write()
         except Exception as error:  # noqa: BLE001  # the thread must survive whatever goes wrong in it
-            self.write_errors += 1
-            self._problem = error
-            level = logging.WARNING if self.write_errors == 1 else logging.DEBUG
-            logger.log(level, "the run record in %s could not be written: %s", self.context.folder, error)
+            self._count_error(error)
             return False
         return True
+
+    def _count_error(self, error: Exception) -> None:
+        self.write_errors += 1
+        self._problem = error
+        level = logging.WARNING if self.write_errors == 1 else logging.DEBUG
+        # A process that is out of memory cannot log it either.
+        with contextlib.suppress(MemoryError):
+            logger.log(level, "the run record in %s could not be written: %s", self.context.folder, error)
 
     def _write_with_retries(self, name: str, write: Callable[[], None]) -> None:
         for attempt in range(_END_TRIES):
@@ -230,6 +244,9 @@ class RecordWriter:
             self._event_log.add_now("gpu_stats", sample.as_json())
 
     def _write_heartbeat(self) -> None:
+        if not self._superseded and (owner := self._lost_to()):
+            self._is_lost = owner.attempt_key == str(self.context.key)
+            self._leave_to(str(owner))
         if self._is_superseded():
             return
         context, state, now = self.context, self._state(), time.time()
@@ -255,6 +272,9 @@ class RecordWriter:
         now = time.monotonic()
         report_time = min(now, now - (time.time() - (view.last_updated or 0.0)))
         rates = self._throughput.add(report_time, view.tokens, view.samples)
+        if new := view.metrics.keys() - self._known_metrics:
+            self._known_metrics |= new
+            self._warnings.warn_of_metrics(sorted(new), view.missing)
         saved = self._checkpoints
         document = self.context.progress(beginning, view, rates, saved.latest, saved.count)
         # The newest checkpoint must survive a power failure; later reports need not.
@@ -265,16 +285,29 @@ class RecordWriter:
         self._progress_time = time.monotonic()
 
     def _write_journals(self) -> None:
+        if self._is_lost:
+            return
         for name in self._event_log.flush(only_errors=self._superseded):
             self._store.put_file(name)
 
     def _is_superseded(self) -> bool:
-        """Whether a newer attempt owns the record: then this one writes no more."""
-        metadata = read_metadata(self.context.folder)
+        """Whether a newer attempt, or another process, owns the record: then this one writes no more."""
+        metadata = None if self._superseded else read_metadata(self.context.folder)
         if isinstance(metadata, Metadata) and metadata.attempt_key != str(self.context.key):
             ours = attempt_number(metadata, str(self.context.key))
-            self._superseded = ours is not None and metadata.attempt is not None and metadata.attempt > ours
+            if ours is not None and metadata.attempt is not None and metadata.attempt > ours:
+                owner = Owner(metadata.host, metadata.pid, metadata.attempt_key, f"attempt {metadata.attempt}")
+                self._leave_to(str(owner))
         return self._superseded
+
+    def _leave_to(self, owner: str) -> None:
+        if not self._superseded:
+            self._superseded = True
+            logger.error(
+                "the run record in %s belongs to %s: this process goes on training and writes it no more",
+                self.context.folder,
+                owner,
+            )
 
     def _write_error(self, outcome: AttemptOutcome) -> None:
         if outcome.failure is None:

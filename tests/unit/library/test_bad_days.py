@@ -1,5 +1,6 @@
 """A full or failing disk never costs a step, nor the record of the end."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -216,6 +217,8 @@ def test_an_attempt_that_dies_late_does_not_stain_its_successor(script: Script, 
         TRAINWARDEN_ATTEMPT_KEY="local:5:0",
     )
     assert line(old.stdout) == "runs\n"
+    # Else it would take its lock again.
+    old.send_signal(signal.SIGSTOP)
     (script.folder / ".owner").unlink()
     new = script.start(
         """
@@ -228,6 +231,7 @@ def test_an_attempt_that_dies_late_does_not_stain_its_successor(script: Script, 
         TRAINWARDEN_ATTEMPT_KEY="local:5:1",
     )
     assert line(new.stdout) == "runs\n"
+    old.send_signal(signal.SIGCONT)
     old.communicate("\n", timeout=DEADLINE_SECONDS)
     record = read_snapshot(script.folder)
     assert (record.state, record.metadata.attempt, record.error) == ("running", 1, None)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ CRASH = """
         run.step(1)
         train_one_step()
 """
+# Where faulthandler writes, as the process itself sees it.
+OUTPUT = "[one for one in __import__('gc').get_referents(faulthandler) if hasattr(one, 'fileno')][-1]"
 FATAL = "Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n"
 
 
@@ -135,11 +138,132 @@ def test_an_orderly_end_leaves_no_trace(script: Script, end: str) -> None:
 
 
 @pytest.mark.process
-def test_whoever_has_faulthandler_write_elsewhere_keeps_it_so(script: Script) -> None:
-    done = script.run(CRASH, PYTHONFAULTHANDLER="1", TRAINWARDEN_ATTEMPT_KEY=KEY)
+@pytest.mark.parametrize(
+    "when", ["-X", "before", "during"], ids=["by the interpreter", "as torchelastic's @record does", "in the run"]
+)
+def test_a_crash_is_recorded_although_the_program_has_enabled_faulthandler(script: Script, when: str) -> None:
+    done = script.run(
+        f"""
+        import ctypes, faulthandler, sys, trainwarden
+        from tests.waiting import wait_until
+        if {when == "before"}:
+            faulthandler.enable(all_threads=True)
+        run = trainwarden.run("r")
+        if {when == "during"}:
+            faulthandler.enable(all_threads=True)
+            wait_until(lambda: {OUTPUT} is not sys.stderr)
+        def train_one_step():
+            ctypes.string_at(0)
+        train_one_step()
+        """,
+        **({"PYTHONFAULTHANDLER": "1"} if when == "-X" else {}),
+    )
+    assert done.returncode == -signal.SIGSEGV, done.stderr
+    record = read_snapshot(script.folder)
+    assert (record.state, record.error.failure) == ("failed", "crash_signal")
+    assert "train_one_step" in record.error.traceback
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("enable", ["", "faulthandler.enable(mine)", "faulthandler.enable(mine.fileno())"])
+@pytest.mark.parametrize("before", [True, False])
+def test_the_programs_own_faulthandler_is_as_it_was_after_the_run(script: Script, enable: str, before: bool) -> None:
+    """By a crash after the run: its trace is where the program wants it, or nowhere."""
+    done = script.run(f"""
+        import ctypes, faulthandler, trainwarden
+        mine = open("{script.runs.parent}/mine", "w")
+        {enable if before else ""}
+        with trainwarden.run("r") as run:
+            run.step(1)
+            {enable if not before else ""}
+        ctypes.string_at(0)
+    """)
+    assert done.returncode == -signal.SIGSEGV, done.stderr
+    mine = (script.runs.parent / "mine").read_text()
+    assert ("Segmentation fault" in mine) == bool(enable)
+    assert read_snapshot(script.folder).state == "succeeded"
+    assert list((script.folder / "ranks").glob("*.trace")) == []
+
+
+@pytest.mark.process
+def test_where_the_program_has_given_a_number_a_crash_is_written_there(script: Script) -> None:
+    done = script.run("import faulthandler; faulthandler.enable(2)\n" + textwrap.dedent(CRASH))
     assert "train_one_step" in done.stderr
     assert not (script.folder / "ranks" / "0.trace").exists()
     assert read_snapshot(script.folder).state == "running"
+
+
+@pytest.mark.process
+def test_a_program_that_disables_faulthandler_has_none(script: Script) -> None:
+    done = script.run("""
+        import faulthandler, trainwarden
+        with trainwarden.run("r") as run:
+            faulthandler.disable()
+            for step in range(3):
+                run.step(step)
+                run.phase(["eval", "train", "eval"][step])
+        assert not faulthandler.is_enabled()
+    """)
+    assert done.returncode == 0, done.stderr
+
+
+CLOSING = """
+    import ctypes, faulthandler, gc, os, resource, trainwarden
+    from tests.waiting import wait_until
+    run = trainwarden.run("r")
+    run.step(1)
+    # A daemon closes what it did not open, and its program then opens files, here under the numbers of the library's.
+    top = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    names = os.listdir("/proc/self/fd")
+    held = {int(name) for name in names if os.path.realpath(f"/proc/self/fd/{name}").endswith((".owner", "0.trace"))}
+    assert len(held) == 2
+    os.closerange(3, top)
+    files = [open(os.path.join(os.environ["MINE"], str(number)), "w") for number in range(9)]
+    for number in held:
+        os.dup2(files[0].fileno(), number)
+"""
+
+
+@pytest.mark.process
+def test_after_the_program_has_closed_all_files_its_own_stay_open_and_empty(script: Script) -> None:
+    (mine := script.runs.parent / "mine").mkdir()
+    done = script.run(
+        textwrap.dedent(CLOSING)
+        + textwrap.dedent("""
+        run.__exit__(None, None, None)
+        for number in (*held, *(file.fileno() for file in files)):
+            os.fstat(number)
+        assert not faulthandler.is_enabled()
+        for file in files:
+            file.write("x")
+            file.close()
+        """),
+        MINE=str(mine),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {path.read_text() for path in mine.iterdir()} == {"x"}
+    assert read_snapshot(script.folder).state == "succeeded"
+
+
+@pytest.mark.process
+def test_after_the_program_has_closed_all_files_a_crash_is_recorded_and_not_written_into_one(script: Script) -> None:
+    (mine := script.runs.parent / "mine").mkdir()
+    done = script.run(
+        textwrap.dedent(CLOSING)
+        + textwrap.dedent("""
+        trace = str(run.folder / "ranks" / "0.trace")
+        links = lambda: [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+        wait_until(lambda: trace in links())
+        run.phase("eval")
+        wait_until(lambda: "eval" in (run.folder / "metadata.json").read_text())
+        ctypes.string_at(0)
+        """),
+        MINE=str(mine),
+    )
+    assert done.returncode == -signal.SIGSEGV, done.stderr
+    assert {path.read_text() for path in mine.iterdir()} == {""}
+    record = read_snapshot(script.folder)
+    assert (record.state, record.error.failure) == ("failed", "crash_signal")
 
 
 @pytest.mark.process

@@ -48,7 +48,7 @@ DOCUMENTS: list[RecordDocument] = [
     RankBeat(rank=3, step=None, phase="eval", status="running", time=1763800000.0, pid=12, attempt_key="local:1:0"),
     Sentinel(time=1763800000.0, message="gone", attempt_key="local:1:0", rank=2, exit_code=137),
     RestartNotice("local:1:0", "stalled", "i-1", 1763800000.0),
-    LockFile("h", 12, "local:1:0", 1763800000.0),
+    LockFile("h", 12, "local:1:0", 1763800000.0, 5),
 ]
 
 
@@ -60,7 +60,7 @@ def test_a_document_reads_back_as_it_was_written(document: RecordDocument) -> No
 
 def test_a_document_has_no_other_fields_than_its_own() -> None:
     with pytest.raises(TypeError, match="LockFile has only the fields host, pid"):
-        LockFile(None, None, None, None, "more")  # type: ignore[call-arg]  # what is tested
+        LockFile(None, None, None, None, None, "more")  # type: ignore[call-arg]  # what is tested
     with pytest.raises(TypeError, match="LockFile"):
         LockFile().replace(hots="h")
 

@@ -12,6 +12,7 @@ import pytest
 import trainwarden
 from tests.unit.library.looking import read_progress, read_snapshot
 from tests.unit.library.processes import Script, Starter
+from tests.waiting import wait_until
 
 MISTAKES: dict[str, tuple[Callable[[trainwarden.Run, Any], Any], Any, str]] = {
     "a phase that does not exist": (lambda run, value: run.phase(value), "warmup", "phase('warmup')"),
@@ -106,6 +107,44 @@ def test_the_librarys_own_events_cannot_be_forged(attempt: Starter, folder: Path
         run.note("evaluated", mine=True)
     lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     assert [line["event_type"] for line in lines if "mine" in line["data"]] == ["evaluated"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "argument"),
+    [
+        ("los", "loss"),
+        ("Loss", "loss"),
+        ("lsos", "loss"),
+        ("losss", "loss"),
+        ("lr", "learning_rate"),
+        ("learningRate", "learning_rate"),
+        ("leraning_rate", "learning_rate"),
+        ("gradnorm", "grad_norm"),
+        ("grad_nrom", "grad_norm"),
+        ("token", "tokens"),
+        ("sample", "samples"),
+        ("epochs", "epoch"),
+    ],
+)
+def test_a_metric_with_nearly_the_name_of_an_argument_is_recorded_and_pointed_out_once(
+    metric: str, argument: str, attempt: Starter, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with attempt() as run:
+        run.step(1, **{metric: 2.0})
+        wait_until(lambda: _warnings(caplog))
+        run.step(2, **{metric: 3.0})
+    assert _warnings(caplog) == [
+        f"step(…, {metric}=…) is recorded as a metric; is {argument}= meant; this is logged once"
+    ]
+    assert read_progress(folder).metrics == {metric: 3.0}
+
+
+def test_metrics_with_names_of_their_own_are_no_mistakes(attempt: Starter, caplog: pytest.LogCaptureFixture) -> None:
+    with attempt() as run:
+        run.step(1, train_loss=1, loss2=2, loss_a=1, accuracy=1, mean=1, l=1, norm=1, rate=1, epoch=1, steps=3)
+    with attempt(1) as run:
+        run.step(1, loss=1.0, los=2.0, learning_rate=0.1, lr=0.2)
+    assert _warnings(caplog) == []
 
 
 @pytest.mark.process
