@@ -70,6 +70,28 @@ def test_with_any_one_file_cut_off_it_is_incomplete(layout: str, tmp_path: Path)
 
 
 @pytest.mark.slow
+@of_layouts
+def test_with_any_one_file_zeroed_it_is_incomplete_though_its_size_is_right(layout: str, tmp_path: Path) -> None:
+    folder, files = _written(layout, tmp_path)
+    size = sum(map(len, files.values()))
+    for name, data in files.items():
+        (folder / name).write_bytes(b"\0" * len(data))
+        assert verify(folder, size).answer == "incomplete", f"with {name} zeroed"
+        if not name.endswith((".distcp", ".metadata", ".json", ".safetensors")):
+            (folder / name).write_bytes(data[:-30] + b"\0" * 30)
+            assert verify(folder, size).answer == "incomplete", f"with the end of {name} zeroed"
+        (folder / name).write_bytes(data)
+
+
+@of_layouts
+def test_what_lies_beside_it_changes_nothing_that_its_layout_promises(layout: str, tmp_path: Path) -> None:
+    folder, files = _written(layout, tmp_path)
+    size = sum(map(len, files.values()))
+    write(folder, {"log.json": b'{"step": 1}\n{"step": 2}\n', "empty.json": b"", "COMMITTED": b""})
+    (folder / ".nfs00000000004c1f2a00000003").write_bytes(b"\7" * 500)
+    assert verify(folder).answer == verify(folder, size).answer == "complete", verify(folder)
+
+
 def test_metadata_alone_proves_nothing_and_most_shards_are_not_enough(tmp_path: Path) -> None:
     files = formats.dcp(ranks=4096, size=3)
     folder = write(tmp_path / "iter_0003000", files)
