@@ -17,12 +17,12 @@ from trainwarden.clients.s3 import InvalidLocation, records_location
 from trainwarden.environment import read_run_settings
 from trainwarden.identity import AttemptKey, host_name, process_lives, world_size
 from trainwarden.record.attempt import begin_attempt
-from trainwarden.record.folder import METADATA
+from trainwarden.record.folder import COMPLETE, ERROR, METADATA
 from trainwarden.record.metadata import VERSION, Attempt, Metadata, end_of_attempt, read_metadata
 from trainwarden.record.ownership import RunRefused
 from trainwarden.record.rank import RankBeat, rank_file, read_rank
 from trainwarden.record.sentinels import Sentinel, current_completion, current_error
-from trainwarden.record.store import RecordStore
+from trainwarden.record.store import UNKNOWN_END, RecordStore
 from trainwarden.record.thresholds import Thresholds
 from trainwarden.taxonomy import FAILURES
 from trainwarden.training.outcome import AttemptOutcome
@@ -133,7 +133,12 @@ class ExternalRecordWriter:
         alone = self.alone
         with contextlib.suppress(OSError):
             error = current_error(self._store.folder, str(self._key), self._start)
-            if isinstance(error, Sentinel):
+            ended_by_user = ending.status == "cancelled" and not ending.has_unknown_sender
+            if isinstance(error, Sentinel) and error.failure == UNKNOWN_END and ended_by_user:
+                # The ranks could not tell who ended them; this process can.
+                self._store.withdraw(ERROR)
+                self._finish("cancelled", ending.reason, anew=True)
+            elif isinstance(error, Sentinel):
                 self._finish("failed", error.message)
             elif self.completed:
                 self._end_completed(ending, rank)
@@ -153,7 +158,7 @@ class ExternalRecordWriter:
             return
         if ending.status == "failed":
             record_ending(self._store, self._key, ending, rank)
-        self._store.withdraw_completion()
+        self._store.withdraw(COMPLETE)
         self._finish(ending.status, ending.reason, anew=True)
 
     def _fail(self, ending: AttemptOutcome, rank: int) -> None:

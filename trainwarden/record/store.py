@@ -205,13 +205,13 @@ class RecordStore:
         sentinel = Sentinel(time=time.time(), run_id=self.run_id, attempt=attempt, attempt_key=key, step=step)
         self.write(COMPLETE, sentinel, durable=True)
 
-    def withdraw_completion(self) -> None:
-        """Remove `_complete`, of an attempt whose command failed after its training had completed.
+    def withdraw(self, sentinel: str) -> None:
+        """Remove `_error` or `_complete`, where the process that started the attempt saw how it really ended.
 
         Raises:
             OSError: the folder cannot be written.
         """
-        _unlink(self.path(COMPLETE))
+        _unlink(self.path(sentinel))
 
     def announce_restart(
         self, key: str, reason: str, intent: str | None = None, checkpoint_trust: str | None = None

@@ -228,7 +228,8 @@ class Launcher:
     def _end(self, code: int, reason: str | None) -> None:
         was_signalled = -code in _CANCELLING or code - 128 in _CANCELLING
         completed = self._completed()
-        if completed:
+        # A command that fails by itself after its training has completed, as in an export, has failed.
+        if completed and (code == 0 or reason or was_signalled):
             state = COMPLETED
         elif reason == "restart":
             state = FAILED

@@ -78,4 +78,6 @@ class RunRecorder:
         status = job.exit_code if job.exit_code is not None else 1
         code = status if status >= 0 else 128 - status
         failure = classify_exit(status) or FAILURES["nonzero_exit"]
-        return AttemptOutcome("failed", f"{status_text(status)} and did not record its end", failure, exit_code=code)
+        completed = self._writer is not None and self._writer.completed
+        what = "after its training had completed" if completed else "and did not record its end"
+        return AttemptOutcome("failed", f"{status_text(status)} {what}", failure, exit_code=code)

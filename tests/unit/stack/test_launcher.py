@@ -224,6 +224,26 @@ def test_a_run_that_completes_while_it_is_being_ended_is_not_started_again(start
     assert len(job.starts) == 1
 
 
+@pytest.mark.parametrize(
+    ("script", "state"),
+    [
+        ("pass", launcher.COMPLETED),
+        ("raise SystemExit(1)", launcher.FAILED),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", launcher.FAILED),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", launcher.COMPLETED),
+    ],
+)
+def test_a_command_that_fails_after_its_training_has_completed_has_failed(
+    start: Callable[[str], Running], tmp_path: Path, script: str, state: str
+) -> None:
+    gate = f"{tmp_path / 'gate'}"
+    job = start(f"import os, time\nwhile not os.path.exists({gate!r}): time.sleep(0.02)\n{script}")
+    job.recorder.says_completed = True
+    Path(gate).touch()
+    job.wait(lambda: job.launcher.job.over)
+    assert job.launcher.job.state == state
+
+
 def test_a_cancelled_job_leaves_no_process_and_starts_no_more(start: Callable[[str], Running]) -> None:
     job = start(_STUBBORN)
     job.wait(lambda: len(job.starts) == 2)

@@ -13,10 +13,12 @@ from trainwarden.record.folder import LOG, METADATA, write_json
 from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.sentinels import announced_restart
 from trainwarden.record.snapshot import read_snapshot
+from trainwarden.record.store import RecordStore
 from trainwarden.record.thresholds import Thresholds
 from trainwarden.stack import launcher
 from trainwarden.stack.launcher import Job
 from trainwarden.stack.run_recorder import RunRecorder
+from trainwarden.taxonomy import FAILURES
 
 
 @pytest.fixture
@@ -131,6 +133,32 @@ def test_a_training_that_left_no_completion_is_never_called_a_success(folder: Pa
     assert recorder.completed(job) is False
     recorder.ended(_ended(job, launcher.FAILED, 0))
     assert read_snapshot(folder).state == "failed"
+
+
+def test_a_failure_after_the_training_has_completed_is_recorded(folder: Path) -> None:
+    recorder, job = _recorder(folder), _job()
+    recorder.started(job)
+    _library_takes_over(folder, job)
+    RecordStore(folder).record_completion(key=job.attempt_key, step=9)
+    recorder.ended(_ended(job, launcher.FAILED, 1))
+    snapshot = read_snapshot(folder)
+    assert (snapshot.state, snapshot.completion) == ("failed", None)
+    assert snapshot.error is not None
+    assert snapshot.error.message == "the command ended with status 1 after its training had completed"
+
+
+@pytest.mark.parametrize(("failure", "state"), [("terminated", "cancelled"), ("cuda_oom", "failed")])
+def test_a_cancel_by_the_launcher_is_the_end_that_the_ranks_could_not_explain(
+    folder: Path, failure: str, state: str
+) -> None:
+    recorder, job = _recorder(folder), _job()
+    recorder.started(job)
+    _library_takes_over(folder, job)
+    RecordStore(folder).record_failure(key=job.attempt_key, failure=FAILURES[failure], message="its message")
+    recorder.ended(_ended(job, launcher.CANCELLED, -signal.SIGTERM))
+    snapshot = read_snapshot(folder)
+    assert (snapshot.state, _metadata(folder).status) == (state, state)
+    assert (snapshot.error is None) == (state == "cancelled")
 
 
 def test_what_the_training_said_of_its_failure_stays(folder: Path) -> None:
