@@ -47,6 +47,14 @@ def test_where_the_record_knows_only_the_end_the_log_names_the_cause(logs: LogsT
     assert logs.labels("training_failure_message_info", "r")["message"] == OOM.strip()
 
 
+def test_a_message_of_a_status_is_no_cause(logs: LogsTree) -> None:
+    logs.write("r", OOM)
+    logs.look()
+    fail(logs, message="Training failed with exit code 1")
+    logs.look()
+    assert logs.labels("training_failure_info", "r")["failure"] == "cuda_oom"
+
+
 def test_a_log_that_cannot_be_read_keeps_the_others_from_nothing(logs: LogsTree) -> None:
     (logs.write("r", OOM).parent / "foreign.txt").symlink_to("/etc/hostname")
     logs.look()

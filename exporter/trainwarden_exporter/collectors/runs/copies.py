@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from trainwarden.record.document import Unreadable
+from trainwarden.record.folder import LOG
 from trainwarden_exporter.collectors.runs.folder import RunFolder
+from trainwarden_exporter.collectors.runs.log_evidence import completed, names_cause, verdict_of
 from trainwarden_exporter.core.files import CachedFile
 
 if TYPE_CHECKING:
@@ -18,9 +20,12 @@ if TYPE_CHECKING:
     from trainwarden.record.progress import Progress
     from trainwarden.record.sentinels import Sentinel
     from trainwarden.record.thresholds import Thresholds
-    from trainwarden_exporter.collectors.runs.record import RunRecord
+    from trainwarden_exporter.collectors.runs.record import FailureVerdict, RunRecord
+    from trainwarden_exporter.core.exchange import LogVerdict
 
 INDEX = ".s3.json"
+# So much of the end of a log is copied, at most.
+LOG_BYTES = 64 * 2**10
 # A smaller difference is the delay of the copy; a larger one the age of the record. Neither is a skew of clocks.
 MAX_COPY_SECONDS, MAX_SKEW_SECONDS = 90.0, 24 * 3600.0
 
@@ -41,6 +46,26 @@ class CopiedRunFolder(RunFolder):
     def __init__(self, path: Path, defaults: Thresholds) -> None:
         super().__init__(path, defaults)
         self._ahead: tuple[str | None, float] | None = None
+        self._log_verdict: tuple[float, LogVerdict | None] = (0.0, None)
+
+    def verdict(self, record: RunRecord) -> FailureVerdict | None:
+        """Return the verdict on a failed attempt; one without a cause is completed from the end of the run's log."""
+        own = super().verdict(record)
+        if own is None or names_cause(own):
+            return own
+        path = self._path / LOG
+        try:
+            modified = path.stat().st_mtime
+            if modified < (record.attempt_start or 0.0) - MAX_COPY_SECONDS:
+                return own  # of an attempt before
+            if modified != self._log_verdict[0]:
+                end = path.read_bytes()[-LOG_BYTES:]
+                # The end of a longer log begins anywhere in a line.
+                whole = end if len(end) < LOG_BYTES else end.partition(b"\n")[2]
+                self._log_verdict = (modified, verdict_of(whole.decode("utf-8", "replace")))
+        except OSError:
+            return own
+        return completed(own, self._log_verdict[1])
 
     def to_local_time(self, stated: float | None, metadata: Metadata | None) -> float | None:
         """Return a time of the writer's clock by this host's."""

@@ -5,22 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trainwarden.failures.records import cause_in
 from trainwarden.record.store import UNKNOWN_END
 from trainwarden.taxonomy import FAILURES
 from trainwarden_exporter.collectors.runs.record import ENDED, is_quiet
-from trainwarden_exporter.core.exchange import WatchedRun
+from trainwarden_exporter.core.exchange import LogVerdict, WatchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from trainwarden_exporter.collectors.runs.record import FailureVerdict, RunRecord, StepTimes
-    from trainwarden_exporter.core.exchange import LogVerdict, LogView, RunExchange
+    from trainwarden_exporter.core.exchange import LogView, RunExchange
 
 # A failure is shown together with its cause if the logs are read within this time.
 WAIT_SECONDS = 8.0
 # An older view may be out of date: the file system of the logs may hang.
 FRESH_SECONDS = 60.0
+_MESSAGE = 400
 # Failures that state how the process ended, and not why.
 _ENDS = frozenset(
     ("", "nonzero_exit", "killed", "crash_signal", "launcher_stop", "launcher_child", "cancelled", UNKNOWN_END)
@@ -72,6 +74,40 @@ def names_cause(verdict: FailureVerdict) -> bool:
     return verdict.failure not in _ENDS and not _is_cascade(verdict.failure)
 
 
+def completed(own: FailureVerdict, found: LogVerdict | None) -> FailureVerdict:
+    """Return the record's own verdict; where it names no cause, with the cause that was found in its logs."""
+    if found is None or names_cause(own) or not _is_better(found, own):
+        return own
+    return replace(
+        own,
+        error_type=found.error_type,
+        failure=found.failure,
+        subsystem=found.subsystem,
+        severity=found.severity,
+        message=found.message,
+        hint=found.hint,
+    )
+
+
+def verdict_of(text: str) -> LogVerdict | None:
+    """Return the verdict over the end of a log that is not followed; None if it shows no failure."""
+    cause = cause_in(text)
+    failure = FAILURES.get(cause.failure or "") if cause else None
+    if cause is None or failure is None:
+        return None
+    found = cause.source
+    return LogVerdict(
+        error_type=failure.error_type,
+        failure=failure.slug,
+        subsystem=failure.subsystem,
+        severity=failure.severity,
+        message=found.text.strip()[:_MESSAGE],
+        hint=failure.hint,
+        signal=found.signal,
+        role=cause.role,
+    )
+
+
 class LogEvidence:
     """Completes records with what the exchange has of their logs.
 
@@ -111,17 +147,7 @@ class LogEvidence:
             return known
         view = self.view_of_attempt(record)
         found = view.verdict if view and view.settled else None
-        verdict = own
-        if found and not names_cause(own) and _is_better(found, own):
-            verdict = replace(
-                own,
-                error_type=found.error_type,
-                failure=found.failure,
-                subsystem=found.subsystem,
-                severity=found.severity,
-                message=found.message,
-                hint=found.hint,
-            )
+        verdict = completed(own, found)
         # Without an identity of attempts the next one would get this verdict.
         if self._logs_followed and attempt_id(record) and verdict.failure != UNKNOWN_END:
             self._frozen[record.run_id] = (attempt_id(record), verdict)

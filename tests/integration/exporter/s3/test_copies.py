@@ -63,6 +63,31 @@ def test_a_failure_is_told_with_the_last_line_of_the_log(prefix: Prefix) -> None
     assert dict(labels)["last_line"] == "RuntimeError: it broke"
 
 
+@pytest.mark.parametrize(
+    ("log", "error_type"),
+    [
+        (b"step 7\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n", "oom"),
+        (b"x" * 2**17 + b"\nnode1 kernel: NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.\n", "gpu_hardware"),
+    ],
+)
+def test_a_failure_without_a_cause_gets_that_of_the_log_beside_it(prefix: Prefix, log: bytes, error_type: str) -> None:
+    prefix.run()
+    prefix.write("r/logs/training_log_latest.txt", log)
+    prefix.write("r/_error", b"Training failed with exit code 1")
+    prefix.look()
+    (labels,) = prefix.page()["training_failure_info"]
+    assert dict(labels)["error_type"] == error_type
+
+
+def test_a_failure_keeps_its_own_cause_whatever_the_log_shows(prefix: Prefix) -> None:
+    prefix.run()
+    prefix.write("r/logs/training_log_latest.txt", b"CUDA out of memory\n")
+    prefix.write("r/_error", b"OSError: [Errno 28] No space left on device")
+    prefix.look()
+    (labels,) = prefix.page()["training_failure_info"]
+    assert dict(labels)["error_type"] == "storage"
+
+
 def test_a_run_that_is_gone_from_s3_is_gone(prefix: Prefix) -> None:
     prefix.run()
     prefix.look()
