@@ -47,12 +47,12 @@ class SearchResult:
 
     @property
     def best(self) -> tuple[FoundCheckpoint, CheckpointVerdict] | None:
-        """The newest complete candidate; else an unverifiable one, the tracked one first; else the newest."""
+        """The newest complete candidate; else an unverifiable one, without a sign of damage if possible; else newest."""
         judged = [(found, self.verdicts[found.path]) for found in self.candidates if found.path in self.verdicts]
         for answer in ("complete", "unverifiable", "incomplete"):
             fitting = [pair for pair in judged if pair[1].answer == answer]
             if answer == "unverifiable":
-                fitting.sort(key=lambda pair: not pair[0].tracked)
+                fitting.sort(key=lambda pair: (pair[1].is_suspect, not pair[0].tracked))
             if fitting:
                 return fitting[0]
         return None

@@ -19,12 +19,14 @@ class CheckpointVerdict:
     """Whether a checkpoint can be resumed from, and the evidence.
 
     `unverifiable`: no defect was found, and nothing proves that it is complete. `evidence` holds at most 12 printable
-    lines, the decisive ones first; `layouts` are the kinds of checkpoint whose files were recognised.
+    lines, the decisive ones first; `layouts` are the kinds of checkpoint whose files were recognised. `is_suspect`:
+    unverifiable because of a sign of damage; any other that is not incomplete is to be preferred.
     """
 
     answer: Answer
     evidence: tuple[str, ...]
     layouts: tuple[str, ...] = ()
+    is_suspect: bool = False
 
     def __str__(self) -> str:
         return f"{self.answer}: {'; '.join(self.evidence)}"
@@ -80,7 +82,8 @@ class Findings:
         more = len(lines) - _MAX_LINES
         if more > 0:
             lines = [*lines[: _MAX_LINES - 1], f"and {more + 1} more lines"]
-        return CheckpointVerdict(answer, tuple(map(printable, lines)), tuple(dict.fromkeys(self.layouts)))
+        is_suspect = answer == "unverifiable" and bool(self.suspicions)
+        return CheckpointVerdict(answer, tuple(map(printable, lines)), tuple(dict.fromkeys(self.layouts)), is_suspect)
 
     def _apply(self, trust: Trust) -> None:
         if self.content_is_proven:

@@ -64,17 +64,20 @@ def run_with_timeout(seconds: float, work: Callable[[], _Result], failed: Callab
 
 
 def choose(candidates: Iterable[Checkpoint], trust: Trust = "layout") -> tuple[Checkpoint | None, list[str]]:
-    """Return the first complete candidate, else the first unverifiable one, and a line for each rejected before it."""
-    unproven: Checkpoint | None = None
+    """Return the first complete candidate, else the first unverifiable one, and a line for each rejected before it.
+
+    Of the unverifiable ones those without a sign of damage come first.
+    """
+    unproven: dict[bool, Checkpoint] = {}
     rejected: list[str] = []
     for candidate in candidates:
         verdict = verify(candidate.path, candidate.size_bytes, trust=trust)
         if verdict.answer == "complete":
             return candidate, rejected
         rejected.append(f"checkpoint {candidate.path} is {verdict}")
-        if verdict.answer == "unverifiable" and unproven is None:
-            unproven = candidate
-    return unproven, rejected
+        if verdict.answer == "unverifiable":
+            unproven.setdefault(verdict.is_suspect, candidate)
+    return unproven.get(False) or unproven.get(True), rejected
 
 
 def verify_tree(

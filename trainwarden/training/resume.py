@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # How long a rank waits for rank 0's choice, and for that checkpoint to be visible on its host.
 WAIT_SECONDS = 300.0
-# How long it waits for any sign of rank 0 in a folder that no other host can see.
+# How long it waits for rank 0's first file in a folder that no other host may see, and that has no record yet.
 LOCAL_WAIT_SECONDS = 30.0
 # Waiting ranks read the file often at first, and seldom later: a thousand of them may wait on one server.
 _FIRST_PAUSE_SECONDS = 0.05
@@ -105,7 +105,7 @@ class Resumption:
         for seconds in _pauses(deadline):
             if choice := waiting.choice():
                 return choice
-            if not waiting.was_seen and seconds >= LOCAL_WAIT_SECONDS and _is_alone_on_its_disk(context.folder):
+            if not waiting.has_written and seconds >= LOCAL_WAIT_SECONDS and _is_alone_on_its_disk(context.folder):
                 return None
         raise RunRefused(
             f"rank 0 has not chosen a checkpoint to resume from in {deadline.seconds:g} s, as seen by rank "
@@ -159,15 +159,16 @@ class _RankZero:
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._first_update: float | None = None
-        self.was_seen = False
+        # In this attempt or an earlier one: the record that it chooses from is then in this folder.
+        self.has_written = False
 
     def choice(self) -> ResumeChoice | None:
         """Return the choice, if it is of this start."""
         key, folder = str(self._context.key), self._context.folder
         metadata = read_metadata(folder)
+        self.has_written = self.has_written or metadata is not None
         if not isinstance(metadata, Metadata) or metadata.attempt_key != key:
             return None
-        self.was_seen = True
         choice = read_choice(folder)
         if choice is None or choice.attempt_key != key:
             return None

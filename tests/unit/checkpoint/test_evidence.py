@@ -67,6 +67,16 @@ def test_shards_of_an_interrupted_save_over_an_older_one_are_never_complete(dcp:
     assert verify(dcp, trust="complete").answer == "unverifiable"
 
 
+def test_a_checkpoint_with_a_sign_of_damage_is_the_last_that_is_chosen(dcp: Path) -> None:
+    saved_at(dcp, {"__0_0.distcp": _SAVED + _HOUR})
+    plain = write(dcp.parent / "step-5", {"model.pt": formats.torch_file()})
+    suspect, unknown = Checkpoint(str(dcp), 10, size_bytes=size_of(dcp)), Checkpoint(str(plain), 5)
+    assert choose([suspect, unknown])[0] is unknown
+    assert choose([suspect])[0] is suspect
+    best = newest(dcp.parent)
+    assert best is not None and best[0].step == 5
+
+
 @pytest.mark.parametrize(
     "times",
     [

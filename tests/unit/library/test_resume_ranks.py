@@ -199,3 +199,11 @@ def test_a_plain_folder_is_resumed_from_where_its_owner_vouches_for_it(
         assert run.resume_checkpoint() == str(plain), "the policy that restarts it"
         assert run.resume_checkpoint(trust="layout") == str(complete)
     assert "trust='all': expected one of layout, complete or none" in caplog.text
+
+
+def test_a_rank_never_starts_over_because_rank_0_is_slow(rank_1: Starter, folder: Path) -> None:
+    """The record of the attempt before is in this folder, so rank 0 may resume: its choice is waited for."""
+    folder.mkdir(parents=True)
+    (folder / "metadata.json").write_text(json.dumps({"run_id": "r", "attempt_key": "local:4:0"}))
+    with rank_1(0) as run, pytest.raises(trainwarden.RunRefused, match="has not chosen a checkpoint"):
+        run.resume_checkpoint(wait_seconds=0.5)
