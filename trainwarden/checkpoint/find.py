@@ -47,7 +47,7 @@ class SearchResult:
 
     @property
     def best(self) -> tuple[FoundCheckpoint, CheckpointVerdict] | None:
-        """The newest complete candidate; else an unverifiable one, without a sign of damage if possible; else newest."""
+        """The newest complete candidate; else an unverifiable one, without a sign of damage if possible; else any."""
         judged = [(found, self.verdicts[found.path]) for found in self.candidates if found.path in self.verdicts]
         for answer in ("complete", "unverifiable", "incomplete"):
             fitting = [pair for pair in judged if pair[1].answer == answer]
