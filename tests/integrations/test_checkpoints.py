@@ -19,6 +19,7 @@ from tests.integrations.writers import (
     trainer_folder,
 )
 from trainwarden.checkpoint import size_of, verify
+from trainwarden.checkpoint.digests import manifest_path, write_manifest
 
 # A training resumes without them, or nothing in the others tells whether they were ever there.
 _NOT_MISSED = {"config.json", "generation_config.json", "training_args.bin"}
@@ -125,3 +126,32 @@ def test_a_copy_that_lost_the_times_stays_complete(tmp_path: Path, order: int) -
     for place, file in enumerate(sorted(path.iterdir())[::order]):
         os.utime(file, (1_700_000_000 + 60 * place,) * 2)
     assert verify(path).answer == "complete", verify(path)
+
+
+def test_digests_prove_it_and_find_one_changed_byte_in_any_file(written: tuple[Writer, Path]) -> None:
+    _, path = written
+    write_manifest(str(path))
+    try:
+        assert verify(path, trust="none", whole=True).answer == verify(path, trust="none").answer == "complete"
+        for part in [path] if path.is_file() else sorted(one for one in path.rglob("[!.]*") if one.is_file()):
+            data = part.read_bytes()
+            middle = len(data) // 2
+            times = (part.stat().st_atime, part.stat().st_mtime)
+            part.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+            # As a disk changes it, without a trace in its time.
+            os.utime(part, times)
+            verdict = verify(path, size_of(path), whole=True)
+            assert verdict.answer == "incomplete", (part.name, verdict)
+            assert part.name in str(verdict)
+            part.write_bytes(data)
+            os.utime(part, times)
+    finally:
+        manifest_path(path).unlink()
+
+
+def test_torch_loads_a_checkpoint_with_digests(tmp_path: Path) -> None:
+    path = distributed_folder_of_two(tmp_path)
+    write_manifest(str(path))
+    loaded = {"weight": torch.zeros(16, 16)}
+    dcp.load(loaded, checkpoint_id=path)
+    assert loaded["weight"].count_nonzero() > 0

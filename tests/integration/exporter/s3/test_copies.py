@@ -67,7 +67,10 @@ def test_a_failure_is_told_with_the_last_line_of_the_log(prefix: Prefix) -> None
     ("log", "error_type"),
     [
         (b"step 7\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n", "oom"),
-        (b"x" * 2**17 + b"\nnode1 kernel: NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.\n", "gpu_hardware"),
+        (
+            b"x" * 2**17 + b"\nnode1 kernel: NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.\n",
+            "gpu_hardware",
+        ),
     ],
 )
 def test_a_failure_without_a_cause_gets_that_of_the_log_beside_it(prefix: Prefix, log: bytes, error_type: str) -> None:
