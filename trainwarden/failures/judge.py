@@ -1,9 +1,10 @@
 """Finds the cause among all evidence: what failed first, not what failed last.
 
 The one judge of exceptions, of messages and of logs. The first root wins. Where there is none, a symptom or an unknown
-exception counts, whichever came first; a cascade only where nothing else is known, and a confirmation that names a
-failure where not even that is. An exception that was being handled when another was raised counts where that one is
-vague. What the training survived, or the launcher recovers from by itself, is no failure.
+exception counts, whichever came first; a cascade only where nothing else is known, then a confirmation that names a
+failure, then what programs often get over, and last what a launcher reports. An exception that was being handled when
+another was raised counts where that one is vague. What the training survived, what the program has recovered from, and
+what the launcher mends by itself is no failure.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ UNKNOWN = "user_exception"
 # What a record does to other evidence, as `metadata: {effect: …}` of a signal; see docs/signals.md.
 HEAD, HANDLED, CAUSED, DISMISSES, CLEARS = "traceback", "handled", "caused", "dismisses exception", "clears "
 
+# What many programs get over, and only print: outside of an exception it counts less than an exception or a symptom.
+_OFTEN_SURVIVED = frozenset((
+    "missing_module", "storage_missing", "storage_permission", "ckpt_missing", "data_missing", "hub_auth",
+    "hub_network", "resource_limit",
+))  # fmt: skip
+# What launchers report of processes that have failed.
+_OF_LAUNCHERS = frozenset((WRAPPER, "slurm_failure", "nonzero_exit"))
 # What else the same exception, or the same process, prints with a general failure and is more exact.
 _MORE_EXACT = {"nccl_system": "nccl_remote_closed"}
 
@@ -46,9 +54,12 @@ class Evidence:
         source: what the caller wants back.
         context: it was being handled when another exception was raised.
         chain: number of the traceback and of those linked with it; None outside of tracebacks.
+        is_printed: it is a line that a program printed, and no exception.
     """
 
-    __slots__ = ("chain", "context", "effect", "error_type", "failure", "label", "offset", "role", "source")
+    __slots__ = (
+        "chain", "context", "effect", "error_type", "failure", "is_printed", "label", "offset", "role", "source",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -70,6 +81,7 @@ class Evidence:
         self.effect = effect
         self.label = label
         self.context = context
+        self.is_printed = False
         self.chain: tuple[str, int] | None = None
 
 
@@ -91,10 +103,18 @@ def find_cause(evidence: Sequence[Evidence], progress: Sequence[int] = ()) -> Ev
 def strength(evidence: Evidence) -> int:
     """Return how much the evidence counts: the less, the more; 9 is none."""
     if evidence.role == "confirmation":
-        return 5 if evidence.failure else 9
+        return 9 if evidence.failure is None else 8 if evidence.failure == UNKNOWN else 4
     if evidence.context and evidence.role != "event":
-        return 1 if evidence.role == "root" and _is_grave(evidence) else 4
-    return {"root": 0, "symptom": 2, "fallback": 2, "cascade": 3}.get(evidence.role, 9)
+        return 1 if evidence.role == "root" and _is_grave(evidence) else _CONTEXT
+    if evidence.is_printed and evidence.failure in _OFTEN_SURVIVED and evidence.role in ("root", "symptom", "fallback"):
+        return _SURVIVED
+    if evidence.role == "cascade":
+        return 6 if evidence.failure in _OF_LAUNCHERS else 3
+    return {"root": 0, "symptom": 2, "fallback": 2}.get(evidence.role, 9)
+
+
+_SURVIVED = 5
+_CONTEXT = 7
 
 
 def _first(evidence: list[Evidence]) -> Evidence | None:
@@ -109,7 +129,9 @@ def _first(evidence: list[Evidence]) -> Evidence | None:
 
 
 def _order(evidence: Evidence) -> tuple[bool, int, int]:
-    return evidence.failure == WRAPPER, evidence.offset, _PRECEDENCE.index(evidence.role)
+    # Of what is often survived, the last one is the most likely to have ended the program.
+    offset = -evidence.offset if strength(evidence) == _SURVIVED else evidence.offset
+    return evidence.failure == WRAPPER, offset, _PRECEDENCE.index(evidence.role)
 
 
 def _before(unknown: Evidence, evidence: list[Evidence]) -> Evidence:
@@ -117,7 +139,7 @@ def _before(unknown: Evidence, evidence: list[Evidence]) -> Evidence:
     before = [
         each
         for each in evidence
-        if (each.role == "cascade" or strength(each) == 4)
+        if (each.role == "cascade" or strength(each) == _CONTEXT)
         and each.offset <= unknown.offset
         and _is_linked(each, unknown)
     ]

@@ -1,7 +1,7 @@
-"""Recognises what a log quotes: code of a traceback, echoed commands, arguments, configuration.
+"""Recognises what is no evidence in a log: what it quotes, and what it says is no failure.
 
-Its words are those of a program and do not describe what happened. A line is judged by itself and by the lines before
-it, so that the result does not depend on how a log is cut into pieces.
+The words of code, of echoed commands, arguments and settings are a program's own and do not describe what happened. A
+line is judged by itself and by the lines before it, so that the result does not depend on how a log is cut into pieces.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LINES_BEFORE = 12
 _NEAR = 4
 _ALIKE = 2
 
-_COLOUR = r"\x1b\[[0-9;:?]*[A-Za-z]"
+COLOUR = r"\x1b\[[0-9;:?]*[A-Za-z]"
 # Labels of launchers: `[rank3]: `, `12: `, `(Worker pid=7, ip=10.0.0.1) `, `[1,3]<stderr>:`.
 _LABEL = (
     r"(?:(?:\[\d{1,9}, ?\d{1,6}\]<std\w{3}>:|\[[\w: -]{1,40}\]:|\[default\d{1,4}\]|\d{1,6}:"
@@ -27,7 +27,7 @@ _LABEL = (
 )
 _STAMP = (
     r"(?:[\[(]?\d[\d\-/:.,TZ+ ]{7,40}[\])]?[ \t]*)?(?:[\[(]?(?:INFO|DEBUG|NOTICE)[\])]?[ \t:|-]*)?"
-    r"(?:[a-z_][\w.]{0,60}(?::\d{1,6})? ?[:-] )?"
+    r"(?:\[[\w./-]{1,80}:\d{1,6}(?::\w{1,60})?\] ?|[a-z_][\w.]{0,60}(?::\d{1,6})? ?[:-] )?"
 )
 _FRAME = r'[|+ \t]*File "[^"\n]{1,4096}", line \d{1,9}(?:, in .{1,400})?\s*'
 _NUMBERED = r"[ \t]*(?:-{1,6}> ?)?\d{1,6}(?:[ \t].*)?"
@@ -79,13 +79,19 @@ _REPORT = (
 )
 
 
+_DENIALS = (
+    "not a failure", "not an error", "is no failure", "is no error", "safely ignored", "can be ignored",
+    "safe to ignore", "this is expected", "(optional", "[optional",
+)  # fmt: skip
+
+
 @functools.lru_cache(maxsize=16)
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
 def is_quoted(line: str, at: int, before: Sequence[str]) -> bool:
-    """Return whether the words at a place of a line are quoted.
+    """Return whether the words at a place of a line are quoted, or said to be no failure.
 
     Args:
         line: without its end.
@@ -93,7 +99,11 @@ def is_quoted(line: str, at: int, before: Sequence[str]) -> bool:
         before: up to `LINES_BEFORE` lines before it, the nearest last.
     """
     label, plain = unlabelled(line)
-    if _is_exception(plain):
+    is_raised = is_exception(plain)
+    is_error = is_raised and plain.partition(":")[0].endswith(("Error", "Exception"))
+    if not is_error and any(map(plain.lower().__contains__, _DENIALS)):
+        return True
+    if is_raised:
         return False
     if _compiled(_QUOTED).match(plain):
         return True
@@ -110,17 +120,18 @@ def is_quoted(line: str, at: int, before: Sequence[str]) -> bool:
 def unlabelled(line: str) -> tuple[str, str]:
     """Return the label that a launcher has put before a line, and the line without it and without colours."""
     if "\x1b" in line:
-        line = _compiled(_COLOUR).sub("", line)
+        line = _compiled(COLOUR).sub("", line)
     if line[:1] not in "[(0123456789":
         return "", line
     found = _compiled(_LABEL).match(line)
     return (found[0].strip(), line[found.end() :]) if found else ("", line)
 
 
-def _is_exception(plain: str) -> bool:
+def is_exception(plain: str) -> bool:
     """Return whether the line begins as the last line of a traceback does: `Type: …`."""
     name = plain.partition(":")[0].rpartition(".")[2]
-    return name[:1].isupper() and name.isidentifier()
+    is_class = name[:1].isupper() and not name.isupper() and name != "Error"
+    return name.isidentifier() and (is_class or (name.endswith("error") and "." in plain.partition(":")[0]))
 
 
 def _is_shown_code(label: str, plain: str, before: Sequence[str]) -> bool:

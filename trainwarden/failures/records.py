@@ -6,8 +6,8 @@ import functools
 import re
 
 from trainwarden.failures.entries import FAILURES
-from trainwarden.failures.judge import STEPS_THAT_PROVE_LIFE, UNKNOWN, Evidence, find_cause
-from trainwarden.failures.quotation import LINES_BEFORE, is_quoted, unlabelled
+from trainwarden.failures.judge import STEPS_THAT_PROVE_LIFE, UNKNOWN, Evidence, find_cause, strength
+from trainwarden.failures.quotation import COLOUR, LINES_BEFORE, is_exception, is_quoted, unlabelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ CALM = (
     rb"\b(?:WARN(?:ING)?|INFO|DEBUG|NOTICE|TRACE|\w{0,40}Warning|warning)\b|[\[(][WI]\d|\[W |^[WI]\d{4} "
     rb"|\blevel=(?:warn|info)|\b[Rr]etrying\b|Retry\(|\b[Ff]all(?:ing|s)? ?back\b|\b[Ii]gnor(?:ing|ed)\b"
     rb"|\b[Ss]kipp(?:ing|ed)\b|from scratch|\b[Uu]s(?:ing|es?) (?:\w{1,40} ){0,3}instead\b|not installed[,.;] "
-    rb"|\bresolved after\b|\bthrown while requesting\b"
+    rb"|\bresolved after\b|\bthrown while requesting\b|\b[Uu]sing (?:the )?defaults?\b"
+    rb"|\b[Cc]ontinuing (?:without|anyway)\b|\b[Tt]rying (?:again|another)\b|\brunning offline\b"
 )
 LOUD = rb"\b(?:ERROR|CRITICAL|FATAL)\b|\[[EF]\d"
 # Exceptions whose message is an identifier of the program, which may contain the words of any failure; and what it is
@@ -33,6 +34,8 @@ _OF_NAMES = frozenset((
     "missing_module", "driver_setup", "crash_signal", "compile_toolchain", "model_creation", "shape_mismatch",
     "ckpt_mismatch", "data_exception", UNKNOWN,
 ))  # fmt: skip
+# What may follow from a failure elsewhere, however certain it is: as the patterns have it.
+_SYMPTOMS = frozenset(("rendezvous", "peer_timeout", "store_timeout", "cancelled", "nccl_system", "data_exception"))
 _NAME = rb"(has no attribute|cannot import name) '[^'\n]*'"
 # PyTorch's message of a full GPU lists the memory of each process on it.
 _SIZE = r"(\d{1,9}(?:\.\d{1,9})?) ([KMGT])iB"
@@ -107,6 +110,8 @@ class _Search:
             starts.append(offset)
             offset += len(line) + 1
             self._lines[index] = line[:RECORD_LIMIT]
+            if b"\x1b[" in line:
+                self._lines[index] = _compiled(COLOUR.encode()).sub(b"", self._lines[index])
             if quotes_names:
                 self._lines[index] = _compiled(_NAME).sub(rb"\1 'x'", self._lines[index])
             self._search(index, starts[index], effects)
@@ -137,11 +142,14 @@ class _Search:
             if row.role == "root" and not exact:
                 # Of several roots in one record the first one counts.
                 break
+        if unknown is None and found and not is_exception(found[0].source.text):
+            for each in found:
+                each.is_printed = True
         if unknown:
             record = unknown.source
             found = with_exception(found, unknown, record.exception_type, record.message)
         self.evidence += found
-        return any(each.role == "root" for each in found)
+        return any(strength(each) == 0 for each in found)
 
     def _is_quoted(self, index: int, line: bytes, at: int) -> bool:
         if len(self._lines) == 1:
@@ -279,7 +287,8 @@ def weighed(
         evidence = [each for each in evidence if each.failure in _OF_NAMES or each.role == "event"]
 
     def known(found: Classification) -> Evidence:
-        role = "root" if found.sure else "cascade" if FAILURES[found.slug].cascade else "fallback"
+        vague = "cascade" if FAILURES[found.slug].cascade else "fallback"
+        role = ("symptom" if found.slug in _SYMPTOMS else "root") if found.sure else vague
         return Evidence(unknown.offset, role, found.slug, unknown.source, label=unknown.label, context=unknown.context)
 
     # Without memory nothing else may work.

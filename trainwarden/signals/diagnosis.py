@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from trainwarden.failures.judge import STEPS_THAT_PROVE_LIFE, UNKNOWN, Evidence, find_cause, strength
-from trainwarden.failures.quotation import unlabelled
+from trainwarden.failures.quotation import is_exception, unlabelled
 from trainwarden.failures.records import refined, with_exception
 from trainwarden.signals.model import Match, Signal, Verdict
 from trainwarden.taxonomy import FAILURES, Failure
@@ -57,6 +57,9 @@ def _evidence(matches: list[Match]) -> list[Evidence]:
                 unknown = each
             else:
                 found.append(each)
+        if unknown is None and found and not is_exception(unlabelled(found[0].source.text)[1]):
+            for each in found:
+                each.is_printed = True
         if unknown:
             fields = unknown.source.fields
             found = with_exception(found, unknown, fields["exception"], fields.get("message", ""))

@@ -53,7 +53,8 @@ def _index(name: str, signals: Sequence[Signal], *, caseless: bool) -> str:
         for text in texts if any_case is caseless else ():
             found.setdefault(text.encode()[:PREFIX], set()).add(number)
     entries = "".join(f"    {key!r}: {tuple(sorted(numbers))!r},\n" for key, numbers in sorted(found.items()))
-    return f"# The first {PREFIX} bytes of the texts, and the signals that require one.\n{name}: dict[bytes, tuple[int, ...]] = {{\n{entries}}}\n"
+    note = f"# The first {PREFIX} bytes of the texts, and the signals that require one."
+    return f"{note}\n{name}: dict[bytes, tuple[int, ...]] = {{\n{entries}}}\n"
 
 
 def _texts(signal: Signal) -> tuple[tuple[str, ...], bool]:

@@ -1,5 +1,7 @@
 """What the end of a command's output says."""
 
+import pytest
+
 from trainwarden.exec.outcome import command_outcome
 from trainwarden.exec.tail import KEPT_BYTES, Tail, Trace, trace_with
 from trainwarden.record.crash import Crash
@@ -22,6 +24,65 @@ def _trace(text: str) -> Trace | None:
     lines = _tail(text).text().split("\n")
     last = max((index for index, line in enumerate(lines) if "Error" in line), default=-1)
     return trace_with(lines, last)
+
+
+RANKS = """[rank0]: Traceback (most recent call last):
+[rank1]: Traceback (most recent call last):
+[rank0]:   File "train.py", line 3, in <module>
+[rank1]:   File "train.py", line 9, in <module>
+[rank0]:     dist.all_reduce(grads)
+[rank1]:     raise ValueError(f"batch {n} holds no tokens")
+[rank0]: RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.1]:22676
+[rank1]: ValueError: batch 7 holds no tokens
+torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: 1) local_rank: 0 (pid: 99) of binary: python
+Traceback (most recent call last):
+  File "torchrun", line 8, in <module>
+    sys.exit(main())
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+"""
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("first", ["[rank0]", "[rank1]"])
+def test_the_rank_that_failed_is_named_and_not_the_one_that_lost_its_peer(first: str, labelled: bool) -> None:
+    lines = RANKS.splitlines(keepends=True)
+    ranks = [[line for line in lines if line.startswith(rank)] for rank in ("[rank0]", "[rank1]")]
+    ordered = ranks if first == "[rank0]" else ranks[::-1]
+    log = "".join((*ordered[0], *ordered[1], *lines[8:]))
+    if not labelled:
+        log = log.replace("[rank0]: ", "").replace("[rank1]: ", "")
+    ending = command_outcome(1, _tail(log))
+    assert ending.failure is not None
+    assert (ending.failure.slug, ending.reason) == ("user_exception", "ValueError: batch 7 holds no tokens")
+    assert ending.exception_type == "ValueError"
+    assert (ending.traceback or "").endswith("ValueError: batch 7 holds no tokens")
+
+
+def test_the_lines_of_ranks_may_be_mixed() -> None:
+    assert command_outcome(1, _tail(RANKS)).reason == "ValueError: batch 7 holds no tokens"
+
+
+def test_a_failure_that_the_command_got_over_is_not_its_cause() -> None:
+    steps = "".join(f"step {step}/100, loss 2.5\n" for step in range(1, 9))
+    ending = command_outcome(1, _tail(f"RuntimeError: CUDA out of memory. Tried to allocate 2 GiB\n{steps}bye\n"))
+    assert ending.failure is not None
+    assert (ending.failure.slug, (ending.reason or "").rpartition("; ")[2]) == ("nonzero_exit", "its last line: bye")
+
+
+def test_reason_and_failure_are_of_one_record() -> None:
+    ending = command_outcome(
+        1, _tail(f"node1:1:2 [0] NCCL WARN NET/IB : Got completion from peer with error 12\n{TRACE}")
+    )
+    assert ending.failure is not None
+    assert ending.failure.slug == "nccl_net_ib"
+    assert "Got completion from peer" in (ending.reason or "")
+    assert ending.exception_type is None
+
+
+def test_the_key_that_is_missing_is_named_with_its_exception() -> None:
+    trace = TRACE.replace("RuntimeError: CUDA error: device-side assert triggered", "KeyError: 'input_ids'")
+    assert command_outcome(1, _tail(trace)).reason == "KeyError: 'input_ids'"
 
 
 def test_it_keeps_a_bounded_end_of_whatever_passes() -> None:
