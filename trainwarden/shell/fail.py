@@ -126,17 +126,14 @@ def _cause(text: str) -> tuple[Failure | None, Trace | None]:
     from trainwarden.failures.messages import failure_of_phrase  # noqa: PLC0415
     from trainwarden.failures.records import cause_in  # noqa: PLC0415
 
-    if slug := failure_of_phrase(text):
-        return FAILURES[slug], None
     cause = cause_in(text)
-    if cause is None:
-        return None, None
+    slug = cause.failure if cause and cause.failure and cause.failure != UNKNOWN else failure_of_phrase(text)
     trace = None
-    if "Traceback" in text:
+    if cause and "Traceback" in text:
         from trainwarden.exec.tail import trace_with  # noqa: PLC0415  # not needed for a message
 
         trace = trace_with(text.replace("\r", "\n").split("\n"), cause.source.line)
-    return FAILURES[cause.failure] if cause.failure and cause.failure != UNKNOWN else None, trace
+    return FAILURES[slug] if slug else None, trace
 
 
 def _named(options: Mapping[str, Any]) -> Failure | None:
