@@ -210,8 +210,10 @@ class RecordThread:
 
 
 def _import_for_the_end() -> None:
-    """Import what the end needs: a process that ends out of memory cannot import it then."""
+    """Import what the end and `error()` need: the training must not wait for it, nor can it be had without memory."""
     import traceback  # noqa: PLC0415
+
+    from trainwarden.failures import patterns  # noqa: F401, PLC0415
 
     from_iso(to_iso(0.0))
     traceback.format_exception(ValueError, ValueError("for its imports"), None)
