@@ -95,11 +95,16 @@ def read_run_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]
     `signals` names a signal pack, `log_path` is the template of a path, `policy` names a restart policy.
     """
     wishes = {
-        "signals": environ.get("TRAINWARDEN_SIGNALS"),
+        "signals": _pack(environ.get("TRAINWARDEN_SIGNALS", "")),
         "log_path": environ.get("TRAINWARDEN_LOG_PATH"),
         "policy": _policy(environ.get("TRAINWARDEN_POLICY", "")),
     }
     return {name: text for name, text in wishes.items() if text}
+
+
+def _pack(text: str) -> str:
+    """Return the name of a signal pack; of a file its whole path, for services run in other folders."""
+    return os.path.abspath(text) if "/" in text or text.endswith((".yaml", ".yml")) else text  # noqa: PTH100  # quick
 
 
 def ec2_instance_id(root: str = "/") -> str | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from trainwarden.checkpoint.verdict import Trust
 from trainwarden.errors import UsageError
-from trainwarden.yaml_file import read_yaml
+from trainwarden.yaml_file import YamlValue, read_yaml
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.validation import problems_of
 from trainwarden_remediator.vocabulary import VOCABULARIES
@@ -166,13 +166,45 @@ def load_policy(name_or_file: str) -> Policy:
 
 
 def read_policy(path: Path, name: str) -> Policy:
-    """Read one file. Raises ConfigError with every problem found."""
+    """Read one file, and the policies that it extends. Raises ConfigError with every problem found."""
+    return _read_policy(path, name, ())
+
+
+def _read_policy(path: Path, name: str, within: tuple[Path, ...]) -> Policy:
     try:
         document = read_yaml(path)
-        checked = PolicyFile.model_validate(document.data())
+        own, bases = _without_monitoring(document)
+        if bases and "policies" not in own:
+            rules: dict[str, Implementation] = {}
+            trust: Trust | None = None
+        else:
+            checked = PolicyFile.model_validate(own)
+            rules = {entry.mode: entry.implementation for entry in checked.policies}
+            trust = checked.checkpoints.trust if checked.checkpoints else None
     except UsageError as error:
         raise ConfigError([str(error)]) from None
     except ValidationError as error:
         raise ConfigError([f"{path}: {problem}" for problem in problems_of(error, PolicyFile, document)]) from None
-    rules: dict[str, Implementation] = {entry.mode: entry.implementation for entry in checked.policies}
-    return Policy(name, rules, str(path), checked.checkpoints.trust if checked.checkpoints else None)
+    inherited: dict[str, Implementation] = {}
+    for base in bases:
+        if path.resolve() in within:
+            raise ConfigError([f"{path}: defaults: {base}: extends itself"])
+        beside = next((each for each in (path.parent / base, path.parent / f"{base}.yaml") if each.is_file()), None)
+        known = _read_policy(beside, base, (*within, path.resolve())) if beside else load_policy(base)
+        inherited |= known.rules
+        trust = trust or known.checkpoint_trust
+    return Policy(name, inherited | rules, str(path), trust)
+
+
+def _without_monitoring(document: YamlValue) -> tuple[Any, list[str]]:
+    """Return a file's own policies, and the names of those that its `defaults` list; what is for packs is left out."""
+    data = document.data()
+    listed = document.entries.get("defaults")
+    if listed is None:
+        return data, []
+    names = []
+    for entry in listed.items:
+        for group, value in entry.entries.items():
+            if group.split("@")[0].removeprefix("override ").strip("/").split("/")[-1] == "restart":
+                names.append(value.scalar("the name of a policy").split("@")[0].strip("/"))
+    return {key: data[key] for key in PolicyFile.model_fields if key in data}, names

@@ -4,8 +4,10 @@ Which match is the cause is decided by `trainwarden.failures.judge`, as for exce
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 from trainwarden.failures.judge import STEPS_THAT_PROVE_LIFE, UNKNOWN, Evidence, find_cause, strength
 from trainwarden.failures.quotation import is_exception, unlabelled
@@ -99,6 +101,7 @@ def _verdict(cause: Evidence, matches: list[Match]) -> Verdict:
     known: Failure | None = FAILURES[cause.failure] if cause.failure else None
     kind = cause.error_type or "exception"
     same = [each for each in matches if each is not match and error_type_of(each.signal) == kind]
+    advice = known or _advice(signal, kind)
     fields = dict(match.fields)
     for each in same:
         for name, value in each.fields.items():
@@ -108,14 +111,31 @@ def _verdict(cause: Evidence, matches: list[Match]) -> Verdict:
         error_type=kind,
         subsystem=signal.subsystem or (known.subsystem if known else None),
         severity=signal.severity or (known.severity if known else "error"),
-        fault=signal.fault or (known.fault if known else "unknown"),
-        action=signal.action or (known.action if known else "stop"),
-        hint=known.hint if known else "",
+        fault=signal.fault or advice.fault,
+        action=signal.action or advice.action,
+        hint=advice.hint,
         signal=signal.name,
         fields=fields,
         evidence=(match, *same[: EVIDENCE - 1]),
         also=_others(match, matches),
     )
+
+
+class _Advice(NamedTuple):
+    fault: str
+    action: str
+    hint: str
+
+
+def _advice(signal: Signal, error_type: str) -> _Advice:
+    """Return what applies to failures of an error type, for a signal that names none of the taxonomy."""
+    alike = [failure for failure in FAILURES.values() if failure.error_type == error_type]
+    if not alike:
+        restarts = any(action.get("class_name") == "RestartAction" for action in signal.actions)
+        return _Advice("unknown", "restart" if restarts else "stop", "")
+    faults, hints = {failure.fault for failure in alike}, {failure.hint for failure in alike}
+    action = Counter(failure.action for failure in alike).most_common(1)[0][0]
+    return _Advice(faults.pop() if len(faults) == 1 else "unknown", action, hints.pop() if len(hints) == 1 else "")
 
 
 def _others(cause: Match, matches: list[Match]) -> tuple[Match, ...]:

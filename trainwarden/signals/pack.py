@@ -26,7 +26,9 @@ _SECONDS = (
 )  # fmt: skip
 _NOT_RUN = ("start_condition_cmd", "termination_command")
 _KEPT = ("class_name", "log_path_template", "termination_string", *_NOT_RUN)
-_NO_SETTINGS = ("extends", "defaults", "log_signals", "hydra", "metadata")
+# Of the restart policies that may be in the same file.
+_OF_POLICIES = ("policies", "checkpoints")
+_NO_SETTINGS = ("extends", "defaults", "log_signals", "hydra", "metadata", *_OF_POLICIES)
 # A pack of a thousand signals has some 15,000.
 _MAX_VALUES = 50_000
 _MAX_FILES = 100
@@ -168,6 +170,8 @@ class _PackReader:
         if len(entry.entries) == 1:
             group, value = next(iter(entry.entries.items()))
             group = group.split("@")[0].removeprefix("override ").removeprefix("optional ").strip("/")
+            if group.split("/")[-1] == "restart":
+                return None  # the remediator reads it
             if group.split("/")[-1] != "monitoring" or value.kind == "nothing":
                 self._warn(f"{entry.place}: defaults: {group}: is no pack of signals and has no effect")
                 return None

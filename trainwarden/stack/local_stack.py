@@ -136,6 +136,8 @@ class LocalStack:
             f"--collector.runs.path={self._settings.runs_dir}",
             "--collector.runs.scope=all",
             f"--collector.logs.state={self._folder('exporter')}",
+            # All runs here are those of one user: their packs and further logs are where that user works.
+            f"--collector.logs.root={Path.cwd()}",
         ]
         self._start("exporter", command).wait_for(f"{self.exporter_url}/-/ready")
 

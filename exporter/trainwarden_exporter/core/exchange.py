@@ -49,7 +49,13 @@ class WatchedRun:
 
 @dataclass(frozen=True)
 class LogVerdict:
-    """The cause of a failure or of a silence, as found in logs; empty where unknown. `message` is the log record."""
+    """The cause of a failure or of a silence, as found in logs; empty where unknown.
+
+    Attributes:
+        failure: slug of the taxonomy; for a signal of a user that has none, its name.
+        message: the log record, and the fields that a user's signal extracts from it.
+        is_users: the signal is a user's own.
+    """
 
     error_type: str
     failure: str
@@ -59,6 +65,7 @@ class LogVerdict:
     hint: str
     signal: str
     role: str
+    is_users: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,7 @@ class LogView:
         progress: None where the logs report none.
         moved: when the step last changed, Unix seconds.
         taken: when this view was made, Unix seconds.
+        users_signals: the logs are searched for signals of a user.
     """
 
     attempt: str
@@ -80,6 +88,7 @@ class LogView:
     progress: LogProgress | None
     moved: float | None
     taken: float
+    users_signals: bool = False
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,13 @@ class LogsCollector:
             known = self._runs.get(run_id)
             if known is None:
                 self._runs[run_id] = self._create(run)
-            elif not self._reader.is_blocked(known):
+            elif self._reader.is_blocked(known):
+                continue
+            elif self._packs.searcher_of(run) is not known.searcher:
+                # The record names another pack, or is there only now: its logs are read for it from their beginning.
+                self._reader.forget(known)
+                self._runs[run_id] = self._create(run, anew=True)
+            else:
                 known.update(run)
 
     def _without_record(self) -> Iterable[WatchedRun]:
@@ -155,10 +161,10 @@ class LogsCollector:
         """Return the runs whose logs no thread is blocked in."""
         return [run for run in self._runs.values() if not self._reader.is_blocked(run)]
 
-    def _create(self, run: WatchedRun) -> RunLogs:
-        """Return the logs of a new run, as its stored state left them."""
+    def _create(self, run: WatchedRun, *, anew: bool = False) -> RunLogs:
+        """Return the logs of a new run, as its stored state left them, unless they are to be read anew."""
         searcher = self._packs.searcher_of(run)
-        state, damaged = self._state.read(run.run_id) if self._state else (None, False)
+        state, damaged = self._state.read(run.run_id) if self._state and not anew else (None, False)
         self._problems.counts["state"] += damaged
         new = RunLogs(run, searcher, self._settings.roots, self._settings.first_read)
         if state is not None and self._state is not None:

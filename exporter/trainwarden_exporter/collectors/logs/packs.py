@@ -93,8 +93,10 @@ class LogPacks:
         for text in (run.log_path, pack.log_path_template, *pack.output_paths):
             if not text:
                 continue
+            # SLURM's own are relative to a folder that only the job's owner knows.
+            places = [""] if text.startswith("/") else [f"{root.rstrip('/')}/" for root in self._roots]
             try:
-                templates.append(Template.parse(text))
+                templates += [Template.parse(place + text) for place in places]
             except InvalidTemplate as error:
                 self._problems.add("template", f"{run.run_id}\0{text}", f"run {run.run_id}: {error}")
         return templates

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from trainwarden_exporter.core.metric import CachedSamples
 
 _MESSAGE = 400
+# Of a message with fields: what of it is shown, and the fields in it.
+_SHOWN, _FIELDS = 190, 120
 _FINISHED = 64
 # Longer than a progress bar or a training loop leaves a record incomplete.
 SILENT_SECONDS = 30.0
@@ -55,6 +57,7 @@ class RunLogs:
         self.cached: tuple[CachedSamples, int, int] | None = None
         self.dirty = False
         self.moved: float | None = None
+        self._users_signals = any(not signal.shipped for signal in searcher.pack.signals)
         self._roots = roots
         self._first_read = first_read
         self._attempt = run.attempt
@@ -201,20 +204,22 @@ class RunLogs:
         if found is None:
             return None
         evidence = found.evidence[0]
+        is_users = not evidence.signal.shipped
         return LogVerdict(
             error_type=found.error_type,
-            failure=found.failure or "",
+            failure=found.failure or (found.signal if is_users else ""),
             subsystem=found.subsystem or "",
             severity=found.severity,
-            message=evidence.text[:_MESSAGE],
+            message=_message(evidence),
             hint=found.hint,
             signal=found.signal,
             role=evidence.signal.role,
+            is_users=is_users,
         )
 
     def view(self, now: float) -> LogView:
         """Return what the exchange shows of the logs."""
-        return LogView(self._attempt, self._settled, self._verdict, self.progress, self.moved, now)
+        return LogView(self._attempt, self._settled, self._verdict, self.progress, self.moved, now, self._users_signals)
 
     @property
     def progress(self) -> LogProgress | None:
@@ -261,6 +266,15 @@ class RunLogs:
         """Close all files."""
         for log in self.logs.values():
             log.follower.close()
+
+
+def _message(match: Match) -> str:
+    """Return the record, and the fields that a user's signal extracts, within what a message may hold."""
+    signal = match.signal
+    if signal.shipped or not signal.extract_groups or not match.fields:
+        return match.text[:_MESSAGE]
+    fields = ", ".join(f"{name}={value}" for name, value in match.fields.items())[:_FIELDS]
+    return f"{match.text[: _SHOWN - len(fields)]} [{fields}]"
 
 
 def _identity(path: str) -> tuple[int, int]:

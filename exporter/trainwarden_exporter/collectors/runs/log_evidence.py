@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trainwarden.failures.judge import UNKNOWN
 from trainwarden.failures.records import cause_in
 from trainwarden.record.store import UNKNOWN_END
 from trainwarden.taxonomy import FAILURES
@@ -76,7 +77,7 @@ def names_cause(verdict: FailureVerdict) -> bool:
 
 def completed(own: FailureVerdict, found: LogVerdict | None) -> FailureVerdict:
     """Return the record's own verdict; where it names no cause, with the cause that was found in its logs."""
-    if found is None or names_cause(own) or not _is_better(found, own):
+    if found is None or (not _is_users_cause(found, own) and (names_cause(own) or not _is_better(found, own))):
         return own
     return replace(
         own,
@@ -132,9 +133,10 @@ class LogEvidence:
 
     def is_awaited(self, record: RunRecord, own: FailureVerdict, now: float) -> bool:
         """Return whether the logs of a failed attempt may still name the cause that `own` lacks."""
-        if not self._logs_followed or names_cause(own) or self._frozen_for(record):
-            return False
         view = self.view_of_attempt(record)
+        is_open = own.failure == UNKNOWN and view is not None and view.users_signals
+        if not self._logs_followed or (names_cause(own) and not is_open) or self._frozen_for(record):
+            return False
         attempt, since = self._failed.get(record.run_id, ("", 0.0))
         if attempt != attempt_id(record) or record.run_id not in self._failed:
             since = now
@@ -177,6 +179,11 @@ class LogEvidence:
 def is_training_by_log(record: RunRecord, view: LogView | None) -> bool:
     """Return whether the logs show progress of a run that has recorded nothing yet."""
     return record.state == "pending" and not record.has_metadata and view is not None and view.progress is not None
+
+
+def _is_users_cause(found: LogVerdict, own: FailureVerdict) -> bool:
+    """Return whether a user's own signal explains what the record has only as an exception."""
+    return found.is_users and found.role in ("root", "symptom") and own.failure == UNKNOWN
 
 
 def _is_better(found: LogVerdict, own: FailureVerdict) -> bool:

@@ -1,0 +1,104 @@
+"""Signals of users decide: which pack a run names, what it finds, and what is shown of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.unit.exporter.logs_tree import LATEST, OOM, LogsTree
+from trainwarden.record.clock import to_iso
+from trainwarden.signals.tailing.template import Template
+
+PACK = """
+extends: all
+log_signals:
+  - name: license_lost
+    pattern: 'license server (?P<host>\\S+) refused: (?P<why>.+)'
+    state: {class_name: CrashState}
+    metadata: {error_type: license, severity: critical}
+    extract_groups: {server: host, reason: why}
+"""
+REFUSED = "license server lic1 refused: no seats left\n"
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> LogsTree:
+    return LogsTree(tmp_path)
+
+
+def users_pack(logs: LogsTree) -> str:
+    path = logs.folder / "runs" / "mine.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(PACK)
+    return str(path)
+
+
+def test_a_pack_that_the_record_names_later_finds_what_stood_in_the_first_line(logs: LogsTree) -> None:
+    pack = users_pack(logs)
+    logs.write("r", REFUSED + OOM)
+    logs.look()
+    assert (logs.count("r", "license_lost"), logs.count("r", "cuda_oom")) == (None, 1)
+    logs.runs.metadata("r", signals=pack)
+    logs.look()
+    assert (logs.count("r", "license_lost"), logs.count("r", "cuda_oom")) == (1, 1)
+    logs.write("r", REFUSED)
+    logs.restart()
+    logs.look()
+    assert (logs.count("r", "license_lost"), logs.count("r", "cuda_oom")) == (2, 1)
+
+
+def test_a_users_signal_explains_what_the_record_has_only_as_an_exception(logs: LogsTree) -> None:
+    logs.runs.metadata("r", signals=users_pack(logs))
+    logs.write("r", REFUSED + "RuntimeError: cannot go on\n")
+    logs.look()
+    logs.runs.metadata("r", signals=users_pack(logs), status="failed")
+    said = {"message": "RuntimeError: cannot go on", "error_type": "exception", "failure": "user_exception"}
+    logs.runs.write("r", "_error", {"attempt_key": "local:77-1:0", "time": to_iso(logs.runs.now), **said})
+    for _ in range(3):
+        logs.look()
+    shown = logs.labels("training_failure_info", "r")
+    assert (shown["error_type"], shown["failure"]) == ("license", "license_lost")
+    message = logs.labels("training_failure_message_info", "r")["message"]
+    assert "server=lic1, reason=no seats left" in message
+
+
+def test_the_template_of_slurm_in_a_shipped_pack_is_taken(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "slurm-4711.out").write_text(OOM)
+    logs = LogsTree(tmp_path, roots=(str(tmp_path / "runs"), str(work)))
+    logs.runs.metadata("r", signals="megatron_basic", job_id="4711")
+    logs.look()
+    assert logs.count("r", "cuda_oom") == 1
+    assert logs.value("trainwarden_log_errors_total", reason="template") == 0
+
+
+@pytest.mark.parametrize("kind", ["hard link", "symbolic link", "same path"])
+def test_one_output_under_two_paths_is_counted_once(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "out").mkdir()
+    logs = LogsTree(tmp_path, templates=(Template.parse(f"{tmp_path}/out/{{run_id}}.out"),))
+    other = tmp_path / "out" / "r.out"
+    log = logs.write("r", OOM)
+    if kind == "hard link":
+        other.hardlink_to(log)
+    elif kind == "symbolic link":
+        other.write_bytes(log.read_bytes())
+        log.unlink()
+        log.symlink_to(other)
+    logs.runs.metadata("r", log_path=f"{tmp_path}//runs/r/{LATEST}" if kind == "same path" else str(other))
+    logs.look()
+    assert logs.count("r", "cuda_oom") == 1
+    with (other if kind != "same path" else log).open("a") as file:
+        file.write(OOM)
+    os.utime(log)
+    logs.look()
+    assert logs.count("r", "cuda_oom") == 2
+
+
+def test_nul_bytes_in_a_log_are_reported(logs: LogsTree) -> None:
+    logs.runs.metadata("r")
+    logs.write("r", OOM.encode("utf-16-le") + b"\n")
+    logs.look()
+    assert logs.value("trainwarden_log_errors_total", reason="nuls") == 1
