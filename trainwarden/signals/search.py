@@ -25,6 +25,8 @@ SHORT_RECORD = 256
 # Of all patterns together in one long record: bytes that they are run on, and processor time, at most.
 SEARCH_LIMIT = 256 * 1024
 RECORD_SECONDS = 0.02
+# Bytes between texts of one kind that are searched as one stretch.
+NEAR = 256
 # Of one search in a long record: bytes in which a match may begin.
 WINDOW = 1024
 # Records whose finds are remembered.
@@ -272,13 +274,13 @@ class _Stage:
     def search(self, text: bytes, finds: _Finds) -> None:
         start, end, beyond, is_short = 0, -1, 0, True
         tested: set[_Part] = set()  # of a short record: those whose texts are in it
-        stretches: _Stretches = {}
+        places: dict[int, list[list[int]]] = {}  # of a long record: where each text is
         for literal, at, _ in self._literals.find(text.lower() if self._caseless else text):
             if not start <= at < end:
                 if at < beyond:
                     continue
-                self._test(text, start, end, tested, stretches, finds)
-                tested, stretches = set(), {}
+                self._test(text, start, end, tested, self._stretches(places, tested), finds)
+                tested, places = set(), {}
                 start, end = _record(text, at)
                 if end < 0:
                     beyond = text.find(b"\n", at)
@@ -288,12 +290,23 @@ class _Stage:
             if is_short:
                 tested |= self._parts[literal]
                 continue
+            _extend(places.setdefault(literal, []), at, at, NEAR)
+        self._test(text, start, end, tested, self._stretches(places, tested), finds)
+
+    def _stretches(self, places: Mapping[int, list[list[int]]], tested: set[_Part]) -> _Stretches:
+        """Return where to search for each part; those that are searched everywhere are added to `tested`."""
+        found: dict[_Part, list[list[int]]] = {}
+        for literal, stretches in places.items():
             for part in self._parts[literal]:
-                if part.reach is not None:
-                    _extend(stretches.setdefault(part, []), at, 2 * part.reach)
-                else:
+                if part.reach is None:
                     tested.add(part)
-        self._test(text, start, end, tested, stretches, finds)
+                else:
+                    found.setdefault(part, []).extend(stretches)
+        joined: _Stretches = {}
+        for part, stretches in found.items():
+            for first, last in sorted(stretches):
+                _extend(joined.setdefault(part, []), first, last, 2 * (part.reach or 0))
+        return joined
 
     def _test(
         self, text: bytes, start: int, end: int, parts: set[_Part], stretches: "_Stretches", finds: _Finds
@@ -315,11 +328,11 @@ class _Stage:
             self._records.test(record, seeing, finds, text, start, end)
 
 
-def _extend(places: list[list[int]], at: int, most: int) -> None:
-    if places and at - places[-1][1] <= most:
-        places[-1][0], places[-1][1] = min(at, places[-1][0]), max(at, places[-1][1])
+def _extend(places: list[list[int]], first: int, last: int, most: int) -> None:
+    if places and first - places[-1][1] <= most:
+        places[-1][0], places[-1][1] = min(first, places[-1][0]), max(last, places[-1][1])
     else:
-        places.append([at, at])
+        places.append([first, last])
 
 
 def _record(text: bytes, at: int) -> tuple[int, int]:
