@@ -33,8 +33,8 @@ _OFTEN_SURVIVED = frozenset((
     "missing_module", "storage_missing", "storage_permission", "ckpt_missing", "data_missing", "hub_auth",
     "hub_network", "resource_limit",
 ))  # fmt: skip
-# What launchers report of processes that have failed.
-_OF_LAUNCHERS = frozenset((WRAPPER, "slurm_failure", "nonzero_exit"))
+# What launchers report of processes that have failed, and of the others that they then end.
+_OF_LAUNCHERS = frozenset((WRAPPER, "slurm_failure", "nonzero_exit", "cancelled"))
 # What else the same exception, or the same process, prints with a general failure and is more exact.
 _MORE_EXACT = {"nccl_system": "nccl_remote_closed"}
 
