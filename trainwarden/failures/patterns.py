@@ -5,1697 +5,1275 @@ Few large objects, for a shell command has no time to load many.
 
 from __future__ import annotations
 
-# Name, role, slug of the failure, effect on other evidence, whether calm records are no match, whether the case of the
-# texts is ignored, texts of which each match contains one, a line each, and the expression.
-SIGNALS: tuple[tuple[str, str, str | None, str | None, bool, bool, bytes, bytes], ...] = (
-    ('gpu_oom_leftover', 'root', 'gpu_oom_leftover', None, False, False,
-     b'Failed to CUDA ',
-     b'Failed to CUDA (?:host )?(?:c|m)alloc'),
-    ('cuda_oom', 'root', 'cuda_oom', None, False, False,
-     b'CUDA out of memory\nHIP out of memory\nMLU out of memory\nMUSA out of memory\nNPU out of memory\nXPU out of memory',
-     b'(?:CUDA|HIP|NPU|XPU|MUSA|MLU) out of memory\\b(?:\\. Tried to allocate (?P<size>[\\d.]{1,200} ?[KMGT]?i?B)(?:.{0,20}GPU (?P<gpu>\\d{1,20}) )?)?'),
-    ('cuda_oom_runtime', 'root', 'cuda_oom', None, False, False,
-     b' failed out of memory\n failed: out of memory\nCUBLAS_STATUS_ALLOC_FAILED\nCUDA_ERROR_OUT_OF_MEMORY\nCUDNN_STATUS_ALLOC_FAILED\nCUFFT_ALLOC_FAILED\nCUFFT_STATUS_ALLOC_FAILED\nCUSOLVER_STATUS_ALLOC_FAILED\nCUSPARSE_STATUS_ALLOC_FAILED\nGPU ran out of memory\nHIPBLAS_STATUS_ALLOC_FAILED\nOUT_OF_DEVICE_MEMORY\nTriton Error [\ncudaErrorMemoryAllocation\ndevice ran out of memory\nhipErrorOutOfMemory\nout of memory',
-     b'(?:(?:CUDA|HIP|CUDA driver|CUDA runtime) error[: (]{1,3}(?:\\d{1,20}\\)?:? ?)?out of memory|[Cc]uda failure (?:\\d{1,20} )?.out of memory|(?:cudaMalloc|hipMalloc|cuMemAlloc|cuMemCreate)\\w{0,80}(?: \\w{1,80})? failed:? out of memory|CUDA_ERROR_OUT_OF_MEMORY|Triton Error \\[\\w{1,80}\\]: out of memory|cudaErrorMemoryAllocation|hipErrorOutOfMemory|OUT_OF_DEVICE_MEMORY|CU(?:BLAS|DNN|SOLVER|SPARSE|FFT)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED|HIPBLAS_STATUS_ALLOC_FAILED|(?:GPU|device) ran out of memory)'),
-    ('xla_oom', 'root', 'cuda_oom', None, False, False,
-     b'OOM when allocating tensor\nRESOURCE_EXHAUSTED: \nRan out of memory in memory space hbm\n_bfc) ran out of memory trying to allocate',
-     b'RESOURCE_EXHAUSTED: .{0,120}(?:[Oo]ut of memory|[Ff]ailed to allocate|[Ee]rror allocating|[Aa]ttempting to (?:reserve|allocate)|OOM\\b)|\\(GPU_\\d{1,20}_bfc\\) ran out of memory trying to allocate(?!.{0,160}not a failure)|OOM when allocating tensor(?!.{0,200}device:CPU)|Ran out of memory in memory space hbm'),
-    ('cuda_oom_exception', 'root', 'cuda_oom', None, False, False,
-     b'ResourceExhaustedError\ncupy.cuda.memory.OutOfMemoryError\ntorch.OutOfMemoryError\ntorch.cuda.OutOfMemoryError',
-     b'(?:torch\\.(?:cuda\\.)?OutOfMemoryError|cupy\\.cuda\\.memory\\.OutOfMemoryError|ResourceExhaustedError)\\b(?! (?:handling|handler|retries|retry))'),
-    ('kv_cache_oom', 'root', 'cuda_oom', None, False, False,
-     b'Error in memory profiling. Initial free memory\nFree memory on device \nNo available memory for the cache blocks\nTo serve at least one request with the model\not enough memory',
-     b'No available memory for the cache blocks|Free memory on device .{0,80}less than desired GPU memory utilization|[Nn]ot enough memory[.;,] ?[Pp]lease (?:try|increase|reduce|lower)|To serve at least one request with the models?.{1,20}max seq len|Error in memory profiling\\. Initial free memory'),
-    ('slurm_oom_kill', 'root', 'host_oom', None, False, False,
-     b'OOM Killed\nOOM_kill\ncgroup out-of-memory\noom kill event\noom-kill event\noom_kill event',
-     b'(?i:Detected) [1-9]\\d{0,20} (?i:oom)[-_ ]?kill events? in (?i:StepId)=(?P<step>[\\w.+]{1,200})|Some of (?:your processes|the step tasks) (?:may )?have been (?:OOM Killed|killed by the cgroup out-of-memory handler)|\\bOOM Killed\\b'),
-    ('slurm_memory_limit', 'root', 'host_oom', None, False, False,
-     b': Out Of Memory\nDUE TO MEMORY LIMIT\nDUE TO OUT OF MEMORY\nExceeded job memory limit\nExceeded step memory limit\nOUT_OF_ME\nexceeded memory limit (\nexceeded virtual memory limit',
-     b'Exceeded (?:job|step) memory limit|exceeded memory limit \\(\\d{1,20} > \\d{1,20}\\)|exceeded virtual memory limit|srun: error: \\S{1,200}: tasks? [\\d,-]{1,200}: Out Of Memory|DUE TO (?:OUT OF MEMORY|MEMORY LIMIT)|\\bOUT_OF_ME(?:MORY|\\+|\\b)'),
-    ('kernel_oom_kill', 'root', 'host_oom', None, False, False,
-     b'Killed process \nOut of memory: Kill\nemory cgroup out of memory\ninvoked oom-killer\noom-kill:constraint=\noom_reaper: reaped process',
-     b'Out of memory: Kill(?:ed)? process (?P<pid>\\d{1,20}) \\((?P<process>[^)]{1,60})\\)|\\bKilled process \\d{1,9} \\([^)]{1,60}\\),? (?:UID|total-vm)|[Mm]emory cgroup out of memory|invoked oom-killer|oom-kill:constraint=|oom_reaper: reaped process'),
-    ('kubernetes_oom_killed', 'root', 'host_oom', None, False, False,
-     b'OOMKilled\nOOMKilling\nThe node was low on resource: memory',
-     b'\\bOOMKilled\\b(?!"?:? ?"?[Ff]alse)|OOMKilling\\b|The node was low on resource: memory'),
-    ('ray_host_oom', 'root', 'ray_host_oom', None, False, False,
-     b' Worker (tasks / actors) killed due to memory pressure\n Workers (tasks / actors) killed due to memory pressure\nkilled due to the node running low on memory\nray.exceptions.OutOfMemoryError\nwhich exceeds the memory usage threshold of',
-     b'killed due to the node running low on memory|[1-9]\\d{0,20} Workers? \\(tasks / actors\\) killed due to memory pressure|ray\\.exceptions\\.OutOfMemoryError|which exceeds the memory usage threshold of'),
-    ('dataloader_killed', 'root', 'host_oom', None, False, False,
-     b'DataLoader worker (pid',
-     b'DataLoader worker \\(pid(?:\\(s\\))? ?(?P<pid>\\d{1,20})\\) is killed by signal: Killed'),
-    ('shm_exhausted', 'root', 'shm_exhausted', None, False, False,
-     b'OSError: [Errno 28] No space left on device: \nailed to allocate \nailed to create \nailed to extend \nailed to mmap \nailed to open \nis killed by signal: Bus error\nmight be caused by insufficient shared memory\no space left on device\nposix_fallocate failed\nrror while attaching to shared memory\nrror while creating shared memory\nunable to allocate \nunable to mmap \nunable to open \nunable to resize \nunable to write to \nwrite_error',
-     b'is killed by signal: Bus error|might be caused by insufficient shared memory|unable to (?:open|allocate|resize|write to|mmap) (?:\\d{1,20} bytes from )?(?:shared memory|file </torch_)|[Ff]ailed to (?:extend|create|open|allocate|mmap) .{0,20}/dev/shm|[Ee]rror while (?:creating|attaching to) shared memory|(?:[Nn]o space left on device|write_error).{0,80}/dev/shm|/dev/shm.{0,80}[Nn]o space left on device|OSError: \\[Errno 28\\] No space left on device: .?/(?:dev/shm|torch_|psm_)|posix_fallocate failed.{0,60}/dev/shm'),
-    ('host_allocation_failed', 'root', 'host_oom', None, False, False,
-     b'ArrowInvalid: \nArrowMemoryError\nDefaultCPUAllocator: \nMemoryError\nUnable to allocate \n[Errno 12]\n_ArrayMemoryError\nannot allocate memory\nfatal error: runtime: out of memory\njava.lang.OutOfMemoryError\nmalloc of size \nmmap failed: Cannot\nstd::bad_alloc\nvirtual memory exhausted',
-     b"\\bMemoryError\\b|_ArrayMemoryError|Unable to allocate [\\d.]{1,200} [KMGTP]iB for an array|DefaultCPUAllocator: (?:can't allocate|not enough) memory|(?<!with error )[Cc]annot allocate memory|\\[Errno 12\\]|std::bad_alloc|ArrowMemoryError|ArrowInvalid: .{0,20}malloc of size \\d{1,20} failed|malloc of size \\d{1,20} failed|Unable to allocate (?:internal buffer|memory)|fatal error: runtime: out of memory|java\\.lang\\.OutOfMemoryError|virtual memory exhausted|\\bmmap failed: Cannot"),
-    ('shell_killed', 'symptom', 'host_oom', None, False, False,
-     b' Killed\nKilled\ndied with <Signals.SIGKILL: 9>',
-     b'(?:line \\d{1,20}: {1,40}\\d{1,20} Killed\\b|\\bKilled {1,40}(?:python|torchrun|accelerate|deepspeed|srun)\\b|^Killed$|\\]\\s{0,40}\\d{0,20} {0,40}Killed {1,40}\\S{0,200}python|died with <Signals\\.SIGKILL: 9>)'),
-    ('allocator_oom', 'root', 'cuda_oom', None, True, False,
-     b" has run memory out of \n has run out of \n is memory out of \n is out of \n memory out of \n out of \n ran memory out of \n ran out of \n run memory out of \n run out of \n runs memory out of \n runs out of \nGPU memory exhausted\nGPU memory insufficient\nGPU memory is exhausted\nGPU memory is insufficient\nGPU memory is not enough\nGPU memory not enough\nKV cache\nKV-cache\nKV_cache\nKVcache\nOUT_OF_MEMORY\nailed to allocate \nailed to reserve \nallocation failed\navailable\ncannot fit\ncuda runtime error (2)\ndoes not fit\ndoesn't fit\nfailed to allocate \nkv cache\nkv-cache\nkv_cache\nkvcache\nlarger than the available KV cache memory\nlarger than the maximum number of tokens that can be stored in KV cache\nnsufficient\no enough\not enough\not enough memory to \nout of KV cache\nout of KV-cache\nout of KVcache\nout of memory\nout of the KV cache\nout of the KV-cache\nout of the KVcache\nran out of\nran out of KV cache\nran out of KV-cache\nran out of KVcache\nran out of the KV cache\nran out of the KV-cache\nran out of the KVcache\nttempting to allocate \nut of memory error on GPU\nut of memory. ",
-     b"\\b(?:Prefill|Decode|MPS backend|GPU|HPU|TPU|NPU|DCU|device|Device|VRAM|vram|HBM|hbm|video|Triton Error \\[\\w{1,8}\\]:?|CUDA memory) (?:is |ran |runs |run |has run )?(?:memory )?out of (?:device |GPU |gpu |HBM |video )?memory\\b|(?:cudaMalloc|hipMalloc|cuMemAlloc|cuMemCreate|cuMemMap|cudaHostAlloc|cudaMemPool)\\w{0,20}\\b.{0,120}(?:out of memory|OUT_OF_MEMORY)|[Oo]ut of memory\\. (?:Available|Requested|Try)|\\b(?:out of|ran out of) (?:the )?KV[ -]?cache|cuda runtime error \\(2\\)|[Oo]ut of memory error on GPU|larger than the maximum number of tokens that can be stored in KV cache|larger than the available KV cache memory|failed to allocate (?:CUDA|ROCm|HIP|SYCL|Vulkan|Metal)\\d{0,2} buffer|(?:[Ii]nsufficient|[Nn]ot enough|[Nn]o enough) (?:free |available )?(?:GPU|device|video|VRAM|HBM|gpu)(?: memory| RAM)?\\b.{0,60}(?:to |for |available|memory|$)|[Nn]ot enough memory to (?:handle|allocate|hold|store|load) .{0,40}(?:tokens|KV|kv|blocks|weights|layers)|(?:KV|kv)[ _-]?cache.{0,40}(?:allocation failed|ran out of|out of memory|OOM\\b|does not fit|doesn't fit|cannot fit)|[Ff]ailed to (?:allocate|reserve) (?:the )?(?:KV|kv|paged)[ _-]?(?:cache|pool|blocks)|[Aa]ttempting to allocate [\\d.]{1,20} ?\\w{0,5}(?: bytes)? (?:which|that) is (?:greater|larger|more)|GPU memory (?:is )?(?:exhausted|insufficient|not enough)"),
-    ('memory_exhausted_message', 'symptom', 'cuda_oom', None, True, False,
-     b'ut of memory',
-     b'(?:\\b[A-Z]\\w{1,40}(?:Error|Exception)|\\bERROR|\\bFATAL|\\bCRITICAL): (?:.{0,60} )?[Oo]ut of memory\\b(?!: Kill|.{0,40}trying (?:batch|to allocate)|.{0,40}retry)'),
-    ('host_memory_killer', 'root', 'host_oom', None, False, False,
-     b' due to memory pressure for\n% memory budget. Restarting\n.OutOfMemoryException\nContainer killed \nKilledWorker\nOOM killed\nOOM-killed\nOut of Memory Error: \nWorker exceeded \nbeen oom killed\nbeen oom-killed\nbeen oom_killed\nbeen oomkilled\ngot oom killed\ngot oom-killed\ngot oom_killed\ngot oomkilled\nmemory limit \nmemory.max exceeded\nmemory.max reached\nmemory.max was exceeded\nmemory.max was reached\nrunning beyond \nsending SIGKILL to process \nsending SIGTERM to process \nsystemd-oomd\nwas oom killed\nwas oom-killed\nwas oom_killed\nwas oomkilled',
-     b'Container killed (?:by YARN|on request).{0,40}(?:memory|137)|running beyond (?:physical|virtual) memory limits|systemd-oomd\\[?\\d{0,8}\\]?: Killed |Killed .{1,120} due to memory pressure for|sending SIG(?:KILL|TERM) to process \\d{1,9} uid .{0,80}(?:VmRSS|badness|oom)|exceeded \\d{2,3}% memory budget\\. Restarting|\\bKilledWorker\\b|Worker exceeded \\d{2}% memory|\\bOOM[- ]killed\\b|(?:was|been|got) oom[- _]?killed\\b|cgroup .{0,60}(?:memory\\.max|memory limit) (?:was )?(?:exceeded|reached)|duckdb\\S{0,12}\\.OutOfMemoryException|Out of Memory Error: (?:could not|failed to) allocate'),
-    ('worker_pool_died', 'symptom', 'killed', None, False, False,
-     b'BrokenProcessPool\nTerminatedWorkerError\nprocess in the process pool was terminated abruptly\nworker process managed by the executor was unexpectedly terminated',
-     b'TerminatedWorkerError|BrokenProcessPool|worker process managed by the executor was unexpectedly terminated|process in the process pool was terminated abruptly'),
-    ('batch_size_reduced', 'event', None, 'clears oom', False, False,
-     b'atch size \natch_size \natchsize \nbatch size\netrying with ',
-     b'[Bb]atch[ _]?size \\d{1,9} (?:failed|does not fit|is too (?:large|big)).{0,40}\\b[Tt]rying|(?:[Dd]ecreas|[Rr]educ|[Hh]alv|[Ll]ower)ing (?:the )?(?:\\w{1,20} )?batch[ _]size (?:to|from) ?:? ?\\d|[Rr]etrying with (?:a )?(?:smaller )?(?:micro[- ]?)?batch[ _]size ?[:=]? ?\\d|will continue with full run using batch size'),
-    ('gpu_ecc', 'root', 'gpu_ecc', None, False, False,
-     b'CUDA_ERROR_ECC_UNCORRECTABLE\nRow \ncudaErrorECCUncorrectable\nending: Yes\nhipErrorECCNotCorrectable\nit ECC \nncorrectable ECC\nncorrectable hardware error',
-     b'[Uu]ncorrectable ECC|cudaErrorECCUncorrectable|CUDA_ERROR_ECC_UNCORRECTABLE|hipErrorECCNotCorrectable|[Dd]ouble[- ][Bb]it ECC [Ee]rror|Row [Rr]emap\\w{0,80} .{0,30}(?:[Ff]ail|[Pp]ending: Yes)|[Uu]ncorrectable hardware errors? detected'),
-    ('nvlink_error', 'root', 'nvlink', None, False, False,
-     b'CUDA_ERROR_NVLINK_UNCORRECTABLE\nSXid (\ncudaErrorNvlinkUncorrectable\ndetected NVSwitch \nfatal error\nis in error state\nis in inactive state\nlink down\nlink is down\nncorrectable NVLink\ntraining fail',
-     b'[Uu]ncorrectable NVLink|cudaErrorNvlinkUncorrectable|CUDA_ERROR_NVLINK_UNCORRECTABLE|detected NVSwitch (?:non-)?fatal error (?P<sxid>\\d{1,20})|SXid \\((?:PCI:)?[^)]{4,40}\\): (?P<code>\\d{1,20})|NVLink:? .{0,40}(?:fatal error|link (?:is )?down|training fail)|nvlink .{0,40}is in (?:error|inactive) state'),
-    ('gpu_lost', 'root', 'gpu_lost', None, False, False,
-     b'DEVICE_LOST\nGPU is lost\nNVRM: GPU at PCI\nUR_RESULT_ERROR_DEVICE_LOST\nUnable to determine the device handle for \ncudaErrorDevicesUnavailableLost\ndevice lost from bus\nfallen off the bus\nhipErrorDeviceLost',
-     b'fallen off the bus|GPU is lost|NVRM: GPU at PCI.{0,60}has (?:fallen|been lost)|hipErrorDeviceLost|UR_RESULT_ERROR_DEVICE_LOST|DEVICE_LOST\\b|Unable to determine the device handle for (?:GPU|gpu)|cudaErrorDevicesUnavailableLost|amdgpu.{0,60}device lost from bus'),
-    ('xid_ecc', 'root', 'gpu_ecc', None, False, False,
-     b'XID \nXID:\nXid \nXid:',
-     b'\\bX(?:id|ID)(?: \\((?:PCI:)?(?P<pci>[^)]{4,40})\\))?(?: [Ee]rrors?)?(?: [Cc]ode)?[:=# ]{1,3}(?P<xid>48|64|95|140|171|172)\\b'),
-    ('xid_ecc_contained', 'symptom', 'gpu_ecc', None, False, False,
-     b'XID \nXID:\nXid \nXid:',
-     b'\\bX(?:id|ID)(?: \\((?:PCI:)?(?P<pci>[^)]{4,40})\\))?(?: [Ee]rrors?)?(?: [Cc]ode)?[:=# ]{1,3}(?P<xid>63|94|92|160|161)\\b'),
-    ('xid_lost', 'root', 'gpu_lost', None, False, False,
-     b'XID \nXID:\nXid \nXid:',
-     b'\\bX(?:id|ID)(?: \\((?:PCI:)?(?P<pci>[^)]{4,40})\\))?(?: [Ee]rrors?)?(?: [Cc]ode)?[:=# ]{1,3}(?P<xid>79|54|60|81)\\b'),
-    ('xid_nvlink', 'root', 'nvlink', None, False, False,
-     b'XID \nXID:\nXid \nXid:',
-     b'\\bX(?:id|ID)(?: \\((?:PCI:)?(?P<pci>[^)]{4,40})\\))?(?: [Ee]rrors?)?(?: [Cc]ode)?[:=# ]{1,3}(?P<xid>74|14[4-9]|150)\\b'),
-    ('xid_gsp', 'root', 'gsp', None, False, False,
-     b'XID \nXID:\nXid \nXid:',
-     b'\\bX(?:id|ID)(?: \\((?:PCI:)?(?P<pci>[^)]{4,40})\\))?(?: [Ee]rrors?)?(?: [Cc]ode)?[:=# ]{1,3}(?P<xid>61|62|119|120|121|122|123|143|152|16[5-9])\\b'),
-    ('xid_application', 'root', 'cuda_illegal_access', None, False, False,
-     b'XID \nXID:\nXid \nXid:',
-     b'\\bX(?:id|ID)(?: \\((?:PCI:)?(?P<pci>[^)]{4,40})\\))?(?: [Ee]rrors?)?(?: [Cc]ode)?[:=# ]{1,3}(?P<xid>[6-8]|11|12|13|25|3[12789]|4[124]|69|70|80|137)\\b'),
-    ('xid_reset', 'root', 'gpu_lost', None, False, False,
-     b'XID \nXID:\nXid \nXid:',
-     b'\\bX(?:id|ID)(?: \\((?:PCI:)?(?P<pci>[^)]{4,40})\\))?(?: [Ee]rrors?)?(?: [Cc]ode)?[:=# ]{1,3}(?P<xid>46|5[5678]|6[568]|7[1235678]|8[2-9]|109|110|136|15[1-9])\\b'),
-    ('xid_cascade', 'cascade', 'cuda_error', None, False, False,
-     b'XID \nXID:\nXid \nXid:',
-     b'\\bX(?:id|ID)(?: \\((?:PCI:)?(?P<pci>[^)]{4,40})\\))?(?: [Ee]rrors?)?(?: [Cc]ode)?[:=# ]{1,3}(?P<xid>43|45)\\b'),
-    ('amdgpu_reset', 'root', 'amdgpu_reset', None, False, False,
-     b'Fatal error during GPU\nGPU Hang\nGPU recovery\nGPU reset \nHW Exception by GPU node\nMES failed to respond\nVRAM is lost due to GPU reset\namdgpu\nhang detected\npoison is consumed',
-     b'amdgpu.{0,60}GPU reset (?:begin|end|\\(\\d{1,20}\\) failed)|VRAM is lost due to GPU reset|amdgpu.{0,80}ring \\S{1,200} timeout|MES failed to respond|amdgpu.{0,80}(?:GPU recovery|Fatal error during GPU|hang detected)|HW Exception by GPU node|GPU Hang\\b|amdgpu.{0,60}poison is consumed'),
-    ('pcie_error', 'root', 'gpu_lost', None, False, False,
-     b'EDAC \nPCIe Bus Error: severity=Uncorrect\nUncorrected (Fatal)\nheck Exception\nmce: [Hardware Error]',
-     b'PCIe Bus Error: severity=Uncorrect\\w{1,80} \\((?:Fatal|Non-Fatal)\\)|pcieport .{0,60}Uncorrected \\(Fatal\\)|mce: \\[Hardware Error\\].{0,80}[Uu]ncorrect|EDAC .{0,60}\\d{1,20} UE |Machine [Cc]heck Exception'),
-    ('gpu_health_check', 'root', 'gpu_lost', None, False, False,
-     b'diag FAILED\ndiag failed\nhealth check FAILED\nhealth check failed\nhealth check has\nhealth_check\nhermal \nhermal Shutdown\nhermal shutdown\nhermal violation\nover temperature\nverheat',
-     b'(?:GPU|DCGM|dcgm|nvidia-smi) ?(?:health|diag\\w{0,80})[ _]?(?:check)? ?(?:has )?(?:FAILED|failed)|[Tt]hermal (?:[Ss]hutdown|violation)|GPU .{0,20}(?:overheat|over temperature)'),
-    ('driver_setup', 'root', 'driver_setup', None, False, False,
-     b": cannot open\nCUDA driver version is insufficient\nCUDA initialization: \nCUDA unknown error - this may be due\nCUDA-capable device\nCUDA_ERROR_NO_DEVICE\nCUDA_ERROR_SYSTEM_\nFound no NVIDIA driver\nHIP initialization: \nNVIDIA driver on your system is too old\nNVMLError_\nNo CUDA GPU are available\nNo CUDA GPU is available\nNo CUDA GPUs are available\nNo CUDA GPUs is available\nNo HIP GPU are available\nNo HIP GPU is available\nNo HIP GPUs are available\nNo HIP GPUs is available\nNo NPU GPU are available\nNo NPU GPU is available\nNo NPU GPUs are available\nNo NPU GPUs is available\nNo XPU GPU are available\nNo XPU GPU is available\nNo XPU GPUs are available\nNo XPU GPUs is available\nShared Library Not Found\nailed to initialize NVML\nall CUDA-capable device\ncouldn't communicate with the NVIDIA driver\ncudaErrorInsufficientDriver\ncudaErrorNoDevice\ncudaErrorSystemNotReady\nforward compatibility was attempted\nhipErrorNoDevice\nlibrary not found\no CUDA-capable device\nriver/library version mismatch\nsystem not yet initialized\ntorch.cuda.is_available() is False\nunsupported display driver",
-     b"[Dd]river/library version mismatch|CUDA driver version is insufficient|Found no NVIDIA driver|NVIDIA driver on your system is too old|torch\\.cuda\\.is_available\\(\\) is False|CUDA unknown error - this may be due|[Nn]o CUDA-capable device|No (?:CUDA|HIP|XPU|NPU) GPUs? (?:are|is) available|(?:all )?CUDA-capable devices? (?:are|is|\\(s\\) is/are) busy or unavailable|couldn't communicate with the NVIDIA driver|[Ff]ailed to initialize NVML|NVML (?:Shared Library Not Found|library not found)|NVMLError_\\w{1,80}|libcuda\\.so\\S{0,200}: cannot open|unsupported display driver|system not yet initialized|forward compatibility was attempted|(?:CUDA|HIP) initialization: (?:Unexpected error|CUDA unknown error|The NVIDIA driver|CUDA driver|Found no)|cudaErrorNoDevice|CUDA_ERROR_NO_DEVICE|hipErrorNoDevice|CUDA_ERROR_SYSTEM_(?:NOT_READY|DRIVER_MISMATCH)|cudaErrorInsufficientDriver|cudaErrorSystemNotReady"),
-    ('driver_module', 'root', 'driver_setup', None, False, False,
-     b'/dev/kfd\nAPI mismatch\nDevice is not\nFailed to start NVIDIA \nFatal error during GPU\nGSP\nModule nvidia\nROCk module\nRmInitAdapter failed\ncould not select device driver\nexited with\nfailed to start\nhipErrorNoBinaryForGpu\nhsa_init\nis not supported by the\nis not supported by this\nkernel module\nnot active\nnot running\nnot started\nnvidia-container-cli\npeermem\ntorch_npu',
-     b'NVRM: API mismatch|RmInitAdapter failed|nvidia-container-cli: .{0,60}error|could not select device driver|[Ff]abric ?[Mm]anager.{0,60}(?:not (?:running|active|started)|failed to start|exited with)|Failed to start NVIDIA [Ff]abric|nvidia[-_]peermem.{0,80}(?:ERROR|not loaded|failed)|Module nvidia\\w{0,80} not found|Fatal error during GPU init|Unable to open /dev/kfd|hsa_init.{0,20}fail|unable to load the kernel module .nvidia|hipErrorNoBinaryForGpu(?! : continue)|GSP.{0,40}(?:firmware )?(?:init|boot)\\w{0,80} failed|is not supported by (?:the|this) (?:installed )?(?:NVIDIA )?driver|Device is not (?:ready|visible).{0,40}driver|torch_npu.{0,40}driver|ROCk module is NOT loaded'),
-    ('gpu_reset_required', 'root', 'gpu_lost', None, False, False,
-     b' needs a reset\n needs reset\n requires a reset\n requires reset\n: FAULTY\nERROR_GPU_IS_LOST\nERROR_RESET_REQUIRED\nNVML_ERROR_GPU_IS_LOST\nNVML_ERROR_RESET_REQUIRED\nNV_ERR_',
-     b'\\bNV_ERR_(?:RESET_REQUIRED|GPU_\\w{2,30}|ECC_\\w{2,20})\\b|\\b(?:NVML_)?ERROR_(?:GPU_IS_LOST|RESET_REQUIRED)\\b|\\bGPU \\d{1,2}: FAULTY\\b|GPU(?: \\S{1,40})? (?:requires|needs) (?:a )?reset'),
-    ('driver_assertion', 'symptom', 'gsp', None, False, False,
-     b'Assertion failed\nGSP RPC \nNVRM: \nNVRM: rm_init_adapter failed',
-     b'NVRM: .{0,60}Assertion failed|NVRM: rm_init_adapter failed|NVRM: .{0,40}(?:GSP RPC|RPC) .{0,60}(?:failed|timeout)'),
-    ('amdgpu_wave_error', 'root', 'rocm_fault', None, False, False,
-     b'VM fault\namdgpu: sq_intr: error\npage fault\nretry page fault',
-     b'amdgpu: sq_intr: error|amdgpu.{0,60}(?:\\bVM fault|retry page fault|\\[gfxhub\\d{0,2}\\] .{0,24}page fault)'),
-    ('machine_check', 'root', 'gpu_lost', None, False, False,
-     b'EDAC \nKernel panic - not syncing\nMachine Check Event:\nMachine Check Exception:\nMachine Check:\nMemory failure: 0x\n[Hardware Error]:\n_STATUS[\nachine \nncorrected hardware memory error \nncorrected memory error ',
-     b'Machine Check(?: Event| Exception)?: {1,2}\\d{1,4} Bank \\d{1,3}: [abef][0-9a-f]{15}\\b|_STATUS\\[[\\w|-]{0,60}\\bUE\\b[\\w|-]{0,60}\\]|[Ff]atal [Mm]achine [Cc]heck|Kernel panic - not syncing|\\[Hardware Error\\]: {1,2}event severity: (?:fatal|panic)|EDAC \\w{1,20}(?: \\w{1,8})?: .{0,40}\\b[1-9]\\d{0,6} UE |[Uu]ncorrected (?:hardware )?memory error (?:in|at)\\b|Memory failure: 0x[0-9a-f]{1,16}: .{0,40}(?:[Kk]ill|unrecover|Failed)'),
-    ('pcie_uncorrected', 'root', 'gpu_lost', None, False, False,
-     b"AER: can't recover\nAER: device recovery failed\nDPC: containment event\nFatal error received\nPCIe \nPCIe link \nncorrectable (Fatal)\nncorrectable (Non-Fatal)\nncorrected (Fatal)\nncorrected (Non-Fatal)\npciehp: Slot(\nuncorrected, fatal",
-     b"AER: .{0,24}[Uu]ncorrect(?:ed|able) \\((?:Fatal|Non-Fatal)\\)|AER: .{0,60}(?:Fatal error received|uncorrected, fatal)|AER: (?:can't recover|device recovery failed)|pciehp: Slot\\([\\w-]{1,12}\\): (?:Link Down|Card not present)|PCIe (?:[Ll]ink|LINK) (?:is |was |went )?(?:down|lost|DOWN)\\b|PCIe link .{0,40}(?:degraded|downgraded)|DPC: containment event"),
-    ('node_health_check', 'root', 'node_fail', None, True, False,
-     b' is as unhealthy\n is unhealthy\n marked as unhealthy\n marked unhealthy\n reported as unhealthy\n reported unhealthy\n was as unhealthy\n was unhealthy\nCheck \nHealth check failed\nHealthCheckError\nNode Health Check failed\natchdog\ncheck_\nheck check_\nnode-mark-offline\node health check\node healthcheck',
-     b'nhc(?:\\[\\d{1,8}\\])?:? {1,4}Health check failed|Node Health Check failed|node-mark-offline:? {1,4}Marking|\\bNHC: (?:[Ww]atchdog|check_\\w{2,40}(?!\\w|:? (?:ok|OK|pass))|Check )|[Cc]heck check_\\w{2,40} .{0,60}returned [1-9]|(?:\\bnhc\\b|NHC).{0,40}check_\\w{2,40}: {1,4}|[Nn]ode health ?check(?:s| program)? (?:has |have )?(?:FAILED|failed)|(?:node|host|Node|Host) \\S{1,60} (?:is |was |marked |reported )(?:as )?unhealthy|HealthCheckError'),
-    ('gpu_diagnostic', 'root', 'gpu_lost', None, False, False,
-     b'DCGM\nDCGM diag\nDCGM_FR_\nDCGM_HEALTH_RESULT_FAIL\nECCError\nERR! \nEccError\nGPU count mismatch\nGPULost\nGPUMissing\nGpuMissing\nIBLinkFlap\nKernelDeadlock\nLinkError\nRow remap\nXIDError\nXidError\ndcgm diag\ndcgmi diag\nlinkError\nnhealthy\npage retirement\nrow remap\nxpected \n|  Fail\n| Fail',
-     b'\\|[ \\w/():-]{3,30}\\| {1,2}Fail(?:ure)?\\b|(?:dcgmi? |DCGM )diag\\w{0,8}.{0,60}(?:FAIL|[Ff]ail(?:ed|ure))|DCGM_FR_\\w{3,40}|DCGM_HEALTH_RESULT_FAIL|DCGM.{0,40}(?:health|Health).{0,20}(?:[Ff]ail(?:ure|ed)|FAIL)|GPU count mismatch|[Ee]xpected \\d{1,3} GPUs?,? (?:but )?(?:found|got|detected|only) \\d|\\bERR! {1,4}|(?:GPU|gpu|nvidia|accelerator|infiniband|nvlink|NVLink|xid|XID|fabric[-_ ]?manager).{0,80}(?<!\\b0 )(?<!\\bno )\\b[Uu]nhealthy\\b(?!"?[:=] ?(?:0|\\[\\]|false))|\\b(?:GPUUnhealthy|GpuUnhealthy|GPUMissing|GpuMissing|GPULost|GPUXidError|XIDError|XidError|GpuEccError|GPUECCError|NvlinkError|NVLinkError|IBLinkFlap\\w{0,6}|KernelDeadlock)\\b(?! {1,12}False|=False|: ?false)|(?:row remap|Row remap|page retirement)\\w{0,4}.{0,24}(?:failure|failed|FAILED)\\b(?! ?:? ?(?:[Nn]o|0))'),
-    ('accelerator_memory', 'root', 'cuda_oom', None, False, False,
-     b'200000 \n207001 \nACL_ERROR_RT_MEMORY_ALLOCATION\nEL0004: \nFailed to alloc\nMalloc device memory failed\nNRT_LOAD_NOT_ENOUGH_\nNRT_RESOURCE\nPT_DEVMEM Allocation failed\ncnrtErrorNoMem\ndevice memory allocation error\nmusaErrorMemoryAllocation\nrror loading program: Attempting to \nxceeded hbm capacity',
-     b'device memory allocation error|Malloc device memory failed|EL0004: |PT_DEVMEM Allocation failed|Failed to alloc(?:ate)? (?:DEVICE|device|HBM|NPU|HPU|MLU|XPU) (?:memory|buffer)|\\bNRT_RESOURCE\\b|\\bNRT_LOAD_NOT_ENOUGH_\\w{1,12}|[Ee]xceeded hbm capacity|[Ee]rror loading program: Attempting to (?:allocate|reserve)|cnrtErrorNoMem|musaErrorMemoryAllocation|ACL_ERROR_RT_MEMORY_ALLOCATION|\\b(?:207001|200000) .{0,60}memory'),
-    ('accelerator_memory_fault', 'root', 'gpu_ecc', None, False, False,
-     b' uncorrectable \n-bit ECC\nGot uncorrectable error from\nNRT_EXEC_HW_ERR_\nNRT_HW_ERROR\nRAS poison consum\nmulti bit\nmulti-bit\nncorrectable DRAM\nncorrectable HBM\nncorrectable SRAM\nncorrectable hbm\nncorrectable parity\nncorrectable sram\nncorrected DRAM\nncorrected HBM\nncorrected SRAM\nncorrected hbm\nncorrected parity\nncorrected sram\nuncorrect',
-     b'(?:[Mm]ulti|[Dd]ouble)-bit ECC(?! ?errors? ?:? ?0| ?: ?0)|HBM.{0,20}(?:uncorrect\\w{1,6} (?!:? ?0)(?:error|ECC)|multi[- ]bit)|[Uu]ncorrect(?:able|ed) (?:HBM|SRAM|DRAM|hbm|sram|parity)\\b(?!.{0,12}[:=] ?0)|Got uncorrectable error from|NRT_EXEC_HW_ERR_\\w{2,24}|\\bNRT_HW_ERROR\\b|RAS poison consum|(?<!\\b0 )(?<!\\b0 new )(?:new|\\b[1-9]\\d{0,6}) uncorrectable (?:hardware )?errors? (?:detected|in)\\b'),
-    ('accelerator_lost', 'root', 'gpu_lost', None, False, False,
-     b'Accelerator device halted\nDriver must be Open to DMA map\nICI \nUNHEALTHY_MAINTENANCE\nUNHEALTHY_TPU\ncard drop\ndevice is in reset\ndevice is lost\ndevice is not operational\nhas fallen off\nhealth UNHEALTHY\nhealth: UNHEALTHY\nheartbeat failed\nheartbeat lost\nis lost\noing to hard reset\noing to reset\nore halted unexpectedly\nstate UNHEALTHY\nstate: UNHEALTHY',
-     b'habanalabs .{0,80}(?:[Gg]oing to (?:hard )?reset|device is (?:lost|in reset|not operational)|heartbeat failed)|Accelerator device halted|[Cc]ore halted unexpectedly|Driver must be Open to DMA map|TPU .{0,24}(?:state|health):? UNHEALTHY|UNHEALTHY_(?:TPU|MAINTENANCE)|\\bICI .{0,30}link.{0,20}(?:down|fail|error)|\\b(?:NPU|HPU|MLU|GCU) .{0,20}(?:has fallen off|is lost|card drop|heartbeat lost)'),
-    ('accelerator_missing', 'root', 'driver_setup', None, True, False,
-     b'Device acquire failed\nDevice already acquired\nFailed to find TPU\nFailed to get TPU\nRuntimeError: Unable to initialize backend\nTPU initialization failed\nThe TPU is already in use\naclrtSetDevice\nalready in use\ndcmi \ndrvGetDevNum\nhabanalabs driver is not loaded\nhl-smi\nlease check\nlease install\nnable to determine Neuron Driver\nnot found\nnot initialised\nnot initialized\nnot loaded\nnpu-smi\no Gaudi core \no Gaudi cores \no Gaudi device \no Gaudi devices \no HPU core \no HPU cores \no HPU device \no HPU devices \no MLU core \no MLU cores \no MLU device \no MLU devices \no Neuron core \no Neuron cores \no Neuron device \no Neuron devices \no TPU core \no TPU cores \no TPU device \no TPU devices \nrtSetDevice',
-     b'Device acquire failed|Device already acquired|[Nn]o (?:HPU|Neuron|TPU|MLU|Gaudi) (?:devices?|cores?) (?:were |was |are |is )?(?:found|available|detected)|Neuron (?:device|[Dd]river)s?.{0,40}(?:not found|not loaded|[Pp]lease (?:check|install))|[Uu]nable to determine Neuron Driver|RuntimeError: Unable to initialize backend|TPU initialization failed|The TPU is already in use|libtpu\\S{0,12} .{0,40}already in use|Failed to (?:get|find) TPU|(?:aclrtSetDevice|rtSetDevice|npu-smi|drvGetDevNum).{0,60}(?:fail|not found)|dcmi .{0,40}(?:fail|not initiali[sz]ed)|hl-smi.{0,40}(?:fail|not found)|habanalabs driver is not loaded'),
-    ('npu_timeout', 'symptom', 'nccl_watchdog_timeout', None, False, False,
-     b'EE1002: \nIn the specified timeout waiting event\nerror code 107019\nerror code 107020\nerror code 507014\nerror code 507046\nerror code is 107019\nerror code is 107020\nerror code is 507014\nerror code is 507046\nerror code is107019\nerror code is107020\nerror code is507014\nerror code is507046\nerror code is: 107019\nerror code is: 107020\nerror code is: 507014\nerror code is: 507046\nerror code is:107019\nerror code is:107020\nerror code is:507014\nerror code is:507046\nerror code107019\nerror code107020\nerror code507014\nerror code507046\nerror code: 107019\nerror code: 107020\nerror code: 507014\nerror code: 507046\nerror code:107019\nerror code:107020\nerror code:507014\nerror code:507046\nreason=[aicore\nreason=[aicpu\nreason=[event wait\nreason=[fftsplus\nreason=[notify wait\nreason=[stream sync\nreason=[task\nruntime result = \ntream synchronize timeout',
-     b'error code(?: is)?:? ?(?:107019|107020|507014|507046)\\b|runtime result = (?:107019|107020|507014|507046)\\b|reason=\\[(?:task|stream sync|notify wait|event wait|fftsplus|aicpu|aicore)[\\w ]{0,20} ?time ?out\\]|In the specified timeout waiting event|EE1002: |[Ss]tream synchronize timeout'),
-    ('npu_inner_error', 'symptom', 'cuda_error', None, False, False,
-     b' execute failed, reason=[\n9999: \nDIST call acl api failed\nDIST call ge api failed\nDIST call hccl api failed\nERR0\nGRAPH call acl api failed\nGRAPH call ge api failed\nGRAPH call hccl api failed\nOPS call acl api failed\nOPS call ge api failed\nOPS call hccl api failed\nPTA call acl api failed\nPTA call ge api failed\nPTA call hccl api failed\nThe Inner error is reported as above',
-     b'\\bE[A-Z]9999: |The Inner error is reported as above|(?:PTA|OPS|DIST|GRAPH) call (?:acl|hccl|ge) api failed|ERR0\\d{4} (?:PTA|DIST|OPS|GRAPH|PROF) |rt[A-Z]\\w{2,40} execute failed, reason=\\[(?!.{0,40}time ?out)'),
-    ('accelerator_error', 'symptom', 'cuda_error', None, False, False,
-     b'CCOM:\nCNNL\nCNRT\nDLR:\nDTK\nException in device=\nFATAL ERROR :: MODULE:PT_\nGCU\nHalt is unexpected\nKMGR:\nMACA\nMUDNN\nMUSA\nNMGR:\nNRT_COLL_PENDING\nNRT_EXEC_\nNRT_FAILURE\nNRT_INVALID\nNRT_QUEUE_FULL\nNRT_TIMEOUT\nNRT_UNINITIALIZED\nSUPA\nTDRV:\nTOPS\ncnrtError\nmusaError\nsynStatus\ntopsError',
-     b'\\bsynStatus ?=? ?[1-9]\\d{0,2} \\[|FATAL ERROR :: MODULE:PT_\\w{2,24}|\\bNRT_(?:TIMEOUT|FAILURE|INVALID\\w{0,12}|UNINITIALIZED|EXEC_(?!HW_ERR|COMPLETED_WITH_NUM_ERR)\\w{2,30}|QUEUE_FULL|COLL_PENDING)\\b|ERROR {1,4}(?:TDRV|NMGR|KMGR|DLR|CCOM):\\w{2,60}|Halt is unexpected, all pending programs|Exception in device=(?:TPU|XLA|NEURON):\\d{1,4}: |\\b(?:CNRT|CNNL|MUSA|MUDNN|TOPS|MACA|GCU|DTK|topsError|SUPA)[ _][Ee]rror\\b|\\bcnrtError(?!NoMem)\\w{2,40}|\\bCNNL_STATUS_(?!SUCCESS|ALLOC)\\w{2,40}|\\bmusaError(?!MemoryAllocation|_t)[A-Z]\\w{2,40}'),
-    ('accelerator_compile', 'symptom', 'compile_toolchain', None, False, False,
-     b'Compiler status \nERROR:neuronxcc\nXLA:TPU compile permanent\n[NCC_\nneuron-cc \nneuronx-cc \nompilation error\nompilation failed\nompile error\nompile failed\nompiler error\nompiler failed\nompiling error\nompiling failed\nraph compil',
-     b'\\[NCC_\\w{4,12}\\]|neuronx?-cc .{0,60}(?:failed|terminated abnormally|exited)|ERROR:neuronxcc|Compiler status (?:ERROR|FAIL)|(?:synapse|[Hh]abana)\\S{0,20} .{0,40}[Gg]raph compil\\w{1,6} failed|XLA:TPU compile permanent error|\\bE[A-C]\\d{4}: .{0,60}[Cc]ompil(?:e|er|ing|ation) (?:failed|error)'),
-    ('neuron_runtime_failed', 'root', 'cuda_error', None, False, False,
-     b'Nrt::\nnrt_',
-     b'Nrt::\\w{2,20} failed|\\bnrt_\\w{3,30} status ?=? ?[1-9]\\d{0,5}\\b'),
-    ('cuda_illegal_access', 'root', 'cuda_illegal_access', None, False, False,
-     b'CUDA_ERROR_ILLEGAL_ADDRESS\nCUDA_ERROR_ILLEGAL_INSTRUCTION\nCUDA_ERROR_INVALID_PC\nCUDA_ERROR_MISALIGNED_ADDRESS\nInvalid __global__ \nInvalid __local__ \nInvalid __shared__ \nan illegal instruction\nan illegal memory access was encountered\ncudaErrorIllegalAddress\ncudaErrorIllegalInstruction\ncudaErrorInvalidPc\ncudaErrorMisalignedAddress\nhipErrorIllegalAddress\nillegal memory access was encountered\ninvalid program counter\nmisaligned address\noperation not supported on global/shared address',
-     b'(?:an )?illegal memory access was encountered|cudaErrorIllegalAddress|CUDA_ERROR_ILLEGAL_ADDRESS|hipErrorIllegalAddress|CUDA error: (?:misaligned address|an illegal instruction|invalid program counter|operation not supported on global/shared address)|CUDA_ERROR_(?:MISALIGNED_ADDRESS|ILLEGAL_INSTRUCTION|INVALID_PC)|cudaError(?:MisalignedAddress|IllegalInstruction|InvalidPc)|Invalid __(?:global|shared|local)__ (?:read|write) of size'),
-    ('device_assert', 'root', 'device_assert', None, False, False,
-     b'CUDA_ERROR_ASSERT\n], thread: [\ncudaErrorAssert\ndevice-side assert\nhipErrorAssert',
-     b'device-side assert\\b|cudaErrorAssert\\b|CUDA_ERROR_ASSERT|hipErrorAssert|block: \\[\\d{1,20},\\d{1,20},\\d{1,20}\\], thread: \\[\\d{1,20},\\d{1,20},\\d{1,20}\\] Assertion'),
-    ('cuda_launch_timeout', 'root', 'stall', None, False, False,
-     b'CUDA_ERROR_LAUNCH_TIMEOUT\ncudaErrorLaunchTimeout\nhipErrorLaunchTimeOut\nthe launch timed out and was terminated',
-     b'the launch timed out and was terminated|cudaErrorLaunchTimeout|CUDA_ERROR_LAUNCH_TIMEOUT|hipErrorLaunchTimeOut'),
-    ('cuda_launch_failure', 'root', 'cuda_launch_failure', None, False, False,
-     b'CUDA_ERROR_LAUNCH_FAILED\nCUDA_EXCEPTION_\ncudaErrorLaunchFailure\nhipErrorLaunchFailure\nunspecified launch failure',
-     b'unspecified launch failure|cudaErrorLaunchFailure|CUDA_ERROR_LAUNCH_FAILED|hipErrorLaunchFailure|CUDA_EXCEPTION_\\d{1,20}'),
-    ('rocm_fault', 'root', 'rocm_fault', None, False, False,
-     b'Callback: Queue \nGCVM_L2_PROTECTION_FAULT_STATUS\nHSA_STATUS_ERROR_\nMemory access fault by GPU\nQueue error - HSA\npage fault (src_id',
-     b'Memory access fault by GPU|HSA_STATUS_ERROR_\\w{1,80}|GCVM_L2_PROTECTION_FAULT_STATUS|amdgpu.{0,60}page fault \\(src_id|Queue error - HSA|Callback: Queue .{0,60}aborting with error'),
-    ('npu_error', 'root', 'cuda_error', None, False, False,
-     b'ACL_ERROR_\nNPU function error\nThe aicore execution \nThe vector core execution \n[ERROR] GE(\n[ERROR] RUNTIME(\nerror code',
-     b'NPU function error(?!.{0,160}(?:107019|107020|507014|507046))|(?:ACL|aclrt\\w{0,80}|aclnn\\w{0,80}|HCCL|Ascend\\w{0,80}|torch_npu).{0,80}error code(?: is)?:? ?(?!107019|107020|507014|507046)(?P<code>\\d{6})|ACL_ERROR_\\w{1,80}|The (?:aicore|vector core) execution (?:is )?(?:abnormal|times? ?out)|\\[ERROR\\] (?:GE|RUNTIME)\\(\\d{1,20}'),
-    ('xpu_error', 'root', 'cuda_error', None, False, False,
-     b'Graph compile failed\nNative API \nPI_ERROR_\nUR_RESULT_ERROR_\nZE_RESULT_ERROR_\nexception\nsynStatus\nsynapse',
-     b'Native API (?:failed|returns: -\\d{1,20})|UR_RESULT_ERROR_\\w{1,80}|PI_ERROR_\\w{1,80}|ZE_RESULT_ERROR_\\w{1,80}|oneapi::\\w{1,80}.{0,40}exception|synStatus\\w{0,80}(?:Fail|Error)|synapse.{0,30}(?:Graph compile failed|error)'),
-    ('cuda_library_error', 'root', 'cuda_error', None, False, False,
-     b'CUBLAS_ERROR_\nCUBLAS_STATUS_\nCUDNN_ERROR_\nCUDNN_STATUS_\nCURAND_ERROR_\nCURAND_STATUS_\nCUSOLVER_ERROR_\nCUSOLVER_STATUS_\nCUSPARSE_ERROR_\nCUSPARSE_STATUS_\nCUTENSOR_ERROR_\nCUTENSOR_STATUS_\nDNN ERROR\nDNN error\nEXEC_FAILED\nFIND was unable to find an engine\nGET was unable to find an engine\nHIPBLAS_ERROR_\nHIPBLAS_STATUS_\nHIPFFT_ERROR_\nHIPFFT_STATUS_\nHIPSPARSE_ERROR_\nHIPSPARSE_STATUS_\nINTERNAL_ERROR\nINVALID_\nMIOPEN_ERROR_\nMIOPEN_STATUS_\nMIOpen Error\nMIOpen(HIP) Error\nMIOpen(HIP): Error\nMIOpen(HIP):Error\nMIOpen(HIP)Error\nMIOpen: Error\nMIOpen:Error\nMIOpenError\nNPP_ERROR_\nNPP_STATUS_\nNVRTC_ERROR_\nNVRTC_STATUS_\nROCBLAS_ERROR_\nROCBLAS_STATUS_\nSETUP_FAILED\nUnable to find a\ncuBLAS Error\ncuBLAS error\ncuBLASLt Error\ncuBLASLt error\nmiopenStatus\nnvrtc: error\nptxas error\nptxas fatal\nrocBLAS error\nrocblas error\nrocblas_status_',
-     b'\\b(?P<status>(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CURAND|NVRTC|NPP|HIPBLAS|HIPSPARSE|HIPFFT|MIOPEN|ROCBLAS|CUTENSOR)_(?:STATUS_|ERROR_)(?!SUCCESS)\\w{1,80}|CUFFT_(?:INTERNAL_ERROR|EXEC_FAILED|INVALID_\\w{1,80}|SETUP_FAILED)|miopenStatus(?!Success)\\w{1,80}|rocblas_status_(?!success)\\w{1,80})|\\b[cC][uU]DNN (?:error|ERROR)|cuBLAS(?:Lt)? (?:error|Error)|Unable to find (?:a valid |an )(?:cuDNN|engine)|GET was unable to find an engine|FIND was unable to find an engine|MIOpen(?:\\(HIP\\))?:? ?Error|nvrtc: error|rocBLAS error|rocblas error|ptxas (?:fatal|error)'),
-    ('cuda_no_kernel', 'root', 'compile_toolchain', None, False, False,
-     b'CUDA error: invalid device function\nHIP error: invalid device function\nno kernel image is available for execution',
-     b'no kernel image is available for execution|(?:HIP|CUDA) error: invalid device function'),
-    ('cuda_invalid_device', 'root', 'config_error', None, False, False,
-     b'CUDA error: invalid device ordinal\nHIP error: invalid device ordinal',
-     b'(?:HIP|CUDA) error: invalid device ordinal'),
-    ('cuda_error', 'root', 'cuda_error', None, False, False,
-     b'AcceleratorError\nCUDA Error\nCUDA Runtime API error\nCUDA call\nCUDA driver error\nCUDA error\nCUDA exception\nCUDA invocation\nCUDA kernel\nCUDA kernel error\nCUDA launch\nCUDA runtime Error\nCUDA runtime error\nCUDA_ERROR_\nCuda Error\nCuda error\nHIP Error\nHIP driver error\nHIP error\nHIP kernel error\nHIP runtime error\nMUSA driver error\nMUSA error\nMUSA kernel error\nMUSA runtime error\nTest CUDA failure\nTriton Error [\ncudaError\nfailed call to cu\nhipError',
-     b'Triton Error \\[(?!\\w{1,80}\\]: out of memory)|\\b(?:CUDA|HIP|MUSA)(?: runtime| driver| kernel)? error(?: ?\\(?\\d{1,20}\\)?)?:(?! out of memory| uncorrectable)|\\b(?:CUDA|Cuda|HIP)(?: runtime| driver)? [Ee]rror(?: at|:? \\d{1,20}| in| code)|CUDA Runtime API error|\\bcudaError(?!_t\\b|Check|Success|NotReady|\\w{0,80}OutOfMemory|NoDevice|_enum\\b|String|Name)[A-Z]\\w{1,80}|\\bCUDA_ERROR_(?!OUT_OF_MEMORY|NO_DEVICE|SYSTEM)[A-Z]\\w{1,80}|\\bhipError(?!_t\\b|Success|NotReady|OutOfMemory|NoDevice|NoBinaryForGpu)[A-Z]\\w{1,80}|Test CUDA failure|CUDA (?:call|kernel launch|launch|invocation) failed|torch\\.AcceleratorError|failed call to cu\\w{1,80}|CUDA kernel failed|CUDA exception'),
-    ('cuda_assert_in_kernel', 'root', 'device_assert', None, False, False,
-     b'Assertion `',
-     b'\\.cuh?:\\d{1,20}: .{0,200}Assertion `.{0,200}` failed'),
-    ('nccl_watchdog_timeout', 'symptom', 'nccl_watchdog_timeout', None, False, False,
-     b'Watchdog caught collective operation timeout',
-     b'Watchdog caught collective operation timeout(?::? (?:Work\\w{0,80}CCL|WorkXCCL)\\(SeqNum=(?P<seq>\\d{1,20}), OpType=(?P<op>\\w{1,80})(?:.{0,200}Timeout\\(ms\\)=(?P<limit>\\d{1,20}))?)?'),
-    ('nccl_work_timeout', 'symptom', 'nccl_watchdog_timeout', None, False, False,
-     b' milliseconds before timing out\n(either an error or timeout) detected by watchdog\nCaught collective operation timeout\nSome HCCL operations have failed or timed out\nSome NCCL operations have failed or timed out\nSome XCCL operations have failed or timed out\nTimeout at NCCL work\nTimeout at collective work\nWatchdog found timeout\nailure detected by watchdog at work sequence\nollective operation timeout',
-     b'Work\\w{0,80}CCL\\(SeqNum=(?P<seq>\\d{1,20}), OpType=(?P<op>\\w{1,80}).{0,200}ran for (?P<ran>\\d{1,20}) milliseconds before timing out|Timeout at (?:NCCL|collective) work|[Cc]ollective operation timeout|[Ff]ailure detected by watchdog at work sequence|Some (?:NCCL|HCCL|XCCL) operations have failed or timed out|Watchdog found timeout|\\(either an error or timeout\\) detected by watchdog|Caught collective operation timeout'),
-    ('nccl_timeout_dump', 'symptom', 'nccl_watchdog_timeout', None, False, False,
-     b'Stack trace of the failed collective\ndue to a collective timeout\nfrom another rank',
-     b'(?:Received|Observed) (?:a |flight recorder )?dump signal (?:due to a collective timeout|from another rank)|Stack trace of the failed collective'),
-    ('hccl_timeout', 'symptom', 'nccl_watchdog_timeout', None, False, False,
-     b'EI000\nHCCL\nHccl\nNotify register times out',
-     b'\\bEI000[2-4]\\b|The wait execution of the Notify register times out|(?:HCCL|Hccl).{0,60}(?:operation|notify|wait).{0,30}time ?out'),
-    ('nccl_watchdog_stuck', 'symptom', 'nccl_watchdog_stuck', None, False, False,
-     b'Could not acquire GIL within\nHeartbeat monitor timed out\nLast time seen heartbeat\nwatchdog got stuck\nwatchdog got stuck for \nwatchdog hang\nwatchdog is stuck\nwatchdog thread got stuck\nwatchdog thread is stuck',
-     b'Heartbeat monitor timed out|watchdog got stuck for (?P<seconds>\\d{1,20})|watchdog (?:thread )?(?:is|got) stuck|Could not acquire GIL within|Last time seen heartbeat|due to (?:ProcessGroup[A-Z]{2,6} )?watchdog hang'),
-    ('collective_mismatch', 'root', 'deadlock', None, False, False,
-     b'Detected mismatch between collectives on ranks\nPossible collective deadlock \nPossible collective desync \nPossible deadlock \nPossible desync \nPotential collective deadlock \nPotential collective desync \nPotential deadlock \nPotential desync \nare running a different collective\nare running different collective\ncollective \ncollectives \ndesync root cause\ndetected a deadlock\ndetected deadlock\ndetected desync\neadlock detected\nis running a different collective\nis running collective: CollectiveFingerPrint(\nis running different collective\nismatched collective\nollective op mismatch\nollective sequence mismatch\nollective size mismatch\nollective type mismatch\nthe lagging ranks that caused this',
-     b'Detected mismatch between collectives on ranks|is running collective: CollectiveFingerPrint\\(|detected desync|ranks? .{0,60}(?:are|is) running (?:a )?different collectives?|[Mm]ismatched collective|[Cc]ollective (?:type|sequence|size|op) mismatch|(?:Possible|Potential) (?:collective )?(?:desync|deadlock) (?:detected|between)|desync root cause|the lagging ranks that caused this|collectives? .{0,30}desync\\w{0,80} (?:detected|across)|[Dd]eadlock detected|detected (?:a )?deadlock'),
-    ('nccl_async_fatal', 'root', 'nccl_async_fatal', None, False, False,
-     b'async event : QP fatal\nasync event : device fatal\nasync event : port error\nasync event :QP fatal\nasync event :device fatal\nasync event :port error\nasync event: QP fatal\nasync event: device fatal\nasync event: port error\nasync event:QP fatal\nasync event:device fatal\nasync event:port error\ncommunicator encountered a fatal error\not async fatal event\nsync fatal event',
-     b'[Gg]ot async fatal event|[Aa]sync fatal event|communicator encountered a fatal error|NET/IB ?: .{0,60}async event ?: ?(?:port error|device fatal|QP fatal)'),
-    ('nccl_net_ib', 'root', 'nccl_net_ib', None, False, False,
-     b'IBV_WC_\nNET/IB\nibv_\nlocal work queue\nlocal work_queue\nlocal_work queue\nlocal_work_queue\nretry counter exceeded\nvendor err\nvendor_err',
-     b'(?<!INFO )NET/IB ?: ?(?!.{0,60}non-fatal).{0,60}(?:Got completion (?:from peer |with error|.{0,80}(?:status|error|opcode)=?)|error|[Ff]ailed|fatal)|Call to ibv_\\w{1,80} (?:failed|timed out)|ibv_\\w{1,80}(?:\\(\\))?,? (?:failed|returned|error)|NET/IB ?: .{0,40}Got (?:async )?fatal|\\bvendor[ _]err(?:or)?[ :=]{1,200}(?!0\\b)\\d{1,20}|IBV_WC_(?!SUCCESS)\\w{1,80}|local[ _]work[ _]queue[ _]error|transport retry counter exceeded|RNR retry counter exceeded'),
-    ('nccl_usage', 'symptom', 'nccl_usage', None, False, False,
-     b'Duplicate GPU\nMismatched NCCL version\nNCCL WARN \ninvalid argument\ninvalid usage\nncclInvalid\nrror 4\nrror 5',
-     b'ncclInvalid(?:Usage|Argument)\\b|NCCL WARN (?:Message truncated|Mismatched NCCL version|Duplicate GPU detected|.{0,40}[Ii]nvalid (?:usage|root|reduction|type|rank))|Mismatched NCCL version detected|NCCL [Ee]rror (?:4|5)\\b|NCCL (?!WARN).{0,80}invalid usage\\b|NCCL [Ee]rror.{0,80}invalid argument|Duplicate GPU detected'),
-    ('nccl_remote_closed', 'cascade', 'nccl_remote_closed', None, False, False,
-     b'Connection closed by remote peer\nNCCL communicator \nNet/Socket\nNetSocket\nNetwork/Socket\nNetworkSocket\nncclRemoteError\nommunicator was aborted\nremote process exited or there was a network error\nsocketPollConnect\nsocketProgress',
-     b'socketProgress(?:Opt)?: (?:Connection|abnormal)|remote process exited or there was a network error|Connection closed by remote peer|ncclRemoteError|NCCL communicator (?:was|has been) aborted|socketPollConnect.{0,40}failed|[Cc]ommunicator was aborted|Net(?:work)?/?Socket.{0,40}(?:closed|reset)'),
-    ('nccl_plugin', 'root', 'nccl_system', None, False, False,
-     b'NCCL WARN ',
-     b'NCCL WARN (?:Failed to initialize any NET plugin|Bootstrap ?: no socket interface found|No (?:network|NIC|socket).{0,40}found|Could not (?:find|load|open).{0,40}plugin|.{0,40}has (?:a )?version mismatch)|NCCL WARN Error: failed'),
-    ('nccl_error', 'symptom', 'nccl_system', None, False, False,
-     b'CCL ERROR\nCCL Error \nCCL Failure\nCCL backend\nCCL communicator\nCCL error \nCCL failure\nHCCL\nNCCL initiali\nNCCL operation\nNCCL_ERROR\nTest NCCL failure\nbackend\nbackend failed\ncommunicator\ncommunicator error\ncommunicator failed\nhcclComm\nncclComm\nncclInternalError\nncclSystemError\nncclUnhandledCudaError\nreported a async error\nreported a asynchronous error\nreported a error\nreported an async\nreported an async error\nreported an asynchronous error\nreported an error\nreported async\nreported async error\nreported asynchronous\nreported asynchronous error\nreported error\nto initialize NCCL\nunhandled cuda error\nunhandled system error',
-     b'\\bnccl(?:System|Internal|UnhandledCuda)Error\\b|[NR]CCL [Ee]rror (?:at|\\d|code)|[NR]CCL (?:ERROR|failure|Failure)[: ]|unhandled (?:system|cuda) error|Test NCCL failure|NCCL operation .{0,60}failed|ncclComm\\w{0,80} .{0,40}(?:failed|ASSERT)|HCCL.{0,40}(?:function error|failed, ret)|hcclComm\\w{0,80}.{0,40}fail|failed to initialize NCCL|NCCL initiali[sz]ation failed|NCCL_ERROR\\b|[NR]CCL.{0,10}(?:communicator|backend).{0,30}(?:failed|error)|NCCL.{0,40}reported (?:a |an )?(?:async |asynchronous )?error'),
-    ('nccl_backend_error', 'cascade', 'nccl_system', None, False, False,
-     b'DistBackendError\nNCCL error in:\nNCCL error:\nRCCL error in:\nRCCL error:',
-     b'DistBackendError|[NR]CCL error(?: in)?:'),
-    ('nccl_stack_frame', 'symptom', 'nccl_system', None, False, False,
-     b' ncclAll\n ncclBroadcast\n ncclComm\n ncclGroup\n ncclInit\n ncclNet\n ncclProxy\n ncclRecv\n ncclReduce\n ncclSend\n pnccl',
-     b'@ {1,40}0x\\S{1,200} .{0,80}\\bnccl[A-Z]\\w{1,80}|^#\\d{1,20} .{0,80}\\bnccl[A-Z]\\w{1,80} ?\\('),
-    ('nccl_warn_failure', 'confirmation', 'nccl_system', None, False, False,
-     b'NCCL WARN ',
-     b"(?<!nvls\\.cc:\\d\\d )(?<!nvls\\.cc:\\d\\d\\d )(?<!nvls\\.cc:\\d\\d\\d\\d )NCCL WARN (?:Cuda failure (?!2 |'out of memory)|Cuda error|HIP failure|.{0,60}(?:[Nn]o such file|[Cc]onnection (?:refused|timed out|reset)|[Nn]o route to host|Connect to .{1,80} failed|Accept failed|Net ?: ?(?:c|C)all to (?:recv|send|connect) .{1,60}failed|unexpected|[Tt]imeout|shm_open|socket(?:StartConnect|FinalizeConnect|Try))|Call to (?:bind|connect|socket|recv|send|accept|open|shm|posix_fallocate)\\w{0,80} .{0,60}failed)"),
-    ('fabric_transfer', 'root', 'nccl_net_ib', None, False, False,
-     b'Input/output error\nOFI call\nOFI inject\nOFI poll failed\nOFI read\nOFI recv\nOFI request\nOFI send\nOFI tagged\nOFI trecv\nOFI tsend\nOFI write\nPTLTE_NOT_FOUND\ncxi_\ncxip_\nib_mlx5_log.c:\nransport retry count exceeded',
-     b'(?:OFI|ofi_\\w{1,20}|UCX|CXI|cxi|cxip|psm[23x]|libfabric|MPIDI_\\w{1,20})\\b.{0,200}Input/output error|[Tt]ransport retry count exceeded|ib_mlx5_log\\.c:\\d{1,5}|OFI poll failed|OFI (?:call |tagged |request )?(?:send|recv|read|write|tsend|trecv|inject)\\w{0,4} failed|PTLTE_NOT_FOUND|\\bcxip?_\\w{2,40}.{0,60}(?:ailed|error)'),
-    ('mpi_error', 'symptom', 'peer_timeout', None, False, False,
-     b'An error occurred in MPI_\nFatal error in \nMPI communication peer process has unexpectedly\nMPI startup(): \nMPI_\nMPI_ERRORS_ARE_FATAL\nORTE daemon has unexpectedly failed\nORTE does not know how to route\nORTE was unable to\nPRTE daemon has unexpectedly failed\nPRTE was unable to\nfailed to TCP connect to a peer MPI process\nfailed to launch \nfailed to spawn \norted daemon \nprted daemon ',
-     b'Fatal error in (?:P?MPI|internal)_\\w{2,40}|An error occurred in MPI_\\w{2,40}|MPI_ERRORS_ARE_FATAL|failed to TCP connect to a peer MPI process|MPI communication peer process has unexpectedly|ORTE does not know how to route|(?:ORTE|PRTE) (?:daemon has unexpectedly failed|was unable to)|(?:orted|prted) daemon .{0,60}(?:failed|died|unable)|failed to (?:spawn|launch) .{0,20}(?:orted|prted|hydra)|\\bMPI_(?:Init|Init_thread|Comm_\\w{2,24}) failed|MPI startup\\(\\): .{0,60}(?:failed|error)'),
-    ('oneccl_error', 'symptom', 'nccl_system', None, False, False,
-     b': EXCEPTION\nEXCEPTION\nccl::v1::exception\n|CCL_ERROR|',
-     b'\\|CCL_ERROR\\||oneCCL: .{0,160}EXCEPTION|ccl::v1::exception|\\bCCL_\\w{2,30}.{0,60}: EXCEPTION'),
-    ('hccl_error', 'symptom', 'nccl_system', None, False, False,
-     b'EI00\nHCCL \nHCCL_E_\nHccl\n[ERROR] HCCL(\nhccl\nollective call returned error',
-     b'\\bhccl(?:Internal|System|Remote|Socket|Network|UnhandledCuda|Busy|Unavail\\w{0,4})Error\\b|\\bHCCL [Ee]rror\\b|\\[ERROR\\] HCCL\\(\\d{1,9}|\\bHCCL_E_(?!AGAIN)\\w{2,24}|[Cc]ollective call returned error|\\bHccl(?:AllReduce|Allreduce|AllGather|Broadcast|ReduceScatter|AlltoAll\\w{0,3}|Barrier|Send|Recv|CommInit\\w{0,24})\\b.{0,60}(?:fail|error)|EI00(?:0[015789]|1\\d): '),
-    ('collective_library_error', 'symptom', 'nccl_system', None, False, False,
-     b'BKCL\nCNCL\nCNCL_RET_\nECCL\nFLAGCX\nHorovodInternalError\nMCCL\nMSCCL\nXCCL\nbkclError\nmscclpp',
-     b'HorovodInternalError|\\bCNCL_RET_(?!SUCCESS)\\w{2,40}|\\b(?:CNCL|MCCL|ECCL|XCCL|BKCL|FLAGCX)\\b.{0,40}(?:[Ee]rror|ERROR)[: ]|\\bbkclError\\w{0,24}|(?:MSCCL|mscclpp)\\S{0,20} (?:error|failure)'),
-    ('all_to_all_timeout', 'symptom', 'nccl_watchdog_timeout', None, False, False,
-     b'DeepEP \nbarrier\ncollective\ncombine\ndispatch\nquiet\nwait',
-     b'DeepEP (?:error: )?(?:.{0,24} )?timeout\\b|(?:NVSHMEM|nvshmem|MORI|mori|PPLX)\\b.{0,60}(?:barrier|collective|quiet|wait|combine|dispatch)\\w{0,4} time(?:d )?-?out'),
-    ('stalled_tensors', 'confirmation', 'stall', None, False, False,
-     b'One or more rank (marked by\nStalled ops :\nStalled ops:\nStalled tensors :\nStalled tensors:\nstall check\nstall-check\ntensors were submitted to be reduced, gathered or broadcasted by subset of ranks',
-     b'tensors were submitted to be reduced, gathered or broadcasted by subset of ranks|One or more rank \\(marked by|exceeded .{0,20}stall[- ]check|Stalled (?:ops|tensors) ?:'),
-    ('collective_thrown', 'cascade', 'nccl_remote_closed', None, False, False,
-     b"terminate called after throwing an instance of '",
-     b"terminate called after throwing an instance of '(?:gloo::\\w{1,40}|c10::Dist(?:Backend)?Error|ccl::\\w{1,40}(?:::\\w{1,40})?)'"),
-    ('process_group_timeout', 'symptom', 'store_timeout', None, True, False,
-     b': Socket Timeout\nBarrier timed out\nDistStoreError\nEI0006\nGetting socket times out\nStore->add(\nStore->get(\nStore->wait(\nTimed out waiting \nTimeout waiting for key\nait timeout after \nfailed to pass monitoredBarrier\nimed out\nimed out after \nimed out initializing process group\nmonitoredBarrier\nprocess group\nstore->add(\nstore->get(\nstore->wait(\ntimed out',
-     b'[Tt]imed out initializing process group|DistStoreError|[Tt]imed out after \\d{1,20} seconds waiting for (?:clients|workers)|[Ww]ait timeout after \\d{1,20} ?ms|(?:store|Store)->(?:get|wait|add)\\(.{0,80}[Tt]imeout|: Socket Timeout|Timeout waiting for key|failed to pass monitoredBarrier|monitoredBarrier.{0,60}(?:timed out|received errors)|Timed out waiting \\d{1,20} ?ms for (?:recv|send)|gloo/.{0,120}[Tt]imed out|EI0006|Getting socket times out|TCPStore.{0,60}timed out|Barrier timed out|process group.{0,60} (?:timed out|timeout (?:exceeded|expired))'),
-    ('rendezvous', 'symptom', 'rendezvous', None, True, False,
-     b'Connect to the master \nConnection to the master \nDistNetworkError\nEADDRINUSE\nRendezvous\nThe connection to the C10d store has failed\nailed to bind\nailed to connect\nailed to listen\nclient socket has failed to connect to any\nclient socket has timed out after\nddress already in use\nmaster address\nnetwork addresses of \nrendezvous\nserver socket has failed to ',
-     b'Rendezvous(?:Timeout|Connection|State|Graceful\\w{0,80}|)(?:Error|Exception)\\b|DistNetworkError(?!: failed to recv)|The connection to the C10d store has failed|server socket has failed to (?:listen|bind)|[Ff]ailed to (?:connect|listen|bind).{0,60}(?:TCPStore|MASTER_|master address|rendezvous)|network addresses of .{1,100} cannot be retrieved|EADDRINUSE|[Aa]ddress already in use|client socket has failed to connect to any|client socket has timed out after|rendezvous.{0,60}(?:failed|timed? ?out|did not )|(?:Connect|Connection) to the master .{0,40}fail'),
-    ('jax_coordination', 'symptom', 'store_timeout', None, False, False,
-     b'CoordinationServiceError\nDEADLINE_EXCEEDED: \nJAX distributed service detected fatal errors\nTerminating process because the \nUNAVAILABLE: T\nheartbeat time\nheartbeats time\noordination agent\noordination service',
-     b'DEADLINE_EXCEEDED: (?:Barrier timed out|.{0,60}[Bb]arrier|Deadline)|[Cc]oordination (?:service|agent).{0,80}(?:error|unhealthy|timed? ?out|DEADLINE)|CoordinationServiceError|(?:Task|task) .{0,60}heartbeat(?:s)? time(?:d )?out|JAX distributed service detected fatal errors|UNAVAILABLE: (?:The following tasks are unhealthy|Task)|Terminating process because the (?:coordinator|JAX distributed)'),
-    ('launcher_in_job_restart', 'event', 'in_job_recovered', None, False, False,
-     b' attempts left; will restart worker group\nWorker group UNHEALTHY',
-     b'Worker group (?:FAILED|UNHEALTHY)\\. [1-9]\\d{0,20}/\\d{1,20} attempts left; will restart worker group|Worker group UNHEALTHY.{0,40}\\b[1-9]\\d{0,20}/\\d{1,20} attempts left'),
-    ('torchrun_signal', 'symptom', 'cancelled', None, False, False,
-     b'Received SIGHUP death signal, shutting down workers\nReceived SIGINT death signal, shutting down workers\nReceived SIGQUIT death signal, shutting down workers\nReceived SIGTERM death signal, shutting down workers\nReceived Signals.SIGHUP death signal, shutting down workers\nReceived Signals.SIGINT death signal, shutting down workers\nReceived Signals.SIGQUIT death signal, shutting down workers\nReceived Signals.SIGTERM death signal, shutting down workers\nSignalException: Process ',
-     b'SignalException: Process \\d{1,20} got signal: (?P<signal>\\d{1,20})|Received (?:Signals\\.)?(?P<name>SIG(?:HUP|TERM|INT|QUIT)) death signal, shutting down workers'),
-    ('torchrun_child_crashed', 'cascade', 'crash_signal', None, False, False,
-     b') received by PID\nexitcode\nfailed (exitcode: -',
-     b'Signal (?P<number>4|6|7|8|11) \\((?P<signal>SIG\\w{1,80})\\) received by PID|exitcode {0,40}: ?-(?P<code>4|6|7|8|11)\\b|failed \\(exitcode: -(?P<exit>4|6|7|8|11)\\)'),
-    ('spawned_child_killed', 'cascade', 'killed', None, False, False,
-     b'terminated with signal SIGKILL',
-     b'terminated with signal SIGKILL'),
-    ('spawned_child_crashed', 'cascade', 'crash_signal', None, False, False,
-     b'terminated with signal SIG',
-     b'terminated with signal SIG(?:SEGV|ABRT|BUS|ILL|FPE)'),
-    ('torchrun_child_failed', 'cascade', 'launcher_child', None, False, False,
-     b'ChildFailedError\nKilling subprocess \nProcessExitedException\nProcessRaisedException\nRoot Cause (first observed failure)\nclosing signal SIGTERM\nexits with return code \nexits with return code = \nfailed (exitcode: \nsubprocess.CalledProcessError\ntorch.multiprocessing.spawn.',
-     b'ChildFailedError|failed \\(exitcode: -?\\d{1,20}\\) local_rank: (?P<rank>\\d{1,20}) \\(pid: (?P<pid>\\d{1,20})\\)|ProcessRaisedException|ProcessExitedException|torch\\.multiprocessing\\.spawn\\.\\w{1,80}|Root Cause \\(first observed failure\\)|subprocess\\.CalledProcessError|exits with return code = -?[1-9]\\d{0,20}|exits with return code -?[1-9]\\d{0,20}|Killing subprocess \\d{1,20}|closing signal SIGTERM'),
-    ('torchrun_child_root', 'confirmation', None, None, False, False,
-     b'  host\n (local_rank: ',
-     b'rank {1,12}: (?P<rank>\\d{1,20}) \\(local_rank: (?P<local>\\d{1,20})\\)|^  host {2,10}: (?P<node>\\S{1,200})$'),
-    ('port_changed', 'event', None, 'clears distributed_timeout', False, False,
-     b'in use, \nin use. \nin use; ',
-     b'[Pp]ort \\d{1,5} (?:is|was) (?:already )?in use[,;.] (?:[Tt]rying|[Uu]sing|[Ss]witching)'),
-    ('rank_heartbeat_missed', 'symptom', 'stall', None, False, False,
-     b" heartbeat expired\n heartbeat has expired\n heartbeat has stopped\n heartbeat has timed out\n heartbeat has was lost\n heartbeat have expired\n heartbeat have stopped\n heartbeat have timed out\n heartbeat have was lost\n heartbeat stopped\n heartbeat timed out\n heartbeat was lost\n heartbeats expired\n heartbeats has expired\n heartbeats has stopped\n heartbeats has timed out\n heartbeats has was lost\n heartbeats have expired\n heartbeats have stopped\n heartbeats have timed out\n heartbeats have was lost\n heartbeats stopped\n heartbeats timed out\n heartbeats was lost\n' has been open for\nDid not get initial heartbeat\nDid not get subsequent heartbeat\nRankMonitorServer\nheartbeat\nut of section for ",
-     b"Did not get (?:initial|subsequent) heartbeat|Section '[^']{1,60}' has been open for|[Oo]ut of section for [\\d.]{1,12} seconds|RankMonitorServer.{0,80}(?:time(?:d )?-?out|hang|terminat)|(?:rank|worker|node|agent|replica)s? ?\\S{0,16} heartbeats? (?:has |have )?(?:timed out|expired|was lost|stopped)|(?:rank|worker|process|node|agent|replica)s?\\b[^|]{0,24} (?:missed|lost|stopped sending|sent no|has not sent|did not send|has sent no) (?:its |a |any |the |\\d{1,3} )?heartbeats?"),
-    ('in_process_restart', 'symptom', 'stall', None, False, False,
-     b'RankShouldRestart\natchdog expired\natchdog fired\natchdog timed out\nhard timeout \nhard_timeout \nnvidia_resiliency_ext.\nsoft timeout \nsoft_timeout ',
-     b'\\b(?:soft|hard)[ _]timeout (?:was |has )?(?:been )?(?:exceeded|expired|reached|hit)|RankShouldRestart|nvidia_resiliency_ext\\.\\S{2,60}(?:Error|Timeout)\\b|(?:Progress|progress)[ _]?[Ww]atchdog (?:timed out|expired|fired)'),
-    ('watchdog_fired', 'symptom', 'stall', None, False, False,
-     b' detector \n monitor \n protection \n watchdog \nExpired timers\nReaping worker_id\nSuccessfully reaped worker\n_detector \n_monitor \n_protection \n_watchdog \natchdog aborted \natchdog expired\natchdog fired\natchdog has expired\natchdog has fired\natchdog has timed out\natchdog has triggered\natchdog has tripped\natchdog killed \natchdog process expired\natchdog process fired\natchdog process has expired\natchdog process has fired\natchdog process has timed out\natchdog process has triggered\natchdog process has tripped\natchdog process timed out\natchdog process triggered\natchdog process tripped\natchdog process was expired\natchdog process was fired\natchdog process was timed out\natchdog process was triggered\natchdog process was tripped\natchdog terminated \natchdog thread expired\natchdog thread fired\natchdog thread has expired\natchdog thread has fired\natchdog thread has timed out\natchdog thread has triggered\natchdog thread has tripped\natchdog thread timed out\natchdog thread triggered\natchdog thread tripped\natchdog thread was expired\natchdog thread was fired\natchdog thread was timed out\natchdog thread was triggered\natchdog thread was tripped\natchdog time-out \natchdog timed out\natchdog timeout \natchdog timer expired\natchdog timer fired\natchdog timer has expired\natchdog timer has fired\natchdog timer has timed out\natchdog timer has triggered\natchdog timer has tripped\natchdog timer timed out\natchdog timer triggered\natchdog timer tripped\natchdog timer was expired\natchdog timer was fired\natchdog timer was timed out\natchdog timer was triggered\natchdog timer was tripped\natchdog triggered\natchdog tripped\natchdog was expired\natchdog was fired\natchdog was timed out\natchdog was triggered\natchdog was tripped',
-     b"\\b[Ww]atchdog(?: thread| timer| process)? (?:has |was )?(?:timed out|expired|fired|triggered|tripped)\\b(?! ?[=:])|\\b[Ww]atchdog (?:killed|aborted|terminated) |\\b[Ww]atchdog time-?out (?:after|exceeded|expired|on|detected)\\b|(?:[Hh]ang|[Ss]tall|[Dd]eadlock|[Ff]reeze)[ _](?:detector|monitor|watchdog|protection) (?:has |was )?(?:fired|triggered|tripped|timed out|detected|expired|killed|aborted|terminated)\\b|Reaping worker_id|Expired timers ?: ?\\['|Successfully reaped worker"),
-    ('no_step', 'symptom', 'stall', None, True, False,
-     b" complet\n finish\n return\nany activity\nany batch\nany iteration\nany progress \nany step\neclared \neclaring \nero activity\nero batch\nero iteration\nero progress \nero step\nforward activity\nforward batch\nforward iteration\nforward progress \nforward step\nfrozen \nfurther activity\nfurther batch\nfurther iteration\nfurther progress \nfurther step\nhanging \nhung \nithout activity\nithout batch\nithout iteration\nithout progress \nithout step\nlast heartbeat \nlast iteration \nlast step \nn't made activity\nn't made batch\nn't made iteration\nn't made progress \nn't made step\nnew activity\nnew batch\nnew iteration\nnew progress \nnew step\nnot advanced \nnot changed \no activity\no batch\no iteration\no progress \no step\not made activity\not made batch\not made iteration\not made progress \not made step\not making activity\not making batch\not making iteration\not making progress \not making step\nsince last \nsince the last \nsingle activity\nsingle batch\nsingle iteration\nsingle progress \nsingle step\nstalled \nstuck \ntraining activity\ntraining batch\ntraining iteration\ntraining progress \ntraining step\nunchanged ",
-     b"\\b(?:[Nn]o|[Nn]ot made|[Nn]ot making|[Ww]ithout|[Zz]ero|hasn't made|seen no) (?:any |new |a single |further |forward |training ){0,2}(?:progress|steps?|iterations?|batch(?:es)?|activity) (?:(?:was|were|has been|have been) )?(?:(?:completed|made|reported|finished|logged|observed|seen|detected|recorded|received|taken) )?(?:for|in|within|since|after) (?:more than |over |at least |the )?(?:last |past )?\\d{2,9}(?:\\.\\d{1,3})?(?: ?s| ?sec| ?min| ?h|$)|\\b(?:step|iteration|progress)\\w{0,3} (?:was|has been|is|has) (?:stuck|unchanged|not advanced|not changed) (?:for|since|at)\\b|\\b(?:stuck|hung|hanging|stalled|frozen) (?:at|on|in) (?:step|iteration|batch|collective|all_?reduce|barrier)\\b|\\b(?:step|iteration|batch) \\d{1,9} (?:has not|did not|didn't|hasn't) (?:finish|complet|return)\\w{0,4} (?:after|in|within|for) \\d|[Dd]eclar(?:ing|ed) (?:a )?(?:hang|hung|stalled|dead)\\b|last (?:heartbeat|step|iteration) (?:was )?[\\d.]{1,9} ?\\w{1,8} ago\\b.{0,60}(?:abort|kill|exceed|hang|restart|terminat)|since (?:the )?last (?:step|iteration|progress|heartbeat)\\b.{0,60}(?:abort|kill|exceed|hang|restart|terminat)"),
-    ('collective_timeout_message', 'symptom', 'nccl_watchdog_timeout', None, True, False,
-     b'CCL has timed out\nCCL time-out\nCCL timed out\nCCL timeout\nather has timed out\nather time-out\nather timed out\nather timeout\ncall has timed out\ncall time-out\ncall timed out\ncall timeout\ncatter has timed out\ncatter time-out\ncatter timed out\ncatter timeout\ncommunication has timed out\ncommunication time-out\ncommunication timed out\ncommunication timeout\neduce has timed out\neduce time-out\neduce timed out\neduce timeout\nll has timed out\nll time-out\nll timed out\nll timeout\noadcast has timed out\noadcast time-out\noadcast timed out\noadcast timeout\nollective has timed out\nollective time-out\nollective timed out\nollective timeout\nop has timed out\nop time-out\nop timed out\nop timeout\noperation has timed out\noperation time-out\noperation timed out\noperation timeout\nwork has timed out\nwork time-out\nwork timed out\nwork timeout',
-     b'\\b(?:NCCL|RCCL|HCCL|XCCL|[Cc]ollective|[Aa]ll_?[Rr]educe|[Aa]ll_?[Gg]ather|[Rr]educe_?[Ss]catter|[Aa]ll_?[Tt]o_?[Aa]ll|[Bb]roadcast)(?: (?:operation|collective|op|call|work|communication))? (?:time-?out|timed out|has timed out)(?: error)?(?:[.!]{0,3}$|,| (?:detected|occurred|error|encountered|on|in|at|after|while|waiting|for rank)\\b)'),
-    ('quorum_failed', 'symptom', 'store_timeout', None, False, False,
-     b' future timed out\nLighthouse\nconnection failed\nconnection refused\ngot exception in future -- skipping remaining\nimeout expired\nlighthouse\nunreachable\nuorum ',
-     b'[Qq]uorum (?:\\w{1,12} )?(?:timed out|time-?out (?:exceeded|expired|after)|failed|could not be (?:formed|reached)|lost)|got exception in future -- skipping remaining|[Tt]imeout expired.{0,40}quorum|manager\\S{0,20} future timed out|(?:lighthouse|Lighthouse).{0,60}(?:unreachable|connection (?:refused|failed)|timed out)'),
-    ('straggler_removed', 'root', 'straggler', None, True, False,
-     b'GPUs with low \nStragglerDetected\nStragglerError\nStragglerException\ntraggler',
-     b'Straggler(?:Detected|Error|Exception)\\b|[Ss]traggler.{0,80} (?:terminat|exclud|evict|replac|remov|kill)(?:ing|ed) (?:the |this |its )?(?:node|host|rank|worker|job|pod|process)|GPUs with low (?:relative|individual) performance.{0,120} terminating'),
-    ('batch_time_limit', 'root', 'time_limit', None, False, False,
-     b'"type": "timeout",\n"type":"timeout",\nMaxRuntimeExceeded\nMaxRuntimeInSecondsExceeded\nMaxWaitTimeExceeded\nMaxWaitTimeInSecondsExceeded\nTERM_CPULIMIT\nTERM_DEADLINE\nTERM_RUNLIMIT\nTERM_WINDOW\nexceeded allowed \nexceeded hard \nexceeded hard limit \nexceeded its allowed \nexceeded its maximum \nexceeded its requested \nexceeded maximum \nexceeded requested \nexceeded soft \nexceeded soft limit \nexceeded the allowed \nexceeded the maximum \nexceeded the requested \njob killed: cput\njob.exception type=timeout\nmax run time\nmax runtime\nmax time\nmaximum run time\nmaximum runtime\nmaximum time\nresource allocation expired\ntime limit\ntime-limit\ntimelimit\nwall -clock\nwall -time\nwall clock\nwall time\nwall-clock\nwall-time\nwallclock\nwalltime',
-     b'TERM_(?:RUNLIMIT|CPULIMIT|DEADLINE|WINDOW)\\b|job killed: cput|exceeded (?:hard|soft) (?:wallclock|run) ?time|exceeded (?:hard|soft) limit \\"?[hs]_rt|job\\.exception type=timeout|\\"type\\": ?\\"timeout\\", ?\\"severity\\": ?0|resource allocation expired|\\b(?:[Jj]ob|[Rr]un|[Tt]ask) \\S{1,40} (?:has )?(?:exceeded|reached|hit|ran out of) (?:its |the )?(?:wall ?-?(?:time|clock)|time[ -]?limit|max(?:imum)? (?:run ?)?time)\\b|Max(?:Runtime|WaitTime)(?:InSeconds)?Exceeded|[Jj]ob .{0,40}exceeded (?:its |the )?(?:allowed|maximum|requested) (?:job )?(?:duration|run ?time|wall ?-?time)'),
-    ('batch_memory_limit', 'root', 'host_oom', None, False, False,
-     b' exceeded limit\nJob has gone over \nTERM_MEMLIMIT\nTERM_SWAP\nb exceeded limit\nexceeds job hard limit \nexceeds job soft limit \ngb exceeded limit\njob killed: mem\njob killed: pmem\njob killed: pvmem\njob killed: resident memory\njob killed: vmem\nkb exceeded limit\nmb exceeded limit\nmemory usage exceeded ',
-     b'TERM_(?:MEMLIMIT|SWAP)\\b|job killed: (?:p?v?mem|resident memory)\\b|\\bp?v?mem \\d{1,15}(?:kb|mb|gb|b)? exceeded limit|exceeds job (?:hard|soft) limit "?h_(?:vmem|rss|data|stack)|Job has gone over (?:cgroup )?memory limit|memory usage exceeded (?:request_memory|allocated memory)'),
-    ('batch_preempted', 'root', 'preempted', None, False, False,
-     b' requeued by \n requeued due to \n requeued for \n suspended by \n suspended due to \n suspended for \n was requeued by \n was requeued due to \n was requeued for \n was suspended by \n was suspended due to \n was suspended for \nJob was evicted.\nTERM_LOAD\nTERM_PREEMPT\nTERM_REQUEUE_\njob.exception type=preempt',
-     b'TERM_(?:PREEMPT|LOAD)\\b|TERM_REQUEUE_\\w{2,8}|job\\.exception type=preempt|Job was evicted\\.|[Jj]ob \\S{1,40} (?:was )?(?:suspended|requeued) (?:by|for|due to) (?:a )?(?:higher|preempt)'),
-    ('batch_cancelled', 'symptom', 'cancelled', None, False, False,
-     b'Job allocation \nJob was aborted by the user\nJob was removed by the user\nPBS: job killed: \nTERM_ADMIN\nTERM_BUCKET_KILL\nTERM_FORCE_ADMIN\nTERM_FORCE_OWNER\nTERM_OWNER\nTERM_REMOVE_HUNG_JOB\njob.exception type=cancel\nob deleted at request of',
-     b'TERM_(?:OWNER|ADMIN|FORCE_OWNER|FORCE_ADMIN|BUCKET_KILL|REMOVE_HUNG_JOB)\\b|job\\.exception type=cancel|Job was (?:aborted|removed) by the user|Job allocation \\d{1,12} has been revoked|PBS: job killed: (?:deleted|received signal)|[Jj]ob deleted at request of'),
-    ('batch_node_failure', 'root', 'node_fail', None, False, False,
-     b' not responding, setting DOWN\n on failed node\nCan not reconnect to \nJob reconnection failed\nLow RealMemory\nNode unexpectedly rebooted\nNot responding\nPBS: job killed: node \nTERM_RMS\nTERM_SLURM\nTERM_ZOMBIE\nbroker\ngres/gpu count\njob preempted (node failure)\njob.exception type=node-failure\nlost contact with \nnode failure\nnode failure on \nnot responding, setting DOWN\non failed node\noverlay\npeer disconnected',
-     b'TERM_(?:SLURM|ZOMBIE|RMS)\\b|job\\.exception type=node-failure|node failure on \\S{1,60} \\(shell rank|job preempted \\(node failure\\)|Job reconnection failed|Can not reconnect to \\S{1,80}, rescheduling job|PBS: job killed: node \\d{1,6}|lost contact with (?:node|execution host|broker|shell)|(?:broker|overlay)\\S{0,20}: .{0,60}(?:lost|peer disconnected|node failure)|slurmctld: .{0,40}(?:not responding, setting DOWN|on failed node)|[Nn]odes? \\S{1,200} not responding, setting DOWN|Killing Job(?:Id=|_?id=| )\\d{1,12} on failed node|Reason=(?:Not responding|Node unexpectedly rebooted|Low RealMemory|gres/gpu count)'),
-    ('batch_refused', 'root', 'slurm_refused', None, False, False,
-     b'ERROR: Failed to \nJob not submitted.\nRequest aborted by esub\nUnable to run job: \ncondor_submit\ndenied\nexceeds\ninvalid\njob.exception type=alloc\nqalter: \nqmove: \nqrun: \nqsub: \nunsatisfiable',
-     b'^qsub: (?!waiting|job \\S{1,60} (?:ready|completed))|^(?:qalter|qrun|qmove): .{0,120}|Unable to run job: |Job not submitted\\.|Request aborted by esub|job\\.exception type=alloc|flux-\\w{2,8}: ERROR: .{0,120}(?:unsatisfiable|invalid|denied|exceeds)|condor_submit.{0,60}ERROR|^ERROR: Failed to (?:submit|queue) job'),
-    ('batch_task_failed', 'cascade', 'nonzero_exit', None, False, False,
-     b'Exit_status =\nExit_status=\nExited with exit code \nassumedly after job\nflux-job: task(s) \njob.exception type=exec',
-     b'flux-job: task\\(s\\) (?:exited with exit code [1-9]\\d{0,2}|Segmentation fault|Killed|Aborted|Bus error)|job\\.exception type=exec|assumedly after job|^Exited with exit code [1-9]\\d{0,2}\\.|Exit_status ?= ?[1-9]\\d{0,3}\\b'),
-    ('cloud_preempted', 'root', 'preempted', None, False, False,
-     b' been preempted\n been reclaimed\n has been preempted\n has been reclaimed\n have been preempted\n have been reclaimed\n imminent\n is being preempted\n is being reclaimed\n is imminent\n is preempted\n is reclaimed\n was preempted\n was reclaimed\n were preempted\n were reclaimed\nEventType\nPreempted by \nPreempted to accommodate\nPreempted to reclaim\nSpot Instance Interruption \nbecause of preempt\ncompute.instances.preempted\ndue to preemption\neviction\nin state "PREEMPTED\nin state PREEMPTED\ninstance-action\ninterruption\njob preempted\npot instance interruption notice\npot instance termination notice\npot interruption notice\npot termination notice\npreempted event \npreempted notice \npreempted signal \npreemption event \npreemption notice \npreemption signal \nreason "Preempt\nreason Preempt\nreason: "Preempt\nreason: Preempt\nreclaim\nstate "PREEMPTED\nstate PREEMPTED\nstate: "PREEMPTED\nstate: PREEMPTED\nstatus "PREEMPTED\nstatus PREEMPTED\nstatus: "PREEMPTED\nstatus: PREEMPTED\ntermination\n{"action": "hibernate",\n{"action": "stop",\n{"action": "terminate",\n{"action":"hibernate",\n{"action":"stop",\n{"action":"terminate",',
-     b'Spot Instance Interruption (?:Warning|Notice)|[Ss]pot (?:instance |VM |node |capacity )?(?:interruption|termination|eviction|reclaim\\w{0,6})(?: (?:notice|warning|signal|event))? (?:received|detected|imminent|for|in)\\b|[Ss]pot (?:instance )?(?:interruption|termination) notice(?:: |$)|instance-action"?[:= ]{1,3}"?(?:terminate|stop|hibernate)\\b|\\{"action": ?"(?:terminate|stop|hibernate)", ?"time"|compute\\.instances\\.preempted|EventType"?[=: ]{1,3}"?Preempt\\b|(?:VM|[Nn]ode|[Ii]nstance|TPU|[Pp]od|[Ww]orker|[Tt]ask|[Ww]orkload|[Cc]luster|[Ss]lice|[Rr]eplica)\\b[^|]{0,48} (?:was|were|has been|have been|is being|been|is) (?:preempted|reclaimed)\\b(?! by PreemptionMode)|\\bPreempted by (?:a |higher |pod|job|[\\w-]{1,60}/)|because of preempt|\\bjob preempted\\b(?! \\(node)|\\b(?:[Tt]ermination|[Pp]reemption|[Ee]viction|[Rr]eclamation) (?:is )?imminent\\b|Preempted to (?:accommodate|reclaim)|evicted(?: pod)? .{0,40}due to preemption|(?:in state|status:?|state:?) "?PREEMPTED\\b|reason:? "?Preempt(?:ed|ionBy\\w{1,24}|ing)\\b|preempt(?:ion|ed) (?:notice|event|signal) (?:from|received|at)'),
-    ('host_maintenance', 'root', 'node_fail', None, False, False,
-     b'EventType\nTERMINATE_ON_HOST_MAINTENANCE\naintenance event\ncompute.instances.\nhostError\ninstance-reboot\ninstance-retirement\ninstance-stop\nis being drained \nis being rebooted \nis being redeployed \nis being retired \nis being stopped \nis being terminated \nost error detected\nost error event detected\nost error event occurred\nost error event reported\nost error occurred\nost error reported\nost error was detected\nost error was occurred\nost error was reported\nost failure detected\nost failure event detected\nost failure event occurred\nost failure event reported\nost failure occurred\nost failure reported\nost failure was detected\nost failure was occurred\nost failure was reported\nost hardware failure detected\nost hardware failure event detected\nost hardware failure event occurred\nost hardware failure event reported\nost hardware failure occurred\nost hardware failure reported\nost hardware failure was detected\nost hardware failure was occurred\nost hardware failure was reported\nscheduled for \nsystem-reboot\nwas drained because of \nwas drained due to \nwas drained for \nwas rebooted because of \nwas rebooted due to \nwas rebooted for \nwas redeployed because of \nwas redeployed due to \nwas redeployed for \nwas retired because of \nwas retired due to \nwas retired for \nwas stopped because of \nwas stopped due to \nwas stopped for \nwas terminated because of \nwas terminated due to \nwas terminated for \nwill be drained \nwill be rebooted \nwill be redeployed \nwill be retired \nwill be stopped \nwill be terminated ',
-     b'TERMINATE_ON_HOST_MAINTENANCE|compute\\.instances\\.(?:hostError|terminateOnHostMaintenance)|\\bhostError\\b|[Hh]ost (?:error|failure|hardware failure) (?:event |was )?(?:detected|occurred|reported)|[Mm]aintenance event.{0,60}(?:detected|received|imminent|terminat|will (?:stop|reboot))|EventType"?[=: ]{1,3}"?(?:Reboot|Redeploy|Terminate)\\b|(?:instance-retirement|system-reboot|instance-reboot|instance-stop)\\b.{0,40}(?:scheduled|event)|(?:[Hh]ost|[Ii]nstance|[Nn]ode|VM) .{0,40}scheduled for (?:retirement|maintenance|decommission)|(?:VM|[Ii]nstance|[Hh]ost|[Nn]ode) .{0,40}(?:was|is being|will be) (?:terminated|stopped|redeployed|rebooted|retired|drained) (?:for|due to|because of) (?:host |scheduled |planned |system |hardware )?(?:maintenance|failure|error|event)'),
-    ('pod_evicted', 'symptom', 'node_fail', None, False, False,
-     b' evicted\n has been evicted\n was evicted\nDeletionByTaintManager\nEvict\nEvictionByEvictionAPI\nMarking for deletion Pod\nNodeControllerEviction\nPod was evicted\nPod was rejected\nPod was terminated\nReason:\nTaintManagerEviction\nTerminationByKubelet\nThe node had condition\nThe node was low on resource\norkload \nubelet stopped posting node status',
-     b'TaintManagerEviction|DeletionByTaintManager|NodeControllerEviction|TerminationByKubelet|EvictionByEvictionAPI|Marking for deletion Pod|[Kk]ubelet stopped posting node status|(?:Warning|Normal) {1,12}Evict(?:ed)?\\b|^ {0,8}Reason: {1,12}Evicted\\b|The node (?:had condition|was low on resource)|\\bpod \\S{1,80} (?:was |has been )?evicted\\b|\\bPod was (?:evicted|rejected|terminated)\\b|[Ww]orkload \\S{1,80} (?:was )?evicted\\b'),
-    ('workload_failed', 'cascade', 'launcher_child', None, False, False,
-     b'AppState\nAppStatus\nBack-off restarting failed container\nBackoffLimitExceeded\nFailedJobs\nReplicaStatus\nfailed because\nhas failed\nhas reached the specified backoff limit\nis failed',
-     b'BackoffLimitExceeded|has reached the specified backoff limit|(?:PyTorchJob|MPIJob|TFJob|RayJob|TrainJob|JobSet|VolcanoJob|vcjob)\\S{0,60} .{0,40}(?:is failed|has failed|failed because)|FailedJobs|(?:AppStatus|AppState).{0,40}FAILED|ReplicaStatus.{0,40}FAILED|Back-off restarting failed container'),
-    ('slurm_time_limit', 'root', 'time_limit', None, False, False,
-     b'DUE TO T',
-     b'(?:\\*\\*\\* )?(?:JOB|STEP|REMOTE PROC) \\S{1,200}.{0,80}CANCELLED AT \\S{1,200} DUE TO (?:TASK )?TIME ?LIMIT|DUE TO TIME ?LIMIT \\*\\*\\*|^DUE TO TIME LIMIT'),
-    ('slurm_time_limit_other', 'root', 'time_limit', None, False, False,
-     b'DeadlineExceeded\nForce Terminated job\nState=TIMEOUT\nTERM_RUNLIMIT\nTIMEOUT   \nactiveDeadlineSeconds\nexceeded its \nexceeded its time\nexceeded limit\nexceeded the \nexceeded time\nexceeded wall\nexceeded walltime\nexceeded_wall\nexiting program after\nhit its \nhit the \nime limit exceeded\nime limit has been exceeded\nime limit has been hit\nime limit has been reached\nime limit hit\nime limit reached\nime limit was exceeded\nime limit was hit\nime limit was reached\nimit exceeded\nimit hit\nimit reached\njob killed: wall\nreached its \nreached the \nreached wall\nreached walltime\ntime limit\ntime-limit\ntime_limit\ntimelimit\nwall -time\nwall time\nwall-time\nwalltime\nwalltime limit',
-     b'slurmstepd.{0,40}exceeded (?:its )?time ?limit|srun: Force Terminated job.{0,40}time|[Jj]ob (?:has )?(?:exceeded|reached|hit) (?:its |the )?(?:wall ?-?time|time[ _-]?limit|walltime limit)|TERM_RUNLIMIT|PBS: job killed: walltime|walltime \\d{1,20} exceeded limit|(?:[Rr]eason"?:? {0,20}"?|Warning {1,12})DeadlineExceeded\\b|(?:exceeded|reached|past) (?:its |the )?activeDeadlineSeconds|exiting program after [\\d.]{1,200} minutes|exceeded_wall_?clock|(?:\\b(?:[Jj]ob|[Tt]raining|[Rr]un|SLURM|[Ss]lurm|[Aa]llocation|[Ww]all(?:-?clock)?|[Ss]cheduler)(?:\'s)? |^\\W{0,8})[Tt]ime limit (?:was |has been )?(?:reached|exceeded|hit)\\b|State=TIMEOUT|\\bTIMEOUT {3,12}0:(?:0|1|15)\\b|job killed: (?:walltime|wall clock)'),
-    ('slurm_preempted', 'root', 'preempted', None, False, False,
-     b'DUE TO PREEMPTION\nJobState=PREEMPTED\nPREEMPTED\nPREEMPTION\nPreempted\nPreempting\nbeing preempted\ndue to a preemption\ndue to preemption\ngot a preemption\ngot preemption\nhas been preempted\nis being preempted\nnstance interruption\nnstance is being preempted\nnstance is being reclaimed\nnstance termination\nnstance was preempted\nnstance was reclaimed\nnstance will be preempted\nnstance will be reclaimed\nreason: Preempt\nreceived a preemption\nreceived preemption\nreemption notice \nreemption signal \nreemption warning \nslurmstepd\nwas preempted',
-     b'DUE TO PREEMPTION|[Jj]ob .{0,60}\\b(?:was|has been|is being|being) preempted\\b|JobState=PREEMPTED|\\bPREEMPTED {1,40}\\d{1,20}:\\d{1,20}|^PREEMPTION|slurmstepd.{0,80}[Pp]reempt|[Ss]pot [Ii]nstance (?:interruption|termination)|[Ii]nstance (?:will be|was|is being) (?:preempted|reclaimed)|Reason: {1,40}Preempt(?:ed|ing)|reason: Preempt\\w{0,80}|(?:due to|received|got) (?:a )?preemption|[Pp]reemption (?:notice|signal|warning) (?:received|detected)'),
-    ('slurm_node_failure', 'root', 'node_fail', None, False, False,
-     b' became NotReady\n became not ready\n becameNotReady\n becamenot ready\n is DOWN\n is NotReady\n is became NotReady\n is became not ready\n is becameNotReady\n is becamenot ready\n is down\n is is NotReady\n is is not ready\n is isNotReady\n is isnot ready\n is not ready\n is status is now NotReady\n is status is now not ready\n is status is now: NotReady\n is status is now: not ready\n is status is now:NotReady\n is status is now:not ready\n is status is nowNotReady\n is status is nownot ready\n isNotReady\n isnot ready\n not responding\n status is now NotReady\n status is now not ready\n status is now: NotReady\n status is now: not ready\n status is now:NotReady\n status is now:not ready\n status is nowNotReady\n status is nownot ready\n unexpectedly rebooted\nBOOT_FAIL\nDUE TO NODE FAILURE\nJobState=NODE_FAIL\nNODE_FAIL\nNodeLost\nNodeNotReady\nPod was terminated in response to imminent node shutdown\nReason:\node failure on \nsrun: error: \nunexpectedly rebooted',
-     b'[Nn]ode failure on (?P<node>[\\w.\\[\\],-]{1,200})|DUE TO NODE FAILURE|JobState=NODE_FAIL|\\bNODE_FAIL\\b(?! {0,40}=)|srun: error: .{0,40}(?:Node failure|unexpectedly rebooted)|nodes? \\S{1,200} (?:not responding|unexpectedly rebooted|is (?:down|DOWN)\\b)|BOOT_FAIL\\b|NodeLost\\b|[Nn]ode \\S{1,200} (?:is )?(?:became|status is now:?|is) ?(?:NotReady|not ready)|NodeNotReady|Reason: {1,40}(?:NodeLost|NodeShutdown|Evicted)|Pod was terminated in response to imminent node shutdown'),
-    ('slurm_requeue', 'symptom', 'preempted', None, False, False,
-     b'DUE TO JOB REQUEUE\nJobState=REQUEUED\ndue to failure of job\nin held state',
-     b'DUE TO JOB REQUEUE|JobState=REQUEUED|[Rr]equeu(?:ed|ing) .{0,40}(?:in held state|due to failure of job)'),
-    ('slurm_refused', 'root', 'slurm_refused', None, False, False,
-     b'AssocGrp\nAssocMax\nBadConstraints\nBatch job submission failed\nDependencyNeverSatisfied\nInvalidAccount\nPartitionTimeLimit\nQOSMax\nReason=\nUnable to confirm allocation\nUnable to create step\nsalloc: error: \nsbatch: error: \nsrun: error: \nsrun: fatal: ',
-     b'(?:sbatch|salloc|srun): error: (?:Batch job submission failed(?!: (?:Socket timed|Unable to contact|Zero Bytes|Unexpected message))|Job submit/allocate failed|Unable to allocate resources|Invalid \\S{1,200}|AssocMax\\w{1,80}|AssocGrp\\w{1,80}|QOS\\w{1,80}|Memory specification|invalid (?:partition|option|argument)|unrecognized option|Unable to (?:create step|open file)|Node count specification|CPU count per node|Requested |This does not look like a batch script|Batch script)|Batch job submission failed(?!: (?:Socket timed|Unable to contact|Zero Bytes|Unexpected message))|DependencyNeverSatisfied|Reason=(?:QOSMax\\w{1,80}|AssocGrp\\w{1,80}|AssocMax\\w{1,80}|BadConstraints|PartitionTimeLimit|PartitionNodeLimit|InvalidAccount|InvalidQOS|ReqNodeNotAvail)|\\((?:QOSMax\\w{1,80}|AssocMax\\w{1,80}|AssocGrp\\w{1,80}|PartitionTimeLimit|BadConstraints|InvalidAccount)\\)|Unable to create step for job \\S{1,200}: (?:More processors|Requested|Invalid|Access/permission|Memory required|Task count)|srun: fatal: |Unable to confirm allocation'),
-    ('slurm_prolog', 'root', 'prolog_failed', None, False, False,
-     b'Plugin initialization failed\nTaskProlog\naunch failed requeued held\nexit status\nexit with\nexited status\nexited with\npilog\nrolog\nspank',
-     b'(?:[Pp]rolog|[Ee]pilog|TaskProlog|spank)\\b(?!\\.sh).{0,60}(?:fail(?:ed|ure)|error|exit(?:ed)? (?:status|with))|[Ll]aunch failed requeued held|Plugin initialization failed'),
-    ('slurm_failure', 'symptom', 'slurm_failure', None, False, False,
-     b'Batch job submission failed: \nInvalid job credential\nJob step aborted\nKill task failed\nUnable to contact slurm\nerror: Munge\nerror: slurm_\nnot responding\nsbatch\nslurm_load_\nslurm_send_node_msg\nslurmctld\nslurmd\nslurmstepd\nsrun',
-     b"(?:srun|slurmstepd|slurmd|slurmctld|sbatch)\\S{0,200}: (?:\\[\\d{1,20}\\] )?(?:error: )?(?:Unable to (?:resolve|connect|establish|create|start)|Task launch for \\S{1,200} failed|task \\d{1,20} launch failed|Application launch failed|[Ff]ailed to (?:launch|send|start|set|create|open|read|connect)|execve\\(\\)|couldn't chdir|Could not open|Aborting, |Timed out waiting for job step|Job credential|Zero Bytes were transmitted|Socket timed out on send/recv|Communication connection failure|pmix|mpi/pmix\\w{0,80}:? .{0,20}(?:ERROR|error|fail)|auth plugin|Protocol authentication|Munge|Munge decode|Security violation|slurm_\\w{1,80}: |slurm_receive|Kill task failed|pyxis: .{0,60}(?:fail|error|not)|container_?|lookup failure|Domain socket|step creation|cgroup)|Slurm (?:controller|backup).{0,40}not responding|Invalid job credential|Kill task failed|slurm_send_node_msg|Job step aborted(?!: Waiting)|error: (?:Munge|slurm_)\\w{0,80}|Batch job submission failed: (?:Socket timed|Unable to contact|Zero Bytes|Unexpected message)|Unable to contact slurm controller|slurm_load_\\w{1,80} error"),
-    ('slurm_cancelled', 'symptom', 'cancelled', None, False, False,
-     b'CANCELLED AT\nDUE TO \nDUE to \nJobState=CANCELLED\nending job signal\nscancel: \nsrun: forcing job\nsrun: interrupt (one\nsrun: sending Ctrl-C',
-     b'JOB (?P<job>\\S{1,200}) ON (?P<node>\\S{1,200}) CANCELLED AT \\S{1,200}?(?: DUE [Tt][Oo] SIGNAL \\w{1,80})?(?: \\*\\*\\*|$|\\s)(?!DUE TO (?:TIME|PREEMPT|NODE|JOB|MEM|OUT))|[Ss]ending job signal|JobState=CANCELLED|scancel: |srun: (?:sending Ctrl-C|interrupt \\(one more|forcing job termination)|DUE (?:TO|to) (?:SIGNAL|CANCEL)'),
-    ('slurm_task_ended', 'cascade', 'cancelled', None, False, False,
-     b'srun: First task exited\nsrun: Force Terminated\nsrun: Job step aborted\nsrun: Terminating \nsrun: error: \nsrun: terminating ',
-     b'srun: error: \\S{1,200}: tasks? (?P<tasks>[\\d,-]{1,200}): (?:Killed|Terminated|Exited with exit code (?:143|130)\\b)|srun: (?:Terminating|terminating) (?:StepId|job step)|srun: Job step aborted|srun: Force Terminated|srun: First task exited'),
-    ('kubernetes_failure', 'symptom', 'node_fail', None, False, False,
-     b'/1  \n/1 E\n/1 U\n/2  \n/3  \n/4  \nBackOff\nCreateContainer\nErrImagePull\nFailedMount\nFailedScheduling\nInsufficient nvidia.com\nRunContainerError',
-     b'CrashLoopBackOff|ImagePullBackOff|ErrImagePull|CreateContainer(?:Config)?Error|RunContainerError|FailedScheduling|Insufficient nvidia\\.com/gpu|FailedMount|\\b\\d/\\d {1,40}(?:Error|Evicted|Unknown|ContainerStatusUnknown|NodeAffinity|StartError|UnexpectedAdmissionError)\\b'),
-    ('straggler', 'root', 'straggler', None, False, False,
-     b'NODE_CHECK_FAILED\nnode has been evicted \nnode has been excluded \nnode has been relaunched \nnode was evicted \nnode was excluded \nnode was relaunched \node check failed\node check has failed\node health check failed\node health check has failed\node is a straggler\ntraggler node\ntraggler rank',
-     b'[Nn]ode is a straggler|[Ss]traggler (?:node|rank).{0,40}(?:exclud|evict|remov|exit|terminat)|node (?:was|has been) (?:relaunched|evicted|excluded) .{0,40}straggler|NODE_CHECK_FAILED|[Nn]ode (?:health )?check (?:has )?failed'),
-    ('slurm_task_exited', 'cascade', 'nonzero_exit', None, False, False,
-     b': Exited with exit code \nexited with status\nsrun: First task exited',
-     b'srun: error: \\S{1,200}: tasks? (?P<tasks>[\\d,-]{1,200}): Exited with exit code (?!0\\b|130\\b|143\\b|13[4569]\\b)\\d{1,3}|slurmstepd.{0,40}task \\d{1,6}.{0,40}exited with status|srun: First task exited'),
-    ('slurm_task_crashed', 'cascade', 'crash_signal', None, False, False,
-     b'srun: error: ',
-     b'srun: error: \\S{1,200}: tasks? (?P<tasks>[\\d,-]{1,200}): (?:Aborted|Segmentation fault|Bus error|Illegal instruction|Floating point exception|Exited with exit code 13[4569]\\b)'),
-    ('slurm_step_ended', 'cascade', 'cancelled', None, False, False,
-     b' CANCELLED AT \n_step_signal: Terminating StepId',
-     b'STEP (?P<job>\\d\\S{0,40}) ON (?P<node>\\S{1,200}) CANCELLED AT \\S{1,40}(?: \\*\\*\\*|$)|_step_signal: Terminating StepId'),
-    ('slurm_daemon_fatal', 'root', 'slurm_failure', None, False, False,
-     b': fatal: ',
-     b'\\bslurm(?:d|ctld|dbd|stepd|restd)\\S{0,24}: fatal: '),
-    ('ray_node_died', 'root', 'ray_node_died', None, False, False,
-     b'LocalRayletDiedError\nNodeDiedError\nThe actor is dead because its node\naylet \nbecause its node has died\nfailed to connect\nfailed to respond\nhas been marked dead\nis dead\nis down\nmarked dead because the detector has missed too many heartbeats\nmissed too many heartbeats\node ID\node with id\node with node id\nost connection to \nunable to',
-     b'because its node has died|[Nn]ode (?:with (?:node )?id|ID)[:=]? ?\\S{1,200} .{0,60}(?:has been marked dead|died|is dead)|NodeDiedError|marked dead because the detector has missed too many heartbeats|node .{0,80}missed too many heartbeats|[Rr]aylet (?:process )?(?:.{0,40})(?:died|crashed|has failed)|The actor is dead because its node|LocalRayletDiedError|GCS .{0,60}(?:is down|failed to (?:connect|respond)|unable to)|[Ll]ost connection to (?:the )?(?:GCS|raylet|head node)'),
-    ('ray_worker_died', 'cascade', 'ray_worker_died', None, False, False,
-     b'A worker died or was killed\nActorCrashedError\nActorDiedError\nActorUnavailableError\nRayActorError\nThe actor died\nThe actor is dead\nWorkerCrashedError\nWorkerDiedError\ncrashed\ndied\ndied unexpectedly before finishing\nexit detail\nexited unexpectedly\nunexpectedly exit',
-     b'(?:Actor|Worker)(?:Died|Crashed)Error(?!: The actor died because of an error)|RayActorError(?!: The actor died because of an error)|The actor (?:died|is dead)(?! because of an error raised)|[Ww]orker (?:unexpectedly exit\\w{0,80}|exit detail|died|crashed|exited unexpectedly)|A worker died or was killed|ActorUnavailableError|WorkerCrashedError|died unexpectedly before finishing'),
-    ('ray_task_error', 'cascade', 'launcher_child', None, False, False,
-     b'Engine core initialization failed\nEngineCore encountered\nEngineCore failed\nEngineCore hit an exception\nEngineDeadError\nEngineGenerateError\nJob entrypoint command failed with exit code\nThe actor died because of an error raised in its creation task\nTrainingFailedError\nTuneError\nWorker failed with error\nray.exceptions.',
-     b'ray\\.exceptions\\.(?:RayTaskError|RaySystemError|TaskUnschedulableError|OwnerDiedError|ObjectLostError|ObjectFetchTimedOutError|ReferenceCountingAssertionError|TaskCancelledError)|TrainingFailedError|TuneError|The actor died because of an error raised in its creation task|Job entrypoint command failed with exit code|Engine(?:Dead|Generate)Error|EngineCore (?:encountered|failed|hit an exception)|Engine core initialization failed|Worker failed with error'),
-    ('ray_setup', 'root', 'ray_setup', None, False, False,
-     b'Cannot schedule \nJob driver failed to start within\nRuntime environment setup failed\nRuntimeEnvSetupError\nTotal available GPUs \nactor could not be scheduled\nailed to set up \nailed to setup \nplacement group \nreating a new Ray instance',
-     b'RuntimeEnvSetupError|Runtime environment setup failed|[Ff]ailed to set ?up (?:the )?runtime env|[Cc]reating a new Ray instance.{0,40}failed|actor could not be scheduled|Cannot schedule .{0,80}(?:placement group|resource)|placement group .{0,60}(?:cannot be (?:created|scheduled)|infeasible|timed out)|Job driver failed to start within|Total available GPUs \\d{1,20} is less than total desired'),
-    ('ray_driver_lost', 'symptom', 'ray_node_died', None, False, False,
-     b'Could not connect to \nRan out of retries\nRpcError\nUnexpected error \nUnexpected failure \nailed to connect to GCS\ncould not connect \ncould not register \njob driver is not running',
-     b'job driver is not running|Unexpected (?:error|failure) .{0,40}(?:job driver|executing job)|Could not connect to (?:the )?(?:GCS|Ray)|[Ff]ailed to connect to GCS|Ran out of retries.{0,40}GCS|RpcError.{0,40}GCS|The worker .{0,40}could not (?:connect|register) '),
-    ('storage_full', 'root', 'storage_quota', None, False, False,
-     b'DiskPressure\nEDQUOT\nENOSPC\nErrno 122]\nErrno 27]\nErrno 28]\nFile too large\nOutOfDiskError\nQuotaExceeded\nResourceExhausted\nSQLITE_FULL\ndatabase or disk is full\ndisk full\ndisk is full\nephemeral\nisk quota exceeded\nnot enough disk space\nnot enough free disk space\nnot enough free space\nnot enough space\nnsufficient disk space\nnsufficient storage space\no space left on device\nout of disk space',
-     b'[Nn]o space left on device|[Dd]isk quota exceeded|Errno (?:28|122)\\]|\\bENOSPC\\b|\\bEDQUOT\\b|ResourceExhausted.{0,40}disk|not enough (?:free )?(?:disk )?space|[Ii]nsufficient (?:disk|storage) space|disk (?:is )?full\\b|QuotaExceeded\\b|out of disk space|OutOfDiskError|(?<!No)DiskPressure\\b(?! {1,20}(?:False|Unknown)|=False)|ephemeral.storage.{0,40}exceed|File too large|Errno 27\\]|SQLITE_FULL|database or disk is full'),
-    ('storage_io', 'root', 'storage_io', None, False, False,
-     b'BTRFS\nBeeGFS\nBuffer I/O error\nEXT4 \nEXT4-fs\nErrno 107]\nErrno 108]\nErrno 116]\nErrno 121]\nErrno 5]\nI/O error, dev \nLustre: \nLustreError\nStructure needs cleaning\nXFS \nemote I/O error\nendpoint shutdown\nmmfs\nndpoint is not connected\nnfs: server \nnput/output error\norruption\nresource busy: \nshutdown\ntale NFS\ntale file\nwas evicted by',
-     b'[Ss]tale (?:NFS )?file handle|[Ii]nput/output error|Errno (?:5|116|107|108|121)\\]|[Rr]emote I/O error|[Tt]ransport endpoint (?:shutdown|is not connected)|[Cc]annot send after transport endpoint shutdown|I/O error, dev |Buffer I/O error|(?:EXT4|XFS|BTRFS|ext4)[- ]?(?:fs)?.{0,40}(?:error|[Cc]orruption|shutdown)|LustreError|Lustre: .{0,120}(?:was evicted|Connection .{0,60}lost|timed out)|was evicted by|mmfs.{0,60}(?:unmount|panic|error)|nfs: server \\S{1,200} not responding(?!, still trying)|nfs: server \\S{1,200} not responding, timed out|Structure needs cleaning|BeeGFS.{0,60}(?:error|fail)|[Dd]evice or resource busy: .?/'),
-    ('storage_read_only', 'root', 'storage_io', None, False, False,
-     b'EROFS\nErrno 30]\nead-only file system',
-     b'[Rr]ead-only file system|Errno 30\\]|\\bEROFS\\b'),
-    ('storage_lock', 'root', 'storage_io', None, True, False,
-     b'Errno 37]\nFileLock\nResource temporarily unavailable\nThe file lock \nailed to acquire \nailed to get \nailed to obtain \ndatabase is locked\nfilelock\nfilelock._error.Timeout\no locks available\nunable to lock file\nunable to open file',
-     b'Errno 37\\]|[Nn]o locks available|unable to lock file|Resource temporarily unavailable.{0,40}lock|(?:filelock|FileLock).{0,60}[Tt]imeout|filelock\\._error\\.Timeout|The file lock .{0,120}could not be acquired|database is locked|HDF5.{0,80}unable to (?:lock|open) file|[Ff]ailed to (?:acquire|obtain|get) (?:the )?(?:file )?lock'),
-    ('storage_permission', 'fallback', 'storage_permission', None, True, False,
-     b': Permission denied\nErrno 13]\nErrno 1]\nPermissionError\nmkdir: cannot create directory ',
-     b'PermissionError\\b|Errno (?:13|1)\\](?! (?:Connection|Network))|mkdir: cannot create directory .{0,200}Permission denied|(?:open|write|read|create|chdir|touch).{0,120}: Permission denied'),
-    ('storage_missing', 'fallback', 'storage_missing', None, True, False,
-     b'DirectoryError\nErrno \nFileExistsError\nNoSuchKey\nNotFoundError\narent directory \no such file or directory',
-     b'An error occurred \\(NoSuchKey\\)|[Pp]arent directory .{1,300} does not exist|(?:FileNotFoundError|NotADirectoryError|IsADirectoryError|FileExistsError)\\b|Errno (?:2|17|20|21|39|40)\\]|[Nn]o such file or directory(?!.{0,40}(?:using|default|skip|ignor|fall))'),
-    ('too_many_open_files', 'root', 'resource_limit', None, True, False,
-     b"Errno 11]\nErrno 23]\nErrno 24]\nResource temporarily unavailable\nan't start new thread\nfork: retry:\nlimit reached\noo many open files\npthread_create\npthread_create failed\nreceived 0 items of ancdata\nulimit",
-     b"[Tt]oo many open files|Errno (?:24|23)\\]|received 0 items of ancdata|pthread_create failed|[Cc]an't start new thread|Resource temporarily unavailable|Errno 11\\]|fork: retry:|OpenBLAS.{0,40}pthread_create|inotify .{0,40}limit reached|ulimit.{0,40}exceed"),
-    ('storage_recovered', 'event', None, 'clears storage', False, False,
-     b'Connection restored to \navailable again\nback online\nemounted read\nnfs: server \nrecovered',
-     b'nfs: server \\S{1,100} OK\\b|Connection restored to |[Rr]emounted read-?write|(?:[Ss]torage|[Ff]ile ?system|[Mm]ount)\\b.{0,80}\\b(?:recovered|(?:is )?available again|back online)'),
-    ('efa_fabric', 'root', 'efa_fabric', None, False, False,
-     b'EFA device\nEFA failed\nEFA fatal\nEFA interface\nEFA provider\nLibfabric error\nLibfabric failed\nRC: -\nall to fi_\ncompleted with error\nefa device\nefa provider\nefa_rdm\nfi_av_\nfi_cq_readerr\nfi_domain\nfi_endpoint\nfi_fabric\nfi_getinfo\nfi_mr_reg\nfi_read\nfi_recv\nfi_send\nfi_writ\nnreachable remote\nnresponsive receiver\nprov_errno',
-     b'^(?!.{0,200}NCCL INFO)(?:.{0,300}(?:OFI|aws-ofi-nccl).{0,120}(?:completed with error|prov_errno|fi_getinfo\\(?\\)? ?(?:call )?failed|Unable to read from fi_cq_readerr|[Cc]all to fi_\\w{1,80} failed|fi_\\w{1,80} failed|RC: -\\d{1,20}, ERROR)|.{0,300}(?:Remote write completed with error|(?:Request|Receive|Send) \\S{1,200} completed with error|fi_cq_readerr|fi_(?:domain|fabric|endpoint|av_\\w{1,80}|mr_reg\\w{0,80}|send|recv\\w{0,80}|writ\\w{1,80}|read\\w{0,80}|getinfo)(?:\\(\\))?:? (?:call )?(?:failed|returned error|error)|Libfabric (?:error|failed)|[Uu]nresponsive receiver|EFA (?:fatal|failed)|[Uu]nreachable remote|(?:No|no) (?:EFA|efa) (?:device|provider|interface)s? (?:found|available)|efa_rdm\\w{1,80}.{0,60}(?:failed|error:)))'),
-    ('ib_flap', 'symptom', 'ib_flap', None, True, False,
-     b' changed DOWN\n changed Down\n changed to DOWN\n changed to Down\n is DOWN\n is Down\n is to DOWN\n is to Down\n state changed DOWN\n state changed Down\n state changed to DOWN\n state changed to Down\n state is DOWN\n state is Down\n state is to DOWN\n state is to Down\nIB port \nLink \nNIC Link is Down\nfirmware internal\nfirmware syndrome\nhealth compromised\nink down\nink is \nmlx5_core\nost carrier\npoll_health',
-     b'(?:mlx[45]_\\w{1,80}|ib\\d{1,20}|ens\\w{1,80}|eth\\d{1,20}|enp\\w{1,80}|bond\\d{1,20}|hsn\\d{1,20}|rdma\\d{1,20})(?: \\S{1,200}){0,4}:? (?:Link [Dd]own|[Ll]ink is [Dd]own|[Ll]ost carrier|NIC Link is Down|[Ll]ink down)|port \\d{1,20} (?:state )?(?:changed|is) (?:to )?(?:Down|DOWN)|IB port .{0,30}(?:down|DOWN|inactive)|health compromised|mlx5_core.{0,80}(?:fatal|firmware (?:syndrome|internal)|health|poll_health)'),
-    ('rdma_error', 'root', 'nccl_net_ib', None, True, False,
-     b'Connection reset\nEndpoint timeout\nRDMA connection\nRDMA read\nRDMA send\nRDMA transfer\nRDMA write\nUCX \nUCX_\nailed to create\nailed to modify\nailed to poll\nailed to post\ncompletion with error\nemote access error\nemote operation error\nnon-zero status: \nnvshmem\nransport retry\nsyscall failed\ntransport init failed',
-     b'(?:mlx\\d|mori|nvshmem|NVSHMEM|verbs|nixl|NIXL|ooncake)\\b.{0,120}(?:syscall failed|completion with error|ailed to (?:post|poll|modify|create) |[Rr]emote (?:access|operation) error|transport init failed)|UCX {1,40}ERROR|\\bUCX.{0,40}(?:Endpoint timeout|Connection reset|[Tt]ransport retry)|[Ff]ailed to (?:modify|create) (?:QP|CQ)|RDMA (?:write|read|send|transfer|connection) (?:failed|error|timed out)|nvshmem.{0,80}(?:init(?:ialization)? failed|status \\d{1,20})|non-zero status: \\d{1,20}.{0,60}(?:nvshmem|transport)'),
-    ('gloo_peer_closed', 'cascade', 'peer_reset', None, True, False,
-     b'Broken pipe\nConnection\nConnection closed by peer\nSocket\nclosed\neer closed\neer disconnected\neer gone\neer has closed\neer has disconnected\neer has gone\neer has terminated\neer terminated\nemote end closed connection\ngloo/\ngloo/rendezvous/\ngloo/transport/\nonnection closed \nonnection lost \nrefused',
-     b'Connection closed by peer|gloo/(?:transport|rendezvous)/\\S{1,200}\\.cc:\\d{1,20}|gloo/.{0,120}(?:Connection|Socket|closed|reset|refused|Broken pipe)|[Pp]eer (?:has )?(?:closed|gone|disconnected|terminated)|[Rr]emote end closed connection|[Cc]onnection (?:closed|lost) (?:by|to|with) (?:the )?(?:remote|peer|worker|rank|master)'),
-    ('connection_reset', 'cascade', 'peer_reset', None, True, False,
-     b'BrokenPipeError\nConnectionAbortedError\nConnectionResetError\nEOFError\nErrno 103]\nErrno 104]\nErrno 32]\nServerDisconnectedError\nSoftware caused connection abort\nconnection\ncould not recv\ncould not send\nerver disconnected\nfailed to recv\nfailed to recv, got 0 bytes\nfailed to send\nonnection reset by peer\nransport endpoint is not connected\nroken pipe',
-     b'(?:ConnectionResetError|BrokenPipeError|ConnectionAbortedError)\\b|Errno (?:104|32|103)\\]|[Cc]onnection reset by peer|\\b[Bb]roken pipe\\b|Software caused connection abort|(?:failed to|could not) (?:recv|send).{0,40}(?:reset|closed)|EOFError.{0,40}(?:socket|connection|pipe)|[Tt]ransport endpoint is not connected|ServerDisconnectedError|[Ss]erver disconnected|failed to recv, got 0 bytes'),
-    ('connection_failed', 'symptom', 'peer_timeout', None, True, False,
-     b'ClientConnectorError\nClientOSError\nConnectionRefusedError\nECONNREFUSED\nEHOSTUNREACH\nENETUNREACH\nETIMEDOUT\nErrno 101]\nErrno 110]\nErrno 111]\nErrno 113]\nStatusCode.UNAVAILABLE\nThe node network is br\nconnectFullMesh failed\network check\network error\network failure\network is unreachable\nfailed to connect to all addresses\nhandshake operation timed out\nhttpcore.\nhttpx.ConnectError\nhttpx.ReadError\nhttpx.ReadTimeout\nhttpx.RemoteProtocolError\no route to host\nonnection refused\nonnection timed out\nread operation timed out\nwrite operation timed out\nzmq.error.Again\nzmq.error.ZMQError',
-     b'connectFullMesh failed|ConnectionRefusedError|Errno (?:101|110|111|113)\\]|[Nn]o route to host|[Nn]etwork is unreachable|(?:[Cc]onnect\\w{0,80}|socket|errno).{0,60}(?:[Cc]onnection (?:refused|timed out))|ClientConnectorError|ClientOSError|StatusCode\\.UNAVAILABLE|failed to connect to all addresses|ENETUNREACH|EHOSTUNREACH|ECONNREFUSED|ETIMEDOUT|\\b(?:read|write|handshake) operation timed out|\\bThe node network is (?:breakdown|broken)|[Nn]etwork (?:check|error|failure)(?: (?:has )?failed|:| between| on node)|zmq\\.error\\.(?:ZMQError|Again)|httpx\\.(?:ConnectError|ReadError|RemoteProtocolError|ReadTimeout)|httpcore\\.\\w{1,80}(?:Error|Timeout)'),
-    ('mpi_lost', 'symptom', 'peer_timeout', None, True, False,
-     b'HYD\nMPIDI_\nMPI_ERR_\nPMIX ERROR: UNREACHABLE\nRTE has lost communication\nmca_btl_\nunable to complete a TCP',
-     b'[OP]RTE has lost communication|PMIX ERROR: UNREACHABLE|A process or daemon was unable to complete a TCP connection|MPI_ERR_(?:PROC_FAILED|OTHER|INTERN)|HYD\\w{1,80} .{0,60}(?:error|fail)|mca_btl_\\w{1,80}.{0,40}(?:failed|errno)|MPIDI_.{0,80}(?:fail|error)'),
-    ('connection_message', 'symptom', 'peer_timeout', None, True, False,
-     b'etwork is unreachable\network unreachable\nonnection attempt time\nonnection lost\nonnection time\nost is unreachable\nost unreachable',
-     b'(?:Error|Exception|ERROR|FATAL): (?:.{0,60} )?(?:[Cc]onnection(?: attempt)? time(?:d )?[- ]?out|[Nn]etwork (?:is )?unreachable|[Hh]ost (?:is )?unreachable|[Cc]onnection lost)\\b'),
-    ('grpc_unreachable', 'symptom', 'peer_timeout', None, True, False,
-     b'DEADLINE_EXCEEDED\nDeadline Exceeded\nUNAVAILABLE\nUnavailable',
-     b'(?:DEADLINE_EXCEEDED|UNAVAILABLE|Deadline Exceeded|Unavailable)\\b.{0,120}(?:[Ff]ailed to connect|[Cc]onnect failed|[Cc]onnection (?:reset|refused|closed)|remote server at|[Ss]ocket closed|recvmsg)'),
-    ('keep_alive_failed', 'cascade', 'peer_reset', None, False, False,
-     b'failed to send a keep-alive heartbeat to the rendezvous',
-     b'failed to send a keep-alive heartbeat to the rendezvous'),
-    ('unknown_architecture', 'root', 'model_creation', None, True, False,
-     b" building model\n building the model\n creating model\n creating the model\n initializing model\n initializing the model\n loading model\n loading the model\nCan't load\nCould not find model\nCould not load model\nKeyError: '\nLoRA\nNo modules were targeted\nPEFT\n__init__()\n_no_split\nadapter\nailed to \narget modules\ncannot be loaded as\ncustom code which must\nembed_dim must\nhas no SGLang\nhas no SGlang\nhas no Transformers\nhas no vLLM\nhave a file named\nhidden_size\nlora\nmodel type\nnknown architecture\nnknown model\nnot initialized\nnot registered\nnot support Flash\nnot support SDPA\nnot support an attention\nnot support gradient\nnrecognized configuration class\nnrecognized model\nnsupported architecture\nnsupported model\nodel architecture\nodel config \nould not build\nould not create\nould not initialize\nould not instantiate\nrecognize this architecture\nrequires you to execute\nsupported architecture\nsupported model\ntarget_modules\ntrust_remote_code=True\nvalid model identifier\nvocab_size",
-     b"[Uu]nrecognized (?:configuration class|model(?: in| identifier)?\\b|model type)|does not recognize this architecture|[Mm]odel architectures? .{0,80}(?:not supported|failed to be inspected|are not supported)|has no (?:SGlang|vLLM|Transformers|SGLang) implementation|model type .{0,60}(?:not (?:supported|recognized)|unknown)|[Uu]nknown (?:model|architecture)\\b|[Uu]nsupported (?:model|architecture)\\b|not (?:a )?supported (?:model|architecture)|KeyError: '(?:llama|qwen\\w{0,80}|mistral\\w{0,80}|mixtral|gemma\\w{0,80}|phi\\w{0,80}|deepseek\\w{0,80}|gpt\\w{0,80}|glm\\w{0,80}|granite\\w{0,80})'|Could not (?:find|load) model|The checkpoint you are trying to load has model type|(?:model|Model)(?: class)? .{0,60} (?:is )?not registered|requires you to execute the (?:configuration|modeling|model) file|contains custom code which must be executed|trust_remote_code=True`? to|[Cc]ould not (?:create|build|instantiate|initialize) (?:the )?model|does not appear to have a file named|is not a (?:local folder and is not a )?valid model identifier|Can't load (?:the )?(?:model|configuration|config|feature extractor|image processor)\\b|[Ff]ailed to (?:create|build|instantiate|load|init\\w{0,80}) (?:the )?(?:base )?model\\b(?! weights)|Error(?: \\w{1,80})? (?:creating|building|loading|initializing) (?:the )?model\\b|[Tt]arget modules .{0,200}not found in the base model|No modules were targeted|[Pp]lease specify `?target_modules|(?:PEFT|LoRA|lora|adapter).{0,60}(?:not (?:compatible|supported)|incompatible)|weights? .{0,40}(?:not initialized).{0,40}(?:error|fail)|does not support (?:Flash Attention|SDPA|gradient checkpointing|an attention implementation)|has no attribute '_no_split|cannot be loaded as|TypeError: \\w{0,80}(?:For[A-Z]\\w{1,80}|Model|LM|Config)\\.__init__\\(\\) (?:got an unexpected|missing)|[Mm]odel config .{0,40}(?:invalid|missing)|hidden_size .{0,60}(?:must be|divisible|not match)|embed_dim must be divisible|vocab_size .{0,60}(?:mismatch|must|does not)"),
-    ('model_attribute', 'fallback', 'user_exception', None, True, False,
-     b'AttributeError: ',
-     b"AttributeError: '?(?P<class>[A-Z]\\w{0,80}(?:ForCausalLM|ForConditionalGeneration|ForSequenceClassification|ForTokenClassification|ForMaskedLM|ForQuestionAnswering|Model|Sequential|Transformer|Encoder|Decoder|Config|Module|Network|UNet\\w{0,80}|LM))' object has no attribute '(?P<attribute>\\w{1,80})'"),
-    ('meta_device', 'root', 'model_creation', None, True, False,
-     b'CUDA Setup failed\nCUDA Setup failed despite\nCannot copy out of meta tensor\nSome modules are dispatched on the CPU\nTensor.item() cannot be called on meta tensors\n`.to` is not supported for `\nbitsandbytes\ndevice_map \ndoes not give\nis on the meta device\nispatch_model\nload_in_4bit\nload_in_8bit\nnot supported\nrequires\nuantiz',
-     b'Cannot copy out of meta tensor|Tensor\\.item\\(\\) cannot be called on meta tensors|is on the meta device|[Dd]ispatch_model|device_map .{0,60}(?:invalid|not valid|does not give|missing)|bitsandbytes.{0,120}(?:[Ee]rror|not (?:available|compiled|installed)|CUDA Setup failed)|CUDA Setup failed despite|Some modules are dispatched on the CPU|[Qq]uantiz\\w{1,80} .{0,80}(?:not supported|requires|failed)|(?:Error|raise \\w{1,80}\\().{0,100}load_in_[48]bit|`\\.to` is not supported for `[48]-bit`'),
-    ('checkpoint_mismatch', 'root', 'ckpt_mismatch', None, True, False,
-     b' match the size of\nDP world size\naved FP8 metadata\nchanged\ndiffer\ndifferent\ndo not match\nin loading state_dict for\nincompatible\nissing key\nkey(s) in state_dict\nloaded state dict\nlobal shape mismatch\nmismatch\nnexpected key\nnot compatible\nnot match\nshard_r_w\nsize mismatch for ',
-     b"Error\\(s\\) in loading state_dict for|size mismatch for \\S{1,200}|Global shape mismatch|[Ss]aved FP8 metadata does not match|(?:Missing|Unexpected) key\\(s\\) in state_dict|(?:[Mm]issing|[Uu]nexpected) keys?.{0,60}(?:shard_r_w|checkpoint|state.?dict)(?! ?[:=]? ?\\[\\])|[Cc]heckpoint ?value .{0,80}do(?:es)? not match|class input value .{0,80}do not match|loaded state dict (?:contains|has) .{0,60}(?:(?:does|do)n't match|that)|(?:tensor|pipeline|data|expert)[- _](?:model[- _])?parallel.{0,60}(?:checkpoint|saved).{0,60}(?:mismatch|does not match|differ)|[Cc]heckpoint.{0,80}(?:world ?size|parallel\\w{0,80}|dp|tp|pp|shape).{0,60}(?:mismatch|does not match|differs?|changed)|ZeRO.{0,80}checkpoint.{0,60}(?:different|DP world size|mismatch)|DP world size.{0,40}changed|mismatched (?:shape|size|key)s? .{0,60}checkpoint|ckpt.{0,60}(?:mismatch|not match|incompatible)|checkpoint.{0,40}(?:is )?(?:incompatible|not compatible)"),
-    ('checkpoint_corrupt', 'root', 'ckpt_corrupt', None, True, False,
-     b'BadZipFile\nCheckpointException\nCheckpointingException\nHeaderTooLarge\nInvalidHeaderDes\nMetadataIncompleteBuffer\nRan out of input\nSafetensorError\nStreamReader failed\nUnpicklingError\narchive is corrupted\ncentral directory\ncontain the valid metadata\ncorrupt\ndamaged\ndata was truncated\ndeserializing header\nincomplete\ninvalid load key, \nnot a zip file\nnsupported operand \norbax\nreading zip archive\nstorage has wrong\ntensorstore\ntruncated\nunexpected EOF, expected',
-     b'Pytorch?StreamReader failed|failed finding central directory|[Ff]ailed reading zip archive|invalid header or archive is corrupted|SafetensorError|Error while deserializing header|MetadataIncompleteBuffer|HeaderTooLarge|InvalidHeaderDeserialization|pickle data was truncated|\\bUnpicklingError(?!: Weights only load failed)|invalid load key, |Unsupported operand (?!149\\b)\\d|Ran out of input|(?:[Cc]heckpoint|ckpt|[Ww]eights?|[Ss]hard|safetensors).{0,80}\\b(?:is |are |was |seems |may be )?(?:corrupt\\w{0,80}|damaged|truncated|incomplete)\\b|does not contain the valid metadata|BadZipFile|File is not a zip file|unexpected EOF, expected \\d{1,20} more bytes|storage has wrong (?:byte )?size|Checkpoint(?:ing)?Exception|(?:tensorstore|orbax).{0,140}(?:error|failed|missing|not found)'),
-    ('checkpoint_save_failed', 'symptom', 'ckpt_save_failure', None, True, False,
-     b'CheckpointSaveError\nStreamWriter failed\nailed to commit\nailed to sav\nailed to stor\nailed to upload\nailed to writ\nannot commit\nannot sav\nannot stor\nannot upload\nannot writ\nckpt finaliz\nckpt sav\nckpt upload\nckpt writ\nexception\nheckpoint finaliz\nheckpoint sav\nheckpoint upload\nheckpoint writ\ninline_container.cc:\niostream error\nnable to commit\nnable to sav\nnable to stor\nnable to upload\nnable to writ\nould not commit\nould not sav\nould not stor\nould not upload\nould not writ\nrror commit\nrror during commit\nrror during sav\nrror during stor\nrror during upload\nrror during writ\nrror sav\nrror stor\nrror upload\nrror when commit\nrror when sav\nrror when stor\nrror when upload\nrror when writ\nrror while commit\nrror while sav\nrror while stor\nrror while upload\nrror while writ\nrror writ\nsync checkpoint\nsync finali\nsync save\nunexpected pos ',
-     b'Pytorch?StreamWriter failed|unexpected pos \\d{1,20} vs \\d{1,20}|(?:ailed to|nable to|annot|ould not|rror while|rror when|rror during|rror) (?:sav|writ|upload|stor|commit)\\w{0,80}(?: \\w{1,80}){0,4} (?:checkpoint|ckpt|model weights|state dict|optimizer state)|(?:[Cc]heckpoint|ckpt) (?:sav\\w{1,80}|writ\\w{1,80}|upload\\w{0,80}|finaliz\\w{1,80})(?: \\S{1,200}){0,4} (?:failed|error|timed out)|[Aa]sync (?:checkpoint|save|finali[sz]\\w{1,80}).{0,60}(?:failed|error|exception)|CheckpointSaveError|basic_ios::clear: iostream error|inline_container\\.cc:\\d{1,20}.{0,60}(?:unexpected pos|fail)'),
-    ('checkpoint_missing', 'root', 'ckpt_missing', None, True, False,
-     b" loading \nFileNotFoundError\nNo such file\nNotADirectoryError\na valid checkpoint\nailed to load\nbe found\ncould not load\nis missing\nn't exist\nnable to find\nnable to load\nnot exist\no checkpoint found \no checkpoint was found \no checkpoint were found \no checkpoints found \no checkpoints was found \no checkpoints were found \no file named\no valid checkpoint found \no valid checkpoint was found \no valid checkpoint were found \no valid checkpoints found \no valid checkpoints was found \no valid checkpoints were found \not found",
-     b"(?:FileNotFoundError|NotADirectoryError|No such file|ot found|doesn't exist|does not exist).{0,200}(?:latest_checkpointed_iteration|checkpoint|ckpt|global_step\\d|\\biter_\\d{4,20}|\\.(?:pt|pth|distcp)\\b|pytorch_model\\.bin|trainer_state\\.json|optimizer\\.pt|\\.metadata\\b|model\\.safetensors)|(?:[Cc]heckpoint|ckpt)\\w{0,80}(?: (?!saved)[^\\s;]{1,200}){0,5} (?:not found|does(?: not|n't) exist|is missing|could not be found)|[Nn]o (?:valid )?checkpoints? (?:was |were )?found (?:in|at|under)|[Cc]an(?:no|')t find a valid checkpoint|[Uu]nable to (?:find|load) (?:\\w{1,80} ){0,3}(?:checkpoint|ckpt|weights from)|Unable to load weights from|[Nn]o file named (?:pytorch_model|model|tf_model|flax_model)|Error no file named|[Ff]ailed to load (?:\\w{1,80} ){0,3}(?:checkpoint|ckpt|model weights|state ?dict)|[Ee]rror(?: \\w{1,80}){0,2} loading (?:\\w{1,80} ){0,2}(?:checkpoint|ckpt|state.?dict)|could not load .{0,30}(?:checkpoint|ckpt)"),
-    ('hub_auth', 'root', 'hub_auth', None, True, False,
-     b' expired\n invalid\nAccess to model\nAn error occurred (\nAuthentication failed\nBadRequest\nBadRequestError\nClient Error\nDefaultCredentialsError\nDisabledRepo\nEntryNotFound\nExpiredToken\nGatedRepo\nHTTP Error 40\nHTTPError: 40\nHTTPStatusError: 40\nInvalid API\nInvalid credentials\nInvalid user\nInvalid username\nInvalidAccessKeyId\nLocalToken\nNoCredentialsError\nPERMISSION_DENIED\nPartialCredentialsError\nPermission denied (publickey\nRepositoryNotFound\nRevisionNotFound\nSignatureDoesNotMatch\nUNAUTHENTICATED\nbotocore.exceptions\ncould not read Username\ngated repo\ngoogle.api_core.exc\ngoogle.auth.exc\nis a gated\nnable to locate credentials\nnauthorized\nnot configured\nnot found\nnot set\npermission denied to\nreturned error 40\nstatus: 40\nstatus=40\nstatus_code: 40\nstatus_code=40\nwandb.errors.\nwandb: ERROR',
-     b'\\b(?P<status>40[0134]|410|422) Client Error|(?:GatedRepo|RepositoryNotFound|RevisionNotFound|(?<!Local)EntryNotFound|DisabledRepo|BadRequest|LocalToken\\w{1,80})Error\\b|[Cc]annot access gated repo|trying to access a gated repo|is a gated (?:dataset|model)|Access to model .{0,80}is restricted|HTTP(?:Status)?Error: (?:HTTP Error )?40[0134]|Invalid (?:user|API|credentials|username)(?: token| key)|(?:[Tt]oken|API key|api_key) (?:is |was )?(?:invalid|expired|not (?:set|configured|found))|[Uu]nauthorized\\b|wandb\\.errors\\.\\w{0,80}\\.?(?:AuthenticationError|UsageError)|wandb: ERROR (?:api_key|Error while calling W&B API|It appears|Unable to)|api_key not configured|permission denied to (?:access|log)|NoCredentialsError|PartialCredentialsError|Unable to locate credentials|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken(?:Exception)?\\b|botocore\\.exceptions\\.(?:ProfileNotFound|TokenRetrievalError|SSO\\w{1,80}|UnauthorizedSSO\\w{1,80}|NoAuthToken\\w{1,80})|An error occurred \\((?:AccessDenied|40[134]|NoSuchBucket|InvalidToken|Unauthorized\\w{0,20}|SignatureDoesNotMatch|InvalidAccessKeyId|ExpiredToken)\\)|google\\.(?:auth|api_core)\\.exceptions\\.\\w{1,80}|Permission denied \\(publickey|Authentication failed|DefaultCredentialsError|could not read Username|returned error 40[0-9]|status(?:_code)?[ =:]{1,200}40[13]\\b|PERMISSION_DENIED|UNAUTHENTICATED'),
-    ('hub_network', 'root', 'hub_network', None, True, False,
-     b" Server Error\n429 Client Error\nAn error occurred (\nBad Gateway\nCERTIFICATE_VERIFY_FAILED\nChunkedEncodingError\nChunkedEncodingErrorError\nChunkedEncodingTimeoutError\nChunkedEncodingTimeoutErrorError\nChunkedEncodingoutError\nConnectError\nConnectErrorError\nConnectTimeError\nConnectTimeErrorError\nConnectTimeTimeoutError\nConnectTimeTimeoutErrorError\nConnectTimeout\nConnectTimeoutError\nConnectTimeoutErrorError\nConnectionError\nConnectionErrorError\nConnectionTimeoutError\nConnectionTimeoutErrorError\nConnectionoutError\nConnectoutError\nConsistency check failed\nCould not connect to the endpoint URL\nCouldn't reach \nEndpointConnectionError\nFailed to resolve '\nFileMetadataError\nGateway Time-out\nGateway Timeout\nHTTPConnection\nHTTPConnectionPool(\nHTTPError \nHTTPError: \nHTTPSConnection\nHTTPSConnectionPool(\nHTTPStatusError \nHTTPStatusError: \nHfHubHTTPError\nIncompleteRead\nLocalEntryNotFoundError\nMax retries exceeded with url\nNameResolutionError\nOfflineModeIsEnabled\nOfflineModeIsEnabledError\nProxyError\nProxyErrorError\nProxyTimeoutError\nProxyTimeoutErrorError\nProxyoutError\nReadError\nReadErrorError\nReadTimeError\nReadTimeErrorError\nReadTimeTimeoutError\nReadTimeTimeoutErrorError\nReadTimeout\nReadTimeoutError\nReadTimeoutErrorError\nReadoutError\nSSL\nServiceUnavailable\nSlowDown\nToo Many Requests\nUNEXPECTED_EOF_WHILE_READING\nURLError\nW&B process failed\nWe couldn't connect to 'http\n[SSL: \nailed to download\name or service not known\nannot send a request in offline mode\nbotocore.exceptions.\ncannot find the requested files in\ncertificate has expired\ncertificate verify failed\nemporary failure in name resolution\nfailed with exception: 5\nfatal\nfatal: unable to access\nfor 'http://\nfor 'https://\nfrom 'http://\nfrom 'https://\ngaierror\ngit-lfs: \ngit: \nhttp://\nhttps://\nnodename nor servname\nould not resolve host\noutgoing traffic has been disabled\nownload error\nownload failed\nownload timed out\nrequests.exceptions.\nreturned error 5\nurllib.error.\nurllib.exceptions.\nurllib3.error.\nurllib3.exceptions.\nwandb.errors.\nwandb: ERROR",
-     b"Max retries exceeded with url|wandb\\.errors\\.\\w{0,80}\\.?CommError|cannot find the requested files in|Could not connect to the endpoint URL|botocore\\.exceptions\\.(?:EndpointConnection|ConnectTimeout|ReadTimeout|ConnectionClosed|HTTPClient|ProxyConnection)\\w{0,80}|An error occurred \\((?:5\\d\\d|SlowDown|InternalError|ServiceUnavailable|RequestTimeout\\w{0,10}|Throttling\\w{0,20}|RequestTimeTooSkewed)\\)|(?:LocalEntryNotFound|OfflineModeIsEnabled|HfHubHTTP|FileMetadata)Error\\b|OfflineModeIsEnabled|[Cc]annot send a request in offline mode|outgoing traffic has been disabled|We couldn't connect to 'https?|Couldn't reach \\S{1,200} on the Hub|Can't load .{0,60}(?:from|for) 'https?://|(?<!gai error: -\\d - )[Nn]ame or service not known|[Tt]emporary failure in name resolution|[Cc]ould not resolve host|Failed to resolve '|NameResolutionError|nodename nor servname|gaierror|CERTIFICATE_VERIFY_FAILED|SSL(?:CertVerification|EOF|Zero\\w{1,80}|)Error\\b|\\[SSL: \\w{1,80}\\]|UNEXPECTED_EOF_WHILE_READING|certificate (?:verify failed|has expired)|HTTP(?:Status)?Error:? (?:HTTP Error )?(?:5\\d\\d|429)|\\b(?:5\\d\\d) Server Error|429 Client Error|Too Many Requests|(?:Connect|Read|Connection|Proxy|ChunkedEncoding|ConnectTime|ReadTime)(?:out|Timeout|TimeoutError|Error)?Error\\b.{0,40}(?:HTTPS?Connection|https?://|host=)|HTTPS?ConnectionPool\\(|urllib3?\\.(?:exceptions|error)\\.\\w{1,80}|URLError|requests\\.exceptions\\.\\w{1,80}|ConnectTimeout(?:Error)?\\b|ReadTimeout(?:Error)?\\b|IncompleteRead|Consistency check failed|[Ff]ailed to download|[Dd]ownload (?:failed|error|timed out)|failed with exception: 5\\d\\d|returned error 5\\d\\d|wandb: ERROR|W&B process failed|git(?:-lfs)?: .{0,40}(?:fatal|error)|fatal: unable to access|EndpointConnectionError|SlowDown\\b|ServiceUnavailable|An error occurred \\((?:5\\d\\d|SlowDown|ServiceUnavailable|InternalError|RequestTimeout)|Bad Gateway|Gateway Time-?out"),
-    ('dataloader_worker_died', 'root', 'data_worker_died', None, True, False,
-     b'DataLoader timed out after\nDataLoader worker (pid\nPin memory thread exited unexpectedly\nabruptly died\ncrashed\ndied\nhung\nis stuck',
-     b'DataLoader worker \\(pid(?:\\(s\\))? ?[\\d, ]{1,200}\\) (?:exited unexpectedly|is killed by signal: (?!Killed|Bus))|DataLoader timed out after|subprocesses has abruptly died|Pin memory thread exited unexpectedly|(?:dataloader|data loader|DataLoader)(?: worker)?s?.{0,40}(?:crashed|died|is stuck|hung)'),
-    ('dataloader_exception', 'symptom', 'data_exception', None, True, False,
-     b'DataLoader worker process\npin memory thread',
-     b'Caught (?P<exception>\\w{1,80}) in (?:DataLoader worker process|pin memory thread)'),
-    ('data_corrupt', 'root', 'data_corrupt', None, True, False,
-     b"ArrowInvalid\nCastError\nCouldn't cast\nDataFilesNotFoundError\nDatasetGenerationCastError\nDatasetGenerationError\nEmptyDatasetError\nExpectedMoreSplits\nExpecting value: line\nExtra data: line \nInvalid data found when processing input\nIterableDataset\nJSONDecodeError\nLMDBError\nNonMatching\nNonMatchingChecksum\nNonMatchingSplitsSizes\nParserError: Error tokenizing\nTruncated File Read\nUnexpectedSplits\nUnicodeDecodeError\nUnterminated string starting\nataset has no length\nataset has no rows\nataset has no samples\nataset is empty\ncannot identify image file\ncannot reshape array of size\ncontains no\ndoesn't exist\nimage file is truncated\njson.decoder\nlmdb.\nmmap length is greater than file size\nmoov atom not found\nmpty dataset\nnot in the dataset\nnum_examples must be\nolumn name\nolumn to remove\nould not decode\npyarrow.lib.\ntarfile.ReadError\nwebdataset",
-     b"mmap length is greater than file size|cannot reshape array of size|cannot identify image file|image file is truncated|Truncated File Read|DatasetGenerationError|DatasetGenerationCastError|ArrowInvalid|pyarrow\\.lib\\.\\w{1,80}|JSONDecodeError|json\\.decoder|Extra data: line \\d{1,20}|Expecting value: line|Unterminated string starting|ParserError: Error tokenizing|UnicodeDecodeError|UnexpectedSplits|NonMatching\\w{1,80}Error|NonMatchingSplitsSizes|NonMatchingChecksum|DataFilesNotFoundError|EmptyDatasetError|ExpectedMoreSplits|CastError|Couldn't cast|[Cc]olumn (?:name|to remove).{0,60}(?:not in|doesn't exist)|Column names? .{0,60}not in the dataset|webdataset.{0,60}(?:error|exception)|tarfile\\.ReadError|[Cc]ould not decode|moov atom not found|Invalid data found when processing input|LMDBError|lmdb\\.\\w{0,80}Error|[Dd]ataset (?:is empty|has no (?:samples|rows|length))|[Ee]mpty dataset|num_examples must be|IterableDataset.{0,60}(?:len|not support)|[Dd]ataset .{0,60}contains no"),
-    ('data_missing', 'root', 'data_missing', None, True, False,
-     b" not found\nBad split\nBuilderConfig \nConfig name is missing\nCould not open \nCouldn't find \nDatasetNotFoundError\nFileNotFoundError\nNo data found\nNo data to process\nNo such file\nUnknown split\ncould not be found\ndata_path\ndoes not exist\ndoesn't exist\nis empty\nis missing\nloaded zero samples\nn't exist\nnable to find \nnot exist\nnot find\nnot found\nnstruction \nnum_samples should be a positive integer\no data file found at\no data file found for\no data file found in\no data file found under\no data file found with\no data file matching\no data files found at\no data files found for\no data files found in\no data files found under\no data files found with\no data files matching\no file found at\no file found for\no file found in\no file found under\no file found with\no file matching\no files found at\no files found for\no files found in\no files found under\no files found with\no files matching\ntrain_data",
-     b"(?:FileNotFoundError|DatasetNotFoundError|No such file|not find|not found|not exist|n't exist).{0,160}(?:\\.(?:jsonl|parquet|arrow|idx|tfrecord|rec|lmdb)\\b|data(?:set)?s?[/_.\\w-]{0,200}\\.(?:csv|tsv|bin|npy|tar|h5|hdf5|zip)\\b|train_data|data_path|dataset)|DatasetNotFoundError|num_samples should be a positive integer|[Dd]ataset .{0,120}(?:not found|does(?:n't| not) exist|could not be found)|Couldn't find (?:a )?(?:dataset|any data|file)|[Nn]o (?:data )?files? (?:matching|found (?:with|in|at|for|under))|[Dd]irectory .{0,160} not found|Could not open (?:data )?file|[Uu]nable to find .{0,100}(?:data(?:set)?|parquet|split)|Unknown split|BuilderConfig .{0,60}not found|Config name is missing|Bad split|[Ii]nstruction .{0,60}split|loaded zero samples|(?:train|eval|valid|test)\\w{0,80}_(?:file|data|dataset|path)\\w{0,80}.{0,40}(?:not found|does not exist|is (?:empty|missing))|No data (?:found|to process)"),
-    ('tokenization', 'root', 'data_corrupt', None, True, False,
-     b" mismatch\n out of range\nCan't load tokenizer for\nCannot use chat template functions\nConversation roles must alternate\nCould not find response key\nJinja\nTemplateError\nTextEncodeInput must be\nToken indices \nUnable to create tensor, you should probably activate \nexceed than\nexceeds than\nflat list of images\nismatch in `image\nismatch in image\nlonger than\nmage features and image token and features do not match\nmage features and image token and features does not match\nmage features and image token do not match\nmage features and image token does not match\nmage features and image tokens and features do not match\nmage features and image tokens and features does not match\nmage features and image tokens do not match\nmage features and image tokens does not match\nmage token and features do not match\nmage token and features does not match\nmage token do not match\nmage token does not match\nmage tokens and features do not match\nmage tokens and features does not match\nmage tokens do not match\nmage tokens does not match\nnvalid audio \nnvalid image \nnvalid video \nsking to pad but the tokenizer does not have\ntext input must be of type\ntokenizer.chat_template is not set\ntoo many values to unpack",
-     b"Token indices .{0,40}out of range|[Aa]sking to pad but the tokenizer does not have|Unable to create tensor, you should probably activate (?:truncation|padding)|Cannot use chat template functions|tokenizer\\.chat_template is not set|TemplateError|Conversation roles must alternate|Jinja2?.{0,20}Error|Could not find response key|text input must be of type|TextEncodeInput must be|vocab(?:ulary)?(?: \\w{1,80}){0,3} (?:mismatch|out of range)|too many values to unpack.{0,40}token|Can't load tokenizer for|flat list of images|[Ii]nvalid (?:image|video|audio) (?:type|input|data|url)|[Ii]mage (?:features and image )?tokens? (?:and features )?do(?:es)? not match|[Mm]ismatch in `?image`? token count|input_ids.{0,40}(?:longer|exceeds?) than"),
-    ('dali_error', 'root', 'data_corrupt', None, True, False,
-     b'Critical error in pipeline\nError in CPU \nError in GPU \nError in MIXED \nError in thread \nError when executing CPU \nError when executing GPU \nError when executing MIXED \nError when executing thread \n[/opt/dali\nnvidia.dali',
-     b'nvidia\\.dali.{0,80}(?:[Ee]rror|failed)|\\[/opt/dali.{0,120}(?:Assert|[Ee]rror)|Critical error in pipeline|Error (?:in|when executing) (?:thread|CPU|GPU|MIXED) .{0,60}(?:operator|pipeline)?'),
-    ('loss_scale_minimum', 'root', 'loss_scale', None, True, False,
-     b'Minimum loss scale reached\nloss scale dropped to \nloss scale has dropped to \nloss scale has hit \nloss scale has reached \nloss scale hit \nloss scale reached \nmin_loss_scale\nminimum_loss_scale\noss scale already at minimum\nurrent loss scale ',
-     b"[Ll]oss scale already at minimum|[Cc]urrent loss scale .{0,30}minimum.{0,40}(?:cannot|can't)|Minimum loss scale reached|min(?:imum)?_loss_scale.{0,30}reached|loss scale (?:has )?(?:reached|hit|dropped to) (?:the |its )?min"),
-    ('nan_in_gradients', 'root', 'numeric', None, True, False,
-     b'DivergenceError\nFloatingPointError\nImaginary component\nInf value detected in\nInf value found in\nInf values detected in\nInf values found in\nInput contains \nLinAlgError\nNaN value detected in\nNaN value found in\nNaN values detected in\nNaN values found in\nNonFiniteError\nSVD did not converge\nUnexpected result \nan or \nans or \nfailed to converge\nfound Inf in \nfound Inf/Inf in \nfound Inf/NaN in \nfound Inf/inf in \nfound NaN in \nfound NaN/Inf in \nfound NaN/NaN in \nfound NaN/inf in \nfound inf in \nfound inf/Inf in \nfound inf/NaN in \nfound inf/inf in \nfound nan in \nfound nan/Inf in \nfound nan/NaN in \nfound nan/inf in \ninf value detected in\ninf value found in\ninf values detected in\ninf values found in\ninvalid value (nan) encountered\nis non-finite, so it cannot\nis singular\nmust not contain infs or NaNs\nnan value detected in\nnan value found in\nnan values detected in\nnan values found in\nnot positive definite\nnot positive-definite\noss diverged\noss exploded\noss is diverging\noss is inf, stopping\noss is nan, stopping\nprobability tensor contains either\nraining diverged\nraining has diverged\nrejected a result\nreturned nan values in its ',
-     b'found (?:NaN|Inf|nan|inf)(?:/(?:Inf|inf|NaN))? in |Unexpected result (?:nan|inf)|rejected a result|[Nn]an(?:s)? or [Ii]nf|returned nan values in its \\d{1,20}th output|FloatingPointError\\b|DivergenceError\\b|NonFiniteError|[Ll]oss (?:exploded|diverged|is diverging)|[Tt]raining (?:has )?diverged|probability tensor contains either|Input contains (?:NaN|infinity)|must not contain infs or NaNs|SVD did not converge|LinAlgError|Imaginary component|failed to converge|is singular|not positive[- ]definite|is non-finite, so it cannot|[Ll]oss is (?:nan|inf), stopping|invalid value \\(nan\\) encountered|(?:NaN|nan|Inf|inf) values? (?:found|detected) in'),
-    ('not_finite', 'root', 'numeric', None, True, False,
-     b'Inf detected\nInf found\nInf loss\nInf value\nInf/\nNaN detected\nNaN encountered\nNaN found\nNaN gradient\nNaN is\nNaN loss\nNaN value\nNaN was\nNaN/\nNaNs detected\nNaNs found\nall NaN\nall nan\nare NaN\nare inf\nare nan\nare non\nare not finite\nbecame NaN\nbecame nan\nbecome NaN\nbecome nan\ndiverged to \netected Inf\netected NAN\netected NaN\netected a Inf\netected a NAN\netected a NaN\netected a nan\netected nan\nhas NaN\nhas inf\nhas nan\nhave NaN\nhave nan\ninf detected\ninf found\ninf loss\ninf value\ninf/\nis Inf\nis NAN\nis NaN\nis inf\nis nan\nis now \nnan detected\nnan encountered\nnan found\nnan gradient\nnan is\nnan loss\nnan value\nnan was\nnan/\nncountered Inf\nncountered NAN\nncountered NaN\nncountered a Inf\nncountered a NAN\nncountered a NaN\nncountered a nan\nncountered nan\non-finite \nonfinite \nontain Inf\nontain NAN\nontain NaN\nontain a Inf\nontain a NAN\nontain a NaN\nontain a nan\nontain nan\nontains Inf\nontains NAN\nontains NaN\nontains a Inf\nontains a NAN\nontains a NaN\nontains a nan\nontains inf\nontains nan\not Inf\not NAN\not NaN\not a Inf\not a NAN\not a NaN\not a nan\not nan\nound Inf\nound NAN\nound NaN\nound a Inf\nound a NAN\nound a NaN\nound a nan\nound nan\ns non-finite\ns nonfinite\ns not finite\nsome NaN\nsome nan\nwas NaN\nwas inf\nwas nan\nwent NaN\nwent nan\nwere NaN\nwere nan',
-     b'(?:loss|gradients?|grad_norm|norm|logits|output|activations?|weights?|parameters?|values?|tensors?)\\b(?: value| tensor)? (?:is|are|was|were|became|has become|contains?|has|have|went|diverged to) (?:now |all |some |a ){0,2}(?:NaN|nan|NAN|Inf|inf|non-?finite|not finite|infinite)s?\\b|(?<!no )(?<!No )(?<!\\b0 )\\b(?:NaN|nan|NAN|Inf|inf|Infinity)s?(?:/(?:[Ii]nf|[Nn]a[Nn]))?(?: values?| gradients?| loss)?(?: were| was| are| is)? (?:found|detected|encountered|appeared|occurred)\\b|(?:etected|ound|ncountered|ot|ontains?) (?:a )?(?:NaN|nan|NAN|Inf)s?\\b(?!=)|[Nn]on-?finite (?:loss|grad\\w{0,80}|norm|values?|param\\w{0,80})\\b'),
-    ('nan_value_logged', 'root', 'numeric', None, False, False,
-     b': "NaN\n: "nan\n: \'nan\n: +inf\n: -inf\n: INF\n: Inf\n: NAN\n: NaN\n: inf\n: nan\n:Inf\n:NaN\n:inf\n:nan\n= NaN\n= inf\n= nan\n=Inf\n=NaN\n=inf\n=nan',
-     b'(?:^|[\\s,{|\'"(\\[])(?:train|training|lm|total|step|avg|mean|policy|actor|critic|value|kl|reduced|mtp|sft|dpo|global)?[ _/-]?(?:loss|grad_?norm|gradient norm|grad norm|pg_loss|nll_loss|train_loss|perplexity|ppl)[\'"]?\\s?[:=]\\s?[\'"]?[-+]?(?P<value>nan|NaN|NAN|inf|Inf|INF|Infinity)\\b(?! ?(?:iter|check))'),
-    ('nan_value_printed', 'root', 'numeric', None, False, False,
-     b'loss  NAN\nloss  NaN\nloss  nan\nloss NAN\nloss NaN\nloss nan\nnll  NAN\nnll  NaN\nnll  nan\nnll NAN\nnll NaN\nnll nan\nnorm  NAN\nnorm  NaN\nnorm  nan\nnorm NAN\nnorm NaN\nnorm nan\nppl  NAN\nppl  NaN\nppl  nan\nppl NAN\nppl NaN\nppl nan',
-     b'\\b(?:loss|ppl|norm|nll)  ?(?P<value>nan|NaN|NAN)\\b'),
-    ('nan_iterations', 'root', 'numeric', None, False, False,
-     b'lm loss: INF\nlm loss: NAN\nlm loss: NaN\nlm loss: inf\nlm loss: nan\nnumber of nan iterations:',
-     b'number of nan iterations: {1,40}(?P<count>[1-9]\\d{0,20})|lm loss: (?P<value>NAN|nan|NaN|inf|INF)\\b'),
-    ('rerun_to_disambiguate', 'root', 'rerun_to_disambiguate', None, True, False,
-     b'DISAMBIGUATE\ncode 16\ndisambiguate',
-     b'exit(?:ing|ed)? with (?:exit )?code 16\\b|[Rr]erun.{0,60}resume to disambiguate|EXIT_CODE_RESUME_TO_DISAMBIGUATE'),
-    ('sdc_suspect', 'root', 'sdc_suspect', None, True, False,
-     b'EXIT_CODE_FAILED_ON_RESULT_VALIDATION\nesult validation failed\nilent data corruption \nossible \nossible persistent error!\nossible transient error!\nparameter hash',
-     b'[Ss]ilent data corruption (?:detected|suspected)|[Pp]ossible (?:persistent|transient) error!|EXIT_CODE_FAILED_ON_RESULT_VALIDATION|[Pp]ossible [Ss]?DC\\b|parameter hash(?:es)? mismatch across|[Rr]esult validation failed'),
-    ('loss_not_finite', 'root', 'numeric', None, True, False,
-     b' nans \n(INF\n(Inf\n(inf\n(nan\n+INF\n+Inf\n+inf\n+nan\n-INF\n-Inf\n-inf\n-nan\nInvalid loss\nNAN\nNaN\nNan\na INF\na Inf\na inf\na nan\ncontain NaN\ncontain Nan\ncontain a NaN\ncontain a Nan\ncontain a nan\ncontain an NaN\ncontain an Nan\ncontain an nan\ncontain nan\ncontains NaN\ncontains Nan\ncontains a NaN\ncontains a Nan\ncontains a nan\ncontains an NaN\ncontains an Nan\ncontains an nan\ncontains nan\nd INF\nd Inf\nd inf\nd nan\ndiverged with loss\ne INF\ne Inf\ne inf\ne nan\ngot NaN\ngot Nan\ngot a NaN\ngot a Nan\ngot a nan\ngot an NaN\ngot an Nan\ngot an nan\ngot nan\nhas NaN\nhas Nan\nhas a NaN\nhas a Nan\nhas a nan\nhas an NaN\nhas an Nan\nhas an nan\nhas nan\nl INF\nl Inf\nl inf\nl nan\nloss nan\nloss_nan\nnan grad\nnan logits\nnan loss\nnan train\nnan_grad\nnan_logits\nnan_loss\nnan_train\nnot finite\no INF\no Inf\no inf\no nan\non-finite\nonfinite\nproduced NaN\nproduced Nan\nproduced a NaN\nproduced a Nan\nproduced a nan\nproduced an NaN\nproduced an Nan\nproduced an nan\nproduced nan\nreturned NaN\nreturned Nan\nreturned a NaN\nreturned a Nan\nreturned a nan\nreturned an NaN\nreturned an Nan\nreturned an nan\nreturned nan\ns INF\ns Inf\ns inf\ns nan\nt INF\nt Inf\nt inf\nt nan\nw INF\nw Inf\nw inf\nw nan',
-     b'(?<!if )(?<!if the )(?<!when )(?<!when the )(?<!no )(?<!whether )(?<!once )\\b(?:[Ll]oss|LOSS|[Gg]rad(?:ient)?[ _]norm|[Gg]radients?|[Pp]erplexity)(?: (?:value|at step \\d{1,9}|\\w{1,12})){0,2}? (?:is|was|to|became|become|becomes|turned|went|returned|reached|hit|now) (?:now |a |all )?(?:tensor\\()?[-+]?(?:NaN|nan|NAN|Nan|[Ii]nf|[Ii]nfinit[ey]|INF|not finite|[Nn]on-?finite)\\b(?!,? (?:lower|reduce|stop training if|skip)|:|_)|loss returned in .{1,24} is (?:tensor\\()?[-+]?(?:nan|inf)|Invalid loss, terminating|NanLossDuringTraining|(?:NaN|nan|Nan|NAN) loss during|\\b(?:NaN|Nan|nan|NAN)[ _](?:train(?:ing)?[ _])?(?:loss|gradients?|grads?|logits)\\b[ _](?:\\w{1,8} ){0,2}?(?:detected|encountered|found|occurred|at (?:step|iter|epoch|rank)|on rank|after)|loss[ _]nan[ _]detected|(?:contains?|produced|got|returned|has) (?:an? )?(?:NaN|Nan|nan)s? (?:train(?:ing)? )?loss|diverged with loss'),
-    ('nan_metric', 'root', 'numeric', None, False, False,
-     b'  NAN\n  NaN\n  Nan\n  nan\n"NAN\n"NaN\n"Nan\n"nan\n\'NAN\n\'NaN\n\'Nan\n\'nan\n(NAN\n(NaN\n(Nan\n(nan\n) NAN\n) NaN\n) Nan\n) nan\n)NAN\n)NaN\n)Nan\n)nan\n+NAN\n+NaN\n+Nan\n+nan\n-NAN\n-NaN\n-Nan\n-nan\n: NAN\n: NaN\n: Nan\n: nan\n:NAN\n:NaN\n:Nan\n:nan\n= NAN\n= NaN\n= Nan\n= nan\n=NAN\n=NaN\n=Nan\n=nan\n[NAN\n[NaN\n[Nan\n[nan\n] NAN\n] NaN\n] Nan\n] nan\n]NAN\n]NaN\n]Nan\n]nan\ntensor(NAN\ntensor(NaN\ntensor(Nan\ntensor(nan\n| NAN\n| NaN\n| Nan\n| nan\n|NAN\n|NaN\n|Nan\n|nan',
-     b'(?<![A-Za-z_])(?:(?!val|eval|valid|test|best|min|max|dev|early)[A-Za-z]{1,12}[ _/.]){0,2}(?:[Ll]oss|LOSS)(?:[ _/][A-Za-z]{1,10})?(?:[\'\\"]? ?[:=] {0,12}|[\\])] ?| ?\\| ?)[\'\\"\\[(]?(?:tensor\\()?[-+]?(?P<value>nan|NaN|NAN|Nan)\\b(?!_)'),
-    ('keyboard_interrupt', 'symptom', 'cancelled', None, False, False,
-     b'Aborted by user\nAborted!\nBdbQuit\nInterruptedError\nKeyboardInterrupt\n^CTraceback\netected KeyboardInterrupt\nnterrupted by \nraining interrupted\nraining was interrupted',
-     b'\\bKeyboardInterrupt\\b|\\bBdbQuit\\b|InterruptedError|\\^CTraceback|[Ii]nterrupted by (?:the )?user|[Dd]etected KeyboardInterrupt|^Aborted!$|^Aborted by user|[Tt]raining (?:was )?interrupted'),
-    ('sigterm_received', 'symptom', 'cancelled', None, False, False,
-     b'GracefulExit\nSIGHUP\nSIGINT\nSIGQUIT\nSIGTERM\nSIGUSR\naught 15\neceived 15\nerminated by signal 15\nerminated by user\nexited on signal 15\nexited on signal 2 \nigterm \not 15',
-     b'(?:[Rr]eceived|[Cc]aught|[Gg]ot|[Hh]andling|exiting on)(?: a| the)?(?: exit| termination)? ?(?:signal:? ?)?(?P<signal>SIG(?:TERM|INT|HUP|USR[12]|QUIT)|15\\b)|SIG(?:TERM|INT|HUP|QUIT) (?:was )?(?:received|caught|detected)|SIGTERMException|GracefulExit|process (?:was )?terminated by (?:user|signal 15)|exited on signal (?:15|2) |[Ee]xit(?:ed|ing) with (?:signal )?SIG(?:TERM|INT)|Bypassing SIGTERM|[Ss]igterm (?:received|handler)|Slurm(?:Signal)?.{0,30}SIGTERM received'),
-    ('user_stop', 'root', 'cancelled', None, False, False,
-     b' canceled by \n cancelled by \n has been canceled by \n has been cancelled by \n has been killed by \n has been stopped by \n has been terminated by \n killed by \n stopped by \n terminated by \n was canceled by \n was cancelled by \n was killed by \n was stopped by \n was terminated by \nCANCELLED by \nJobStatus.STOPPED\ncanceled by \ncancelled by \nhas been canceled by \nhas been cancelled by \nhas been killed by \nhas been stopped by \nhas been terminated by \nkilled by \nstopped by \nterminated by \nwas canceled by \nwas cancelled by \nwas killed by \nwas stopped\nwas stopped by \nwas terminated by ',
-     b'^\\W{0,4}(?:[Jj]ob|[Rr]un|[Tt]raining|[Tt]ask|State)\\b(?: \\S{1,200})? ?(?:was |has been )?(?:cancell?ed|stopped|killed|terminated) by (?:the )?(?:user|admin|operator|root)|CANCELLED by \\d{1,20}|JobStatus\\.STOPPED|Job .{0,40}was stopped'),
-    ('launcher_stop', 'root', 'launcher_stop', None, False, False,
-     b' 93\n:93\n=93',
-     b'(?:exit(?:ed|ing)?|status|code)(?: with)?(?: exit)?(?: code| status)?[ =:]{1,200}93\\b'),
-    ('crash_signal', 'symptom', 'crash_signal', None, False, False,
-     b'(core dumped)\n*** stack smashing detected\nCaught signal \nFatal Python error: \nLLVM ERROR: \nSIGBUS\nSIGFPE\nSIGILL\nSIGSEGV\ncorrupted double\ncorrupted size\ncorrupted unsorted\ndied with signal\ndouble free or corruption\negmentation fault\nexited on signal \nexited with signal\nfree(): invalid\ngeneral protection\nlibc++abi: terminating\nllegal instruction\nloating point exception\nmalloc(): \nmunmap_chunk(): \npybind11::error_already_set\nsegfault\nsegfault at \nterminated with signal\ntraps: \nundefined symbol: \nus error',
-     b"Fatal Python error: (?!Aborted)(?P<error>[A-Z]\\w{1,80}(?: \\w{1,80})?)|(?<!A )(?<!a )(?<!')[Ss]egmentation fault(?!')|\\bSIG(?:SEGV|BUS|ILL|FPE)\\b(?:.{0,40}(?:received|caught|fault|error)| \\(|:)|(?:Caught|exited on) signal (?:4|7|8|11)\\b|(?:double free or corruption|corrupted (?:size|double|unsorted)|malloc\\(\\): |free\\(\\): invalid|munmap_chunk\\(\\): )|\\*\\*\\* stack smashing detected|[Ii]llegal instruction(?: \\(core dumped\\))?|(?<!Aborted )(?<!Aborted {6})(?<!Aborted {17})\\(core dumped\\)|[Bb]us error(?: \\(core dumped\\))?$|[Ff]loating point exception|traps: .{0,60}(?:trap|general protection|segfault)|segfault at [0-9a-f]{1,200} ip|undefined symbol: \\w{1,80}|Process(?:es)? .{0,40}(?:terminated|died|exited) with signal|libc\\+\\+abi: terminating|pybind11::error_already_set|LLVM ERROR: "),
-    ('mpi_abort', 'cascade', 'nonzero_exit', None, False, False,
-     b'APPLICATION TERMINATED WITH\nBAD TERMINATION OF ONE\nMPI_ABORT was invoked\nMPI_Abort(\nYOUR APPLICATION TERMINATED\napplication called MPI_Abort\nmpiexec\nmpirun detected\nmpirun has exited\nmpirun noticed\nprterun detected\nprterun noticed\nterminated normally, but',
-     b'MPI_Abort\\(|MPI_ABORT was invoked|application called MPI_Abort|Primary job {1,40}terminated normally, but|mpirun (?:noticed|detected|has exited)|mpiexec.{0,60}(?:error|fail)|YOUR APPLICATION TERMINATED|BAD TERMINATION OF ONE|prterun (?:noticed|detected)|APPLICATION TERMINATED WITH'),
-    ('kernel_task_hung', 'symptom', 'stall', None, False, False,
-     b' blocked for more than \nhard LOCKUP on cpu\nrcu_sched detected stall\nrcu_sched self-detected stall\nsoft lockup - CPU',
-     b'task \\S{1,200} blocked for more than \\d{1,20} seconds|soft lockup - CPU|rcu_sched (?:self-)?detected stall|hard LOCKUP on cpu'),
-    ('no_progress', 'symptom', 'stall', None, True, False,
-     b' frozen\n hanging\n hung\n stalled\n stuck\na hang\nafter \nang detected\nang was detected\neartbeat lost\neartbeat missing\neartbeat time\netected hang\nhang detection \no heartbeat \no output \no progress \nob hang\nob is hang\nob is hanging\nrainingHang\nraining_Hang\nraining_hang\nsince \ntraining hang\nwithin ',
-     b'(?:[Nn]o (?:progress|heartbeat|output|log(?: output)?)|[Hh]eartbeat (?:missing|lost|timed? ?out|timeout)).{0,60}(?:for|in|within|since|after) (?:the last )?\\d{1,20}|(?:[Tt]raining|[Pp]rocess|[Jj]ob|[Rr]ank|[Ww]orker)s? .{0,40}(?:is|are|seems|appears|may be|has been|have been) (?:hung|hanging|stuck|stalled|frozen)|[Hh]ang (?:was )?detected|[Dd]etected (?:a )?(?:training )?hang\\b|hang detection (?:triggered|fired)|[Jj]ob (?:is )?hang(?:ing|s)?\\b|[Tt]raining_?[Hh]ang'),
-    ('stack_dump_waiting', 'confirmation', 'stall', None, False, False,
-     b'(active)\n(active+gil)\n(idle)\nTimeout (\n_reduce_scatter (\n_try_get_data (\n_wait_for_tstate_lock (\nacquire (\nall_gather (\nall_reduce (\nallgather (\nallreduce (\nbarrier (\nbroadcast (\npoll (\nrecv (\nreduce_scatter (\nselect (\nsynchronize (\nwait (',
-     b'^\\W{0,200}(?:Thread|Process) .{0,80}\\((?:idle|active(?:\\+gil)?)\\)|^\\W{0,200}(?:_try_get_data|poll|select|broadcast|all_?reduce|all_?gather|_?reduce_scatter|barrier|synchronize|wait|recv|_wait_for_tstate_lock|acquire) \\((?:torch|multiprocessing|threading|selectors|ray|megatron|deepspeed)[/\\w.]{0,200}:\\d{1,20}\\)|Timeout \\(\\d{1,20}:\\d\\d:\\d\\d(?:\\.\\d{1,20})?\\)!'),
-    ('shutdown_noise', 'event', None, 'dismisses exception', False, False,
-     b'Exception ignored in\nmultiprocessing/\nresource_tracker: process died\nweakref.py", line ',
-     b'resource_tracker: process died|Exception ignored in|multiprocessing/(?:util|synchronize|resource_tracker)\\.py", line \\d{1,20}, in (?:_run_finalizers|_cleanup|_exit_function|main)|weakref\\.py", line \\d{1,20}, in _exitfunc'),
-    ('aborted', 'cascade', 'crash_signal', None, False, False,
-     b'(core dumped)\nAborted (core\nCaught signal 6\nFatal Python error: Aborted\nSIGABRT\nSignal: Aborted (6)\ndied from signal 6\ndied on signal 6\nexited on signal 6\nterminate called ',
-     b"Fatal Python error: Aborted|Aborted \\(core|\\bSIGABRT\\b(?:.{0,40}(?:received|caught|error)| \\(|:)|(?:Caught|exited on|died (?:from|on)) signal 6\\b|^(?:.{0,80} )?Aborted\\b {1,30}\\(core dumped\\)|terminate called (?:after throwing an instance of '(?!std::bad_alloc)|without an active|recursively)|Signal: Aborted \\(6\\)"),
-    ('horovod_shut_down', 'cascade', 'launcher_child', None, False, False,
-     b'Horovod has been shut down.\nPer user-direction, the job has been aborted',
-     b'Horovod has been shut down\\.|Per user-direction, the job has been aborted'),
-    ('killed_status', 'cascade', 'host_oom', None, False, False,
-     b'Signal 9 (SIGKILL) received\nexit\nexitcode\nreturn code\nreturned code\nxit ',
-     b'(?:exit(?:ed|s)?(?: with)?(?: exit)?(?: code| status| return code)?|[Ee]xit [Cc]ode|return(?:ed)? code)[ :=]{1,8}\\(?(?:137|-9)\\b|exitcode {0,4}: {0,2}-9\\b|Signal 9 \\(SIGKILL\\) received'),
-    ('unknown_argument', 'root', 'config_error', None, True, False,
-     b'Args.__init__() got an unexpected keyword argument\nArguments.__init__() got an unexpected keyword argument\nConfig.__init__() got an unexpected keyword argument\nError: Got unexpected extra \nError: Invalid value for \nError: Missing \nError: No such command\nError: No such option\nFATAL Flags parsing error\nIllegalFlagValueError\nNo such command\nNo such option\nSome specified arguments are not used\nUnknown argument\nUnknown command line flag\nUnknown config\nUnknown config key\nUnknown config option\nUnknown configuration\nUnknown configuration key\nUnknown configuration option\nUnknown flag\nUnknown option\nUnparsedFlagAccessError\nUnrecognizedFlagError\nambiguous option\nargument \nexpected\ninvalid choice\nno such option\nnrecognized config key\nnrecognized config option\nnrecognized config parameter\nnrecognized configuration key\nnrecognized configuration option\nnrecognized configuration parameter\nnrecognized flag\nnrecognized key\nnrecognized option\none of the arguments\nou selected an invalid \nthe following arguments are required\ntoo few arguments\nunrecognized\nunrecognized argument\nunrecognized arguments',
-     b'\\w[\\w.-]{0,200}: error: (?:unrecognized arguments|the following arguments are required|argument \\S{1,200}|ambiguous option|one of the arguments|unrecognized|invalid choice|too few arguments|expected|no such option)|unrecognized arguments?:|(?:^Error: )?No such (?:option|command):? |^Error: (?:Missing|Invalid value for|Got unexpected extra) |Some specified arguments are not used|[Yy]ou selected an invalid |(?:Arguments|Config|Args)\\.__init__\\(\\) got an unexpected keyword argument|Unknown (?:argument|option|flag|config(?:uration)?(?: key| option)?|command line flag)s?\\b[: ]|[Uu]nrecognized (?:option|flag|config(?:uration)? (?:key|parameter|option)|key)\\b|FATAL Flags parsing error|UnrecognizedFlagError|UnparsedFlagAccessError|IllegalFlagValueError'),
-    ('weights_only_refused', 'symptom', 'config_error', None, False, False,
-     b'Weights only load failed',
-     b'Weights only load failed'),
-    ('configuration_framework', 'root', 'config_error', None, True, False,
-     b" validation error\n' is not in struct\n': Could not find '\n': Could not load '\n.ValidationError\nCannot find primary config\nConfigAttributeError\nConfigCompositionException\nConfigIndexError\nConfigKeyError\nConfigLoadError\nConfigTypeError\nConfigValidationError\nConfigurationError\nCould not append to config\nCould not override '\nDeepSpeedConfigError\nError in call to target\nError locating target\nExtra inputs are not permitted\nInstantiationException\nInterpolationKeyError\nInterpolationResolutionError\nInvalidConfig\nMisconfigurationException\nMissing mandatory value\nMissingConfigError\nMissingConfigException\nMissingMandatoryValue\nOverrideParseException\nPrimary config \nStrictDataclass\nYou must specify '\nhydra._internal.\nhydra.core.\nhydra.errors.\njsonargparse\nnot allowed here\nomegaconf._internal.\nomegaconf.core.\nomegaconf.errors.\nscanning\ntoml.\ntomllib.\nyaml.composer.\nyaml.constructor.\nyaml.parser.\nyaml.scanner.",
-     b"(?:omegaconf|hydra)\\.(?:errors|_internal|core)\\.\\w{1,80}|(?:ConfigAttributeError|ConfigKeyError|ConfigTypeError|ConfigCompositionException|ConfigIndexError|MissingMandatoryValue|MissingConfigException|InterpolationKeyError|InterpolationResolutionError|OverrideParseException|InstantiationException|ConfigLoadError|MissingConfigError)\\b|Could not override '|Key '\\S{1,200}' is not in struct|Missing mandatory value|In '\\S{1,200}': Could not (?:find|load) '|Could not append to config|Error in call to target|Error locating target|You must specify '|Primary config (?:directory|module) .{0,60}not found|Cannot find primary config|pydantic(?:_core)?\\S{0,200}\\.ValidationError|\\d{1,20} validation errors? for \\w{1,80}|Extra inputs are not permitted|yaml\\.(?:scanner|parser|constructor|composer)\\.\\w{1,80}|(?:while|mapping values) .{0,40}(?:scanning|not allowed here)|tomllib\\.\\w{1,80}Error|toml\\.\\w{1,80}Error|StrictDataclass\\w{0,80}Error|jsonargparse\\S{0,200}|ConfigurationError\\b|InvalidConfig\\w{0,80}|ConfigValidationError|MisconfigurationException|DeepSpeedConfigError"),
-    ('compile_toolchain', 'root', 'compile_toolchain', None, True, False,
-     b'.h: No such file\nBackendCompilerFailed\nCUDAMismatchException\nCUDA_HOME environment variable is not set\nCannot find C++ compiler\nCannot find a working C++ compiler\nCannot find a working nvcc\nCannot find a working triton\nCannot find nvcc\nCannot find triton\nCompilationError: at \nCppCompileError\nError building extension\nError compiling objects\nFailed to compile\nInductorError\nInternalTorchDynamoError\nLoweringException\nMLIR \nNo such file or directory: \nOpBuilder\nPassManager::run failed\nTorchRuntimeError\nTritonMissing\nUnable to JIT load\nUnable to compile\nUncapturedHigherOrderOpError\ncollect2: error\ndetected CUDA version \nfailed with exit \nis not supported on \nninja: build stopped\nninja: error\nnvcc fatal\nout of resource: shared memory\nsubprocess.CalledProcessError: \ntorch._dynamo\ntorch._dynamo.exc.\ntorch._inductor.exc.\ntriton.compiler.\ntriton.runtime.',
-     b'(?:torch\\._(?:inductor|dynamo)\\.exc\\.\\w{1,80}|BackendCompilerFailed|InductorError|LoweringException|torch\\._dynamo\\S{0,200}Unsupported|TorchRuntimeError|InternalTorchDynamoError|UncapturedHigherOrderOpError|CppCompileError|triton\\.(?:compiler|runtime)\\.\\w{0,80}\\.?(?:errors?\\.)?\\w{0,80}(?:Error|Resources|Exception)|CompilationError: at \\d{1,20}:\\d{1,20}|PassManager::run failed|Failed to compile|Error building extension|is not supported on (?:CUDA )?arch|Error compiling objects|subprocess\\.CalledProcessError: .{0,120}(?:ninja|nvcc|gcc|g\\+\\+|hipcc)|ninja: (?:build stopped|error)|nvcc fatal|CUDA_HOME environment variable is not set|CUDAMismatchException|detected CUDA version .{0,60}mismatches|Unable to (?:JIT load|compile)|OpBuilder\\S{0,200}Error|No such file or directory: .{0,40}nvcc|out of resource: shared memory|Cannot find (?:a working )?(?:nvcc|triton|C\\+\\+ compiler)|collect2: error|fatal error: \\S{1,200}\\.h: No such file|TritonMissing|MLIR .{0,60}fail|error: (?:command|subprocess).{0,60}failed with exit (?:code|status))'),
-    ('invalid_combination', 'root', 'config_error', None, True, False,
-     b"already \nare not a among\nare not a in the list\nare not a known\nare not a recognized\nare not a valid\nare not allowed\nare not among\nare not available for\nare not available on\nare not available when\nare not available with\nare not compatible\nare not divisible\nare not evenly allowed\nare not evenly available for\nare not evenly available on\nare not evenly available when\nare not evenly available with\nare not evenly compatible\nare not evenly divisible\nare not evenly implemented for\nare not evenly supported\nare not exactly allowed\nare not exactly available for\nare not exactly available on\nare not exactly available when\nare not exactly available with\nare not exactly compatible\nare not exactly divisible\nare not exactly implemented for\nare not exactly supported\nare not implemented for\nare not in the list\nare not known\nare not recognized\nare not supported\nare not valid\ncan only be\ncan't be \ncannot \ncompatible\ndivisible\neither \nemplate \nexpected, but not set\ngot an \ngot invalid\ngot unexpected value\ngot unsupported\ninconsistent \nis not a among\nis not a in the list\nis not a known\nis not a recognized\nis not a valid\nis not allowed\nis not among\nis not available for\nis not available on\nis not available when\nis not available with\nis not compatible\nis not divisible\nis not equal to\nis not evenly allowed\nis not evenly available for\nis not evenly available on\nis not evenly available when\nis not evenly available with\nis not evenly compatible\nis not evenly divisible\nis not evenly implemented for\nis not evenly supported\nis not exactly allowed\nis not exactly available for\nis not exactly available on\nis not exactly available when\nis not exactly available with\nis not exactly compatible\nis not exactly divisible\nis not exactly implemented for\nis not exactly supported\nis not implemented for\nis not in the list\nis not known\nis not recognized\nis not supported\nis not valid\nisn't a among\nisn't a in the list\nisn't a known\nisn't a recognized\nisn't a valid\nisn't among\nisn't in the list\nisn't known\nisn't recognized\nisn't valid\nlease \nmust be \nmutually exclusive\nn't support\nncompatible\nneeds \nnfrastructure rank\nnknown\nnot currently imported\nnot support\nnrecognized\nnsupported\nnvalid\nonly available\nonly compatible\nonly support\nonly supported\nou have\nou must\nou need\nou should\nout of range of\nrequire\nrequired by\nrequired for\nrequired if\nrequired in\nrequired to\nrequired when\nrequired with\nshould be \nsupported\nworld size\nworld_size",
-     b"(?:\\b(?:Value|Assertion|NotImplemented|Attribute)Error(?!: '\\w{1,80}' object)|(?:Config\\w{0,80}|Validation|Argument)(?:Error|Exception)|(?<!\\w)Exception|: error:|(?:RuntimeError|KeyError|TypeError|Exception).{0,80}(?:--\\w|config|backend|world.size|parallel|DeepSpeed|FSDP|dtype|argument)|raise \\w{0,80}(?:Value|NotImplemented|Config\\w{0,80}|Argument|Validation)(?:Error|Exception)\\(|raise \\w{1,80}\\(.{0,80}(?:--\\w|config|backend|parallel)|\\bassert |AssertionError)\\b.{0,300}(?:(?:is|are) not (?:exactly |evenly )?(?:divisible|supported|compatible|allowed|implemented for|available (?:for|with|when|on))\\b|not (?:divisible|compatible|supported)|must be (?:divisible|a multiple|set|one of|specified|provided|greater|less|larger|smaller|positive|at least|between|either|>|<|in \\[|equal|the same|true|false|True|False|used|a power|enabled|disabled)|should be (?:divisible|one of|set|specified|a multiple|greater|less|smaller|larger|positive|between|either|>|<)|(?:is|are) (?:mutually exclusive|incompatible|only supported|only (?:available|compatible)|required (?:for|when|to|if|with|by|in))|\\b(?:requires?|needs) (?!grad)|\\bonly supports?\\b|expected, but not set|does not exist or is not currently imported|is not equal to .{0,60}(?:batch|size|world|parallel)|cannot (?:be used|use|set|specify|both|be set|combine|enable|have both)|can(?:not|'t) be (?:used|combined|set|specified|enabled)|can only be|(?:does not|doesn't|do not|don't) support|either .{0,60} or .{0,60}(?:must|should|need)|[Pp]lease (?:set|specify|provide|pass|use|choose|disable|enable)\\b|[Yy]ou (?:need|must|have|should)(?: to)? (?:set|specify|provide|pass|define|use|choose|either|also)|(?:is not|isn't|are not) (?:a )?(?:valid|recognized|in the list|known|among)\\b|(?:[Ii]nvalid|[Uu]nsupported|[Uu]nknown|[Uu]nrecognized|[Ii]ncompatible) (?:value|choice|option|setting|config(?!uration class)\\w{0,80}|argument|parameter|combination|optimizer|scheduler|backend|attention|precision|dtype|device|mode|strategy|method|template|\\w{1,80}_\\w{1,80})\\b|[Tt]emplate .{0,60}not found|already (?:set|registered|initialized)|inconsistent (?:with|config\\w{0,80})|got (?:an )?(?:invalid|unsupported|unexpected value)|out of range of (?:allowed|valid)|[Ii]nfrastructure rank|world[_ ]size .{0,60}(?:divisible|match|must|multiple))"),
-    ('missing_module', 'root', 'missing_module', None, True, False,
-     b": No module named \n: cannot open shared object file\n: command not found\nContextualVersionConflict\nCould not find a version that satisfies\nDistributionNotFound\nImportError\nModuleNotFoundError\nNo module named \nPackageNotFoundError\nVersionConflict\ncannot import name '\nexecutable file not found\nis not installed\nis required but \nis required to use \nlease install\npip install \nversion GLIBC\nversion `GLIBC",
-     b"\\b(?:ModuleNotFoundError|ImportError|PackageNotFoundError|DistributionNotFound|VersionConflict|ContextualVersionConflict)\\b|(?:^|: )No module named '?[\\w.]{1,200}|cannot import name '|\\S{1,200}\\.so[.\\d]{0,200}: cannot open shared object file|version `?GLIBC\\w{0,80}_[\\d.]{1,200}' not found|: command not found|executable file not found|Could not find a version that satisfies|is required (?:but|to use) .{0,60}(?:not (?:found|installed)|pip install)|(?:Error|raise \\w{1,80}\\().{0,200}(?:is not installed|[Pp]lease install|pip install )"),
-    ('build_without_device', 'root', 'config_error', None, True, False,
-     b'Torch not compiled with \nTorch was not compiled with \nbuilt without CUDA\nbuilt without GPU\nbuilt without HIP\nbuilt without MPI\nbuilt without NCCL\nbuilt without ROCm\nbuilt without XPU\ncompiled without CUDA\ncompiled without GPU\ncompiled without HIP\ncompiled without MPI\ncompiled without NCCL\ncompiled without ROCm\ncompiled without XPU\nnot built CUDA\nnot built GPU\nnot built HIP\nnot built MPI\nnot built NCCL\nnot built ROCm\nnot built XPU\nnot compiled with CUDA\nnot compiled with GPU\nnot compiled with HIP\nnot compiled with MPI\nnot compiled with NCCL\nnot compiled with ROCm\nnot compiled with XPU',
-     b'Torch (?:was )?not compiled with (?:CUDA|XPU|ROCm|NPU|HIP|MPS)|(?:not built|built without|compiled without|not compiled with) (?:CUDA|GPU|ROCm|HIP|NCCL|MPI|XPU) ?(?:support|enabled)?\\b'),
-    ('invalid_hyperparameter', 'root', 'config_error', None, False, False,
-     b'AssertionError: \nRuntimeError: \nTypeError: \nValueError: ',
-     b'(?:Value|Assertion|Runtime|Type)Error: [Ii]nvalid (?:learning rate|lr|momentum|beta|betas|epsilon|eps|weight[_ ]decay|alpha|rho|lambd|dampening|gamma|dropout|temperature|warmup|batch[_ ]size|sequence length|seed|gradient[_ ]\\w{1,16}|number of \\w{1,16}|num_\\w{1,24}|\\w{2,24} (?:value|parameter|argument|setting))\\b[^\\n]{0,60}'),
-    ('unsupported_hardware', 'root', 'config_error', None, True, False,
-     b'nly available on\nnly support\nnly supported on\nrequire \nrequires ',
-     b'(?:Runtime|NotImplemented|Type|Value|Import)Error: .{0,120}(?:\\bonly supports? (?:\\w{1,12} ){0,3}(?:GPUs?|devices?|sm_?\\d|compute|dtype|head)|\\brequires? (?:a |an |at least )?(?:\\w{1,12} ){0,2}(?:GPU|compute capability|sm_?\\d{2,3}|Ampere|Hopper|Blackwell|Turing)|(?:is|are) only (?:available|supported) on (?:\\w{1,12} ){0,3}(?:GPU|CUDA|device|sm_?\\d))'),
-    ('shape_mismatch', 'fallback', 'shape_mismatch', None, False, False,
-     b" to have the same dtype\nExpected \nGiven groups=\nTensors must have same number of dimensions\nThe expanded size of the tensor\nThe size of tensor a (\n]' is invalid for input of size\nare not aligned\ncannot be broadcast\ndo not match\nexpected size \nimension out of range\nizes of tensors must match\nmat1 and mat2 shapes cannot be multiplied\nmismatch\nmust have the same dtype\nmust match the existing size\noperands could not be broadcast\nout of bounds\nout of range\nshape mismatch:\nsize mismatch, \nstack expects each tensor to be equal size\nview size is not compatible\nxpected input batch_size\nxpected scalar type ",
-     b"mat1 and mat2 shapes cannot be multiplied|The size of tensor a \\(\\d{1,20}\\) must match|[Ss]izes of tensors must match|shape '\\[[^\\]]{0,200}\\]' is invalid for input of size|[Ee]xpected input batch_size|size mismatch, |shapes? .{0,60}(?:do not match|mismatch|are not aligned|cannot be broadcast)|operands could not be broadcast|expand\\(.{0,80}must match the existing size|Expected (?:\\d{1,20}D|size|hidden)|stack expects each tensor to be equal size|The expanded size of the tensor|Given groups=|[Dd]imension out of range|index (?:\\d{1,20} is )?out of (?:bounds|range)|Tensors must have same number of dimensions|shape mismatch:|[Ee]xpected scalar type \\w{1,80} but found|must have the same dtype|expected .{0,40} to have the same dtype|view size is not compatible|expected size \\d{1,20}==\\d{1,20}"),
-    ('device_mismatch', 'fallback', 'device_mismatch', None, False, False,
-     b'" not implemented for \'\n) and bias type\n) and weight type\nExpected all tensors to be on the same device\nExpected object of \nfound at least two devices\ngot at least two devices\nixed dtype\nshould be the same',
-     b'Expected all tensors to be on the same device|Input type \\(.{1,60}\\) and (?:weight|bias) type|should be the same|Expected object of (?:device|scalar) type|(?:found|got) at least two devices|"\\w{1,80}" not implemented for \'\\w{1,80}\'|[Mm]ixed dtype'),
-    ('autograd_error', 'fallback', 'autograd_error', None, False, False,
-     b'One of the differentiated Tensors\nTrying to backward through the graph a second time\ndoes not require grad and does not have a grad_fn\ngrad can be implicitly created\nhave finished reduction\nmark a variable ready\nmodified by an inplace operation\nparameters that were not used in producing loss',
-     b'modified by an inplace operation|Trying to backward through the graph a second time|does not require grad and does not have a grad_fn|[Ee]xpected to (?:have finished reduction|mark a variable ready)|grad can be implicitly created|One of the differentiated Tensors|parameters that were not used in producing loss'),
-    ('python_exception', 'fallback', 'user_exception', None, True, False,
-     b'Error\nException\nExit\nExpired\nFailure\nFault\nInterrupt\nMismatch\nNotFound\nStopIteration\nTimeout\nUnsupported\nViolation',
-     b'^[\\s>#/*|`\'"\xe2\x80\xa2$-]{0,40}(?:(?:\\[[^\\]\\n]{0,80}\\]|\\([^)\\n]{0,120}\\)|\\d{1,5}|[\\w.-]{1,40}@[\\w.-]{1,40}|E(?= )) {0,2}:? {0,24}){0,4}[`"]?(?P<exception>(?:[A-Za-z_]\\w{0,40}\\.){0,8}[A-Z]\\w{0,80}(?:Error|Exception|Failure|Interrupt|Exit|Fault|NotFound|Unsupported|Timeout|Expired|Violation|Mismatch|Iteration))(?:\\(.{0,200}\\))?(?:: (?P<message>.{0,300})|:?\\s{0,40}$)'),
-    ('python_exception_logged', 'fallback', 'user_exception', None, True, False,
-     b'Error(\nError: \nException(\nException: ',
-     b'(?:\\b(?:ERROR|CRITICAL|FATAL|Error|Exception|exception|failed|Failed|Failure)\\b.{0,200}|\\| |\\bmessage"?: {1,3}")\\b(?P<exception>(?:[A-Za-z_]\\w{0,40}\\.){0,8}[A-Z]\\w{1,80}(?:Error|Exception))(?:\\(|: )(?P<message>.{0,300})'),
-    ('hydra_error', 'confirmation', 'user_exception', None, False, False,
-     b"An error occurred during Hydra's exception formatting\nError executing job with overrides\nError in sys.excepthook\nUncaught app exception\nUncaught exception\nUnhandled exception",
-     b"Error executing job with overrides|An error occurred during Hydra's exception formatting|Error in sys\\.excepthook|Uncaught (?:app )?exception|Unhandled exception"),
-    ('python_traceback', 'confirmation', 'user_exception', 'traceback', False, False,
-     b'Traceback (most recent call last)',
-     b'Traceback \\(most recent call last\\)'),
-    ('exception_handled', 'event', None, 'handled', False, False,
-     b'During handling of the above exception, another exception occurred:',
-     b'During handling of the above exception, another exception occurred:'),
-    ('exception_caused', 'event', None, 'caused', False, False,
-     b'The above exception was the direct cause of the following exception:',
-     b'The above exception was the direct cause of the following exception:'),
-    ('python_raise', 'confirmation', 'user_exception', None, True, False,
-     b'raise ',
-     b'^.{0,40} {4,40}raise \\w[\\w.]{0,200}\\('),
+# Separated by NUL: name, role, slug of the failure, effect on other evidence, `calm` where such records are no match,
+# `caseless` where the case of the texts is ignored, texts of which each match contains one, a line each, expression.
+SIGNALS: tuple[bytes, ...] = (
+    b'gpu_oom_leftover\x00root\x00gpu_oom_leftover\x00\x00\x00\x00Failed to CUDA \x00Failed to CUDA (?:host )?(?:c|m)alloc',
+    b'cuda_oom\x00root\x00cuda_oom\x00\x00\x00\x00CUDA out of memory\nHIP out of memory\nMLU out of memory\nMUSA out of memory\nNPU out of memory\nXPU out of memory\x00(?:CUDA|HIP|NPU|XPU|MUSA|MLU) out of memory\\b(?:\\. Tried to allocate (?P<size>[\\d.]{1,200} ?[KMGT]?i?B)(?:.{0,20}GPU (?P<gpu>\\d{1,20}) )?)?',
+    b'cuda_oom_runtime\x00root\x00cuda_oom\x00\x00\x00\x00 failed out of memory\n failed: out of memory\nCUBLAS_STATUS_ALLOC_FAILED\nCUDA_ERROR_OUT_OF_MEMORY\nCUDNN_STATUS_ALLOC_FAILED\nCUFFT_ALLOC_FAILED\nCUFFT_STATUS_ALLOC_FAILED\nCUSOLVER_STATUS_ALLOC_FAILED\nCUSPARSE_STATUS_ALLOC_FAILED\nGPU ran out of memory\nHIPBLAS_STATUS_ALLOC_FAILED\nOUT_OF_DEVICE_MEMORY\nTriton Error [\ncudaErrorMemoryAllocation\ndevice ran out of memory\nhipErrorOutOfMemory\nout of memory\x00(?:(?:CUDA|HIP|CUDA driver|CUDA runtime) error[: (]{1,3}(?:\\d{1,20}\\)?:? ?)?out of memory|[Cc]uda failure (?:\\d{1,20} )?.out of memory|(?:cudaMalloc|hipMalloc|cuMemAlloc|cuMemCreate)\\w{0,80}(?: \\w{1,80})? failed:? out of memory|CUDA_ERROR_OUT_OF_MEMORY|Triton Error \\[\\w{1,80}\\]: out of memory|cudaErrorMemoryAllocation|hipErrorOutOfMemory|OUT_OF_DEVICE_MEMORY|CU(?:BLAS|DNN|SOLVER|SPARSE|FFT)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED|HIPBLAS_STATUS_ALLOC_FAILED|(?:GPU|device) ran out of memory)',
+    b'xla_oom\x00root\x00cuda_oom\x00\x00\x00\x00OOM when allocating tensor\nRESOURCE_EXHAUSTED: \nRan out of memory in memory space hbm\n_bfc) ran out of memory trying to allocate\x00RESOURCE_EXHAUSTED: .{0,120}(?:[Oo]ut of memory|[Ff]ailed to allocate|[Ee]rror allocating|[Aa]ttempting to (?:reserve|allocate)|OOM\\b)|\\(GPU_\\d{1,20}_bfc\\) ran out of memory trying to allocate(?!.{0,160}not a failure)|OOM when allocating tensor(?!.{0,200}device:CPU)|Ran out of memory in memory space hbm',
+    b'cuda_oom_exception\x00root\x00cuda_oom\x00\x00\x00\x00ResourceExhaustedError\ncupy.cuda.memory.OutOfMemoryError\ntorch.OutOfMemoryError\ntorch.cuda.OutOfMemoryError\x00(?:torch\\.(?:cuda\\.)?OutOfMemoryError|cupy\\.cuda\\.memory\\.OutOfMemoryError|ResourceExhaustedError)\\b(?! (?:handling|handler|retries|retry))',
+    b'kv_cache_oom\x00root\x00cuda_oom\x00\x00\x00\x00Error in memory profiling. Initial free memory\nFree memory on device \nNo available memory for the cache blocks\nTo serve at least one request with the model\not enough memory\x00No available memory for the cache blocks|Free memory on device .{0,80}less than desired GPU memory utilization|[Nn]ot enough memory[.;,] ?[Pp]lease (?:try|increase|reduce|lower)|To serve at least one request with the models?.{1,20}max seq len|Error in memory profiling\\. Initial free memory',
+    b'slurm_oom_kill\x00root\x00host_oom\x00\x00\x00\x00OOM Killed\nOOM_kill\ncgroup out-of-memory\noom kill event\noom-kill event\noom_kill event\x00(?i:Detected) [1-9]\\d{0,20} (?i:oom)[-_ ]?kill events? in (?i:StepId)=(?P<step>[\\w.+]{1,200})|Some of (?:your processes|the step tasks) (?:may )?have been (?:OOM Killed|killed by the cgroup out-of-memory handler)|\\bOOM Killed\\b',
+    b'slurm_memory_limit\x00root\x00host_oom\x00\x00\x00\x00: Out Of Memory\nDUE TO MEMORY LIMIT\nDUE TO OUT OF MEMORY\nExceeded job memory limit\nExceeded step memory limit\nOUT_OF_ME\nexceeded memory limit (\nexceeded virtual memory limit\x00Exceeded (?:job|step) memory limit|exceeded memory limit \\(\\d{1,20} > \\d{1,20}\\)|exceeded virtual memory limit|srun: error: \\S{1,200}: tasks? [\\d,-]{1,200}: Out Of Memory|DUE TO (?:OUT OF MEMORY|MEMORY LIMIT)|\\bOUT_OF_ME(?:MORY|\\+|\\b)',
+    b'kernel_oom_kill\x00root\x00host_oom\x00\x00\x00\x00Killed process \nOut of memory: Kill\nemory cgroup out of memory\ninvoked oom-killer\noom-kill:constraint=\noom_reaper: reaped process\x00Out of memory: Kill(?:ed)? process (?P<pid>\\d{1,20}) \\((?P<process>[^)]{1,60})\\)|\\bKilled process \\d{1,9} \\([^)]{1,60}\\),? (?:UID|total-vm)|[Mm]emory cgroup out of memory|invoked oom-killer|oom-kill:constraint=|oom_reaper: reaped process',
+    b'kubernetes_oom_killed\x00root\x00host_oom\x00\x00\x00\x00OOMKilled\nOOMKilling\nThe node was low on resource: memory\x00\\bOOMKilled\\b(?!"?:? ?"?[Ff]alse)|OOMKilling\\b|The node was low on resource: memory',
+    b'ray_host_oom\x00root\x00ray_host_oom\x00\x00\x00\x00 Worker (tasks / actors) killed due to memory pressure\n Workers (tasks / actors) killed due to memory pressure\nkilled due to the node running low on memory\nray.exceptions.OutOfMemoryError\nwhich exceeds the memory usage threshold of\x00killed due to the node running low on memory|[1-9]\\d{0,20} Workers? \\(tasks / actors\\) killed due to memory pressure|ray\\.exceptions\\.OutOfMemoryError|which exceeds the memory usage threshold of',
+    b'dataloader_killed\x00root\x00host_oom\x00\x00\x00\x00DataLoader worker (pid\x00DataLoader worker \\(pid(?:\\(s\\))? ?(?P<pid>\\d{1,20})\\) is killed by signal: Killed',
+    b'shm_exhausted\x00root\x00shm_exhausted\x00\x00\x00\x00OSError: [Errno 28] No space left on device: \nailed to allocate \nailed to create \nailed to extend \nailed to mmap \nailed to open \nis killed by signal: Bus error\nmight be caused by insufficient shared memory\no space left on device\nposix_fallocate failed\nrror while attaching to shared memory\nrror while creating shared memory\nunable to allocate \nunable to mmap \nunable to open \nunable to resize \nunable to write to \nwrite_error\x00is killed by signal: Bus error|might be caused by insufficient shared memory|unable to (?:open|allocate|resize|write to|mmap) (?:\\d{1,20} bytes from )?(?:shared memory|file </torch_)|[Ff]ailed to (?:extend|create|open|allocate|mmap) .{0,20}/dev/shm|[Ee]rror while (?:creating|attaching to) shared memory|(?:[Nn]o space left on device|write_error).{0,80}/dev/shm|/dev/shm.{0,80}[Nn]o space left on device|OSError: \\[Errno 28\\] No space left on device: .?/(?:dev/shm|torch_|psm_)|posix_fallocate failed.{0,60}/dev/shm',
+    b"host_allocation_failed\x00root\x00host_oom\x00\x00\x00\x00ArrowInvalid: \nArrowMemoryError\nDefaultCPUAllocator: \nMemoryError\nUnable to allocate \n[Errno 12]\n_ArrayMemoryError\nannot allocate memory\nfatal error: runtime: out of memory\njava.lang.OutOfMemoryError\nmalloc of size \nmmap failed: Cannot\nstd::bad_alloc\nvirtual memory exhausted\x00\\bMemoryError\\b|_ArrayMemoryError|Unable to allocate [\\d.]{1,200} [KMGTP]iB for an array|DefaultCPUAllocator: (?:can't allocate|not enough) memory|(?<!with error )[Cc]annot allocate memory|\\[Errno 12\\]|std::bad_alloc|ArrowMemoryError|ArrowInvalid: .{0,20}malloc of size \\d{1,20} failed|malloc of size \\d{1,20} failed|Unable to allocate (?:internal buffer|memory)|fatal error: runtime: out of memory|java\\.lang\\.OutOfMemoryError|virtual memory exhausted|\\bmmap failed: Cannot",
+    b'shell_killed\x00symptom\x00host_oom\x00\x00\x00\x00 Killed\nKilled\ndied with <Signals.SIGKILL: 9>\x00(?:line \\d{1,20}: {1,40}\\d{1,20} Killed\\b|\\bKilled {1,40}(?:python|torchrun|accelerate|deepspeed|srun)\\b|^Killed$|\\]\\s{0,40}\\d{0,20} {0,40}Killed {1,40}\\S{0,200}python|died with <Signals\\.SIGKILL: 9>)',
+    b"allocator_oom\x00root\x00cuda_oom\x00\x00calm\x00\x00 has run memory out of \n has run out of \n is memory out of \n is out of \n memory out of \n out of \n ran memory out of \n ran out of \n run memory out of \n run out of \n runs memory out of \n runs out of \nGPU memory exhausted\nGPU memory insufficient\nGPU memory is exhausted\nGPU memory is insufficient\nGPU memory is not enough\nGPU memory not enough\nKV cache\nKV-cache\nKV_cache\nKVcache\nOUT_OF_MEMORY\nailed to allocate \nailed to reserve \nallocation failed\navailable\ncannot fit\ncuda runtime error (2)\ndoes not fit\ndoesn't fit\nfailed to allocate \nkv cache\nkv-cache\nkv_cache\nkvcache\nlarger than the available KV cache memory\nlarger than the maximum number of tokens that can be stored in KV cache\nnsufficient\no enough\not enough\not enough memory to \nout of KV cache\nout of KV-cache\nout of KVcache\nout of memory\nout of the KV cache\nout of the KV-cache\nout of the KVcache\nran out of\nran out of KV cache\nran out of KV-cache\nran out of KVcache\nran out of the KV cache\nran out of the KV-cache\nran out of the KVcache\nttempting to allocate \nut of memory error on GPU\nut of memory. \x00\\b(?:Prefill|Decode|MPS backend|GPU|HPU|TPU|NPU|DCU|device|Device|VRAM|vram|HBM|hbm|video|Triton Error \\[\\w{1,8}\\]:?|CUDA memory) (?:is |ran |runs |run |has run )?(?:memory )?out of (?:device |GPU |gpu |HBM |video )?memory\\b|(?:cudaMalloc|hipMalloc|cuMemAlloc|cuMemCreate|cuMemMap|cudaHostAlloc|cudaMemPool)\\w{0,20}\\b.{0,120}(?:out of memory|OUT_OF_MEMORY)|[Oo]ut of memory\\. (?:Available|Requested|Try)|\\b(?:out of|ran out of) (?:the )?KV[ -]?cache|cuda runtime error \\(2\\)|[Oo]ut of memory error on GPU|larger than the maximum number of tokens that can be stored in KV cache|larger than the available KV cache memory|failed to allocate (?:CUDA|ROCm|HIP|SYCL|Vulkan|Metal)\\d{0,2} buffer|(?:[Ii]nsufficient|[Nn]ot enough|[Nn]o enough) (?:free |available )?(?:GPU|device|video|VRAM|HBM|gpu)(?: memory| RAM)?\\b.{0,60}(?:to |for |available|memory|$)|[Nn]ot enough memory to (?:handle|allocate|hold|store|load) .{0,40}(?:tokens|KV|kv|blocks|weights|layers)|(?:KV|kv)[ _-]?cache.{0,40}(?:allocation failed|ran out of|out of memory|OOM\\b|does not fit|doesn't fit|cannot fit)|[Ff]ailed to (?:allocate|reserve) (?:the )?(?:KV|kv|paged)[ _-]?(?:cache|pool|blocks)|[Aa]ttempting to allocate [\\d.]{1,20} ?\\w{0,5}(?: bytes)? (?:which|that) is (?:greater|larger|more)|GPU memory (?:is )?(?:exhausted|insufficient|not enough)",
+    b'memory_exhausted_message\x00symptom\x00cuda_oom\x00\x00calm\x00\x00ut of memory\x00(?:\\b[A-Z]\\w{1,40}(?:Error|Exception)|\\bERROR|\\bFATAL|\\bCRITICAL): (?:.{0,60} )?[Oo]ut of memory\\b(?!: Kill|.{0,40}trying (?:batch|to allocate)|.{0,40}retry)',
+    b'host_memory_killer\x00root\x00host_oom\x00\x00\x00\x00 due to memory pressure for\n% memory budget. Restarting\n.OutOfMemoryException\nContainer killed \nKilledWorker\nOOM killed\nOOM-killed\nOut of Memory Error: \nWorker exceeded \nbeen oom killed\nbeen oom-killed\nbeen oom_killed\nbeen oomkilled\ngot oom killed\ngot oom-killed\ngot oom_killed\ngot oomkilled\nmemory limit \nmemory.max exceeded\nmemory.max reached\nmemory.max was exceeded\nmemory.max was reached\nrunning beyond \nsending SIGKILL to process \nsending SIGTERM to process \nsystemd-oomd\nwas oom killed\nwas oom-killed\nwas oom_killed\nwas oomkilled\x00Container killed (?:by YARN|on request).{0,40}(?:memory|137)|running beyond (?:physical|virtual) memory limits|systemd-oomd\\[?\\d{0,8}\\]?: Killed |Killed .{1,120} due to memory pressure for|sending SIG(?:KILL|TERM) to process \\d{1,9} uid .{0,80}(?:VmRSS|badness|oom)|exceeded \\d{2,3}% memory budget\\. Restarting|\\bKilledWorker\\b|Worker exceeded \\d{2}% memory|\\bOOM[- ]killed\\b|(?:was|been|got) oom[- _]?killed\\b|cgroup .{0,60}(?:memory\\.max|memory limit) (?:was )?(?:exceeded|reached)|duckdb\\S{0,12}\\.OutOfMemoryException|Out of Memory Error: (?:could not|failed to) allocate',
+    b'worker_pool_died\x00symptom\x00killed\x00\x00\x00\x00BrokenProcessPool\nTerminatedWorkerError\nprocess in the process pool was terminated abruptly\nworker process managed by the executor was unexpectedly terminated\x00TerminatedWorkerError|BrokenProcessPool|worker process managed by the executor was unexpectedly terminated|process in the process pool was terminated abruptly',
+    b'batch_size_reduced\x00event\x00\x00clears oom\x00\x00\x00atch size \natch_size \natchsize \nbatch size\netrying with \x00[Bb]atch[ _]?size \\d{1,9} (?:failed|does not fit|is too (?:large|big)).{0,40}\\b[Tt]rying|(?:[Dd]ecreas|[Rr]educ|[Hh]alv|[Ll]ower)ing (?:the )?(?:\\w{1,20} )?batch[ _]size (?:to|from) ?:? ?\\d|[Rr]etrying with (?:a )?(?:smaller )?(?:micro[- ]?)?batch[ _]size ?[:=]? ?\\d|will continue with full run using batch size',
+    b'gpu_ecc\x00root\x00gpu_ecc\x00\x00\x00\x00CUDA_ERROR_ECC_UNCORRECTABLE\nRow \ncudaErrorECCUncorrectable\nending: Yes\nhipErrorECCNotCorrectable\nit ECC \nncorrectable ECC\nncorrectable hardware error\x00[Uu]ncorrectable ECC|cudaErrorECCUncorrectable|CUDA_ERROR_ECC_UNCORRECTABLE|hipErrorECCNotCorrectable|[Dd]ouble[- ][Bb]it ECC [Ee]rror|Row [Rr]emap\\w{0,80} .{0,30}(?:[Ff]ail|[Pp]ending: Yes)|[Uu]ncorrectable hardware errors? detected',
+    b'nvlink_error\x00root\x00nvlink\x00\x00\x00\x00CUDA_ERROR_NVLINK_UNCORRECTABLE\nSXid (\ncudaErrorNvlinkUncorrectable\ndetected NVSwitch \nfatal error\nis in error state\nis in inactive state\nlink down\nlink is down\nncorrectable NVLink\ntraining fail\x00[Uu]ncorrectable NVLink|cudaErrorNvlinkUncorrectable|CUDA_ERROR_NVLINK_UNCORRECTABLE|detected NVSwitch (?:non-)?fatal error (?P<sxid>\\d{1,20})|SXid \\((?:PCI:)?[^)]{4,40}\\): (?P<code>\\d{1,20})|NVLink:? .{0,40}(?:fatal error|link (?:is )?down|training fail)|nvlink .{0,40}is in (?:error|inactive) state',
+    b'gpu_lost\x00root\x00gpu_lost\x00\x00\x00\x00DEVICE_LOST\nGPU is lost\nNVRM: GPU at PCI\nUR_RESULT_ERROR_DEVICE_LOST\nUnable to determine the device handle for \ncudaErrorDevicesUnavailableLost\ndevice lost from bus\nfallen off the bus\nhipErrorDeviceLost\x00fallen off the bus|GPU is lost|NVRM: GPU at PCI.{0,60}has (?:fallen|been lost)|hipErrorDeviceLost|UR_RESULT_ERROR_DEVICE_LOST|DEVICE_LOST\\b|Unable to determine the device handle for (?:GPU|gpu)|cudaErrorDevicesUnavailableLost|amdgpu.{0,60}device lost from bus',
+    b'xid_ecc\x00root\x00gpu_ecc\x00\x00\x00\x00XID \nXID:\nXid \nXid:\x00\\bX(?:id|ID)(?: \\((?:PCI:)?(?P<pci>[^)]{4,40})\\))?(?: [Ee]rrors?)?(?: [Cc]ode)?[:=# ]{1,3}(?P<xid>48|64|95|140|171|172)\\b',
+    b'xid_ecc_contained\x00symptom\x00gpu_ecc\x00\x00\x00\x00XID \nXID:\nXid \nXid:\x00\\bX(?:id|ID)(?: \\((?:PCI:)?(?P<pci>[^)]{4,40})\\))?(?: [Ee]rrors?)?(?: [Cc]ode)?[:=# ]{1,3}(?P<xid>63|94|92|160|161)\\b',
+    b'xid_lost\x00root\x00gpu_lost\x00\x00\x00\x00XID \nXID:\nXid \nXid:\x00\\bX(?:id|ID)(?: \\((?:PCI:)?(?P<pci>[^)]{4,40})\\))?(?: [Ee]rrors?)?(?: [Cc]ode)?[:=# ]{1,3}(?P<xid>79|54|60|81)\\b',
+    b'xid_nvlink\x00root\x00nvlink\x00\x00\x00\x00XID \nXID:\nXid \nXid:\x00\\bX(?:id|ID)(?: \\((?:PCI:)?(?P<pci>[^)]{4,40})\\))?(?: [Ee]rrors?)?(?: [Cc]ode)?[:=# ]{1,3}(?P<xid>74|14[4-9]|150)\\b',
+    b'xid_gsp\x00root\x00gsp\x00\x00\x00\x00XID \nXID:\nXid \nXid:\x00\\bX(?:id|ID)(?: \\((?:PCI:)?(?P<pci>[^)]{4,40})\\))?(?: [Ee]rrors?)?(?: [Cc]ode)?[:=# ]{1,3}(?P<xid>61|62|119|120|121|122|123|143|152|16[5-9])\\b',
+    b'xid_application\x00root\x00cuda_illegal_access\x00\x00\x00\x00XID \nXID:\nXid \nXid:\x00\\bX(?:id|ID)(?: \\((?:PCI:)?(?P<pci>[^)]{4,40})\\))?(?: [Ee]rrors?)?(?: [Cc]ode)?[:=# ]{1,3}(?P<xid>[6-8]|11|12|13|25|3[12789]|4[124]|69|70|80|137)\\b',
+    b'xid_reset\x00root\x00gpu_lost\x00\x00\x00\x00XID \nXID:\nXid \nXid:\x00\\bX(?:id|ID)(?: \\((?:PCI:)?(?P<pci>[^)]{4,40})\\))?(?: [Ee]rrors?)?(?: [Cc]ode)?[:=# ]{1,3}(?P<xid>46|5[5678]|6[568]|7[1235678]|8[2-9]|109|110|136|15[1-9])\\b',
+    b'xid_cascade\x00cascade\x00cuda_error\x00\x00\x00\x00XID \nXID:\nXid \nXid:\x00\\bX(?:id|ID)(?: \\((?:PCI:)?(?P<pci>[^)]{4,40})\\))?(?: [Ee]rrors?)?(?: [Cc]ode)?[:=# ]{1,3}(?P<xid>43|45)\\b',
+    b'amdgpu_reset\x00root\x00amdgpu_reset\x00\x00\x00\x00Fatal error during GPU\nGPU Hang\nGPU recovery\nGPU reset \nHW Exception by GPU node\nMES failed to respond\nVRAM is lost due to GPU reset\namdgpu\nhang detected\npoison is consumed\x00amdgpu.{0,60}GPU reset (?:begin|end|\\(\\d{1,20}\\) failed)|VRAM is lost due to GPU reset|amdgpu.{0,80}ring \\S{1,200} timeout|MES failed to respond|amdgpu.{0,80}(?:GPU recovery|Fatal error during GPU|hang detected)|HW Exception by GPU node|GPU Hang\\b|amdgpu.{0,60}poison is consumed',
+    b'pcie_error\x00root\x00gpu_lost\x00\x00\x00\x00EDAC \nPCIe Bus Error: severity=Uncorrect\nUncorrected (Fatal)\nheck Exception\nmce: [Hardware Error]\x00PCIe Bus Error: severity=Uncorrect\\w{1,80} \\((?:Fatal|Non-Fatal)\\)|pcieport .{0,60}Uncorrected \\(Fatal\\)|mce: \\[Hardware Error\\].{0,80}[Uu]ncorrect|EDAC .{0,60}\\d{1,20} UE |Machine [Cc]heck Exception',
+    b'gpu_health_check\x00root\x00gpu_lost\x00\x00\x00\x00diag FAILED\ndiag failed\nhealth check FAILED\nhealth check failed\nhealth check has\nhealth_check\nhermal \nhermal Shutdown\nhermal shutdown\nhermal violation\nover temperature\nverheat\x00(?:GPU|DCGM|dcgm|nvidia-smi) ?(?:health|diag\\w{0,80})[ _]?(?:check)? ?(?:has )?(?:FAILED|failed)|[Tt]hermal (?:[Ss]hutdown|violation)|GPU .{0,20}(?:overheat|over temperature)',
+    b"driver_setup\x00root\x00driver_setup\x00\x00\x00\x00: cannot open\nCUDA driver version is insufficient\nCUDA initialization: \nCUDA unknown error - this may be due\nCUDA-capable device\nCUDA_ERROR_NO_DEVICE\nCUDA_ERROR_SYSTEM_\nFound no NVIDIA driver\nHIP initialization: \nNVIDIA driver on your system is too old\nNVMLError_\nNo CUDA GPU are available\nNo CUDA GPU is available\nNo CUDA GPUs are available\nNo CUDA GPUs is available\nNo HIP GPU are available\nNo HIP GPU is available\nNo HIP GPUs are available\nNo HIP GPUs is available\nNo NPU GPU are available\nNo NPU GPU is available\nNo NPU GPUs are available\nNo NPU GPUs is available\nNo XPU GPU are available\nNo XPU GPU is available\nNo XPU GPUs are available\nNo XPU GPUs is available\nShared Library Not Found\nailed to initialize NVML\nall CUDA-capable device\ncouldn't communicate with the NVIDIA driver\ncudaErrorInsufficientDriver\ncudaErrorNoDevice\ncudaErrorSystemNotReady\nforward compatibility was attempted\nhipErrorNoDevice\nlibrary not found\no CUDA-capable device\nriver/library version mismatch\nsystem not yet initialized\ntorch.cuda.is_available() is False\nunsupported display driver\x00[Dd]river/library version mismatch|CUDA driver version is insufficient|Found no NVIDIA driver|NVIDIA driver on your system is too old|torch\\.cuda\\.is_available\\(\\) is False|CUDA unknown error - this may be due|[Nn]o CUDA-capable device|No (?:CUDA|HIP|XPU|NPU) GPUs? (?:are|is) available|(?:all )?CUDA-capable devices? (?:are|is|\\(s\\) is/are) busy or unavailable|couldn't communicate with the NVIDIA driver|[Ff]ailed to initialize NVML|NVML (?:Shared Library Not Found|library not found)|NVMLError_\\w{1,80}|libcuda\\.so\\S{0,200}: cannot open|unsupported display driver|system not yet initialized|forward compatibility was attempted|(?:CUDA|HIP) initialization: (?:Unexpected error|CUDA unknown error|The NVIDIA driver|CUDA driver|Found no)|cudaErrorNoDevice|CUDA_ERROR_NO_DEVICE|hipErrorNoDevice|CUDA_ERROR_SYSTEM_(?:NOT_READY|DRIVER_MISMATCH)|cudaErrorInsufficientDriver|cudaErrorSystemNotReady",
+    b'driver_module\x00root\x00driver_setup\x00\x00\x00\x00/dev/kfd\nAPI mismatch\nDevice is not\nFailed to start NVIDIA \nFatal error during GPU\nGSP\nModule nvidia\nROCk module\nRmInitAdapter failed\ncould not select device driver\nexited with\nfailed to start\nhipErrorNoBinaryForGpu\nhsa_init\nis not supported by the\nis not supported by this\nkernel module\nnot active\nnot running\nnot started\nnvidia-container-cli\npeermem\ntorch_npu\x00NVRM: API mismatch|RmInitAdapter failed|nvidia-container-cli: .{0,60}error|could not select device driver|[Ff]abric ?[Mm]anager.{0,60}(?:not (?:running|active|started)|failed to start|exited with)|Failed to start NVIDIA [Ff]abric|nvidia[-_]peermem.{0,80}(?:ERROR|not loaded|failed)|Module nvidia\\w{0,80} not found|Fatal error during GPU init|Unable to open /dev/kfd|hsa_init.{0,20}fail|unable to load the kernel module .nvidia|hipErrorNoBinaryForGpu(?! : continue)|GSP.{0,40}(?:firmware )?(?:init|boot)\\w{0,80} failed|is not supported by (?:the|this) (?:installed )?(?:NVIDIA )?driver|Device is not (?:ready|visible).{0,40}driver|torch_npu.{0,40}driver|ROCk module is NOT loaded',
+    b'gpu_reset_required\x00root\x00gpu_lost\x00\x00\x00\x00 needs a reset\n needs reset\n requires a reset\n requires reset\n: FAULTY\nERROR_GPU_IS_LOST\nERROR_RESET_REQUIRED\nNVML_ERROR_GPU_IS_LOST\nNVML_ERROR_RESET_REQUIRED\nNV_ERR_\x00\\bNV_ERR_(?:RESET_REQUIRED|GPU_\\w{2,30}|ECC_\\w{2,20})\\b|\\b(?:NVML_)?ERROR_(?:GPU_IS_LOST|RESET_REQUIRED)\\b|\\bGPU \\d{1,2}: FAULTY\\b|GPU(?: \\S{1,40})? (?:requires|needs) (?:a )?reset',
+    b'driver_assertion\x00symptom\x00gsp\x00\x00\x00\x00Assertion failed\nGSP RPC \nNVRM: \nNVRM: rm_init_adapter failed\x00NVRM: .{0,60}Assertion failed|NVRM: rm_init_adapter failed|NVRM: .{0,40}(?:GSP RPC|RPC) .{0,60}(?:failed|timeout)',
+    b'amdgpu_wave_error\x00root\x00rocm_fault\x00\x00\x00\x00VM fault\namdgpu: sq_intr: error\npage fault\nretry page fault\x00amdgpu: sq_intr: error|amdgpu.{0,60}(?:\\bVM fault|retry page fault|\\[gfxhub\\d{0,2}\\] .{0,24}page fault)',
+    b'machine_check\x00root\x00gpu_lost\x00\x00\x00\x00EDAC \nKernel panic - not syncing\nMachine Check Event:\nMachine Check Exception:\nMachine Check:\nMemory failure: 0x\n[Hardware Error]:\n_STATUS[\nachine \nncorrected hardware memory error \nncorrected memory error \x00Machine Check(?: Event| Exception)?: {1,2}\\d{1,4} Bank \\d{1,3}: [abef][0-9a-f]{15}\\b|_STATUS\\[[\\w|-]{0,60}\\bUE\\b[\\w|-]{0,60}\\]|[Ff]atal [Mm]achine [Cc]heck|Kernel panic - not syncing|\\[Hardware Error\\]: {1,2}event severity: (?:fatal|panic)|EDAC \\w{1,20}(?: \\w{1,8})?: .{0,40}\\b[1-9]\\d{0,6} UE |[Uu]ncorrected (?:hardware )?memory error (?:in|at)\\b|Memory failure: 0x[0-9a-f]{1,16}: .{0,40}(?:[Kk]ill|unrecover|Failed)',
+    b"pcie_uncorrected\x00root\x00gpu_lost\x00\x00\x00\x00AER: can't recover\nAER: device recovery failed\nDPC: containment event\nFatal error received\nPCIe \nPCIe link \nncorrectable (Fatal)\nncorrectable (Non-Fatal)\nncorrected (Fatal)\nncorrected (Non-Fatal)\npciehp: Slot(\nuncorrected, fatal\x00AER: .{0,24}[Uu]ncorrect(?:ed|able) \\((?:Fatal|Non-Fatal)\\)|AER: .{0,60}(?:Fatal error received|uncorrected, fatal)|AER: (?:can't recover|device recovery failed)|pciehp: Slot\\([\\w-]{1,12}\\): (?:Link Down|Card not present)|PCIe (?:[Ll]ink|LINK) (?:is |was |went )?(?:down|lost|DOWN)\\b|PCIe link .{0,40}(?:degraded|downgraded)|DPC: containment event",
+    b'node_health_check\x00root\x00node_fail\x00\x00calm\x00\x00 is as unhealthy\n is unhealthy\n marked as unhealthy\n marked unhealthy\n reported as unhealthy\n reported unhealthy\n was as unhealthy\n was unhealthy\nCheck \nHealth check failed\nHealthCheckError\nNode Health Check failed\natchdog\ncheck_\nheck check_\nnode-mark-offline\node health check\node healthcheck\x00nhc(?:\\[\\d{1,8}\\])?:? {1,4}Health check failed|Node Health Check failed|node-mark-offline:? {1,4}Marking|\\bNHC: (?:[Ww]atchdog|check_\\w{2,40}(?!\\w|:? (?:ok|OK|pass))|Check )|[Cc]heck check_\\w{2,40} .{0,60}returned [1-9]|(?:\\bnhc\\b|NHC).{0,40}check_\\w{2,40}: {1,4}|[Nn]ode health ?check(?:s| program)? (?:has |have )?(?:FAILED|failed)|(?:node|host|Node|Host) \\S{1,60} (?:is |was |marked |reported )(?:as )?unhealthy|HealthCheckError',
+    b'gpu_diagnostic\x00root\x00gpu_lost\x00\x00\x00\x00DCGM\nDCGM diag\nDCGM_FR_\nDCGM_HEALTH_RESULT_FAIL\nECCError\nERR! \nEccError\nGPU count mismatch\nGPULost\nGPUMissing\nGpuMissing\nIBLinkFlap\nKernelDeadlock\nLinkError\nRow remap\nXIDError\nXidError\ndcgm diag\ndcgmi diag\nlinkError\nnhealthy\npage retirement\nrow remap\nxpected \n|  Fail\n| Fail\x00\\|[ \\w/():-]{3,30}\\| {1,2}Fail(?:ure)?\\b|(?:dcgmi? |DCGM )diag\\w{0,8}.{0,60}(?:FAIL|[Ff]ail(?:ed|ure))|DCGM_FR_\\w{3,40}|DCGM_HEALTH_RESULT_FAIL|DCGM.{0,40}(?:health|Health).{0,20}(?:[Ff]ail(?:ure|ed)|FAIL)|GPU count mismatch|[Ee]xpected \\d{1,3} GPUs?,? (?:but )?(?:found|got|detected|only) \\d|\\bERR! {1,4}|(?:GPU|gpu|nvidia|accelerator|infiniband|nvlink|NVLink|xid|XID|fabric[-_ ]?manager).{0,80}(?<!\\b0 )(?<!\\bno )\\b[Uu]nhealthy\\b(?!"?[:=] ?(?:0|\\[\\]|false))|\\b(?:GPUUnhealthy|GpuUnhealthy|GPUMissing|GpuMissing|GPULost|GPUXidError|XIDError|XidError|GpuEccError|GPUECCError|NvlinkError|NVLinkError|IBLinkFlap\\w{0,6}|KernelDeadlock)\\b(?! {1,12}False|=False|: ?false)|(?:row remap|Row remap|page retirement)\\w{0,4}.{0,24}(?:failure|failed|FAILED)\\b(?! ?:? ?(?:[Nn]o|0))',
+    b'accelerator_memory\x00root\x00cuda_oom\x00\x00\x00\x00200000 \n207001 \nACL_ERROR_RT_MEMORY_ALLOCATION\nEL0004: \nFailed to alloc\nMalloc device memory failed\nNRT_LOAD_NOT_ENOUGH_\nNRT_RESOURCE\nPT_DEVMEM Allocation failed\ncnrtErrorNoMem\ndevice memory allocation error\nmusaErrorMemoryAllocation\nrror loading program: Attempting to \nxceeded hbm capacity\x00device memory allocation error|Malloc device memory failed|EL0004: |PT_DEVMEM Allocation failed|Failed to alloc(?:ate)? (?:DEVICE|device|HBM|NPU|HPU|MLU|XPU) (?:memory|buffer)|\\bNRT_RESOURCE\\b|\\bNRT_LOAD_NOT_ENOUGH_\\w{1,12}|[Ee]xceeded hbm capacity|[Ee]rror loading program: Attempting to (?:allocate|reserve)|cnrtErrorNoMem|musaErrorMemoryAllocation|ACL_ERROR_RT_MEMORY_ALLOCATION|\\b(?:207001|200000) .{0,60}memory',
+    b'accelerator_memory_fault\x00root\x00gpu_ecc\x00\x00\x00\x00 uncorrectable \n-bit ECC\nGot uncorrectable error from\nNRT_EXEC_HW_ERR_\nNRT_HW_ERROR\nRAS poison consum\nmulti bit\nmulti-bit\nncorrectable DRAM\nncorrectable HBM\nncorrectable SRAM\nncorrectable hbm\nncorrectable parity\nncorrectable sram\nncorrected DRAM\nncorrected HBM\nncorrected SRAM\nncorrected hbm\nncorrected parity\nncorrected sram\nuncorrect\x00(?:[Mm]ulti|[Dd]ouble)-bit ECC(?! ?errors? ?:? ?0| ?: ?0)|HBM.{0,20}(?:uncorrect\\w{1,6} (?!:? ?0)(?:error|ECC)|multi[- ]bit)|[Uu]ncorrect(?:able|ed) (?:HBM|SRAM|DRAM|hbm|sram|parity)\\b(?!.{0,12}[:=] ?0)|Got uncorrectable error from|NRT_EXEC_HW_ERR_\\w{2,24}|\\bNRT_HW_ERROR\\b|RAS poison consum|(?<!\\b0 )(?<!\\b0 new )(?:new|\\b[1-9]\\d{0,6}) uncorrectable (?:hardware )?errors? (?:detected|in)\\b',
+    b'accelerator_lost\x00root\x00gpu_lost\x00\x00\x00\x00Accelerator device halted\nDriver must be Open to DMA map\nICI \nUNHEALTHY_MAINTENANCE\nUNHEALTHY_TPU\ncard drop\ndevice is in reset\ndevice is lost\ndevice is not operational\nhas fallen off\nhealth UNHEALTHY\nhealth: UNHEALTHY\nheartbeat failed\nheartbeat lost\nis lost\noing to hard reset\noing to reset\nore halted unexpectedly\nstate UNHEALTHY\nstate: UNHEALTHY\x00habanalabs .{0,80}(?:[Gg]oing to (?:hard )?reset|device is (?:lost|in reset|not operational)|heartbeat failed)|Accelerator device halted|[Cc]ore halted unexpectedly|Driver must be Open to DMA map|TPU .{0,24}(?:state|health):? UNHEALTHY|UNHEALTHY_(?:TPU|MAINTENANCE)|\\bICI .{0,30}link.{0,20}(?:down|fail|error)|\\b(?:NPU|HPU|MLU|GCU) .{0,20}(?:has fallen off|is lost|card drop|heartbeat lost)',
+    b'accelerator_missing\x00root\x00driver_setup\x00\x00calm\x00\x00Device acquire failed\nDevice already acquired\nFailed to find TPU\nFailed to get TPU\nRuntimeError: Unable to initialize backend\nTPU initialization failed\nThe TPU is already in use\naclrtSetDevice\nalready in use\ndcmi \ndrvGetDevNum\nhabanalabs driver is not loaded\nhl-smi\nlease check\nlease install\nnable to determine Neuron Driver\nnot found\nnot initialised\nnot initialized\nnot loaded\nnpu-smi\no Gaudi core \no Gaudi cores \no Gaudi device \no Gaudi devices \no HPU core \no HPU cores \no HPU device \no HPU devices \no MLU core \no MLU cores \no MLU device \no MLU devices \no Neuron core \no Neuron cores \no Neuron device \no Neuron devices \no TPU core \no TPU cores \no TPU device \no TPU devices \nrtSetDevice\x00Device acquire failed|Device already acquired|[Nn]o (?:HPU|Neuron|TPU|MLU|Gaudi) (?:devices?|cores?) (?:were |was |are |is )?(?:found|available|detected)|Neuron (?:device|[Dd]river)s?.{0,40}(?:not found|not loaded|[Pp]lease (?:check|install))|[Uu]nable to determine Neuron Driver|RuntimeError: Unable to initialize backend|TPU initialization failed|The TPU is already in use|libtpu\\S{0,12} .{0,40}already in use|Failed to (?:get|find) TPU|(?:aclrtSetDevice|rtSetDevice|npu-smi|drvGetDevNum).{0,60}(?:fail|not found)|dcmi .{0,40}(?:fail|not initiali[sz]ed)|hl-smi.{0,40}(?:fail|not found)|habanalabs driver is not loaded',
+    b'npu_timeout\x00symptom\x00nccl_watchdog_timeout\x00\x00\x00\x00EE1002: \nIn the specified timeout waiting event\nerror code 107019\nerror code 107020\nerror code 507014\nerror code 507046\nerror code is 107019\nerror code is 107020\nerror code is 507014\nerror code is 507046\nerror code is107019\nerror code is107020\nerror code is507014\nerror code is507046\nerror code is: 107019\nerror code is: 107020\nerror code is: 507014\nerror code is: 507046\nerror code is:107019\nerror code is:107020\nerror code is:507014\nerror code is:507046\nerror code107019\nerror code107020\nerror code507014\nerror code507046\nerror code: 107019\nerror code: 107020\nerror code: 507014\nerror code: 507046\nerror code:107019\nerror code:107020\nerror code:507014\nerror code:507046\nreason=[aicore\nreason=[aicpu\nreason=[event wait\nreason=[fftsplus\nreason=[notify wait\nreason=[stream sync\nreason=[task\nruntime result = \ntream synchronize timeout\x00error code(?: is)?:? ?(?:107019|107020|507014|507046)\\b|runtime result = (?:107019|107020|507014|507046)\\b|reason=\\[(?:task|stream sync|notify wait|event wait|fftsplus|aicpu|aicore)[\\w ]{0,20} ?time ?out\\]|In the specified timeout waiting event|EE1002: |[Ss]tream synchronize timeout',
+    b'npu_inner_error\x00symptom\x00cuda_error\x00\x00\x00\x00 execute failed, reason=[\n9999: \nDIST call acl api failed\nDIST call ge api failed\nDIST call hccl api failed\nERR0\nGRAPH call acl api failed\nGRAPH call ge api failed\nGRAPH call hccl api failed\nOPS call acl api failed\nOPS call ge api failed\nOPS call hccl api failed\nPTA call acl api failed\nPTA call ge api failed\nPTA call hccl api failed\nThe Inner error is reported as above\x00\\bE[A-Z]9999: |The Inner error is reported as above|(?:PTA|OPS|DIST|GRAPH) call (?:acl|hccl|ge) api failed|ERR0\\d{4} (?:PTA|DIST|OPS|GRAPH|PROF) |rt[A-Z]\\w{2,40} execute failed, reason=\\[(?!.{0,40}time ?out)',
+    b'accelerator_error\x00symptom\x00cuda_error\x00\x00\x00\x00CCOM:\nCNNL\nCNRT\nDLR:\nDTK\nException in device=\nFATAL ERROR :: MODULE:PT_\nGCU\nHalt is unexpected\nKMGR:\nMACA\nMUDNN\nMUSA\nNMGR:\nNRT_COLL_PENDING\nNRT_EXEC_\nNRT_FAILURE\nNRT_INVALID\nNRT_QUEUE_FULL\nNRT_TIMEOUT\nNRT_UNINITIALIZED\nSUPA\nTDRV:\nTOPS\ncnrtError\nmusaError\nsynStatus\ntopsError\x00\\bsynStatus ?=? ?[1-9]\\d{0,2} \\[|FATAL ERROR :: MODULE:PT_\\w{2,24}|\\bNRT_(?:TIMEOUT|FAILURE|INVALID\\w{0,12}|UNINITIALIZED|EXEC_(?!HW_ERR|COMPLETED_WITH_NUM_ERR)\\w{2,30}|QUEUE_FULL|COLL_PENDING)\\b|ERROR {1,4}(?:TDRV|NMGR|KMGR|DLR|CCOM):\\w{2,60}|Halt is unexpected, all pending programs|Exception in device=(?:TPU|XLA|NEURON):\\d{1,4}: |\\b(?:CNRT|CNNL|MUSA|MUDNN|TOPS|MACA|GCU|DTK|topsError|SUPA)[ _][Ee]rror\\b|\\bcnrtError(?!NoMem)\\w{2,40}|\\bCNNL_STATUS_(?!SUCCESS|ALLOC)\\w{2,40}|\\bmusaError(?!MemoryAllocation|_t)[A-Z]\\w{2,40}',
+    b'accelerator_compile\x00symptom\x00compile_toolchain\x00\x00\x00\x00Compiler status \nERROR:neuronxcc\nXLA:TPU compile permanent\n[NCC_\nneuron-cc \nneuronx-cc \nompilation error\nompilation failed\nompile error\nompile failed\nompiler error\nompiler failed\nompiling error\nompiling failed\nraph compil\x00\\[NCC_\\w{4,12}\\]|neuronx?-cc .{0,60}(?:failed|terminated abnormally|exited)|ERROR:neuronxcc|Compiler status (?:ERROR|FAIL)|(?:synapse|[Hh]abana)\\S{0,20} .{0,40}[Gg]raph compil\\w{1,6} failed|XLA:TPU compile permanent error|\\bE[A-C]\\d{4}: .{0,60}[Cc]ompil(?:e|er|ing|ation) (?:failed|error)',
+    b'neuron_runtime_failed\x00root\x00cuda_error\x00\x00\x00\x00Nrt::\nnrt_\x00Nrt::\\w{2,20} failed|\\bnrt_\\w{3,30} status ?=? ?[1-9]\\d{0,5}\\b',
+    b'cuda_illegal_access\x00root\x00cuda_illegal_access\x00\x00\x00\x00CUDA_ERROR_ILLEGAL_ADDRESS\nCUDA_ERROR_ILLEGAL_INSTRUCTION\nCUDA_ERROR_INVALID_PC\nCUDA_ERROR_MISALIGNED_ADDRESS\nInvalid __global__ \nInvalid __local__ \nInvalid __shared__ \nan illegal instruction\nan illegal memory access was encountered\ncudaErrorIllegalAddress\ncudaErrorIllegalInstruction\ncudaErrorInvalidPc\ncudaErrorMisalignedAddress\nhipErrorIllegalAddress\nillegal memory access was encountered\ninvalid program counter\nmisaligned address\noperation not supported on global/shared address\x00(?:an )?illegal memory access was encountered|cudaErrorIllegalAddress|CUDA_ERROR_ILLEGAL_ADDRESS|hipErrorIllegalAddress|CUDA error: (?:misaligned address|an illegal instruction|invalid program counter|operation not supported on global/shared address)|CUDA_ERROR_(?:MISALIGNED_ADDRESS|ILLEGAL_INSTRUCTION|INVALID_PC)|cudaError(?:MisalignedAddress|IllegalInstruction|InvalidPc)|Invalid __(?:global|shared|local)__ (?:read|write) of size',
+    b'device_assert\x00root\x00device_assert\x00\x00\x00\x00CUDA_ERROR_ASSERT\n], thread: [\ncudaErrorAssert\ndevice-side assert\nhipErrorAssert\x00device-side assert\\b|cudaErrorAssert\\b|CUDA_ERROR_ASSERT|hipErrorAssert|block: \\[\\d{1,20},\\d{1,20},\\d{1,20}\\], thread: \\[\\d{1,20},\\d{1,20},\\d{1,20}\\] Assertion',
+    b'cuda_launch_timeout\x00root\x00stall\x00\x00\x00\x00CUDA_ERROR_LAUNCH_TIMEOUT\ncudaErrorLaunchTimeout\nhipErrorLaunchTimeOut\nthe launch timed out and was terminated\x00the launch timed out and was terminated|cudaErrorLaunchTimeout|CUDA_ERROR_LAUNCH_TIMEOUT|hipErrorLaunchTimeOut',
+    b'cuda_launch_failure\x00root\x00cuda_launch_failure\x00\x00\x00\x00CUDA_ERROR_LAUNCH_FAILED\nCUDA_EXCEPTION_\ncudaErrorLaunchFailure\nhipErrorLaunchFailure\nunspecified launch failure\x00unspecified launch failure|cudaErrorLaunchFailure|CUDA_ERROR_LAUNCH_FAILED|hipErrorLaunchFailure|CUDA_EXCEPTION_\\d{1,20}',
+    b'rocm_fault\x00root\x00rocm_fault\x00\x00\x00\x00Callback: Queue \nGCVM_L2_PROTECTION_FAULT_STATUS\nHSA_STATUS_ERROR_\nMemory access fault by GPU\nQueue error - HSA\npage fault (src_id\x00Memory access fault by GPU|HSA_STATUS_ERROR_\\w{1,80}|GCVM_L2_PROTECTION_FAULT_STATUS|amdgpu.{0,60}page fault \\(src_id|Queue error - HSA|Callback: Queue .{0,60}aborting with error',
+    b'npu_error\x00root\x00cuda_error\x00\x00\x00\x00ACL_ERROR_\nNPU function error\nThe aicore execution \nThe vector core execution \n[ERROR] GE(\n[ERROR] RUNTIME(\nerror code\x00NPU function error(?!.{0,160}(?:107019|107020|507014|507046))|(?:ACL|aclrt\\w{0,80}|aclnn\\w{0,80}|HCCL|Ascend\\w{0,80}|torch_npu).{0,80}error code(?: is)?:? ?(?!107019|107020|507014|507046)(?P<code>\\d{6})|ACL_ERROR_\\w{1,80}|The (?:aicore|vector core) execution (?:is )?(?:abnormal|times? ?out)|\\[ERROR\\] (?:GE|RUNTIME)\\(\\d{1,20}',
+    b'xpu_error\x00root\x00cuda_error\x00\x00\x00\x00Graph compile failed\nNative API \nPI_ERROR_\nUR_RESULT_ERROR_\nZE_RESULT_ERROR_\nexception\nsynStatus\nsynapse\x00Native API (?:failed|returns: -\\d{1,20})|UR_RESULT_ERROR_\\w{1,80}|PI_ERROR_\\w{1,80}|ZE_RESULT_ERROR_\\w{1,80}|oneapi::\\w{1,80}.{0,40}exception|synStatus\\w{0,80}(?:Fail|Error)|synapse.{0,30}(?:Graph compile failed|error)',
+    b'cuda_library_error\x00root\x00cuda_error\x00\x00\x00\x00CUBLAS_ERROR_\nCUBLAS_STATUS_\nCUDNN_ERROR_\nCUDNN_STATUS_\nCURAND_ERROR_\nCURAND_STATUS_\nCUSOLVER_ERROR_\nCUSOLVER_STATUS_\nCUSPARSE_ERROR_\nCUSPARSE_STATUS_\nCUTENSOR_ERROR_\nCUTENSOR_STATUS_\nDNN ERROR\nDNN error\nEXEC_FAILED\nFIND was unable to find an engine\nGET was unable to find an engine\nHIPBLAS_ERROR_\nHIPBLAS_STATUS_\nHIPFFT_ERROR_\nHIPFFT_STATUS_\nHIPSPARSE_ERROR_\nHIPSPARSE_STATUS_\nINTERNAL_ERROR\nINVALID_\nMIOPEN_ERROR_\nMIOPEN_STATUS_\nMIOpen Error\nMIOpen(HIP) Error\nMIOpen(HIP): Error\nMIOpen(HIP):Error\nMIOpen(HIP)Error\nMIOpen: Error\nMIOpen:Error\nMIOpenError\nNPP_ERROR_\nNPP_STATUS_\nNVRTC_ERROR_\nNVRTC_STATUS_\nROCBLAS_ERROR_\nROCBLAS_STATUS_\nSETUP_FAILED\nUnable to find a\ncuBLAS Error\ncuBLAS error\ncuBLASLt Error\ncuBLASLt error\nmiopenStatus\nnvrtc: error\nptxas error\nptxas fatal\nrocBLAS error\nrocblas error\nrocblas_status_\x00\\b(?P<status>(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CURAND|NVRTC|NPP|HIPBLAS|HIPSPARSE|HIPFFT|MIOPEN|ROCBLAS|CUTENSOR)_(?:STATUS_|ERROR_)(?!SUCCESS)\\w{1,80}|CUFFT_(?:INTERNAL_ERROR|EXEC_FAILED|INVALID_\\w{1,80}|SETUP_FAILED)|miopenStatus(?!Success)\\w{1,80}|rocblas_status_(?!success)\\w{1,80})|\\b[cC][uU]DNN (?:error|ERROR)|cuBLAS(?:Lt)? (?:error|Error)|Unable to find (?:a valid |an )(?:cuDNN|engine)|GET was unable to find an engine|FIND was unable to find an engine|MIOpen(?:\\(HIP\\))?:? ?Error|nvrtc: error|rocBLAS error|rocblas error|ptxas (?:fatal|error)',
+    b'cuda_no_kernel\x00root\x00compile_toolchain\x00\x00\x00\x00CUDA error: invalid device function\nHIP error: invalid device function\nno kernel image is available for execution\x00no kernel image is available for execution|(?:HIP|CUDA) error: invalid device function',
+    b'cuda_invalid_device\x00root\x00config_error\x00\x00\x00\x00CUDA error: invalid device ordinal\nHIP error: invalid device ordinal\x00(?:HIP|CUDA) error: invalid device ordinal',
+    b'cuda_error\x00root\x00cuda_error\x00\x00\x00\x00AcceleratorError\nCUDA Error\nCUDA Runtime API error\nCUDA call\nCUDA driver error\nCUDA error\nCUDA exception\nCUDA invocation\nCUDA kernel\nCUDA kernel error\nCUDA launch\nCUDA runtime Error\nCUDA runtime error\nCUDA_ERROR_\nCuda Error\nCuda error\nHIP Error\nHIP driver error\nHIP error\nHIP kernel error\nHIP runtime error\nMUSA driver error\nMUSA error\nMUSA kernel error\nMUSA runtime error\nTest CUDA failure\nTriton Error [\ncudaError\nfailed call to cu\nhipError\x00Triton Error \\[(?!\\w{1,80}\\]: out of memory)|\\b(?:CUDA|HIP|MUSA)(?: runtime| driver| kernel)? error(?: ?\\(?\\d{1,20}\\)?)?:(?! out of memory| uncorrectable)|\\b(?:CUDA|Cuda|HIP)(?: runtime| driver)? [Ee]rror(?: at|:? \\d{1,20}| in| code)|CUDA Runtime API error|\\bcudaError(?!_t\\b|Check|Success|NotReady|\\w{0,80}OutOfMemory|NoDevice|_enum\\b|String|Name)[A-Z]\\w{1,80}|\\bCUDA_ERROR_(?!OUT_OF_MEMORY|NO_DEVICE|SYSTEM)[A-Z]\\w{1,80}|\\bhipError(?!_t\\b|Success|NotReady|OutOfMemory|NoDevice|NoBinaryForGpu)[A-Z]\\w{1,80}|Test CUDA failure|CUDA (?:call|kernel launch|launch|invocation) failed|torch\\.AcceleratorError|failed call to cu\\w{1,80}|CUDA kernel failed|CUDA exception',
+    b'cuda_assert_in_kernel\x00root\x00device_assert\x00\x00\x00\x00Assertion `\x00\\.cuh?:\\d{1,20}: .{0,200}Assertion `.{0,200}` failed',
+    b'nccl_watchdog_timeout\x00symptom\x00nccl_watchdog_timeout\x00\x00\x00\x00Watchdog caught collective operation timeout\x00Watchdog caught collective operation timeout(?::? (?:Work\\w{0,80}CCL|WorkXCCL)\\(SeqNum=(?P<seq>\\d{1,20}), OpType=(?P<op>\\w{1,80})(?:.{0,200}Timeout\\(ms\\)=(?P<limit>\\d{1,20}))?)?',
+    b'nccl_work_timeout\x00symptom\x00nccl_watchdog_timeout\x00\x00\x00\x00 milliseconds before timing out\n(either an error or timeout) detected by watchdog\nCaught collective operation timeout\nSome HCCL operations have failed or timed out\nSome NCCL operations have failed or timed out\nSome XCCL operations have failed or timed out\nTimeout at NCCL work\nTimeout at collective work\nWatchdog found timeout\nailure detected by watchdog at work sequence\nollective operation timeout\x00Work\\w{0,80}CCL\\(SeqNum=(?P<seq>\\d{1,20}), OpType=(?P<op>\\w{1,80}).{0,200}ran for (?P<ran>\\d{1,20}) milliseconds before timing out|Timeout at (?:NCCL|collective) work|[Cc]ollective operation timeout|[Ff]ailure detected by watchdog at work sequence|Some (?:NCCL|HCCL|XCCL) operations have failed or timed out|Watchdog found timeout|\\(either an error or timeout\\) detected by watchdog|Caught collective operation timeout',
+    b'nccl_timeout_dump\x00symptom\x00nccl_watchdog_timeout\x00\x00\x00\x00Stack trace of the failed collective\ndue to a collective timeout\nfrom another rank\x00(?:Received|Observed) (?:a |flight recorder )?dump signal (?:due to a collective timeout|from another rank)|Stack trace of the failed collective',
+    b'hccl_timeout\x00symptom\x00nccl_watchdog_timeout\x00\x00\x00\x00EI000\nHCCL\nHccl\nNotify register times out\x00\\bEI000[2-4]\\b|The wait execution of the Notify register times out|(?:HCCL|Hccl).{0,60}(?:operation|notify|wait).{0,30}time ?out',
+    b'nccl_watchdog_stuck\x00symptom\x00nccl_watchdog_stuck\x00\x00\x00\x00Could not acquire GIL within\nHeartbeat monitor timed out\nLast time seen heartbeat\nwatchdog got stuck\nwatchdog got stuck for \nwatchdog hang\nwatchdog is stuck\nwatchdog thread got stuck\nwatchdog thread is stuck\x00Heartbeat monitor timed out|watchdog got stuck for (?P<seconds>\\d{1,20})|watchdog (?:thread )?(?:is|got) stuck|Could not acquire GIL within|Last time seen heartbeat|due to (?:ProcessGroup[A-Z]{2,6} )?watchdog hang',
+    b'collective_mismatch\x00root\x00deadlock\x00\x00\x00\x00Detected mismatch between collectives on ranks\nPossible collective deadlock \nPossible collective desync \nPossible deadlock \nPossible desync \nPotential collective deadlock \nPotential collective desync \nPotential deadlock \nPotential desync \nare running a different collective\nare running different collective\ncollective \ncollectives \ndesync root cause\ndetected a deadlock\ndetected deadlock\ndetected desync\neadlock detected\nis running a different collective\nis running collective: CollectiveFingerPrint(\nis running different collective\nismatched collective\nollective op mismatch\nollective sequence mismatch\nollective size mismatch\nollective type mismatch\nthe lagging ranks that caused this\x00Detected mismatch between collectives on ranks|is running collective: CollectiveFingerPrint\\(|detected desync|ranks? .{0,60}(?:are|is) running (?:a )?different collectives?|[Mm]ismatched collective|[Cc]ollective (?:type|sequence|size|op) mismatch|(?:Possible|Potential) (?:collective )?(?:desync|deadlock) (?:detected|between)|desync root cause|the lagging ranks that caused this|collectives? .{0,30}desync\\w{0,80} (?:detected|across)|[Dd]eadlock detected|detected (?:a )?deadlock',
+    b'nccl_async_fatal\x00root\x00nccl_async_fatal\x00\x00\x00\x00async event : QP fatal\nasync event : device fatal\nasync event : port error\nasync event :QP fatal\nasync event :device fatal\nasync event :port error\nasync event: QP fatal\nasync event: device fatal\nasync event: port error\nasync event:QP fatal\nasync event:device fatal\nasync event:port error\ncommunicator encountered a fatal error\not async fatal event\nsync fatal event\x00[Gg]ot async fatal event|[Aa]sync fatal event|communicator encountered a fatal error|NET/IB ?: .{0,60}async event ?: ?(?:port error|device fatal|QP fatal)',
+    b'nccl_net_ib\x00root\x00nccl_net_ib\x00\x00\x00\x00IBV_WC_\nNET/IB\nibv_\nlocal work queue\nlocal work_queue\nlocal_work queue\nlocal_work_queue\nretry counter exceeded\nvendor err\nvendor_err\x00(?<!INFO )NET/IB ?: ?(?!.{0,60}non-fatal).{0,60}(?:Got completion (?:from peer |with error|.{0,80}(?:status|error|opcode)=?)|error|[Ff]ailed|fatal)|Call to ibv_\\w{1,80} (?:failed|timed out)|ibv_\\w{1,80}(?:\\(\\))?,? (?:failed|returned|error)|NET/IB ?: .{0,40}Got (?:async )?fatal|\\bvendor[ _]err(?:or)?[ :=]{1,200}(?!0\\b)\\d{1,20}|IBV_WC_(?!SUCCESS)\\w{1,80}|local[ _]work[ _]queue[ _]error|transport retry counter exceeded|RNR retry counter exceeded',
+    b'nccl_usage\x00symptom\x00nccl_usage\x00\x00\x00\x00Duplicate GPU\nMismatched NCCL version\nNCCL WARN \ninvalid argument\ninvalid usage\nncclInvalid\nrror 4\nrror 5\x00ncclInvalid(?:Usage|Argument)\\b|NCCL WARN (?:Message truncated|Mismatched NCCL version|Duplicate GPU detected|.{0,40}[Ii]nvalid (?:usage|root|reduction|type|rank))|Mismatched NCCL version detected|NCCL [Ee]rror (?:4|5)\\b|NCCL (?!WARN).{0,80}invalid usage\\b|NCCL [Ee]rror.{0,80}invalid argument|Duplicate GPU detected',
+    b'nccl_remote_closed\x00cascade\x00nccl_remote_closed\x00\x00\x00\x00Connection closed by remote peer\nNCCL communicator \nNet/Socket\nNetSocket\nNetwork/Socket\nNetworkSocket\nncclRemoteError\nommunicator was aborted\nremote process exited or there was a network error\nsocketPollConnect\nsocketProgress\x00socketProgress(?:Opt)?: (?:Connection|abnormal)|remote process exited or there was a network error|Connection closed by remote peer|ncclRemoteError|NCCL communicator (?:was|has been) aborted|socketPollConnect.{0,40}failed|[Cc]ommunicator was aborted|Net(?:work)?/?Socket.{0,40}(?:closed|reset)',
+    b'nccl_plugin\x00root\x00nccl_system\x00\x00\x00\x00NCCL WARN \x00NCCL WARN (?:Failed to initialize any NET plugin|Bootstrap ?: no socket interface found|No (?:network|NIC|socket).{0,40}found|Could not (?:find|load|open).{0,40}plugin|.{0,40}has (?:a )?version mismatch)|NCCL WARN Error: failed',
+    b'nccl_error\x00symptom\x00nccl_system\x00\x00\x00\x00CCL ERROR\nCCL Error \nCCL Failure\nCCL backend\nCCL communicator\nCCL error \nCCL failure\nHCCL\nNCCL initiali\nNCCL operation\nNCCL_ERROR\nTest NCCL failure\nbackend\nbackend failed\ncommunicator\ncommunicator error\ncommunicator failed\nhcclComm\nncclComm\nncclInternalError\nncclSystemError\nncclUnhandledCudaError\nreported a async error\nreported a asynchronous error\nreported a error\nreported an async\nreported an async error\nreported an asynchronous error\nreported an error\nreported async\nreported async error\nreported asynchronous\nreported asynchronous error\nreported error\nto initialize NCCL\nunhandled cuda error\nunhandled system error\x00\\bnccl(?:System|Internal|UnhandledCuda)Error\\b|[NR]CCL [Ee]rror (?:at|\\d|code)|[NR]CCL (?:ERROR|failure|Failure)[: ]|unhandled (?:system|cuda) error|Test NCCL failure|NCCL operation .{0,60}failed|ncclComm\\w{0,80} .{0,40}(?:failed|ASSERT)|HCCL.{0,40}(?:function error|failed, ret)|hcclComm\\w{0,80}.{0,40}fail|failed to initialize NCCL|NCCL initiali[sz]ation failed|NCCL_ERROR\\b|[NR]CCL.{0,10}(?:communicator|backend).{0,30}(?:failed|error)|NCCL.{0,40}reported (?:a |an )?(?:async |asynchronous )?error',
+    b'nccl_backend_error\x00cascade\x00nccl_system\x00\x00\x00\x00DistBackendError\nNCCL error in:\nNCCL error:\nRCCL error in:\nRCCL error:\x00DistBackendError|[NR]CCL error(?: in)?:',
+    b'nccl_stack_frame\x00symptom\x00nccl_system\x00\x00\x00\x00 ncclAll\n ncclBroadcast\n ncclComm\n ncclGroup\n ncclInit\n ncclNet\n ncclProxy\n ncclRecv\n ncclReduce\n ncclSend\n pnccl\x00@ {1,40}0x\\S{1,200} .{0,80}\\bnccl[A-Z]\\w{1,80}|^#\\d{1,20} .{0,80}\\bnccl[A-Z]\\w{1,80} ?\\(',
+    b"nccl_warn_failure\x00confirmation\x00nccl_system\x00\x00\x00\x00NCCL WARN \x00(?<!nvls\\.cc:\\d\\d )(?<!nvls\\.cc:\\d\\d\\d )(?<!nvls\\.cc:\\d\\d\\d\\d )NCCL WARN (?:Cuda failure (?!2 |'out of memory)|Cuda error|HIP failure|.{0,60}(?:[Nn]o such file|[Cc]onnection (?:refused|timed out|reset)|[Nn]o route to host|Connect to .{1,80} failed|Accept failed|Net ?: ?(?:c|C)all to (?:recv|send|connect) .{1,60}failed|unexpected|[Tt]imeout|shm_open|socket(?:StartConnect|FinalizeConnect|Try))|Call to (?:bind|connect|socket|recv|send|accept|open|shm|posix_fallocate)\\w{0,80} .{0,60}failed)",
+    b'fabric_transfer\x00root\x00nccl_net_ib\x00\x00\x00\x00Input/output error\nOFI call\nOFI inject\nOFI poll failed\nOFI read\nOFI recv\nOFI request\nOFI send\nOFI tagged\nOFI trecv\nOFI tsend\nOFI write\nPTLTE_NOT_FOUND\ncxi_\ncxip_\nib_mlx5_log.c:\nransport retry count exceeded\x00(?:OFI|ofi_\\w{1,20}|UCX|CXI|cxi|cxip|psm[23x]|libfabric|MPIDI_\\w{1,20})\\b.{0,200}Input/output error|[Tt]ransport retry count exceeded|ib_mlx5_log\\.c:\\d{1,5}|OFI poll failed|OFI (?:call |tagged |request )?(?:send|recv|read|write|tsend|trecv|inject)\\w{0,4} failed|PTLTE_NOT_FOUND|\\bcxip?_\\w{2,40}.{0,60}(?:ailed|error)',
+    b'mpi_error\x00symptom\x00peer_timeout\x00\x00\x00\x00An error occurred in MPI_\nFatal error in \nMPI communication peer process has unexpectedly\nMPI startup(): \nMPI_\nMPI_ERRORS_ARE_FATAL\nORTE daemon has unexpectedly failed\nORTE does not know how to route\nORTE was unable to\nPRTE daemon has unexpectedly failed\nPRTE was unable to\nfailed to TCP connect to a peer MPI process\nfailed to launch \nfailed to spawn \norted daemon \nprted daemon \x00Fatal error in (?:P?MPI|internal)_\\w{2,40}|An error occurred in MPI_\\w{2,40}|MPI_ERRORS_ARE_FATAL|failed to TCP connect to a peer MPI process|MPI communication peer process has unexpectedly|ORTE does not know how to route|(?:ORTE|PRTE) (?:daemon has unexpectedly failed|was unable to)|(?:orted|prted) daemon .{0,60}(?:failed|died|unable)|failed to (?:spawn|launch) .{0,20}(?:orted|prted|hydra)|\\bMPI_(?:Init|Init_thread|Comm_\\w{2,24}) failed|MPI startup\\(\\): .{0,60}(?:failed|error)',
+    b'oneccl_error\x00symptom\x00nccl_system\x00\x00\x00\x00: EXCEPTION\nEXCEPTION\nccl::v1::exception\n|CCL_ERROR|\x00\\|CCL_ERROR\\||oneCCL: .{0,160}EXCEPTION|ccl::v1::exception|\\bCCL_\\w{2,30}.{0,60}: EXCEPTION',
+    b'hccl_error\x00symptom\x00nccl_system\x00\x00\x00\x00EI00\nHCCL \nHCCL_E_\nHccl\n[ERROR] HCCL(\nhccl\nollective call returned error\x00\\bhccl(?:Internal|System|Remote|Socket|Network|UnhandledCuda|Busy|Unavail\\w{0,4})Error\\b|\\bHCCL [Ee]rror\\b|\\[ERROR\\] HCCL\\(\\d{1,9}|\\bHCCL_E_(?!AGAIN)\\w{2,24}|[Cc]ollective call returned error|\\bHccl(?:AllReduce|Allreduce|AllGather|Broadcast|ReduceScatter|AlltoAll\\w{0,3}|Barrier|Send|Recv|CommInit\\w{0,24})\\b.{0,60}(?:fail|error)|EI00(?:0[015789]|1\\d): ',
+    b'collective_library_error\x00symptom\x00nccl_system\x00\x00\x00\x00BKCL\nCNCL\nCNCL_RET_\nECCL\nFLAGCX\nHorovodInternalError\nMCCL\nMSCCL\nXCCL\nbkclError\nmscclpp\x00HorovodInternalError|\\bCNCL_RET_(?!SUCCESS)\\w{2,40}|\\b(?:CNCL|MCCL|ECCL|XCCL|BKCL|FLAGCX)\\b.{0,40}(?:[Ee]rror|ERROR)[: ]|\\bbkclError\\w{0,24}|(?:MSCCL|mscclpp)\\S{0,20} (?:error|failure)',
+    b'all_to_all_timeout\x00symptom\x00nccl_watchdog_timeout\x00\x00\x00\x00DeepEP \nbarrier\ncollective\ncombine\ndispatch\nquiet\nwait\x00DeepEP (?:error: )?(?:.{0,24} )?timeout\\b|(?:NVSHMEM|nvshmem|MORI|mori|PPLX)\\b.{0,60}(?:barrier|collective|quiet|wait|combine|dispatch)\\w{0,4} time(?:d )?-?out',
+    b'stalled_tensors\x00confirmation\x00stall\x00\x00\x00\x00One or more rank (marked by\nStalled ops :\nStalled ops:\nStalled tensors :\nStalled tensors:\nstall check\nstall-check\ntensors were submitted to be reduced, gathered or broadcasted by subset of ranks\x00tensors were submitted to be reduced, gathered or broadcasted by subset of ranks|One or more rank \\(marked by|exceeded .{0,20}stall[- ]check|Stalled (?:ops|tensors) ?:',
+    b"collective_thrown\x00cascade\x00nccl_remote_closed\x00\x00\x00\x00terminate called after throwing an instance of '\x00terminate called after throwing an instance of '(?:gloo::\\w{1,40}|c10::Dist(?:Backend)?Error|ccl::\\w{1,40}(?:::\\w{1,40})?)'",
+    b'process_group_timeout\x00symptom\x00store_timeout\x00\x00calm\x00\x00: Socket Timeout\nBarrier timed out\nDistStoreError\nEI0006\nGetting socket times out\nStore->add(\nStore->get(\nStore->wait(\nTimed out waiting \nTimeout waiting for key\nait timeout after \nfailed to pass monitoredBarrier\nimed out\nimed out after \nimed out initializing process group\nmonitoredBarrier\nprocess group\nstore->add(\nstore->get(\nstore->wait(\ntimed out\x00[Tt]imed out initializing process group|DistStoreError|[Tt]imed out after \\d{1,20} seconds waiting for (?:clients|workers)|[Ww]ait timeout after \\d{1,20} ?ms|(?:store|Store)->(?:get|wait|add)\\(.{0,80}[Tt]imeout|: Socket Timeout|Timeout waiting for key|failed to pass monitoredBarrier|monitoredBarrier.{0,60}(?:timed out|received errors)|Timed out waiting \\d{1,20} ?ms for (?:recv|send)|gloo/.{0,120}[Tt]imed out|EI0006|Getting socket times out|TCPStore.{0,60}timed out|Barrier timed out|process group.{0,60} (?:timed out|timeout (?:exceeded|expired))',
+    b'rendezvous\x00symptom\x00rendezvous\x00\x00calm\x00\x00Connect to the master \nConnection to the master \nDistNetworkError\nEADDRINUSE\nRendezvous\nThe connection to the C10d store has failed\nailed to bind\nailed to connect\nailed to listen\nclient socket has failed to connect to any\nclient socket has timed out after\nddress already in use\nmaster address\nnetwork addresses of \nrendezvous\nserver socket has failed to \x00Rendezvous(?:Timeout|Connection|State|Graceful\\w{0,80}|)(?:Error|Exception)\\b|DistNetworkError(?!: failed to recv)|The connection to the C10d store has failed|server socket has failed to (?:listen|bind)|[Ff]ailed to (?:connect|listen|bind).{0,60}(?:TCPStore|MASTER_|master address|rendezvous)|network addresses of .{1,100} cannot be retrieved|EADDRINUSE|[Aa]ddress already in use|client socket has failed to connect to any|client socket has timed out after|rendezvous.{0,60}(?:failed|timed? ?out|did not )|(?:Connect|Connection) to the master .{0,40}fail',
+    b'jax_coordination\x00symptom\x00store_timeout\x00\x00\x00\x00CoordinationServiceError\nDEADLINE_EXCEEDED: \nJAX distributed service detected fatal errors\nTerminating process because the \nUNAVAILABLE: T\nheartbeat time\nheartbeats time\noordination agent\noordination service\x00DEADLINE_EXCEEDED: (?:Barrier timed out|.{0,60}[Bb]arrier|Deadline)|[Cc]oordination (?:service|agent).{0,80}(?:error|unhealthy|timed? ?out|DEADLINE)|CoordinationServiceError|(?:Task|task) .{0,60}heartbeat(?:s)? time(?:d )?out|JAX distributed service detected fatal errors|UNAVAILABLE: (?:The following tasks are unhealthy|Task)|Terminating process because the (?:coordinator|JAX distributed)',
+    b'launcher_in_job_restart\x00event\x00in_job_recovered\x00\x00\x00\x00 attempts left; will restart worker group\nWorker group UNHEALTHY\x00Worker group (?:FAILED|UNHEALTHY)\\. [1-9]\\d{0,20}/\\d{1,20} attempts left; will restart worker group|Worker group UNHEALTHY.{0,40}\\b[1-9]\\d{0,20}/\\d{1,20} attempts left',
+    b'torchrun_signal\x00symptom\x00cancelled\x00\x00\x00\x00Received SIGHUP death signal, shutting down workers\nReceived SIGINT death signal, shutting down workers\nReceived SIGQUIT death signal, shutting down workers\nReceived SIGTERM death signal, shutting down workers\nReceived Signals.SIGHUP death signal, shutting down workers\nReceived Signals.SIGINT death signal, shutting down workers\nReceived Signals.SIGQUIT death signal, shutting down workers\nReceived Signals.SIGTERM death signal, shutting down workers\nSignalException: Process \x00SignalException: Process \\d{1,20} got signal: (?P<signal>\\d{1,20})|Received (?:Signals\\.)?(?P<name>SIG(?:HUP|TERM|INT|QUIT)) death signal, shutting down workers',
+    b'torchrun_child_crashed\x00cascade\x00crash_signal\x00\x00\x00\x00) received by PID\nexitcode\nfailed (exitcode: -\x00Signal (?P<number>4|6|7|8|11) \\((?P<signal>SIG\\w{1,80})\\) received by PID|exitcode {0,40}: ?-(?P<code>4|6|7|8|11)\\b|failed \\(exitcode: -(?P<exit>4|6|7|8|11)\\)',
+    b'spawned_child_killed\x00cascade\x00killed\x00\x00\x00\x00terminated with signal SIGKILL\x00terminated with signal SIGKILL',
+    b'spawned_child_crashed\x00cascade\x00crash_signal\x00\x00\x00\x00terminated with signal SIG\x00terminated with signal SIG(?:SEGV|ABRT|BUS|ILL|FPE)',
+    b'torchrun_child_failed\x00cascade\x00launcher_child\x00\x00\x00\x00ChildFailedError\nKilling subprocess \nProcessExitedException\nProcessRaisedException\nRoot Cause (first observed failure)\nclosing signal SIGTERM\nexits with return code \nexits with return code = \nfailed (exitcode: \nsubprocess.CalledProcessError\ntorch.multiprocessing.spawn.\x00ChildFailedError|failed \\(exitcode: -?\\d{1,20}\\) local_rank: (?P<rank>\\d{1,20}) \\(pid: (?P<pid>\\d{1,20})\\)|ProcessRaisedException|ProcessExitedException|torch\\.multiprocessing\\.spawn\\.\\w{1,80}|Root Cause \\(first observed failure\\)|subprocess\\.CalledProcessError|exits with return code = -?[1-9]\\d{0,20}|exits with return code -?[1-9]\\d{0,20}|Killing subprocess \\d{1,20}|closing signal SIGTERM',
+    b'torchrun_child_root\x00confirmation\x00\x00\x00\x00\x00  host\n (local_rank: \x00rank {1,12}: (?P<rank>\\d{1,20}) \\(local_rank: (?P<local>\\d{1,20})\\)|^  host {2,10}: (?P<node>\\S{1,200})$',
+    b'port_changed\x00event\x00\x00clears distributed_timeout\x00\x00\x00in use, \nin use. \nin use; \x00[Pp]ort \\d{1,5} (?:is|was) (?:already )?in use[,;.] (?:[Tt]rying|[Uu]sing|[Ss]witching)',
+    b"rank_heartbeat_missed\x00symptom\x00stall\x00\x00\x00\x00 heartbeat expired\n heartbeat has expired\n heartbeat has stopped\n heartbeat has timed out\n heartbeat has was lost\n heartbeat have expired\n heartbeat have stopped\n heartbeat have timed out\n heartbeat have was lost\n heartbeat stopped\n heartbeat timed out\n heartbeat was lost\n heartbeats expired\n heartbeats has expired\n heartbeats has stopped\n heartbeats has timed out\n heartbeats has was lost\n heartbeats have expired\n heartbeats have stopped\n heartbeats have timed out\n heartbeats have was lost\n heartbeats stopped\n heartbeats timed out\n heartbeats was lost\n' has been open for\nDid not get initial heartbeat\nDid not get subsequent heartbeat\nRankMonitorServer\nheartbeat\nut of section for \x00Did not get (?:initial|subsequent) heartbeat|Section '[^']{1,60}' has been open for|[Oo]ut of section for [\\d.]{1,12} seconds|RankMonitorServer.{0,80}(?:time(?:d )?-?out|hang|terminat)|(?:rank|worker|node|agent|replica)s? ?\\S{0,16} heartbeats? (?:has |have )?(?:timed out|expired|was lost|stopped)|(?:rank|worker|process|node|agent|replica)s?\\b[^|]{0,24} (?:missed|lost|stopped sending|sent no|has not sent|did not send|has sent no) (?:its |a |any |the |\\d{1,3} )?heartbeats?",
+    b'in_process_restart\x00symptom\x00stall\x00\x00\x00\x00RankShouldRestart\natchdog expired\natchdog fired\natchdog timed out\nhard timeout \nhard_timeout \nnvidia_resiliency_ext.\nsoft timeout \nsoft_timeout \x00\\b(?:soft|hard)[ _]timeout (?:was |has )?(?:been )?(?:exceeded|expired|reached|hit)|RankShouldRestart|nvidia_resiliency_ext\\.\\S{2,60}(?:Error|Timeout)\\b|(?:Progress|progress)[ _]?[Ww]atchdog (?:timed out|expired|fired)',
+    b"watchdog_fired\x00symptom\x00stall\x00\x00\x00\x00 detector \n monitor \n protection \n watchdog \nExpired timers\nReaping worker_id\nSuccessfully reaped worker\n_detector \n_monitor \n_protection \n_watchdog \natchdog aborted \natchdog expired\natchdog fired\natchdog has expired\natchdog has fired\natchdog has timed out\natchdog has triggered\natchdog has tripped\natchdog killed \natchdog process expired\natchdog process fired\natchdog process has expired\natchdog process has fired\natchdog process has timed out\natchdog process has triggered\natchdog process has tripped\natchdog process timed out\natchdog process triggered\natchdog process tripped\natchdog process was expired\natchdog process was fired\natchdog process was timed out\natchdog process was triggered\natchdog process was tripped\natchdog terminated \natchdog thread expired\natchdog thread fired\natchdog thread has expired\natchdog thread has fired\natchdog thread has timed out\natchdog thread has triggered\natchdog thread has tripped\natchdog thread timed out\natchdog thread triggered\natchdog thread tripped\natchdog thread was expired\natchdog thread was fired\natchdog thread was timed out\natchdog thread was triggered\natchdog thread was tripped\natchdog time-out \natchdog timed out\natchdog timeout \natchdog timer expired\natchdog timer fired\natchdog timer has expired\natchdog timer has fired\natchdog timer has timed out\natchdog timer has triggered\natchdog timer has tripped\natchdog timer timed out\natchdog timer triggered\natchdog timer tripped\natchdog timer was expired\natchdog timer was fired\natchdog timer was timed out\natchdog timer was triggered\natchdog timer was tripped\natchdog triggered\natchdog tripped\natchdog was expired\natchdog was fired\natchdog was timed out\natchdog was triggered\natchdog was tripped\x00\\b[Ww]atchdog(?: thread| timer| process)? (?:has |was )?(?:timed out|expired|fired|triggered|tripped)\\b(?! ?[=:])|\\b[Ww]atchdog (?:killed|aborted|terminated) |\\b[Ww]atchdog time-?out (?:after|exceeded|expired|on|detected)\\b|(?:[Hh]ang|[Ss]tall|[Dd]eadlock|[Ff]reeze)[ _](?:detector|monitor|watchdog|protection) (?:has |was )?(?:fired|triggered|tripped|timed out|detected|expired|killed|aborted|terminated)\\b|Reaping worker_id|Expired timers ?: ?\\['|Successfully reaped worker",
+    b"no_step\x00symptom\x00stall\x00\x00calm\x00\x00 complet\n finish\n return\nany activity\nany batch\nany iteration\nany progress \nany step\neclared \neclaring \nero activity\nero batch\nero iteration\nero progress \nero step\nforward activity\nforward batch\nforward iteration\nforward progress \nforward step\nfrozen \nfurther activity\nfurther batch\nfurther iteration\nfurther progress \nfurther step\nhanging \nhung \nithout activity\nithout batch\nithout iteration\nithout progress \nithout step\nlast heartbeat \nlast iteration \nlast step \nn't made activity\nn't made batch\nn't made iteration\nn't made progress \nn't made step\nnew activity\nnew batch\nnew iteration\nnew progress \nnew step\nnot advanced \nnot changed \no activity\no batch\no iteration\no progress \no step\not made activity\not made batch\not made iteration\not made progress \not made step\not making activity\not making batch\not making iteration\not making progress \not making step\nsince last \nsince the last \nsingle activity\nsingle batch\nsingle iteration\nsingle progress \nsingle step\nstalled \nstuck \ntraining activity\ntraining batch\ntraining iteration\ntraining progress \ntraining step\nunchanged \x00\\b(?:[Nn]o|[Nn]ot made|[Nn]ot making|[Ww]ithout|[Zz]ero|hasn't made|seen no) (?:any |new |a single |further |forward |training ){0,2}(?:progress|steps?|iterations?|batch(?:es)?|activity) (?:(?:was|were|has been|have been) )?(?:(?:completed|made|reported|finished|logged|observed|seen|detected|recorded|received|taken) )?(?:for|in|within|since|after) (?:more than |over |at least |the )?(?:last |past )?\\d{2,9}(?:\\.\\d{1,3})?(?: ?s| ?sec| ?min| ?h|$)|\\b(?:step|iteration|progress)\\w{0,3} (?:was|has been|is|has) (?:stuck|unchanged|not advanced|not changed) (?:for|since|at)\\b|\\b(?:stuck|hung|hanging|stalled|frozen) (?:at|on|in) (?:step|iteration|batch|collective|all_?reduce|barrier)\\b|\\b(?:step|iteration|batch) \\d{1,9} (?:has not|did not|didn't|hasn't) (?:finish|complet|return)\\w{0,4} (?:after|in|within|for) \\d|[Dd]eclar(?:ing|ed) (?:a )?(?:hang|hung|stalled|dead)\\b|last (?:heartbeat|step|iteration) (?:was )?[\\d.]{1,9} ?\\w{1,8} ago\\b.{0,60}(?:abort|kill|exceed|hang|restart|terminat)|since (?:the )?last (?:step|iteration|progress|heartbeat)\\b.{0,60}(?:abort|kill|exceed|hang|restart|terminat)",
+    b'collective_timeout_message\x00symptom\x00nccl_watchdog_timeout\x00\x00calm\x00\x00CCL has timed out\nCCL time-out\nCCL timed out\nCCL timeout\nather has timed out\nather time-out\nather timed out\nather timeout\ncall has timed out\ncall time-out\ncall timed out\ncall timeout\ncatter has timed out\ncatter time-out\ncatter timed out\ncatter timeout\ncommunication has timed out\ncommunication time-out\ncommunication timed out\ncommunication timeout\neduce has timed out\neduce time-out\neduce timed out\neduce timeout\nll has timed out\nll time-out\nll timed out\nll timeout\noadcast has timed out\noadcast time-out\noadcast timed out\noadcast timeout\nollective has timed out\nollective time-out\nollective timed out\nollective timeout\nop has timed out\nop time-out\nop timed out\nop timeout\noperation has timed out\noperation time-out\noperation timed out\noperation timeout\nwork has timed out\nwork time-out\nwork timed out\nwork timeout\x00\\b(?:NCCL|RCCL|HCCL|XCCL|[Cc]ollective|[Aa]ll_?[Rr]educe|[Aa]ll_?[Gg]ather|[Rr]educe_?[Ss]catter|[Aa]ll_?[Tt]o_?[Aa]ll|[Bb]roadcast)(?: (?:operation|collective|op|call|work|communication))? (?:time-?out|timed out|has timed out)(?: error)?(?:[.!]{0,3}$|,| (?:detected|occurred|error|encountered|on|in|at|after|while|waiting|for rank)\\b)',
+    b'quorum_failed\x00symptom\x00store_timeout\x00\x00\x00\x00 future timed out\nLighthouse\nconnection failed\nconnection refused\ngot exception in future -- skipping remaining\nimeout expired\nlighthouse\nunreachable\nuorum \x00[Qq]uorum (?:\\w{1,12} )?(?:timed out|time-?out (?:exceeded|expired|after)|failed|could not be (?:formed|reached)|lost)|got exception in future -- skipping remaining|[Tt]imeout expired.{0,40}quorum|manager\\S{0,20} future timed out|(?:lighthouse|Lighthouse).{0,60}(?:unreachable|connection (?:refused|failed)|timed out)',
+    b'straggler_removed\x00root\x00straggler\x00\x00calm\x00\x00GPUs with low \nStragglerDetected\nStragglerError\nStragglerException\ntraggler\x00Straggler(?:Detected|Error|Exception)\\b|[Ss]traggler.{0,80} (?:terminat|exclud|evict|replac|remov|kill)(?:ing|ed) (?:the |this |its )?(?:node|host|rank|worker|job|pod|process)|GPUs with low (?:relative|individual) performance.{0,120} terminating',
+    b'batch_time_limit\x00root\x00time_limit\x00\x00\x00\x00"type": "timeout",\n"type":"timeout",\nMaxRuntimeExceeded\nMaxRuntimeInSecondsExceeded\nMaxWaitTimeExceeded\nMaxWaitTimeInSecondsExceeded\nTERM_CPULIMIT\nTERM_DEADLINE\nTERM_RUNLIMIT\nTERM_WINDOW\nexceeded allowed \nexceeded hard \nexceeded hard limit \nexceeded its allowed \nexceeded its maximum \nexceeded its requested \nexceeded maximum \nexceeded requested \nexceeded soft \nexceeded soft limit \nexceeded the allowed \nexceeded the maximum \nexceeded the requested \njob killed: cput\njob.exception type=timeout\nmax run time\nmax runtime\nmax time\nmaximum run time\nmaximum runtime\nmaximum time\nresource allocation expired\ntime limit\ntime-limit\ntimelimit\nwall -clock\nwall -time\nwall clock\nwall time\nwall-clock\nwall-time\nwallclock\nwalltime\x00TERM_(?:RUNLIMIT|CPULIMIT|DEADLINE|WINDOW)\\b|job killed: cput|exceeded (?:hard|soft) (?:wallclock|run) ?time|exceeded (?:hard|soft) limit \\"?[hs]_rt|job\\.exception type=timeout|\\"type\\": ?\\"timeout\\", ?\\"severity\\": ?0|resource allocation expired|\\b(?:[Jj]ob|[Rr]un|[Tt]ask) \\S{1,40} (?:has )?(?:exceeded|reached|hit|ran out of) (?:its |the )?(?:wall ?-?(?:time|clock)|time[ -]?limit|max(?:imum)? (?:run ?)?time)\\b|Max(?:Runtime|WaitTime)(?:InSeconds)?Exceeded|[Jj]ob .{0,40}exceeded (?:its |the )?(?:allowed|maximum|requested) (?:job )?(?:duration|run ?time|wall ?-?time)',
+    b'batch_memory_limit\x00root\x00host_oom\x00\x00\x00\x00 exceeded limit\nJob has gone over \nTERM_MEMLIMIT\nTERM_SWAP\nb exceeded limit\nexceeds job hard limit \nexceeds job soft limit \ngb exceeded limit\njob killed: mem\njob killed: pmem\njob killed: pvmem\njob killed: resident memory\njob killed: vmem\nkb exceeded limit\nmb exceeded limit\nmemory usage exceeded \x00TERM_(?:MEMLIMIT|SWAP)\\b|job killed: (?:p?v?mem|resident memory)\\b|\\bp?v?mem \\d{1,15}(?:kb|mb|gb|b)? exceeded limit|exceeds job (?:hard|soft) limit "?h_(?:vmem|rss|data|stack)|Job has gone over (?:cgroup )?memory limit|memory usage exceeded (?:request_memory|allocated memory)',
+    b'batch_preempted\x00root\x00preempted\x00\x00\x00\x00 requeued by \n requeued due to \n requeued for \n suspended by \n suspended due to \n suspended for \n was requeued by \n was requeued due to \n was requeued for \n was suspended by \n was suspended due to \n was suspended for \nJob was evicted.\nTERM_LOAD\nTERM_PREEMPT\nTERM_REQUEUE_\njob.exception type=preempt\x00TERM_(?:PREEMPT|LOAD)\\b|TERM_REQUEUE_\\w{2,8}|job\\.exception type=preempt|Job was evicted\\.|[Jj]ob \\S{1,40} (?:was )?(?:suspended|requeued) (?:by|for|due to) (?:a )?(?:higher|preempt)',
+    b'batch_cancelled\x00symptom\x00cancelled\x00\x00\x00\x00Job allocation \nJob was aborted by the user\nJob was removed by the user\nPBS: job killed: \nTERM_ADMIN\nTERM_BUCKET_KILL\nTERM_FORCE_ADMIN\nTERM_FORCE_OWNER\nTERM_OWNER\nTERM_REMOVE_HUNG_JOB\njob.exception type=cancel\nob deleted at request of\x00TERM_(?:OWNER|ADMIN|FORCE_OWNER|FORCE_ADMIN|BUCKET_KILL|REMOVE_HUNG_JOB)\\b|job\\.exception type=cancel|Job was (?:aborted|removed) by the user|Job allocation \\d{1,12} has been revoked|PBS: job killed: (?:deleted|received signal)|[Jj]ob deleted at request of',
+    b'batch_node_failure\x00root\x00node_fail\x00\x00\x00\x00 not responding, setting DOWN\n on failed node\nCan not reconnect to \nJob reconnection failed\nLow RealMemory\nNode unexpectedly rebooted\nNot responding\nPBS: job killed: node \nTERM_RMS\nTERM_SLURM\nTERM_ZOMBIE\nbroker\ngres/gpu count\njob preempted (node failure)\njob.exception type=node-failure\nlost contact with \nnode failure\nnode failure on \nnot responding, setting DOWN\non failed node\noverlay\npeer disconnected\x00TERM_(?:SLURM|ZOMBIE|RMS)\\b|job\\.exception type=node-failure|node failure on \\S{1,60} \\(shell rank|job preempted \\(node failure\\)|Job reconnection failed|Can not reconnect to \\S{1,80}, rescheduling job|PBS: job killed: node \\d{1,6}|lost contact with (?:node|execution host|broker|shell)|(?:broker|overlay)\\S{0,20}: .{0,60}(?:lost|peer disconnected|node failure)|slurmctld: .{0,40}(?:not responding, setting DOWN|on failed node)|[Nn]odes? \\S{1,200} not responding, setting DOWN|Killing Job(?:Id=|_?id=| )\\d{1,12} on failed node|Reason=(?:Not responding|Node unexpectedly rebooted|Low RealMemory|gres/gpu count)',
+    b'batch_refused\x00root\x00slurm_refused\x00\x00\x00\x00ERROR: Failed to \nJob not submitted.\nRequest aborted by esub\nUnable to run job: \ncondor_submit\ndenied\nexceeds\ninvalid\njob.exception type=alloc\nqalter: \nqmove: \nqrun: \nqsub: \nunsatisfiable\x00^qsub: (?!waiting|job \\S{1,60} (?:ready|completed))|^(?:qalter|qrun|qmove): .{0,120}|Unable to run job: |Job not submitted\\.|Request aborted by esub|job\\.exception type=alloc|flux-\\w{2,8}: ERROR: .{0,120}(?:unsatisfiable|invalid|denied|exceeds)|condor_submit.{0,60}ERROR|^ERROR: Failed to (?:submit|queue) job',
+    b'batch_task_failed\x00cascade\x00nonzero_exit\x00\x00\x00\x00Exit_status =\nExit_status=\nExited with exit code \nassumedly after job\nflux-job: task(s) \njob.exception type=exec\x00flux-job: task\\(s\\) (?:exited with exit code [1-9]\\d{0,2}|Segmentation fault|Killed|Aborted|Bus error)|job\\.exception type=exec|assumedly after job|^Exited with exit code [1-9]\\d{0,2}\\.|Exit_status ?= ?[1-9]\\d{0,3}\\b',
+    b'cloud_preempted\x00root\x00preempted\x00\x00\x00\x00 been preempted\n been reclaimed\n has been preempted\n has been reclaimed\n have been preempted\n have been reclaimed\n imminent\n is being preempted\n is being reclaimed\n is imminent\n is preempted\n is reclaimed\n was preempted\n was reclaimed\n were preempted\n were reclaimed\nEventType\nPreempted by \nPreempted to accommodate\nPreempted to reclaim\nSpot Instance Interruption \nbecause of preempt\ncompute.instances.preempted\ndue to preemption\neviction\nin state "PREEMPTED\nin state PREEMPTED\ninstance-action\ninterruption\njob preempted\npot instance interruption notice\npot instance termination notice\npot interruption notice\npot termination notice\npreempted event \npreempted notice \npreempted signal \npreemption event \npreemption notice \npreemption signal \nreason "Preempt\nreason Preempt\nreason: "Preempt\nreason: Preempt\nreclaim\nstate "PREEMPTED\nstate PREEMPTED\nstate: "PREEMPTED\nstate: PREEMPTED\nstatus "PREEMPTED\nstatus PREEMPTED\nstatus: "PREEMPTED\nstatus: PREEMPTED\ntermination\n{"action": "hibernate",\n{"action": "stop",\n{"action": "terminate",\n{"action":"hibernate",\n{"action":"stop",\n{"action":"terminate",\x00Spot Instance Interruption (?:Warning|Notice)|[Ss]pot (?:instance |VM |node |capacity )?(?:interruption|termination|eviction|reclaim\\w{0,6})(?: (?:notice|warning|signal|event))? (?:received|detected|imminent|for|in)\\b|[Ss]pot (?:instance )?(?:interruption|termination) notice(?:: |$)|instance-action"?[:= ]{1,3}"?(?:terminate|stop|hibernate)\\b|\\{"action": ?"(?:terminate|stop|hibernate)", ?"time"|compute\\.instances\\.preempted|EventType"?[=: ]{1,3}"?Preempt\\b|(?:VM|[Nn]ode|[Ii]nstance|TPU|[Pp]od|[Ww]orker|[Tt]ask|[Ww]orkload|[Cc]luster|[Ss]lice|[Rr]eplica)\\b[^|]{0,48} (?:was|were|has been|have been|is being|been|is) (?:preempted|reclaimed)\\b(?! by PreemptionMode)|\\bPreempted by (?:a |higher |pod|job|[\\w-]{1,60}/)|because of preempt|\\bjob preempted\\b(?! \\(node)|\\b(?:[Tt]ermination|[Pp]reemption|[Ee]viction|[Rr]eclamation) (?:is )?imminent\\b|Preempted to (?:accommodate|reclaim)|evicted(?: pod)? .{0,40}due to preemption|(?:in state|status:?|state:?) "?PREEMPTED\\b|reason:? "?Preempt(?:ed|ionBy\\w{1,24}|ing)\\b|preempt(?:ion|ed) (?:notice|event|signal) (?:from|received|at)',
+    b'host_maintenance\x00root\x00node_fail\x00\x00\x00\x00EventType\nTERMINATE_ON_HOST_MAINTENANCE\naintenance event\ncompute.instances.\nhostError\ninstance-reboot\ninstance-retirement\ninstance-stop\nis being drained \nis being rebooted \nis being redeployed \nis being retired \nis being stopped \nis being terminated \nost error detected\nost error event detected\nost error event occurred\nost error event reported\nost error occurred\nost error reported\nost error was detected\nost error was occurred\nost error was reported\nost failure detected\nost failure event detected\nost failure event occurred\nost failure event reported\nost failure occurred\nost failure reported\nost failure was detected\nost failure was occurred\nost failure was reported\nost hardware failure detected\nost hardware failure event detected\nost hardware failure event occurred\nost hardware failure event reported\nost hardware failure occurred\nost hardware failure reported\nost hardware failure was detected\nost hardware failure was occurred\nost hardware failure was reported\nscheduled for \nsystem-reboot\nwas drained because of \nwas drained due to \nwas drained for \nwas rebooted because of \nwas rebooted due to \nwas rebooted for \nwas redeployed because of \nwas redeployed due to \nwas redeployed for \nwas retired because of \nwas retired due to \nwas retired for \nwas stopped because of \nwas stopped due to \nwas stopped for \nwas terminated because of \nwas terminated due to \nwas terminated for \nwill be drained \nwill be rebooted \nwill be redeployed \nwill be retired \nwill be stopped \nwill be terminated \x00TERMINATE_ON_HOST_MAINTENANCE|compute\\.instances\\.(?:hostError|terminateOnHostMaintenance)|\\bhostError\\b|[Hh]ost (?:error|failure|hardware failure) (?:event |was )?(?:detected|occurred|reported)|[Mm]aintenance event.{0,60}(?:detected|received|imminent|terminat|will (?:stop|reboot))|EventType"?[=: ]{1,3}"?(?:Reboot|Redeploy|Terminate)\\b|(?:instance-retirement|system-reboot|instance-reboot|instance-stop)\\b.{0,40}(?:scheduled|event)|(?:[Hh]ost|[Ii]nstance|[Nn]ode|VM) .{0,40}scheduled for (?:retirement|maintenance|decommission)|(?:VM|[Ii]nstance|[Hh]ost|[Nn]ode) .{0,40}(?:was|is being|will be) (?:terminated|stopped|redeployed|rebooted|retired|drained) (?:for|due to|because of) (?:host |scheduled |planned |system |hardware )?(?:maintenance|failure|error|event)',
+    b'pod_evicted\x00symptom\x00node_fail\x00\x00\x00\x00 evicted\n has been evicted\n was evicted\nDeletionByTaintManager\nEvict\nEvictionByEvictionAPI\nMarking for deletion Pod\nNodeControllerEviction\nPod was evicted\nPod was rejected\nPod was terminated\nReason:\nTaintManagerEviction\nTerminationByKubelet\nThe node had condition\nThe node was low on resource\norkload \nubelet stopped posting node status\x00TaintManagerEviction|DeletionByTaintManager|NodeControllerEviction|TerminationByKubelet|EvictionByEvictionAPI|Marking for deletion Pod|[Kk]ubelet stopped posting node status|(?:Warning|Normal) {1,12}Evict(?:ed)?\\b|^ {0,8}Reason: {1,12}Evicted\\b|The node (?:had condition|was low on resource)|\\bpod \\S{1,80} (?:was |has been )?evicted\\b|\\bPod was (?:evicted|rejected|terminated)\\b|[Ww]orkload \\S{1,80} (?:was )?evicted\\b',
+    b'workload_failed\x00cascade\x00launcher_child\x00\x00\x00\x00AppState\nAppStatus\nBack-off restarting failed container\nBackoffLimitExceeded\nFailedJobs\nReplicaStatus\nfailed because\nhas failed\nhas reached the specified backoff limit\nis failed\x00BackoffLimitExceeded|has reached the specified backoff limit|(?:PyTorchJob|MPIJob|TFJob|RayJob|TrainJob|JobSet|VolcanoJob|vcjob)\\S{0,60} .{0,40}(?:is failed|has failed|failed because)|FailedJobs|(?:AppStatus|AppState).{0,40}FAILED|ReplicaStatus.{0,40}FAILED|Back-off restarting failed container',
+    b'slurm_time_limit\x00root\x00time_limit\x00\x00\x00\x00DUE TO T\x00(?:\\*\\*\\* )?(?:JOB|STEP|REMOTE PROC) \\S{1,200}.{0,80}CANCELLED AT \\S{1,200} DUE TO (?:TASK )?TIME ?LIMIT|DUE TO TIME ?LIMIT \\*\\*\\*|^DUE TO TIME LIMIT',
+    b'slurm_time_limit_other\x00root\x00time_limit\x00\x00\x00\x00DeadlineExceeded\nForce Terminated job\nState=TIMEOUT\nTERM_RUNLIMIT\nTIMEOUT   \nactiveDeadlineSeconds\nexceeded its \nexceeded its time\nexceeded limit\nexceeded the \nexceeded time\nexceeded wall\nexceeded walltime\nexceeded_wall\nexiting program after\nhit its \nhit the \nime limit exceeded\nime limit has been exceeded\nime limit has been hit\nime limit has been reached\nime limit hit\nime limit reached\nime limit was exceeded\nime limit was hit\nime limit was reached\nimit exceeded\nimit hit\nimit reached\njob killed: wall\nreached its \nreached the \nreached wall\nreached walltime\ntime limit\ntime-limit\ntime_limit\ntimelimit\nwall -time\nwall time\nwall-time\nwalltime\nwalltime limit\x00slurmstepd.{0,40}exceeded (?:its )?time ?limit|srun: Force Terminated job.{0,40}time|[Jj]ob (?:has )?(?:exceeded|reached|hit) (?:its |the )?(?:wall ?-?time|time[ _-]?limit|walltime limit)|TERM_RUNLIMIT|PBS: job killed: walltime|walltime \\d{1,20} exceeded limit|(?:[Rr]eason"?:? {0,20}"?|Warning {1,12})DeadlineExceeded\\b|(?:exceeded|reached|past) (?:its |the )?activeDeadlineSeconds|exiting program after [\\d.]{1,200} minutes|exceeded_wall_?clock|(?:\\b(?:[Jj]ob|[Tt]raining|[Rr]un|SLURM|[Ss]lurm|[Aa]llocation|[Ww]all(?:-?clock)?|[Ss]cheduler)(?:\'s)? |^\\W{0,8})[Tt]ime limit (?:was |has been )?(?:reached|exceeded|hit)\\b|State=TIMEOUT|\\bTIMEOUT {3,12}0:(?:0|1|15)\\b|job killed: (?:walltime|wall clock)',
+    b'slurm_preempted\x00root\x00preempted\x00\x00\x00\x00DUE TO PREEMPTION\nJobState=PREEMPTED\nPREEMPTED\nPREEMPTION\nPreempted\nPreempting\nbeing preempted\ndue to a preemption\ndue to preemption\ngot a preemption\ngot preemption\nhas been preempted\nis being preempted\nnstance interruption\nnstance is being preempted\nnstance is being reclaimed\nnstance termination\nnstance was preempted\nnstance was reclaimed\nnstance will be preempted\nnstance will be reclaimed\nreason: Preempt\nreceived a preemption\nreceived preemption\nreemption notice \nreemption signal \nreemption warning \nslurmstepd\nwas preempted\x00DUE TO PREEMPTION|[Jj]ob .{0,60}\\b(?:was|has been|is being|being) preempted\\b|JobState=PREEMPTED|\\bPREEMPTED {1,40}\\d{1,20}:\\d{1,20}|^PREEMPTION|slurmstepd.{0,80}[Pp]reempt|[Ss]pot [Ii]nstance (?:interruption|termination)|[Ii]nstance (?:will be|was|is being) (?:preempted|reclaimed)|Reason: {1,40}Preempt(?:ed|ing)|reason: Preempt\\w{0,80}|(?:due to|received|got) (?:a )?preemption|[Pp]reemption (?:notice|signal|warning) (?:received|detected)',
+    b'slurm_node_failure\x00root\x00node_fail\x00\x00\x00\x00 became NotReady\n became not ready\n becameNotReady\n becamenot ready\n is DOWN\n is NotReady\n is became NotReady\n is became not ready\n is becameNotReady\n is becamenot ready\n is down\n is is NotReady\n is is not ready\n is isNotReady\n is isnot ready\n is not ready\n is status is now NotReady\n is status is now not ready\n is status is now: NotReady\n is status is now: not ready\n is status is now:NotReady\n is status is now:not ready\n is status is nowNotReady\n is status is nownot ready\n isNotReady\n isnot ready\n not responding\n status is now NotReady\n status is now not ready\n status is now: NotReady\n status is now: not ready\n status is now:NotReady\n status is now:not ready\n status is nowNotReady\n status is nownot ready\n unexpectedly rebooted\nBOOT_FAIL\nDUE TO NODE FAILURE\nJobState=NODE_FAIL\nNODE_FAIL\nNodeLost\nNodeNotReady\nPod was terminated in response to imminent node shutdown\nReason:\node failure on \nsrun: error: \nunexpectedly rebooted\x00[Nn]ode failure on (?P<node>[\\w.\\[\\],-]{1,200})|DUE TO NODE FAILURE|JobState=NODE_FAIL|\\bNODE_FAIL\\b(?! {0,40}=)|srun: error: .{0,40}(?:Node failure|unexpectedly rebooted)|nodes? \\S{1,200} (?:not responding|unexpectedly rebooted|is (?:down|DOWN)\\b)|BOOT_FAIL\\b|NodeLost\\b|[Nn]ode \\S{1,200} (?:is )?(?:became|status is now:?|is) ?(?:NotReady|not ready)|NodeNotReady|Reason: {1,40}(?:NodeLost|NodeShutdown|Evicted)|Pod was terminated in response to imminent node shutdown',
+    b'slurm_requeue\x00symptom\x00preempted\x00\x00\x00\x00DUE TO JOB REQUEUE\nJobState=REQUEUED\ndue to failure of job\nin held state\x00DUE TO JOB REQUEUE|JobState=REQUEUED|[Rr]equeu(?:ed|ing) .{0,40}(?:in held state|due to failure of job)',
+    b'slurm_refused\x00root\x00slurm_refused\x00\x00\x00\x00AssocGrp\nAssocMax\nBadConstraints\nBatch job submission failed\nDependencyNeverSatisfied\nInvalidAccount\nPartitionTimeLimit\nQOSMax\nReason=\nUnable to confirm allocation\nUnable to create step\nsalloc: error: \nsbatch: error: \nsrun: error: \nsrun: fatal: \x00(?:sbatch|salloc|srun): error: (?:Batch job submission failed(?!: (?:Socket timed|Unable to contact|Zero Bytes|Unexpected message))|Job submit/allocate failed|Unable to allocate resources|Invalid \\S{1,200}|AssocMax\\w{1,80}|AssocGrp\\w{1,80}|QOS\\w{1,80}|Memory specification|invalid (?:partition|option|argument)|unrecognized option|Unable to (?:create step|open file)|Node count specification|CPU count per node|Requested |This does not look like a batch script|Batch script)|Batch job submission failed(?!: (?:Socket timed|Unable to contact|Zero Bytes|Unexpected message))|DependencyNeverSatisfied|Reason=(?:QOSMax\\w{1,80}|AssocGrp\\w{1,80}|AssocMax\\w{1,80}|BadConstraints|PartitionTimeLimit|PartitionNodeLimit|InvalidAccount|InvalidQOS|ReqNodeNotAvail)|\\((?:QOSMax\\w{1,80}|AssocMax\\w{1,80}|AssocGrp\\w{1,80}|PartitionTimeLimit|BadConstraints|InvalidAccount)\\)|Unable to create step for job \\S{1,200}: (?:More processors|Requested|Invalid|Access/permission|Memory required|Task count)|srun: fatal: |Unable to confirm allocation',
+    b'slurm_prolog\x00root\x00prolog_failed\x00\x00\x00\x00Plugin initialization failed\nTaskProlog\naunch failed requeued held\nexit status\nexit with\nexited status\nexited with\npilog\nrolog\nspank\x00(?:[Pp]rolog|[Ee]pilog|TaskProlog|spank)\\b(?!\\.sh).{0,60}(?:fail(?:ed|ure)|error|exit(?:ed)? (?:status|with))|[Ll]aunch failed requeued held|Plugin initialization failed',
+    b"slurm_failure\x00symptom\x00slurm_failure\x00\x00\x00\x00Batch job submission failed: \nInvalid job credential\nJob step aborted\nKill task failed\nUnable to contact slurm\nerror: Munge\nerror: slurm_\nnot responding\nsbatch\nslurm_load_\nslurm_send_node_msg\nslurmctld\nslurmd\nslurmstepd\nsrun\x00(?:srun|slurmstepd|slurmd|slurmctld|sbatch)\\S{0,200}: (?:\\[\\d{1,20}\\] )?(?:error: )?(?:Unable to (?:resolve|connect|establish|create|start)|Task launch for \\S{1,200} failed|task \\d{1,20} launch failed|Application launch failed|[Ff]ailed to (?:launch|send|start|set|create|open|read|connect)|execve\\(\\)|couldn't chdir|Could not open|Aborting, |Timed out waiting for job step|Job credential|Zero Bytes were transmitted|Socket timed out on send/recv|Communication connection failure|pmix|mpi/pmix\\w{0,80}:? .{0,20}(?:ERROR|error|fail)|auth plugin|Protocol authentication|Munge|Munge decode|Security violation|slurm_\\w{1,80}: |slurm_receive|Kill task failed|pyxis: .{0,60}(?:fail|error|not)|container_?|lookup failure|Domain socket|step creation|cgroup)|Slurm (?:controller|backup).{0,40}not responding|Invalid job credential|Kill task failed|slurm_send_node_msg|Job step aborted(?!: Waiting)|error: (?:Munge|slurm_)\\w{0,80}|Batch job submission failed: (?:Socket timed|Unable to contact|Zero Bytes|Unexpected message)|Unable to contact slurm controller|slurm_load_\\w{1,80} error",
+    b'slurm_cancelled\x00symptom\x00cancelled\x00\x00\x00\x00CANCELLED AT\nDUE TO \nDUE to \nJobState=CANCELLED\nending job signal\nscancel: \nsrun: forcing job\nsrun: interrupt (one\nsrun: sending Ctrl-C\x00JOB (?P<job>\\S{1,200}) ON (?P<node>\\S{1,200}) CANCELLED AT \\S{1,200}?(?: DUE [Tt][Oo] SIGNAL \\w{1,80})?(?: \\*\\*\\*|$|\\s)(?!DUE TO (?:TIME|PREEMPT|NODE|JOB|MEM|OUT))|[Ss]ending job signal|JobState=CANCELLED|scancel: |srun: (?:sending Ctrl-C|interrupt \\(one more|forcing job termination)|DUE (?:TO|to) (?:SIGNAL|CANCEL)',
+    b'slurm_task_ended\x00cascade\x00cancelled\x00\x00\x00\x00srun: First task exited\nsrun: Force Terminated\nsrun: Job step aborted\nsrun: Terminating \nsrun: error: \nsrun: terminating \x00srun: error: \\S{1,200}: tasks? (?P<tasks>[\\d,-]{1,200}): (?:Killed|Terminated|Exited with exit code (?:143|130)\\b)|srun: (?:Terminating|terminating) (?:StepId|job step)|srun: Job step aborted|srun: Force Terminated|srun: First task exited',
+    b'kubernetes_failure\x00symptom\x00node_fail\x00\x00\x00\x00/1  \n/1 E\n/1 U\n/2  \n/3  \n/4  \nBackOff\nCreateContainer\nErrImagePull\nFailedMount\nFailedScheduling\nInsufficient nvidia.com\nRunContainerError\x00CrashLoopBackOff|ImagePullBackOff|ErrImagePull|CreateContainer(?:Config)?Error|RunContainerError|FailedScheduling|Insufficient nvidia\\.com/gpu|FailedMount|\\b\\d/\\d {1,40}(?:Error|Evicted|Unknown|ContainerStatusUnknown|NodeAffinity|StartError|UnexpectedAdmissionError)\\b',
+    b'straggler\x00root\x00straggler\x00\x00\x00\x00NODE_CHECK_FAILED\nnode has been evicted \nnode has been excluded \nnode has been relaunched \nnode was evicted \nnode was excluded \nnode was relaunched \node check failed\node check has failed\node health check failed\node health check has failed\node is a straggler\ntraggler node\ntraggler rank\x00[Nn]ode is a straggler|[Ss]traggler (?:node|rank).{0,40}(?:exclud|evict|remov|exit|terminat)|node (?:was|has been) (?:relaunched|evicted|excluded) .{0,40}straggler|NODE_CHECK_FAILED|[Nn]ode (?:health )?check (?:has )?failed',
+    b'slurm_task_exited\x00cascade\x00nonzero_exit\x00\x00\x00\x00: Exited with exit code \nexited with status\nsrun: First task exited\x00srun: error: \\S{1,200}: tasks? (?P<tasks>[\\d,-]{1,200}): Exited with exit code (?!0\\b|130\\b|143\\b|13[4569]\\b)\\d{1,3}|slurmstepd.{0,40}task \\d{1,6}.{0,40}exited with status|srun: First task exited',
+    b'slurm_task_crashed\x00cascade\x00crash_signal\x00\x00\x00\x00srun: error: \x00srun: error: \\S{1,200}: tasks? (?P<tasks>[\\d,-]{1,200}): (?:Aborted|Segmentation fault|Bus error|Illegal instruction|Floating point exception|Exited with exit code 13[4569]\\b)',
+    b'slurm_step_ended\x00cascade\x00cancelled\x00\x00\x00\x00 CANCELLED AT \n_step_signal: Terminating StepId\x00STEP (?P<job>\\d\\S{0,40}) ON (?P<node>\\S{1,200}) CANCELLED AT \\S{1,40}(?: \\*\\*\\*|$)|_step_signal: Terminating StepId',
+    b'slurm_daemon_fatal\x00root\x00slurm_failure\x00\x00\x00\x00: fatal: \x00\\bslurm(?:d|ctld|dbd|stepd|restd)\\S{0,24}: fatal: ',
+    b'ray_node_died\x00root\x00ray_node_died\x00\x00\x00\x00LocalRayletDiedError\nNodeDiedError\nThe actor is dead because its node\naylet \nbecause its node has died\nfailed to connect\nfailed to respond\nhas been marked dead\nis dead\nis down\nmarked dead because the detector has missed too many heartbeats\nmissed too many heartbeats\node ID\node with id\node with node id\nost connection to \nunable to\x00because its node has died|[Nn]ode (?:with (?:node )?id|ID)[:=]? ?\\S{1,200} .{0,60}(?:has been marked dead|died|is dead)|NodeDiedError|marked dead because the detector has missed too many heartbeats|node .{0,80}missed too many heartbeats|[Rr]aylet (?:process )?(?:.{0,40})(?:died|crashed|has failed)|The actor is dead because its node|LocalRayletDiedError|GCS .{0,60}(?:is down|failed to (?:connect|respond)|unable to)|[Ll]ost connection to (?:the )?(?:GCS|raylet|head node)',
+    b'ray_worker_died\x00cascade\x00ray_worker_died\x00\x00\x00\x00A worker died or was killed\nActorCrashedError\nActorDiedError\nActorUnavailableError\nRayActorError\nThe actor died\nThe actor is dead\nWorkerCrashedError\nWorkerDiedError\ncrashed\ndied\ndied unexpectedly before finishing\nexit detail\nexited unexpectedly\nunexpectedly exit\x00(?:Actor|Worker)(?:Died|Crashed)Error(?!: The actor died because of an error)|RayActorError(?!: The actor died because of an error)|The actor (?:died|is dead)(?! because of an error raised)|[Ww]orker (?:unexpectedly exit\\w{0,80}|exit detail|died|crashed|exited unexpectedly)|A worker died or was killed|ActorUnavailableError|WorkerCrashedError|died unexpectedly before finishing',
+    b'ray_task_error\x00cascade\x00launcher_child\x00\x00\x00\x00Engine core initialization failed\nEngineCore encountered\nEngineCore failed\nEngineCore hit an exception\nEngineDeadError\nEngineGenerateError\nJob entrypoint command failed with exit code\nThe actor died because of an error raised in its creation task\nTrainingFailedError\nTuneError\nWorker failed with error\nray.exceptions.\x00ray\\.exceptions\\.(?:RayTaskError|RaySystemError|TaskUnschedulableError|OwnerDiedError|ObjectLostError|ObjectFetchTimedOutError|ReferenceCountingAssertionError|TaskCancelledError)|TrainingFailedError|TuneError|The actor died because of an error raised in its creation task|Job entrypoint command failed with exit code|Engine(?:Dead|Generate)Error|EngineCore (?:encountered|failed|hit an exception)|Engine core initialization failed|Worker failed with error',
+    b'ray_setup\x00root\x00ray_setup\x00\x00\x00\x00Cannot schedule \nJob driver failed to start within\nRuntime environment setup failed\nRuntimeEnvSetupError\nTotal available GPUs \nactor could not be scheduled\nailed to set up \nailed to setup \nplacement group \nreating a new Ray instance\x00RuntimeEnvSetupError|Runtime environment setup failed|[Ff]ailed to set ?up (?:the )?runtime env|[Cc]reating a new Ray instance.{0,40}failed|actor could not be scheduled|Cannot schedule .{0,80}(?:placement group|resource)|placement group .{0,60}(?:cannot be (?:created|scheduled)|infeasible|timed out)|Job driver failed to start within|Total available GPUs \\d{1,20} is less than total desired',
+    b'ray_driver_lost\x00symptom\x00ray_node_died\x00\x00\x00\x00Could not connect to \nRan out of retries\nRpcError\nUnexpected error \nUnexpected failure \nailed to connect to GCS\ncould not connect \ncould not register \njob driver is not running\x00job driver is not running|Unexpected (?:error|failure) .{0,40}(?:job driver|executing job)|Could not connect to (?:the )?(?:GCS|Ray)|[Ff]ailed to connect to GCS|Ran out of retries.{0,40}GCS|RpcError.{0,40}GCS|The worker .{0,40}could not (?:connect|register) ',
+    b'storage_full\x00root\x00storage_quota\x00\x00\x00\x00DiskPressure\nEDQUOT\nENOSPC\nErrno 122]\nErrno 27]\nErrno 28]\nFile too large\nOutOfDiskError\nQuotaExceeded\nResourceExhausted\nSQLITE_FULL\ndatabase or disk is full\ndisk full\ndisk is full\nephemeral\nisk quota exceeded\nnot enough disk space\nnot enough free disk space\nnot enough free space\nnot enough space\nnsufficient disk space\nnsufficient storage space\no space left on device\nout of disk space\x00[Nn]o space left on device|[Dd]isk quota exceeded|Errno (?:28|122)\\]|\\bENOSPC\\b|\\bEDQUOT\\b|ResourceExhausted.{0,40}disk|not enough (?:free )?(?:disk )?space|[Ii]nsufficient (?:disk|storage) space|disk (?:is )?full\\b|QuotaExceeded\\b|out of disk space|OutOfDiskError|(?<!No)DiskPressure\\b(?! {1,20}(?:False|Unknown)|=False)|ephemeral.storage.{0,40}exceed|File too large|Errno 27\\]|SQLITE_FULL|database or disk is full',
+    b'storage_io\x00root\x00storage_io\x00\x00\x00\x00BTRFS\nBeeGFS\nBuffer I/O error\nEXT4 \nEXT4-fs\nErrno 107]\nErrno 108]\nErrno 116]\nErrno 121]\nErrno 5]\nI/O error, dev \nLustre: \nLustreError\nStructure needs cleaning\nXFS \nemote I/O error\nendpoint shutdown\nmmfs\nndpoint is not connected\nnfs: server \nnput/output error\norruption\nresource busy: \nshutdown\ntale NFS\ntale file\nwas evicted by\x00[Ss]tale (?:NFS )?file handle|[Ii]nput/output error|Errno (?:5|116|107|108|121)\\]|[Rr]emote I/O error|[Tt]ransport endpoint (?:shutdown|is not connected)|[Cc]annot send after transport endpoint shutdown|I/O error, dev |Buffer I/O error|(?:EXT4|XFS|BTRFS|ext4)[- ]?(?:fs)?.{0,40}(?:error|[Cc]orruption|shutdown)|LustreError|Lustre: .{0,120}(?:was evicted|Connection .{0,60}lost|timed out)|was evicted by|mmfs.{0,60}(?:unmount|panic|error)|nfs: server \\S{1,200} not responding(?!, still trying)|nfs: server \\S{1,200} not responding, timed out|Structure needs cleaning|BeeGFS.{0,60}(?:error|fail)|[Dd]evice or resource busy: .?/',
+    b'storage_read_only\x00root\x00storage_io\x00\x00\x00\x00EROFS\nErrno 30]\nead-only file system\x00[Rr]ead-only file system|Errno 30\\]|\\bEROFS\\b',
+    b'storage_lock\x00root\x00storage_io\x00\x00calm\x00\x00Errno 37]\nFileLock\nResource temporarily unavailable\nThe file lock \nailed to acquire \nailed to get \nailed to obtain \ndatabase is locked\nfilelock\nfilelock._error.Timeout\no locks available\nunable to lock file\nunable to open file\x00Errno 37\\]|[Nn]o locks available|unable to lock file|Resource temporarily unavailable.{0,40}lock|(?:filelock|FileLock).{0,60}[Tt]imeout|filelock\\._error\\.Timeout|The file lock .{0,120}could not be acquired|database is locked|HDF5.{0,80}unable to (?:lock|open) file|[Ff]ailed to (?:acquire|obtain|get) (?:the )?(?:file )?lock',
+    b'storage_permission\x00fallback\x00storage_permission\x00\x00calm\x00\x00: Permission denied\nErrno 13]\nErrno 1]\nPermissionError\nmkdir: cannot create directory \x00PermissionError\\b|Errno (?:13|1)\\](?! (?:Connection|Network))|mkdir: cannot create directory .{0,200}Permission denied|(?:open|write|read|create|chdir|touch).{0,120}: Permission denied',
+    b'storage_missing\x00fallback\x00storage_missing\x00\x00calm\x00\x00DirectoryError\nErrno \nFileExistsError\nNoSuchKey\nNotFoundError\narent directory \no such file or directory\x00An error occurred \\(NoSuchKey\\)|[Pp]arent directory .{1,300} does not exist|(?:FileNotFoundError|NotADirectoryError|IsADirectoryError|FileExistsError)\\b|Errno (?:2|17|20|21|39|40)\\]|[Nn]o such file or directory(?!.{0,40}(?:using|default|skip|ignor|fall))',
+    b"too_many_open_files\x00root\x00resource_limit\x00\x00calm\x00\x00Errno 11]\nErrno 23]\nErrno 24]\nResource temporarily unavailable\nan't start new thread\nfork: retry:\nlimit reached\noo many open files\npthread_create\npthread_create failed\nreceived 0 items of ancdata\nulimit\x00[Tt]oo many open files|Errno (?:24|23)\\]|received 0 items of ancdata|pthread_create failed|[Cc]an't start new thread|Resource temporarily unavailable|Errno 11\\]|fork: retry:|OpenBLAS.{0,40}pthread_create|inotify .{0,40}limit reached|ulimit.{0,40}exceed",
+    b'storage_recovered\x00event\x00\x00clears storage\x00\x00\x00Connection restored to \navailable again\nback online\nemounted read\nnfs: server \nrecovered\x00nfs: server \\S{1,100} OK\\b|Connection restored to |[Rr]emounted read-?write|(?:[Ss]torage|[Ff]ile ?system|[Mm]ount)\\b.{0,80}\\b(?:recovered|(?:is )?available again|back online)',
+    b'efa_fabric\x00root\x00efa_fabric\x00\x00\x00\x00EFA device\nEFA failed\nEFA fatal\nEFA interface\nEFA provider\nLibfabric error\nLibfabric failed\nRC: -\nall to fi_\ncompleted with error\nefa device\nefa provider\nefa_rdm\nfi_av_\nfi_cq_readerr\nfi_domain\nfi_endpoint\nfi_fabric\nfi_getinfo\nfi_mr_reg\nfi_read\nfi_recv\nfi_send\nfi_writ\nnreachable remote\nnresponsive receiver\nprov_errno\x00^(?!.{0,200}NCCL INFO)(?:.{0,300}(?:OFI|aws-ofi-nccl).{0,120}(?:completed with error|prov_errno|fi_getinfo\\(?\\)? ?(?:call )?failed|Unable to read from fi_cq_readerr|[Cc]all to fi_\\w{1,80} failed|fi_\\w{1,80} failed|RC: -\\d{1,20}, ERROR)|.{0,300}(?:Remote write completed with error|(?:Request|Receive|Send) \\S{1,200} completed with error|fi_cq_readerr|fi_(?:domain|fabric|endpoint|av_\\w{1,80}|mr_reg\\w{0,80}|send|recv\\w{0,80}|writ\\w{1,80}|read\\w{0,80}|getinfo)(?:\\(\\))?:? (?:call )?(?:failed|returned error|error)|Libfabric (?:error|failed)|[Uu]nresponsive receiver|EFA (?:fatal|failed)|[Uu]nreachable remote|(?:No|no) (?:EFA|efa) (?:device|provider|interface)s? (?:found|available)|efa_rdm\\w{1,80}.{0,60}(?:failed|error:)))',
+    b'ib_flap\x00symptom\x00ib_flap\x00\x00calm\x00\x00 changed DOWN\n changed Down\n changed to DOWN\n changed to Down\n is DOWN\n is Down\n is to DOWN\n is to Down\n state changed DOWN\n state changed Down\n state changed to DOWN\n state changed to Down\n state is DOWN\n state is Down\n state is to DOWN\n state is to Down\nIB port \nLink \nNIC Link is Down\nfirmware internal\nfirmware syndrome\nhealth compromised\nink down\nink is \nmlx5_core\nost carrier\npoll_health\x00(?:mlx[45]_\\w{1,80}|ib\\d{1,20}|ens\\w{1,80}|eth\\d{1,20}|enp\\w{1,80}|bond\\d{1,20}|hsn\\d{1,20}|rdma\\d{1,20})(?: \\S{1,200}){0,4}:? (?:Link [Dd]own|[Ll]ink is [Dd]own|[Ll]ost carrier|NIC Link is Down|[Ll]ink down)|port \\d{1,20} (?:state )?(?:changed|is) (?:to )?(?:Down|DOWN)|IB port .{0,30}(?:down|DOWN|inactive)|health compromised|mlx5_core.{0,80}(?:fatal|firmware (?:syndrome|internal)|health|poll_health)',
+    b'rdma_error\x00root\x00nccl_net_ib\x00\x00calm\x00\x00Connection reset\nEndpoint timeout\nRDMA connection\nRDMA read\nRDMA send\nRDMA transfer\nRDMA write\nUCX \nUCX_\nailed to create\nailed to modify\nailed to poll\nailed to post\ncompletion with error\nemote access error\nemote operation error\nnon-zero status: \nnvshmem\nransport retry\nsyscall failed\ntransport init failed\x00(?:mlx\\d|mori|nvshmem|NVSHMEM|verbs|nixl|NIXL|ooncake)\\b.{0,120}(?:syscall failed|completion with error|ailed to (?:post|poll|modify|create) |[Rr]emote (?:access|operation) error|transport init failed)|UCX {1,40}ERROR|\\bUCX.{0,40}(?:Endpoint timeout|Connection reset|[Tt]ransport retry)|[Ff]ailed to (?:modify|create) (?:QP|CQ)|RDMA (?:write|read|send|transfer|connection) (?:failed|error|timed out)|nvshmem.{0,80}(?:init(?:ialization)? failed|status \\d{1,20})|non-zero status: \\d{1,20}.{0,60}(?:nvshmem|transport)',
+    b'gloo_peer_closed\x00cascade\x00peer_reset\x00\x00calm\x00\x00Broken pipe\nConnection\nConnection closed by peer\nSocket\nclosed\neer closed\neer disconnected\neer gone\neer has closed\neer has disconnected\neer has gone\neer has terminated\neer terminated\nemote end closed connection\ngloo/\ngloo/rendezvous/\ngloo/transport/\nonnection closed \nonnection lost \nrefused\x00Connection closed by peer|gloo/(?:transport|rendezvous)/\\S{1,200}\\.cc:\\d{1,20}|gloo/.{0,120}(?:Connection|Socket|closed|reset|refused|Broken pipe)|[Pp]eer (?:has )?(?:closed|gone|disconnected|terminated)|[Rr]emote end closed connection|[Cc]onnection (?:closed|lost) (?:by|to|with) (?:the )?(?:remote|peer|worker|rank|master)',
+    b'connection_reset\x00cascade\x00peer_reset\x00\x00calm\x00\x00BrokenPipeError\nConnectionAbortedError\nConnectionResetError\nEOFError\nErrno 103]\nErrno 104]\nErrno 32]\nServerDisconnectedError\nSoftware caused connection abort\nconnection\ncould not recv\ncould not send\nerver disconnected\nfailed to recv\nfailed to recv, got 0 bytes\nfailed to send\nonnection reset by peer\nransport endpoint is not connected\nroken pipe\x00(?:ConnectionResetError|BrokenPipeError|ConnectionAbortedError)\\b|Errno (?:104|32|103)\\]|[Cc]onnection reset by peer|\\b[Bb]roken pipe\\b|Software caused connection abort|(?:failed to|could not) (?:recv|send).{0,40}(?:reset|closed)|EOFError.{0,40}(?:socket|connection|pipe)|[Tt]ransport endpoint is not connected|ServerDisconnectedError|[Ss]erver disconnected|failed to recv, got 0 bytes',
+    b'connection_failed\x00symptom\x00peer_timeout\x00\x00calm\x00\x00ClientConnectorError\nClientOSError\nConnectionRefusedError\nECONNREFUSED\nEHOSTUNREACH\nENETUNREACH\nETIMEDOUT\nErrno 101]\nErrno 110]\nErrno 111]\nErrno 113]\nStatusCode.UNAVAILABLE\nThe node network is br\nconnectFullMesh failed\network check\network error\network failure\network is unreachable\nfailed to connect to all addresses\nhandshake operation timed out\nhttpcore.\nhttpx.ConnectError\nhttpx.ReadError\nhttpx.ReadTimeout\nhttpx.RemoteProtocolError\no route to host\nonnection refused\nonnection timed out\nread operation timed out\nwrite operation timed out\nzmq.error.Again\nzmq.error.ZMQError\x00connectFullMesh failed|ConnectionRefusedError|Errno (?:101|110|111|113)\\]|[Nn]o route to host|[Nn]etwork is unreachable|(?:[Cc]onnect\\w{0,80}|socket|errno).{0,60}(?:[Cc]onnection (?:refused|timed out))|ClientConnectorError|ClientOSError|StatusCode\\.UNAVAILABLE|failed to connect to all addresses|ENETUNREACH|EHOSTUNREACH|ECONNREFUSED|ETIMEDOUT|\\b(?:read|write|handshake) operation timed out|\\bThe node network is (?:breakdown|broken)|[Nn]etwork (?:check|error|failure)(?: (?:has )?failed|:| between| on node)|zmq\\.error\\.(?:ZMQError|Again)|httpx\\.(?:ConnectError|ReadError|RemoteProtocolError|ReadTimeout)|httpcore\\.\\w{1,80}(?:Error|Timeout)',
+    b'mpi_lost\x00symptom\x00peer_timeout\x00\x00calm\x00\x00HYD\nMPIDI_\nMPI_ERR_\nPMIX ERROR: UNREACHABLE\nRTE has lost communication\nmca_btl_\nunable to complete a TCP\x00[OP]RTE has lost communication|PMIX ERROR: UNREACHABLE|A process or daemon was unable to complete a TCP connection|MPI_ERR_(?:PROC_FAILED|OTHER|INTERN)|HYD\\w{1,80} .{0,60}(?:error|fail)|mca_btl_\\w{1,80}.{0,40}(?:failed|errno)|MPIDI_.{0,80}(?:fail|error)',
+    b'connection_message\x00symptom\x00peer_timeout\x00\x00calm\x00\x00etwork is unreachable\network unreachable\nonnection attempt time\nonnection lost\nonnection time\nost is unreachable\nost unreachable\x00(?:Error|Exception|ERROR|FATAL): (?:.{0,60} )?(?:[Cc]onnection(?: attempt)? time(?:d )?[- ]?out|[Nn]etwork (?:is )?unreachable|[Hh]ost (?:is )?unreachable|[Cc]onnection lost)\\b',
+    b'grpc_unreachable\x00symptom\x00peer_timeout\x00\x00calm\x00\x00DEADLINE_EXCEEDED\nDeadline Exceeded\nUNAVAILABLE\nUnavailable\x00(?:DEADLINE_EXCEEDED|UNAVAILABLE|Deadline Exceeded|Unavailable)\\b.{0,120}(?:[Ff]ailed to connect|[Cc]onnect failed|[Cc]onnection (?:reset|refused|closed)|remote server at|[Ss]ocket closed|recvmsg)',
+    b'keep_alive_failed\x00cascade\x00peer_reset\x00\x00\x00\x00failed to send a keep-alive heartbeat to the rendezvous\x00failed to send a keep-alive heartbeat to the rendezvous',
+    b"unknown_architecture\x00root\x00model_creation\x00\x00calm\x00\x00 building model\n building the model\n creating model\n creating the model\n initializing model\n initializing the model\n loading model\n loading the model\nCan't load\nCould not find model\nCould not load model\nKeyError: '\nLoRA\nNo modules were targeted\nPEFT\n__init__()\n_no_split\nadapter\nailed to \narget modules\ncannot be loaded as\ncustom code which must\nembed_dim must\nhas no SGLang\nhas no SGlang\nhas no Transformers\nhas no vLLM\nhave a file named\nhidden_size\nlora\nmodel type\nnknown architecture\nnknown model\nnot initialized\nnot registered\nnot support Flash\nnot support SDPA\nnot support an attention\nnot support gradient\nnrecognized configuration class\nnrecognized model\nnsupported architecture\nnsupported model\nodel architecture\nodel config \nould not build\nould not create\nould not initialize\nould not instantiate\nrecognize this architecture\nrequires you to execute\nsupported architecture\nsupported model\ntarget_modules\ntrust_remote_code=True\nvalid model identifier\nvocab_size\x00[Uu]nrecognized (?:configuration class|model(?: in| identifier)?\\b|model type)|does not recognize this architecture|[Mm]odel architectures? .{0,80}(?:not supported|failed to be inspected|are not supported)|has no (?:SGlang|vLLM|Transformers|SGLang) implementation|model type .{0,60}(?:not (?:supported|recognized)|unknown)|[Uu]nknown (?:model|architecture)\\b|[Uu]nsupported (?:model|architecture)\\b|not (?:a )?supported (?:model|architecture)|KeyError: '(?:llama|qwen\\w{0,80}|mistral\\w{0,80}|mixtral|gemma\\w{0,80}|phi\\w{0,80}|deepseek\\w{0,80}|gpt\\w{0,80}|glm\\w{0,80}|granite\\w{0,80})'|Could not (?:find|load) model|The checkpoint you are trying to load has model type|(?:model|Model)(?: class)? .{0,60} (?:is )?not registered|requires you to execute the (?:configuration|modeling|model) file|contains custom code which must be executed|trust_remote_code=True`? to|[Cc]ould not (?:create|build|instantiate|initialize) (?:the )?model|does not appear to have a file named|is not a (?:local folder and is not a )?valid model identifier|Can't load (?:the )?(?:model|configuration|config|feature extractor|image processor)\\b|[Ff]ailed to (?:create|build|instantiate|load|init\\w{0,80}) (?:the )?(?:base )?model\\b(?! weights)|Error(?: \\w{1,80})? (?:creating|building|loading|initializing) (?:the )?model\\b|[Tt]arget modules .{0,200}not found in the base model|No modules were targeted|[Pp]lease specify `?target_modules|(?:PEFT|LoRA|lora|adapter).{0,60}(?:not (?:compatible|supported)|incompatible)|weights? .{0,40}(?:not initialized).{0,40}(?:error|fail)|does not support (?:Flash Attention|SDPA|gradient checkpointing|an attention implementation)|has no attribute '_no_split|cannot be loaded as|TypeError: \\w{0,80}(?:For[A-Z]\\w{1,80}|Model|LM|Config)\\.__init__\\(\\) (?:got an unexpected|missing)|[Mm]odel config .{0,40}(?:invalid|missing)|hidden_size .{0,60}(?:must be|divisible|not match)|embed_dim must be divisible|vocab_size .{0,60}(?:mismatch|must|does not)",
+    b"model_attribute\x00fallback\x00user_exception\x00\x00calm\x00\x00AttributeError: \x00AttributeError: '?(?P<class>[A-Z]\\w{0,80}(?:ForCausalLM|ForConditionalGeneration|ForSequenceClassification|ForTokenClassification|ForMaskedLM|ForQuestionAnswering|Model|Sequential|Transformer|Encoder|Decoder|Config|Module|Network|UNet\\w{0,80}|LM))' object has no attribute '(?P<attribute>\\w{1,80})'",
+    b'meta_device\x00root\x00model_creation\x00\x00calm\x00\x00CUDA Setup failed\nCUDA Setup failed despite\nCannot copy out of meta tensor\nSome modules are dispatched on the CPU\nTensor.item() cannot be called on meta tensors\n`.to` is not supported for `\nbitsandbytes\ndevice_map \ndoes not give\nis on the meta device\nispatch_model\nload_in_4bit\nload_in_8bit\nnot supported\nrequires\nuantiz\x00Cannot copy out of meta tensor|Tensor\\.item\\(\\) cannot be called on meta tensors|is on the meta device|[Dd]ispatch_model|device_map .{0,60}(?:invalid|not valid|does not give|missing)|bitsandbytes.{0,120}(?:[Ee]rror|not (?:available|compiled|installed)|CUDA Setup failed)|CUDA Setup failed despite|Some modules are dispatched on the CPU|[Qq]uantiz\\w{1,80} .{0,80}(?:not supported|requires|failed)|(?:Error|raise \\w{1,80}\\().{0,100}load_in_[48]bit|`\\.to` is not supported for `[48]-bit`',
+    b"checkpoint_mismatch\x00root\x00ckpt_mismatch\x00\x00calm\x00\x00 match the size of\nDP world size\naved FP8 metadata\nchanged\ndiffer\ndifferent\ndo not match\nin loading state_dict for\nincompatible\nissing key\nkey(s) in state_dict\nloaded state dict\nlobal shape mismatch\nmismatch\nnexpected key\nnot compatible\nnot match\nshard_r_w\nsize mismatch for \x00Error\\(s\\) in loading state_dict for|size mismatch for \\S{1,200}|Global shape mismatch|[Ss]aved FP8 metadata does not match|(?:Missing|Unexpected) key\\(s\\) in state_dict|(?:[Mm]issing|[Uu]nexpected) keys?.{0,60}(?:shard_r_w|checkpoint|state.?dict)(?! ?[:=]? ?\\[\\])|[Cc]heckpoint ?value .{0,80}do(?:es)? not match|class input value .{0,80}do not match|loaded state dict (?:contains|has) .{0,60}(?:(?:does|do)n't match|that)|(?:tensor|pipeline|data|expert)[- _](?:model[- _])?parallel.{0,60}(?:checkpoint|saved).{0,60}(?:mismatch|does not match|differ)|[Cc]heckpoint.{0,80}(?:world ?size|parallel\\w{0,80}|dp|tp|pp|shape).{0,60}(?:mismatch|does not match|differs?|changed)|ZeRO.{0,80}checkpoint.{0,60}(?:different|DP world size|mismatch)|DP world size.{0,40}changed|mismatched (?:shape|size|key)s? .{0,60}checkpoint|ckpt.{0,60}(?:mismatch|not match|incompatible)|checkpoint.{0,40}(?:is )?(?:incompatible|not compatible)",
+    b'checkpoint_corrupt\x00root\x00ckpt_corrupt\x00\x00calm\x00\x00BadZipFile\nCheckpointException\nCheckpointingException\nHeaderTooLarge\nInvalidHeaderDes\nMetadataIncompleteBuffer\nRan out of input\nSafetensorError\nStreamReader failed\nUnpicklingError\narchive is corrupted\ncentral directory\ncontain the valid metadata\ncorrupt\ndamaged\ndata was truncated\ndeserializing header\nincomplete\ninvalid load key, \nnot a zip file\nnsupported operand \norbax\nreading zip archive\nstorage has wrong\ntensorstore\ntruncated\nunexpected EOF, expected\x00Pytorch?StreamReader failed|failed finding central directory|[Ff]ailed reading zip archive|invalid header or archive is corrupted|SafetensorError|Error while deserializing header|MetadataIncompleteBuffer|HeaderTooLarge|InvalidHeaderDeserialization|pickle data was truncated|\\bUnpicklingError(?!: Weights only load failed)|invalid load key, |Unsupported operand (?!149\\b)\\d|Ran out of input|(?:[Cc]heckpoint|ckpt|[Ww]eights?|[Ss]hard|safetensors).{0,80}\\b(?:is |are |was |seems |may be )?(?:corrupt\\w{0,80}|damaged|truncated|incomplete)\\b|does not contain the valid metadata|BadZipFile|File is not a zip file|unexpected EOF, expected \\d{1,20} more bytes|storage has wrong (?:byte )?size|Checkpoint(?:ing)?Exception|(?:tensorstore|orbax).{0,140}(?:error|failed|missing|not found)',
+    b'checkpoint_save_failed\x00symptom\x00ckpt_save_failure\x00\x00calm\x00\x00CheckpointSaveError\nStreamWriter failed\nailed to commit\nailed to sav\nailed to stor\nailed to upload\nailed to writ\nannot commit\nannot sav\nannot stor\nannot upload\nannot writ\nckpt finaliz\nckpt sav\nckpt upload\nckpt writ\nexception\nheckpoint finaliz\nheckpoint sav\nheckpoint upload\nheckpoint writ\ninline_container.cc:\niostream error\nnable to commit\nnable to sav\nnable to stor\nnable to upload\nnable to writ\nould not commit\nould not sav\nould not stor\nould not upload\nould not writ\nrror commit\nrror during commit\nrror during sav\nrror during stor\nrror during upload\nrror during writ\nrror sav\nrror stor\nrror upload\nrror when commit\nrror when sav\nrror when stor\nrror when upload\nrror when writ\nrror while commit\nrror while sav\nrror while stor\nrror while upload\nrror while writ\nrror writ\nsync checkpoint\nsync finali\nsync save\nunexpected pos \x00Pytorch?StreamWriter failed|unexpected pos \\d{1,20} vs \\d{1,20}|(?:ailed to|nable to|annot|ould not|rror while|rror when|rror during|rror) (?:sav|writ|upload|stor|commit)\\w{0,80}(?: \\w{1,80}){0,4} (?:checkpoint|ckpt|model weights|state dict|optimizer state)|(?:[Cc]heckpoint|ckpt) (?:sav\\w{1,80}|writ\\w{1,80}|upload\\w{0,80}|finaliz\\w{1,80})(?: \\S{1,200}){0,4} (?:failed|error|timed out)|[Aa]sync (?:checkpoint|save|finali[sz]\\w{1,80}).{0,60}(?:failed|error|exception)|CheckpointSaveError|basic_ios::clear: iostream error|inline_container\\.cc:\\d{1,20}.{0,60}(?:unexpected pos|fail)',
+    b"checkpoint_missing\x00root\x00ckpt_missing\x00\x00calm\x00\x00 loading \nFileNotFoundError\nNo such file\nNotADirectoryError\na valid checkpoint\nailed to load\nbe found\ncould not load\nis missing\nn't exist\nnable to find\nnable to load\nnot exist\no checkpoint found \no checkpoint was found \no checkpoint were found \no checkpoints found \no checkpoints was found \no checkpoints were found \no file named\no valid checkpoint found \no valid checkpoint was found \no valid checkpoint were found \no valid checkpoints found \no valid checkpoints was found \no valid checkpoints were found \not found\x00(?:FileNotFoundError|NotADirectoryError|No such file|ot found|doesn't exist|does not exist).{0,200}(?:latest_checkpointed_iteration|checkpoint|ckpt|global_step\\d|\\biter_\\d{4,20}|\\.(?:pt|pth|distcp)\\b|pytorch_model\\.bin|trainer_state\\.json|optimizer\\.pt|\\.metadata\\b|model\\.safetensors)|(?:[Cc]heckpoint|ckpt)\\w{0,80}(?: (?!saved)[^\\s;]{1,200}){0,5} (?:not found|does(?: not|n't) exist|is missing|could not be found)|[Nn]o (?:valid )?checkpoints? (?:was |were )?found (?:in|at|under)|[Cc]an(?:no|')t find a valid checkpoint|[Uu]nable to (?:find|load) (?:\\w{1,80} ){0,3}(?:checkpoint|ckpt|weights from)|Unable to load weights from|[Nn]o file named (?:pytorch_model|model|tf_model|flax_model)|Error no file named|[Ff]ailed to load (?:\\w{1,80} ){0,3}(?:checkpoint|ckpt|model weights|state ?dict)|[Ee]rror(?: \\w{1,80}){0,2} loading (?:\\w{1,80} ){0,2}(?:checkpoint|ckpt|state.?dict)|could not load .{0,30}(?:checkpoint|ckpt)",
+    b'hub_auth\x00root\x00hub_auth\x00\x00calm\x00\x00 expired\n invalid\nAccess to model\nAn error occurred (\nAuthentication failed\nBadRequest\nBadRequestError\nClient Error\nDefaultCredentialsError\nDisabledRepo\nEntryNotFound\nExpiredToken\nGatedRepo\nHTTP Error 40\nHTTPError: 40\nHTTPStatusError: 40\nInvalid API\nInvalid credentials\nInvalid user\nInvalid username\nInvalidAccessKeyId\nLocalToken\nNoCredentialsError\nPERMISSION_DENIED\nPartialCredentialsError\nPermission denied (publickey\nRepositoryNotFound\nRevisionNotFound\nSignatureDoesNotMatch\nUNAUTHENTICATED\nbotocore.exceptions\ncould not read Username\ngated repo\ngoogle.api_core.exc\ngoogle.auth.exc\nis a gated\nnable to locate credentials\nnauthorized\nnot configured\nnot found\nnot set\npermission denied to\nreturned error 40\nstatus: 40\nstatus=40\nstatus_code: 40\nstatus_code=40\nwandb.errors.\nwandb: ERROR\x00\\b(?P<status>40[0134]|410|422) Client Error|(?:GatedRepo|RepositoryNotFound|RevisionNotFound|(?<!Local)EntryNotFound|DisabledRepo|BadRequest|LocalToken\\w{1,80})Error\\b|[Cc]annot access gated repo|trying to access a gated repo|is a gated (?:dataset|model)|Access to model .{0,80}is restricted|HTTP(?:Status)?Error: (?:HTTP Error )?40[0134]|Invalid (?:user|API|credentials|username)(?: token| key)|(?:[Tt]oken|API key|api_key) (?:is |was )?(?:invalid|expired|not (?:set|configured|found))|[Uu]nauthorized\\b|wandb\\.errors\\.\\w{0,80}\\.?(?:AuthenticationError|UsageError)|wandb: ERROR (?:api_key|Error while calling W&B API|It appears|Unable to)|api_key not configured|permission denied to (?:access|log)|NoCredentialsError|PartialCredentialsError|Unable to locate credentials|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken(?:Exception)?\\b|botocore\\.exceptions\\.(?:ProfileNotFound|TokenRetrievalError|SSO\\w{1,80}|UnauthorizedSSO\\w{1,80}|NoAuthToken\\w{1,80})|An error occurred \\((?:AccessDenied|40[134]|NoSuchBucket|InvalidToken|Unauthorized\\w{0,20}|SignatureDoesNotMatch|InvalidAccessKeyId|ExpiredToken)\\)|google\\.(?:auth|api_core)\\.exceptions\\.\\w{1,80}|Permission denied \\(publickey|Authentication failed|DefaultCredentialsError|could not read Username|returned error 40[0-9]|status(?:_code)?[ =:]{1,200}40[13]\\b|PERMISSION_DENIED|UNAUTHENTICATED',
+    b"hub_network\x00root\x00hub_network\x00\x00calm\x00\x00 Server Error\n429 Client Error\nAn error occurred (\nBad Gateway\nCERTIFICATE_VERIFY_FAILED\nChunkedEncodingError\nChunkedEncodingErrorError\nChunkedEncodingTimeoutError\nChunkedEncodingTimeoutErrorError\nChunkedEncodingoutError\nConnectError\nConnectErrorError\nConnectTimeError\nConnectTimeErrorError\nConnectTimeTimeoutError\nConnectTimeTimeoutErrorError\nConnectTimeout\nConnectTimeoutError\nConnectTimeoutErrorError\nConnectionError\nConnectionErrorError\nConnectionTimeoutError\nConnectionTimeoutErrorError\nConnectionoutError\nConnectoutError\nConsistency check failed\nCould not connect to the endpoint URL\nCouldn't reach \nEndpointConnectionError\nFailed to resolve '\nFileMetadataError\nGateway Time-out\nGateway Timeout\nHTTPConnection\nHTTPConnectionPool(\nHTTPError \nHTTPError: \nHTTPSConnection\nHTTPSConnectionPool(\nHTTPStatusError \nHTTPStatusError: \nHfHubHTTPError\nIncompleteRead\nLocalEntryNotFoundError\nMax retries exceeded with url\nNameResolutionError\nOfflineModeIsEnabled\nOfflineModeIsEnabledError\nProxyError\nProxyErrorError\nProxyTimeoutError\nProxyTimeoutErrorError\nProxyoutError\nReadError\nReadErrorError\nReadTimeError\nReadTimeErrorError\nReadTimeTimeoutError\nReadTimeTimeoutErrorError\nReadTimeout\nReadTimeoutError\nReadTimeoutErrorError\nReadoutError\nSSL\nServiceUnavailable\nSlowDown\nToo Many Requests\nUNEXPECTED_EOF_WHILE_READING\nURLError\nW&B process failed\nWe couldn't connect to 'http\n[SSL: \nailed to download\name or service not known\nannot send a request in offline mode\nbotocore.exceptions.\ncannot find the requested files in\ncertificate has expired\ncertificate verify failed\nemporary failure in name resolution\nfailed with exception: 5\nfatal\nfatal: unable to access\nfor 'http://\nfor 'https://\nfrom 'http://\nfrom 'https://\ngaierror\ngit-lfs: \ngit: \nhttp://\nhttps://\nnodename nor servname\nould not resolve host\noutgoing traffic has been disabled\nownload error\nownload failed\nownload timed out\nrequests.exceptions.\nreturned error 5\nurllib.error.\nurllib.exceptions.\nurllib3.error.\nurllib3.exceptions.\nwandb.errors.\nwandb: ERROR\x00Max retries exceeded with url|wandb\\.errors\\.\\w{0,80}\\.?CommError|cannot find the requested files in|Could not connect to the endpoint URL|botocore\\.exceptions\\.(?:EndpointConnection|ConnectTimeout|ReadTimeout|ConnectionClosed|HTTPClient|ProxyConnection)\\w{0,80}|An error occurred \\((?:5\\d\\d|SlowDown|InternalError|ServiceUnavailable|RequestTimeout\\w{0,10}|Throttling\\w{0,20}|RequestTimeTooSkewed)\\)|(?:LocalEntryNotFound|OfflineModeIsEnabled|HfHubHTTP|FileMetadata)Error\\b|OfflineModeIsEnabled|[Cc]annot send a request in offline mode|outgoing traffic has been disabled|We couldn't connect to 'https?|Couldn't reach \\S{1,200} on the Hub|Can't load .{0,60}(?:from|for) 'https?://|(?<!gai error: -\\d - )[Nn]ame or service not known|[Tt]emporary failure in name resolution|[Cc]ould not resolve host|Failed to resolve '|NameResolutionError|nodename nor servname|gaierror|CERTIFICATE_VERIFY_FAILED|SSL(?:CertVerification|EOF|Zero\\w{1,80}|)Error\\b|\\[SSL: \\w{1,80}\\]|UNEXPECTED_EOF_WHILE_READING|certificate (?:verify failed|has expired)|HTTP(?:Status)?Error:? (?:HTTP Error )?(?:5\\d\\d|429)|\\b(?:5\\d\\d) Server Error|429 Client Error|Too Many Requests|(?:Connect|Read|Connection|Proxy|ChunkedEncoding|ConnectTime|ReadTime)(?:out|Timeout|TimeoutError|Error)?Error\\b.{0,40}(?:HTTPS?Connection|https?://|host=)|HTTPS?ConnectionPool\\(|urllib3?\\.(?:exceptions|error)\\.\\w{1,80}|URLError|requests\\.exceptions\\.\\w{1,80}|ConnectTimeout(?:Error)?\\b|ReadTimeout(?:Error)?\\b|IncompleteRead|Consistency check failed|[Ff]ailed to download|[Dd]ownload (?:failed|error|timed out)|failed with exception: 5\\d\\d|returned error 5\\d\\d|wandb: ERROR|W&B process failed|git(?:-lfs)?: .{0,40}(?:fatal|error)|fatal: unable to access|EndpointConnectionError|SlowDown\\b|ServiceUnavailable|An error occurred \\((?:5\\d\\d|SlowDown|ServiceUnavailable|InternalError|RequestTimeout)|Bad Gateway|Gateway Time-?out",
+    b'dataloader_worker_died\x00root\x00data_worker_died\x00\x00calm\x00\x00DataLoader timed out after\nDataLoader worker (pid\nPin memory thread exited unexpectedly\nabruptly died\ncrashed\ndied\nhung\nis stuck\x00DataLoader worker \\(pid(?:\\(s\\))? ?[\\d, ]{1,200}\\) (?:exited unexpectedly|is killed by signal: (?!Killed|Bus))|DataLoader timed out after|subprocesses has abruptly died|Pin memory thread exited unexpectedly|(?:dataloader|data loader|DataLoader)(?: worker)?s?.{0,40}(?:crashed|died|is stuck|hung)',
+    b'dataloader_exception\x00symptom\x00data_exception\x00\x00calm\x00\x00DataLoader worker process\npin memory thread\x00Caught (?P<exception>\\w{1,80}) in (?:DataLoader worker process|pin memory thread)',
+    b"data_corrupt\x00root\x00data_corrupt\x00\x00calm\x00\x00ArrowInvalid\nCastError\nCouldn't cast\nDataFilesNotFoundError\nDatasetGenerationCastError\nDatasetGenerationError\nEmptyDatasetError\nExpectedMoreSplits\nExpecting value: line\nExtra data: line \nInvalid data found when processing input\nIterableDataset\nJSONDecodeError\nLMDBError\nNonMatching\nNonMatchingChecksum\nNonMatchingSplitsSizes\nParserError: Error tokenizing\nTruncated File Read\nUnexpectedSplits\nUnicodeDecodeError\nUnterminated string starting\nataset has no length\nataset has no rows\nataset has no samples\nataset is empty\ncannot identify image file\ncannot reshape array of size\ncontains no\ndoesn't exist\nimage file is truncated\njson.decoder\nlmdb.\nmmap length is greater than file size\nmoov atom not found\nmpty dataset\nnot in the dataset\nnum_examples must be\nolumn name\nolumn to remove\nould not decode\npyarrow.lib.\ntarfile.ReadError\nwebdataset\x00mmap length is greater than file size|cannot reshape array of size|cannot identify image file|image file is truncated|Truncated File Read|DatasetGenerationError|DatasetGenerationCastError|ArrowInvalid|pyarrow\\.lib\\.\\w{1,80}|JSONDecodeError|json\\.decoder|Extra data: line \\d{1,20}|Expecting value: line|Unterminated string starting|ParserError: Error tokenizing|UnicodeDecodeError|UnexpectedSplits|NonMatching\\w{1,80}Error|NonMatchingSplitsSizes|NonMatchingChecksum|DataFilesNotFoundError|EmptyDatasetError|ExpectedMoreSplits|CastError|Couldn't cast|[Cc]olumn (?:name|to remove).{0,60}(?:not in|doesn't exist)|Column names? .{0,60}not in the dataset|webdataset.{0,60}(?:error|exception)|tarfile\\.ReadError|[Cc]ould not decode|moov atom not found|Invalid data found when processing input|LMDBError|lmdb\\.\\w{0,80}Error|[Dd]ataset (?:is empty|has no (?:samples|rows|length))|[Ee]mpty dataset|num_examples must be|IterableDataset.{0,60}(?:len|not support)|[Dd]ataset .{0,60}contains no",
+    b"data_missing\x00root\x00data_missing\x00\x00calm\x00\x00 not found\nBad split\nBuilderConfig \nConfig name is missing\nCould not open \nCouldn't find \nDatasetNotFoundError\nFileNotFoundError\nNo data found\nNo data to process\nNo such file\nUnknown split\ncould not be found\ndata_path\ndoes not exist\ndoesn't exist\nis empty\nis missing\nloaded zero samples\nn't exist\nnable to find \nnot exist\nnot find\nnot found\nnstruction \nnum_samples should be a positive integer\no data file found at\no data file found for\no data file found in\no data file found under\no data file found with\no data file matching\no data files found at\no data files found for\no data files found in\no data files found under\no data files found with\no data files matching\no file found at\no file found for\no file found in\no file found under\no file found with\no file matching\no files found at\no files found for\no files found in\no files found under\no files found with\no files matching\ntrain_data\x00(?:FileNotFoundError|DatasetNotFoundError|No such file|not find|not found|not exist|n't exist).{0,160}(?:\\.(?:jsonl|parquet|arrow|idx|tfrecord|rec|lmdb)\\b|data(?:set)?s?[/_.\\w-]{0,200}\\.(?:csv|tsv|bin|npy|tar|h5|hdf5|zip)\\b|train_data|data_path|dataset)|DatasetNotFoundError|num_samples should be a positive integer|[Dd]ataset .{0,120}(?:not found|does(?:n't| not) exist|could not be found)|Couldn't find (?:a )?(?:dataset|any data|file)|[Nn]o (?:data )?files? (?:matching|found (?:with|in|at|for|under))|[Dd]irectory .{0,160} not found|Could not open (?:data )?file|[Uu]nable to find .{0,100}(?:data(?:set)?|parquet|split)|Unknown split|BuilderConfig .{0,60}not found|Config name is missing|Bad split|[Ii]nstruction .{0,60}split|loaded zero samples|(?:train|eval|valid|test)\\w{0,80}_(?:file|data|dataset|path)\\w{0,80}.{0,40}(?:not found|does not exist|is (?:empty|missing))|No data (?:found|to process)",
+    b"tokenization\x00root\x00data_corrupt\x00\x00calm\x00\x00 mismatch\n out of range\nCan't load tokenizer for\nCannot use chat template functions\nConversation roles must alternate\nCould not find response key\nJinja\nTemplateError\nTextEncodeInput must be\nToken indices \nUnable to create tensor, you should probably activate \nexceed than\nexceeds than\nflat list of images\nismatch in `image\nismatch in image\nlonger than\nmage features and image token and features do not match\nmage features and image token and features does not match\nmage features and image token do not match\nmage features and image token does not match\nmage features and image tokens and features do not match\nmage features and image tokens and features does not match\nmage features and image tokens do not match\nmage features and image tokens does not match\nmage token and features do not match\nmage token and features does not match\nmage token do not match\nmage token does not match\nmage tokens and features do not match\nmage tokens and features does not match\nmage tokens do not match\nmage tokens does not match\nnvalid audio \nnvalid image \nnvalid video \nsking to pad but the tokenizer does not have\ntext input must be of type\ntokenizer.chat_template is not set\ntoo many values to unpack\x00Token indices .{0,40}out of range|[Aa]sking to pad but the tokenizer does not have|Unable to create tensor, you should probably activate (?:truncation|padding)|Cannot use chat template functions|tokenizer\\.chat_template is not set|TemplateError|Conversation roles must alternate|Jinja2?.{0,20}Error|Could not find response key|text input must be of type|TextEncodeInput must be|vocab(?:ulary)?(?: \\w{1,80}){0,3} (?:mismatch|out of range)|too many values to unpack.{0,40}token|Can't load tokenizer for|flat list of images|[Ii]nvalid (?:image|video|audio) (?:type|input|data|url)|[Ii]mage (?:features and image )?tokens? (?:and features )?do(?:es)? not match|[Mm]ismatch in `?image`? token count|input_ids.{0,40}(?:longer|exceeds?) than",
+    b'dali_error\x00root\x00data_corrupt\x00\x00calm\x00\x00Critical error in pipeline\nError in CPU \nError in GPU \nError in MIXED \nError in thread \nError when executing CPU \nError when executing GPU \nError when executing MIXED \nError when executing thread \n[/opt/dali\nnvidia.dali\x00nvidia\\.dali.{0,80}(?:[Ee]rror|failed)|\\[/opt/dali.{0,120}(?:Assert|[Ee]rror)|Critical error in pipeline|Error (?:in|when executing) (?:thread|CPU|GPU|MIXED) .{0,60}(?:operator|pipeline)?',
+    b"loss_scale_minimum\x00root\x00loss_scale\x00\x00calm\x00\x00Minimum loss scale reached\nloss scale dropped to \nloss scale has dropped to \nloss scale has hit \nloss scale has reached \nloss scale hit \nloss scale reached \nmin_loss_scale\nminimum_loss_scale\noss scale already at minimum\nurrent loss scale \x00[Ll]oss scale already at minimum|[Cc]urrent loss scale .{0,30}minimum.{0,40}(?:cannot|can't)|Minimum loss scale reached|min(?:imum)?_loss_scale.{0,30}reached|loss scale (?:has )?(?:reached|hit|dropped to) (?:the |its )?min",
+    b'nan_in_gradients\x00root\x00numeric\x00\x00calm\x00\x00DivergenceError\nFloatingPointError\nImaginary component\nInf value detected in\nInf value found in\nInf values detected in\nInf values found in\nInput contains \nLinAlgError\nNaN value detected in\nNaN value found in\nNaN values detected in\nNaN values found in\nNonFiniteError\nSVD did not converge\nUnexpected result \nan or \nans or \nfailed to converge\nfound Inf in \nfound Inf/Inf in \nfound Inf/NaN in \nfound Inf/inf in \nfound NaN in \nfound NaN/Inf in \nfound NaN/NaN in \nfound NaN/inf in \nfound inf in \nfound inf/Inf in \nfound inf/NaN in \nfound inf/inf in \nfound nan in \nfound nan/Inf in \nfound nan/NaN in \nfound nan/inf in \ninf value detected in\ninf value found in\ninf values detected in\ninf values found in\ninvalid value (nan) encountered\nis non-finite, so it cannot\nis singular\nmust not contain infs or NaNs\nnan value detected in\nnan value found in\nnan values detected in\nnan values found in\nnot positive definite\nnot positive-definite\noss diverged\noss exploded\noss is diverging\noss is inf, stopping\noss is nan, stopping\nprobability tensor contains either\nraining diverged\nraining has diverged\nrejected a result\nreturned nan values in its \x00found (?:NaN|Inf|nan|inf)(?:/(?:Inf|inf|NaN))? in |Unexpected result (?:nan|inf)|rejected a result|[Nn]an(?:s)? or [Ii]nf|returned nan values in its \\d{1,20}th output|FloatingPointError\\b|DivergenceError\\b|NonFiniteError|[Ll]oss (?:exploded|diverged|is diverging)|[Tt]raining (?:has )?diverged|probability tensor contains either|Input contains (?:NaN|infinity)|must not contain infs or NaNs|SVD did not converge|LinAlgError|Imaginary component|failed to converge|is singular|not positive[- ]definite|is non-finite, so it cannot|[Ll]oss is (?:nan|inf), stopping|invalid value \\(nan\\) encountered|(?:NaN|nan|Inf|inf) values? (?:found|detected) in',
+    b'not_finite\x00root\x00numeric\x00\x00calm\x00\x00Inf detected\nInf found\nInf loss\nInf value\nInf/\nNaN detected\nNaN encountered\nNaN found\nNaN gradient\nNaN is\nNaN loss\nNaN value\nNaN was\nNaN/\nNaNs detected\nNaNs found\nall NaN\nall nan\nare NaN\nare inf\nare nan\nare non\nare not finite\nbecame NaN\nbecame nan\nbecome NaN\nbecome nan\ndiverged to \netected Inf\netected NAN\netected NaN\netected a Inf\netected a NAN\netected a NaN\netected a nan\netected nan\nhas NaN\nhas inf\nhas nan\nhave NaN\nhave nan\ninf detected\ninf found\ninf loss\ninf value\ninf/\nis Inf\nis NAN\nis NaN\nis inf\nis nan\nis now \nnan detected\nnan encountered\nnan found\nnan gradient\nnan is\nnan loss\nnan value\nnan was\nnan/\nncountered Inf\nncountered NAN\nncountered NaN\nncountered a Inf\nncountered a NAN\nncountered a NaN\nncountered a nan\nncountered nan\non-finite \nonfinite \nontain Inf\nontain NAN\nontain NaN\nontain a Inf\nontain a NAN\nontain a NaN\nontain a nan\nontain nan\nontains Inf\nontains NAN\nontains NaN\nontains a Inf\nontains a NAN\nontains a NaN\nontains a nan\nontains inf\nontains nan\not Inf\not NAN\not NaN\not a Inf\not a NAN\not a NaN\not a nan\not nan\nound Inf\nound NAN\nound NaN\nound a Inf\nound a NAN\nound a NaN\nound a nan\nound nan\ns non-finite\ns nonfinite\ns not finite\nsome NaN\nsome nan\nwas NaN\nwas inf\nwas nan\nwent NaN\nwent nan\nwere NaN\nwere nan\x00(?:loss|gradients?|grad_norm|norm|logits|output|activations?|weights?|parameters?|values?|tensors?)\\b(?: value| tensor)? (?:is|are|was|were|became|has become|contains?|has|have|went|diverged to) (?:now |all |some |a ){0,2}(?:NaN|nan|NAN|Inf|inf|non-?finite|not finite|infinite)s?\\b|(?<!no )(?<!No )(?<!\\b0 )\\b(?:NaN|nan|NAN|Inf|inf|Infinity)s?(?:/(?:[Ii]nf|[Nn]a[Nn]))?(?: values?| gradients?| loss)?(?: were| was| are| is)? (?:found|detected|encountered|appeared|occurred)\\b|(?:etected|ound|ncountered|ot|ontains?) (?:a )?(?:NaN|nan|NAN|Inf)s?\\b(?!=)|[Nn]on-?finite (?:loss|grad\\w{0,80}|norm|values?|param\\w{0,80})\\b',
+    b'nan_value_logged\x00root\x00numeric\x00\x00\x00\x00: "NaN\n: "nan\n: \'nan\n: +inf\n: -inf\n: INF\n: Inf\n: NAN\n: NaN\n: inf\n: nan\n:Inf\n:NaN\n:inf\n:nan\n= NaN\n= inf\n= nan\n=Inf\n=NaN\n=inf\n=nan\x00(?:^|[\\s,{|\'"(\\[])(?:train|training|lm|total|step|avg|mean|policy|actor|critic|value|kl|reduced|mtp|sft|dpo|global)?[ _/-]?(?:loss|grad_?norm|gradient norm|grad norm|pg_loss|nll_loss|train_loss|perplexity|ppl)[\'"]?\\s?[:=]\\s?[\'"]?[-+]?(?P<value>nan|NaN|NAN|inf|Inf|INF|Infinity)\\b(?! ?(?:iter|check))',
+    b'nan_value_printed\x00root\x00numeric\x00\x00\x00\x00loss  NAN\nloss  NaN\nloss  nan\nloss NAN\nloss NaN\nloss nan\nnll  NAN\nnll  NaN\nnll  nan\nnll NAN\nnll NaN\nnll nan\nnorm  NAN\nnorm  NaN\nnorm  nan\nnorm NAN\nnorm NaN\nnorm nan\nppl  NAN\nppl  NaN\nppl  nan\nppl NAN\nppl NaN\nppl nan\x00\\b(?:loss|ppl|norm|nll)  ?(?P<value>nan|NaN|NAN)\\b',
+    b'nan_iterations\x00root\x00numeric\x00\x00\x00\x00lm loss: INF\nlm loss: NAN\nlm loss: NaN\nlm loss: inf\nlm loss: nan\nnumber of nan iterations:\x00number of nan iterations: {1,40}(?P<count>[1-9]\\d{0,20})|lm loss: (?P<value>NAN|nan|NaN|inf|INF)\\b',
+    b'rerun_to_disambiguate\x00root\x00rerun_to_disambiguate\x00\x00calm\x00\x00DISAMBIGUATE\ncode 16\ndisambiguate\x00exit(?:ing|ed)? with (?:exit )?code 16\\b|[Rr]erun.{0,60}resume to disambiguate|EXIT_CODE_RESUME_TO_DISAMBIGUATE',
+    b'sdc_suspect\x00root\x00sdc_suspect\x00\x00calm\x00\x00EXIT_CODE_FAILED_ON_RESULT_VALIDATION\nesult validation failed\nilent data corruption \nossible \nossible persistent error!\nossible transient error!\nparameter hash\x00[Ss]ilent data corruption (?:detected|suspected)|[Pp]ossible (?:persistent|transient) error!|EXIT_CODE_FAILED_ON_RESULT_VALIDATION|[Pp]ossible [Ss]?DC\\b|parameter hash(?:es)? mismatch across|[Rr]esult validation failed',
+    b'loss_not_finite\x00root\x00numeric\x00\x00calm\x00\x00 nans \n(INF\n(Inf\n(inf\n(nan\n+INF\n+Inf\n+inf\n+nan\n-INF\n-Inf\n-inf\n-nan\nInvalid loss\nNAN\nNaN\nNan\na INF\na Inf\na inf\na nan\ncontain NaN\ncontain Nan\ncontain a NaN\ncontain a Nan\ncontain a nan\ncontain an NaN\ncontain an Nan\ncontain an nan\ncontain nan\ncontains NaN\ncontains Nan\ncontains a NaN\ncontains a Nan\ncontains a nan\ncontains an NaN\ncontains an Nan\ncontains an nan\ncontains nan\nd INF\nd Inf\nd inf\nd nan\ndiverged with loss\ne INF\ne Inf\ne inf\ne nan\ngot NaN\ngot Nan\ngot a NaN\ngot a Nan\ngot a nan\ngot an NaN\ngot an Nan\ngot an nan\ngot nan\nhas NaN\nhas Nan\nhas a NaN\nhas a Nan\nhas a nan\nhas an NaN\nhas an Nan\nhas an nan\nhas nan\nl INF\nl Inf\nl inf\nl nan\nloss nan\nloss_nan\nnan grad\nnan logits\nnan loss\nnan train\nnan_grad\nnan_logits\nnan_loss\nnan_train\nnot finite\no INF\no Inf\no inf\no nan\non-finite\nonfinite\nproduced NaN\nproduced Nan\nproduced a NaN\nproduced a Nan\nproduced a nan\nproduced an NaN\nproduced an Nan\nproduced an nan\nproduced nan\nreturned NaN\nreturned Nan\nreturned a NaN\nreturned a Nan\nreturned a nan\nreturned an NaN\nreturned an Nan\nreturned an nan\nreturned nan\ns INF\ns Inf\ns inf\ns nan\nt INF\nt Inf\nt inf\nt nan\nw INF\nw Inf\nw inf\nw nan\x00(?<!if )(?<!if the )(?<!when )(?<!when the )(?<!no )(?<!whether )(?<!once )\\b(?:[Ll]oss|LOSS|[Gg]rad(?:ient)?[ _]norm|[Gg]radients?|[Pp]erplexity)(?: (?:value|at step \\d{1,9}|\\w{1,12})){0,2}? (?:is|was|to|became|become|becomes|turned|went|returned|reached|hit|now) (?:now |a |all )?(?:tensor\\()?[-+]?(?:NaN|nan|NAN|Nan|[Ii]nf|[Ii]nfinit[ey]|INF|not finite|[Nn]on-?finite)\\b(?!,? (?:lower|reduce|stop training if|skip)|:|_)|loss returned in .{1,24} is (?:tensor\\()?[-+]?(?:nan|inf)|Invalid loss, terminating|NanLossDuringTraining|(?:NaN|nan|Nan|NAN) loss during|\\b(?:NaN|Nan|nan|NAN)[ _](?:train(?:ing)?[ _])?(?:loss|gradients?|grads?|logits)\\b[ _](?:\\w{1,8} ){0,2}?(?:detected|encountered|found|occurred|at (?:step|iter|epoch|rank)|on rank|after)|loss[ _]nan[ _]detected|(?:contains?|produced|got|returned|has) (?:an? )?(?:NaN|Nan|nan)s? (?:train(?:ing)? )?loss|diverged with loss',
+    b'nan_metric\x00root\x00numeric\x00\x00\x00\x00  NAN\n  NaN\n  Nan\n  nan\n"NAN\n"NaN\n"Nan\n"nan\n\'NAN\n\'NaN\n\'Nan\n\'nan\n(NAN\n(NaN\n(Nan\n(nan\n) NAN\n) NaN\n) Nan\n) nan\n)NAN\n)NaN\n)Nan\n)nan\n+NAN\n+NaN\n+Nan\n+nan\n-NAN\n-NaN\n-Nan\n-nan\n: NAN\n: NaN\n: Nan\n: nan\n:NAN\n:NaN\n:Nan\n:nan\n= NAN\n= NaN\n= Nan\n= nan\n=NAN\n=NaN\n=Nan\n=nan\n[NAN\n[NaN\n[Nan\n[nan\n] NAN\n] NaN\n] Nan\n] nan\n]NAN\n]NaN\n]Nan\n]nan\ntensor(NAN\ntensor(NaN\ntensor(Nan\ntensor(nan\n| NAN\n| NaN\n| Nan\n| nan\n|NAN\n|NaN\n|Nan\n|nan\x00(?<![A-Za-z_])(?:(?!val|eval|valid|test|best|min|max|dev|early)[A-Za-z]{1,12}[ _/.]){0,2}(?:[Ll]oss|LOSS)(?:[ _/][A-Za-z]{1,10})?(?:[\'\\"]? ?[:=] {0,12}|[\\])] ?| ?\\| ?)[\'\\"\\[(]?(?:tensor\\()?[-+]?(?P<value>nan|NaN|NAN|Nan)\\b(?!_)',
+    b'keyboard_interrupt\x00symptom\x00cancelled\x00\x00\x00\x00Aborted by user\nAborted!\nBdbQuit\nInterruptedError\nKeyboardInterrupt\n^CTraceback\netected KeyboardInterrupt\nnterrupted by \nraining interrupted\nraining was interrupted\x00\\bKeyboardInterrupt\\b|\\bBdbQuit\\b|InterruptedError|\\^CTraceback|[Ii]nterrupted by (?:the )?user|[Dd]etected KeyboardInterrupt|^Aborted!$|^Aborted by user|[Tt]raining (?:was )?interrupted',
+    b'sigterm_received\x00symptom\x00cancelled\x00\x00\x00\x00GracefulExit\nSIGHUP\nSIGINT\nSIGQUIT\nSIGTERM\nSIGUSR\naught 15\neceived 15\nerminated by signal 15\nerminated by user\nexited on signal 15\nexited on signal 2 \nigterm \not 15\x00(?:[Rr]eceived|[Cc]aught|[Gg]ot|[Hh]andling|exiting on)(?: a| the)?(?: exit| termination)? ?(?:signal:? ?)?(?P<signal>SIG(?:TERM|INT|HUP|USR[12]|QUIT)|15\\b)|SIG(?:TERM|INT|HUP|QUIT) (?:was )?(?:received|caught|detected)|SIGTERMException|GracefulExit|process (?:was )?terminated by (?:user|signal 15)|exited on signal (?:15|2) |[Ee]xit(?:ed|ing) with (?:signal )?SIG(?:TERM|INT)|Bypassing SIGTERM|[Ss]igterm (?:received|handler)|Slurm(?:Signal)?.{0,30}SIGTERM received',
+    b'user_stop\x00root\x00cancelled\x00\x00\x00\x00 canceled by \n cancelled by \n has been canceled by \n has been cancelled by \n has been killed by \n has been stopped by \n has been terminated by \n killed by \n stopped by \n terminated by \n was canceled by \n was cancelled by \n was killed by \n was stopped by \n was terminated by \nCANCELLED by \nJobStatus.STOPPED\ncanceled by \ncancelled by \nhas been canceled by \nhas been cancelled by \nhas been killed by \nhas been stopped by \nhas been terminated by \nkilled by \nstopped by \nterminated by \nwas canceled by \nwas cancelled by \nwas killed by \nwas stopped\nwas stopped by \nwas terminated by \x00^\\W{0,4}(?:[Jj]ob|[Rr]un|[Tt]raining|[Tt]ask|State)\\b(?: \\S{1,200})? ?(?:was |has been )?(?:cancell?ed|stopped|killed|terminated) by (?:the )?(?:user|admin|operator|root)|CANCELLED by \\d{1,20}|JobStatus\\.STOPPED|Job .{0,40}was stopped',
+    b'launcher_stop\x00root\x00launcher_stop\x00\x00\x00\x00 93\n:93\n=93\x00(?:exit(?:ed|ing)?|status|code)(?: with)?(?: exit)?(?: code| status)?[ =:]{1,200}93\\b',
+    b"crash_signal\x00symptom\x00crash_signal\x00\x00\x00\x00(core dumped)\n*** stack smashing detected\nCaught signal \nFatal Python error: \nLLVM ERROR: \nSIGBUS\nSIGFPE\nSIGILL\nSIGSEGV\ncorrupted double\ncorrupted size\ncorrupted unsorted\ndied with signal\ndouble free or corruption\negmentation fault\nexited on signal \nexited with signal\nfree(): invalid\ngeneral protection\nlibc++abi: terminating\nllegal instruction\nloating point exception\nmalloc(): \nmunmap_chunk(): \npybind11::error_already_set\nsegfault\nsegfault at \nterminated with signal\ntraps: \nundefined symbol: \nus error\x00Fatal Python error: (?!Aborted)(?P<error>[A-Z]\\w{1,80}(?: \\w{1,80})?)|(?<!A )(?<!a )(?<!')[Ss]egmentation fault(?!')|\\bSIG(?:SEGV|BUS|ILL|FPE)\\b(?:.{0,40}(?:received|caught|fault|error)| \\(|:)|(?:Caught|exited on) signal (?:4|7|8|11)\\b|(?:double free or corruption|corrupted (?:size|double|unsorted)|malloc\\(\\): |free\\(\\): invalid|munmap_chunk\\(\\): )|\\*\\*\\* stack smashing detected|[Ii]llegal instruction(?: \\(core dumped\\))?|(?<!Aborted )(?<!Aborted {6})(?<!Aborted {17})\\(core dumped\\)|[Bb]us error(?: \\(core dumped\\))?$|[Ff]loating point exception|traps: .{0,60}(?:trap|general protection|segfault)|segfault at [0-9a-f]{1,200} ip|undefined symbol: \\w{1,80}|Process(?:es)? .{0,40}(?:terminated|died|exited) with signal|libc\\+\\+abi: terminating|pybind11::error_already_set|LLVM ERROR: ",
+    b'mpi_abort\x00cascade\x00nonzero_exit\x00\x00\x00\x00APPLICATION TERMINATED WITH\nBAD TERMINATION OF ONE\nMPI_ABORT was invoked\nMPI_Abort(\nYOUR APPLICATION TERMINATED\napplication called MPI_Abort\nmpiexec\nmpirun detected\nmpirun has exited\nmpirun noticed\nprterun detected\nprterun noticed\nterminated normally, but\x00MPI_Abort\\(|MPI_ABORT was invoked|application called MPI_Abort|Primary job {1,40}terminated normally, but|mpirun (?:noticed|detected|has exited)|mpiexec.{0,60}(?:error|fail)|YOUR APPLICATION TERMINATED|BAD TERMINATION OF ONE|prterun (?:noticed|detected)|APPLICATION TERMINATED WITH',
+    b'kernel_task_hung\x00symptom\x00stall\x00\x00\x00\x00 blocked for more than \nhard LOCKUP on cpu\nrcu_sched detected stall\nrcu_sched self-detected stall\nsoft lockup - CPU\x00task \\S{1,200} blocked for more than \\d{1,20} seconds|soft lockup - CPU|rcu_sched (?:self-)?detected stall|hard LOCKUP on cpu',
+    b'no_progress\x00symptom\x00stall\x00\x00calm\x00\x00 frozen\n hanging\n hung\n stalled\n stuck\na hang\nafter \nang detected\nang was detected\neartbeat lost\neartbeat missing\neartbeat time\netected hang\nhang detection \no heartbeat \no output \no progress \nob hang\nob is hang\nob is hanging\nrainingHang\nraining_Hang\nraining_hang\nsince \ntraining hang\nwithin \x00(?:[Nn]o (?:progress|heartbeat|output|log(?: output)?)|[Hh]eartbeat (?:missing|lost|timed? ?out|timeout)).{0,60}(?:for|in|within|since|after) (?:the last )?\\d{1,20}|(?:[Tt]raining|[Pp]rocess|[Jj]ob|[Rr]ank|[Ww]orker)s? .{0,40}(?:is|are|seems|appears|may be|has been|have been) (?:hung|hanging|stuck|stalled|frozen)|[Hh]ang (?:was )?detected|[Dd]etected (?:a )?(?:training )?hang\\b|hang detection (?:triggered|fired)|[Jj]ob (?:is )?hang(?:ing|s)?\\b|[Tt]raining_?[Hh]ang',
+    b'stack_dump_waiting\x00confirmation\x00stall\x00\x00\x00\x00(active)\n(active+gil)\n(idle)\nTimeout (\n_reduce_scatter (\n_try_get_data (\n_wait_for_tstate_lock (\nacquire (\nall_gather (\nall_reduce (\nallgather (\nallreduce (\nbarrier (\nbroadcast (\npoll (\nrecv (\nreduce_scatter (\nselect (\nsynchronize (\nwait (\x00^\\W{0,200}(?:Thread|Process) .{0,80}\\((?:idle|active(?:\\+gil)?)\\)|^\\W{0,200}(?:_try_get_data|poll|select|broadcast|all_?reduce|all_?gather|_?reduce_scatter|barrier|synchronize|wait|recv|_wait_for_tstate_lock|acquire) \\((?:torch|multiprocessing|threading|selectors|ray|megatron|deepspeed)[/\\w.]{0,200}:\\d{1,20}\\)|Timeout \\(\\d{1,20}:\\d\\d:\\d\\d(?:\\.\\d{1,20})?\\)!',
+    b'shutdown_noise\x00event\x00\x00dismisses exception\x00\x00\x00Exception ignored in\nmultiprocessing/\nresource_tracker: process died\nweakref.py", line \x00resource_tracker: process died|Exception ignored in|multiprocessing/(?:util|synchronize|resource_tracker)\\.py", line \\d{1,20}, in (?:_run_finalizers|_cleanup|_exit_function|main)|weakref\\.py", line \\d{1,20}, in _exitfunc',
+    b"aborted\x00cascade\x00crash_signal\x00\x00\x00\x00(core dumped)\nAborted (core\nCaught signal 6\nFatal Python error: Aborted\nSIGABRT\nSignal: Aborted (6)\ndied from signal 6\ndied on signal 6\nexited on signal 6\nterminate called \x00Fatal Python error: Aborted|Aborted \\(core|\\bSIGABRT\\b(?:.{0,40}(?:received|caught|error)| \\(|:)|(?:Caught|exited on|died (?:from|on)) signal 6\\b|^(?:.{0,80} )?Aborted\\b {1,30}\\(core dumped\\)|terminate called (?:after throwing an instance of '(?!std::bad_alloc)|without an active|recursively)|Signal: Aborted \\(6\\)",
+    b'horovod_shut_down\x00cascade\x00launcher_child\x00\x00\x00\x00Horovod has been shut down.\nPer user-direction, the job has been aborted\x00Horovod has been shut down\\.|Per user-direction, the job has been aborted',
+    b'killed_status\x00cascade\x00host_oom\x00\x00\x00\x00Signal 9 (SIGKILL) received\nexit\nexitcode\nreturn code\nreturned code\nxit \x00(?:exit(?:ed|s)?(?: with)?(?: exit)?(?: code| status| return code)?|[Ee]xit [Cc]ode|return(?:ed)? code)[ :=]{1,8}\\(?(?:137|-9)\\b|exitcode {0,4}: {0,2}-9\\b|Signal 9 \\(SIGKILL\\) received',
+    b'unknown_argument\x00root\x00config_error\x00\x00calm\x00\x00Args.__init__() got an unexpected keyword argument\nArguments.__init__() got an unexpected keyword argument\nConfig.__init__() got an unexpected keyword argument\nError: Got unexpected extra \nError: Invalid value for \nError: Missing \nError: No such command\nError: No such option\nFATAL Flags parsing error\nIllegalFlagValueError\nNo such command\nNo such option\nSome specified arguments are not used\nUnknown argument\nUnknown command line flag\nUnknown config\nUnknown config key\nUnknown config option\nUnknown configuration\nUnknown configuration key\nUnknown configuration option\nUnknown flag\nUnknown option\nUnparsedFlagAccessError\nUnrecognizedFlagError\nambiguous option\nargument \nexpected\ninvalid choice\nno such option\nnrecognized config key\nnrecognized config option\nnrecognized config parameter\nnrecognized configuration key\nnrecognized configuration option\nnrecognized configuration parameter\nnrecognized flag\nnrecognized key\nnrecognized option\none of the arguments\nou selected an invalid \nthe following arguments are required\ntoo few arguments\nunrecognized\nunrecognized argument\nunrecognized arguments\x00\\w[\\w.-]{0,200}: error: (?:unrecognized arguments|the following arguments are required|argument \\S{1,200}|ambiguous option|one of the arguments|unrecognized|invalid choice|too few arguments|expected|no such option)|unrecognized arguments?:|(?:^Error: )?No such (?:option|command):? |^Error: (?:Missing|Invalid value for|Got unexpected extra) |Some specified arguments are not used|[Yy]ou selected an invalid |(?:Arguments|Config|Args)\\.__init__\\(\\) got an unexpected keyword argument|Unknown (?:argument|option|flag|config(?:uration)?(?: key| option)?|command line flag)s?\\b[: ]|[Uu]nrecognized (?:option|flag|config(?:uration)? (?:key|parameter|option)|key)\\b|FATAL Flags parsing error|UnrecognizedFlagError|UnparsedFlagAccessError|IllegalFlagValueError',
+    b'weights_only_refused\x00symptom\x00config_error\x00\x00\x00\x00Weights only load failed\x00Weights only load failed',
+    b"configuration_framework\x00root\x00config_error\x00\x00calm\x00\x00 validation error\n' is not in struct\n': Could not find '\n': Could not load '\n.ValidationError\nCannot find primary config\nConfigAttributeError\nConfigCompositionException\nConfigIndexError\nConfigKeyError\nConfigLoadError\nConfigTypeError\nConfigValidationError\nConfigurationError\nCould not append to config\nCould not override '\nDeepSpeedConfigError\nError in call to target\nError locating target\nExtra inputs are not permitted\nInstantiationException\nInterpolationKeyError\nInterpolationResolutionError\nInvalidConfig\nMisconfigurationException\nMissing mandatory value\nMissingConfigError\nMissingConfigException\nMissingMandatoryValue\nOverrideParseException\nPrimary config \nStrictDataclass\nYou must specify '\nhydra._internal.\nhydra.core.\nhydra.errors.\njsonargparse\nnot allowed here\nomegaconf._internal.\nomegaconf.core.\nomegaconf.errors.\nscanning\ntoml.\ntomllib.\nyaml.composer.\nyaml.constructor.\nyaml.parser.\nyaml.scanner.\x00(?:omegaconf|hydra)\\.(?:errors|_internal|core)\\.\\w{1,80}|(?:ConfigAttributeError|ConfigKeyError|ConfigTypeError|ConfigCompositionException|ConfigIndexError|MissingMandatoryValue|MissingConfigException|InterpolationKeyError|InterpolationResolutionError|OverrideParseException|InstantiationException|ConfigLoadError|MissingConfigError)\\b|Could not override '|Key '\\S{1,200}' is not in struct|Missing mandatory value|In '\\S{1,200}': Could not (?:find|load) '|Could not append to config|Error in call to target|Error locating target|You must specify '|Primary config (?:directory|module) .{0,60}not found|Cannot find primary config|pydantic(?:_core)?\\S{0,200}\\.ValidationError|\\d{1,20} validation errors? for \\w{1,80}|Extra inputs are not permitted|yaml\\.(?:scanner|parser|constructor|composer)\\.\\w{1,80}|(?:while|mapping values) .{0,40}(?:scanning|not allowed here)|tomllib\\.\\w{1,80}Error|toml\\.\\w{1,80}Error|StrictDataclass\\w{0,80}Error|jsonargparse\\S{0,200}|ConfigurationError\\b|InvalidConfig\\w{0,80}|ConfigValidationError|MisconfigurationException|DeepSpeedConfigError",
+    b'compile_toolchain\x00root\x00compile_toolchain\x00\x00calm\x00\x00.h: No such file\nBackendCompilerFailed\nCUDAMismatchException\nCUDA_HOME environment variable is not set\nCannot find C++ compiler\nCannot find a working C++ compiler\nCannot find a working nvcc\nCannot find a working triton\nCannot find nvcc\nCannot find triton\nCompilationError: at \nCppCompileError\nError building extension\nError compiling objects\nFailed to compile\nInductorError\nInternalTorchDynamoError\nLoweringException\nMLIR \nNo such file or directory: \nOpBuilder\nPassManager::run failed\nTorchRuntimeError\nTritonMissing\nUnable to JIT load\nUnable to compile\nUncapturedHigherOrderOpError\ncollect2: error\ndetected CUDA version \nfailed with exit \nis not supported on \nninja: build stopped\nninja: error\nnvcc fatal\nout of resource: shared memory\nsubprocess.CalledProcessError: \ntorch._dynamo\ntorch._dynamo.exc.\ntorch._inductor.exc.\ntriton.compiler.\ntriton.runtime.\x00(?:torch\\._(?:inductor|dynamo)\\.exc\\.\\w{1,80}|BackendCompilerFailed|InductorError|LoweringException|torch\\._dynamo\\S{0,200}Unsupported|TorchRuntimeError|InternalTorchDynamoError|UncapturedHigherOrderOpError|CppCompileError|triton\\.(?:compiler|runtime)\\.\\w{0,80}\\.?(?:errors?\\.)?\\w{0,80}(?:Error|Resources|Exception)|CompilationError: at \\d{1,20}:\\d{1,20}|PassManager::run failed|Failed to compile|Error building extension|is not supported on (?:CUDA )?arch|Error compiling objects|subprocess\\.CalledProcessError: .{0,120}(?:ninja|nvcc|gcc|g\\+\\+|hipcc)|ninja: (?:build stopped|error)|nvcc fatal|CUDA_HOME environment variable is not set|CUDAMismatchException|detected CUDA version .{0,60}mismatches|Unable to (?:JIT load|compile)|OpBuilder\\S{0,200}Error|No such file or directory: .{0,40}nvcc|out of resource: shared memory|Cannot find (?:a working )?(?:nvcc|triton|C\\+\\+ compiler)|collect2: error|fatal error: \\S{1,200}\\.h: No such file|TritonMissing|MLIR .{0,60}fail|error: (?:command|subprocess).{0,60}failed with exit (?:code|status))',
+    b"invalid_combination\x00root\x00config_error\x00\x00calm\x00\x00already \nare not a among\nare not a in the list\nare not a known\nare not a recognized\nare not a valid\nare not allowed\nare not among\nare not available for\nare not available on\nare not available when\nare not available with\nare not compatible\nare not divisible\nare not evenly allowed\nare not evenly available for\nare not evenly available on\nare not evenly available when\nare not evenly available with\nare not evenly compatible\nare not evenly divisible\nare not evenly implemented for\nare not evenly supported\nare not exactly allowed\nare not exactly available for\nare not exactly available on\nare not exactly available when\nare not exactly available with\nare not exactly compatible\nare not exactly divisible\nare not exactly implemented for\nare not exactly supported\nare not implemented for\nare not in the list\nare not known\nare not recognized\nare not supported\nare not valid\ncan only be\ncan't be \ncannot \ncompatible\ndivisible\neither \nemplate \nexpected, but not set\ngot an \ngot invalid\ngot unexpected value\ngot unsupported\ninconsistent \nis not a among\nis not a in the list\nis not a known\nis not a recognized\nis not a valid\nis not allowed\nis not among\nis not available for\nis not available on\nis not available when\nis not available with\nis not compatible\nis not divisible\nis not equal to\nis not evenly allowed\nis not evenly available for\nis not evenly available on\nis not evenly available when\nis not evenly available with\nis not evenly compatible\nis not evenly divisible\nis not evenly implemented for\nis not evenly supported\nis not exactly allowed\nis not exactly available for\nis not exactly available on\nis not exactly available when\nis not exactly available with\nis not exactly compatible\nis not exactly divisible\nis not exactly implemented for\nis not exactly supported\nis not implemented for\nis not in the list\nis not known\nis not recognized\nis not supported\nis not valid\nisn't a among\nisn't a in the list\nisn't a known\nisn't a recognized\nisn't a valid\nisn't among\nisn't in the list\nisn't known\nisn't recognized\nisn't valid\nlease \nmust be \nmutually exclusive\nn't support\nncompatible\nneeds \nnfrastructure rank\nnknown\nnot currently imported\nnot support\nnrecognized\nnsupported\nnvalid\nonly available\nonly compatible\nonly support\nonly supported\nou have\nou must\nou need\nou should\nout of range of\nrequire\nrequired by\nrequired for\nrequired if\nrequired in\nrequired to\nrequired when\nrequired with\nshould be \nsupported\nworld size\nworld_size\x00(?:\\b(?:Value|Assertion|NotImplemented|Attribute)Error(?!: '\\w{1,80}' object)|(?:Config\\w{0,80}|Validation|Argument)(?:Error|Exception)|(?<!\\w)Exception|: error:|(?:RuntimeError|KeyError|TypeError|Exception).{0,80}(?:--\\w|config|backend|world.size|parallel|DeepSpeed|FSDP|dtype|argument)|raise \\w{0,80}(?:Value|NotImplemented|Config\\w{0,80}|Argument|Validation)(?:Error|Exception)\\(|raise \\w{1,80}\\(.{0,80}(?:--\\w|config|backend|parallel)|\\bassert |AssertionError)\\b.{0,300}(?:(?:is|are) not (?:exactly |evenly )?(?:divisible|supported|compatible|allowed|implemented for|available (?:for|with|when|on))\\b|not (?:divisible|compatible|supported)|must be (?:divisible|a multiple|set|one of|specified|provided|greater|less|larger|smaller|positive|at least|between|either|>|<|in \\[|equal|the same|true|false|True|False|used|a power|enabled|disabled)|should be (?:divisible|one of|set|specified|a multiple|greater|less|smaller|larger|positive|between|either|>|<)|(?:is|are) (?:mutually exclusive|incompatible|only supported|only (?:available|compatible)|required (?:for|when|to|if|with|by|in))|\\b(?:requires?|needs) (?!grad)|\\bonly supports?\\b|expected, but not set|does not exist or is not currently imported|is not equal to .{0,60}(?:batch|size|world|parallel)|cannot (?:be used|use|set|specify|both|be set|combine|enable|have both)|can(?:not|'t) be (?:used|combined|set|specified|enabled)|can only be|(?:does not|doesn't|do not|don't) support|either .{0,60} or .{0,60}(?:must|should|need)|[Pp]lease (?:set|specify|provide|pass|use|choose|disable|enable)\\b|[Yy]ou (?:need|must|have|should)(?: to)? (?:set|specify|provide|pass|define|use|choose|either|also)|(?:is not|isn't|are not) (?:a )?(?:valid|recognized|in the list|known|among)\\b|(?:[Ii]nvalid|[Uu]nsupported|[Uu]nknown|[Uu]nrecognized|[Ii]ncompatible) (?:value|choice|option|setting|config(?!uration class)\\w{0,80}|argument|parameter|combination|optimizer|scheduler|backend|attention|precision|dtype|device|mode|strategy|method|template|\\w{1,80}_\\w{1,80})\\b|[Tt]emplate .{0,60}not found|already (?:set|registered|initialized)|inconsistent (?:with|config\\w{0,80})|got (?:an )?(?:invalid|unsupported|unexpected value)|out of range of (?:allowed|valid)|[Ii]nfrastructure rank|world[_ ]size .{0,60}(?:divisible|match|must|multiple))",
+    b"missing_module\x00root\x00missing_module\x00\x00calm\x00\x00: No module named \n: cannot open shared object file\n: command not found\nContextualVersionConflict\nCould not find a version that satisfies\nDistributionNotFound\nImportError\nModuleNotFoundError\nNo module named \nPackageNotFoundError\nVersionConflict\ncannot import name '\nexecutable file not found\nis not installed\nis required but \nis required to use \nlease install\npip install \nversion GLIBC\nversion `GLIBC\x00\\b(?:ModuleNotFoundError|ImportError|PackageNotFoundError|DistributionNotFound|VersionConflict|ContextualVersionConflict)\\b|(?:^|: )No module named '?[\\w.]{1,200}|cannot import name '|\\S{1,200}\\.so[.\\d]{0,200}: cannot open shared object file|version `?GLIBC\\w{0,80}_[\\d.]{1,200}' not found|: command not found|executable file not found|Could not find a version that satisfies|is required (?:but|to use) .{0,60}(?:not (?:found|installed)|pip install)|(?:Error|raise \\w{1,80}\\().{0,200}(?:is not installed|[Pp]lease install|pip install )",
+    b'build_without_device\x00root\x00config_error\x00\x00calm\x00\x00Torch not compiled with \nTorch was not compiled with \nbuilt without CUDA\nbuilt without GPU\nbuilt without HIP\nbuilt without MPI\nbuilt without NCCL\nbuilt without ROCm\nbuilt without XPU\ncompiled without CUDA\ncompiled without GPU\ncompiled without HIP\ncompiled without MPI\ncompiled without NCCL\ncompiled without ROCm\ncompiled without XPU\nnot built CUDA\nnot built GPU\nnot built HIP\nnot built MPI\nnot built NCCL\nnot built ROCm\nnot built XPU\nnot compiled with CUDA\nnot compiled with GPU\nnot compiled with HIP\nnot compiled with MPI\nnot compiled with NCCL\nnot compiled with ROCm\nnot compiled with XPU\x00Torch (?:was )?not compiled with (?:CUDA|XPU|ROCm|NPU|HIP|MPS)|(?:not built|built without|compiled without|not compiled with) (?:CUDA|GPU|ROCm|HIP|NCCL|MPI|XPU) ?(?:support|enabled)?\\b',
+    b'invalid_hyperparameter\x00root\x00config_error\x00\x00\x00\x00AssertionError: \nRuntimeError: \nTypeError: \nValueError: \x00(?:Value|Assertion|Runtime|Type)Error: [Ii]nvalid (?:learning rate|lr|momentum|beta|betas|epsilon|eps|weight[_ ]decay|alpha|rho|lambd|dampening|gamma|dropout|temperature|warmup|batch[_ ]size|sequence length|seed|gradient[_ ]\\w{1,16}|number of \\w{1,16}|num_\\w{1,24}|\\w{2,24} (?:value|parameter|argument|setting))\\b[^\\n]{0,60}',
+    b'unsupported_hardware\x00root\x00config_error\x00\x00calm\x00\x00nly available on\nnly support\nnly supported on\nrequire \nrequires \x00(?:Runtime|NotImplemented|Type|Value|Import)Error: .{0,120}(?:\\bonly supports? (?:\\w{1,12} ){0,3}(?:GPUs?|devices?|sm_?\\d|compute|dtype|head)|\\brequires? (?:a |an |at least )?(?:\\w{1,12} ){0,2}(?:GPU|compute capability|sm_?\\d{2,3}|Ampere|Hopper|Blackwell|Turing)|(?:is|are) only (?:available|supported) on (?:\\w{1,12} ){0,3}(?:GPU|CUDA|device|sm_?\\d))',
+    b"shape_mismatch\x00fallback\x00shape_mismatch\x00\x00\x00\x00 to have the same dtype\nExpected \nGiven groups=\nTensors must have same number of dimensions\nThe expanded size of the tensor\nThe size of tensor a (\n]' is invalid for input of size\nare not aligned\ncannot be broadcast\ndo not match\nexpected size \nimension out of range\nizes of tensors must match\nmat1 and mat2 shapes cannot be multiplied\nmismatch\nmust have the same dtype\nmust match the existing size\noperands could not be broadcast\nout of bounds\nout of range\nshape mismatch:\nsize mismatch, \nstack expects each tensor to be equal size\nview size is not compatible\nxpected input batch_size\nxpected scalar type \x00mat1 and mat2 shapes cannot be multiplied|The size of tensor a \\(\\d{1,20}\\) must match|[Ss]izes of tensors must match|shape '\\[[^\\]]{0,200}\\]' is invalid for input of size|[Ee]xpected input batch_size|size mismatch, |shapes? .{0,60}(?:do not match|mismatch|are not aligned|cannot be broadcast)|operands could not be broadcast|expand\\(.{0,80}must match the existing size|Expected (?:\\d{1,20}D|size|hidden)|stack expects each tensor to be equal size|The expanded size of the tensor|Given groups=|[Dd]imension out of range|index (?:\\d{1,20} is )?out of (?:bounds|range)|Tensors must have same number of dimensions|shape mismatch:|[Ee]xpected scalar type \\w{1,80} but found|must have the same dtype|expected .{0,40} to have the same dtype|view size is not compatible|expected size \\d{1,20}==\\d{1,20}",
+    b'device_mismatch\x00fallback\x00device_mismatch\x00\x00\x00\x00" not implemented for \'\n) and bias type\n) and weight type\nExpected all tensors to be on the same device\nExpected object of \nfound at least two devices\ngot at least two devices\nixed dtype\nshould be the same\x00Expected all tensors to be on the same device|Input type \\(.{1,60}\\) and (?:weight|bias) type|should be the same|Expected object of (?:device|scalar) type|(?:found|got) at least two devices|"\\w{1,80}" not implemented for \'\\w{1,80}\'|[Mm]ixed dtype',
+    b'autograd_error\x00fallback\x00autograd_error\x00\x00\x00\x00One of the differentiated Tensors\nTrying to backward through the graph a second time\ndoes not require grad and does not have a grad_fn\ngrad can be implicitly created\nhave finished reduction\nmark a variable ready\nmodified by an inplace operation\nparameters that were not used in producing loss\x00modified by an inplace operation|Trying to backward through the graph a second time|does not require grad and does not have a grad_fn|[Ee]xpected to (?:have finished reduction|mark a variable ready)|grad can be implicitly created|One of the differentiated Tensors|parameters that were not used in producing loss',
+    b'python_exception\x00fallback\x00user_exception\x00\x00calm\x00\x00Error\nException\nExit\nExpired\nFailure\nFault\nInterrupt\nMismatch\nNotFound\nStopIteration\nTimeout\nUnsupported\nViolation\x00^[\\s>#/*|`\'"\xe2\x80\xa2$-]{0,40}(?:(?:\\[[^\\]\\n]{0,80}\\]|\\([^)\\n]{0,120}\\)|\\d{1,5}|[\\w.-]{1,40}@[\\w.-]{1,40}|E(?= )) {0,2}:? {0,24}){0,4}[`"]?(?P<exception>(?:[A-Za-z_]\\w{0,40}\\.){0,8}[A-Z]\\w{0,80}(?:Error|Exception|Failure|Interrupt|Exit|Fault|NotFound|Unsupported|Timeout|Expired|Violation|Mismatch|Iteration))(?:\\(.{0,200}\\))?(?:: (?P<message>.{0,300})|:?\\s{0,40}$)',
+    b'python_exception_logged\x00fallback\x00user_exception\x00\x00calm\x00\x00Error(\nError: \nException(\nException: \x00(?:\\b(?:ERROR|CRITICAL|FATAL|Error|Exception|exception|failed|Failed|Failure)\\b.{0,200}|\\| |\\bmessage"?: {1,3}")\\b(?P<exception>(?:[A-Za-z_]\\w{0,40}\\.){0,8}[A-Z]\\w{1,80}(?:Error|Exception))(?:\\(|: )(?P<message>.{0,300})',
+    b"hydra_error\x00confirmation\x00user_exception\x00\x00\x00\x00An error occurred during Hydra's exception formatting\nError executing job with overrides\nError in sys.excepthook\nUncaught app exception\nUncaught exception\nUnhandled exception\x00Error executing job with overrides|An error occurred during Hydra's exception formatting|Error in sys\\.excepthook|Uncaught (?:app )?exception|Unhandled exception",
+    b'python_traceback\x00confirmation\x00user_exception\x00traceback\x00\x00\x00Traceback (most recent call last)\x00Traceback \\(most recent call last\\)',
+    b'exception_handled\x00event\x00\x00handled\x00\x00\x00During handling of the above exception, another exception occurred:\x00During handling of the above exception, another exception occurred:',
+    b'exception_caused\x00event\x00\x00caused\x00\x00\x00The above exception was the direct cause of the following exception:\x00The above exception was the direct cause of the following exception:',
+    b'python_raise\x00confirmation\x00user_exception\x00\x00calm\x00\x00raise \x00^.{0,40} {4,40}raise \\w[\\w.]{0,200}\\(',
 )
 # The first 3 bytes of the texts, and the signals that require one.
-STARTS: dict[bytes, tuple[int, ...]] = {
-    b'  N': (179,),
-    b'  h': (96,),
-    b'  n': (179,),
-    b' (l': (96,),
-    b' 93': (183,),
-    b' CA': (130,),
-    b' Ki': (14,),
-    b' Se': (163,),
-    b' Wo': (10,),
-    b' at': (90,),
-    b' be': (112, 119),
-    b' bl': (186,),
-    b' bu': (155,),
-    b' ca': (182,),
-    b' ch': (146,),
-    b' co': (101,),
-    b' cr': (155,),
-    b' de': (100,),
-    b' du': (17,),
-    b' ev': (114,),
-    b' ex': (48, 106, 162),
-    b' fa': (2,),
-    b' fi': (101,),
-    b' fr': (187,),
-    b' fu': (103,),
-    b' ha': (15, 112, 114, 182, 187),
-    b' he': (98,),
-    b' hu': (187,),
-    b' im': (112,),
-    b' in': (155, 162),
-    b' is': (15, 41, 112, 119, 146),
-    b' ki': (182,),
-    b' lo': (155, 161),
-    b' ma': (41, 158),
-    b' me': (15,),
-    b' mi': (65, 168),
-    b' mo': (100,),
-    b' na': (178,),
-    b' nc': (77,),
-    b' ne': (36,),
-    b' no': (109, 119, 167),
-    b' on': (109,),
-    b' ou': (15, 168),
-    b' pn': (77,),
-    b' pr': (100,),
-    b' ra': (15,),
-    b' re': (36, 41, 101, 107),
-    b' ru': (15,),
-    b' st': (119, 146, 182, 187),
-    b' su': (107,),
-    b' te': (182,),
-    b' to': (202,),
-    b' un': (44, 119),
-    b' va': (195,),
-    b' wa': (41, 100, 107, 112, 114, 182),
-    b' we': (112,),
-    b'" n': (203,),
-    b'"NA': (179,),
-    b'"Na': (179,),
-    b'"na': (179,),
-    b'"ty': (105,),
-    b'% m': (17,),
-    b"' h": (98,),
-    b"' i": (195,),
-    b"': ": (195,),
-    b"'NA": (179,),
-    b"'Na": (179,),
-    b"'na": (179,),
-    b'(IN': (178,),
-    b'(In': (178,),
-    b'(NA': (179,),
-    b'(Na': (179,),
-    b'(ac': (188,),
-    b'(co': (184, 190),
-    b'(ei': (65,),
-    b'(id': (188,),
-    b'(in': (178,),
-    b'(na': (178, 179),
-    b') N': (179,),
-    b') a': (203,),
-    b') n': (179,),
-    b') r': (92,),
-    b')NA': (179,),
-    b')Na': (179,),
-    b')na': (179,),
-    b'***': (184,),
-    b'+IN': (178,),
-    b'+In': (178,),
-    b'+NA': (179,),
-    b'+Na': (179,),
-    b'+in': (178,),
-    b'+na': (178, 179),
-    b'-IN': (178,),
-    b'-In': (178,),
-    b'-NA': (179,),
-    b'-Na': (179,),
-    b'-bi': (44,),
-    b'-in': (178,),
-    b'-na': (178, 179),
-    b'.Ou': (17,),
-    b'.Va': (195,),
-    b'.h:': (196,),
-    b'/1 ': (126,),
-    b'/2 ': (126,),
-    b'/3 ': (126,),
-    b'/4 ': (126,),
-    b'/de': (35,),
-    b'200': (43,),
-    b'207': (43,),
-    b'429': (163,),
-    b'999': (48,),
-    b': "': (173,),
-    b": '": (173,),
-    b': +': (173,),
-    b': -': (173,),
-    b': E': (81, 128),
-    b': F': (36,),
-    b': I': (173,),
-    b': N': (173, 179, 198),
-    b': O': (7,),
-    b': P': (141,),
-    b': S': (87,),
-    b': c': (34, 198),
-    b': f': (131,),
-    b': i': (173,),
-    b': n': (173, 179),
-    b':93': (183,),
-    b':In': (173,),
-    b':NA': (179,),
-    b':Na': (173, 179),
-    b':in': (173,),
-    b':na': (173, 179),
-    b'= N': (173, 179),
-    b'= i': (173,),
-    b'= n': (173, 179),
-    b'=93': (183,),
-    b'=In': (173,),
-    b'=NA': (179,),
-    b'=Na': (173, 179),
-    b'=in': (173,),
-    b'=na': (173, 179),
-    b'A w': (133,),
-    b'ACL': (43, 57),
-    b'AER': (40,),
-    b'API': (35,),
-    b'APP': (185,),
-    b'Abo': (180, 190),
-    b'Acc': (45, 62, 162),
-    b'Act': (133,),
-    b'An ': (80, 162, 163, 207),
-    b'App': (115,),
-    b'Arg': (193,),
-    b'Arr': (13, 166),
-    b'Ass': (37, 63, 121, 200),
-    b'Att': (156,),
-    b'Aut': (162,),
-    b'BAD': (185,),
-    b'BKC': (83,),
-    b'BOO': (119,),
-    b'BTR': (138,),
-    b'Bac': (115, 126, 196),
-    b'Bad': (121, 159, 162, 163, 167),
-    b'Bar': (87,),
-    b'Bat': (121, 123),
-    b'Bdb': (180,),
-    b'Bee': (138,),
-    b'Bro': (18, 148, 149),
-    b'Buf': (138,),
-    b'Bui': (167,),
-    b'CAN': (124, 182),
-    b'CCL': (75, 102),
-    b'CCO': (49,),
-    b'CER': (163,),
-    b'CNC': (83,),
-    b'CNN': (49,),
-    b'CNR': (49,),
-    b'CUB': (2, 59),
-    b'CUD': (1, 2, 20, 21, 34, 52, 53, 54, 55, 59, 60, 61, 62, 157, 196),
-    b'CUF': (2,),
-    b'CUR': (59,),
-    b'CUS': (2, 59),
-    b'CUT': (59,),
-    b'Cal': (56,),
-    b'Can': (109, 135, 155, 157, 168, 195, 196),
-    b'Cas': (166,),
-    b'Cau': (65, 184, 190),
-    b'Che': (41, 159, 160),
-    b'Chi': (95,),
-    b'Chu': (163,),
-    b'Cli': (150, 162),
-    b'Com': (50, 196),
-    b'Con': (17, 73, 88, 144, 147, 148, 149, 150, 163, 167, 168, 193, 195, 198),
-    b'Coo': (89,),
-    b'Cou': (68, 136, 155, 163, 166, 167, 168, 195, 198),
-    b'Cpp': (196,),
-    b'Cre': (126,),
-    b'Cri': (169,),
-    b'Cud': (62,),
-    b'DCG': (42,),
-    b'DEA': (89, 153),
-    b'DEV': (22,),
-    b'DIS': (48, 176),
-    b'DLR': (49,),
-    b'DNN': (59,),
-    b'DP ': (158,),
-    b'DPC': (40,),
-    b'DTK': (49,),
-    b'DUE': (7, 116, 118, 119, 120, 124),
-    b'Dat': (11, 164, 165, 166, 167),
-    b'Dea': (117, 153),
-    b'Dee': (84, 195),
-    b'Def': (13, 162),
-    b'Del': (114,),
-    b'Dep': (121,),
-    b'Det': (69,),
-    b'Dev': (35, 46),
-    b'Did': (98,),
-    b'Dir': (142,),
-    b'Dis': (76, 87, 88, 137, 162, 198),
-    b'Div': (171,),
-    b'Dri': (45,),
-    b'Dup': (72,),
-    b'Dur': (209,),
-    b'EAD': (88,),
-    b'ECC': (42, 83),
-    b'ECO': (150,),
-    b'EDA': (32, 39),
-    b'EDQ': (137,),
-    b'EE1': (47,),
-    b'EFA': (145,),
-    b'EHO': (150,),
-    b'EI0': (67, 82, 87),
-    b'EL0': (43,),
-    b'ENE': (150,),
-    b'ENO': (137,),
-    b'EOF': (149,),
-    b'ERO': (139,),
-    b'ERR': (36, 42, 48, 50, 110),
-    b'ETI': (150,),
-    b'EXC': (81,),
-    b'EXE': (59,),
-    b'EXI': (177,),
-    b'EXT': (138,),
-    b'Ecc': (42,),
-    b'Emp': (166,),
-    b'End': (147, 163),
-    b'Eng': (134,),
-    b'Ent': (162,),
-    b'Err': (5, 126, 137, 138, 139, 140, 141, 142, 143, 149, 150, 169, 193, 195, 196, 205, 206, 207),
-    b'Eve': (112, 113),
-    b'Evi': (114,),
-    b'Exc': (7, 49, 189, 205, 206),
-    b'Exi': (111, 205),
-    b'Exp': (100, 162, 166, 202, 203, 205),
-    b'Ext': (166, 195),
-    b'FAT': (49, 193),
-    b'FIN': (59,),
-    b'FLA': (83,),
-    b'Fai': (0, 35, 43, 46, 115, 126, 163, 196, 205),
-    b'Fat': (31, 35, 40, 80, 184, 190),
-    b'Fau': (205,),
-    b'Fil': (137, 140, 142, 161, 163, 167),
-    b'Flo': (171,),
-    b'For': (117,),
-    b'Fou': (34,),
-    b'Fre': (5,),
-    b'GCU': (49,),
-    b'GCV': (56,),
-    b'GET': (59,),
-    b'GPU': (2, 15, 22, 31, 42, 104),
-    b'GRA': (48,),
-    b'GSP': (35, 37),
-    b'Gat': (162, 163),
-    b'Get': (87,),
-    b'Giv': (202,),
-    b'Got': (44,),
-    b'Gpu': (42,),
-    b'Gra': (58, 181),
-    b'HCC': (67, 75, 82),
-    b'HIP': (1, 2, 34, 59, 60, 61, 62),
-    b'HSA': (56,),
-    b'HTT': (162, 163),
-    b'HW ': (31,),
-    b'HYD': (151,),
-    b'Hal': (49,),
-    b'Hcc': (67, 82),
-    b'Hea': (41, 68, 159),
-    b'HfH': (163,),
-    b'Hor': (83, 191),
-    b'I/O': (138,),
-    b'IB ': (146,),
-    b'IBL': (42,),
-    b'IBV': (71,),
-    b'ICI': (45,),
-    b'INT': (59,),
-    b'INV': (59,),
-    b'Ill': (193,),
-    b'Ima': (171,),
-    b'Imp': (198,),
-    b'In ': (47,),
-    b'Inc': (163,),
-    b'Ind': (196,),
-    b'Inf': (171, 172),
-    b'Inp': (79, 171),
-    b'Ins': (126, 195),
-    b'Int': (180, 195, 196, 205),
-    b'Inv': (52, 121, 123, 159, 162, 166, 178, 195),
-    b'Ite': (166,),
-    b'JAX': (89,),
-    b'JSO': (166,),
-    b'Jin': (168,),
-    b'Job': (106, 107, 108, 109, 110, 118, 119, 120, 123, 124, 134, 135, 182),
-    b'KMG': (49,),
-    b'KV ': (15,),
-    b'KV-': (15,),
-    b'KV_': (15,),
-    b'KVc': (15,),
-    b'Ker': (39, 42),
-    b'Key': (155, 180),
-    b'Kil': (8, 14, 17, 95, 123),
-    b'LLV': (184,),
-    b'LMD': (166,),
-    b'Las': (68,),
-    b'Lib': (145,),
-    b'Lig': (103,),
-    b'Lin': (42, 146, 171),
-    b'LoR': (155,),
-    b'Loc': (132, 162, 163),
-    b'Low': (109, 196),
-    b'Lus': (138,),
-    b'MAC': (49,),
-    b'MCC': (83,),
-    b'MES': (31,),
-    b'MIO': (59,),
-    b'MLI': (196,),
-    b'MLU': (1,),
-    b'MPI': (80, 151, 185),
-    b'MSC': (83,),
-    b'MUD': (49,),
-    b'MUS': (1, 49, 62),
-    b'Mac': (39,),
-    b'Mal': (43,),
-    b'Mar': (114,),
-    b'Max': (105, 163),
-    b'Mem': (13, 39, 56),
-    b'Met': (159,),
-    b'Min': (170,),
-    b'Mis': (72, 195, 205),
-    b'Mod': (35, 198),
-    b'NAN': (178,),
-    b'NCC': (72, 73, 74, 75, 76, 78),
-    b'NET': (71,),
-    b'NIC': (146,),
-    b'NMG': (49,),
-    b'NOD': (119, 127),
-    b'NPP': (59,),
-    b'NPU': (1, 57),
-    b'NRT': (43, 44, 49),
-    b'NVI': (34,),
-    b'NVM': (34, 36),
-    b'NVR': (22, 37, 59),
-    b'NV_': (36,),
-    b'NaN': (171, 172, 178),
-    b'Nam': (163,),
-    b'Nan': (178,),
-    b'Nat': (58,),
-    b'Net': (73,),
-    b'No ': (5, 34, 155, 161, 167, 193, 196, 198),
-    b'NoC': (162,),
-    b'NoS': (142,),
-    b'Nod': (41, 109, 114, 119, 132),
-    b'Non': (166, 171),
-    b'Not': (67, 109, 142, 161, 205),
-    b'Nrt': (51,),
-    b'OFI': (79,),
-    b'OOM': (3, 6, 9, 17),
-    b'OPS': (48,),
-    b'ORT': (80,),
-    b'OSE': (12,),
-    b'OUT': (2, 7, 15),
-    b'Off': (163,),
-    b'One': (85, 204),
-    b'OpB': (196,),
-    b'Out': (8, 17, 137),
-    b'Ove': (195,),
-    b'PBS': (108, 109),
-    b'PCI': (32, 40),
-    b'PEF': (155,),
-    b'PER': (162,),
-    b'PI_': (58,),
-    b'PMI': (151,),
-    b'PRE': (118,),
-    b'PRT': (80,),
-    b'PTA': (48,),
-    b'PTL': (79,),
-    b'PT_': (43,),
-    b'Pac': (198,),
-    b'Par': (121, 162, 166),
-    b'Pas': (196,),
-    b'Per': (141, 162, 191),
-    b'Pin': (164,),
-    b'Plu': (122,),
-    b'Pod': (114, 119),
-    b'Pos': (69,),
-    b'Pot': (69,),
-    b'Pre': (112, 118),
-    b'Pri': (195,),
-    b'Pro': (95, 163),
-    b'QOS': (121,),
-    b'Que': (56,),
-    b'Quo': (137,),
-    b'RAS': (44,),
-    b'RC:': (145,),
-    b'RCC': (76,),
-    b'RDM': (147,),
-    b'RES': (3,),
-    b'ROC': (35, 59),
-    b'RTE': (151,),
-    b'Ran': (3, 98, 99, 136, 159),
-    b'Ray': (133,),
-    b'Rea': (100, 114, 119, 121, 163),
-    b'Rec': (91,),
-    b'Ren': (88,),
-    b'Rep': (115, 162),
-    b'Req': (110,),
-    b'Res': (4, 137, 140, 143),
-    b'Rev': (162,),
-    b'RmI': (35,),
-    b'Roo': (95,),
-    b'Row': (20, 42),
-    b'Rpc': (136,),
-    b'Run': (46, 126, 135, 200),
-    b'SET': (59,),
-    b'SIG': (181, 184, 190),
-    b'SQL': (137,),
-    b'SSL': (163,),
-    b'SUP': (49,),
-    b'SVD': (171,),
-    b'SXi': (21,),
-    b'Saf': (159,),
-    b'Ser': (149, 163),
-    b'Sha': (34,),
-    b'Sig': (91, 162, 190, 192),
-    b'Slo': (163,),
-    b'Soc': (148,),
-    b'Sof': (149,),
-    b'Som': (65, 157, 193),
-    b'Spo': (112,),
-    b'Sta': (66, 85, 117, 150),
-    b'Sto': (87, 205),
-    b'Str': (104, 138, 159, 160, 195),
-    b'Suc': (100,),
-    b'TDR': (49,),
-    b'TER': (105, 106, 107, 108, 109, 113, 117),
-    b'TIM': (117,),
-    b'TOP': (49,),
-    b'TPU': (46,),
-    b'Tai': (114,),
-    b'Tas': (122,),
-    b'Tem': (168,),
-    b'Ten': (157, 202),
-    b'Ter': (18, 89, 114),
-    b'Tes': (62, 75),
-    b'Tex': (168,),
-    b'The': (9, 46, 48, 57, 88, 114, 132, 133, 134, 140, 150, 202, 210),
-    b'Tim': (65, 87, 188, 205),
-    b'To ': (5,),
-    b'Tok': (168,),
-    b'Too': (163,),
-    b'Tor': (196, 199),
-    b'Tot': (135,),
-    b'Tra': (134, 208),
-    b'Tri': (2, 62, 196),
-    b'Tru': (166,),
-    b'Try': (204,),
-    b'Tun': (134,),
-    b'Typ': (200,),
-    b'UCX': (147,),
-    b'UNA': (89, 153, 162),
-    b'UNE': (163,),
-    b'UNH': (45,),
-    b'URL': (163,),
-    b'UR_': (22, 58),
-    b'Una': (13, 22, 59, 110, 121, 123, 153, 168, 196),
-    b'Unc': (32, 196, 207),
-    b'Une': (136, 166, 171),
-    b'Unh': (207,),
-    b'Uni': (166,),
-    b'Unk': (167, 193),
-    b'Unp': (159, 193),
-    b'Unr': (193,),
-    b'Uns': (205,),
-    b'Unt': (166,),
-    b'VM ': (38,),
-    b'VRA': (31,),
-    b'Val': (200,),
-    b'Ver': (198,),
-    b'Vio': (205,),
-    b'W&B': (163,),
-    b'Wat': (64, 65),
-    b'We ': (163,),
-    b'Wei': (194,),
-    b'Wor': (17, 90, 133, 134),
-    b'XCC': (83,),
-    b'XFS': (138,),
-    b'XID': (23, 24, 25, 26, 27, 28, 29, 30, 42),
-    b'XLA': (50,),
-    b'XPU': (1,),
-    b'Xid': (23, 24, 25, 26, 27, 28, 29, 30, 42),
-    b'YOU': (185,),
-    b'You': (195,),
-    b'ZE_': (58,),
-    b'[/o': (169,),
-    b'[ER': (57, 82),
-    b'[Er': (13,),
-    b'[Ha': (39,),
-    b'[NA': (179,),
-    b'[NC': (50,),
-    b'[Na': (179,),
-    b'[SS': (163,),
-    b'[na': (179,),
-    b'] N': (179,),
-    b'] n': (179,),
-    b"]' ": (202,),
-    b'], ': (53,),
-    b']NA': (179,),
-    b']Na': (179,),
-    b']na': (179,),
-    b'^CT': (180,),
-    b'_Ar': (13,),
-    b'_ST': (39,),
-    b'__i': (155,),
-    b'_bf': (3,),
-    b'_de': (100,),
-    b'_mo': (100,),
-    b'_no': (155,),
-    b'_pr': (100,),
-    b'_re': (188,),
-    b'_st': (130,),
-    b'_tr': (188,),
-    b'_wa': (100, 188),
-    b'`.t': (157,),
-    b'a I': (178,),
-    b'a h': (187,),
-    b'a i': (178,),
-    b'a n': (178,),
-    b'a v': (161,),
-    b'abr': (164,),
-    b'ach': (39,),
-    b'acl': (46,),
-    b'acq': (188,),
-    b'act': (117, 135),
-    b'ada': (155,),
-    b'aft': (187,),
-    b'ail': (12, 15, 34, 65, 88, 135, 136, 140, 147, 155, 160, 161, 163),
-    b'ain': (113,),
-    b'ait': (87,),
-    b'all': (15, 34, 145, 172, 188),
-    b'alr': (46, 197),
-    b'amb': (193,),
-    b'amd': (31, 38),
-    b'ame': (163,),
-    b'an ': (52, 171),
-    b"an'": (143,),
-    b'ang': (187,),
-    b'ann': (13, 160, 163),
-    b'ans': (171,),
-    b'any': (101,),
-    b'app': (185,),
-    b'arc': (159,),
-    b'are': (69, 142, 172, 197, 202),
-    b'arg': (155, 193),
-    b'ass': (111,),
-    b'asy': (70,),
-    b'ata': (166,),
-    b'atc': (19, 41, 99, 100),
-    b'ath': (102,),
-    b'aug': (181,),
-    b'aun': (122,),
-    b'ava': (15, 144),
-    b'ave': (158,),
-    b'ayl': (132,),
-    b'b e': (106,),
-    b'bac': (75, 144),
-    b'bar': (84, 188),
-    b'bat': (19,),
-    b'be ': (161,),
-    b'bec': (112, 132, 172),
-    b'bee': (17,),
-    b'bei': (118,),
-    b'bit': (157,),
-    b'bkc': (83,),
-    b'bot': (162, 163),
-    b'bro': (109, 188),
-    b'bui': (199,),
-    b'cal': (102,),
-    b'can': (15, 155, 163, 166, 182, 197, 198, 202),
-    b'car': (45,),
-    b'cat': (102,),
-    b'ccl': (81,),
-    b'cen': (159,),
-    b'cer': (163,),
-    b'cgr': (6,),
-    b'cha': (158,),
-    b'che': (41,),
-    b'ckp': (160,),
-    b'cli': (88,),
-    b'clo': (95, 148),
-    b'cnr': (43, 49),
-    b'cod': (176,),
-    b'col': (69, 84, 196),
-    b'com': (70, 75, 84, 102, 112, 113, 145, 147, 197, 199),
-    b'con': (103, 110, 149, 150, 159, 166, 178),
-    b'cor': (159, 184),
-    b'cou': (34, 35, 136, 149, 161, 162, 167),
-    b'cra': (133, 164),
-    b'cuB': (59,),
-    b'cud': (2, 15, 20, 21, 22, 34, 52, 53, 54, 55, 62),
-    b'cup': (4,),
-    b'cus': (155,),
-    b'cxi': (79,),
-    b'd I': (178,),
-    b'd i': (178,),
-    b'd n': (178,),
-    b'dam': (159,),
-    b'dat': (137, 140, 159, 167),
-    b'dcg': (42,),
-    b'dcm': (46,),
-    b'ddr': (88,),
-    b'den': (110,),
-    b'des': (69, 159),
-    b'det': (21, 69, 196),
-    b'dev': (2, 22, 43, 45, 53, 157),
-    b'dia': (33,),
-    b'die': (14, 133, 164, 184, 190),
-    b'dif': (158,),
-    b'dis': (84, 137, 176),
-    b'div': (172, 178, 197),
-    b'do ': (158, 202),
-    b'doe': (15, 157, 166, 167, 204),
-    b'dou': (184,),
-    b'drv': (46,),
-    b'due': (66, 112, 118, 120),
-    b'e I': (178,),
-    b'e i': (178,),
-    b'e n': (178,),
-    b'ead': (69, 139),
-    b'ear': (187,),
-    b'ece': (181,),
-    b'ecl': (101,),
-    b'edu': (102,),
-    b'eer': (148,),
-    b'efa': (145,),
-    b'egm': (184,),
-    b'eit': (197,),
-    b'emb': (155,),
-    b'emo': (8, 138, 144, 147, 148),
-    b'emp': (163, 197),
-    b'end': (20, 124, 138),
-    b'eph': (137,),
-    b'erm': (181,),
-    b'ero': (101,),
-    b'err': (47, 57, 123),
-    b'erv': (149,),
-    b'esu': (177,),
-    b'ete': (172, 180, 187),
-    b'etr': (19,),
-    b'etw': (150, 152),
-    b'evi': (112,),
-    b'exc': (7, 58, 105, 106, 110, 117, 160, 168),
-    b'exe': (198,),
-    b'exi': (35, 92, 95, 117, 122, 128, 133, 181, 184, 190, 192),
-    b'exp': (193, 197, 202),
-    b'fai': (15, 35, 62, 80, 87, 92, 95, 115, 132, 149, 150, 154, 163, 171, 196),
-    b'fal': (22,),
-    b'fat': (13, 21, 163),
-    b'fi_': (145,),
-    b'fil': (140,),
-    b'fir': (146,),
-    b'fla': (168,),
-    b'flu': (111,),
-    b'for': (34, 101, 143, 163),
-    b'fou': (171, 203),
-    b'fre': (184,),
-    b'fro': (66, 101, 163),
-    b'fur': (101,),
-    b'gai': (163,),
-    b'gat': (162,),
-    b'gb ': (106,),
-    b'gen': (184,),
-    b'git': (163,),
-    b'glo': (148,),
-    b'goo': (162,),
-    b'got': (17, 103, 118, 178, 197, 203),
-    b'gra': (204,),
-    b'gre': (109,),
-    b'hab': (46,),
-    b'han': (31, 101, 150, 187),
-    b'har': (99, 186),
-    b'has': (45, 115, 118, 132, 155, 172, 178, 182),
-    b'hav': (155, 172, 204),
-    b'hcc': (75, 82),
-    b'hea': (33, 45, 89, 98, 146),
-    b'hec': (32, 41, 160),
-    b'her': (33,),
-    b'hid': (155,),
-    b'hip': (2, 20, 22, 34, 35, 52, 53, 54, 55, 62),
-    b'hit': (117,),
-    b'hl-': (46,),
-    b'hos': (113,),
-    b'hsa': (35,),
-    b'htt': (150, 163),
-    b'hun': (101, 164),
-    b'hyd': (195,),
-    b'ib_': (79,),
-    b'ibv': (71,),
-    b'igt': (181,),
-    b'ile': (177,),
-    b'ill': (52,),
-    b'ima': (166,),
-    b'ime': (87, 103, 117, 202),
-    b'imi': (117,),
-    b'in ': (97, 112, 120, 158),
-    b'inc': (158, 159, 197),
-    b'inf': (171, 172),
-    b'ink': (146,),
-    b'inl': (160,),
-    b'ins': (112, 113),
-    b'int': (112,),
-    b'inv': (8, 52, 72, 110, 159, 171, 193),
-    b'ios': (160,),
-    b'is ': (12, 21, 35, 45, 69, 113, 115, 118, 132, 157, 161, 162, 164, 167, 171, 172, 196, 197, 198),
-    b'isk': (137,),
-    b'ism': (69, 168),
-    b'isn': (197,),
-    b'isp': (157,),
-    b'iss': (158,),
-    b'it ': (20,),
-    b'ith': (101,),
-    b'ixe': (203,),
-    b'ize': (202,),
-    b'jav': (13,),
-    b'job': (105, 106, 107, 108, 109, 110, 111, 112, 117, 136),
-    b'jso': (166, 195),
-    b'kb ': (106,),
-    b'ker': (35,),
-    b'key': (158,),
-    b'kil': (10, 182),
-    b'kv ': (15,),
-    b'kv-': (15,),
-    b'kv_': (15,),
-    b'kvc': (15,),
-    b'l I': (178,),
-    b'l i': (178,),
-    b'l n': (178,),
-    b'lar': (15,),
-    b'las': (101,),
-    b'lea': (46, 197, 198),
-    b'lib': (34, 184),
-    b'lig': (103,),
-    b'lim': (143,),
-    b'lin': (21, 42),
-    b'll ': (102,),
-    b'lle': (184,),
-    b'lm ': (175,),
-    b'lmd': (166,),
-    b'loa': (157, 158, 167, 184),
-    b'lob': (158,),
-    b'loc': (71,),
-    b'lon': (168,),
-    b'lor': (155,),
-    b'los': (109, 170, 174, 178),
-    b'mag': (168,),
-    b'mal': (13, 184),
-    b'mar': (132, 204),
-    b'mas': (88,),
-    b'mat': (202,),
-    b'max': (105,),
-    b'mb ': (106,),
-    b'mca': (151,),
-    b'mce': (32,),
-    b'mem': (17, 106),
-    b'mig': (12,),
-    b'min': (170,),
-    b'mio': (59,),
-    b'mis': (52, 132, 158, 202),
-    b'mkd': (141,),
-    b'mlx': (146,),
-    b'mma': (13, 166),
-    b'mmf': (138,),
-    b'mod': (155, 204),
-    b'mon': (87,),
-    b'moo': (166,),
-    b'mpi': (185,),
-    b'mpt': (166,),
-    b'msc': (83,),
-    b'mul': (44, 189),
-    b'mun': (184,),
-    b'mus': (43, 49, 171, 197, 202),
-    b'mut': (197,),
-    b"n't": (101, 161, 167, 197),
-    b'nab': (46, 160, 161, 162, 167),
-    b'nan': (171, 172, 178),
-    b'nau': (162,),
-    b'ncc': (72, 73, 75),
-    b'nco': (20, 21, 39, 40, 44, 172, 197),
-    b'ndp': (138,),
-    b'nee': (197,),
-    b'net': (88,),
-    b'neu': (50,),
-    b'new': (101,),
-    b'nex': (158,),
-    b'nfr': (197,),
-    b'nfs': (138, 144),
-    b'nhe': (42,),
-    b'nin': (196,),
-    b'nkn': (155, 197),
-    b'nll': (174,),
-    b'nly': (201,),
-    b'no ': (60, 193),
-    b'nod': (41, 109, 127, 163),
-    b'non': (147,),
-    b'nor': (174,),
-    b'not': (35, 46, 101, 109, 123, 137, 155, 157, 158, 159, 161, 162, 166, 167, 171, 178, 195, 197, 199),
-    b'npu': (46, 138),
-    b'nre': (145, 155, 193, 197),
-    b'nrt': (51,),
-    b'nst': (118, 167),
-    b'nsu': (15, 137, 155, 159, 197),
-    b'nte': (180,),
-    b'num': (166, 167, 175),
-    b'nva': (168, 197),
-    b'nvc': (196,),
-    b'nvi': (35, 99, 169),
-    b'nvr': (59,),
-    b'nvs': (147,),
-    b'o C': (34,),
-    b'o G': (46,),
-    b'o H': (46,),
-    b'o I': (178,),
-    b'o M': (46,),
-    b'o N': (46,),
-    b'o T': (46,),
-    b'o a': (101,),
-    b'o b': (101,),
-    b'o c': (161,),
-    b'o d': (167,),
-    b'o e': (15,),
-    b'o f': (161, 167),
-    b'o h': (187,),
-    b'o i': (101, 178),
-    b'o l': (140,),
-    b'o n': (178,),
-    b'o o': (187,),
-    b'o p': (101, 187),
-    b'o r': (150,),
-    b'o s': (12, 101, 137, 142),
-    b'o v': (161,),
-    b'oad': (102,),
-    b'ob ': (108, 187),
-    b'ode': (41, 119, 127, 132, 155),
-    b'oin': (45,),
-    b'oll': (65, 69, 82, 102),
-    b'olu': (166,),
-    b'ome': (195,),
-    b'omm': (73,),
-    b'omp': (50,),
-    b'on ': (109,),
-    b'on-': (172, 178),
-    b'one': (193,),
-    b'onf': (172, 178),
-    b'onl': (197,),
-    b'onn': (148, 149, 150, 152),
-    b'ont': (172,),
-    b'oo ': (143,),
-    b'oom': (6, 8),
-    b'oor': (89,),
-    b'op ': (102,),
-    b'ope': (52, 102, 202),
-    b'orb': (159,),
-    b'ore': (45,),
-    b'ork': (114,),
-    b'orr': (138,),
-    b'ort': (80,),
-    b'oss': (170, 171, 177),
-    b'ost': (113, 132, 146, 152),
-    b'ot ': (5, 15, 70, 101, 161, 172, 181),
-    b'ou ': (193, 197),
-    b'oul': (155, 160, 163, 166),
-    b'oun': (172,),
-    b'out': (2, 15, 137, 163, 196, 197, 202),
-    b'ove': (33, 109),
-    b'own': (163,),
-    b'pag': (38, 42, 56),
-    b'par': (177, 204),
-    b'pci': (40,),
-    b'pee': (35, 109),
-    b'per': (162,),
-    b'pil': (122,),
-    b'pin': (165,),
-    b'pip': (198,),
-    b'pla': (135,),
-    b'poi': (31,),
-    b'pol': (146, 188),
-    b'pos': (12,),
-    b'pot': (112,),
-    b'ppl': (174,),
-    b'pre': (112,),
-    b'pro': (18, 87, 145, 171, 178),
-    b'prt': (80, 185),
-    b'pth': (143,),
-    b'ptx': (59,),
-    b'pya': (166,),
-    b'pyb': (184,),
-    b'qal': (110,),
-    b'qmo': (110,),
-    b'qru': (110,),
-    b'qsu': (110,),
-    b'qui': (84,),
-    b'rai': (171, 180, 187, 211),
-    b'ran': (15, 79, 147, 149),
-    b'rap': (50,),
-    b'ray': (10, 134),
-    b'rcu': (186,),
-    b'rea': (47, 112, 117, 118, 135, 150, 159),
-    b'rec': (112, 118, 143, 144, 155, 188),
-    b'red': (188,),
-    b'ree': (118,),
-    b'ref': (148,),
-    b'rej': (171,),
-    b'rem': (73,),
-    b'ren': (88,),
-    b'rep': (75,),
-    b'req': (155, 157, 163, 197, 201),
-    b'res': (105, 138, 189),
-    b'ret': (38, 71, 162, 163, 171, 178, 192),
-    b'riv': (34,),
-    b'roc': (59,),
-    b'rok': (149,),
-    b'rol': (122,),
-    b'row': (42,),
-    b'rro': (12, 43, 72, 160),
-    b'rtS': (46,),
-    b'run': (17, 47),
-    b's I': (178,),
-    b's i': (178,),
-    b's n': (172, 178),
-    b'sal': (121,),
-    b'sba': (121, 123),
-    b'sca': (124, 195),
-    b'sch': (113,),
-    b'seg': (184,),
-    b'sel': (188,),
-    b'sen': (17,),
-    b'ser': (88,),
-    b'sha': (158, 202),
-    b'sho': (197, 203),
-    b'shu': (138,),
-    b'sin': (101, 187),
-    b'siz': (158, 202),
-    b'ski': (168,),
-    b'slu': (118, 123),
-    b'soc': (73,),
-    b'sof': (99, 186),
-    b'som': (172,),
-    b'spa': (122,),
-    b'sru': (119, 121, 123, 124, 125, 128, 129),
-    b'sta': (45, 85, 101, 112, 162, 202),
-    b'std': (13,),
-    b'sto': (87, 159, 182),
-    b'stu': (101,),
-    b'sub': (95, 196),
-    b'sup': (155, 197),
-    b'syn': (49, 58, 70, 160, 188),
-    b'sys': (17, 34, 113, 147),
-    b't I': (178,),
-    b't i': (178,),
-    b't n': (178,),
-    b'tal': (138,),
-    b'tar': (155, 166),
-    b'ten': (85, 159, 179),
-    b'ter': (86, 93, 94, 112, 182, 184, 185, 190),
-    b'tex': (168,),
-    b'the': (54, 69, 193),
-    b'tim': (87, 105, 117),
-    b'to ': (75,),
-    b'tok': (168,),
-    b'tom': (195,),
-    b'too': (168, 193),
-    b'top': (49,),
-    b'tor': (4, 34, 35, 95, 196),
-    b'tra': (21, 101, 104, 127, 147, 167, 184, 187),
-    b'tre': (47,),
-    b'tri': (196,),
-    b'tru': (155, 159),
-    b'tte': (15,),
-    b'uan': (157,),
-    b'ube': (114,),
-    b'uli': (143,),
-    b'una': (12, 132, 140, 151),
-    b'unc': (40, 44, 101),
-    b'und': (184,),
-    b'une': (119, 133, 159, 160),
-    b'unh': (75,),
-    b'unr': (103, 193),
-    b'uns': (34, 55, 110),
-    b'uor': (103,),
-    b'url': (163,),
-    b'urr': (170,),
-    b'us ': (184,),
-    b'ut ': (15, 16, 98),
-    b'val': (155,),
-    b'ven': (71,),
-    b'ver': (33, 198),
-    b'vie': (202,),
-    b'vir': (13,),
-    b'voc': (155,),
-    b'w I': (178,),
-    b'w i': (178,),
-    b'w n': (178,),
-    b'wai': (84, 188),
-    b'wal': (105, 117),
-    b'wan': (162, 163),
-    b'was': (17, 113, 118, 138, 172, 182),
-    b'wat': (68,),
-    b'wea': (189,),
-    b'web': (166,),
-    b'wen': (172,),
-    b'wer': (172,),
-    b'whi': (10,),
-    b'wil': (113,),
-    b'wit': (187,),
-    b'wor': (18, 102, 197),
-    b'wri': (12, 150),
-    b'xce': (43,),
-    b'xit': (192,),
-    b'xpe': (42, 202),
-    b'yam': (195,),
-    b'zmq': (150,),
-    b'{"a': (112,),
-    b'|  ': (42,),
-    b'| F': (42,),
-    b'| N': (179,),
-    b'| n': (179,),
-    b'|CC': (81,),
-    b'|NA': (179,),
-    b'|Na': (179,),
-    b'|na': (179,),
-}
+STARTS = (
+    b'\n'
+    b'  N179\n'
+    b'  h96\n'
+    b'  n179\n'
+    b' (l96\n'
+    b' 93183\n'
+    b' CA130\n'
+    b' Ki14\n'
+    b' Se163\n'
+    b' Wo10\n'
+    b' at90\n'
+    b' be112 119\n'
+    b' bl186\n'
+    b' bu155\n'
+    b' ca182\n'
+    b' ch146\n'
+    b' co101\n'
+    b' cr155\n'
+    b' de100\n'
+    b' du17\n'
+    b' ev114\n'
+    b' ex48 106 162\n'
+    b' fa2\n'
+    b' fi101\n'
+    b' fr187\n'
+    b' fu103\n'
+    b' ha15 112 114 182 187\n'
+    b' he98\n'
+    b' hu187\n'
+    b' im112\n'
+    b' in155 162\n'
+    b' is15 41 112 119 146\n'
+    b' ki182\n'
+    b' lo155 161\n'
+    b' ma41 158\n'
+    b' me15\n'
+    b' mi65 168\n'
+    b' mo100\n'
+    b' na178\n'
+    b' nc77\n'
+    b' ne36\n'
+    b' no109 119 167\n'
+    b' on109\n'
+    b' ou15 168\n'
+    b' pn77\n'
+    b' pr100\n'
+    b' ra15\n'
+    b' re36 41 101 107\n'
+    b' ru15\n'
+    b' st119 146 182 187\n'
+    b' su107\n'
+    b' te182\n'
+    b' to202\n'
+    b' un44 119\n'
+    b' va195\n'
+    b' wa41 100 107 112 114 182\n'
+    b' we112\n'
+    b'" n203\n'
+    b'"NA179\n'
+    b'"Na179\n'
+    b'"na179\n'
+    b'"ty105\n'
+    b'% m17\n'
+    b"' h98\n"
+    b"' i195\n"
+    b"': 195\n"
+    b"'NA179\n"
+    b"'Na179\n"
+    b"'na179\n"
+    b'(IN178\n'
+    b'(In178\n'
+    b'(NA179\n'
+    b'(Na179\n'
+    b'(ac188\n'
+    b'(co184 190\n'
+    b'(ei65\n'
+    b'(id188\n'
+    b'(in178\n'
+    b'(na178 179\n'
+    b') N179\n'
+    b') a203\n'
+    b') n179\n'
+    b') r92\n'
+    b')NA179\n'
+    b')Na179\n'
+    b')na179\n'
+    b'***184\n'
+    b'+IN178\n'
+    b'+In178\n'
+    b'+NA179\n'
+    b'+Na179\n'
+    b'+in178\n'
+    b'+na178 179\n'
+    b'-IN178\n'
+    b'-In178\n'
+    b'-NA179\n'
+    b'-Na179\n'
+    b'-bi44\n'
+    b'-in178\n'
+    b'-na178 179\n'
+    b'.Ou17\n'
+    b'.Va195\n'
+    b'.h:196\n'
+    b'/1 126\n'
+    b'/2 126\n'
+    b'/3 126\n'
+    b'/4 126\n'
+    b'/de35\n'
+    b'20043\n'
+    b'20743\n'
+    b'429163\n'
+    b'99948\n'
+    b': "173\n'
+    b": '173\n"
+    b': +173\n'
+    b': -173\n'
+    b': E81 128\n'
+    b': F36\n'
+    b': I173\n'
+    b': N173 179 198\n'
+    b': O7\n'
+    b': P141\n'
+    b': S87\n'
+    b': c34 198\n'
+    b': f131\n'
+    b': i173\n'
+    b': n173 179\n'
+    b':93183\n'
+    b':In173\n'
+    b':NA179\n'
+    b':Na173 179\n'
+    b':in173\n'
+    b':na173 179\n'
+    b'= N173 179\n'
+    b'= i173\n'
+    b'= n173 179\n'
+    b'=93183\n'
+    b'=In173\n'
+    b'=NA179\n'
+    b'=Na173 179\n'
+    b'=in173\n'
+    b'=na173 179\n'
+    b'A w133\n'
+    b'ACL43 57\n'
+    b'AER40\n'
+    b'API35\n'
+    b'APP185\n'
+    b'Abo180 190\n'
+    b'Acc45 62 162\n'
+    b'Act133\n'
+    b'An 80 162 163 207\n'
+    b'App115\n'
+    b'Arg193\n'
+    b'Arr13 166\n'
+    b'Ass37 63 121 200\n'
+    b'Att156\n'
+    b'Aut162\n'
+    b'BAD185\n'
+    b'BKC83\n'
+    b'BOO119\n'
+    b'BTR138\n'
+    b'Bac115 126 196\n'
+    b'Bad121 159 162 163 167\n'
+    b'Bar87\n'
+    b'Bat121 123\n'
+    b'Bdb180\n'
+    b'Bee138\n'
+    b'Bro18 148 149\n'
+    b'Buf138\n'
+    b'Bui167\n'
+    b'CAN124 182\n'
+    b'CCL75 102\n'
+    b'CCO49\n'
+    b'CER163\n'
+    b'CNC83\n'
+    b'CNN49\n'
+    b'CNR49\n'
+    b'CUB2 59\n'
+    b'CUD1 2 20 21 34 52 53 54 55 59 60 61 62 157 196\n'
+    b'CUF2\n'
+    b'CUR59\n'
+    b'CUS2 59\n'
+    b'CUT59\n'
+    b'Cal56\n'
+    b'Can109 135 155 157 168 195 196\n'
+    b'Cas166\n'
+    b'Cau65 184 190\n'
+    b'Che41 159 160\n'
+    b'Chi95\n'
+    b'Chu163\n'
+    b'Cli150 162\n'
+    b'Com50 196\n'
+    b'Con17 73 88 144 147 148 149 150 163 167 168 193 195 198\n'
+    b'Coo89\n'
+    b'Cou68 136 155 163 166 167 168 195 198\n'
+    b'Cpp196\n'
+    b'Cre126\n'
+    b'Cri169\n'
+    b'Cud62\n'
+    b'DCG42\n'
+    b'DEA89 153\n'
+    b'DEV22\n'
+    b'DIS48 176\n'
+    b'DLR49\n'
+    b'DNN59\n'
+    b'DP 158\n'
+    b'DPC40\n'
+    b'DTK49\n'
+    b'DUE7 116 118 119 120 124\n'
+    b'Dat11 164 165 166 167\n'
+    b'Dea117 153\n'
+    b'Dee84 195\n'
+    b'Def13 162\n'
+    b'Del114\n'
+    b'Dep121\n'
+    b'Det69\n'
+    b'Dev35 46\n'
+    b'Did98\n'
+    b'Dir142\n'
+    b'Dis76 87 88 137 162 198\n'
+    b'Div171\n'
+    b'Dri45\n'
+    b'Dup72\n'
+    b'Dur209\n'
+    b'EAD88\n'
+    b'ECC42 83\n'
+    b'ECO150\n'
+    b'EDA32 39\n'
+    b'EDQ137\n'
+    b'EE147\n'
+    b'EFA145\n'
+    b'EHO150\n'
+    b'EI067 82 87\n'
+    b'EL043\n'
+    b'ENE150\n'
+    b'ENO137\n'
+    b'EOF149\n'
+    b'ERO139\n'
+    b'ERR36 42 48 50 110\n'
+    b'ETI150\n'
+    b'EXC81\n'
+    b'EXE59\n'
+    b'EXI177\n'
+    b'EXT138\n'
+    b'Ecc42\n'
+    b'Emp166\n'
+    b'End147 163\n'
+    b'Eng134\n'
+    b'Ent162\n'
+    b'Err5 126 137 138 139 140 141 142 143 149 150 169 193 195 196 205 206 207\n'
+    b'Eve112 113\n'
+    b'Evi114\n'
+    b'Exc7 49 189 205 206\n'
+    b'Exi111 205\n'
+    b'Exp100 162 166 202 203 205\n'
+    b'Ext166 195\n'
+    b'FAT49 193\n'
+    b'FIN59\n'
+    b'FLA83\n'
+    b'Fai0 35 43 46 115 126 163 196 205\n'
+    b'Fat31 35 40 80 184 190\n'
+    b'Fau205\n'
+    b'Fil137 140 142 161 163 167\n'
+    b'Flo171\n'
+    b'For117\n'
+    b'Fou34\n'
+    b'Fre5\n'
+    b'GCU49\n'
+    b'GCV56\n'
+    b'GET59\n'
+    b'GPU2 15 22 31 42 104\n'
+    b'GRA48\n'
+    b'GSP35 37\n'
+    b'Gat162 163\n'
+    b'Get87\n'
+    b'Giv202\n'
+    b'Got44\n'
+    b'Gpu42\n'
+    b'Gra58 181\n'
+    b'HCC67 75 82\n'
+    b'HIP1 2 34 59 60 61 62\n'
+    b'HSA56\n'
+    b'HTT162 163\n'
+    b'HW 31\n'
+    b'HYD151\n'
+    b'Hal49\n'
+    b'Hcc67 82\n'
+    b'Hea41 68 159\n'
+    b'HfH163\n'
+    b'Hor83 191\n'
+    b'I/O138\n'
+    b'IB 146\n'
+    b'IBL42\n'
+    b'IBV71\n'
+    b'ICI45\n'
+    b'INT59\n'
+    b'INV59\n'
+    b'Ill193\n'
+    b'Ima171\n'
+    b'Imp198\n'
+    b'In 47\n'
+    b'Inc163\n'
+    b'Ind196\n'
+    b'Inf171 172\n'
+    b'Inp79 171\n'
+    b'Ins126 195\n'
+    b'Int180 195 196 205\n'
+    b'Inv52 121 123 159 162 166 178 195\n'
+    b'Ite166\n'
+    b'JAX89\n'
+    b'JSO166\n'
+    b'Jin168\n'
+    b'Job106 107 108 109 110 118 119 120 123 124 134 135 182\n'
+    b'KMG49\n'
+    b'KV 15\n'
+    b'KV-15\n'
+    b'KV_15\n'
+    b'KVc15\n'
+    b'Ker39 42\n'
+    b'Key155 180\n'
+    b'Kil8 14 17 95 123\n'
+    b'LLV184\n'
+    b'LMD166\n'
+    b'Las68\n'
+    b'Lib145\n'
+    b'Lig103\n'
+    b'Lin42 146 171\n'
+    b'LoR155\n'
+    b'Loc132 162 163\n'
+    b'Low109 196\n'
+    b'Lus138\n'
+    b'MAC49\n'
+    b'MCC83\n'
+    b'MES31\n'
+    b'MIO59\n'
+    b'MLI196\n'
+    b'MLU1\n'
+    b'MPI80 151 185\n'
+    b'MSC83\n'
+    b'MUD49\n'
+    b'MUS1 49 62\n'
+    b'Mac39\n'
+    b'Mal43\n'
+    b'Mar114\n'
+    b'Max105 163\n'
+    b'Mem13 39 56\n'
+    b'Met159\n'
+    b'Min170\n'
+    b'Mis72 195 205\n'
+    b'Mod35 198\n'
+    b'NAN178\n'
+    b'NCC72 73 74 75 76 78\n'
+    b'NET71\n'
+    b'NIC146\n'
+    b'NMG49\n'
+    b'NOD119 127\n'
+    b'NPP59\n'
+    b'NPU1 57\n'
+    b'NRT43 44 49\n'
+    b'NVI34\n'
+    b'NVM34 36\n'
+    b'NVR22 37 59\n'
+    b'NV_36\n'
+    b'NaN171 172 178\n'
+    b'Nam163\n'
+    b'Nan178\n'
+    b'Nat58\n'
+    b'Net73\n'
+    b'No 5 34 155 161 167 193 196 198\n'
+    b'NoC162\n'
+    b'NoS142\n'
+    b'Nod41 109 114 119 132\n'
+    b'Non166 171\n'
+    b'Not67 109 142 161 205\n'
+    b'Nrt51\n'
+    b'OFI79\n'
+    b'OOM3 6 9 17\n'
+    b'OPS48\n'
+    b'ORT80\n'
+    b'OSE12\n'
+    b'OUT2 7 15\n'
+    b'Off163\n'
+    b'One85 204\n'
+    b'OpB196\n'
+    b'Out8 17 137\n'
+    b'Ove195\n'
+    b'PBS108 109\n'
+    b'PCI32 40\n'
+    b'PEF155\n'
+    b'PER162\n'
+    b'PI_58\n'
+    b'PMI151\n'
+    b'PRE118\n'
+    b'PRT80\n'
+    b'PTA48\n'
+    b'PTL79\n'
+    b'PT_43\n'
+    b'Pac198\n'
+    b'Par121 162 166\n'
+    b'Pas196\n'
+    b'Per141 162 191\n'
+    b'Pin164\n'
+    b'Plu122\n'
+    b'Pod114 119\n'
+    b'Pos69\n'
+    b'Pot69\n'
+    b'Pre112 118\n'
+    b'Pri195\n'
+    b'Pro95 163\n'
+    b'QOS121\n'
+    b'Que56\n'
+    b'Quo137\n'
+    b'RAS44\n'
+    b'RC:145\n'
+    b'RCC76\n'
+    b'RDM147\n'
+    b'RES3\n'
+    b'ROC35 59\n'
+    b'RTE151\n'
+    b'Ran3 98 99 136 159\n'
+    b'Ray133\n'
+    b'Rea100 114 119 121 163\n'
+    b'Rec91\n'
+    b'Ren88\n'
+    b'Rep115 162\n'
+    b'Req110\n'
+    b'Res4 137 140 143\n'
+    b'Rev162\n'
+    b'RmI35\n'
+    b'Roo95\n'
+    b'Row20 42\n'
+    b'Rpc136\n'
+    b'Run46 126 135 200\n'
+    b'SET59\n'
+    b'SIG181 184 190\n'
+    b'SQL137\n'
+    b'SSL163\n'
+    b'SUP49\n'
+    b'SVD171\n'
+    b'SXi21\n'
+    b'Saf159\n'
+    b'Ser149 163\n'
+    b'Sha34\n'
+    b'Sig91 162 190 192\n'
+    b'Slo163\n'
+    b'Soc148\n'
+    b'Sof149\n'
+    b'Som65 157 193\n'
+    b'Spo112\n'
+    b'Sta66 85 117 150\n'
+    b'Sto87 205\n'
+    b'Str104 138 159 160 195\n'
+    b'Suc100\n'
+    b'TDR49\n'
+    b'TER105 106 107 108 109 113 117\n'
+    b'TIM117\n'
+    b'TOP49\n'
+    b'TPU46\n'
+    b'Tai114\n'
+    b'Tas122\n'
+    b'Tem168\n'
+    b'Ten157 202\n'
+    b'Ter18 89 114\n'
+    b'Tes62 75\n'
+    b'Tex168\n'
+    b'The9 46 48 57 88 114 132 133 134 140 150 202 210\n'
+    b'Tim65 87 188 205\n'
+    b'To 5\n'
+    b'Tok168\n'
+    b'Too163\n'
+    b'Tor196 199\n'
+    b'Tot135\n'
+    b'Tra134 208\n'
+    b'Tri2 62 196\n'
+    b'Tru166\n'
+    b'Try204\n'
+    b'Tun134\n'
+    b'Typ200\n'
+    b'UCX147\n'
+    b'UNA89 153 162\n'
+    b'UNE163\n'
+    b'UNH45\n'
+    b'URL163\n'
+    b'UR_22 58\n'
+    b'Una13 22 59 110 121 123 153 168 196\n'
+    b'Unc32 196 207\n'
+    b'Une136 166 171\n'
+    b'Unh207\n'
+    b'Uni166\n'
+    b'Unk167 193\n'
+    b'Unp159 193\n'
+    b'Unr193\n'
+    b'Uns205\n'
+    b'Unt166\n'
+    b'VM 38\n'
+    b'VRA31\n'
+    b'Val200\n'
+    b'Ver198\n'
+    b'Vio205\n'
+    b'W&B163\n'
+    b'Wat64 65\n'
+    b'We 163\n'
+    b'Wei194\n'
+    b'Wor17 90 133 134\n'
+    b'XCC83\n'
+    b'XFS138\n'
+    b'XID23 24 25 26 27 28 29 30 42\n'
+    b'XLA50\n'
+    b'XPU1\n'
+    b'Xid23 24 25 26 27 28 29 30 42\n'
+    b'YOU185\n'
+    b'You195\n'
+    b'ZE_58\n'
+    b'[/o169\n'
+    b'[ER57 82\n'
+    b'[Er13\n'
+    b'[Ha39\n'
+    b'[NA179\n'
+    b'[NC50\n'
+    b'[Na179\n'
+    b'[SS163\n'
+    b'[na179\n'
+    b'] N179\n'
+    b'] n179\n'
+    b"]' 202\n"
+    b'], 53\n'
+    b']NA179\n'
+    b']Na179\n'
+    b']na179\n'
+    b'^CT180\n'
+    b'_Ar13\n'
+    b'_ST39\n'
+    b'__i155\n'
+    b'_bf3\n'
+    b'_de100\n'
+    b'_mo100\n'
+    b'_no155\n'
+    b'_pr100\n'
+    b'_re188\n'
+    b'_st130\n'
+    b'_tr188\n'
+    b'_wa100 188\n'
+    b'`.t157\n'
+    b'a I178\n'
+    b'a h187\n'
+    b'a i178\n'
+    b'a n178\n'
+    b'a v161\n'
+    b'abr164\n'
+    b'ach39\n'
+    b'acl46\n'
+    b'acq188\n'
+    b'act117 135\n'
+    b'ada155\n'
+    b'aft187\n'
+    b'ail12 15 34 65 88 135 136 140 147 155 160 161 163\n'
+    b'ain113\n'
+    b'ait87\n'
+    b'all15 34 145 172 188\n'
+    b'alr46 197\n'
+    b'amb193\n'
+    b'amd31 38\n'
+    b'ame163\n'
+    b'an 52 171\n'
+    b"an'143\n"
+    b'ang187\n'
+    b'ann13 160 163\n'
+    b'ans171\n'
+    b'any101\n'
+    b'app185\n'
+    b'arc159\n'
+    b'are69 142 172 197 202\n'
+    b'arg155 193\n'
+    b'ass111\n'
+    b'asy70\n'
+    b'ata166\n'
+    b'atc19 41 99 100\n'
+    b'ath102\n'
+    b'aug181\n'
+    b'aun122\n'
+    b'ava15 144\n'
+    b'ave158\n'
+    b'ayl132\n'
+    b'b e106\n'
+    b'bac75 144\n'
+    b'bar84 188\n'
+    b'bat19\n'
+    b'be 161\n'
+    b'bec112 132 172\n'
+    b'bee17\n'
+    b'bei118\n'
+    b'bit157\n'
+    b'bkc83\n'
+    b'bot162 163\n'
+    b'bro109 188\n'
+    b'bui199\n'
+    b'cal102\n'
+    b'can15 155 163 166 182 197 198 202\n'
+    b'car45\n'
+    b'cat102\n'
+    b'ccl81\n'
+    b'cen159\n'
+    b'cer163\n'
+    b'cgr6\n'
+    b'cha158\n'
+    b'che41\n'
+    b'ckp160\n'
+    b'cli88\n'
+    b'clo95 148\n'
+    b'cnr43 49\n'
+    b'cod176\n'
+    b'col69 84 196\n'
+    b'com70 75 84 102 112 113 145 147 197 199\n'
+    b'con103 110 149 150 159 166 178\n'
+    b'cor159 184\n'
+    b'cou34 35 136 149 161 162 167\n'
+    b'cra133 164\n'
+    b'cuB59\n'
+    b'cud2 15 20 21 22 34 52 53 54 55 62\n'
+    b'cup4\n'
+    b'cus155\n'
+    b'cxi79\n'
+    b'd I178\n'
+    b'd i178\n'
+    b'd n178\n'
+    b'dam159\n'
+    b'dat137 140 159 167\n'
+    b'dcg42\n'
+    b'dcm46\n'
+    b'ddr88\n'
+    b'den110\n'
+    b'des69 159\n'
+    b'det21 69 196\n'
+    b'dev2 22 43 45 53 157\n'
+    b'dia33\n'
+    b'die14 133 164 184 190\n'
+    b'dif158\n'
+    b'dis84 137 176\n'
+    b'div172 178 197\n'
+    b'do 158 202\n'
+    b'doe15 157 166 167 204\n'
+    b'dou184\n'
+    b'drv46\n'
+    b'due66 112 118 120\n'
+    b'e I178\n'
+    b'e i178\n'
+    b'e n178\n'
+    b'ead69 139\n'
+    b'ear187\n'
+    b'ece181\n'
+    b'ecl101\n'
+    b'edu102\n'
+    b'eer148\n'
+    b'efa145\n'
+    b'egm184\n'
+    b'eit197\n'
+    b'emb155\n'
+    b'emo8 138 144 147 148\n'
+    b'emp163 197\n'
+    b'end20 124 138\n'
+    b'eph137\n'
+    b'erm181\n'
+    b'ero101\n'
+    b'err47 57 123\n'
+    b'erv149\n'
+    b'esu177\n'
+    b'ete172 180 187\n'
+    b'etr19\n'
+    b'etw150 152\n'
+    b'evi112\n'
+    b'exc7 58 105 106 110 117 160 168\n'
+    b'exe198\n'
+    b'exi35 92 95 117 122 128 133 181 184 190 192\n'
+    b'exp193 197 202\n'
+    b'fai15 35 62 80 87 92 95 115 132 149 150 154 163 171 196\n'
+    b'fal22\n'
+    b'fat13 21 163\n'
+    b'fi_145\n'
+    b'fil140\n'
+    b'fir146\n'
+    b'fla168\n'
+    b'flu111\n'
+    b'for34 101 143 163\n'
+    b'fou171 203\n'
+    b'fre184\n'
+    b'fro66 101 163\n'
+    b'fur101\n'
+    b'gai163\n'
+    b'gat162\n'
+    b'gb 106\n'
+    b'gen184\n'
+    b'git163\n'
+    b'glo148\n'
+    b'goo162\n'
+    b'got17 103 118 178 197 203\n'
+    b'gra204\n'
+    b'gre109\n'
+    b'hab46\n'
+    b'han31 101 150 187\n'
+    b'har99 186\n'
+    b'has45 115 118 132 155 172 178 182\n'
+    b'hav155 172 204\n'
+    b'hcc75 82\n'
+    b'hea33 45 89 98 146\n'
+    b'hec32 41 160\n'
+    b'her33\n'
+    b'hid155\n'
+    b'hip2 20 22 34 35 52 53 54 55 62\n'
+    b'hit117\n'
+    b'hl-46\n'
+    b'hos113\n'
+    b'hsa35\n'
+    b'htt150 163\n'
+    b'hun101 164\n'
+    b'hyd195\n'
+    b'ib_79\n'
+    b'ibv71\n'
+    b'igt181\n'
+    b'ile177\n'
+    b'ill52\n'
+    b'ima166\n'
+    b'ime87 103 117 202\n'
+    b'imi117\n'
+    b'in 97 112 120 158\n'
+    b'inc158 159 197\n'
+    b'inf171 172\n'
+    b'ink146\n'
+    b'inl160\n'
+    b'ins112 113\n'
+    b'int112\n'
+    b'inv8 52 72 110 159 171 193\n'
+    b'ios160\n'
+    b'is 12 21 35 45 69 113 115 118 132 157 161 162 164 167 171 172 196 197 198\n'
+    b'isk137\n'
+    b'ism69 168\n'
+    b'isn197\n'
+    b'isp157\n'
+    b'iss158\n'
+    b'it 20\n'
+    b'ith101\n'
+    b'ixe203\n'
+    b'ize202\n'
+    b'jav13\n'
+    b'job105 106 107 108 109 110 111 112 117 136\n'
+    b'jso166 195\n'
+    b'kb 106\n'
+    b'ker35\n'
+    b'key158\n'
+    b'kil10 182\n'
+    b'kv 15\n'
+    b'kv-15\n'
+    b'kv_15\n'
+    b'kvc15\n'
+    b'l I178\n'
+    b'l i178\n'
+    b'l n178\n'
+    b'lar15\n'
+    b'las101\n'
+    b'lea46 197 198\n'
+    b'lib34 184\n'
+    b'lig103\n'
+    b'lim143\n'
+    b'lin21 42\n'
+    b'll 102\n'
+    b'lle184\n'
+    b'lm 175\n'
+    b'lmd166\n'
+    b'loa157 158 167 184\n'
+    b'lob158\n'
+    b'loc71\n'
+    b'lon168\n'
+    b'lor155\n'
+    b'los109 170 174 178\n'
+    b'mag168\n'
+    b'mal13 184\n'
+    b'mar132 204\n'
+    b'mas88\n'
+    b'mat202\n'
+    b'max105\n'
+    b'mb 106\n'
+    b'mca151\n'
+    b'mce32\n'
+    b'mem17 106\n'
+    b'mig12\n'
+    b'min170\n'
+    b'mio59\n'
+    b'mis52 132 158 202\n'
+    b'mkd141\n'
+    b'mlx146\n'
+    b'mma13 166\n'
+    b'mmf138\n'
+    b'mod155 204\n'
+    b'mon87\n'
+    b'moo166\n'
+    b'mpi185\n'
+    b'mpt166\n'
+    b'msc83\n'
+    b'mul44 189\n'
+    b'mun184\n'
+    b'mus43 49 171 197 202\n'
+    b'mut197\n'
+    b"n't101 161 167 197\n"
+    b'nab46 160 161 162 167\n'
+    b'nan171 172 178\n'
+    b'nau162\n'
+    b'ncc72 73 75\n'
+    b'nco20 21 39 40 44 172 197\n'
+    b'ndp138\n'
+    b'nee197\n'
+    b'net88\n'
+    b'neu50\n'
+    b'new101\n'
+    b'nex158\n'
+    b'nfr197\n'
+    b'nfs138 144\n'
+    b'nhe42\n'
+    b'nin196\n'
+    b'nkn155 197\n'
+    b'nll174\n'
+    b'nly201\n'
+    b'no 60 193\n'
+    b'nod41 109 127 163\n'
+    b'non147\n'
+    b'nor174\n'
+    b'not35 46 101 109 123 137 155 157 158 159 161 162 166 167 171 178 195 197 199\n'
+    b'npu46 138\n'
+    b'nre145 155 193 197\n'
+    b'nrt51\n'
+    b'nst118 167\n'
+    b'nsu15 137 155 159 197\n'
+    b'nte180\n'
+    b'num166 167 175\n'
+    b'nva168 197\n'
+    b'nvc196\n'
+    b'nvi35 99 169\n'
+    b'nvr59\n'
+    b'nvs147\n'
+    b'o C34\n'
+    b'o G46\n'
+    b'o H46\n'
+    b'o I178\n'
+    b'o M46\n'
+    b'o N46\n'
+    b'o T46\n'
+    b'o a101\n'
+    b'o b101\n'
+    b'o c161\n'
+    b'o d167\n'
+    b'o e15\n'
+    b'o f161 167\n'
+    b'o h187\n'
+    b'o i101 178\n'
+    b'o l140\n'
+    b'o n178\n'
+    b'o o187\n'
+    b'o p101 187\n'
+    b'o r150\n'
+    b'o s12 101 137 142\n'
+    b'o v161\n'
+    b'oad102\n'
+    b'ob 108 187\n'
+    b'ode41 119 127 132 155\n'
+    b'oin45\n'
+    b'oll65 69 82 102\n'
+    b'olu166\n'
+    b'ome195\n'
+    b'omm73\n'
+    b'omp50\n'
+    b'on 109\n'
+    b'on-172 178\n'
+    b'one193\n'
+    b'onf172 178\n'
+    b'onl197\n'
+    b'onn148 149 150 152\n'
+    b'ont172\n'
+    b'oo 143\n'
+    b'oom6 8\n'
+    b'oor89\n'
+    b'op 102\n'
+    b'ope52 102 202\n'
+    b'orb159\n'
+    b'ore45\n'
+    b'ork114\n'
+    b'orr138\n'
+    b'ort80\n'
+    b'oss170 171 177\n'
+    b'ost113 132 146 152\n'
+    b'ot 5 15 70 101 161 172 181\n'
+    b'ou 193 197\n'
+    b'oul155 160 163 166\n'
+    b'oun172\n'
+    b'out2 15 137 163 196 197 202\n'
+    b'ove33 109\n'
+    b'own163\n'
+    b'pag38 42 56\n'
+    b'par177 204\n'
+    b'pci40\n'
+    b'pee35 109\n'
+    b'per162\n'
+    b'pil122\n'
+    b'pin165\n'
+    b'pip198\n'
+    b'pla135\n'
+    b'poi31\n'
+    b'pol146 188\n'
+    b'pos12\n'
+    b'pot112\n'
+    b'ppl174\n'
+    b'pre112\n'
+    b'pro18 87 145 171 178\n'
+    b'prt80 185\n'
+    b'pth143\n'
+    b'ptx59\n'
+    b'pya166\n'
+    b'pyb184\n'
+    b'qal110\n'
+    b'qmo110\n'
+    b'qru110\n'
+    b'qsu110\n'
+    b'qui84\n'
+    b'rai171 180 187 211\n'
+    b'ran15 79 147 149\n'
+    b'rap50\n'
+    b'ray10 134\n'
+    b'rcu186\n'
+    b'rea47 112 117 118 135 150 159\n'
+    b'rec112 118 143 144 155 188\n'
+    b'red188\n'
+    b'ree118\n'
+    b'ref148\n'
+    b'rej171\n'
+    b'rem73\n'
+    b'ren88\n'
+    b'rep75\n'
+    b'req155 157 163 197 201\n'
+    b'res105 138 189\n'
+    b'ret38 71 162 163 171 178 192\n'
+    b'riv34\n'
+    b'roc59\n'
+    b'rok149\n'
+    b'rol122\n'
+    b'row42\n'
+    b'rro12 43 72 160\n'
+    b'rtS46\n'
+    b'run17 47\n'
+    b's I178\n'
+    b's i178\n'
+    b's n172 178\n'
+    b'sal121\n'
+    b'sba121 123\n'
+    b'sca124 195\n'
+    b'sch113\n'
+    b'seg184\n'
+    b'sel188\n'
+    b'sen17\n'
+    b'ser88\n'
+    b'sha158 202\n'
+    b'sho197 203\n'
+    b'shu138\n'
+    b'sin101 187\n'
+    b'siz158 202\n'
+    b'ski168\n'
+    b'slu118 123\n'
+    b'soc73\n'
+    b'sof99 186\n'
+    b'som172\n'
+    b'spa122\n'
+    b'sru119 121 123 124 125 128 129\n'
+    b'sta45 85 101 112 162 202\n'
+    b'std13\n'
+    b'sto87 159 182\n'
+    b'stu101\n'
+    b'sub95 196\n'
+    b'sup155 197\n'
+    b'syn49 58 70 160 188\n'
+    b'sys17 34 113 147\n'
+    b't I178\n'
+    b't i178\n'
+    b't n178\n'
+    b'tal138\n'
+    b'tar155 166\n'
+    b'ten85 159 179\n'
+    b'ter86 93 94 112 182 184 185 190\n'
+    b'tex168\n'
+    b'the54 69 193\n'
+    b'tim87 105 117\n'
+    b'to 75\n'
+    b'tok168\n'
+    b'tom195\n'
+    b'too168 193\n'
+    b'top49\n'
+    b'tor4 34 35 95 196\n'
+    b'tra21 101 104 127 147 167 184 187\n'
+    b'tre47\n'
+    b'tri196\n'
+    b'tru155 159\n'
+    b'tte15\n'
+    b'uan157\n'
+    b'ube114\n'
+    b'uli143\n'
+    b'una12 132 140 151\n'
+    b'unc40 44 101\n'
+    b'und184\n'
+    b'une119 133 159 160\n'
+    b'unh75\n'
+    b'unr103 193\n'
+    b'uns34 55 110\n'
+    b'uor103\n'
+    b'url163\n'
+    b'urr170\n'
+    b'us 184\n'
+    b'ut 15 16 98\n'
+    b'val155\n'
+    b'ven71\n'
+    b'ver33 198\n'
+    b'vie202\n'
+    b'vir13\n'
+    b'voc155\n'
+    b'w I178\n'
+    b'w i178\n'
+    b'w n178\n'
+    b'wai84 188\n'
+    b'wal105 117\n'
+    b'wan162 163\n'
+    b'was17 113 118 138 172 182\n'
+    b'wat68\n'
+    b'wea189\n'
+    b'web166\n'
+    b'wen172\n'
+    b'wer172\n'
+    b'whi10\n'
+    b'wil113\n'
+    b'wit187\n'
+    b'wor18 102 197\n'
+    b'wri12 150\n'
+    b'xce43\n'
+    b'xit192\n'
+    b'xpe42 202\n'
+    b'yam195\n'
+    b'zmq150\n'
+    b'{"a112\n'
+    b'|  42\n'
+    b'| F42\n'
+    b'| N179\n'
+    b'| n179\n'
+    b'|CC81\n'
+    b'|NA179\n'
+    b'|Na179\n'
+    b'|na179\n'
+)
 # The first 3 bytes of the texts, and the signals that require one.
-CASELESS_STARTS: dict[bytes, tuple[int, ...]] = {
-}
+CASELESS_STARTS = (
+    b'\n'
+)

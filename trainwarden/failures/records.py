@@ -220,7 +220,11 @@ class _Row:
 def _row(number: int) -> _Row:
     from trainwarden.failures.patterns import SIGNALS  # noqa: PLC0415  # large
 
-    return _Row(*SIGNALS[number])
+    name, role, failure, effect, calm, caseless, literals, pattern = SIGNALS[number].split(b"\0")
+    return _Row(
+        name.decode(), role.decode(), failure.decode() or None, effect.decode() or None, calm == b"calm",
+        caseless == b"caseless", literals, pattern,
+    )  # fmt: skip
 
 
 def _rows_for(text: bytes) -> list[_Row]:
@@ -230,7 +234,10 @@ def _rows_for(text: bytes) -> list[_Row]:
     numbers: set[int] = set()
     for index, content in ((STARTS, text), (CASELESS_STARTS, text.lower())):
         starts = {content[at : at + 3] for at in range(len(content) - 2)}
-        numbers.update(number for start in starts & index.keys() for number in index[start])
+        for start in starts:
+            at = index.find(b"\n" + start)
+            if at >= 0:
+                numbers.update(map(int, index[at + 4 : index.index(b"\n", at + 1)].split()))
     rows = map(_row, sorted(numbers))
     lower = text.lower()
     return [row for row in rows if row.is_possible(lower if row.caseless else text)]

@@ -23,9 +23,9 @@ Few large objects, for a shell command has no time to load many.
 
 from __future__ import annotations
 
-# Name, role, slug of the failure, effect on other evidence, whether calm records are no match, whether the case of the
-# texts is ignored, texts of which each match contains one, a line each, and the expression.
-SIGNALS: tuple[tuple[str, str, str | None, str | None, bool, bool, bytes, bytes], ...] = (
+# Separated by NUL: name, role, slug of the failure, effect on other evidence, `calm` where such records are no match,
+# `caseless` where the case of the texts is ignored, texts of which each match contains one, a line each, expression.
+SIGNALS: tuple[bytes, ...] = (
 '''
 
 
@@ -38,9 +38,9 @@ def pattern_module() -> str:
 
 def _row(signal: Signal) -> str:
     texts, caseless = _texts(signal)
-    head = (signal.name, signal.role, signal.failure, signal.effect, signal.ignore_warnings, caseless)
-    literals = "\n".join(texts).encode()
-    return f"    ({', '.join(map(repr, head))},\n     {literals!r},\n     {bounded(signal.pattern).encode()!r}),\n"
+    flags = ("calm" if signal.ignore_warnings else "", "caseless" if caseless else "")
+    head = (signal.name, signal.role, signal.failure or "", signal.effect or "", *flags)
+    return f"    {chr(0).join((*head, chr(10).join(texts), bounded(signal.pattern))).encode()!r},\n"
 
 
 def _index(name: str, signals: Sequence[Signal], *, caseless: bool) -> str:
@@ -52,9 +52,10 @@ def _index(name: str, signals: Sequence[Signal], *, caseless: bool) -> str:
             raise ValueError(f"{signal.source}: signal {signal.name}: it requires no text of {PREFIX} letters: {texts}")
         for text in texts if any_case is caseless else ():
             found.setdefault(text.encode()[:PREFIX], set()).add(number)
-    entries = "".join(f"    {key!r}: {tuple(sorted(numbers))!r},\n" for key, numbers in sorted(found.items()))
+    lines = (key + b" ".join(b"%d" % number for number in sorted(found[key])) for key in sorted(found))
+    entries = "".join(f"    {line + b'%c' % 10!r}\n" for line in lines)
     note = f"# The first {PREFIX} bytes of the texts, and the signals that require one."
-    return f"{note}\n{name}: dict[bytes, tuple[int, ...]] = {{\n{entries}}}\n"
+    return f"{note}\n{name} = (\n    {chr(10).encode()!r}\n{entries})\n"
 
 
 def _texts(signal: Signal) -> tuple[tuple[str, ...], bool]:
