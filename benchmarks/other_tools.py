@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from trainwarden.signals.model import Signal
-from trainwarden.signals.patterns import texts_of
+from trainwarden.signals.patterns import compiled, texts_of
 from trainwarden.stack.debian import PackagesUnavailable, unpack
 
 _FOLDER = Path(__file__).resolve().parents[1] / ".tools" / "benchmarks"
@@ -74,4 +74,4 @@ def _end(pattern: str, at: int) -> int:
 
 def required(signals: Iterable[Signal]) -> list[str]:
     """The texts that the signals are looked for with."""
-    return sorted({text for signal in signals for text in texts_of(signal)[0]})
+    return sorted({text for signal in signals for text in texts_of(compiled(signal))[0]})

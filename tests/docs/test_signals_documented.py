@@ -10,7 +10,7 @@ import yaml
 from trainwarden.signals.listing import listing
 from trainwarden.signals.model import ROLES
 from trainwarden.signals.pack import load_pack, shipped_packs
-from trainwarden.signals.pattern_module import MODULE, pattern_module
+from trainwarden.signals.pattern_module import ALTERNATIVES_MODULE, MODULE, alternatives_module, pattern_module
 from trainwarden.signals.patterns import STRIKES, TIME_LIMIT_SECONDS
 from trainwarden.signals.reading import KEYS
 from trainwarden.signals.scanner import Scanner
@@ -26,6 +26,7 @@ def rows(heading: str) -> set[str]:
 
 def test_the_module_of_patterns_is_made_from_the_packs() -> None:
     assert MODULE.read_text(encoding="utf-8") == pattern_module(), "run: make docs"
+    assert ALTERNATIVES_MODULE.read_text(encoding="utf-8") == alternatives_module(), "run: make docs"
 
 
 def test_the_list_of_signals_is_what_the_packs_hold() -> None:

@@ -1,6 +1,7 @@
-"""Makes `trainwarden/failures/patterns.py`: the shipped signals as the library and `exec` need them, without YAML.
+"""Makes two modules from the shipped packs; `make docs` runs it, a test compares its results with the files.
 
-`make docs` runs it; a test compares its result with the file.
+`trainwarden/failures/patterns.py` has the signals as the library and `exec` need them, without YAML.
+`trainwarden/signals/alternatives.py` has what is derived from the patterns, which takes 1.5 s.
 """
 
 from collections.abc import Sequence
@@ -8,10 +9,11 @@ from pathlib import Path
 
 from trainwarden.signals.expressions import bounded
 from trainwarden.signals.model import Signal
-from trainwarden.signals.pack import load_pack
-from trainwarden.signals.patterns import texts_of
+from trainwarden.signals.pack import load_pack, shipped_packs
+from trainwarden.signals.patterns import compiled, split, texts_of
 
 MODULE = Path(__file__).parent.parent / "failures" / "patterns.py"
+ALTERNATIVES_MODULE = Path(__file__).parent / "alternatives.py"
 # Of the texts that a pattern requires, so many bytes are in the index.
 PREFIX = 3
 
@@ -27,6 +29,31 @@ from __future__ import annotations
 # `caseless` where the case of the texts is ignored, texts of which each match contains one, a line each, expression.
 SIGNALS: tuple[bytes, ...] = (
 '''
+
+_ALTERNATIVES_HEAD = '''\
+"""The alternatives of the shipped patterns, made from the packs by `make docs`; change them there."""
+
+from __future__ import annotations
+
+# Pattern and own literals of a signal → of each alternative: expression, texts of which each match contains one, whether
+# their case is ignored, the most bytes that a match spans, whether digits matter.
+_Alternative = tuple[str, "tuple[str, ...] | None", bool, "int | None", bool]
+ALTERNATIVES: dict[tuple[str, tuple[str, ...]], tuple[_Alternative, ...]] = {
+'''
+
+
+def alternatives_module() -> str:
+    """Return the source of the module of alternatives."""
+    rows: dict[tuple[str, tuple[str, ...]], str] = {}
+    for signal in (signal for name in shipped_packs() for signal in load_pack(name).signals):
+        if signal.pattern_type != "substring":
+            parts = (
+                (each.text, each.required and each.required.texts, each.is_caseless, each.reach, each.sees_digits)
+                for each in split(signal)
+            )
+            lines = "".join(f"        {part!r},\n" for part in parts)
+            rows[signal.pattern, signal.literals] = f"    {(signal.pattern, signal.literals)!r}: (\n{lines}    ),\n"
+    return "".join((_ALTERNATIVES_HEAD, *rows.values(), "}\n"))
 
 
 def pattern_module() -> str:
@@ -60,9 +87,11 @@ def _index(name: str, signals: Sequence[Signal], *, caseless: bool) -> str:
 
 def _texts(signal: Signal) -> tuple[tuple[str, ...], bool]:
     """Return texts of which each match contains one, and whether case is ignored: then they are lower."""
-    texts, caseless = texts_of(signal)
+    # Not what is in the module of alternatives, which may be of another state of the packs.
+    texts, caseless = texts_of(compiled(signal) if signal.pattern_type == "substring" else split(signal))
     return (tuple(text.lower() for text in texts) if caseless else texts), caseless
 
 
 if __name__ == "__main__":
+    ALTERNATIVES_MODULE.write_text(alternatives_module(), encoding="utf-8")
     MODULE.write_text(pattern_module(), encoding="utf-8")

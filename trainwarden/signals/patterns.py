@@ -1,10 +1,11 @@
 """Runs the pattern of one signal on records; users' patterns run under a time limit."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from trainwarden.failures.records import is_calm
+from trainwarden.signals.alternatives import ALTERNATIVES
 from trainwarden.signals.expressions import after_gap, alternatives, bounded, reach_of, sees_digits
 from trainwarden.signals.model import Signal
 from trainwarden.signals.required import Required, covering, is_rare, required_texts
@@ -53,8 +54,20 @@ def compiled(signal: Signal) -> tuple[Pattern, ...]:
         return (_Substring(signal),)
     if not signal.shipped:
         return (_limited(signal),)
+    known = ALTERNATIVES.get((signal.pattern, signal.literals))
+    return tuple(_Shipped(*row) for row in known) if known else split(signal)
+
+
+def split(signal: Signal) -> tuple["_Shipped", ...]:
+    """Return the alternatives of a shipped pattern, derived from it."""
     return tuple(
-        _Shipped(text, required)
+        _Shipped(
+            text,
+            required.texts if required else None,
+            bool(required and required.caseless),
+            reach_of(text),
+            sees_digits(text),
+        )
         for part in alternatives(bounded(signal.pattern))
         for text, required in _parts(signal, part)
     )
@@ -105,9 +118,12 @@ def fields_of(signal: Signal, match: Any) -> dict[str, str]:
     return fields
 
 
-def texts_of(signal: Signal) -> tuple[tuple[str, ...], bool]:
-    """Return texts of which every match contains one, and whether case is ignored; none where unknown."""
-    required = [pattern.required for pattern in compiled(signal)]
+def texts_of(patterns: Iterable[Pattern]) -> tuple[tuple[str, ...], bool]:
+    """Return texts of which every match of one of the patterns contains one, and whether case is ignored.
+
+    There are none where that is unknown.
+    """
+    required = [pattern.required for pattern in patterns]
     texts = {text for one in required if one for text in one.texts}
     return (() if None in required else tuple(sorted(texts))), any(one.caseless for one in required if one)
 
@@ -142,16 +158,23 @@ class _Shipped:
     It is compiled when it is first needed, which for most never happens.
     """
 
-    def __init__(self, text: str, required: Required | None) -> None:
-        self._text = text
+    def __init__(
+        self, text: str, texts: tuple[str, ...] | None, caseless: bool, reach: int | None, sees_digits: bool
+    ) -> None:
+        self.text = text
         self._search: Any = None
-        self.required = required
-        self.reach = reach_of(text)
-        self.sees_digits = sees_digits(text)
+        self.required = None if texts is None else Required(texts, caseless)
+        self.reach = reach
+        self.sees_digits = sees_digits
+
+    @property
+    def is_caseless(self) -> bool:
+        """Whether the case of the texts is ignored."""
+        return self.required is not None and self.required.caseless
 
     def search(self, chunk: bytes, start: int, end: int) -> Found | None:
         if self._search is None:
-            self._search = re.compile(self._text.encode(), re.MULTILINE).search
+            self._search = re.compile(self.text.encode(), re.MULTILINE).search
         match = self._search(chunk, start, end)
         return (match.start() - start, match) if match else None
 

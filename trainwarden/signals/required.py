@@ -38,6 +38,7 @@ COMMON = frozenset((
     "memory", "message", "metadata", "missing", "model", "module", "nccl", "node", "norm", "output", "parameter",
     "path", "port", "process", "rank", "saving", "shard", "start", "status", "step", "task", "tensor", "time",
     "timeout", "timer", "token", "train", "training", "warning", "weight", "worker", "mlx5", "unexpected",
+    "number of nan iterations",  # of every step that Megatron-LM prints
 ))  # fmt: skip
 
 Texts = frozenset[str]
@@ -204,6 +205,7 @@ def is_rare(texts: Sequence[str]) -> bool:
     return min(map(_rarity, texts), default=0) >= RARE
 
 
+@lru_cache(maxsize=4096)
 def _rarity(text: str) -> int:
     word = text.strip(" :=.,'\"/([_").lower()
     return (
