@@ -35,8 +35,8 @@ _ALTERNATIVES_HEAD = '''\
 
 from __future__ import annotations
 
-# Pattern and own literals of a signal → of each alternative: expression, texts of which each match contains one, whether
-# their case is ignored, the most bytes that a match spans, whether digits matter.
+# Pattern and own literals of a signal → for each alternative: expression, texts of which each match contains one,
+# whether their case is ignored, the most bytes that a match spans, whether digits matter.
 _Alternative = tuple[str, "tuple[str, ...] | None", bool, "int | None", bool]
 ALTERNATIVES: dict[tuple[str, tuple[str, ...]], tuple[_Alternative, ...]] = {
 '''
