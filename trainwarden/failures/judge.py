@@ -34,7 +34,7 @@ _OFTEN_SURVIVED = frozenset((
     "hub_network", "resource_limit",
 ))  # fmt: skip
 # What launchers report of processes that have failed, and of the others that they then end.
-_OF_LAUNCHERS = frozenset((WRAPPER, "slurm_failure", "nonzero_exit", "cancelled"))
+_OF_LAUNCHERS = frozenset((WRAPPER, "slurm_failure", "nonzero_exit"))
 # What else the same exception, or the same process, prints with a general failure and is more exact.
 _MORE_EXACT = {"nccl_system": "nccl_remote_closed"}
 
@@ -97,7 +97,7 @@ def find_cause(evidence: Sequence[Evidence], progress: Sequence[int] = ()) -> Ev
         alive = progress[-STEPS_THAT_PROVE_LIFE]
         evidence = [each for each in evidence if each.offset >= alive]
     _link(evidence)
-    return _first(_without_recovered(_without_cleared(evidence)))
+    return _first(_without_ended(_without_recovered(_without_cleared(evidence))))
 
 
 def strength(evidence: Evidence) -> int:
@@ -194,6 +194,13 @@ def _without_recovered(evidence: list[Evidence]) -> list[Evidence]:
         return later
     # If the launcher gave up afterwards, the last failure is the one it tried to recover from.
     return evidence if recovered < 0 or any(each.role == "cascade" for each in later) else []
+
+
+def _without_ended(evidence: list[Evidence]) -> list[Evidence]:
+    """Return the evidence without processes that their launcher ended, where one is reported that failed by itself."""
+    if not any(each.role == "cascade" and each.failure in _OF_LAUNCHERS for each in evidence):
+        return evidence
+    return [each for each in evidence if each.role != "cascade" or each.failure != "cancelled"]
 
 
 def _without_known(evidence: list[Evidence]) -> list[Evidence]:
