@@ -63,7 +63,7 @@ class LogRelay:
             del _relays[thread]
 
     def close(self) -> None:
-        """Pass on what is left, in the current thread, and stop the other thread, which may wait for a handler."""
+        """Pass on the remaining records in this thread, and stop the other thread, which may wait for a handler."""
         with contextlib.suppress(Empty):
             while True:
                 _emit(self._records.get_nowait())

@@ -66,7 +66,7 @@ def _explained(failure: Failure, status: int, tail: Tail) -> AttemptOutcome:
         return AttemptOutcome("failed", status_text(status) + last, failure)
     record: Record = cause.source
     trace = trace_with(lines, record.line)
-    # A signal says more than a launcher's report that a process failed, or an exception that nothing else is known of.
+    # A signal is more specific than a launcher's report of a failed process, or an exception of an unknown type.
     is_vague = cause.failure in (UNKNOWN, WRAPPER, None) or cause.role == "confirmation"
     known = failure if is_vague and failure.slug != "nonzero_exit" else FAILURES[cause.failure or UNKNOWN]
     if trace and trace.exception_type == "KeyboardInterrupt":

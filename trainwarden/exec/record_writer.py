@@ -135,7 +135,7 @@ class ExternalRecordWriter:
             error = current_error(self._store.folder, str(self._key), self._start)
             ended_by_user = ending.status == "cancelled" and not ending.has_unknown_sender
             if isinstance(error, Sentinel) and error.failure == UNKNOWN_END and ended_by_user:
-                # The ranks could not tell who ended them; this process can.
+                # The ranks cannot determine what ended them; this process can.
                 self._store.withdraw(ERROR)
                 self._finish("cancelled", ending.reason, anew=True)
             elif isinstance(error, Sentinel):

@@ -177,7 +177,7 @@ def _link(evidence: Sequence[Evidence]) -> None:
 
 
 def _without_cleared(evidence: list[Evidence]) -> list[Evidence]:
-    """Return the evidence without that of failures from which the program says that it has recovered."""
+    """Return the evidence without that of failures from which the program reports a recovery."""
     cleared: dict[str, int] = {}
     for each in evidence:
         if each.effect and each.effect.startswith(CLEARS):

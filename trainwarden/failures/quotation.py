@@ -1,4 +1,4 @@
-"""Recognises what is no evidence in a log: what it quotes, and what it says is no failure.
+"""Recognises what is no evidence in a log: quotations, and reports of something that is no failure.
 
 The words of code, of echoed commands, arguments and settings are a program's own and do not describe what happened. A
 line is judged by itself and by the lines before it, so that the result does not depend on how a log is cut into pieces.
@@ -91,7 +91,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def is_quoted(line: str, at: int, before: Sequence[str]) -> bool:
-    """Return whether the words at a place of a line are quoted, or said to be no failure.
+    """Return whether the words at a place of a line are quoted, or reported as no failure.
 
     Args:
         line: without its end.

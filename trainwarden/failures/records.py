@@ -311,7 +311,7 @@ def is_quoting(kind: str) -> bool:
 
 
 def refined(slug: str | None, text: str) -> str | None:
-    """Return the slug, more exact where the record has more to say."""
+    """Return the slug, more exact where the record is."""
     return "gpu_oom_leftover" if slug == "cuda_oom" and _is_left_over(text) else slug
 
 

@@ -118,7 +118,7 @@ class Ownership:
         _held.add(self)
 
     def lost_to(self) -> Owner | None:
-        """Return who owns the folder instead, if this process has lost it.
+        """Return the other owner of the folder, if this process has lost it.
 
         A lock ends where the program closes all files, or where the file is replaced. It is taken again if it is free.
         """
@@ -219,7 +219,7 @@ def claim(
 
 
 def _lock(path: Path, key: AttemptKey) -> tuple[HeldDescriptor, bool]:
-    """Lock the file and state in it who did; return its descriptor, and whether the file system has locks.
+    """Lock the file and write its owner into it; return its descriptor, and whether the file system has locks.
 
     Raises:
         BlockingIOError: another process has the lock.
@@ -288,7 +288,7 @@ def _by_heartbeat(folder: Path, key: AttemptKey | None, now: float) -> Owner | N
     is_stated = (stated.host, stated.pid) == (metadata.host, metadata.pid)
     is_earlier = key is not None and _is_earlier_start(metadata.attempt_key, key)
     if metadata.host != host_name():
-        # A lock that is free says that the process of the same start is gone.
+        # If the lock is free, the process of the same start is gone.
         is_rival = is_stated and not is_earlier and not _has_locks(folder / OWNER)
         return _fresh(metadata, now, FRESH_SECONDS) if is_rival else fresh_stranger(metadata, key, now)
     is_same = is_earlier or (key is not None and metadata.attempt_key == str(key))

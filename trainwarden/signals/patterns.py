@@ -18,7 +18,7 @@ FIELD_LIMIT = 300
 # Where in the record a pattern matches, and the match.
 Found = tuple[int, Any]
 
-# A record says what it is at its beginning, or near what was found.
+# The kind of a record stands at its beginning, or near what was found.
 _MARK_BYTES = 512
 
 

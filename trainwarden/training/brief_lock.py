@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 
-# Nobody holds it for longer, except a frame that a signal handler has interrupted.
+# No code holds it for longer, except a frame that a signal handler has interrupted.
 _LONGEST_SECONDS = 0.05
 
 

@@ -47,7 +47,7 @@ class RecordThread:
         loop: the reported state of the training loop.
         copy: receives every file that is written.
         polls: called by the thread twice a second, each.
-        lost_to: returns who owns the record instead of this process, if it has lost it; called by the thread.
+        lost_to: returns the other owner of the record, if this process has lost it; called by the thread.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ class RecordWriter:
         store: of the record.
         gpu_memory: of the GPU that the process trains on.
         phase: returns the name of the phase and its start, Unix seconds.
-        lost_to: returns who owns the record instead of this process, if it has lost it.
+        lost_to: returns the other owner of the record, if this process has lost it.
     """
 
     def __init__(
