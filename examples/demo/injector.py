@@ -147,14 +147,16 @@ def oom(switch: Switch, run: Path) -> None:
     """Leave rank 0 no memory for the arrays of a step, but enough for its stack to grow by a page."""
     del switch
     pid = _pid(run, 0)
-    idle = _address_space(pid)
+    space, data = _memory(pid)
     with contextlib.suppress(OSError):  # it has ended
-        while idle:
+        while space:
             # On a busy machine no reading may be one between two steps: while it goes on, the limit was too high.
             until = _step(run) + _STEPS_SAMPLED
-            while idle and _step(run) < until:
-                idle = min(idle, _address_space(pid))
-            resource.prlimit(pid, resource.RLIMIT_AS, (idle + _HEADROOM_BYTES, resource.RLIM_INFINITY))
+            while space and _step(run) < until:
+                space, data = map(min, (space, data), _memory(pid))
+            resource.prlimit(pid, resource.RLIMIT_AS, (space + _HEADROOM_BYTES, resource.RLIM_INFINITY))
+            # The C library reserves address space for each thread, and falls back to that of threads that have ended.
+            resource.prlimit(pid, resource.RLIMIT_DATA, (data + _HEADROOM_BYTES, resource.RLIM_INFINITY))
 
 
 def nan(switch: Switch, run: Path) -> None:
@@ -172,9 +174,11 @@ FAULTS: dict[str, Callable[[Switch, Path], None]] = {
 }
 
 
-def _address_space(pid: int) -> int:
+def _memory(pid: int) -> tuple[int, int]:
+    """Return the bytes of a process's address space, and those that it may write to; 0 where it has ended."""
     time.sleep(_POLL_SECONDS / 50)
-    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+    return int(pages[0]) * resource.getpagesize(), int(pages[5]) * resource.getpagesize()
 
 
 def _pid(run: Path, rank: int) -> int:

@@ -151,16 +151,21 @@ def test_without_memory_numpys_own_error_says_so_and_the_record_what_to_change(t
     pid = training.pid(0)
     # The least of the readings over some steps is one between two of them. A little above it the stack can grow, and no
     # array be made. While it trains on, on a busy machine, there was no such reading yet.
-    pages: list[int] = []
+    spaces: list[int] = []
+    data: list[int] = []
     until = 20
 
     def has_none() -> bool:
         nonlocal until
         with contextlib.suppress(OSError):  # it has ended
-            pages.extend(int(Path(f"/proc/{pid}/statm").read_text().split()[0]) for _ in range(200))
-            if training.record().progress.step >= until and min(pages):
-                limit = min(pages) * resource.getpagesize() + 192 * 1024
-                resource.prlimit(pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+            for _ in range(200):
+                pages = Path(f"/proc/{pid}/statm").read_text().split()
+                spaces.append(int(pages[0]))
+                data.append(int(pages[5]))
+            if training.record().progress.step >= until and min(spaces):
+                for kind, readings in ((resource.RLIMIT_AS, spaces), (resource.RLIMIT_DATA, data)):
+                    limit = min(readings) * resource.getpagesize() + 192 * 1024
+                    resource.prlimit(pid, kind, (limit, resource.RLIM_INFINITY))
                 until += 20
         return process.poll() is not None
 
