@@ -6,6 +6,8 @@ SCENARIO ?= hang
 STALL_SECONDS ?= 15
 KEEP ?=
 PYTEST_ARGS ?= -n 2 --dist loadfile
+# Half of all tests' time is spent waiting for services: more workers than cores, and those tests first.
+TEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 COMPAT_SUITE ?= sid
 BUT ?=
 
@@ -27,7 +29,7 @@ demo: $(VENV)/ready ## Break a real training and watch it being noticed, reporte
 	@SCENARIO='$(SCENARIO)' STALL_SECONDS='$(STALL_SECONDS)' KEEP='$(KEEP)' $(BIN)/python examples/demo/demo.py
 
 test: $(VENV)/ready ## Run all tests, with real Prometheus, Alertmanager, SLURM and Ray
-	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not long" $(TEST_ARGS)
 
 test-fast: $(VENV)/ready ## Run the tests that start no process and no service: under two minutes
 	$(BIN)/python -m pytest tests/unit tests/docs -m "not process and not tools and not slow and not long" $(PYTEST_ARGS)
@@ -53,7 +55,7 @@ test-pythons: ## Run the fast tests with every Python from 3.10 to 3.13 that is 
 
 test-compat: $(VENV)/ready ## Repeat rule, route and end-to-end tests with the newest Prometheus and Alertmanager
 	$(BIN)/python -m trainwarden.stack.binaries --suite $(COMPAT_SUITE)
-	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS) \
+	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest -m "not long" $(TEST_ARGS) \
 	  tests/rules tests/alertmanager tests/integration/rules tests/e2e/test_demo.py
 
 test-integrations: .venv-integrations/ready ## Run the tests with PyTorch, Transformers and Lightning, on the CPU

@@ -14,6 +14,8 @@ from trainwarden.stack.binaries import Tools, ToolsMissing, find_tools
 
 ROOT = Path(__file__).resolve().parents[1]
 IN_CI = os.environ.get("CI") == "true"
+# Marks of tests that mostly wait for services.
+WAITING = ("e2e", "slurm", "ray")
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +40,11 @@ def allowed_skips(readme: str) -> list[str]:
     """The beginnings of the skip reasons that the README lists under "Skipped tests"."""
     section = readme.partition("### Skipped tests")[2].partition("\n#")[0]
     return re.findall(r"^- `([^`]+)`", section, re.MULTILINE)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests that wait for services first, beside those that compute; at the end they would wait alone."""
+    items.sort(key=lambda item: not any(item.get_closest_marker(mark) for mark in WAITING))
 
 
 @pytest.hookimpl(wrapper=True)
