@@ -217,6 +217,13 @@ CLOSING = """
     names = os.listdir("/proc/self/fd")
     held = {int(name) for name in names if os.path.realpath(f"/proc/self/fd/{name}").endswith((".owner", "0.trace"))}
     assert len(held) == 2
+    # The thread of the record must not be in the middle of writing: the number of its file would be the program's next.
+    def is_writing():
+        return any(
+            "/r/" in os.path.realpath(f"/proc/self/fd/{name}") and int(name) not in held
+            for name in os.listdir("/proc/self/fd")
+        )
+    wait_until(lambda: not is_writing())
     os.closerange(3, top)
     files = [open(os.path.join(os.environ["MINE"], str(number)), "w") for number in range(9)]
     for number in held:
