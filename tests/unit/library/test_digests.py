@@ -16,6 +16,8 @@ from trainwarden.checkpoint import verify
 from trainwarden.checkpoint.digests import manifest_path
 from trainwarden.identity import process_lives
 
+pytestmark = pytest.mark.process
+
 # It takes minutes to read, and no space.
 _HUGE = 2**37
 

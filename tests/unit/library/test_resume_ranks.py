@@ -21,6 +21,8 @@ from trainwarden.record.resume import read_choice
 from trainwarden.record.store import RecordStore
 from trainwarden.training import resume
 
+pytestmark = pytest.mark.process
+
 _RESUME = """
     import sys, trainwarden
     with trainwarden.run() as run:

@@ -12,6 +12,8 @@ from trainwarden.signals.pack import load_pack, shipped_packs
 from trainwarden.signals.scanner import Scanner
 from trainwarden.signals.search import SignalSearch
 
+pytestmark = pytest.mark.slow
+
 # A sound pattern needs a hundredth of it for 64 KiB; one whose time grows with the square of the length, ten times it.
 SECONDS = 3.0
 SIGNALS = {signal.source: signal for name in shipped_packs() for signal in load_pack(name).signals}

@@ -15,6 +15,8 @@ from trainwarden.signals.pack import load_pack
 from trainwarden.signals.scanner import Scanner
 from trainwarden.taxonomy import FAILURES
 
+pytestmark = pytest.mark.slow
+
 LINES = Path(__file__).parent / "lines"
 CORPUS = Path(__file__).resolve().parents[4] / "shared/corpus"
 
