@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from trainwarden.signals.escapes import without_escapes
 from trainwarden.signals.literals import Literals, literals
 from trainwarden.signals.model import Signal
 from trainwarden.signals.patterns import (
@@ -35,6 +34,11 @@ _SHAPE = bytes.maketrans(b"123456789", b"000000000")
 
 # Written in an expression that is meant for text with its escape sequences.
 _ESCAPE = re.compile(r"\x1b|\\(?:x1b|u001b|033|N\{ESC)", re.IGNORECASE)
+_ESCAPE_BYTE = b"\x1b"
+# Control sequences, commands of the operating system (links, titles), character sets and single functions.
+_ESCAPE_SEQUENCE = re.compile(
+    rb"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,2048}(?:\x07|\x1b\\)?|[ #()*+][!-~]|[=>78cDEHMNOZ\\])"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +133,7 @@ class SignalSearch:
         finds = _Finds(self)
         for stage in self._escaped:
             stage.search(text, finds)
-        plain = without_escapes(text)
+        plain = _without_escapes(text)
         for stage in self._plain:
             stage.search(plain, finds)
         if self._everywhere:
@@ -367,3 +371,21 @@ def _stages(parts: Iterable[_Part]) -> list[_Stage]:
             for text in part.required.texts:
                 (caseless if part.required.caseless else exact).setdefault(text.encode(), []).append(part)
     return [_Stage(texts, any_case) for texts, any_case in ((exact, False), (caseless, True)) if texts]
+
+
+def _without_escapes(text: bytes) -> bytes:
+    """Return the text with its sequences removed; each line begins where it began, empty lines fill the gaps."""
+    at = text.find(_ESCAPE_BYTE)
+    if at < 0:
+        return text
+    parts: list[bytes] = []
+    done = 0
+    while at >= 0:
+        start = text.rfind(b"\n", done, at) + 1 or done
+        end = text.find(b"\n", at)
+        end = len(text) if end < 0 else end
+        plain = _ESCAPE_SEQUENCE.sub(b"", text[start:end])
+        parts += [text[done:start], plain, b"\n" * (end - start - len(plain))]
+        done = end
+        at = text.find(_ESCAPE_BYTE, end)
+    return b"".join((*parts, text[done:]))
