@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwarden_exporter.core.redaction import label_text, redact
+from trainwarden.signals.pack import load_pack, shipped_packs
+from trainwarden_exporter.core.redaction import label_text, plain, redact
 
 
 @pytest.mark.parametrize(
@@ -41,6 +44,134 @@ def test_a_secret_is_replaced(text: str, secret: str) -> None:
     assert "[redacted]" in redacted
 
 
+# How tokens look that a training's log has shown: {n} is n letters and digits, {n:hex} n hexadecimal digits.
+FORMATS = {
+    "alibaba": "AccessKeyId LTAI{20} denied",
+    "anthropic": "sk-ant-api03-{95}",
+    "atlassian": "ATATT3{60}",
+    "aws key": "key AKIA{16:upper} used",
+    "aws presigned": "GET https://bucket.s3.amazonaws.com/x?X-Amz-Date=20260101&X-Amz-Signature={64:hex}",
+    "aws secret": "AWS_SECRET_ACCESS_KEY={40}",
+    "aws session": "aws_session_token: IQoJ{80}",
+    "azure account": "DefaultEndpointsProtocol=https;AccountName=x;AccountKey={86}==;EndpointSuffix=core.windows.net",
+    "azure client secret": "login with abc8Q~{34}",
+    "azure sas": "https://x.blob.core.windows.net/c/b?sv=2024&se=2026&sig={43}%3D",
+    "azure service bus": "SharedAccessKeyName=root;SharedAccessKey={43}=",
+    "basic": "Authorization: Basic {24}",
+    "bearer": "got 401 with header Bearer {30}",
+    "bitbucket": "ATBB{32}",
+    "clearml": "CLEARML_API_SECRET_KEY={50}",
+    "comet": "COMET_API_KEY: {25}",
+    "cookie": "Cookie: session={40}",
+    "curl": "+ curl -s -u admin:{20} https://registry.example.org",
+    "databricks": "dapi{32:hex}",
+    "datadog": "DD_API_KEY={32:hex}",
+    "db pass": "DB_PASS={12}",
+    "digitalocean": "dop_v1_{64:hex}",
+    "discord": "https://discord.com/api/webhooks/1/{60}",
+    "docker login": "+ docker login -u bot -p {24} registry.example.org",
+    "docker token": "dckr_pat_{27}",
+    "doppler": "dp.pt.{40}",
+    "figma": "figd_{40}",
+    "github classic": "remote: ghp_{36}",
+    "github fine": "github_pat_{22}_{59}",
+    "gitlab": "glpat-{20}",
+    "google api": "AIza{35}",
+    "google oauth": "ya29.a0{60}",
+    "google signed": "https://storage.googleapis.com/b/o?X-Goog-Algorithm=A&X-Goog-Signature={60:hex}",
+    "grafana": "glsa_{32}_{8:hex}",
+    "groq": "gsk_{52}",
+    "heroku": "HRKU-{36}",
+    "huggingface": "token hf_{34} is invalid",
+    "jdbc": "jdbc:postgresql://db/x?user=u&password={12}",
+    "jupyter": "http://localhost:8888/lab?token={48:hex}",
+    "jwt": "eyJ{20}.eyJ{60}.{43}",
+    "kaggle": '{{"username":"u","key_id":1,"api_key":"{32:hex}"}}',
+    "linear": "lin_api_{40}",
+    "mailgun": "key-{32:hex}",
+    "mlflow": "export MLFLOW_TRACKING_PASSWORD={14}",
+    "mongodb": "mongodb+srv://app:{16}@cluster0.example.net/x",
+    "mysql pwd": "MYSQL_PWD={10}",
+    "neptune": "NEPTUNE_API_TOKEN is eyJhcGlfYWRkcmVzcyI6{60}==",
+    "netrc": "machine api.wandb.ai login user password {40:hex}",
+    "new relic": "NRAK-{27:upper}",
+    "ngc": "nvapi-{64}",
+    "npm": "//registry.npmjs.org/:_authToken=npm_{36}",
+    "odbc": "Driver=ODBC;Server=x;Uid=u;Pwd={12};",
+    "openai": "Incorrect API key provided: sk-proj-{48}. You can find your API key at",
+    "openai service": "sk-svcacct-{48}",
+    "option": "train.py --wandb-api-key {40:hex} --lr 1",
+    "passphrase": "passphrase: '{10} {10}'",
+    "pem": "-----BEGIN OPENSSH PRIVATE KEY----- b3BlbnNz{60}",
+    "perplexity": "pplx-{48}",
+    "pgpassword": "PGPASSWORD={12} psql -h db",
+    "pip index": "Looking in indexes: https://token:{30}@pypi.example.org/simple",
+    "planetscale": "pscale_pw_{43}",
+    "pulumi": "pul-{40:hex}",
+    "pypi": "pypi-AgEIcHlwaS5vcmc{60}",
+    "random": "resuming with {40}",
+    "redis": "redis://:{16}@cache:6379/0",
+    "replicate": "r8_{37}",
+    "rubygems": "rubygems_{48:hex}",
+    "sendgrid": "SG.{22}.{43}",
+    "sentry": "https://{32:hex}@o1.ingest.sentry.io/2",
+    "shopify": "shpat_{32:hex}",
+    "slack bot": "xoxb-1234567890-{24}",
+    "slack webhook": "https://hooks.slack.com/services/T0/B0/{24}",
+    "square": "sq0atp-{22}",
+    "sshpass": "+ sshpass -p {12} ssh node",
+    "stripe": "sk_live_{24}",
+    "supabase": "sbp_{40:hex}",
+    "telegram": "https://api.telegram.org/bot123456789:AA{33}/sendMessage",
+    "terraform": "{14}.atlasv1.{60}",
+    "twilio": "SK{32:hex}",
+    "vault": "X-Vault-Token: hvs.{24}",
+    "wandb env": "env: WANDB_API_KEY={40:hex}",
+    "wandb login": "+ wandb login {40:hex}",
+    "wandb relogin": "wandb login --relogin {40:hex}",
+    "whsec": "whsec_{32}",
+    "x-api-key": "x-api-key: {32}",
+    "xai": "xai-{80}",
+}
+ALPHABETS = {"": "aB3dE6gH1jK4mN7pQ2sT5vW8xY9z", "hex": "0a9b8c7d6e5f41", "upper": "A2B7C4D3E6"}
+
+
+def filled(template: str) -> tuple[str, list[str]]:
+    """Return the line that a template describes, and the secrets in it."""
+    secrets: list[str] = []
+
+    def fill(match: re.Match[str]) -> str:
+        letters = ALPHABETS[match["alphabet"] or ""]
+        secrets.append((letters * 10)[len(secrets) :][: int(match["length"])])
+        return secrets[-1]
+
+    line = re.sub(r"\{(?P<length>\d+)(?::(?P<alphabet>\w+))?\}", fill, template)
+    return line.replace("{{", "{").replace("}}", "}"), secrets
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_part_of_a_token_of_a_known_format_is_shown(name: str) -> None:
+    line, secrets = filled(FORMATS[name])
+    label = label_text(line, 400)
+    assert secrets
+    for secret in secrets:
+        parts = {secret[start : start + 6] for start in range(len(secret) - 5)}
+        assert not [part for part in parts if part in label], label
+
+
+def test_examples_of_the_shipped_patterns_stay_as_they_are() -> None:
+    examples = [
+        line
+        for name in shipped_packs()
+        for signal in load_pack(name).signals
+        for example in signal.examples
+        for line in example.splitlines()
+    ]
+    assert len(examples) > 500
+    changed = [line for line in map(plain, examples) if redact(line) != line]
+    assert not changed
+
+
 def test_what_stands_around_a_secret_stays() -> None:
     assert redact("a password=b c") == "a password=[redacted] c"
     assert redact("GET https://u:p@host/x failed") == "GET https://[redacted]host/x failed"
@@ -49,6 +180,17 @@ def test_what_stands_around_a_secret_stays() -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "KeyError: 'token'",
+        "pad_token='<pad>', eos_token: </s>, unk_token=[UNK]",
+        "max_tokens=4096 num_tokens: 128 token_count=7",
+        "Loading checkpoint shards from models--meta-llama--Llama-3.1-70B-Instruct-2024-07-23",
+        "commit 3f785a0b1c2d4e5f60718293a4b5c6d7e8f90123",
+        "image sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE + 0x98",
+        "GPU-5a1e2c2d-7f3b-4c0e-9d0a-0b1c2d3e4f50: Xid 79, pid=4711, GPU has fallen off the bus.",
+        "authentication failed: password is wrong",
+        "pk_field_name missing in fw_gradient_accumulation_steps and ops_per_second_average",
+        "docker run -p 8080:80 image; mkdir -p outputs/run-7",
         "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 79.10 GiB total capacity)",
         "loss is nan at step 1200, tokens: 5",
         "file:///data/shard-0001.tar: No such file or directory",
