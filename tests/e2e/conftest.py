@@ -13,8 +13,8 @@ from trainwarden.stack.binaries import Tools
 def up(tmp_path: Path, tools: Tools) -> Iterator[Callable[..., Up]]:
     started: list[Up] = []
 
-    def start(*arguments: str, run_id: str = "r1") -> Up:
-        started.append(Up(tmp_path, *arguments, run_id=run_id))
+    def start(*arguments: str, run_id: str = "r1", **environment: str) -> Up:
+        started.append(Up(tmp_path, *arguments, run_id=run_id, **environment))
         return started[-1]
 
     yield start

@@ -37,7 +37,7 @@ with trainwarden.run(total_steps=int(sys.argv[2])) as run:
 class Up:
     """A running `trainwarden up`, with its output as it comes."""
 
-    def __init__(self, folder: Path, *arguments: str, run_id: str = "r1") -> None:
+    def __init__(self, folder: Path, *arguments: str, run_id: str = "r1", **environment: str) -> None:
         self.folder = folder
         self.run = folder / "state" / "runs" / run_id
         self._output = folder / f"output-{run_id}"
@@ -50,7 +50,8 @@ class Up:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                env={name: value for name, value in os.environ.items() if not name.startswith("TRAINWARDEN_RUN")},
+                env={name: value for name, value in os.environ.items() if not name.startswith("TRAINWARDEN_RUN")}
+                | environment,
             )
 
     @property

@@ -29,12 +29,14 @@ class StackSettings:
     """Where the stack keeps its state, what it watches, and how it acts.
 
     `driver` holds the remediator's options that name its scheduler. `ports` are by service; 0 or none is any free one.
+    Logs and packs that a run names are read in `log_roots`.
     """
 
     state_dir: Path
     runs_dir: Path
     slack_url: str
     policy: str = "megatron_transient"
+    log_roots: Sequence[Path] = ()
     driver: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     ports: Mapping[str, int] = field(default_factory=dict)
@@ -136,8 +138,7 @@ class LocalStack:
             f"--collector.runs.path={self._settings.runs_dir}",
             "--collector.runs.scope=all",
             f"--collector.logs.state={self._folder('exporter')}",
-            # All runs here are those of one user: their packs and further logs are where that user works.
-            f"--collector.logs.root={Path.cwd()}",
+            *(f"--collector.logs.root={folder}" for folder in self._settings.log_roots),
         ]
         self._start("exporter", command).wait_for(f"{self.exporter_url}/-/ready")
 

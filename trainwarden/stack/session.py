@@ -42,7 +42,10 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class UpRequest:
-    """The command to run and watch. `environment` is the command's; without `slack_url` messages are printed."""
+    """The command to run and watch. `environment` is the command's; without `slack_url` messages are printed.
+
+    Logs and packs that the run names are read in `log_roots` alone.
+    """
 
     command: Sequence[str]
     run_id: str
@@ -50,6 +53,7 @@ class UpRequest:
     runs_dir: Path
     environment: Mapping[str, str]
     policy: str = "megatron_transient"
+    log_roots: Sequence[Path] = ()
     slack_url: str | None = None
     grace_seconds: float = 5.0
     ports: Mapping[str, int] = field(default_factory=dict)
@@ -207,6 +211,7 @@ class Session:
             runs_dir=self._request.runs_dir,
             slack_url=self._request.slack_url or sink.url,
             policy=self._request.policy,
+            log_roots=self._request.log_roots,
             driver=(
                 "--driver=local",
                 f"--local-launcher-url={server.url}",

@@ -22,6 +22,7 @@ from trainwarden.stack import launcher
 from trainwarden.stack.binaries import ToolsMissing, find_tools
 from trainwarden.stack.bundle import BundleMissing
 from trainwarden.stack.local_stack import SERVICES
+from trainwarden.stack.log_roots import log_roots
 from trainwarden.stack.ports import PortBusy
 from trainwarden.stack.service import ServiceFailed
 from trainwarden.stack.session import Outcome, Session, UpRequest
@@ -134,7 +135,8 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> UpReq
     run_id = _run_id(given, command)
     ports = {name: _port(name, getattr(options, f"{name}_port")) for name in SERVICES}
     slack_url = _slack_url(options.slack_url_file, environ)
-    _check_policy(options.policy)
+    policy = _policy(options.policy)
+    folders = log_roots(environ, Path.cwd())
     # A refused request leaves no folder behind.
     state_dir = _writable(options.state_dir or _default_state_dir(environ) / run_id, "--state-dir")
     runs = _writable(options.runs_dir or _given_runs_dir(environ) or state_dir / "runs", "--runs-dir")
@@ -147,7 +149,8 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> UpReq
         state_dir=state_dir,
         runs_dir=runs,
         environment={**environ, **_thresholds(options)},
-        policy=options.policy,
+        policy=policy,
+        log_roots=folders,
         slack_url=slack_url,
         grace_seconds=options.grace_seconds,
         ports=ports,
@@ -234,12 +237,18 @@ def _hold(path: Path, what: str) -> None:
     os.write(descriptor, f"{os.getpid()}\n".encode())
 
 
-def _check_policy(policy: str) -> None:
-    """Validate the policy with the remediator's own command, before anything is started."""
+def _policy(given: str) -> str:
+    """Return the policy, a file by its whole path: the remediator is started in another folder.
+
+    Raises:
+        UsageError: it is none, by the remediator's own command.
+    """
+    is_file = "/" in given or given.endswith((".yaml", ".yml"))
+    policy = str(Path(given).expanduser().absolute()) if is_file else given
     command = [sys.executable, "-m", "trainwarden_remediator", "check-policy", policy]
     cannot = f"the remediator, which would read --policy {policy}, cannot be started"
     try:
-        done = run(command, _CHECK_SECONDS, cwd=".")
+        done = run(command, _CHECK_SECONDS, cwd="/")
     except ProcessError as error:
         raise UsageError(f"{cannot}: {error}") from None
     if done.status != 0:
@@ -247,7 +256,8 @@ def _check_policy(policy: str) -> None:
         message = message.removeprefix("trainwarden-remediator: ")
         if "Traceback (most recent call last)" in message:
             raise UsageError(f"{cannot}: {message.splitlines()[-1]}")
-        raise UsageError(message if message.startswith("--policy") else f"--policy {policy}: {message}")
+        raise UsageError(message if message.startswith("--policy") else f"--policy {given}: {message}")
+    return policy
 
 
 def _thresholds(options: argparse.Namespace) -> dict[str, str]:

@@ -64,6 +64,22 @@ def test_a_users_signal_explains_what_the_record_has_only_as_an_exception(logs: 
     assert "server=lic1, reason=no seats left" in message
 
 
+def test_a_users_signal_explains_a_run_that_failed_before_its_log_was_read_once(logs: LogsTree) -> None:
+    logs.write("r", REFUSED + "RuntimeError: cannot go on\n")
+    logs.runs.metadata("r", signals=users_pack(logs), status="failed")
+    said = {"message": "RuntimeError: cannot go on", "error_type": "exception", "failure": "user_exception"}
+    logs.runs.write("r", "_error", {"attempt_key": "local:77-1:0", "time": to_iso(logs.runs.now), **said})
+    for _ in range(3):
+        logs.look()
+    assert logs.labels("training_failure_info", "r")["failure"] == "license_lost"
+
+
+def test_a_template_of_a_run_that_names_no_run_is_reported(logs: LogsTree) -> None:
+    logs.runs.metadata("r", log_path=f"{logs.folder}/runs/train.log")
+    logs.look()
+    assert logs.value("trainwarden_log_errors_total", reason="template") == 1
+
+
 def test_the_template_of_slurm_in_a_shipped_pack_is_taken(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()

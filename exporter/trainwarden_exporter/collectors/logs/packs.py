@@ -96,9 +96,15 @@ class LogPacks:
             # SLURM's own are relative to a folder that only the job's owner knows.
             places = [""] if text.startswith("/") else [f"{root.rstrip('/')}/" for root in self._roots]
             try:
-                templates += [Template.parse(place + text) for place in places]
+                named = [Template.parse(place + text) for place in places]
             except InvalidTemplate as error:
                 self._problems.add("template", f"{run.run_id}\0{text}", f"run {run.run_id}: {error}")
+                continue
+            if not all(template.names_run for template in named):
+                expected = "expected one of {run_id}, {job_id}, %j, %A in it"
+                reason = f"run {run.run_id}: {text!r} names no run: {expected}"
+                self._problems.add("template", f"{run.run_id}\0{text}", reason)
+            templates += named
         return templates
 
 

@@ -134,7 +134,9 @@ class LogEvidence:
     def is_awaited(self, record: RunRecord, own: FailureVerdict, now: float) -> bool:
         """Return whether the logs of a failed attempt may still name the cause that `own` lacks."""
         view = self.view_of_attempt(record)
-        is_open = own.failure == UNKNOWN and view is not None and view.users_signals
+        # Until the logs are read once, with the pack that the record names, a signal of a user may be in them.
+        names_pack = record.metadata is not None and bool(record.metadata.signals)
+        is_open = own.failure == UNKNOWN and (view is None or view.users_signals or names_pack)
         if not self._logs_followed or (names_cause(own) and not is_open) or self._frozen_for(record):
             return False
         attempt, since = self._failed.get(record.run_id, ("", 0.0))
