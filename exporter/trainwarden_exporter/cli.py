@@ -13,6 +13,7 @@ from trainwarden.errors import UsageError
 from trainwarden.server.address import port_file
 from trainwarden.server.server import Limits
 from trainwarden.server.web_config import ReloadingWebConfig
+from trainwarden.service_log import log_to_stderr
 from trainwarden_exporter.collector_set import CollectorSet
 from trainwarden_exporter.configuration.check import COMMAND, check
 from trainwarden_exporter.configuration.reload import Reload
@@ -21,7 +22,6 @@ from trainwarden_exporter.core.memory import keep_one_arena
 from trainwarden_exporter.core.node import node_from_flags
 from trainwarden_exporter.release import Release
 from trainwarden_exporter.sampling.collection import Collection
-from trainwarden_exporter.sampling.subprocess_collector import LOG_FORMAT
 from trainwarden_exporter.signal_queue import SignalQueue
 from trainwarden_exporter.web.pages import ExporterPages
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return FINE
         flags = read_flags(argv)
         keep_one_arena()
-        logging.basicConfig(stream=sys.stderr, level=flags["log.level"].upper(), format=LOG_FORMAT)
+        log_to_stderr(flags["log.level"].upper())
         if flags["once"]:
             logging.getLogger(STATE_CHANGES).setLevel(logging.WARNING)  # one sample shows no transition
         if flags["once"]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 import trainwarden
 from trainwarden.clients.process import keep_child_status
 from trainwarden.errors import UsageError
+from trainwarden.service_log import log_to_stderr
 from trainwarden_remediator import app
 from trainwarden_remediator.config import default_state_dir, settings_from
 from trainwarden_remediator.database import open_read_only
@@ -210,9 +210,7 @@ def _decisions(state_dir: Path, run_id: str | None, form: str) -> int:
 def _serve(arguments: argparse.Namespace) -> int:
     if arguments.webhook_token_file is None:
         raise ConfigError(["--webhook-token-file: missing; there is no mode without a token"])
-    logging.basicConfig(
-        level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-    )
+    log_to_stderr(arguments.log_level.upper(), "%(asctime)s %(levelname)s %(message)s")
     settings = settings_from(arguments)
     stop = threading.Event()
     received: list[int] = []

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden.errors import UsageError
+from trainwarden.service_log import log_to_stderr
 from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.node import node_from_flags
 from trainwarden_exporter.core.spec import Context
@@ -21,7 +22,6 @@ from trainwarden_exporter.flags import build_parser as flags_parser
 from trainwarden_exporter.registry import AMD, NVIDIA
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.sampler import Sampler
-from trainwarden_exporter.sampling.subprocess_collector import LOG_FORMAT
 from trainwarden_exporter.sampling.task import single_task
 from trainwarden_exporter.web.pages import ExporterPages
 
@@ -40,7 +40,7 @@ FINE, MISUSE, INTERRUPTED = 0, 2, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status."""
     arguments = build_parser().parse_args(argv)
-    logging.basicConfig(stream=sys.stderr, level=arguments.log_level.upper(), format=LOG_FORMAT)
+    log_to_stderr(arguments.log_level.upper())
     # Blocked before any thread is started, so that each inherits the mask; received by sigwait.
     signals = {signal.SIGTERM, signal.SIGINT}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import logging
 import os
 import select
 import signal
@@ -17,6 +16,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from trainwarden.service_log import log_to_stderr
 from trainwarden_exporter.sampling.device_group import DeviceGroup
 from trainwarden_exporter.sampling.messages import sample_line, state_line
 from trainwarden_exporter.sampling.sampler import Sampler
@@ -69,7 +69,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent acts upon it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     spec = json.loads(sys.stdin.buffer.readline())
-    logging.basicConfig(stream=sys.stderr, level=spec["log_level"], format=spec["log_format"])
+    log_to_stderr(spec["log_level"])
     output = SampleWriter()
 
     def done(sampler: Sampler) -> None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 # The child sends its state every second; a machine short of everything may delay it.
 SILENT_SECONDS = 15.0
 # A child none of whose devices answers is replaced after this time, once: the next may hang just the same.
@@ -52,7 +51,6 @@ class ChildSpec:
             "interval": self.interval,
             "timeout": self.timeout,
             "log_level": logging.getLogger().getEffectiveLevel(),
-            "log_format": LOG_FORMAT,
         }
         return json.dumps(message).encode() + b"\n"
 
