@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tests.unit.exporter.runs_tree import NOW, RunsTree
 from trainwarden.record.clock import to_iso
+from trainwarden_exporter.collectors.runs.folder import ALWAYS, NEVER
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def log_of(runs: RunsTree, text: str | bytes) -> None:
@@ -34,3 +40,30 @@ def test_secrets_do_not_reach_the_page(runs: RunsTree) -> None:
     for secret in ("hf_abcdefghijklmnop", "hunter2", "s3cr3t", "AKIAABCDEFGHIJKLMNOP"):
         assert secret not in text
     assert "password=" in text
+
+
+def test_a_quiet_runs_changing_last_line_makes_one_series_a_minute_and_a_new_state_shows_its_own(
+    runs: RunsTree,
+) -> None:
+    runs.metadata("r", thresholds={"stall_seconds": {"train": 10}})
+    runs.progress("r", step_time=to_iso(NOW - 8))
+    lines = []
+    for second in range(0, 70, 10):
+        log_of(runs, f"retry {second}\n")
+        runs.now = NOW + second
+        lines.append(runs.labels("training_failure_message_info", "r")["last_line"])
+    assert lines == ["retry 0"] * 6 + ["retry 60"]
+    log_of(runs, "Killed\n")
+    runs.metadata("r", status="failed", thresholds={"stall_seconds": {"train": 10}})
+    assert runs.labels("training_failure_message_info", "r")["last_line"] == "Killed"
+
+
+def test_last_lines_can_be_shown_of_all_runs_or_of_none(tmp_path: Path) -> None:
+    runs = RunsTree(tmp_path, last_line=ALWAYS)
+    runs.metadata("r")
+    log_of(runs, "step 7 loss 2.1\n")
+    assert runs.labels("training_failure_message_info", "r")["last_line"] == "step 7 loss 2.1"
+    runs = RunsTree(tmp_path, last_line=NEVER)
+    runs.metadata("r", status="failed", reason="watchdog")
+    words = runs.labels("training_failure_message_info", "r")
+    assert (words["message"], words["last_line"]) == ("watchdog", "")

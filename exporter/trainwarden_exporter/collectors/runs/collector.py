@@ -11,6 +11,7 @@ from trainwarden_exporter.collectors.runs import metrics
 from trainwarden_exporter.collectors.runs.attempts import AttemptDurations, StateChangeLog
 from trainwarden_exporter.collectors.runs.checkpoints import CheckpointVerifier
 from trainwarden_exporter.collectors.runs.discovery import RunDiscovery
+from trainwarden_exporter.collectors.runs.folder import NEEDED
 from trainwarden_exporter.collectors.runs.log_evidence import LogEvidence, is_training_by_log, watched_run
 from trainwarden_exporter.collectors.runs.problems import RecordProblems
 from trainwarden_exporter.collectors.runs.record import RunRecord, is_quiet, last_activity
@@ -51,6 +52,7 @@ class RunsCollector:
         host: this host's name in records.
         all_hosts: export every run and rank, not only those of `host`; records in `path` without a host always are.
         limit: how many runs at most, those with the latest sign of life.
+        last_line: when the last lines of logs are shown: NEEDED, ALWAYS or NEVER.
         defaults: thresholds of records that state none.
         logs_followed: the collector of logs runs.
         copies: folders with copies of records in S3.
@@ -70,6 +72,7 @@ class RunsCollector:
         all_hosts: bool,
         limit: int,
         defaults: Thresholds,
+        last_line: str = NEEDED,
         logs_followed: bool = False,
         copies: Sequence[Path] = (),
         checkpoints: CheckpointVerifier | None = None,
@@ -86,7 +89,7 @@ class RunsCollector:
         self._checkpoints = checkpoints or CheckpointVerifier()
         self._now = now
         self._problems = RecordProblems()
-        self._discovery = RunDiscovery(path, copies, defaults, self._problems, timeout)
+        self._discovery = RunDiscovery(path, copies, defaults, self._problems, timeout, last_line)
         self._evidence = LogEvidence(exchange, logs_followed=logs_followed)
         self._ends = SchedulerEnds(exchange)
         self._state_changes = StateChangeLog()
@@ -148,8 +151,9 @@ class RunsCollector:
             verdict = self._evidence.refine(record, verdict)
             add_verdict(families, record.run_id, verdict, now)
             add_failure_message(families, record.run_id, verdict.message, folder.last_line, verdict.hint)
-        elif is_quiet(record, folder.steps(record, now).advanced, now):
-            cause = view.verdict if view else None
+        else:
+            quiet = is_quiet(record, folder.steps(record, now).advanced, now)
+            cause = view.verdict if view and quiet else None
             message, hint = (cause.message, cause.hint) if cause else ("", "")
             add_failure_message(families, record.run_id, message, folder.last_line, hint)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import LOG
-from trainwarden_exporter.collectors.runs.folder import RunFolder
+from trainwarden_exporter.collectors.runs.folder import NEEDED, RunFolder
 from trainwarden_exporter.collectors.runs.log_evidence import completed, names_cause, verdict_of
 from trainwarden_exporter.core.files import CachedFile
 
@@ -43,8 +43,8 @@ class CopiedRunFolder(RunFolder):
     the difference between the last heartbeat and the modification time of its object.
     """
 
-    def __init__(self, path: Path, defaults: Thresholds) -> None:
-        super().__init__(path, defaults)
+    def __init__(self, path: Path, defaults: Thresholds, last_line: str = NEEDED) -> None:
+        super().__init__(path, defaults, last_line)
         self._ahead: tuple[str | None, float] | None = None
         self._log_verdict: tuple[float, LogVerdict | None] = (0.0, None)
 
@@ -107,8 +107,9 @@ class CopiedRunFolder(RunFolder):
 class S3Copies:
     """The folders of copies, one for each prefix; the index of each lists its runs."""
 
-    def __init__(self, places: Sequence[Path], defaults: Thresholds) -> None:
+    def __init__(self, places: Sequence[Path], defaults: Thresholds, last_line: str = NEEDED) -> None:
         self._defaults = defaults
+        self._last_line = last_line
         self._indexes = [(place, CachedFile(place / INDEX, lambda place=place: _read_index(place))) for place in places]
         self._folders: dict[Path, CopiedRunFolder] = {}
 
@@ -120,7 +121,7 @@ class S3Copies:
             looked = index.get(now)
             for run_id, time in () if looked is None or isinstance(looked, Unreadable) else looked.items():
                 path = place / run_id
-                folder = kept[path] = self._folders.get(path) or CopiedRunFolder(path, self._defaults)
+                folder = kept[path] = self._folders.get(path) or CopiedRunFolder(path, self._defaults, self._last_line)
                 folder.observed = time
                 if run_id not in found or (found[run_id].observed or 0.0) < time:
                     found[run_id] = folder

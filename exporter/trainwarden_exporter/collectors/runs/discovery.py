@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden_exporter.collectors.runs.copies import CopiedRunFolder, S3Copies
-from trainwarden_exporter.collectors.runs.folder import RunFolder
+from trainwarden_exporter.collectors.runs.folder import NEEDED, RunFolder
 from trainwarden_exporter.collectors.runs.problems import BLOCKED, INVALID_NAME, RecordProblem, RecordProblems
 from trainwarden_exporter.collectors.runs.record import EXPIRY_SECONDS, last_activity
 from trainwarden_exporter.sampling.blocking_io import BlockingIoPool
@@ -50,6 +50,7 @@ class RunDiscovery:
         defaults: thresholds of records that state none.
         problems: takes what cannot be used.
         timeout: seconds until a run's folder counts as blocked.
+        last_line: when the last lines of logs are shown: NEEDED, ALWAYS or NEVER.
 
     Attributes:
         known: ids of the runs that have a folder or a copy, whatever is in it.
@@ -58,11 +59,18 @@ class RunDiscovery:
     """
 
     def __init__(
-        self, path: Path, copies: Sequence[Path], defaults: Thresholds, problems: RecordProblems, timeout: float
+        self,
+        path: Path,
+        copies: Sequence[Path],
+        defaults: Thresholds,
+        problems: RecordProblems,
+        timeout: float,
+        last_line: str = NEEDED,
     ) -> None:
         self._path = path
-        self._copies = S3Copies(copies, defaults)
+        self._copies = S3Copies(copies, defaults, last_line)
         self._defaults = defaults
+        self._last_line = last_line
         self._problems = problems
         self._pool: BlockingIoPool[RunFolder] = BlockingIoPool(timeout)
         self._folders: dict[str, RunFolder] = {}
@@ -78,7 +86,8 @@ class RunDiscovery:
             TooManyBlocked: nothing on its file system answers.
         """
         self._folders = {
-            name: self._folders.get(name) or RunFolder(self._path / name, self._defaults) for name in self._names()
+            name: self._folders.get(name) or RunFolder(self._path / name, self._defaults, self._last_line)
+            for name in self._names()
         }
         copies = self._copies.folders(now)
         self.known = frozenset(self._folders.keys() | copies.keys())

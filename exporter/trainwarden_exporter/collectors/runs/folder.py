@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_RANKS = 16384
+# When the last line of a log is shown: while the attempt failed or is quiet, always, never.
+LAST_LINE = NEEDED, ALWAYS, NEVER = "needed", "always", "never"
+# Each other line makes a new series, so it is read again when the state changes, and otherwise only after:
+LAST_LINE_SECONDS = 60.0
 # A folder that was not written to for so long belongs to a run that is over, however far off its writer's clock is.
 ABANDONED_SECONDS = 3 * EXPIRY_SECONDS
 
@@ -74,8 +78,22 @@ class _Files:
         )
 
 
+@dataclass(frozen=True)
+class _LogLine:
+    """The last line of a log, in which state and attempt it was read, and when."""
+
+    state: tuple[str | None, str | None]
+    time: float
+    text: str | None
+
+
 class RunFolder:
     """The state of one run.
+
+    Args:
+        path: the run's folder.
+        defaults: thresholds of a record that states none.
+        last_line: when the last line of its log is shown: NEEDED, ALWAYS or NEVER.
 
     Attributes:
         problems: those of the last sample.
@@ -83,10 +101,10 @@ class RunFolder:
         shown: the record as it was exported last.
         observed: when the record was last confirmed in S3, Unix seconds; None for a record in the runs folder.
         cached: the samples that were made from the record.
-        last_line: of its log, if the attempt failed or is quiet.
+        last_line: of its log, where it is to be shown.
     """
 
-    def __init__(self, path: Path, defaults: Thresholds) -> None:
+    def __init__(self, path: Path, defaults: Thresholds, last_line: str = NEEDED) -> None:
         self.run_id = path.name
         self.problems: list[RecordProblem] = []
         self.asleep_until = 0.0
@@ -95,6 +113,8 @@ class RunFolder:
         self.last_line: str | None = None
         self._path = path
         self._defaults = defaults
+        self._show_last_line = last_line
+        self._line: _LogLine | None = None
         self._metadata = CachedFile(path / METADATA, lambda: read_metadata(path))
         self._progress = CachedFile(path / PROGRESS, lambda: read_progress(path))
         self._error = CachedFile(path / ERROR, partial(current_error, path))
@@ -113,10 +133,19 @@ class RunFolder:
             self._raw, self._localized = raw, self.localized(raw)
         record = self._localized
         self._steps_seen = observe_step(self._steps_seen, record, now)
-        if record.state == "failed" or is_quiet(record, self.steps(record, now).advanced, now):
-            enter(LOG)
-            self.last_line = last_line(self._path / LOG)
+        self._read_last_line(record, now)
         return record
+
+    def _read_last_line(self, record: RunRecord, now: float) -> None:
+        needed = record.state == "failed" or is_quiet(record, self.steps(record, now).advanced, now)
+        if self._show_last_line == NEVER or not (needed or self._show_last_line == ALWAYS):
+            self.last_line = None
+            return
+        state = (record.state, record.attempt_key)
+        if self._line is None or self._line.state != state or abs(now - self._line.time) >= LAST_LINE_SECONDS:
+            enter(LOG)
+            self._line = _LogLine(state, now, last_line(self._path / LOG))
+        self.last_line = self._line.text
 
     def is_abandoned(self, now: float) -> bool:
         """Return whether nothing was written for `ABANDONED_SECONDS`; raise `OSError` as `read`."""

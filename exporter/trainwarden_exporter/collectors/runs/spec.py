@@ -12,6 +12,7 @@ from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.thresholds import InvalidThreshold
 from trainwarden.record.thresholds import choose as choose_thresholds
+from trainwarden_exporter.collectors.runs.folder import LAST_LINE, NEEDED
 from trainwarden_exporter.collectors.s3.spec import copies
 from trainwarden_exporter.core.runs_folder import runs_folder, runs_folder_exists
 from trainwarden_exporter.core.spec import CollectorSpec
@@ -45,6 +46,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default=2000,
         metavar="N",
         help="runs exported at most, those with the latest sign of life (default %(default)s)",
+    )
+    parser.add_argument(
+        "--collector.runs.last-line",
+        choices=LAST_LINE,
+        default=NEEDED,
+        help="when training_failure_message_info has the last line of a run's log: needed, while the attempt failed or "
+        "has been quiet for half of a threshold; always; never (default %(default)s)",
     )
     parser.add_argument(
         "--expect.run",
@@ -82,6 +90,7 @@ def create(context: Context) -> Sampler:
         host=node.host,
         all_hosts=flags["collector.runs.scope"] == "all",
         limit=flags["collector.runs.max"],
+        last_line=flags["collector.runs.last-line"],
         defaults=defaults,
         logs_followed=context.logs_followed,
         copies=copies(context),
