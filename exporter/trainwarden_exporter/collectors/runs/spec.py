@@ -90,7 +90,7 @@ def create(context: Context) -> Sampler:
         host=node.host,
         all_hosts=flags["collector.runs.scope"] == "all",
         limit=flags["collector.runs.max"],
-        last_line=flags["collector.runs.last-line"],
+        last_line=flags["collector.runs.last_line"],
         defaults=defaults,
         logs_followed=context.logs_followed,
         copies=copies(context),
