@@ -1,5 +1,8 @@
 """One client's connection: TLS where it is configured, then requests one after the other, each with deadlines.
 
+What a client may hold back, its handshake and the heads of its requests, is taken as it arrives, without waiting: idle
+and slow clients cost no thread. A request whose head is complete is answered in a thread of its own.
+
 h11 parses: it decides what is a request, where a body ends, and whether the connection may go on. The head of a
 response is written here, because each body is complete and its length known; h11's own writer would take 60 µs more of
 a scrape. To parse takes h11 80 µs, so the request of a scraper, the same bytes each time, is parsed once.
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import socket
 import time
 from http import HTTPStatus
@@ -21,12 +25,16 @@ from trainwarden.server.messages import BadRequest, Request, Response, plain
 if TYPE_CHECKING:
     from trainwarden.server.server import HttpServer
     from trainwarden.server.tls import Tls
+    from trainwarden.server.web_config import WebConfig
 
 log = logging.getLogger(__name__)
 
 TLS_HANDSHAKE = b"\x16"
 _RECEIVE_BYTES = 16384
 _REMEMBERED_BYTES = 4096
+# As h11 finds it.
+_HEAD_END = re.compile(rb"\n\r?\n")
+_FIRST_LETTER = 0x21
 # A larger body is not copied for the sake of one call less.
 _JOINED_BYTES = 65536
 # How long, and how much, an unread body is drained for: closed at once, the client may never see the response.
@@ -37,42 +45,90 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 class Connection:
-    """Serves one connection in a thread of its own.
+    """One connection; at any time either in the loop that receives heads, or in the thread that answers a request.
+
+    Args:
+        server: whose limits, TLS and responses it has.
+        accepted: the socket.
+        client: the client's address, or the network that clients are counted by.
 
     Attributes:
-        idle_since: since when it waits for the first byte of a request, by `time.monotonic`; None while it has one.
+        fileno: of the socket, also once TLS is around it or it is closed.
+        waiting_since: since when it waits for a handshake or a head, by `time.monotonic`; None while it is answered.
+        deadline: by when that has to come.
+        is_welcome: whether a request of it was answered with what it asked for.
         sending_since: since when it sends a response; None while it does not.
     """
 
-    def __init__(self, server: HttpServer, accepted: socket.socket) -> None:
+    def __init__(self, server: HttpServer, accepted: socket.socket, client: str) -> None:
         self._server = server
         self._limits = server.limits
         self.socket = accepted
-        self.idle_since: float | None = time.monotonic()
+        self.fileno = accepted.fileno()
+        self.client = client
+        now = time.monotonic()
+        self.waiting_since: float | None = now
+        self.deadline = now + self._limits.head_seconds
+        self.is_welcome = False
         self.sending_since: float | None = None
+        self._tls: Tls | None = None
+        self._is_open = False  # TLS, where it is configured, has been agreed on
+        self._refusal: BadRequest | None = None
+        self._received = bytearray()
+        self._searched = 0  # so many bytes of it hold no end of a head
+        self._is_ended = False
         # The last request without a body, as it came: a scraper sends the same bytes each time, parsed once.
         self._last: tuple[bytes, Request, h11.Connection] | None = None
 
-    def serve(self) -> None:
-        """Answer requests until the client ends, is late or sends what is no request; raises `OSError` if it breaks."""
-        deadline = time.monotonic() + self._limits.head_seconds
-        tls = self._server.web_config.current().tls
-        if tls is not None and not self._start_tls(tls, deadline):
-            return
-        received = b""
+    def begin(self, web_config: WebConfig) -> None:
+        """Prepare for what `receive` takes first."""
+        self.socket.settimeout(0)
+        self._tls = web_config.current().tls
+        self._is_open = self._tls is None
+
+    def receive(self) -> str:
+        """Take what has arrived, without waiting.
+
+        Returns:
+            What has to come: "read" or "write", for the socket to be ready for that; "answer", for a head is complete;
+            "" for a connection that is over.
+
+        Raises:
+            OSError: it broke.
+        """
+        try:
+            if not self._is_open and not self._handshake():
+                return "answer" if self._refusal else ""
+            return self._receive_head()
+        except BlockingIOError:
+            return "read"
+        except OSError as error:
+            waits_for = self._tls.waits_for(error) if self._tls else ""
+            if not waits_for:
+                raise
+            return waits_for
+
+    def answer(self) -> bool:
+        """Answer the requests that have arrived; False if the connection ends with them. Raises `OSError`."""
+        self.waiting_since = None
+        if self._refusal is not None:
+            self._refuse(self._refusal)
+            return False
         while True:
-            received = received or self._receive(deadline)
-            if not received:
-                return
-            self.idle_since = None
-            request, parser = self._request(received)
+            request, parser = self._request(bytes(self._received))
             if request is None or not self._serve(request, parser):
-                return
-            received, _ = parser.trailing_data
-            self.idle_since = time.monotonic()
-            deadline = self.idle_since + self._limits.idle_seconds
-            if self._server.is_stopping:
-                return
+                return False
+            self._received = bytearray(parser.trailing_data[0])
+            self._searched = 0
+            if not self._has_head():
+                break
+        if self._server.is_stopping or (self._is_ended and not self._received):
+            return False
+        self.socket.settimeout(0)
+        self.waiting_since = time.monotonic()
+        seconds = self._limits.head_seconds if self._received else self._limits.idle_seconds
+        self.deadline = self.waiting_since + seconds
+        return True
 
     def cut(self) -> None:
         """End it from another thread, whatever its own is waiting for; raises `OSError` if it has ended."""
@@ -85,45 +141,69 @@ class Connection:
             self.socket.shutdown(socket.SHUT_WR)
         self.socket.close()
 
-    def _start_tls(self, tls: Tls, deadline: float) -> bool:
-        """Put TLS around the connection; False for a client that does not begin a handshake, or may not connect."""
-        from trainwarden.server.tls import ClientRefused  # noqa: PLC0415  # imported already: `tls` comes from it
+    def _handshake(self) -> bool:
+        """Go on with the handshake; False for a client that does not begin one, or may not connect."""
+        from trainwarden.server.tls import ClientRefused  # noqa: PLC0415  # imported already: `_tls` comes from it
 
-        self._set_timeout(deadline)
-        first = self.socket.recv(1, socket.MSG_PEEK)
-        if first != TLS_HANDSHAKE:
-            if first:
-                self._refuse(BadRequest(HTTPStatus.BAD_REQUEST, "this port speaks HTTPS, not HTTP"))
-            return False
-        self.idle_since = None
-        wrapped = self.socket = tls.wrap(self.socket)
-        self._set_timeout(time.monotonic() + self._limits.head_seconds)
-        wrapped.do_handshake()
+        if self._tls is None:
+            return True
+        if not self._tls.is_wrapped(self.socket):
+            first = self.socket.recv(1, socket.MSG_PEEK)
+            if first != TLS_HANDSHAKE:
+                if first:
+                    self._refusal = BadRequest(HTTPStatus.BAD_REQUEST, "this port speaks HTTPS, not HTTP")
+                return False
+            self.socket = self._tls.wrap(self.socket)
         try:
-            tls.check(wrapped)
+            self._tls.handshake(self.socket)
         except ClientRefused as error:
             log.warning("a client was refused: %s", error)
             return False
-        self.idle_since = time.monotonic()
+        self._is_open = True
+        self.deadline = time.monotonic() + self._limits.head_seconds
         return True
+
+    def _receive_head(self) -> str:
+        while not self._has_head():
+            data = self.socket.recv(_RECEIVE_BYTES)
+            if not data:
+                self._is_ended = True
+                return "answer" if self._received else ""
+            if not self._received:
+                self.deadline = time.monotonic() + self._limits.head_seconds
+            self._received += data
+        return "answer"
+
+    def _has_head(self) -> bool:
+        """Return whether what was received holds a head, or can become none."""
+        received = self._received
+        if not received:
+            return False
+        if received[0] < _FIRST_LETTER or len(received) > self._limits.head_bytes:
+            return True
+        found = _HEAD_END.search(received, max(0, self._searched - 2))
+        self._searched = len(received)
+        return found is not None
 
     def _request(self, received: bytes) -> tuple[Request | None, h11.Connection]:
         """Return the request that begins with `received`, and what parsed it; None for one that cannot be answered."""
         if self._last is not None and received == self._last[0]:
             return self._last[1:]
+        end = _HEAD_END.search(received)
+        if end is not None and end.end() > self._limits.head_bytes:
+            received = received[: end.start()]  # refused as one that has no end
         parser = h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.head_bytes)
         parser.receive_data(received)
-        deadline = time.monotonic() + self._limits.head_seconds
-        came_at_once = True
         try:
-            while (event := parser.next_event()) is h11.NEED_DATA:
-                came_at_once = False
-                parser.receive_data(self._receive(deadline))
+            event = parser.next_event()
+            if event is h11.NEED_DATA and self._is_ended:
+                parser.receive_data(b"")
+                event = parser.next_event()
         except h11.RemoteProtocolError as error:
             status = HTTPStatus(error.error_status_hint)
             self._refuse(BadRequest(status, status.phrase.lower()))
             return None, parser
-        if not isinstance(event, h11.Request):  # the end of the connection
+        if not isinstance(event, h11.Request):  # nothing but the end of the connection
             return None, parser
         if event.http_version not in {b"1.0", b"1.1"}:
             self._refuse(BadRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "expected HTTP/1.1"))
@@ -143,7 +223,7 @@ class Connection:
             return self._receive_body(parser, headers, limit)
 
         request = Request(event.method.decode("ascii"), event.target.decode("ascii"), headers, read_body)
-        is_whole = came_at_once and parser.their_state is h11.DONE and not parser.trailing_data[0]
+        is_whole = parser.their_state is h11.DONE and not parser.trailing_data[0]
         if is_whole and len(received) <= _REMEMBERED_BYTES:
             self._last = received, request, parser
         return request, parser
@@ -179,12 +259,10 @@ class Connection:
 
     def _serve(self, request: Request, parser: h11.Connection) -> bool:
         """Send the response to a request; False if the connection ends with it."""
-        # Held until it is sent: responses that wait for slow clients take memory.
-        has_slot = self._server.acquire_slot(self)
         try:
-            busy = plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once")
-            response = self._server.respond(request) if has_slot else busy
+            response = self._server.respond(request, self)
             log.debug("%s %s: %d", request.method, request.path, response.status)
+            self.is_welcome = self.is_welcome or response.status < HTTPStatus.BAD_REQUEST
             # Not done: the body was not read, or another protocol was asked for.
             stays = parser.their_state is h11.DONE and not self._server.is_stopping
             head = self._head(response, stays)
@@ -198,8 +276,7 @@ class Connection:
                 self._send(body, deadline)
         finally:
             self.sending_since = None
-            if has_slot:
-                self._server.release_slot(self)
+            self._server.release_slot(self)  # held until it is sent: responses that wait for slow clients take memory
         if parser.their_state is h11.SEND_BODY:
             self._drain()
         return stays

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import selectors
+import resource
 import socket
 import threading
 import time
@@ -13,24 +13,24 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from trainwarden.server.address import shown_address
-from trainwarden.server.connection import Connection
+from trainwarden.server.guesses import TooManyGuesses
 from trainwarden.server.messages import BadRequest, Request, Response, plain
+from trainwarden.server.waiting import WaitingConnections
 from trainwarden.server.web_config import NoWebConfig
+from trainwarden.server.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
     from types import TracebackType
 
-    from trainwarden.server.basic_auth import BasicAuthUsers
-    from trainwarden.server.web_config import WebConfig
+    from trainwarden.server.connection import Connection
+    from trainwarden.server.web_config import WebAccess, WebConfig
 
 log = logging.getLogger(__name__)
 
-_BACKLOG = 128
+_BACKLOG = 1024
 # A response that takes longer to send is given up where another request needs its slot.
 _STALLED_SECONDS = 1.0
-# Without a file descriptor to spare, `accept` fails at once, again and again.
-_ACCEPT_RETRY_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -38,22 +38,24 @@ class Limits:
     """What clients may take; times are in seconds.
 
     Attributes:
-        connections: at a time; one more costs the longest idle one its place, or is closed.
+        connections: at a time, and no more than half of the file descriptors that the process may have; one more costs
+            a waiting one its place, or is closed.
         requests: answered at the same time; one more gets 503.
         head_bytes: of a request's line and headers together.
         head_seconds: for the first byte, for a TLS handshake, and for a head from its first byte on.
         body_seconds: for a body.
         send_seconds: for a whole response.
-        idle_seconds: between a response and the first byte of the next request.
+        idle_seconds: between a response and the first byte of the next request. Longer than scrapers keep a connection
+            (Prometheus: 5 minutes), for one that is closed at the moment of a request costs a scrape.
     """
 
-    connections: int = 400
+    connections: int = 512
     requests: int = 40
     head_bytes: int = 32768
-    head_seconds: float = 30.0
+    head_seconds: float = 20.0
     body_seconds: float = 10.0
     send_seconds: float = 30.0
-    idle_seconds: float = 120.0
+    idle_seconds: float = 330.0
 
 
 class HttpServer:
@@ -91,40 +93,41 @@ class HttpServer:
         self._handler = handler
         self._own_authentication = own_authentication
         self._changed = threading.Condition()  # guards the two sets; notified when either loses a connection
-        self._connections: set[Connection] = set()
+        self._answered: set[Connection] = set()
         self._slots: set[Connection] = set()
         self._thread: threading.Thread | None = None
-        self._wake, self._woken = socket.socketpair()
+        self._workers = Workers("http-request")
         self._listeners: list[socket.socket] = []
         try:
             for address in addresses:
                 self._listeners.append(_listener(*address))
         except BaseException:
-            self._close_sockets()
+            self._close_listeners()
             raise
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        limit = min(self.limits.connections, descriptors) if descriptors > 0 else self.limits.connections
+        self._waiting = WaitingConnections(self, self._listeners, limit, self._begin_answer)
         names = [listener.getsockname()[:2] for listener in self._listeners]
         self.bound = [shown_address(*name) for name in names]
         self.port = int(names[0][1])
 
     def start(self) -> None:
         """Accept connections in a thread until `stop`."""
-        self._thread = threading.Thread(target=self._accept_connections, name="http", daemon=True)
+        self._thread = threading.Thread(target=self._waiting.run, name="http", daemon=True)
         self._thread.start()
 
     def stop(self, grace_seconds: float = 2.0) -> None:
         """Stop listening; responses under way have `grace_seconds`, then all connections are cut."""
         self.is_stopping = True
-        with contextlib.suppress(OSError):  # closed by an earlier call
-            self._wake.send(b"x")
+        self._waiting.stop()
         if self._thread is not None:
             self._thread.join()
-        self._close_sockets()
+        self._close_listeners()
+        self._waiting.close()
+        self._workers.close()
         with self._changed:
-            for connection in self._connections:
-                if connection.idle_since is not None:
-                    _cut(connection)
-            self._changed.wait_for(lambda: not self._connections, grace_seconds)
-            for connection in self._connections:
+            self._changed.wait_for(lambda: not self._answered, grace_seconds)
+            for connection in self._answered:
                 _cut(connection)
 
     def __enter__(self) -> HttpServer:
@@ -137,16 +140,31 @@ class HttpServer:
         """Stop."""
         self.stop()
 
-    def respond(self, request: Request) -> Response:
-        """Return the response to a request, as the web configuration allows it."""
+    def respond(self, request: Request, connection: Connection) -> Response:
+        """Return the response to a request, as the web configuration allows it.
+
+        Only one that may be answered takes a slot, which is the connection's until `release_slot`: who has no password
+        takes none from others.
+        """
         access = self.web_config.current()
-        response = self._respond(request, access.rate_limit is None or access.rate_limit.admits(), access.users)
+        response = self._refusal(request, access, connection.client)
+        if response is None and not self._acquire_slot(connection):
+            response = plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once")
+        if response is None:
+            response = self._handle(request)
         if not access.headers:
             return response
         headers = (*response.headers, *access.headers.items())
         return Response(response.status, response.content_type, response.body, headers)
 
-    def acquire_slot(self, connection: Connection) -> bool:
+    def release_slot(self, connection: Connection) -> None:
+        """Give back the slot of a connection that has been answered, if it has one."""
+        with self._changed:
+            if connection in self._slots:
+                self._slots.discard(connection)
+                self._changed.notify_all()
+
+    def _acquire_slot(self, connection: Connection) -> bool:
         """Take one of the places of requests under way; False if all are taken.
 
         Clients that ask and never read hold theirs until `send_seconds` are over. So where all are taken, the one that
@@ -164,19 +182,21 @@ class HttpServer:
             self._slots.add(connection)
             return True
 
-    def release_slot(self, connection: Connection) -> None:
-        """Give back what `acquire_slot` took."""
-        with self._changed:
-            self._slots.discard(connection)
-            self._changed.notify_all()
-
-    def _respond(self, request: Request, admitted: bool, users: BasicAuthUsers | None) -> Response:
-        if not admitted:
+    def _refusal(self, request: Request, access: WebAccess, client: str) -> Response | None:
+        """Return the response to a request that may not be answered; None for one that may."""
+        if access.rate_limit is not None and not access.rate_limit.admits():
             return plain(HTTPStatus.TOO_MANY_REQUESTS, "too many requests")
-        asks_for_user = users is not None and request.path not in self._own_authentication
-        if users is not None and asks_for_user and not users.admit(request.headers.get("authorization", "")):
-            challenge = ("WWW-Authenticate", f'Basic realm="{self.name}", charset="UTF-8"')
-            return plain(HTTPStatus.UNAUTHORIZED, "unauthorized", challenge)
+        if access.users is None or request.path in self._own_authentication:
+            return None
+        try:
+            if access.users.admit(request.headers.get("authorization", ""), client):
+                return None
+        except TooManyGuesses as error:
+            return plain(HTTPStatus.TOO_MANY_REQUESTS, str(error), ("Retry-After", "10"))
+        challenge = ("WWW-Authenticate", f'Basic realm="{self.name}", charset="UTF-8"')
+        return plain(HTTPStatus.UNAUTHORIZED, "unauthorized", challenge)
+
+    def _handle(self, request: Request) -> Response:
         try:
             return self._handler(request)
         except BadRequest as error:
@@ -185,63 +205,37 @@ class HttpServer:
             log.exception("no response to %s", request.path)
             return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "no response, see the log")
 
-    def _accept_connections(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            for each in (*self._listeners, self._woken):
-                selector.register(each, selectors.EVENT_READ)
-            while not self.is_stopping:
-                for key, _ in selector.select():
-                    if key.fileobj is not self._woken and isinstance(key.fileobj, socket.socket):
-                        self._accept(key.fileobj)
-
-    def _accept(self, listener: socket.socket) -> None:
-        try:
-            accepted, _ = listener.accept()
-        except BlockingIOError:  # the client has gone
-            return
-        except OSError as error:
-            log.warning("a connection could not be accepted: %s", error)
-            time.sleep(_ACCEPT_RETRY_SECONDS)
-            return
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(self, accepted)
+    def _begin_answer(self, connection: Connection) -> None:
         with self._changed:
-            if len(self._connections) >= self.limits.connections and not self._cut_idle():
-                accepted.close()
-                return
-            self._connections.add(connection)
+            self._answered.add(connection)
         try:
-            threading.Thread(target=self._serve, args=(connection,), name="http-connection", daemon=True).start()
+            self._workers.run(lambda: self._answer(connection))
         except RuntimeError as error:  # no thread to be had
-            log.warning("a connection could not be served: %s", error)
-            self._end(connection)
+            log.warning("a request could not be answered: %s", error)
+            self._end_answer(connection, stays=False)
 
-    def _cut_idle(self) -> bool:
-        """Cut the connection that has been idle longest, and wait for its end; False if all are at work."""
-        idle = [(each.idle_since, each) for each in self._connections if each.idle_since is not None]
-        if not idle:
-            return False
-        _cut(min(idle, key=lambda pair: pair[0])[1])
-        return self._changed.wait_for(lambda: len(self._connections) < self.limits.connections, _STALLED_SECONDS)
-
-    def _serve(self, connection: Connection) -> None:
+    def _answer(self, connection: Connection) -> None:
+        stays = False
         try:
-            connection.serve()
+            stays = connection.answer()
         except OSError as error:  # TimeoutError and those of TLS too; the client may come again
             log.debug("a connection broke: %s", error)
         except Exception:
             log.exception("a connection broke")
         finally:
-            self._end(connection)
+            self._end_answer(connection, stays=stays)
 
-    def _end(self, connection: Connection) -> None:
-        connection.close()
+    def _end_answer(self, connection: Connection, *, stays: bool) -> None:
         with self._changed:
-            self._connections.discard(connection)
+            self._answered.discard(connection)
             self._changed.notify_all()
+        if stays:
+            self._waiting.add(connection)
+        else:
+            self._waiting.forget(connection)
 
-    def _close_sockets(self) -> None:
-        for each in (*self._listeners, self._wake, self._woken):
+    def _close_listeners(self) -> None:
+        for each in self._listeners:
             each.close()
 
 

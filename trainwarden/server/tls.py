@@ -60,14 +60,32 @@ class Tls:
         """Return the connection with TLS around it; the handshake is still to be done."""
         return self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
 
-    def check(self, connection: ssl.SSLSocket) -> None:
-        """Raise `ClientRefused` if the client's certificate is for none of the names that are allowed."""
+    def is_wrapped(self, connection: socket.socket) -> bool:
+        """Return whether TLS is around the connection."""
+        return isinstance(connection, ssl.SSLSocket)
+
+    def handshake(self, connection: socket.socket) -> None:
+        """Go on with the handshake of a wrapped connection.
+
+        Raises:
+            ClientRefused: the client's certificate is for none of the names that are allowed.
+            OSError: it broke, or `waits_for` something.
+        """
+        if not isinstance(connection, ssl.SSLSocket):
+            raise TypeError("the connection is not wrapped")
+        connection.do_handshake()
         if not self.allowed_sans:
             return
         certificate = connection.getpeercert() or {}
         names = certificate.get("subjectAltName", ())
         if self.allowed_sans.isdisjoint(str(entry[1]) for entry in names if isinstance(entry, tuple)):
             raise ClientRefused(f"its certificate names {names}")
+
+    def waits_for(self, error: OSError) -> str:
+        """Return what a call that did not wait needs to go on: "read" or "write"; "" where it failed."""
+        if isinstance(error, ssl.SSLWantReadError):
+            return "read"
+        return "write" if isinstance(error, ssl.SSLWantWriteError) else ""
 
 
 def _trust(context: ssl.SSLContext, file: Path | None, section: str) -> None:

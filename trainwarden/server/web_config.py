@@ -9,7 +9,7 @@ import logging
 import re
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from trainwarden.duration import parse_duration
@@ -139,7 +139,11 @@ class WebAccess:
 
 
 def access_of(settings: WebSettings, file: Path) -> WebAccess:
-    """Return what the settings of `file` configure; raises `UsageError` if a certificate or a package is missing."""
+    """Return what the settings of `file` configure.
+
+    Raises:
+        UsageError: a certificate or a package is missing.
+    """
     tls = None
     if settings.tls is not None:
         from trainwarden.server.tls import Tls  # noqa: PLC0415  # some MiB, where it is configured
@@ -191,6 +195,7 @@ class ReloadingWebConfig:
         self._lock = threading.Lock()
         self._files: tuple[Path, ...] = (file,)
         self._stamp: Stamp = ()
+        self._settings = WebSettings()
         self._access = WebAccess()
         self._read()
 
@@ -220,7 +225,10 @@ class ReloadingWebConfig:
         named = (tls.cert_file, tls.key_file, tls.client_ca_file) if tls else ()
         self._files = (self.file, *(file for file in named if file is not None))
         self._stamp = (self._stamp[0], *_stamp(self._files[1:]))
-        self._access = access_of(settings, self.file)
+        access = access_of(settings, self.file)
+        if settings.users == self._settings.users:
+            access = replace(access, users=self._access.users)  # with the passwords that it has checked
+        self._settings, self._access = settings, access
         self.last_success = self._wall()
 
 

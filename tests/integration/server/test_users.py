@@ -10,6 +10,7 @@ import bcrypt
 import pytest
 
 from tests.integration.server.conftest import Served
+from trainwarden.server.basic_auth import BasicAuthUsers
 from trainwarden.server.web_config import RateLimit, ReloadingWebConfig
 
 
@@ -52,7 +53,7 @@ def test_who_knows_the_password_is_let_in_and_none_else(site: Served) -> None:
         assert site.ask("/-/healthy", Authorization=header)[0].status == 401, header
 
 
-def test_the_hash_is_computed_once_for_a_password_that_is_right_and_each_time_for_one_that_is_not(
+def test_the_hash_is_computed_once_for_each_password_and_for_unknown_users_too(
     site: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: list[bytes] = []
@@ -66,10 +67,37 @@ def test_the_hash_is_computed_once_for_a_password_that_is_right_and_each_time_fo
     for _ in range(3):
         assert site.ask("/-/healthy", Authorization=basic("alice", "secret:word"))[0].status == 200
     assert len(computed) == 1
-    for user in ("alice", "alice", "nobody", "nobody"):
-        assert site.ask("/-/healthy", Authorization=basic(user, "guess"))[0].status == 401
+    for guess in ("one", "other", "one"):
+        for user in ("alice", "nobody"):
+            assert site.ask("/-/healthy", Authorization=basic(user, guess))[0].status == 401
     # Who is not there costs as much as who is.
     assert len(computed) == 5
+    assert site.ask("/-/healthy", Authorization=basic("alice", "secret:word"))[0].status == 200
+    assert len(computed) == 5
+
+
+def test_an_unknown_user_takes_as_long_as_some_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were it always the costliest hash, who is answered faster would be known."""
+    computed: list[bytes] = []
+    monkeypatch.setattr(bcrypt, "checkpw", lambda _, text: computed.append(text))
+    hashes = {f"user{number}": f"$2b$04${number}{'a' * 52}" for number in range(4)}
+    users = BasicAuthUsers(hashes)
+    for number in range(200):
+        assert not users.admit(basic(f"nobody{number}", "guess"))
+    assert set(computed) == {text.encode() for text in hashes.values()}
+    computed.clear()
+    for number in range(5):
+        assert not users.admit(basic("nobody", f"guess{number}"))
+    assert len(set(computed)) == 1
+
+
+def test_what_was_checked_is_kept_when_something_else_of_the_file_changes(
+    site: Served, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert site.ask("/-/healthy", Authorization=basic("alice", "secret:word"))[0].status == 200
+    file.write_text(file.read_text() + "rate_limit: {interval: 1ms, burst: 100}\n")
+    monkeypatch.setattr(bcrypt, "checkpw", lambda *_: pytest.fail("it is remembered"))
+    assert site.ask("/-/healthy", Authorization=basic("alice", "secret:word"))[0].status == 200
 
 
 def test_a_password_that_was_changed_no_longer_lets_in(site: Served, file: Path) -> None:

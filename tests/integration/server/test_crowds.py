@@ -1,0 +1,220 @@
+"""Crowds of clients that have no login, or never finish: who may scrape is served, over TLS as without."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import bcrypt
+import pytest
+
+from tests.certificates import Authority
+from tests.integration.server.conftest import Served, read_all
+from tests.integration.server.test_users import basic, hashed
+from tests.waiting import wait_until
+from trainwarden.server.server import Limits
+from trainwarden.server.web_config import ReloadingWebConfig
+
+GOOD = basic("prometheus", "right")
+ASK = b"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\n\r\n"
+
+
+class Site:
+    """A server with one user, without TLS or with it, and connections to it from addresses of choice."""
+
+    def __init__(self, served: Served, tls: ssl.SSLContext | None) -> None:
+        self.served = served
+        self._tls = tls
+
+    def open(self, source: str = "127.0.0.1") -> socket.socket:
+        port = self.served.server.port
+        made = socket.create_connection(("127.0.0.1", port), timeout=60, source_address=(source, 0))
+        return self._tls.wrap_socket(made, server_hostname="localhost") if self._tls else made
+
+    def ask(self, authorization: str = GOOD, source: str = "127.0.0.1") -> int:
+        with self.open(source) as connection:
+            return ask(connection, authorization)
+
+
+def ask(connection: socket.socket, authorization: str = GOOD) -> int:
+    """Return the status of one request on a connection that stays."""
+    connection.sendall(ASK % authorization.encode())
+    return status_of(connection)
+
+
+def status_of(connection: socket.socket) -> int:
+    """Return the status of the next response."""
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    response.read()
+    return response.status
+
+
+@pytest.fixture(params=["plain", "TLS"])
+def site(request: pytest.FixtureRequest, serve: Callable[..., Served], tmp_path: Path) -> Callable[..., Site]:
+    def start(**limits: int) -> Site:
+        file = tmp_path / "web.yml"
+        users = f"basic_auth_users:\n  prometheus: {hashed('right')}\n"
+        context = None
+        if request.param == "TLS":
+            authority = Authority.create(tmp_path)
+            authority.issue("server", "localhost")
+            users += "tls_server_config: {cert_file: server.pem, key_file: server.key}\n"
+            context = ssl.create_default_context(cafile=str(authority.file))
+        file.write_text(users)
+        return Site(serve(web_config=ReloadingWebConfig(file), limits=Limits(**limits)), context)
+
+    return start
+
+
+class SlowHash:
+    """In place of bcrypt's check: records what it is asked, and answers wrong passwords only once it may."""
+
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+        self.may_answer = threading.Event()
+
+    def __call__(self, password: bytes, _hash: bytes) -> bool:
+        self.asked.append(password)
+        assert password == b"right" or self.may_answer.wait(60)
+        return password == b"right"
+
+
+@pytest.fixture
+def slow_hash(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowHash]:
+    slow = SlowHash()
+    monkeypatch.setattr(bcrypt, "checkpw", slow)
+    yield slow
+    slow.may_answer.set()
+
+
+def test_wrong_passwords_keep_no_scrape_waiting(site: Callable[..., Site], slow_hash: SlowHash) -> None:
+    served = site()
+    assert served.ask() == 200
+    with contextlib.ExitStack() as stack:
+        guessing = [stack.enter_context(served.open()) for _ in range(60)]
+        for number, connection in enumerate(guessing):
+            connection.sendall(ASK % basic("prometheus", f"wrong {number}").encode())
+        wait_until(lambda: len(slow_hash.asked) == 2, "a wrong password to be checked")
+        assert [served.ask() for _ in range(20)] == [200] * 20
+        slow_hash.may_answer.set()
+        for connection in guessing:
+            assert status_of(connection) == 401
+
+
+def test_the_same_wrong_password_from_everywhere_is_checked_once(
+    site: Callable[..., Site], slow_hash: SlowHash
+) -> None:
+    slow_hash.may_answer.set()
+    served = site()
+    assert [served.ask(basic("prometheus", "old")) for _ in range(30)] == [401] * 30
+    assert slow_hash.asked == [b"old"]
+
+
+def test_a_first_scrape_waits_for_one_guess_of_another_client_and_not_for_all(
+    site: Callable[..., Site], slow_hash: SlowHash
+) -> None:
+    served = site()
+    with contextlib.ExitStack() as stack:
+        guessing = [stack.enter_context(served.open("127.0.0.2")) for _ in range(30)]
+        for number, connection in enumerate(guessing):
+            connection.sendall(ASK % basic("prometheus", f"wrong {number}").encode())
+        wait_until(lambda: slow_hash.asked, "a wrong password to be checked")
+        scrape = stack.enter_context(served.open())
+        scrape.sendall(ASK % GOOD.encode())
+        assert served.ask("Basic wrong") == 401  # which came later
+        slow_hash.may_answer.set()
+        assert status_of(scrape) == 200
+        assert slow_hash.asked.index(b"right") < 15
+
+
+def test_beyond_some_guesses_of_one_client_more_are_refused_at_once(
+    site: Callable[..., Site], slow_hash: SlowHash
+) -> None:
+    served = site()
+    assert served.ask() == 200
+    with contextlib.ExitStack() as stack:
+        guessing = [stack.enter_context(served.open("127.0.0.2")) for _ in range(100)]
+        for number, connection in enumerate(guessing):
+            connection.sendall(ASK % basic("prometheus", f"wrong {number}").encode())
+        statuses: list[int] = []
+        readers = [threading.Thread(target=lambda one=one: statuses.append(status_of(one))) for one in guessing]
+        for reader in readers:
+            reader.start()
+        wait_until(lambda: len(statuses) == 35)  # one is being checked, 64 wait
+        assert served.ask(source="127.0.0.2") == 200
+        assert statuses == [429] * 35
+        slow_hash.may_answer.set()
+        for reader in readers:
+            reader.join(60)
+        assert statuses == [429] * 35 + [401] * 65
+
+
+@pytest.mark.slow
+def test_connections_that_stay_are_all_served_though_there_are_many(site: Callable[..., Site]) -> None:
+    served = site()
+    with contextlib.ExitStack() as stack:
+        many = [stack.enter_context(served.open()) for _ in range(450)]
+        threads = threading.active_count()
+        assert served.ask() == 200
+        assert [ask(connection) for connection in many] == [200] * 450
+        assert [ask(connection) for connection in many] == [200] * 450
+        assert threading.active_count() < threads + 20
+
+
+def test_a_crowd_of_idle_connections_costs_no_other_client_its_own(site: Callable[..., Site]) -> None:
+    served = site(connections=20)
+    with contextlib.ExitStack() as stack:
+        scraper = stack.enter_context(served.open("127.0.0.2"))
+        assert ask(scraper) == 200
+        crowd = [stack.enter_context(served.open()) for _ in range(60)]
+        assert ask(scraper) == 200
+        assert served.ask("Basic wrong") == 401
+        assert read_all(crowd[0]) == b""
+
+
+def test_of_one_client_those_go_first_that_were_never_answered_with_what_they_asked_for(
+    site: Callable[..., Site],
+) -> None:
+    served = site(connections=20)
+    with contextlib.ExitStack() as stack:
+        scraper = stack.enter_context(served.open())
+        assert ask(scraper) == 200
+        for _ in range(60):
+            assert ask(stack.enter_context(served.open()), "Basic wrong") == 401
+        assert ask(scraper) == 200
+
+
+def test_heads_that_are_never_finished_take_no_thread_and_no_more_than_their_limit(
+    site: Callable[..., Site],
+) -> None:
+    served = site()
+    with contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(served.open()) for _ in range(100)]
+        threads = threading.active_count()
+        for connection in crowd:
+            connection.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 30_000)
+        assert served.ask() == 200
+        assert threading.active_count() < threads + 20
+        for connection in crowd:
+            connection.sendall(b"x" * 3_000)
+            assert status_of(connection) == 431
+
+
+def test_a_head_over_the_limit_is_refused_though_it_is_whole(serve: Callable[..., Served]) -> None:
+    fits, larger = (b"GET / HTTP/1.1\r\nHost: x\r\nX: %s\r\n\r\n" % (b"x" * size) for size in (32_000, 33_000))
+    assert serve().exchange(fits).startswith(b"HTTP/1.1 200 ")
+    assert serve().exchange(larger).startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_connection_outlives_the_pauses_of_every_usual_scraper() -> None:
+    """Closed by both at the same moment, a connection costs the scrape that was just sent."""
+    limits = Limits()
+    assert limits.idle_seconds > 300  # as long as Prometheus keeps one
+    for usual in (10, 15, 30, 60, 120):
+        assert usual not in (limits.idle_seconds, limits.head_seconds)
