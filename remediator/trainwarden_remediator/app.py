@@ -79,7 +79,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event) -> None:
         busy_interval=settings.busy_interval,
     )
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(RemediatorCollector(metrics, store))
+    registry.register(RemediatorCollector(metrics, store, web_config))
     pages = RemediatorPages(store, metrics, registry, clock, token, worker.wake, worker.alive)
     for warning in policies.warnings():
         log.warning("%s", warning)

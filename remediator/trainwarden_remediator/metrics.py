@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 import trainwarden
+from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden_remediator.incident import MODES, Action, Incident, State
 from trainwarden_remediator.store import Store
 
@@ -104,11 +105,12 @@ class Metrics:
 
 
 class RemediatorCollector:
-    """Counters and database in one page."""
+    """Counters, database and the state of the web configuration in one page."""
 
-    def __init__(self, metrics: Metrics, store: Store) -> None:
+    def __init__(self, metrics: Metrics, store: Store, web_config: ReloadingWebConfig | None = None) -> None:
         self._metrics = metrics
         self._store = store
+        self._web_config = web_config
 
     def collect(self) -> Iterator[Metric]:
         """Return all families. Raises what the database raises: a failed scrape is better than a wrong one."""
@@ -119,9 +121,23 @@ class RemediatorCollector:
             incidents.add_metric([state.value], counts.get(state.value, 0))
         yield incidents
         yield _escalations(self._store.escalations())
+        if self._web_config is not None:
+            yield from _web_config(self._web_config)
         build = GaugeMetricFamily("trainwarden_build_info", "The version that runs.", labels=["version"])
         build.add_metric([trainwarden.__version__], 1)
         yield build
+
+
+def _web_config(web_config: ReloadingWebConfig) -> Iterator[Metric]:
+    """Return the metrics that the exporter has of its own file."""
+    web_config.current()  # read again, if it changed
+    for name, text, value in (
+        ("successful", "1 if the file is in use; 0 if it is invalid and an older one is.", web_config.is_current),
+        ("success_timestamp_seconds", "When the configuration in use was read.", web_config.last_success),
+    ):
+        family = GaugeMetricFamily(f"trainwarden_config_last_reload_{name}", text, labels=["file"])
+        family.add_metric(["web"], float(value))
+        yield family
 
 
 def _escalations(incidents: list[Incident]) -> Metric:

@@ -244,6 +244,18 @@ def test_the_decision_log_can_be_read_beside_the_running_remediator_and_after_it
     assert "restart (megatron_transient" in remediator.command(*words[:2]).stdout
 
 
+def test_the_metrics_show_whether_the_web_configuration_is_in_use(remediator: Process, tmp_path: Path) -> None:
+    file = tmp_path / "web.yml"
+    file.write_text("http_server_config: {headers: {X-Frame-Options: deny}}\n")
+    remediator.flags["--web.config.file"] = str(file)
+    remediator.start()
+    name, labels = "trainwarden_config_last_reload_successful", (("file", "web"),)
+    assert remediator.metrics()[name, labels] == 1
+    file.write_text("http_server_config: {headers: {X-Frame-Options: maybe}}\n")
+    assert remediator.metrics()[name, labels] == 0
+    assert remediator.metrics()["trainwarden_config_last_reload_success_timestamp_seconds", labels] > 0
+
+
 def test_a_second_remediator_on_the_same_state_is_refused(remediator: Process) -> None:
     remediator.start()
     argv = [word for word in remediator.argv if not word.startswith("--web.port-file")]
