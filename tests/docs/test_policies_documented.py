@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden_remediator.cli import parser
 from trainwarden_remediator.decide import AlertedFailure, History, decide
 from trainwarden_remediator.incident import Action, State
@@ -95,13 +96,15 @@ class EmptyStore:
         return []
 
 
-def test_every_metric_is_documented_with_its_labels() -> None:
+def test_every_metric_is_documented_with_its_labels(tmp_path: Path) -> None:
+    (tmp_path / "web.yml").write_text("rate_limit: {interval: 1s}\n")
+    web_config = ReloadingWebConfig(tmp_path / "web.yml")
     metrics = Metrics()
     metrics.received(200, 1.0)
     metrics.polled(1.0, success=True)
     metrics.ticked(1.0, success=True)
     real = {}
-    for family in RemediatorCollector(metrics, EmptyStore()).collect():  # type: ignore[arg-type]  # reads no more of it
+    for family in RemediatorCollector(metrics, EmptyStore(), web_config).collect():  # type: ignore[arg-type]  # of a store
         labels = getattr(family, "_labelnames", ())
         name = f"{family.name}_total" if family.type == "counter" else family.name
         real[name] = set(labels)
