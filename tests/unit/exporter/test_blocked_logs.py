@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -49,6 +50,15 @@ def stuck(tree: LogsTree) -> dict[str, str]:
     """The call that each run's logs are in."""
     found = map(dict, tree.samples.get("trainwarden_collector_stuck", {}))
     return {labels["device"]: labels["call"] for labels in found if labels["collector"] == "logs"}
+
+
+def opened_below(folder: Path) -> list[str]:
+    """The files below the folder that this process has open, removed ones too."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(str(descriptor.readlink()))
+    return [path for path in found if path.startswith(f"{folder}/")]
 
 
 def look_until(tree: LogsTree, done: Callable[[], bool]) -> None:
@@ -104,15 +114,17 @@ def test_a_run_that_goes_while_its_log_does_not_answer_is_let_go_of(
     (tmp_path / "scratch/m").rmdir()
     tree.look()
     assert "m" not in tree.exchange.log_files
+    assert opened_below(tree.runs.folder("m"))
     gate.set()
     look_until(tree, lambda: stuck(tree) == {})
+    look_until(tree, lambda: not opened_below(tree.runs.folder("m")))
 
 
 @pytest.mark.slow
 def test_a_mount_of_logs_that_never_answers_costs_its_run_alone(tree: LogsTree, tmp_path: Path) -> None:
     for run_id in ("a", "z"):
         tree.write(run_id, OOM)
-        (tmp_path / "scratch" / run_id / "1.out").write_text(OOM)
+        (tmp_path / "scratch" / run_id / "1.out").write_text(f"another {OOM}")
     try:
         with silent_mount(tmp_path / "scratch" / "m"):
             for _ in range(7):  # one of them looks for runs without a record, through every folder

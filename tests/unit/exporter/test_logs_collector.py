@@ -13,6 +13,8 @@ from tests.unit.exporter.runs_tree import NOW
 from trainwarden.signals.tailing.template import Template
 from trainwarden_exporter.core.redaction import REDACTED
 
+NOISE = "iteration 10/ 100 | consumed samples: 640 | elapsed time per iteration (ms): 512.3 | lm loss: 6.3E+00 |\n"
+
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Iterator[LogsTree]:
@@ -64,6 +66,52 @@ def test_a_rotated_log_that_has_another_name_of_the_run_is_not_read_again(logs: 
     logs.look()
     logs.look()
     assert logs.count("r", "cuda_oom") == 3
+
+
+@pytest.mark.parametrize("copy", ["rank_1.1.txt", "rank_1-20251122.txt"])
+@pytest.mark.parametrize("seen", ["never", "in the making", "as a whole"])
+def test_a_copy_that_is_made_to_cut_the_log_off_is_read_only_where_the_log_was_not(
+    logs: LogsTree, copy: str, seen: str
+) -> None:
+    path = logs.write("r", NOISE + OOM * 2, "logs/rank_1.txt")
+    logs.look()
+    logs.write("r", OOM, "logs/rank_1.txt")
+    content = path.read_bytes()
+    if seen != "never":
+        logs.write("r", content[: len(content) // 2] if seen == "in the making" else content, f"logs/{copy}")
+        logs.look()
+        logs.write("r", OOM, "logs/rank_1.txt")
+    path.with_name(copy).write_bytes(path.read_bytes())
+    path.write_bytes(b"")
+    logs.write("r", OOM, "logs/rank_1.txt")
+    for _ in range(3):
+        logs.look()
+    assert logs.count("r", "cuda_oom") == (4 if seen == "never" else 5)
+    logs.restart()
+    logs.write("r", OOM, "logs/rank_1.txt")
+    for _ in range(40):
+        logs.look()
+    assert logs.count("r", "cuda_oom") == (5 if seen == "never" else 6)
+
+
+def test_a_copy_beside_a_log_that_goes_on_is_not_counted(logs: LogsTree) -> None:
+    path = logs.write("r", NOISE + OOM * 2, "logs/rank_1.txt")
+    logs.look()
+    path.with_name("rank_1.backup.txt").write_bytes(path.read_bytes())
+    for _ in range(40):
+        logs.look()
+        logs.write("r", NOISE, "logs/rank_1.txt")
+    assert logs.count("r", "cuda_oom") == 2
+
+
+def test_a_log_that_begins_as_another_one_does_is_read(logs: LogsTree) -> None:
+    logs.write("r", NOISE * 9 + OOM, "logs/rank_1.txt")
+    logs.look()
+    logs.write("r", NOISE * 9, "logs/rank_11.txt")
+    logs.look()
+    logs.write("r", NOISE + OOM, "logs/rank_11.txt")
+    logs.look()
+    assert logs.count("r", "cuda_oom") == 2
 
 
 def test_a_file_of_two_names_is_read_once(logs: LogsTree) -> None:

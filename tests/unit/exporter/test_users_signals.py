@@ -113,6 +113,44 @@ def test_one_output_under_two_paths_is_counted_once(tmp_path: Path, kind: str) -
     assert logs.count("r", "cuda_oom") == 2
 
 
+@pytest.mark.parametrize("label", ["", "0: "])
+def test_one_output_in_two_files_is_counted_once(tmp_path: Path, label: str) -> None:
+    # `srun --label trainwarden exec`: the scheduler's file gets what `exec` keeps in the record.
+    logs = LogsTree(tmp_path, templates=(Template.parse(f"{tmp_path}/slurm-%j.out"),))
+    logs.runs.metadata("r", job_id="4711")
+    scheduler = tmp_path / "slurm-4711.out"
+    scheduler.write_text("prologue of the job\n")
+    for number in range(3):
+        logs.write("r", OOM + f"rank 1: {OOM}")
+        with scheduler.open("a") as file:
+            file.write(f"{label}{OOM}{label}rank 1: {OOM}")
+        logs.look()
+        assert logs.count("r", "cuda_oom") == 2 * number + 2
+        if number == 1:
+            logs.restart()
+    with scheduler.open("a") as file:
+        file.write("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.00 GiB.\n")
+    logs.look()
+    assert logs.count("r", "cuda_oom") == 7
+    # Of the next attempt the same text is another event, in whichever file.
+    logs.runs.metadata("r", job_id="4711", attempt_key="slurm:4711:1", attempt=1)
+    with scheduler.open("a") as file:
+        file.write(OOM)
+    logs.look()
+    assert logs.count("r", "cuda_oom") == 8
+
+
+def test_a_storm_in_two_files_is_counted_nearly_once(tmp_path: Path) -> None:
+    logs = LogsTree(tmp_path, templates=(Template.parse(f"{tmp_path}/{{run_id}}.out"),))
+    logs.runs.metadata("r")
+    storm = "".join(f"rank {number}: {OOM}" for number in range(20_000))
+    (tmp_path / "r.out").write_text("prologue\n" + storm)
+    logs.write("r", storm)
+    for _ in range(3):
+        logs.look()
+    assert 20_000 <= (logs.count("r", "cuda_oom") or 0) < 20_200
+
+
 def test_nul_bytes_in_a_log_are_reported(logs: LogsTree) -> None:
     logs.runs.metadata("r")
     logs.write("r", OOM.encode("utf-16-le") + b"\n")

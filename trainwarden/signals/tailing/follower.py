@@ -138,7 +138,7 @@ class Follower:
         self._position, self._anew = position, position is None
 
     def take_finished(self) -> list[Position]:
-        """Return the ends of the files that were read to their end since the last call."""
+        """Return where the reading of files ended since the last call: at their end, or where they were cut off."""
         finished, self._finished = self._finished, []
         return finished
 
@@ -197,6 +197,7 @@ class Follower:
             self._descriptor = older
         else:
             self.restarts[REPLACED] += 1
+            self._finished.append(position)
             self._begin(descriptor, None)
 
     def _begin(self, descriptor: int, first_read: int | None) -> None:
@@ -227,6 +228,8 @@ class Follower:
             os.close(descriptor)
             self._descriptor, self._over = copy, True
         else:
+            if position is not None:
+                self._finished.append(position)  # a copy of it may be found later
             self._begin(descriptor, None)
 
     def _next_file(self) -> None:

@@ -96,6 +96,32 @@ def standing(path: str, positions: Iterable[Position], roots: Sequence[str]) -> 
         os.close(descriptor)
 
 
+def copied_so_far(path: str, originals: Iterable[str], roots: Sequence[str]) -> Position | None:
+    """Return the end of a file that holds the beginning of one of the originals, or all of it; else None.
+
+    Only its first and its last bytes are compared. A file with fewer than 64 bytes may hold them by chance.
+    """
+    with contextlib.suppress(OSError, Refused):
+        descriptor = open_log(path, roots)
+        try:
+            status = os.fstat(descriptor)
+            size = min(FINGERPRINT, status.st_size)
+            head, before = os.pread(descriptor, size, 0), os.pread(descriptor, size, status.st_size - size)
+        finally:
+            os.close(descriptor)
+        end = Position(status.st_ino, status.st_size, head, before)
+        if size >= _CERTAIN and any(_holds(original, end, roots) for original in originals):
+            return end
+    return None
+
+
+def _holds(path: str, position: Position, roots: Sequence[str]) -> bool:
+    descriptor = _open_at(path, position, roots)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is not None
+
+
 def _open_at(path: str, position: Position, roots: Sequence[str]) -> int | None:
     with contextlib.suppress(OSError, Refused):
         descriptor = open_log(path, roots)

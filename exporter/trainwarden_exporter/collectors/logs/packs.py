@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from trainwarden_exporter.core.exchange import WatchedRun
 
 MAX_PACKS = 64
+# The source of the logs in a run's record.
+OF_RECORD = ""
 # The log of an earlier attempt, renamed by the next: it was read under its old name.
 _RENAMED = re.compile(r"training_log_\d+_\d+\.txt")
 
@@ -69,23 +71,24 @@ class LogPacks:
             raise PackError(f"{wanted!r}: there are {MAX_PACKS} packs in use already")
         return _compiled(wanted)
 
-    def log_paths(self, run: WatchedRun, searcher: Searcher) -> list[str]:
-        """Return the paths of a run's logs: those in its record, and those that flags, record and pack name."""
-        paths: dict[str, None] = {}
+    def log_paths(self, run: WatchedRun, searcher: Searcher) -> dict[str, str]:
+        """Return the paths of a run's logs, each with its source: the record, or a template."""
+        paths: dict[str, str] = {}
         if run.folder is not None and run.owned:
             main = run.folder / LOG
-            paths[str(main)] = None
+            paths[str(main)] = OF_RECORD
             try:
                 names = sorted(entry.name for entry in main.parent.iterdir())
             except OSError:
                 names = []
             for name in names:
                 if name.endswith(".txt") and not name.startswith(".") and not _RENAMED.fullmatch(name):
-                    paths[str(main.parent / name)] = None
+                    paths[str(main.parent / name)] = OF_RECORD
         for template in self._templates_of(run, searcher):
             if template.names_run and (run.owned or template.names_node):
-                paths.update(dict.fromkeys(template.paths(run.values)))
-        return list(paths)
+                for path in template.paths(run.values):
+                    paths.setdefault(path, template.text)
+        return paths
 
     def _templates_of(self, run: WatchedRun, searcher: Searcher) -> list[Template]:
         templates = list(self._templates)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trainwarden.signals.tailing.log import TailedLog
+    from trainwarden.signals.tailing.remainder import Position
     from trainwarden_exporter.collectors.logs.packs import LogPacks
     from trainwarden_exporter.collectors.logs.problems import LogProblems
     from trainwarden_exporter.collectors.logs.run_logs import RunLogs
@@ -47,14 +49,15 @@ class LogHead:
     Args:
         path: of the log.
         roots: folders outside of which nothing is read.
-        end: offset in bytes; at most `HEAD_BYTES` are read.
+        end: where it was being followed; at most `HEAD_BYTES` are read.
     """
 
-    def __init__(self, path: str, roots: Sequence[str], end: int) -> None:
+    def __init__(self, path: str, roots: Sequence[str], end: Position) -> None:
         self.path = path
         self.source = f"{path}\0head"
-        self._end = min(end, HEAD_BYTES)
-        self._follower = Follower(path, roots, first_read=2**62)
+        self._end = min(end.offset, HEAD_BYTES)
+        # Of this file, whatever is at its path by then.
+        self._follower = Follower(path, roots, replace(end, offset=0, before=b""))
         self._polled = False
 
     def read(self) -> bytes | None:
@@ -64,7 +67,7 @@ class LogHead:
             self._polled = True
         left = min(SLICE_BYTES, self._end - self._follower.offset)
         piece = self._follower.read(left) if left > 0 else None
-        if piece is None or (piece.anew and self._follower.offset):
+        if piece is None or piece.anew:
             self.close()
             return None
         lines = max(piece.data.rfind(b"\n"), piece.data.rfind(b"\r")) + 1
@@ -98,8 +101,8 @@ class LogFeed:
         for log in readable:
             if log.path in self._unseen:
                 self._unseen.discard(log.path)
-                if log.follower.offset:
-                    self.heads.append(LogHead(log.path, roots, log.follower.offset))
+                if (position := log.follower.position) is not None and position.offset:
+                    self.heads.append(LogHead(log.path, roots, position))
 
     def close(self) -> None:
         """Close all files."""
@@ -141,6 +144,7 @@ class LogReader:
         self._problems = problems
         self._pool: BlockingIoPool[RunLogs] = BlockingIoPool(timeout)
         self._feeds: dict[RunLogs, dict[LogConsumer, LogFeed]] = {}
+        self._forgotten: set[RunLogs] = set()  # that a thread is still using
         self._rounds = self._followed = self._bytes_left = 0
         self._deadline = 0.0
         self.bytes_read = 0
@@ -167,12 +171,14 @@ class LogReader:
         }
 
     def forget(self, run: RunLogs) -> None:
-        """Keep nothing of a run; close its files unless a thread is still using them."""
-        feeds = self._feeds.pop(run, {})
-        if not self.is_blocked(run):
-            run.close()
-            for feed in feeds.values():
-                feed.close()
+        """Keep nothing of a run, and close its files; once no thread is using them any more."""
+        if self.is_blocked(run):
+            self._forgotten.add(run)
+            return
+        self._forgotten.discard(run)
+        run.close()
+        for feed in self._feeds.pop(run, {}).values():
+            feed.close()
 
     def read_round(self, runs: Sequence[RunLogs], followed: int, now: float) -> list[RunLogs]:
         """Read a piece of each log, again and again, until all are read to their end or the round's limits are reached.
@@ -196,6 +202,8 @@ class LogReader:
         done = self._pool.map_in_rounds(
             order, partial(self._open, now), partial(self._read_pieces, now), self._has_budget
         )
+        for run in [run for run in self._forgotten if not self.is_blocked(run)]:
+            self.forget(run)
         behind = [run for run in order if not self.is_blocked(run) and any(self._heads_of(run))]
         if behind:
             self._begin_budget(HEAD_ROUND_BYTES)
@@ -219,14 +227,11 @@ class LogReader:
             before = len(run.logs)
             room = self._max_files - self._followed + before
             paths = self._packs.log_paths(run.run, run.searcher)
-            run.dropped = run.follow(paths, max(0, room), self._problems)
+            readable.extend(run.poll(now, self._problems))
+            new, run.dropped = run.follow(paths, max(0, room), now, self._problems)
+            readable.extend(new)
             self.dropped += run.dropped
             self._followed += len(run.logs) - before
-            for log in run.logs.values():
-                enter("stat")
-                # A log that cannot be read does not keep the others from being judged.
-                if run.access(log.path, partial(log.poll, now), self._problems):
-                    readable.append(log)
             for feed in feeds.values():
                 feed.add(run.logs, readable, self._roots)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections import Counter, deque
 from functools import partial
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden.signals.diagnosis import diagnose_ranks
 from trainwarden.signals.tailing.log import TailedLog
-from trainwarden.signals.tailing.remainder import Position, standing
+from trainwarden.signals.tailing.remainder import Position, copied_so_far, standing
+from trainwarden_exporter.collectors.logs.counts import SignalCounts
+from trainwarden_exporter.collectors.logs.packs import OF_RECORD
 from trainwarden_exporter.collectors.logs.problems import DONE, FAILED
 from trainwarden_exporter.core.exchange import LogVerdict, LogView
+from trainwarden_exporter.sampling.calls import enter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,6 +34,8 @@ _SHOWN, _FIELDS = 190, 120
 _FINISHED = 64
 # Longer than a progress bar or a training loop leaves a record incomplete.
 SILENT_SECONDS = 30.0
+# How long a rotation by copying may take until the original is cut off.
+_COPYING_SECONDS = 60.0
 
 
 class RunLogs:
@@ -40,7 +46,7 @@ class RunLogs:
         logs: that are followed, by path.
         unreadable: paths that could not be looked at or read in the last round.
         dropped: logs beyond the limit in the last round.
-        counts, last: how often each signal was found, and when it was found last, by its name.
+        last: when each signal was found last, by its name.
         cached: the samples of signals, with the numbers of signals that are shown and left out.
         dirty: something changed since `state` was last stored.
         moved: when the step last changed, Unix seconds.
@@ -52,7 +58,7 @@ class RunLogs:
         self.logs: dict[str, TailedLog] = {}
         self.unreadable: set[str] = set()
         self.dropped = 0
-        self.counts: Counter[str] = Counter()
+        self._counts = SignalCounts()
         self.last: dict[str, float] = {}
         self.cached: tuple[CachedSamples, int, int] | None = None
         self.dirty = False
@@ -66,6 +72,13 @@ class RunLogs:
         self._moved_at_verdict: float | None = None
         self._skipped = 0  # in files that are no longer followed
         self._finished: deque[Position] = deque(maxlen=_FINISHED)
+        self._sources: dict[str, str] = {}  # of the paths
+        self._copies: dict[str, tuple[float, int]] = {}  # that may be in the making: when first seen, and their size
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How often each signal was found, by its name."""
+        return self._counts.totals
 
     @property
     def skipped(self) -> int:
@@ -83,6 +96,7 @@ class RunLogs:
         if run.attempt != self._attempt:
             for log in self.logs.values():
                 log.forget_before(run.attempt_start or 0.0)
+            self._counts.begin_attempt()
             self._attempt, self._verdict, self._settled, self.dirty = run.attempt, None, False, True
         if self._settled and not run.ended:
             self._settled, self._verdict, self.dirty = False, None, True
@@ -94,28 +108,76 @@ class RunLogs:
             self.unreadable.add(path)
         return outcome == DONE
 
-    def follow(self, paths: Iterable[str], room: int, problems: LogProblems) -> int:
-        """Follow these files, `room` at most; return how many are left out.
+    def poll(self, now: float, problems: LogProblems) -> list[TailedLog]:
+        """Poll the files that are followed, before `follow`; return those that can be read."""
+        self._redirected()
+        return self._polled(list(self.logs.values()), now, problems)
 
-        A file that is followed already, under any name, is not followed twice.
+    def follow(
+        self, paths: Mapping[str, str], room: int, now: float, problems: LogProblems
+    ) -> tuple[list[TailedLog], int]:
+        """Follow these files, `room` at most; return the new ones that can be read, and how many are left out.
+
+        A file that is followed already, under any name, is not followed twice, and of a copy only what was not read of
+        its original.
+
+        Args:
+            paths: with their sources.
+            room: limit of the number of logs.
+            now: Unix seconds.
+            problems: counts what cannot be read.
         """
-        wanted = dict.fromkeys(paths)
-        left_out, known = 0, self._files() | self._redirected()
+        wanted = self._sources = dict(paths)
+        self._copies = {path: copy for path, copy in self._copies.items() if path in wanted}
+        for log in self.logs.values():
+            self._finished += log.follower.take_finished()
+        left_out, known, new = 0, self._files() | self._redirected(), []
         for path in [path for path in wanted if path not in self.logs]:
             file = self._locate(path, problems)
             if file is None or file in known or (None, file[1]) in known:
                 continue
             if len(self.logs) >= room:
                 left_out += 1
+            elif self._is_being_copied(path, now):
+                continue
             elif self.access(path, partial(self._follow, path), problems):
                 known.add(file)
+                new.append(self.logs[path])
         for path in self.logs.keys() - wanted.keys():
             # A file that was renamed is followed under its old name to its end.
             if self.logs[path].follower.identity is None:
                 self._finish(self.logs.pop(path))
         # Only a file older than the first sample of the run may be long; later ones are read from their beginning.
         self._first_read = 2**62
-        return left_out
+        return self._polled(new, now, problems), left_out
+
+    def _polled(self, logs: Iterable[TailedLog], now: float, problems: LogProblems) -> list[TailedLog]:
+        """Poll; a log that cannot be read does not keep the others from being judged."""
+        readable = []
+        for log in logs:
+            enter("stat")
+            if self.access(log.path, partial(log.poll, now), problems):
+                readable.append(log)
+        return readable
+
+    def _is_being_copied(self, path: str, now: float) -> bool:
+        """Return whether a new file may be a copy that is in the making, before its original is cut off.
+
+        It holds what is in a log that is followed, and nothing else. Such a file waits for a minute; one that has not
+        grown by then is a copy, and was read.
+        """
+        originals = [log.path for log in self.logs.values() if log.follower.offset and _is_named_after(path, log.path)]
+        copied = copied_so_far(path, originals, self._roots) if originals and not self.run.ended else None
+        if copied is None:
+            self._copies.pop(path, None)
+            return False
+        since, size = self._copies.setdefault(path, (now, copied.offset))
+        if now - since < _COPYING_SECONDS:
+            return True
+        del self._copies[path]
+        if size == copied.offset:
+            self._finished.append(copied)
+        return False
 
     def _locate(self, path: str, problems: LogProblems) -> tuple[int, int] | None:
         """Return device and inode; None if there is no file, or if it cannot be looked at, which is a problem."""
@@ -173,18 +235,14 @@ class RunLogs:
                 self._finish(self.logs.pop(log.path))
             return b""
         matches, data = taken
-        for match in matches:
-            self._count(match, log, now)
+        self._counts.add(matches, self._sources.get(log.path, OF_RECORD))
+        for name in {match.signal.name for match in matches}:
+            times = [one.time for one in log.seen if one.match.signal.name == name]
+            self.last[name] = max((self.last.get(name, 0.0), *(times[-1:] or [now])))
         if log.progress.step != step:
             self.moved = min(now, modified or now)
         self.dirty = True
         return data
-
-    def _count(self, match: Match, log: TailedLog, now: float) -> None:
-        name = match.signal.name
-        self.counts[name] += match.count
-        times = [one.time for one in log.seen if one.match.signal.name == name]
-        self.last[name] = max((self.last.get(name, 0.0), *(times[-1:] or [now])))
 
     def infer_cause(self) -> None:
         """Diagnose an attempt that has ended or fallen silent; call it once its logs were read to their end."""
@@ -236,7 +294,7 @@ class RunLogs:
             "moved": self.moved,
             "skipped": self._skipped,
             "verdict": None if self._verdict is None else vars(self._verdict),
-            "counts": dict(self.counts),
+            **self._counts.state(),
             "last": self.last,
             "finished": [position.as_json() for position in self._finished],
             "logs": [log.state() for log in self.logs.values()],
@@ -252,7 +310,7 @@ class RunLogs:
         self.moved = None if state["moved"] is None else float(state["moved"])
         self._moved_at_verdict = self.moved
         self._verdict = None if state["verdict"] is None else LogVerdict(**state["verdict"])
-        self.counts = Counter({str(name): int(count) for name, count in state["counts"].items()})
+        self._counts.restore(state)
         self.last = {str(name): float(time) for name, time in state["last"].items()}
         self._skipped = int(state["skipped"])
         self._finished.extend(Position.of_json(each) for each in state["finished"])
@@ -275,6 +333,12 @@ def _message(match: Match) -> str:
         return match.text[:_MESSAGE]
     fields = ", ".join(f"{name}={value}" for name, value in match.fields.items())[:_FIELDS]
     return f"{match.text[: _SHOWN - len(fields)]} [{fields}]"
+
+
+def _is_named_after(path: str, original: str) -> bool:
+    """Return whether the path has the folder and the beginning of the name of another, as a rotated file has."""
+    folder, name = os.path.split(original)
+    return os.path.dirname(path) == folder and os.path.basename(path).startswith(name.partition(".")[0])  # noqa: PTH119, PTH120  # for many files
 
 
 def _identity(path: str) -> tuple[int, int]:

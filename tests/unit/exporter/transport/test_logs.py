@@ -239,6 +239,23 @@ def test_a_collector_that_is_switched_on_later_reads_the_beginnings(tree: Transp
     assert tree.used() == {("efa", "efa"): 1}
 
 
+def test_the_beginning_is_that_of_the_file_that_was_followed_though_another_has_its_name_since(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("first 1\nfirst 2\n" * 30)
+    follower = Follower(str(path), [str(tmp_path)])
+    follower.poll()
+    piece = follower.read(2**20)
+    assert piece is not None
+    follower.consume(len(piece.data))
+    assert follower.position is not None
+    for rotated in ("a.log.1", None):
+        head = reader.LogHead(str(path), [str(tmp_path)], follower.position)
+        path.replace(tmp_path / rotated) if rotated else (tmp_path / "a.log.1").unlink()
+        path.write_text("second 1\nsecond 2\n" * 30)
+        read = b"".join(iter(head.read, None))
+        assert read == (piece.data if rotated else b"")
+
+
 def test_a_collector_that_is_switched_off_is_fed_no_more(tree: TransportTree) -> None:
     tree.look()
     tree.collector.close()
