@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+import time
 
+FORMATS = ("text", "logfmt", "json")
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -29,11 +32,41 @@ class LineFormatter(logging.Formatter):
         return _indented(super().formatStack(stack_info))
 
 
-def log_to_stderr(level: str | int, line_format: str = LOG_FORMAT) -> None:
-    """Log to standard error from `level` on, escaped."""
+class FieldsFormatter(logging.Formatter):
+    """Formats each record as one line of fields, named as Prometheus names them: JSON, or logfmt."""
+
+    def __init__(self, log_format: str) -> None:
+        super().__init__()
+        self.log_format = log_format
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record's one line; a traceback is a field of it."""
+        fields = {
+            "time": _utc(record.created),
+            "level": record.levelname,
+            "logger": record.name,
+            "msg": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            fields["stack"] = record.stack_info
+        if self.log_format == "json":
+            return json.dumps(fields)
+        return " ".join(f"{name}={_logfmt(text)}" for name, text in fields.items())
+
+
+def log_to_stderr(level: str | int, line_format: str = LOG_FORMAT, log_format: str = "text") -> None:
+    """Log to standard error from `level` on, escaped, in one of `FORMATS`; `line_format` is that of text."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(line_format))
+    handler.setFormatter(LineFormatter(line_format) if log_format == "text" else FieldsFormatter(log_format))
     logging.basicConfig(level=level, handlers=[handler])
+
+
+def current_format() -> str:
+    """Return the format that `log_to_stderr` was called with, for processes that this one starts."""
+    formatters = (handler.formatter for handler in logging.getLogger().handlers)
+    return next((each.log_format for each in formatters if isinstance(each, FieldsFormatter)), "text")
 
 
 def escape_controls(text: str) -> str:
@@ -46,3 +79,12 @@ def escape_controls(text: str) -> str:
 def _indented(text: str) -> str:
     # Split at line feeds alone: any other line end is escaped.
     return "\n".join(f"  {escape_controls(line)}" for line in text.split("\n"))
+
+
+def _utc(seconds: float) -> str:
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{int(seconds % 1 * 1000):03d}Z"
+
+
+def _logfmt(text: str) -> str:
+    is_word = text.isprintable() and text.isascii() and not set(text) & set(' "=\\')
+    return text if is_word and text else json.dumps(text)

@@ -12,6 +12,7 @@ from trainwarden.clients.process import keep_child_status
 from trainwarden.errors import UsageError
 from trainwarden.server.address import port_file
 from trainwarden.server.server import Limits
+from trainwarden.server.socket_activation import inherited_listeners
 from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden.service_log import log_to_stderr
 from trainwarden_exporter.collector_set import CollectorSet
@@ -26,7 +27,8 @@ from trainwarden_exporter.signal_queue import SignalQueue
 from trainwarden_exporter.web.pages import ExporterPages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import socket
+    from collections.abc import Mapping, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return FINE
         flags = read_flags(argv)
         keep_one_arena()
-        log_to_stderr(flags["log.level"].upper())
+        log_to_stderr(flags["log.level"].upper(), log_format=flags["log.format"])
         if flags["once"]:
             logging.getLogger(STATE_CHANGES).setLevel(logging.WARNING)  # one sample shows no transition
         if flags["once"]:
@@ -83,7 +85,7 @@ def serve(argv: Sequence[str], flags: dict[str, Any]) -> int:
     file = flags["web.config.file"]
     pages = ExporterPages(collection, flags["web.telemetry_path"], ReloadingWebConfig(file) if file else None)
     try:
-        server = pages.server(flags["web.listen_address"] or EVERYWHERE, Limits(requests=flags["web.max_requests"]))
+        server = pages.server(_listening(flags), Limits(requests=flags["web.max_requests"]))
     except OSError as error:
         raise UsageError(
             f"--web.listen-address {error.filename}: {error.strerror}; expected an address that is free"
@@ -108,6 +110,17 @@ def serve(argv: Sequence[str], flags: dict[str, Any]) -> int:
         collection.stop()
     log.info("ended by %s", received.name)
     return INTERRUPTED if received == signal.SIGINT else FINE
+
+
+def _listening(flags: Mapping[str, Any]) -> Sequence[tuple[str, int] | socket.socket]:
+    """Return the addresses to listen on, or the sockets that systemd has opened in place of them."""
+    addresses: Sequence[tuple[str, int]] = flags["web.listen_address"] or EVERYWHERE
+    if not flags["web.systemd_socket"]:
+        return addresses
+    try:
+        return inherited_listeners()
+    except ValueError as error:
+        raise UsageError(f"--web.systemd-socket: {error}; expected a start by a .socket unit") from error
 
 
 def attend(signals: SignalQueue, reload: Reload, release: Release) -> signal.Signals:

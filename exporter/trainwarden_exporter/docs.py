@@ -25,8 +25,8 @@ from trainwarden_exporter.collectors.transport import metrics as transport
 from trainwarden_exporter.configuration.settings import COMMAND_LINE_ONLY
 from trainwarden_exporter.core.metric import Metric
 from trainwarden_exporter.finetuning import metrics as finetuning
+from trainwarden_exporter.flag_groups import groups
 from trainwarden_exporter.flags import build_parser
-from trainwarden_exporter.registry import SPECS
 from trainwarden_exporter.sampling import metrics as own
 
 if TYPE_CHECKING:
@@ -102,8 +102,9 @@ _FLAGS_HEAD = """\
 Made from the program by `python -m trainwarden_exporter.docs flags > docs/exporter-flags.md`; change them there.
 
 Each is a key of [`--config.file`](exporter.md#configuration) too, but for those marked *command line*. Durations are
-numbers of seconds or carry a unit: `500ms`, `2s`, `1m`, `1h`. Sizes are numbers of bytes or carry one: `512KiB`,
-`64MiB`, `1GiB`.
+numbers of seconds or written as in Prometheus: `500ms`, `2s`, `1h30m`, `1d`. Sizes are numbers of bytes or carry a
+unit: `512KiB`, `64MiB`, `1GiB`. `--help` shows the usual ones,
+`--help=NAME` those of a collector or of another group, such as `--help=runs` or `--help=web`, `--help-all` all.
 """
 
 _DEFAULT_IN_HELP = re.compile(r" ?\(default:? (.*)\)")
@@ -111,19 +112,11 @@ _DEFAULT_IN_HELP = re.compile(r" ?\(default:? (.*)\)")
 
 def flags_page() -> str:
     """Return docs/exporter-flags.md."""
-    actions = build_parser().flags()
-    rest = {spec: [action for action in actions if _is_of(spec.flag, action)] for spec in SPECS}
-    of_collectors = {id(action) for some in rest.values() for action in some}
-    of_web = [action for action in actions if action.dest.startswith("web.")]
-    general = [action for action in actions if id(action) not in of_collectors and action not in of_web]
-    sections = [_FLAGS_HEAD, _section("The exporter", general), _section("HTTP", of_web)]
-    for spec, some in rest.items():
-        sections.append(_section(f"`{spec.name}`: {spec.help}", some))
+    sections = [_FLAGS_HEAD]
+    for group in groups(build_parser().flags()):
+        title = f"`{group.collector}`: {group.title}" if group.collector else group.title
+        sections.append(_section(title, group.flags))
     return "\n".join(sections)
-
-
-def _is_of(flag: str, action: argparse.Action) -> bool:
-    return any(option == flag or option.startswith(f"{flag}.") for option in action.option_strings)
 
 
 def _section(title: str, actions: Iterable[argparse.Action]) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden import __version__
 from trainwarden.identity import host_name
+from trainwarden.service_log import FORMATS
+from trainwarden_exporter.flag_groups import HelpAction
 from trainwarden_exporter.flag_values import (
     count,
     duration,
@@ -61,9 +63,13 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="trainwarden-exporter",
         description="Exports what runs on this node as Prometheus metrics.",
-        epilog="trainwarden-exporter check-config FILE tells whether a configuration is right, and starts nothing.",
+        add_help=False,
         allow_abbrev=False,
     )
+    parser.add_argument(
+        "-h", "--help", action=HelpAction, metavar="NAME", help="show the usual flags, or those of a group"
+    )
+    parser.add_argument("--help-all", action=HelpAction, help="show all flags")
     parser.add_argument(
         "--config.file",
         type=Path,
@@ -82,6 +88,12 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--log.level", choices=("debug", "info", "warning", "error"), default="info", help="what to log"
     )
+    parser.add_argument(
+        "--log.format",
+        choices=FORMATS,
+        default="text",
+        help="of the log; json and logfmt have the fields time, level, logger and msg",
+    )
     parser.add_argument("--version", action="version", version=f"trainwarden-exporter {__version__}")
     return parser
 
@@ -93,6 +105,11 @@ def _web_flags(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="HOST:PORT",
         help="where to listen; an empty host is every address, port 0 a free one; repeatable (default: :9745)",
+    )
+    parser.add_argument(
+        "--web.systemd-socket",
+        action="store_true",
+        help="listen on the sockets that systemd passes, in place of --web.listen-address",
     )
     parser.add_argument(
         "--web.config.file",

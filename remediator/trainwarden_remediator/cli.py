@@ -14,7 +14,7 @@ from pathlib import Path
 import trainwarden
 from trainwarden.clients.process import keep_child_status
 from trainwarden.errors import UsageError
-from trainwarden.service_log import log_to_stderr
+from trainwarden.service_log import FORMATS, log_to_stderr
 from trainwarden_remediator import app
 from trainwarden_remediator.config import default_state_dir, settings_from
 from trainwarden_remediator.database import open_read_only
@@ -126,6 +126,9 @@ def _serving(top: argparse.ArgumentParser) -> None:
         default="info",
         help="default %(default)s",
     )
+    group.add_argument(
+        "--log.format", dest="log_format", choices=FORMATS, default="text", help="of its log, default %(default)s"
+    )
 
 
 def _drivers(top: argparse.ArgumentParser) -> None:
@@ -150,7 +153,7 @@ def _drivers(top: argparse.ArgumentParser) -> None:
 
 
 def _timing(top: argparse.ArgumentParser) -> None:
-    group = top.add_argument_group("timing", "Durations are seconds, or carry a unit: 500ms, 5s, 1m, 1h.")
+    group = top.add_argument_group("timing", "Durations are seconds, or carry units: 500ms, 5s, 1h30m, 1d.")
     for flag, default, text in (
         ("--poll-interval", "5s", "between two looks at Alertmanager"),
         ("--busy-interval", "1s", "between two looks at the scheduler while a restart is under way"),
@@ -210,7 +213,7 @@ def _decisions(state_dir: Path, run_id: str | None, form: str) -> int:
 def _serve(arguments: argparse.Namespace) -> int:
     if arguments.webhook_token_file is None:
         raise ConfigError(["--webhook-token-file: missing; there is no mode without a token"])
-    log_to_stderr(arguments.log_level.upper(), "%(asctime)s %(levelname)s %(message)s")
+    log_to_stderr(arguments.log_level.upper(), "%(asctime)s %(levelname)s %(message)s", arguments.log_format)
     settings = settings_from(arguments)
     stop = threading.Event()
     received: list[int] = []

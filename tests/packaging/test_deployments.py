@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from tests.rules.promtool import ROOT
+from trainwarden_exporter.cli import EVERYWHERE
 from trainwarden_exporter.flags import build_parser
 
 UNIT = ROOT / "deploy/systemd/trainwarden-exporter.service"
@@ -22,6 +23,16 @@ def test_the_systemd_unit_starts_the_exporter_with_flags_that_there_are() -> Non
     assert program.endswith("/trainwarden-exporter")
     build_parser().parse_args(arguments)
     assert unit["Service"]["SendSIGKILL"] == "no"
+
+
+def test_the_systemd_socket_is_the_exporter_s_port_and_names_its_flag() -> None:
+    text = (UNIT.parent / "trainwarden-exporter.socket").read_text(encoding="utf-8")
+    unit = configparser.ConfigParser(interpolation=None, strict=True)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]  # as above
+    unit.read_string(text)
+    assert unit["Socket"]["ListenStream"] == str(EVERYWHERE[0][1])
+    assert vars(build_parser().parse_args(["--web.systemd-socket"]))["web.systemd_socket"]
+    assert " --web.systemd-socket " in text
 
 
 def test_the_kubernetes_manifest_starts_the_exporter_with_flags_that_there_are() -> None:

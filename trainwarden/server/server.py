@@ -62,15 +62,16 @@ class HttpServer:
     """Listens on addresses, and answers with what `handler` returns for a request.
 
     Args:
-        addresses: pairs of host and port; an empty host is every address, IPv6 and IPv4, port 0 a free one.
+        addresses: pairs of host and port; an empty host is every address, IPv6 and IPv4, port 0 a free one. In place of
+            a pair a socket that listens already; it is closed with the server.
         handler: returns the response to a request; may raise `BadRequest`. Called from many threads at once.
         name: for the header `Server` and the realm of basic authentication.
         web_config: TLS, users, headers and rate limit.
         own_authentication: paths whose handler asks for credentials of its own; they ask for no user.
 
     Attributes:
-        bound: the addresses bound, each as `host:port`.
-        port: the port bound, of several addresses that of the first.
+        bound: the addresses bound, each as `host:port`; of a socket in the file system `unix:PATH`.
+        port: the port bound, of several addresses that of the first; 0 for a socket in the file system.
 
     Raises:
         OSError: an address cannot be bound; its `filename` names it.
@@ -78,7 +79,7 @@ class HttpServer:
 
     def __init__(
         self,
-        addresses: Sequence[tuple[str, int]],
+        addresses: Sequence[tuple[str, int] | socket.socket],
         handler: Callable[[Request], Response],
         *,
         name: str = "trainwarden",
@@ -100,16 +101,16 @@ class HttpServer:
         self._listeners: list[socket.socket] = []
         try:
             for address in addresses:
-                self._listeners.append(_listener(*address))
+                self._listeners.append(address if isinstance(address, socket.socket) else _listener(*address))
         except BaseException:
             self._close_listeners()
             raise
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
         limit = min(self.limits.connections, descriptors) if descriptors > 0 else self.limits.connections
         self._waiting = WaitingConnections(self, self._listeners, limit, self._begin_answer)
-        names = [listener.getsockname()[:2] for listener in self._listeners]
-        self.bound = [shown_address(*name) for name in names]
-        self.port = int(names[0][1])
+        self.bound = [_shown(listener) for listener in self._listeners]
+        name = self._listeners[0].getsockname()
+        self.port = int(name[1]) if isinstance(name, tuple) else 0
 
     def start(self) -> None:
         """Accept connections in a thread until `stop`."""
@@ -256,6 +257,11 @@ def _listener(host: str, port: int) -> socket.socket:
             raise  # OverflowError for a port that is none
         raise OSError(error.errno, error.strerror, shown_address(host, port)) from error
     return made
+
+
+def _shown(listener: socket.socket) -> str:
+    name = listener.getsockname()
+    return shown_address(*name[:2]) if isinstance(name, tuple) else f"unix:{name}"
 
 
 def _cut(connection: Connection) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trainwarden.yaml_file import YamlValue
 
 # These concern one start, not the node.
-COMMAND_LINE_ONLY = {"config.file", "once", "help", "version"}
+COMMAND_LINE_ONLY = {"config.file", "once", "help", "help_all", "version"}
 ENABLED = ".enabled"
 
 

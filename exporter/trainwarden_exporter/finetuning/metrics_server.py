@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden.errors import UsageError
-from trainwarden.service_log import log_to_stderr
+from trainwarden.service_log import FORMATS, log_to_stderr
 from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.node import node_from_flags
 from trainwarden_exporter.core.spec import Context
@@ -40,7 +40,7 @@ FINE, MISUSE, INTERRUPTED = 0, 2, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status."""
     arguments = build_parser().parse_args(argv)
-    log_to_stderr(arguments.log_level.upper())
+    log_to_stderr(arguments.log_level.upper(), log_format=arguments.log_format)
     # Blocked before any thread is started, so that each inherits the mask; received by sigwait.
     signals = {signal.SIGTERM, signal.SIGINT}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
@@ -133,6 +133,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="export the values of this node's GPUs as the job's, where they can be read (default: yes)",
     )
     parser.add_argument("--log.level", dest="log_level", choices=("debug", "info", "warning", "error"), default="info")
+    parser.add_argument("--log.format", dest="log_format", choices=FORMATS, default="text")
     return parser
 
 

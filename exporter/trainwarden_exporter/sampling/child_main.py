@@ -69,7 +69,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent acts upon it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     spec = json.loads(sys.stdin.buffer.readline())
-    log_to_stderr(spec["log_level"])
+    log_to_stderr(spec["log_level"], log_format=spec["log_format"])
     output = SampleWriter()
 
     def done(sampler: Sampler) -> None:

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from trainwarden.service_log import current_format
 from trainwarden_exporter.sampling.child_process import END_SECONDS, ChildProcess, InvalidMessage
 from trainwarden_exporter.sampling.messages import View, apply_message
 from trainwarden_exporter.sampling.sampler import status_of
@@ -51,6 +52,7 @@ class ChildSpec:
             "interval": self.interval,
             "timeout": self.timeout,
             "log_level": logging.getLogger().getEffectiveLevel(),
+            "log_format": current_format(),
         }
         return json.dumps(message).encode() + b"\n"
 

@@ -16,6 +16,7 @@ from trainwarden_exporter.registry import SPECS
 from trainwarden_exporter.sampling import metrics
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Sequence
 
     from trainwarden.server.web_config import WebConfig
@@ -52,7 +53,7 @@ class ExporterPages:
         # The last page of metrics and its compressed form, replaced together.
         self._compressed: tuple[bytes, bytes] = (b"", b"")
 
-    def server(self, addresses: Sequence[tuple[str, int]], limits: Limits | None = None) -> HttpServer:
+    def server(self, addresses: Sequence[tuple[str, int] | socket.socket], limits: Limits | None = None) -> HttpServer:
         """Return a server of these pages, not started yet; raises `OSError` if an address cannot be bound."""
         return HttpServer(
             addresses, self.respond, name="trainwarden-exporter", web_config=self._web_config, limits=limits

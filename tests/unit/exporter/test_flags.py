@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -69,3 +70,45 @@ def test_a_flag_that_there_is_not_is_answered_by_the_one_that_was_meant(capsys: 
     with pytest.raises(SystemExit):
         build_parser().parse_args(["--zzz=1"])
     assert "expected" not in capsys.readouterr().err
+
+
+def shown(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """What the help prints."""
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args(argv)
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_the_help_fits_a_screen_and_names_flags_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "--help")
+    assert text == shown(capsys, "-h")
+    lines = text.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    known = {option for flag in build_parser().flags() for option in flag.option_strings}
+    named = re.findall(r"^  (--[\w.-]+)", text, re.MULTILINE)
+    assert len(named) > 20
+    assert set(named) <= known
+
+
+def test_the_help_of_a_group_has_all_its_flags_and_that_of_all_every_one(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("runs", "gpu-jobs", "gpu_jobs", "web"):
+        text = shown(capsys, f"--help={name}")
+        begins = "--web." if name == "web" else f"--collector.{name.replace('_', '-')}"
+        named = set(re.findall(r"^  (--[\w.-]+)", text, re.MULTILINE))
+        of_group = {
+            each.option_strings[0] for each in build_parser().flags() if each.option_strings[0].startswith(begins)
+        }
+        assert named == of_group
+    everything = shown(capsys, "--help-all")
+    for flag in build_parser().flags():
+        assert f"  {flag.option_strings[0]}" in everything
+
+
+def test_a_group_that_there_is_not_is_answered_by_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args(["--help=runns"])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "'runns', expected one of general, web" in line

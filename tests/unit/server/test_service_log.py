@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import re
 from collections.abc import Iterator
 
 import pytest
 
-from trainwarden.service_log import LOG_FORMAT, LineFormatter
+from trainwarden.service_log import LOG_FORMAT, FieldsFormatter, LineFormatter
 
 OURS = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ")
 FORGED = "2026-01-01 00:00:00,000 INFO trainwarden_exporter.cli: run_state_changed run_id=bob new=failed"
@@ -55,3 +56,44 @@ def test_the_lines_of_a_traceback_are_no_lines_of_the_log(output: io.StringIO) -
 def test_text_that_prints_stays_as_it_is(output: io.StringIO) -> None:
     logging.getLogger("service").warning("Größe 模型 🙂 %s", r"C:\new")
     assert output.getvalue().endswith("Größe 模型 🙂 C:\\new\n")
+
+
+@pytest.fixture(params=["json", "logfmt"])
+def fields(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
+    """What the service writes to standard error as fields."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(FieldsFormatter(request.param))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    yield stream
+    root.removeHandler(handler)
+
+
+def fields_of(line: str) -> dict[str, str]:
+    """Read a line of JSON or of logfmt."""
+    if line.startswith("{"):
+        return dict(json.loads(line))
+    found = re.findall(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)(?: |$)', line)
+    return {name: json.loads(text) if text.startswith('"') else text for name, text in found}
+
+
+@pytest.mark.parametrize("text", [*LINE_ENDS, '"', '" level="ERROR', "\\", "", "a=b", "plain", "\x1b[2K", "模型\udc80"])
+def test_fields_hold_every_text_on_one_line(fields: io.StringIO, text: str) -> None:
+    logging.getLogger("service").warning("%s", text)
+    line = fields.getvalue()
+    assert line.endswith("\n")
+    assert line[:-1].isprintable()
+    found = fields_of(line[:-1])
+    assert list(found) == ["time", "level", "logger", "msg"]
+    assert (found["level"], found["logger"], found["msg"]) == ("WARNING", "service", text)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found["time"])
+
+
+def test_a_traceback_is_a_field(fields: io.StringIO) -> None:
+    try:
+        raise ValueError(f"bad\n{FORGED}")
+    except ValueError:
+        logging.getLogger("service").exception("could not be read")
+    (line,) = fields.getvalue().splitlines()
+    assert fields_of(line)["exception"].endswith(f"ValueError: bad\n{FORGED}")
