@@ -71,7 +71,7 @@ class HelpAction(argparse.Action):
             nargs=nargs,
             default=argparse.SUPPRESS,
             metavar=metavar,
-            help=help,  # type: ignore[arg-type]
+            help=help,
         )
 
     def __call__(

@@ -109,8 +109,8 @@ class HttpServer:
         limit = min(self.limits.connections, descriptors) if descriptors > 0 else self.limits.connections
         self._waiting = WaitingConnections(self, self._listeners, limit, self._begin_answer)
         self.bound = [_shown(listener) for listener in self._listeners]
-        name = self._listeners[0].getsockname()
-        self.port = int(name[1]) if isinstance(name, tuple) else 0
+        first = self._listeners[0].getsockname()
+        self.port = int(first[1]) if isinstance(first, tuple) else 0
 
     def start(self) -> None:
         """Accept connections in a thread until `stop`."""
