@@ -148,6 +148,13 @@ def _node_flags(parser: argparse.ArgumentParser) -> None:
             metavar="FOLDER",
             help=f"where the node's {default} is mounted (default %(default)s)",
         )
+    parser.add_argument(
+        "--path.state",
+        type=Path,
+        metavar="FOLDER",
+        help="where what was counted on this node is kept over a restart (default: $STATE_DIRECTORY,"
+        " /var/lib/trainwarden/exporter or ~/.local/state/trainwarden/exporter)",
+    )
     for name, what in (("gpus", "GPUs"), ("efa-devices", "EFA devices")):
         parser.add_argument(
             f"--expect.{name}",

@@ -27,6 +27,14 @@ class Node:
     procfs: Path = Path("/proc")
     rootfs: Path = Path("/")
 
+    @property
+    def boot_id(self) -> str:
+        """The id of the kernel's boot, another after each; empty where procfs does not have it."""
+        try:
+            return (self.procfs / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()[:64]
+        except (OSError, ValueError):
+            return ""
+
 
 def node_from_flags(flags: Mapping[str, Any]) -> Node:
     """Return the node that the flags describe; raise `UsageError` if one of its file systems is not there."""

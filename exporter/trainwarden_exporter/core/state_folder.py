@@ -30,15 +30,19 @@ class StateFolderLocked(Exception):
 
 def default_folder(host: str, runs: Path, environ: Mapping[str, str] = os.environ) -> Path:
     """Return systemd's folder, else the system's, else the user's; in it one folder for each host and runs folder."""
-    name = f"{host}-{zlib.crc32(os.fsencode(runs.absolute())):08x}"
+    return base_folder(environ) / f"{host}-{zlib.crc32(os.fsencode(runs.absolute())):08x}"
+
+
+def base_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return where exporters keep their state: systemd's folder, else the system's, else the user's."""
     if given := environ.get("STATE_DIRECTORY"):
-        return Path(given.split(":")[0]) / name
+        return Path(given.split(":")[0])
     system = Path("/var/lib/trainwarden")
     if system.is_dir() and os.access(system, os.W_OK | os.X_OK):
-        return system / "exporter" / name
+        return system / "exporter"
     state = environ.get("XDG_STATE_HOME", "")
     base = Path(state) if state.startswith("/") else Path(environ.get("HOME") or "/") / ".local" / "state"
-    return base / "trainwarden" / "exporter" / name
+    return base / "trainwarden" / "exporter"
 
 
 class StateFolder:

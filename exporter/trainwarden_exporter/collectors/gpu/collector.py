@@ -9,6 +9,7 @@ from trainwarden_exporter.collectors.gpu.bus import gpus_on_bus
 from trainwarden_exporter.collectors.gpu.device import WAIT_SHARE, DriverTime, GpuDevice
 from trainwarden_exporter.collectors.gpu.node import GpuNode
 from trainwarden_exporter.collectors.gpu.state import GpuState
+from trainwarden_exporter.core.state_file import StateFile
 from trainwarden_exporter.sampling.task import SampleTask
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ def build(settings: Mapping[str, Any]) -> GpuCollector:
     if settings["vendor"] == "nvidia":
         from trainwarden_exporter.collectors.gpu.nvml.driver import NvmlDriver  # noqa: PLC0415
 
-        driver = NvmlDriver(Path(settings["kernel_log"]))
+        kept = settings.get("xid_state")
+        state = StateFile(Path(kept) if kept else None, writable=not settings.get("once"))
+        driver = NvmlDriver(Path(settings["kernel_log"]), state=state, boot_id=settings.get("boot_id", ""))
     else:
         from trainwarden_exporter.collectors.gpu.amdsmi.driver import AmdsmiDriver  # noqa: PLC0415
 

@@ -387,6 +387,14 @@ GPU_MIG_MEMORY_SIZE_BYTES = gauge(
     "nvmlDeviceGetMemoryInfo_v2",
     "sum by (instance, gpu) (gpu_mig_memory_size_bytes)",
 )
+GPU_XID_ERRORS_SINCE_TIMESTAMP_SECONDS = gauge(
+    "gpu_xid_errors_since_timestamp_seconds",
+    "vendor",
+    "Unix seconds",
+    "Since when gpu_xid_errors_total counts: the first start of an exporter, or the last one where no state was kept.",
+    "the exporter",
+    "changes(gpu_xid_errors_since_timestamp_seconds[1d]) > 0",
+)
 GPU_KERNEL_LOG_READABLE = gauge(
     "gpu_kernel_log_readable",
     "vendor",

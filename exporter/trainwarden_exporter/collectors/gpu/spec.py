@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainwarden_exporter.collectors.gpu.bus import AMD, NVIDIA, gpus_on_bus
 from trainwarden_exporter.core.instance import inventory
 from trainwarden_exporter.core.spec import CollectorSpec
+from trainwarden_exporter.core.state_file import node_state
 from trainwarden_exporter.flag_values import duration
 
 if TYPE_CHECKING:
@@ -55,8 +56,15 @@ def amd_enabled(context: Context) -> bool:
 
 
 def _create_nvidia(context: Context) -> CollectorRunner:
-    kernel_log = str(context.node.rootfs / "dev/kmsg")
-    return _create(context, expected=_expected_nvidia(context), kernel_log=kernel_log)
+    node, flags = context.node, context.flags
+    return _create(
+        context,
+        expected=_expected_nvidia(context),
+        kernel_log=str(node.rootfs / "dev/kmsg"),
+        xid_state=str(node_state(flags, node.host, "xids").path),
+        boot_id=node.boot_id,
+        once=bool(flags.get("once")),
+    )
 
 
 def _create_amd(context: Context) -> CollectorRunner:

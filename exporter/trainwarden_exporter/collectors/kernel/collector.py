@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainwarden_exporter.collectors.kernel import metrics
 from trainwarden_exporter.collectors.kernel.events import EVENTS, event_of, killed_process, oom_victim
@@ -11,23 +12,25 @@ from trainwarden_exporter.collectors.kernel.log import Journal, Kmsg, journal_re
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.redaction import label_text
 from trainwarden_exporter.core.spec import CollectorSpec
+from trainwarden_exporter.core.state_file import StateFile, node_state
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import single_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from trainwarden_exporter.collectors.kernel.log import KernelLine
     from trainwarden_exporter.core.metric import Family
     from trainwarden_exporter.core.spec import Context
 
-# Count what was logged while the exporter was restarted. Of older faults export only the time: counted again at each
-# start, an old fault would look like a new one as soon as the ring had dropped others.
-RECENT_SECONDS = 300.0
+log = logging.getLogger(__name__)
+
 KEPT_KILLS = 8
 KMSG = "dev/kmsg"
 # More than any ring holds; what is logged faster than it is read waits for the next sample.
 MAX_READS = 64
+# An event is stored at once; lines that are none would be read again, and only then count as lost.
+STORE_SECONDS = 60.0
 _OOM = frozenset({"oom_kill", "cgroup_oom_kill"})
 
 
@@ -38,62 +41,102 @@ class LineSource(Protocol):
     def lost(self) -> int | None:
         """Lines that could not be read; None where that is not known."""
 
+    @property
+    def position(self) -> Mapping[str, Any]:
+        """Up to where it was read."""
+
+    def restore(self, position: Mapping[str, Any]) -> bool:
+        """Go on behind a position of the same boot; return False if it is of another source."""
+
     def read(self) -> Sequence[KernelLine]:
         """Return the new lines; raise if that cannot be known."""
 
 
 class KernelCollector:
-    """Counts events in the kernel's log.
+    """Counts events in the kernel's log, and goes on behind the last line that an exporter of this node counted.
+
+    Without a state the counts begin at 0 with the first line that is logged after the start; of what the log held
+    before, the times are exported.
 
     Args:
         log: source of its lines.
         source: name of that source: kmsg or journal.
+        state: where the counts are kept.
+        boot_id: of the kernel; empty if unknown, and nothing is kept then.
         now: the clock, Unix seconds.
     """
 
     name = "kernel"
 
-    def __init__(self, log: LineSource, source: str, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        log: LineSource,
+        source: str,
+        state: StateFile | None = None,
+        boot_id: str = "",
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._log = log
         self._source = source
-        self._since = now() - RECENT_SECONDS
+        self._state = state if state is not None and boot_id else StateFile(None)
+        self._boot_id = boot_id
+        self._since = now()
         self._counts = dict.fromkeys(EVENTS, 0)
         self._last: dict[str, float] = {}
         self._jobs: dict[int, str] = {}
         self._kills: dict[tuple[str, str], float] = {}
+        self._lost_before = 0
+        self._counting = False
+        self._stored_at: float | None = None
+        self._restore()
 
     def collect(self) -> list[Family]:
         """Read the new lines and return the families."""
+        found = False
         for _ in range(MAX_READS):
             lines = self._log.read()
             if not lines:
                 break
             for line in lines:
-                self._count(line)
+                found |= self._count(line)
+        self._counting = True
+        self._store(at_once=found)
         families = Families()
         for event, count in self._counts.items():
             families.add(metrics.KERNEL_EVENTS_TOTAL, count, event=event)
             families.add(metrics.KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, self._last.get(event), event=event)
+        families.add(metrics.KERNEL_EVENTS_SINCE_TIMESTAMP_SECONDS, self._since)
         for (process, job), when in self._kills.items():
             families.add(metrics.KERNEL_OOM_KILL_TIMESTAMP_SECONDS, when, process=process, job_id=job)
-        families.add(metrics.KERNEL_LOG_LINES_LOST_TOTAL, self._log.lost)
+        families.add(metrics.KERNEL_LOG_LINES_LOST_TOTAL, self._lost)
         families.add(metrics.KERNEL_LOG_INFO, 1, source=self._source)
         return families.collected()
 
-    def _count(self, line: KernelLine) -> None:
+    def close(self) -> None:
+        """Store up to where the log was read."""
+        if self._counting:
+            self._store(at_once=True)
+
+    @property
+    def _lost(self) -> int | None:
+        return None if self._log.lost is None else self._lost_before + self._log.lost
+
+    def _count(self, line: KernelLine) -> bool:
+        """Count the event of a line; return whether it is of one."""
         victim = oom_victim(line.text)
         if victim is not None:
             self._jobs = {victim[0]: victim[1]}  # logged right before it is killed
-            return
+            return False
         event = event_of(line.text)
         if event is None:
-            return
+            return False
         when = line.time
         self._last[event] = when
-        if when >= self._since:
+        if self._counting:
             self._counts[event] += 1
         if event in _OOM:
             self._record_kill(line.text, when)
+        return True
 
     def _record_kill(self, text: str, when: float) -> None:
         killed = killed_process(text)
@@ -105,6 +148,41 @@ class KernelCollector:
         while len(self._kills) > KEPT_KILLS:
             del self._kills[next(iter(self._kills))]
 
+    def _restore(self) -> None:
+        """Take over the counts; lines of another boot are all new."""
+        stored = self._state.read()
+        if stored is None:
+            return
+        try:
+            since = float(stored["since"])
+            counts = {event: int(stored["counts"].get(event, 0)) for event in EVENTS}
+            last = {event: float(stored["last"][event]) for event in EVENTS if event in stored["last"]}
+            kills = {(str(process), str(job)): float(when) for process, job, when in stored["kills"][-KEPT_KILLS:]}
+            lost = int(stored["lost"] or 0)
+            counting = stored["boot_id"] != self._boot_id or self._log.restore(stored["position"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            log.warning("%s is not used: %r", self._state.path, error)
+            return
+        self._since, self._counts, self._last, self._kills = since, counts, last, kills
+        self._lost_before, self._counting = lost, counting
+
+    def _store(self, *, at_once: bool) -> None:
+        now = time.monotonic()
+        if not at_once and self._stored_at is not None and now - self._stored_at < STORE_SECONDS:
+            return
+        self._stored_at = now
+        self._state.write(
+            {
+                "boot_id": self._boot_id,
+                "position": self._log.position,
+                "since": self._since,
+                "counts": self._counts,
+                "last": self._last,
+                "kills": [[process, job, when] for (process, job), when in self._kills.items()],
+                "lost": self._lost,
+            }
+        )
+
 
 def enabled(context: Context) -> bool:
     """Return whether the kernel's log can be read here."""
@@ -114,10 +192,11 @@ def enabled(context: Context) -> bool:
 def create(context: Context) -> Sampler:
     """Return the sampler: of /dev/kmsg where that can be read or nothing can, else of the journal."""
     root = context.node.rootfs
+    state, boot_id = node_state(context.flags, context.node.host, "kernel"), context.node.boot_id
     if not kmsg_readable(root / KMSG) and journal_readable(root):
-        collector = KernelCollector(Journal(root), "journal")
+        collector = KernelCollector(Journal(root), "journal", state, boot_id)
     else:
-        collector = KernelCollector(Kmsg(root / KMSG), "kmsg")
+        collector = KernelCollector(Kmsg(root / KMSG), "kmsg", state, boot_id)
     return Sampler(single_task(collector, context.interval, context.timeout))
 
 

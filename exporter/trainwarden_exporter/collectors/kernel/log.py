@@ -17,7 +17,7 @@ from trainwarden.clients import process
 from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
 # The kernel gives one record a read, and refuses a buffer that is too small for it.
 _READ_BYTES = 65536
@@ -30,6 +30,10 @@ JOURNAL_FIRST_LINES = 4000
 _JOURNALCTL_BYTES = 64 << 20
 _JOURNALS = ("var/log/journal", "run/log/journal")
 _RECORD = re.compile(rb"(\d{1,10}),(\d{1,20}),(\d{1,20}),[^;]*;(.*)", re.DOTALL)
+_KERNEL_FACILITY = 0
+_MAX_CURSOR = 1024
+# journald stores a line that much later than the kernel logged it, at most.
+_JOURNALD_SECONDS = 2.0
 _ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
 _REFUSED = {
     errno.EPERM: "not permitted: kernel.dmesg_restrict is 1, which asks for CAP_SYSLOG",
@@ -48,46 +52,123 @@ class KernelLine:
 
     Attributes:
         sequence: one more than that of the line before, unless lines in between were lost.
-        boot_seconds: when it was logged, on the kernel's own clock: about seconds since boot.
         level: 0 emergency, 3 error, 4 warning, 6 information.
         text: the message without its prefix and without a line break at its end.
+        logged: when, CLOCK_MONOTONIC in seconds, never ahead of now; see `KernelClock`.
+        earliest: it was not logged before this.
     """
 
     sequence: int
-    boot_seconds: float
     level: int
     text: str
+    logged: float
+    earliest: float = 0.0
 
     @property
     def time(self) -> float:
-        """When it was logged, Unix seconds, never ahead of now: the clock of the kernel's log may drift by seconds."""
-        now = time.time()
-        return min(now, now - time.monotonic() + self.boot_seconds)
+        """When it was logged, Unix seconds by the clock as it is set now."""
+        return unix_time(self.logged)
 
 
-def parse_record(line: bytes) -> KernelLine | None:
-    """Return the line that a record of /dev/kmsg begins with; None for a continuation and for anything else."""
+def unix_time(monotonic: float) -> float:
+    """Return the Unix time of a CLOCK_MONOTONIC time, never ahead of now."""
+    now = time.time()
+    return min(now, now - time.monotonic() + monotonic)
+
+
+class KernelClock:
+    """Converts the times in the kernel's log to CLOCK_MONOTONIC.
+
+    Nothing adjusts the clock of the log, which is minutes off after months. What is read was logged since the log was
+    last read to its end: that bounds the error, and corrects it.
+
+    Args:
+        monotonic: the clock.
+
+    Attributes:
+        drained: when the log was last read to its end; 0 before the first time. Restored with `drift` by a reader that
+            goes on where another one ended.
+        drift: seconds that the log's clock is behind.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.monotonic = monotonic
+        self.drained = 0.0
+        self.drift = 0.0
+
+    def line(self, sequence: int, boot_seconds: float, level: int, text: str) -> KernelLine:
+        """Return the line that was logged at this time of the log's clock and read just now."""
+        logged = boot_seconds + self.drift
+        bounded = max(self.drained, min(logged, self.monotonic()))
+        self.drift += bounded - logged
+        return KernelLine(sequence, level, text, bounded, self.drained)
+
+    def position(self) -> dict[str, float]:
+        """Return what `restore` takes."""
+        return {"drained": self.drained, "drift": self.drift}
+
+    def restore(self, position: Mapping[str, Any]) -> None:
+        """Take over the state of the clock; raises `KeyError`, `TypeError` or `ValueError`."""
+        self.drained, self.drift = float(position["drained"]), float(position["drift"])
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record of /dev/kmsg; `boot_seconds` by the clock of the log, `facility` 0 for the kernel's own."""
+
+    sequence: int
+    boot_seconds: float
+    facility: int
+    level: int
+    text: str
+
+
+def parse_record(line: bytes) -> Record | None:
+    """Return the record that begins with this line; None for a continuation and for anything else."""
     match = _RECORD.fullmatch(line)
     if match is None:
         return None
     text = _ESCAPED.sub(lambda escaped: bytes([int(escaped[1], 16)]), match[4])
-    # The priority holds the facility as well, above its lowest three bits.
-    return KernelLine(int(match[2]), int(match[3]) / 1e6, int(match[1]) & 7, text.decode("utf-8", "replace").rstrip())
+    priority = int(match[1])  # the level in its lowest three bits, above it the facility
+    return Record(
+        int(match[2]), int(match[3]) / 1e6, priority >> 3, priority & 7, text.decode("utf-8", "replace").rstrip()
+    )
 
 
 class Kmsg:
-    """The lines of /dev/kmsg, or of a file or FIFO that holds such records. For one thread.
+    """The kernel's lines in /dev/kmsg, or in a file or FIFO that holds such records. For one thread.
+
+    Lines that a process wrote to it are left out: the kernel never gives them its own facility.
 
     Attributes:
         lost: lines that the ring dropped, since the first one that was read, before they could be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.lost = 0
         self._path = path
         self._descriptor: int | None = None
         self._rest = b""
         self._last: int | None = None
+        self._clock = KernelClock(monotonic)
+        self._restored = False
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Up to where it was read: what `restore` takes."""
+        return {"source": "kmsg", "sequence": self._last, **self._clock.position()}
+
+    def restore(self, position: Mapping[str, Any]) -> bool:
+        """Go on behind a position of the same boot; return False, and begin at the oldest line, if it is none.
+
+        Raises:
+            KeyError, TypeError, ValueError: what was stored is damaged.
+        """
+        if position["source"] != "kmsg" or position["sequence"] is None:
+            return False
+        self._clock.restore(position)
+        self._last, self._restored = int(position["sequence"]), True
+        return True
 
     def read(self) -> list[KernelLine]:
         """Return the new lines, `MAX_LINES` at most; the first call begins with the oldest in the ring. Never waits.
@@ -97,7 +178,7 @@ class Kmsg:
         """
         try:
             if self._descriptor is None:
-                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                self._descriptor = self._open()
             return self._new_lines(self._descriptor)
         except OSError as error:
             self.close()
@@ -111,32 +192,46 @@ class Kmsg:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 
+    def _open(self) -> int:
+        return os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
     def _new_lines(self, descriptor: int) -> list[KernelLine]:
         lines: list[KernelLine] = []
+        newest: int | None = None
         while len(lines) < MAX_LINES:
+            now = self._clock.monotonic()
             try:
                 data = os.read(descriptor, _READ_BYTES)
             except BrokenPipeError:
                 continue  # the ring has dropped the next record: the next read returns the oldest one left
             except BlockingIOError:
-                break
+                data = b""
             if not data:
+                self._clock.drained = now
                 break
             *complete, rest = (self._rest + data).split(b"\n")
             self._rest = rest[:_READ_BYTES]
-            lines.extend(line for record in complete if (line := self._count(record)) is not None)
+            for found in complete:
+                record = parse_record(found)
+                if record is not None:
+                    newest = record.sequence
+                    lines.extend(self._count(record))
+        if newest is not None and self._restored:
+            self._restored = False
+            if self._last is not None and newest < self._last:  # restored from another log: none of this one was read
+                self.close()
+                self._last, self._clock.drained, self._clock.drift = None, 0.0, 0.0
+                return self.read()
         return lines
 
-    def _count(self, record: bytes) -> KernelLine | None:
-        line = parse_record(record)
-        if line is None:
-            return None
+    def _count(self, record: Record) -> Iterator[KernelLine]:
         if self._last is not None:
-            if line.sequence <= self._last:
-                return None  # read before the file was opened again
-            self.lost += line.sequence - self._last - 1
-        self._last = line.sequence
-        return line
+            if record.sequence <= self._last:
+                return  # read before the file was opened again
+            self.lost += record.sequence - self._last - 1
+        self._last = record.sequence
+        if record.facility == _KERNEL_FACILITY:
+            yield self._clock.line(record.sequence, record.boot_seconds, record.level, record.text)
 
 
 class Journal:
@@ -155,10 +250,29 @@ class Journal:
     ) -> None:
         self._root = root
         self._monotonic = monotonic
+        self._clock = KernelClock(monotonic)
         self._seconds = seconds
         self._cursor: str | None = None
         self._read_at: float | None = None
         self._count = 0
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Up to where it was read: what `restore` takes."""
+        return {"source": "journal", "cursor": self._cursor, **self._clock.position()}
+
+    def restore(self, position: Mapping[str, Any]) -> bool:
+        """Go on behind a position of the same boot; return False, and begin as usual, if it is none.
+
+        Raises:
+            KeyError, TypeError, ValueError: what was stored is damaged.
+        """
+        cursor = position.get("cursor")
+        if position["source"] != "journal" or not isinstance(cursor, str) or len(cursor) > _MAX_CURSOR:
+            return False
+        self._clock.restore(position)
+        self._cursor = cursor
+        return True
 
     def read(self) -> list[KernelLine]:
         """Return the new lines, at first the last `JOURNAL_FIRST_LINES`; none within `JOURNAL_INTERVAL_SECONDS`.
@@ -171,7 +285,9 @@ class Journal:
             return []
         output = self._journalctl()
         self._read_at = now
-        return [line for entry in output.split(b"\n") if (line := self._line(entry)) is not None]
+        lines = [line for entry in output.split(b"\n") if (line := self._line(entry)) is not None]
+        self._clock.drained = now - _JOURNALD_SECONDS
+        return lines
 
     def _journalctl(self) -> bytes:
         command = ["journalctl", "--dmesg", "--output=json", "--no-pager", "--quiet"]
@@ -193,11 +309,16 @@ class Journal:
             fields = json.loads(entry)
             monotonic = int(fields.get("_SOURCE_MONOTONIC_TIMESTAMP") or fields["__MONOTONIC_TIMESTAMP"])
             cursor, message, level = str(fields["__CURSOR"]), fields["MESSAGE"], int(fields.get("PRIORITY", 6))
+            # These fields are journald's own, no process can set the first; what one wrote to /dev/kmsg differs in the
+            # second.
+            kernel = fields["_TRANSPORT"] == "kernel" and int(fields.get("SYSLOG_FACILITY", 0)) == _KERNEL_FACILITY
         except (ValueError, KeyError, TypeError, AttributeError):
             return None  # an empty or a half-written line
         self._cursor = cursor
+        if not kernel:
+            return None
         self._count += 1
-        return KernelLine(self._count, monotonic / 1e6, level, _message(message))
+        return self._clock.line(self._count, monotonic / 1e6, level, _message(message))
 
 
 def kmsg_readable(path: Path) -> bool:

@@ -8,7 +8,7 @@ KERNEL_EVENTS_TOTAL = counter(
     "kernel_events_total",
     "event",
     "events",
-    "Faults that the kernel reported since five minutes before the exporter started; 0 for those that did not happen.",
+    "Faults that the kernel reported, also while the exporter was restarted; 0 for those that did not happen.",
     _LOG,
     'increase(kernel_events_total{event=~"xid|gpu_fallen_off_bus|amdgpu_reset"}[10m]) > 0',
 )
@@ -16,9 +16,17 @@ KERNEL_EVENT_LAST_TIMESTAMP_SECONDS = gauge(
     "kernel_event_last_timestamp_seconds",
     "event",
     "Unix seconds",
-    "When the kernel last reported it, as far back as its log reaches; off by seconds on a node long up.",
+    "When the kernel last reported it, as far back as its log reaches.",
     _LOG,
     'time() - kernel_event_last_timestamp_seconds{event="hung_task"} < 600',
+)
+KERNEL_EVENTS_SINCE_TIMESTAMP_SECONDS = gauge(
+    "kernel_events_since_timestamp_seconds",
+    "",
+    "Unix seconds",
+    "Since when kernel_events_total counts: the first start of an exporter, or the last one where no state was kept.",
+    "the exporter",
+    "changes(kernel_events_since_timestamp_seconds[1d]) > 0",
 )
 KERNEL_OOM_KILL_TIMESTAMP_SECONDS = gauge(
     "kernel_oom_kill_timestamp_seconds",

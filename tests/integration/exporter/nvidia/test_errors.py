@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable
+from pathlib import Path
 
 from tests.devices.nvml import FakeNvml
 from tests.integration.exporter.nvidia.conftest import Exporter, once
@@ -36,8 +38,10 @@ def test_an_error_that_the_kernel_alone_tells_of_is_counted(node: FakeNvml, serv
     exporter = serve(node.gpus(1).kernel_says("Linux"))
     wait_until(lambda: count(exporter, 0, 62) == 0)
     wait_until(lambda: exporter.page().get("gpu_kernel_log_readable{vendor=nvidia}") == 1)
-    node.kernel_says(line(node, 0, 62), line(node, 0, 145))
-    wait_until(lambda: count(exporter, 0, 62) == count(exporter, 0, 145) == 1)
+    node.kernel_says(line(node, 0, 62), line(node, 0, 69))
+    wait_until(lambda: count(exporter, 0, 62) == 1)
+    assert count(exporter, 0, 69) == 0, "a code that is new is 0 at first"
+    assert exporter.page()["gpu_xid_last_timestamp_seconds{gpu=0,xid=69}"] > 0
 
 
 def test_an_error_that_nvml_alone_tells_of_is_counted_each_time(node: FakeNvml, serve: Serve) -> None:
@@ -49,10 +53,27 @@ def test_an_error_that_nvml_alone_tells_of_is_counted_each_time(node: FakeNvml, 
         wait_until(lambda expected=times: count(exporter, 0, 13) == expected)  # type: ignore[misc]
 
 
-def test_a_counter_begins_with_what_the_log_still_holds(node: FakeNvml) -> None:
-    node.gpus(1).kernel_says(line(node, 0, 94), line(node, 0, 94), line(node, 7, 79))
-    page = once(node)
-    assert page["gpu_xid_errors_total{gpu=0,xid=94}"] == 2
+def test_counts_go_on_over_a_release_and_a_restart(node: FakeNvml, serve: Serve, tmp_path: Path) -> None:
+    boot_id = node.procfs / "sys/kernel/random/boot_id"
+    boot_id.parent.mkdir(parents=True)
+    boot_id.write_text("11111111-2222-3333-4444-555555555555\n")
+    state = f"--path.state={tmp_path / 'state'}"
+    node.gpus(1).kernel_says(line(node, 0, 94), line(node, 7, 79))
+    exporter = serve(node, state)
+    wait_until(lambda: count(exporter, 0, 94) == 0)
+    assert exporter.page()["gpu_xid_last_timestamp_seconds{gpu=0,xid=94}"] > 0, "the time of what was before"
+    node.xid(0, 94).kernel_says(line(node, 0, 94), line(node, 0, 94), line(node, 7, 79))
+    wait_until(lambda: count(exporter, 0, 94) == 2)
+    (child,) = exporter.children()
+    exporter.process.send_signal(signal.SIGUSR1)
+    wait_until(lambda: child not in exporter.children())
+    node.kernel_says(line(node, 0, 94))
+    exporter.process.send_signal(signal.SIGUSR1)
+    wait_until(lambda: count(exporter, 0, 94) == 3)
+    exporter.end()
+    node.kernel_says(line(node, 0, 94))
+    page = once(node, state)
+    assert page["gpu_xid_errors_total{gpu=0,xid=94}"] == 4
     assert page["gpu_xid_errors_total{gpu=,xid=79}"] == 1, "of a GPU that is not there any more"
 
 

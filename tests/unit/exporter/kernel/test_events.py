@@ -131,3 +131,79 @@ def test_an_oom_kill_names_process_and_slurm_job() -> None:
     ) == (7, "")
     assert killed_process("Out of memory: Killed process 15925 ((resolved)) total-vm:168kB") == (15925, "(resolved)")
     assert killed_process("Killed process 42453 (memcg test), UID 0, total-vm:7296kB") == (42453, "memcg test")
+
+
+# What the kernel prints of a process and its control group; `{comm}` is 15 bytes, `{file}` and `{group}` 255 of a
+# user's choice.
+OF_USERS = [
+    "{comm}[1234]: segfault at 0 ip 00007fdcad785ad8 sp 00007ffe1f9adc38 error 4 in {file}[167ad8]",
+    "{comm}[1234] trap invalid opcode ip:7f sp:7f error:0 in {file}[167ad8]",
+    "traps: {comm}[1234] general protection fault ip:7f sp:7f error:0 in {file}[167ad8]",
+    "{comm} invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
+    "{comm}: page allocation failure: order:0, mode:0xcc0(GFP_KERNEL), nodemask=(null),cpuset={group},mems_allowed=0",
+    "{comm} (1234): drop_caches: 3",
+    "{comm}/1234: potentially unexpected fatal signal 11.",
+    "process '{file}' started with executable stack",
+    "CPU: 3 PID: 1234 Comm: {comm} Not tainted 6.8.0 #1",
+    "oom-kill:constraint=CONSTRAINT_MEMCG,cpuset={group},oom_memcg=/{group},task_memcg=/{group},task={comm},pid=7,uid=1",
+    "Memory cgroup stats for /user.slice/{group}: anon 0",
+    "Task in /user.slice/{group} killed as a result of limit of /user.slice/{group}",
+    "cgroup: fork rejected by pids controller in /user.slice/{group}",
+    "[  63214]  1000 63214  100  100    65536        0             0 {comm}",
+    "audit: type=1326 audit(1.1:1): auid=1000 uid=1000 comm={comm} exe={file}",
+    "Memory cgroup out of memory: Killed process 63214 ({comm}) total-vm:3149468kB, anon-rss:16kB",
+    "INFO: task {comm}:4321 blocked for more than 120 seconds.",
+]
+
+
+def pieces(text: str, size: int) -> set[str]:
+    """Every text of that size in a line, and every shorter end and beginning."""
+    inner = {text[start : start + size] for start in range(max(1, len(text) - size + 1))}
+    return inner | {text[:end] for end in range(1, size)}
+
+
+@pytest.mark.parametrize("template", OF_USERS)
+def test_no_name_of_a_program_a_file_or_a_control_group_makes_an_event(template: str) -> None:
+    true = event_of(template.format(comm="python", file="libc.so.6", group="user-1000.slice"))
+    for _, line in LINES:
+        names = [line, f"x\n{line}", f"{line}\n", line[15:]]
+        comms = sorted(pieces(line, 15)) if "{comm}" in template else ["python"]
+        if "{file}" not in template and "{group}" not in template:
+            names = [""]
+        for comm in comms:
+            for name in [*names, line[len(comm) :]]:
+                forged = template.format(comm=comm, file=name.replace("/", "_"), group=name.replace("/", "_"))
+                assert event_of(forged) == true, forged
+                victim = oom_victim(forged)
+                assert victim is None or victim[1] == ""
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        "/user.slice/user-1000.slice/user@1000.service/job_4711/step_0",
+        "/user.slice/user-1000.slice/user@1000.service/system.slice/slurmstepd.scope/job_4711/step_0",
+        "/user.slice/user-1000.slice/user@1000.service/slurm/uid_0/job_4711",
+        "/user.slice/x,task_memcg=/system.slice/slurmstepd.scope/job_4711/step_0",
+        "/system.slice/slurmstepd.scope/x/job_4711/step_0",
+        "/system.slice/my.service/job_4711",
+    ],
+)
+def test_a_control_group_that_slurm_did_not_make_names_no_job(group: str) -> None:
+    line = f"oom-kill:constraint=CONSTRAINT_NONE,global_oom,task_memcg={group},task=python,pid=7,uid=1000"
+    assert oom_victim(line) == (7, "")
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        "/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0",
+        "/system.slice/node7_slurmstepd.scope/job_4711/step_batch/user",
+        "/slurm/uid_1000/job_4711/step_0/task_0",
+        "/slurm_node7/uid_1000/job_4711",
+        f"/kubepods.slice/kubepods-pod1.slice/cri-containerd-{'a' * 64}.scope/system.slice/slurmstepd.scope/job_4711",
+    ],
+)
+def test_slurms_own_control_groups_name_the_job(group: str) -> None:
+    line = f"oom-kill:constraint=CONSTRAINT_NONE,global_oom,task_memcg={group},task=a,pid=1,uid=1,pid=7,uid=1000"
+    assert oom_victim(line) == (7, "4711")

@@ -7,27 +7,34 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from trainwarden_exporter.collectors.kernel.collector import KernelCollector
 from trainwarden_exporter.collectors.kernel.log import (
     JOURNAL_INTERVAL_SECONDS,
     Journal,
     KernelLogUnreadable,
     journal_readable,
 )
+from trainwarden_exporter.core.state_file import StateFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+XID = "NVRM: Xid (PCI:0000:18:00): 48, pid=12, Double Bit ECC Error"
+
 pytestmark = pytest.mark.process
 
 
-def entry(cursor: str, message: object, microseconds: int = 2_500_000) -> str:
+def entry(cursor: str, message: object, microseconds: int = 2_500_000, **fields: str) -> str:
     return json.dumps(
         {
+            "_TRANSPORT": "kernel",
+            "SYSLOG_FACILITY": "0",
             "__CURSOR": cursor,
             "__MONOTONIC_TIMESTAMP": "9999999",
             "_SOURCE_MONOTONIC_TIMESTAMP": str(microseconds),
             "MESSAGE": message,
             "PRIORITY": "3",
+            **fields,
         }
     )
 
@@ -57,7 +64,7 @@ def test_each_line_comes_once_and_the_next_question_goes_on_where_the_last_ended
     said = tmp_path / "said"
     said.write_text(entry("c1", "first") + "\n" + entry("c2", list(b"caf\xc3\xa9 \xff")) + "\n" + '{"half')
     first = journal.read()
-    assert [(line.sequence, line.boot_seconds, line.level, line.text) for line in first] == [
+    assert [(line.sequence, line.logged, line.level, line.text) for line in first] == [
         (1, 2.5, 3, "first"),
         (2, 2.5, 3, "café \N{REPLACEMENT CHARACTER}"),
     ]
@@ -69,6 +76,32 @@ def test_each_line_comes_once_and_the_next_question_goes_on_where_the_last_ended
     assert len(asked) == 2
     assert "--after-cursor=c2" in asked[1]
     assert f"--root={tmp_path}" in asked[0]
+
+
+@pytest.mark.parametrize("forged", [{"_TRANSPORT": "syslog"}, {"_TRANSPORT": "stdout"}, {"SYSLOG_FACILITY": "1"}])
+def test_lines_that_a_process_wrote_are_left_out(journalctl: Path, tmp_path: Path, forged: dict[str, str]) -> None:
+    """Any user writes to the journal, and root to the kernel's log: neither is the kernel."""
+    (tmp_path / "said").write_text(entry("c1", "the kernel's") + "\n" + entry("c2", "forged", **forged))
+    journal = Journal(tmp_path, Clock())
+    assert [line.text for line in journal.read()] == ["the kernel's"]
+    assert journal.position["cursor"] == "c2"
+
+
+def test_a_restarted_exporter_reads_the_journal_where_the_last_ended(journalctl: Path, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    state = StateFile(tmp_path / "state.json")
+    said.write_text(entry("c1", XID))
+    first = KernelCollector(Journal(tmp_path, Clock()), "journal", state, "boot-1")
+    assert sum(count_of(first)) == 0
+    said.write_text(entry("c2", XID))
+    again = KernelCollector(Journal(tmp_path, Clock()), "journal", state, "boot-1")
+    assert sum(count_of(again)) == 1
+    assert "--after-cursor=c1" in (tmp_path / "asked").read_text().splitlines()[1]
+
+
+def count_of(collector: KernelCollector) -> list[float]:
+    families = {family.name: family for family in collector.collect()}
+    return [sample.value for sample in families["kernel_events"].samples]
 
 
 def test_a_journal_that_cannot_be_asked_says_why(journalctl: Path, tmp_path: Path) -> None:

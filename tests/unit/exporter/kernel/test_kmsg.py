@@ -23,14 +23,14 @@ def record(sequence: int, text: str, *, priority: int = 3, microseconds: int = 5
 @pytest.fixture
 def kmsg(tmp_path: Path) -> Path:
     path = tmp_path / "kmsg"
-    path.write_bytes(record(7, "first", priority=14, microseconds=1_500_000) + record(8, "second"))
+    path.write_bytes(record(7, "first", priority=6, microseconds=1_500_000) + record(8, "second"))
     return path
 
 
 def test_the_first_call_gives_what_the_ring_holds_and_the_next_what_is_new(kmsg: Path) -> None:
     log = Kmsg(kmsg)
     first = log.read()
-    assert [(line.sequence, line.boot_seconds, line.level, line.text) for line in first] == [
+    assert [(line.sequence, line.logged, line.level, line.text) for line in first] == [
         (7, 1.5, 6, "first"),
         (8, 5.0, 3, "second"),
     ]
@@ -125,3 +125,24 @@ def test_a_log_that_was_opened_anew_gives_no_line_twice(kmsg: Path) -> None:
     log.close()
     assert log.read() == []
     log.close()
+
+
+def test_a_line_was_logged_since_the_log_was_last_read_to_its_end(kmsg: Path) -> None:
+    """The clock of the log is not adjusted: after months it is minutes off, here 60 s behind."""
+    now = [1000.0]
+    log = Kmsg(kmsg, lambda: now[0])
+    log.read()
+    logged = []
+    for number, (now[0], said) in enumerate([(1010.0, 940.0), (1020.0, 955.0), (1030.0, 2000.0)]):
+        with kmsg.open("ab") as stream:
+            stream.write(record(9 + number, "x", microseconds=int(said * 1e6)))
+        logged += [(line.earliest, line.logged) for line in log.read()]
+    log.close()
+    assert logged == [(1000.0, 1000.0), (1010.0, 1015.0), (1020.0, 1030.0)]
+
+
+def test_lines_that_a_process_wrote_are_left_out_and_are_not_lost(kmsg: Path) -> None:
+    kmsg.write_bytes(record(1, "a") + record(2, "forged", priority=1 * 8 + 3) + record(3, "b"))
+    log = Kmsg(kmsg)
+    assert [line.text for line in log.read()] == ["a", "b"]
+    assert log.lost == 0

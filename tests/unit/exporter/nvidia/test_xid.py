@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING
+
 import pytest
 
-from trainwarden_exporter.collectors.gpu.nvml.xid import SAME_SECONDS, Xid, XidCount, XidCounter, parse_xid
+from trainwarden_exporter.collectors.gpu.nvml.xid import (
+    ACTION_CODES,
+    LATE_SECONDS,
+    NEW_CODE_SECONDS,
+    Xid,
+    XidCounter,
+    XidKernelLog,
+    parse_xid,
+)
+from trainwarden_exporter.collectors.kernel.log import KernelLine
+from trainwarden_exporter.core.metric import Families
+from trainwarden_exporter.core.state_file import StateFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BUS = "0000:3b:00.0"
 
@@ -19,7 +36,6 @@ BUS = "0000:3b:00.0"
         ("NVRM: Xid (PCI:00000000:3b:00): 145, RLW_REMAP Nonfatal XC0 i0 Link 00 (0x00000001 0x0 0x0)", 145),
         ("NVRM: Xid (PCI:0000:3b:00): 149, NETIR_LINK_EVT Fatal XC1 i0 Link 09 (0x024590c6 0x0 0x0)", 149),
         ("NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 94, pid=7194, name=python3, Ch 0000000e", 94),
-        ("[ 12.3] NVRM: Xid (PCI:0000:3b:00): 48, pid=1", 48),
     ],
 )
 def test_a_line_with_a_code_tells_which_gpu_and_which_error(text: str, code: int) -> None:
@@ -31,7 +47,7 @@ def test_a_line_with_a_code_tells_which_gpu_and_which_error(text: str, code: int
     [
         "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.",
         "NVRM: GPU at PCI:0000:3b:00: GPU-1 has fallen off the bus.",
-        "NVRM: The NVIDIA GPU 0000:3b:00.0\\x0aNVRM: (PCI ID: 10de:2330) has fallen off the bus and is not responding",
+        "NVRM: The NVIDIA GPU 0000:3b:00.0\nNVRM: (PCI ID: 10de:2330) has fallen off the bus and is not responding",
     ],
 )
 def test_a_gpu_that_fell_off_the_bus_needs_no_code(text: str) -> None:
@@ -46,6 +62,9 @@ def test_a_gpu_that_fell_off_the_bus_needs_no_code(text: str) -> None:
         "NVRM: GPU at PCI:0000:3b:00: GPU-b850f46d-d5ea-c752-ddf3-c697be6ba8be",
         "NVRM: Xid (PCI:zz): 79",
         "Xid (PCI:0000:3b:00): 79",
+        "[ 12.3] NVRM: Xid (PCI:0000:3b:00): 48, pid=1",
+        "oom-kill:constraint=CONSTRAINT_NONE,task_memcg=/NVRM: Xid (PCI:0000:3b:00): 79, x,task=a,pid=1,uid=1",
+        "Memory cgroup stats for /user.slice/NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.: anon 0",
         "usb 1-1: GPU 0000:3b:00.0 has fallen off the bus",
         "NVRM: Xid (PCI:0000:3b:00): 123456789012",
     ],
@@ -54,31 +73,157 @@ def test_another_line_is_no_error(text: str) -> None:
     assert parse_xid(text) is None
 
 
-def test_one_error_told_by_three_counts_once_and_keeps_its_time() -> None:
-    counter = XidCounter()
-    counter.report(BUS, 79, 100.0, "nvml")
-    counter.report(BUS, 79, 99.0, "kernel", read_at=104.0)
-    counter.report(BUS, 79, 99.0, "kernel, in words", read_at=104.0)
-    assert counter.counts() == {(BUS, 79): XidCount(1, 100.0)}
+class Clock:
+    """Seconds on CLOCK_MONOTONIC."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
 
 
-def test_errors_in_a_row_are_paired_one_by_one() -> None:
-    counter = XidCounter()
-    for when in (100.0, 100.5, 101.0):
-        counter.report(BUS, 31, when, "nvml")
-    for when in (100.0, 100.5, 101.0):
-        counter.report(BUS, 31, when, "kernel", read_at=103.0)
-    assert counter.counts()[BUS, 31].number == 3
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
-def test_the_same_error_of_another_gpu_another_code_or_much_later_is_another() -> None:
-    counter = XidCounter()
-    counter.report(BUS, 31, 100.0, "nvml")
-    counter.report(BUS, 43, 100.0, "kernel")
-    counter.report("0000:3c:00.0", 31, 100.0, "kernel")
-    counter.report(BUS, 31, 100.0 + SAME_SECONDS + 1, "kernel")
+@pytest.fixture
+def counter(clock: Clock) -> XidCounter:
+    return XidCounter(clock)
+
+
+def line(earliest: float, logged: float) -> KernelLine:
+    return KernelLine(1, 3, "", logged, earliest)
+
+
+def number(counter: XidCounter, code: int) -> int:
+    return counter.counts()[BUS, code].number
+
+
+@pytest.mark.parametrize("interval", [5.0, 30.0, 120.0])
+@pytest.mark.parametrize("driver", [0.1, 45.0])
+@pytest.mark.parametrize("event_first", [True, False])
+def test_an_error_counts_once_however_late_either_source_is(
+    counter: XidCounter, clock: Clock, interval: float, driver: float, event_first: bool
+) -> None:
+    """The log is read every `interval` seconds; the driver delivers its event after `driver` seconds."""
+    happened = 1000.0
+    read = happened + interval - 1
+    reports = [(happened + driver, "event"), (read, "line")]
+    for clock.now, what in reports if event_first else reports[::-1]:
+        if what == "event":
+            counter.report_event(BUS, 79)
+        else:
+            counter.report_line(Xid(BUS, 79), line(read - interval, happened))
+            counter.report_line(Xid(BUS, 79, in_words=True), line(read - interval, happened + 0.1))
+    assert number(counter, 79) == 1
+
+
+def test_errors_in_a_row_are_paired_one_by_one(counter: XidCounter, clock: Clock) -> None:
+    for clock.now in (1000.0, 1000.5, 1001.0):
+        counter.report_event(BUS, 31)
+    for logged in (1000.0, 1000.5, 1001.0):
+        counter.report_line(Xid(BUS, 31), line(999.0, logged))
+    assert number(counter, 31) == 3
+
+
+def test_an_error_after_another_ones_event_is_another(counter: XidCounter, clock: Clock) -> None:
+    counter.report_event(BUS, 31)
+    counter.report_line(Xid(BUS, 31), line(1030.0, 1031.0))  # the log was read to its end after the event
+    counter.report_event(BUS, 43)
+    counter.report_line(Xid("0000:3c:00.0", 31), line(999.0, 1000.0))
+    clock.now = 1031.0 + LATE_SECONDS + 2
+    counter.report_event(BUS, 31)
     assert {key: count.number for key, count in counter.counts().items()} == {
-        (BUS, 31): 2,
+        (BUS, 31): 3,
         (BUS, 43): 1,
         ("0000:3c:00.0", 31): 1,
     }
+
+
+def test_a_clock_that_is_set_back_hides_no_error(counter: XidCounter, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = time.time
+    counter.report_event(BUS, 31)
+    monkeypatch.setattr(time, "time", lambda: real() - 7200)
+    counter.report_event(BUS, 31)
+    count = counter.counts()[BUS, 31]
+    assert count.number == 2
+    assert count.last is not None
+    assert count.last < real() - 3600
+
+
+def test_a_code_that_no_gpu_has_from_the_start_begins_at_zero(counter: XidCounter, clock: Clock) -> None:
+    """`increase` does not see the first error of a series that is born at 1."""
+    assert 69 not in ACTION_CODES
+    counter.report_event(BUS, 69)
+    counter.report_event(BUS, 79)
+    assert number(counter, 69) == 0
+    assert counter.counts()[BUS, 69].last is not None
+    assert number(counter, 79) == 1, "this one was 0 before"
+    clock.now += NEW_CODE_SECONDS
+    assert number(counter, 69) == 1
+
+
+class Exporters:
+    """The log of one node, and what one exporter after another makes of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "kmsg"
+        self.path.touch()
+        self.state = StateFile(folder / "xids.json")
+        self.sequence = 0
+
+    def append(self, code: int) -> None:
+        with self.path.open("a") as file:
+            record = f"3,{self.sequence},{int(time.monotonic() * 1e6)},-;NVRM: Xid (PCI:0000:3b:00): {code}, pid=1\n"
+            file.write(record)
+        self.sequence += 1
+
+    def start(self, boot_id: str = "boot-1") -> tuple[XidCounter, XidKernelLog]:
+        counter = XidCounter()
+        return counter, XidKernelLog(self.path, counter, self.state, boot_id)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Exporters:
+    return Exporters(tmp_path)
+
+
+def sample(log: XidKernelLog) -> dict[str, float]:
+    families = Families()
+    log.add_to(families, "nvidia")
+    return {family.name: family.samples[0].value for family in families.collected()}
+
+
+def test_counts_outlive_the_process_that_counts(node: Exporters) -> None:
+    node.append(79)
+    counter, log = node.start()
+    since = sample(log)["gpu_xid_errors_since_timestamp_seconds"]
+    assert number(counter, 79) == 0, "from before the first start"
+    assert counter.counts()[BUS, 79].last is not None
+    for _ in range(13):
+        node.append(79)
+    sample(log)
+    assert number(counter, 79) == 13
+    node.append(79)  # while nothing reads
+    counter, log = node.start()
+    assert sample(log)["gpu_xid_errors_since_timestamp_seconds"] == since
+    assert number(counter, 79) == 14
+    node.path.write_text("")
+    node.sequence = 0
+    node.append(79)
+    counter, log = node.start("boot-2")
+    sample(log)
+    assert number(counter, 79) == 15
+
+
+def test_an_event_before_a_restart_and_its_line_after_it_are_one_error(node: Exporters) -> None:
+    counter, log = node.start()
+    sample(log)
+    counter.report_event(BUS, 48)
+    log.close()
+    node.append(48)
+    counter, log = node.start()
+    sample(log)
+    assert number(counter, 48) == 1

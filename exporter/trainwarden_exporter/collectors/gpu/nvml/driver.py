@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trainwarden_exporter.collectors.gpu.nvml.readings import NvmlFastTier, NvmlSlowTier
     from trainwarden_exporter.collectors.gpu.state import GpuState
     from trainwarden_exporter.core.metric import Families
+    from trainwarden_exporter.core.state_file import StateFile
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ class NvmlDriver(GpuDriver):
     Args:
         kernel_log: /dev/kmsg.
         retry_seconds: pause after a failed attempt to open NVML.
+        state: where the counts of errors are kept over a restart.
+        boot_id: of the kernel; empty if unknown, and nothing is kept then.
     """
 
     vendor = "nvidia"
@@ -45,10 +48,17 @@ class NvmlDriver(GpuDriver):
     opening = "nvmlInit_v2"
     max_open_pause = 30.0
 
-    def __init__(self, kernel_log: Path, retry_seconds: float = RETRY_SECONDS) -> None:
+    def __init__(
+        self,
+        kernel_log: Path,
+        retry_seconds: float = RETRY_SECONDS,
+        *,
+        state: StateFile | None = None,
+        boot_id: str = "",
+    ) -> None:
         super().__init__(retry_seconds)
         self._xids = XidCounter()
-        self._kernel_log = XidKernelLog(kernel_log, self._xids)
+        self._kernel_log = XidKernelLog(kernel_log, self._xids, state, boot_id)
         self._events: XidEvents | None = None
         self._lists_gpus = False
 

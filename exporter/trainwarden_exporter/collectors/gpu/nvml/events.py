@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import time
 from typing import TYPE_CHECKING, Any
 
 import pynvml
 
 from trainwarden_exporter.collectors.gpu.nvml.codes import name_of
-from trainwarden_exporter.collectors.gpu.nvml.xid import NVML
 from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
@@ -71,7 +69,7 @@ class XidEvents:
                 break
             if event.eventType & pynvml.nvmlEventTypeXidCriticalError:
                 bus = buses.get(_address(event.device), "")
-                self._counter.report(bus, int(event.eventData), time.time(), NVML)
+                self._counter.report_event(bus, int(event.eventData))
         return ()
 
     def close(self) -> None:
