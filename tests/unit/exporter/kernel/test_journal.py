@@ -81,7 +81,7 @@ def test_each_line_comes_once_and_the_next_question_goes_on_where_the_last_ended
 @pytest.mark.parametrize("forged", [{"_TRANSPORT": "syslog"}, {"_TRANSPORT": "stdout"}, {"SYSLOG_FACILITY": "1"}])
 def test_lines_that_a_process_wrote_are_left_out(journalctl: Path, tmp_path: Path, forged: dict[str, str]) -> None:
     """Any user writes to the journal, and root to the kernel's log: neither is the kernel."""
-    (tmp_path / "said").write_text(entry("c1", "the kernel's") + "\n" + entry("c2", "forged", **forged))
+    (tmp_path / "said").write_text(entry("c1", "the kernel's") + "\n" + entry("c2", "forged", 2_500_000, **forged))
     journal = Journal(tmp_path, Clock())
     assert [line.text for line in journal.read()] == ["the kernel's"]
     assert journal.position["cursor"] == "c2"
