@@ -67,6 +67,16 @@ STALLED = [
         {30: [], 35: [stalled(remediate="false")]},
     ),
     Scenario(
+        "steps that were read from what a command prints call a person, not the machine, and are no heartbeat",
+        lambda t: run(t, inferred=True, step=60, progress=60),
+        {90: [], 95: [stalled(remediate="false")], 150: [stalled(remediate="false")]},
+    ),
+    Scenario(
+        "a command that hangs before its first printed step calls a person, not the machine",
+        lambda t: run(t, inferred=True, phase="init", step=None, progress=None),
+        {90: [], 95: [stalled(remediate="false")]},
+    ),
+    Scenario(
         "a foreign record without steps and phase times is not judged",
         lambda t: run(t, step=None, progress=None, phase_start=None),
         {200: []},

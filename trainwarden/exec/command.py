@@ -17,6 +17,7 @@ from trainwarden.exec.child import Child, Signals
 from trainwarden.exec.log_file import LOG_BYTES, LogFile, put_aside
 from trainwarden.exec.outcome import command_outcome, status_text
 from trainwarden.exec.output import Output
+from trainwarden.exec.printed_progress import PrintedProgress
 from trainwarden.exec.record_writer import ExternalRankWriter, ExternalRecordWriter, record_ending, s3_startup
 from trainwarden.exec.request import ExecRequest, InvalidExecRequest, parser, to_request
 from trainwarden.exec.tail import Tail
@@ -30,6 +31,8 @@ from trainwarden.training.termination import ReceivedSignal, signal_reason
 
 MISUSE = 2
 _TICK_SECONDS = 0.05
+# How often the output is searched for steps.
+_READ_SECONDS = 1.0
 # How long an end waits for S3.
 _COPY_SECONDS = 10.0
 _ENDING_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT))
@@ -49,6 +52,7 @@ class WrappedCommand:
         self._start = time.time()
         self._received: ReceivedSignal | None = None
         self._tail = Tail()
+        self._printed = PrintedProgress() if request.rank == 0 else None
         self._writer: ExternalRecordWriter | None = None
         self._store = RecordStore(request.folder)
         self._rank = ExternalRankWriter(self._store, request.key, request.rank)
@@ -65,7 +69,9 @@ class WrappedCommand:
             if in_s3:
                 self._store = RecordStore(request.folder, in_s3.begin())
             if request.rank == 0:
-                self._writer = ExternalRecordWriter(self._store, request.key, request.thresholds)
+                self._writer = ExternalRecordWriter(
+                    self._store, request.key, request.thresholds, printed=self._printed, given=request.given
+                )
                 number = self._writer.announce()
                 environment["TRAINWARDEN_ATTEMPT"] = str(number)
             self._logs = self._open_logs(number, users_log)
@@ -112,17 +118,23 @@ class WrappedCommand:
 
     def _keep(self, data: bytes) -> None:
         self._tail.add(data)
+        if self._printed:
+            self._printed.add(data)
         for log in self._logs:
             log.write(data)
 
     def _beat(self, child: Child, over: threading.Event) -> None:
+        written = -LIVENESS_SECONDS
         while True:
             # A stopped command makes no progress: no sign of life.
             if not child.stopped:
-                self._rank.write()
-                if self._writer:
-                    self._writer.alive()
-            if over.wait(LIVENESS_SECONDS):
+                changed = self._writer is not None and self._writer.read_output()
+                if changed or time.monotonic() - written >= LIVENESS_SECONDS:
+                    written = time.monotonic()
+                    self._rank.write()
+                    if self._writer:
+                        self._writer.alive()
+            if over.wait(_READ_SECONDS):
                 return
 
     def _on_signal(self, number: int) -> None:

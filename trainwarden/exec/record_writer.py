@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden.clients.s3 import InvalidLocation, records_location
 from trainwarden.environment import read_run_settings
+from trainwarden.exec.printed_progress import InferredPhase, PrintedProgress
 from trainwarden.identity import AttemptKey, host_name, process_lives, world_size
 from trainwarden.record.attempt import begin_attempt
-from trainwarden.record.folder import COMPLETE, ERROR, METADATA
+from trainwarden.record.folder import COMPLETE, ERROR, METADATA, PROGRESS
 from trainwarden.record.metadata import VERSION, Attempt, Metadata, end_of_attempt, read_metadata
 from trainwarden.record.ownership import RunRefused
+from trainwarden.record.progress import Progress, read_progress
 from trainwarden.record.rank import RankBeat, rank_file, read_rank
 from trainwarden.record.sentinels import Sentinel, current_completion, current_error
 from trainwarden.record.store import UNKNOWN_END, RecordStore
@@ -31,7 +33,11 @@ if TYPE_CHECKING:
     from trainwarden.s3.startup import S3Startup
 
 # Keys about the end of one attempt, or about its copy: not true of the next.
-_OF_AN_ATTEMPT = ("end_time", "reason", "s3", "write_errors", "signals", "log_path", "policy")
+_OF_AN_ATTEMPT = ("end_time", "reason", "s3", "write_errors", "signals", "log_path", "policy", "phase_source")
+# Keys of `progress.json` that hold across attempts.
+_OF_THE_RUN = ("total_steps", "high_water", "steps_completed", "nonfinite", "checkpoint", "checkpoints")
+# `phase_source` of a phase that was inferred from what the command prints.
+FROM_OUTPUT = "output"
 
 
 class ExternalRecordWriter:
@@ -44,15 +50,30 @@ class ExternalRecordWriter:
         key: of the attempt.
         thresholds: for a command that does not use the library; one that does writes its own.
         pid: of the process that stands for the command in the record; this one if None, 0 for none.
+        printed: what the command prints: its steps and its phase are taken from there until it reports them itself.
+        given: the stall budgets that were given, by phase.
     """
 
-    def __init__(self, store: RecordStore, key: AttemptKey, thresholds: Thresholds, *, pid: int | None = None) -> None:
+    def __init__(
+        self,
+        store: RecordStore,
+        key: AttemptKey,
+        thresholds: Thresholds,
+        *,
+        pid: int | None = None,
+        printed: PrintedProgress | None = None,
+        given: Mapping[str, float] | None = None,
+    ) -> None:
         self._pid = os.getpid() if pid is None else pid
         self._store = store
         self._key = key
         self._thresholds = thresholds
+        self._printed = printed
+        self._inferred = InferredPhase(printed, thresholds, given or {})
+        self._reports_itself = False
         self._start = time.time()
         self._written: dict[str, Any] = {}
+        self._written_progress: dict[str, Any] = {}
 
     def announce(self) -> int:
         """Begin the attempt, pending; returns its number.
@@ -65,6 +86,11 @@ class ExternalRecordWriter:
         values = self._store.values(METADATA)
         start = begin_attempt(Path(self._store.folder), self._key, now)
         number, key = start.this.attempt, str(self._key)
+        if self._printed:
+            before = read_progress(self._store.folder)
+            self._printed.begin(before if isinstance(before, Progress) else None)
+            # Of a command before in the same job, with the same key.
+            self._written_progress = self._store.values(PROGRESS)
         # The entries of earlier attempts are kept as they are, with the keys of other tools.
         others = {attempt.attempt for attempt in start.attempts} - {number}
         attempts = [each for each in _objects(values.get("attempts")) if each.get("attempt") in others]
@@ -110,7 +136,7 @@ class ExternalRecordWriter:
         return isinstance(current_completion(self._store.folder, str(self._key), self._start), Sentinel)
 
     def alive(self) -> None:
-        """Write that the command lives, where no other process writes: idle, since it shows no steps."""
+        """Write that the command lives, where no other process writes, and the phase that it seems to be in."""
         with contextlib.suppress(OSError), self._store.locked():
             metadata = read_metadata(self._store.folder)
             if metadata is None and self._written:
@@ -120,16 +146,79 @@ class ExternalRecordWriter:
             elif not self.alone or not self.open:
                 return
             now = time.time()
+            values = self._store.values(METADATA)
             changes = Metadata(status="running", last_update=now)
-            if isinstance(metadata, Metadata) and (metadata.status, metadata.phase) == ("pending", "init"):
-                changes = changes.replace(phase="idle", phase_time=now)
-            self._write(self._store.values(METADATA), changes)
+            if isinstance(metadata, Metadata):
+                self._write(values, changes.replace(**self._phase(metadata, values, now)))
+            else:
+                self._write(values, changes)
+
+    def read_output(self, *, over: bool = False) -> bool:
+        """Write the last step that the command has printed; returns whether its phase has changed by that.
+
+        Call it every second or so, from the thread that calls `alive`; with `over` once the command has ended.
+        """
+        if self._printed is None or self._reports_itself or not self._printed.read(over=over):
+            return False
+        before = self._written.get("phase")
+        with contextlib.suppress(OSError), self._store.locked():
+            metadata = self._metadata()
+            if metadata is None or not metadata.is_live:
+                return False
+            if metadata.pid != self._pid:
+                self._stop_reading()
+                return False
+            values = self._store.values(PROGRESS)
+            if self._notices_reports(values):
+                return True
+            progress = self._printed.progress(str(self._key), metadata.attempt)
+            is_same = values.get("attempt_key") == str(self._key)
+            kept = values if is_same else {name: value for name, value in values.items() if name in _OF_THE_RUN}
+            self._written_progress = self._store.update(PROGRESS, kept, progress)
+        return self._inferred.now() != before
+
+    def _phase(self, metadata: Metadata, values: dict[str, Any], now: float) -> dict[str, Any]:
+        """Return the fields that the command's phase changes: none once it reports that itself."""
+        reports = any(values.get(name) != self._written.get(name) for name in ("phase", "phase_time"))
+        if reports or self._reports_itself or self._notices_reports(self._store.values(PROGRESS)):
+            self._stop_reading()
+            if metadata.phase_source is None:
+                return {}
+            values.pop("phase_source")
+            return {"thresholds": self._thresholds}
+        phase, thresholds = self._inferred.now(), self._inferred.thresholds()
+        changes: dict[str, Any] = {} if thresholds == metadata.thresholds else {"thresholds": thresholds}
+        if phase != metadata.phase:
+            changes |= {"phase": phase, "phase_time": now}
+        if phase == "idle" or self._inferred.may_restart(phase):
+            values.pop("phase_source", None)
+        else:
+            changes["phase_source"] = FROM_OUTPUT
+        attempts = values.get("attempts")
+        if self._printed and self._printed.first_step is not None and isinstance(attempts, list) and attempts:
+            # Set in place, to keep the keys of other tools in it.
+            attempts[-1].setdefault("resume_step", self._printed.first_step)
+        return changes
+
+    def _notices_reports(self, values: Mapping[str, Any]) -> bool:
+        """Return whether the command has reported steps itself, with shell commands: then what it prints is ignored."""
+        if values.get("attempt_key") == str(self._key):
+            own = self._written_progress
+            if any(values.get(name) != own.get(name) for name in ("step", "last_updated")):
+                self._stop_reading()
+        return self._reports_itself
+
+    def _stop_reading(self) -> None:
+        self._reports_itself = True
+        if self._printed:
+            self._printed.stop()
 
     def end(self, ending: AttemptOutcome, *, rank: int = 0) -> None:
         """Write how the attempt ended, where the training has not.
 
         A training that completed, in a command that then failed or was ended, has not succeeded: `ending` counts.
         """
+        self.read_output(over=True)
         alone = self.alone
         with contextlib.suppress(OSError):
             error = current_error(self._store.folder, str(self._key), self._start)

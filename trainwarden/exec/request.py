@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainwarden.identity import AttemptKey, InvalidAttemptKey, InvalidRunId, current_attempt_key, rank
 from trainwarden.record.folder import run_folder, runs_dir
-from trainwarden.record.thresholds import InvalidThreshold, Thresholds, choose
+from trainwarden.record.thresholds import STALL_VARIABLE, InvalidThreshold, Thresholds, choose, given_stall
 
 
 class InvalidExecRequest(Exception):
@@ -19,13 +19,14 @@ class InvalidExecRequest(Exception):
 
 @dataclass(frozen=True)
 class ExecRequest:
-    """A command to run; `environment` is the command's."""
+    """A command to run; `environment` is the command's, `given` are the stall budgets that were given, by phase."""
 
     command: Sequence[str]
     folder: Path
     key: AttemptKey
     rank: int
     thresholds: Thresholds
+    given: Mapping[str, float]
     environment: Mapping[str, str]
     log: Path | None
     grace_seconds: float
@@ -45,7 +46,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs-dir", help="folder of run records (default: $TRAINWARDEN_RUNS_DIR, as everywhere)")
     parser.add_argument("--log", help="a file to append the output to, beside the log in the record")
     parser.add_argument(
-        "--stall-seconds", help="how long a training that reports its steps may make none (default: its own, else 600)"
+        "--stall-seconds",
+        metavar="S[,PHASE=S]",
+        help="how long a training may make no step, also of phases, as in 300,init=900 (default: its own, else 600)",
     )
     parser.add_argument(
         "--grace-seconds",
@@ -68,9 +71,10 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str] = os.envi
         raise InvalidExecRequest("no command was given; expected: trainwarden exec [options] -- COMMAND [ARGUMENT ...]")
     if not 0 <= options.grace_seconds < 1e6:
         raise InvalidExecRequest(f"--grace-seconds {options.grace_seconds}: 0 or more seconds were expected")
-    stall = {} if options.stall_seconds is None else {"TRAINWARDEN_STALL_SECONDS": options.stall_seconds}
+    stall = {} if options.stall_seconds is None else {STALL_VARIABLE: options.stall_seconds}
     try:
         thresholds = choose(None, {**environ, **stall})
+        given = given_stall({**environ, **stall})
     except InvalidThreshold as error:
         option = "--stall-seconds: " if stall else ""
         raise InvalidExecRequest(f"{option}{error}") from None
@@ -93,6 +97,7 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str] = os.envi
         key=key,
         rank=rank(environ),
         thresholds=thresholds,
+        given=given,
         # Output in a buffer cannot be seen live, and is lost where the command dies.
         environment={"PYTHONUNBUFFERED": "1", **environ, **stall, **names},
         log=Path(options.log) if options.log else None,

@@ -85,6 +85,7 @@ class Metadata(RecordDocument):
     start_time: float | None = TIME
     attempt_start_time: float | None = TIME
     phase_time: float | None = TIME
+    phase_source: str | None = TEXT
     end_time: float | None = TIME
     reason: str | None = key(JsonObject.text, one_line)
     framework: str | None = TEXT

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 DEFAULT_STALE_SECONDS = 600.0
+STALL_VARIABLE = "TRAINWARDEN_STALL_SECONDS"
 # idle and done may last for ever.
 DEFAULT_STALL_SECONDS: Mapping[str, float] = MappingProxyType(
     {"init": 1800.0, "compile": 1800.0, "train": 600.0, "eval": 1800.0, "checkpoint": 1800.0, "load": 1800.0}
@@ -62,7 +63,7 @@ def choose(given: Mapping[str, Any] | None, environ: Mapping[str, str] = os.envi
 
     Args:
         given: `{"stale_seconds": s, "stall_seconds": {phase: s}}`, each part optional.
-        environ: read for STALE_MINUTES and TRAINWARDEN_STALL_SECONDS.
+        environ: read for STALE_MINUTES and TRAINWARDEN_STALL_SECONDS, the budgets as `stall_budgets` reads them.
 
     Raises:
         InvalidThreshold: a value is no positive number, or a key is unknown.
@@ -72,8 +73,7 @@ def choose(given: Mapping[str, Any] | None, environ: Mapping[str, str] = os.envi
     stale, stall = DEFAULT_STALE_SECONDS, dict(DEFAULT_STALL_SECONDS)
     if environ.get("STALE_MINUTES"):
         stale = 60 * _positive("STALE_MINUTES", environ["STALE_MINUTES"])
-    if environ.get("TRAINWARDEN_STALL_SECONDS"):
-        stall["train"] = _positive("TRAINWARDEN_STALL_SECONDS", environ["TRAINWARDEN_STALL_SECONDS"])
+    stall |= given_stall(environ)
     for name, value in (given or {}).items():
         if name == "stale_seconds":
             stale = _positive(f"thresholds[{name!r}]", value)
@@ -90,11 +90,63 @@ def choose(given: Mapping[str, Any] | None, environ: Mapping[str, str] = os.envi
     return Thresholds(stale, MappingProxyType(stall))
 
 
+def given_stall(environ: Mapping[str, str]) -> dict[str, float]:
+    """Return the stall budgets that the environment gives, by phase: those that are not defaults.
+
+    Raises:
+        InvalidThreshold: see `stall_budgets`.
+    """
+    return stall_budgets(environ.get(STALL_VARIABLE, ""))
+
+
+def stall_budgets(text: str, name: str = "") -> dict[str, float]:
+    """Return the stall budgets that a text gives, in seconds by phase: `15`, `15,init=300` or `init=5m,train=15`.
+
+    A duration without a phase is the budget of the phase train.
+
+    Args:
+        text: of an option or a variable; empty gives none.
+        name: of the option, for the message; the variable TRAINWARDEN_STALL_SECONDS if empty.
+
+    Raises:
+        InvalidThreshold: a duration is not positive, a phase is unknown, or one is given twice.
+    """
+    name = name or STALL_VARIABLE
+    budgets: dict[str, float] = {}
+    for part in text.split(",") if text.strip() else ():
+        stated, is_stated, seconds = part.strip().rpartition("=")
+        phase = stated.strip().lower() if is_stated else "train"
+        phase = "train" if phase == "training" else phase
+        if phase not in PHASES:
+            raise InvalidThreshold(f"{name}: {phase[:40]!r} is no phase; one of {', '.join(PHASES)}")
+        if phase in budgets:
+            raise InvalidThreshold(f"{name}: {text[:80]!r} gives the phase {phase} twice")
+        budgets[phase] = _positive(name, seconds.strip())
+    return budgets
+
+
+def stall_text(budgets: Mapping[str, float]) -> str:
+    """Return the text from which `stall_budgets` reads the same."""
+    return ",".join(f"{phase}={seconds:.12g}" for phase, seconds in budgets.items())
+
+
 def _positive(name: str, value: Any) -> float:
+    seconds = -1.0
     try:
         seconds = float(value)
     except (TypeError, ValueError):
-        seconds = -1.0
+        if isinstance(value, str):
+            seconds = _duration(value)
     if not 0 < seconds < 1e9:
         raise InvalidThreshold(f"{name}: {value!r} is not a positive number")
     return seconds
+
+
+def _duration(text: str) -> float:
+    # Loaded for a text with a unit alone: shell commands load this module.
+    from trainwarden.duration import parse_duration  # noqa: PLC0415
+
+    try:
+        return parse_duration(text)
+    except ValueError:
+        return -1.0

@@ -73,6 +73,24 @@ class Outcome:
     timelines: Sequence[Timeline]
 
 
+def watched(environment: Mapping[str, str]) -> str:
+    """Return the sentence that states when a standstill is noticed, what is not judged, and the remedy."""
+    stall, given = thresholds.choose(None, environment).stall_seconds, thresholds.given_stall(environment)
+    step = f"a standstill is noticed {stall['train']:g} s after the last step that is reported or printed"
+    if "init" in given:
+        return f"{step}, {stall['init']:g} s after the start where there is none"
+    remedy = f"--stall-seconds {'' if 'train' in given else 'S,'}init=S"
+    if "train" in given:
+        first = f"{given['train']:g} s after the start where nothing was printed"
+        return (
+            f"{step}; before the first one {first}, {stall['init']:g} s where the training uses the library: {remedy}"
+        )
+    return (
+        f"{step}. Not judged: a hang before the first step, and a command that shows no steps at all, unless it "
+        f"uses the library ({stall['init']:g} s): {remedy}"
+    )
+
+
 class Session:
     """Starts all services, runs the command until no alert or restart can follow, stops all."""
 
@@ -114,6 +132,7 @@ class Session:
             if self._interrupted:
                 raise KeyboardInterrupt
             self._print_urls(services)
+            self._terminal.event("watching", watched(self._request.environment))
             return self._follow(services, job_launcher, sink)
 
     def interrupt(self) -> None:
@@ -200,7 +219,9 @@ class Session:
             self._request.run_id,
             environment=environment,
             log=log,
-            recorder=RunRecorder(self._folder, thresholds.choose(None, environment)),
+            recorder=RunRecorder(
+                self._folder, thresholds.choose(None, environment), given=thresholds.given_stall(environment)
+            ),
             grace_seconds=self._request.grace_seconds,
             notify=self._jobs.put,
         )

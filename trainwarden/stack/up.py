@@ -18,6 +18,14 @@ from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.folder import run_folder, runs_dir
 from trainwarden.record.ownership import owner_of
+from trainwarden.record.thresholds import (
+    STALL_VARIABLE,
+    InvalidThreshold,
+    choose,
+    given_stall,
+    stall_budgets,
+    stall_text,
+)
 from trainwarden.stack import launcher
 from trainwarden.stack.binaries import ToolsMissing, find_tools
 from trainwarden.stack.bundle import BundleMissing
@@ -27,6 +35,7 @@ from trainwarden.stack.ports import PortBusy
 from trainwarden.stack.service import ServiceFailed
 from trainwarden.stack.session import Outcome, Session, UpRequest
 from trainwarden.stack.terminal import Terminal
+from trainwarden.yaml_file import read_yaml
 
 MISUSE = 2
 INTERRUPTED = 130
@@ -59,13 +68,21 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--stall-seconds",
-        type=_seconds,
-        help="how long the training may make no step (default: the run's own, else 600)",
+        action="append",
+        metavar="S[,PHASE=S]",
+        help="how long the training may make no step, also of single phases, as in 120,init=900; repeatable "
+        "(default: the run's own, else 600)",
     )
     parser.add_argument(
         "--stale-seconds",
         type=_seconds,
         help="how long a run may give no sign of life (default: the run's own, else 600)",
+    )
+    parser.add_argument(
+        "--thresholds",
+        type=Path,
+        metavar="FILE",
+        help="YAML file with stale_seconds and stall_seconds, the latter by phase; the two options above precede it",
     )
     parser.add_argument(
         "--grace-seconds", type=_seconds, default=5.0, help="between SIGTERM and SIGKILL (default: %(default)s)"
@@ -135,6 +152,7 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> UpReq
     run_id = _run_id(given, command)
     ports = {name: _port(name, getattr(options, f"{name}_port")) for name in SERVICES}
     slack_url = _slack_url(options.slack_url_file, environ)
+    limits = _thresholds(options, environ)
     policy = _policy(options.policy)
     folders = log_roots(environ, Path.cwd())
     # A refused request leaves no folder behind.
@@ -148,7 +166,7 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> UpReq
         run_id=run_id,
         state_dir=state_dir,
         runs_dir=runs,
-        environment={**environ, **_thresholds(options)},
+        environment={**environ, **limits},
         policy=policy,
         log_roots=folders,
         slack_url=slack_url,
@@ -260,13 +278,27 @@ def _policy(given: str) -> str:
     return policy
 
 
-def _thresholds(options: argparse.Namespace) -> dict[str, str]:
-    variables = {}
-    if options.stall_seconds is not None:
-        variables["TRAINWARDEN_STALL_SECONDS"] = f"{options.stall_seconds:g}"
-    if options.stale_seconds is not None:
-        variables["STALE_MINUTES"] = f"{options.stale_seconds / 60:.6g}"
-    return variables
+def _thresholds(options: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that pass the thresholds on to the command."""
+    stall: dict[str, float] = {}
+    stale: float | None = None
+    try:
+        if options.thresholds is not None:
+            document = read_yaml(options.thresholds).data() or {}
+            in_file = choose(document, {})
+            stall = {phase: in_file.stall_seconds[phase] for phase in document.get("stall_seconds") or {}}
+            stale = in_file.stale_seconds if "stale_seconds" in document else None
+        for text in options.stall_seconds or ():
+            stall |= stall_budgets(text, "--stall-seconds")
+        # What the environment gives counts where neither option nor file does.
+        stall = {**given_stall(environ), **stall}
+        choose(None, environ)
+    except InvalidThreshold as error:
+        where = f"--thresholds {options.thresholds}: " if str(error).startswith("thresholds") else ""
+        raise UsageError(f"{where}{error}") from None
+    stale = options.stale_seconds if options.stale_seconds is not None else stale
+    variables = {STALL_VARIABLE: stall_text(stall)} if stall else {}
+    return variables if stale is None else {**variables, "STALE_MINUTES": f"{stale / 60:.6g}"}
 
 
 def _slack_url(file: Path | None, environ: Mapping[str, str]) -> str | None:

@@ -25,7 +25,7 @@ GOLDEN = Path(__file__).parent / "golden.prom"
 
 
 def fixture_tree(runs: RunsTree) -> RunsTree:
-    """A healthy run, a failed, a finished, a foreign one, one that never started, one of another node, and rubbish."""
+    """A healthy run, a failed, a finished, a foreign one, one that prints alone, one that never started, one of another node, and rubbish."""
     runs.metadata("healthy", framework="torch", model="tiny", method="pretrain", thresholds={"stale_seconds": 90})
     runs.progress(
         "healthy",
@@ -59,6 +59,7 @@ def fixture_tree(runs: RunsTree) -> RunsTree:
     runs.metadata("finished", status="succeeded", phase="done", end_time=to_iso(NOW - 20))
     runs.write("finished", "_complete", {"attempt_key": "local:77-1:0", "time": to_iso(NOW - 20), "step": 9})
     runs.foreign("foreign")
+    runs.metadata("printing", phase="load", phase_source="output")
     runs.folder("never", modified=NOW - 300)
     runs.metadata("elsewhere", host="node0")
     runs.rank("elsewhere", 8)

@@ -25,6 +25,12 @@ _BATCH_OF_EPOCH = re.compile(
 _TORCHTUNE = re.compile(rb"(?<![\d|])(?P<epoch>\d{1,9})\|(?P<step>\d{1,12})\|Loss:")
 _RECORD_TIME = re.compile(rb"\beta\b|\biter|\bITER|\bIter")
 _BARE_STEP = frozenset(("step", "steps", "iteration", "iterations", "update", "updates", "globalstep"))
+# Nothing else in the line but a time and a level.
+_STEP_ALONE = re.compile(
+    rb"[^A-Za-z]{0,48}(?:(?:INFO|DEBUG)[^A-Za-z]{0,8})?(?:global[ _-]?step|step|iteration|iter)\s{1,4}#?\d{1,12}"
+    rb"(?:\s{1,4}(?:done|finished|completed?))?[^\w]{0,8}",
+    re.IGNORECASE,
+)
 # A rounded number vouches for an exact one that is so close.
 _CLOSE = 0.15
 
@@ -108,7 +114,8 @@ def _values(record: bytes, stated: dict[str, tuple[Meaning, Token]]) -> dict[str
 
 def _reading(record: bytes, bar: Bar | None, stated: dict[str, tuple[Meaning, Token]]) -> Reading | None:
     values = _values(record, stated)
-    reading = _step(stated, measured=bool(values.keys() - {"epoch"}))
+    alone = STEP in stated and bool(_STEP_ALONE.fullmatch(record))
+    reading = _step(stated, measured=bool(values.keys() - {"epoch"}), alone=alone)
     if bar is not None:
         reading = _with_bar(reading, bar, stated, values.get("epoch"))
         if bar.step_time_seconds is not None and "step_time_seconds" not in values:
@@ -127,7 +134,7 @@ def _reading(record: bytes, bar: Bar | None, stated: dict[str, tuple[Meaning, To
     return replace(reading, values=values)
 
 
-def _step(stated: dict[str, tuple[Meaning, Token]], measured: bool) -> Reading:
+def _step(stated: dict[str, tuple[Meaning, Token]], *, measured: bool, alone: bool) -> Reading:
     if STEP not in stated:
         return Reading()
     found, token = stated[STEP]
@@ -136,7 +143,7 @@ def _step(stated: dict[str, tuple[Meaning, Token]], measured: bool) -> Reading:
         total = int(stated[TOTAL][1].value)
     if measured:
         rank = GLOBAL if found.score == 0 else COUNTER if found.score == 4 else STATED
-    elif total is not None or (token.assigned and _BARE_STEP & set(token.key[-1:])):
+    elif total is not None or alone or (token.assigned and _BARE_STEP & set(token.key[-1:])):
         rank = COUNTER if found.score == 4 else BARE
     else:
         return Reading()

@@ -58,6 +58,15 @@ TRAINING_PHASE_START_TIMESTAMP_SECONDS = gauge(
     "metadata.json: phase_time",
     "time() - training_phase_start_timestamp_seconds > 1800" + WHILE_RUNNING,
 )
+TRAINING_PHASE_INFERRED = gauge(
+    "training_phase_inferred",
+    "run_id",
+    "1",
+    "The run reports no phase: it was inferred from what the command prints. Nothing is restarted for such a phase. "
+    "Absent where the phase was reported, or its stall budget was given.",
+    "metadata.json: phase_source",
+    "training_phase_inferred == 1" + WHILE_RUNNING,
+)
 TRAINING_HEARTBEAT_TIMESTAMP_SECONDS = gauge(
     "training_heartbeat_timestamp_seconds",
     "run_id source",

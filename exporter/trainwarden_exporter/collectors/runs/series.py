@@ -170,6 +170,7 @@ def _add_phase(families: Families, run_id: str, metadata: Metadata, now: float) 
     families.add(
         metrics.TRAINING_PHASE_START_TIMESTAMP_SECONDS, plausible_timestamp(metadata.phase_time, now), run_id=run_id
     )
+    families.add(metrics.TRAINING_PHASE_INFERRED, 1 if metadata.phase_source else None, run_id=run_id)
 
 
 def _add_heartbeat(families: Families, run_id: str, source: str, time: float | None, now: float) -> None:
