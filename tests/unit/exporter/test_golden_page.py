@@ -25,7 +25,7 @@ GOLDEN = Path(__file__).parent / "golden.prom"
 
 
 def fixture_tree(runs: RunsTree) -> RunsTree:
-    """A healthy run, a failed, a finished, a foreign, a printing one, a folder without record, another node's, rubbish."""
+    """A healthy run, a failed, a finished, a foreign, a printing one, an empty folder, another node's, rubbish."""
     runs.metadata("healthy", framework="torch", model="tiny", method="pretrain", thresholds={"stale_seconds": 90})
     runs.progress(
         "healthy",
