@@ -95,10 +95,10 @@ def serve(argv: Sequence[str], flags: dict[str, Any]) -> int:
         # Bind first; start no collector if the address is taken.
         collectors = CollectorSet(node_from_flags(flags), flags)
         collection.runners = collectors.runners
-        pages.off = lambda: collectors.off
+        pages.off = collectors.off
         signals = stack.enter_context(SignalQueue(ENDING | {signal.SIGHUP, signal.SIGUSR1}))
         release = Release(collection, flags["release.seconds"], flags["release.file"])
-        reload = Reload(argv, flags, collectors, collection, release)
+        reload = Reload(argv, flags, collectors.exchange.expected, collection, release)
         stack.enter_context(port_file(flags["web.port_file"], server.bound[0]))
         if collectors.off:
             log.info("off here: %s", collectors.off)
@@ -125,18 +125,13 @@ def _listening(flags: Mapping[str, Any]) -> Sequence[tuple[str, int] | socket.so
 
 def attend(signals: SignalQueue, reload: Reload, release: Release) -> signal.Signals:
     """Act upon signals and the release file; return the signal that ends the exporter."""
-    read_later = False
     while True:
         received = signals.wait(TICK_SECONDS)
         if received in ENDING:
             return received
-        read_later |= received == signal.SIGHUP
+        if received == signal.SIGHUP:
+            reload.read_again()
         if received == signal.SIGUSR1:
             release.toggle()
         else:
             release.tick()
-        if read_later and not release.requested:
-            reload.read_again()
-        elif received == signal.SIGHUP:
-            log.warning("the configuration is read again once the devices are taken again")
-        read_later &= release.requested

@@ -21,7 +21,7 @@ _GROUPS = {
 }
 # What most nodes set, and what one wants to try; each fits a line.
 _USUAL = {
-    "--config.file FILE": "flags as YAML; read again on SIGHUP",
+    "--config.file FILE": "flags as YAML",
     "--web.listen-address HOST:PORT": "where to listen (default :9745)",
     "--web.config.file FILE": "TLS and users",
     "--collector.runs.path FOLDER": "the records of runs",

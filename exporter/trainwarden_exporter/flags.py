@@ -74,7 +74,7 @@ def build_parser() -> Parser:
         "--config.file",
         type=Path,
         metavar="FILE",
-        help="flags as YAML; those of the command line take precedence; read again on SIGHUP",
+        help="flags as YAML; those of the command line take precedence",
     )
     _web_flags(parser)
     _node_flags(parser)

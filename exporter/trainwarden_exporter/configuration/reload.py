@@ -1,4 +1,4 @@
-"""On SIGHUP: read the configuration again, and restart the collectors whose settings changed."""
+"""On SIGHUP: read the configuration again, apply what can be while all goes on, and name what takes a restart."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.errors import UsageError
+from trainwarden_exporter.collector_set import select_on
 from trainwarden_exporter.configuration.settings import read_flags
 from trainwarden_exporter.core.node import node_from_flags
 from trainwarden_exporter.sampling import metrics
@@ -14,57 +15,60 @@ from trainwarden_exporter.sampling import metrics
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainwarden_exporter.collector_set import CollectorSet
+    from trainwarden_exporter.core.exchange import ExpectedRuns
     from trainwarden_exporter.core.metric import Families
     from trainwarden_exporter.release import Release
     from trainwarden_exporter.sampling.collection import Collection
 
 log = logging.getLogger(__name__)
 
+APPLIED = ("expect.run", "log.level", "release.file", "release.seconds")
+
 
 class Reload:
-    """Applies changes of the configuration file to a running exporter."""
+    """Reads the configuration file of a running exporter again, and applies what needs no collector to begin anew.
+
+    Everything else takes a restart, which loses nothing: counts and places in logs are kept on disk. What collectors
+    have in memory stays theirs.
+    """
 
     def __init__(
         self,
         argv: Sequence[str],
         flags: dict[str, Any],
-        collectors: CollectorSet,
+        expected: ExpectedRuns,
         collection: Collection,
         release: Release,
     ) -> None:
         self._argv = argv
         self._flags = flags
-        self._collectors = collectors
-        self._collection = collection
+        self._expected = expected
         self._release = release
         self._is_current = True
         self._last_success = time.time()
         collection.extra.append(self._families)
 
     def read_again(self) -> None:
-        """Read the configuration and apply it; where it is wrong, nothing changes."""
+        """Read the configuration and apply what can be; where it is wrong, nothing changes."""
         try:
             flags = read_flags(self._argv)
-            done = self._collectors.reconfigure(node_from_flags(flags), flags)
+            select_on(node_from_flags(flags), flags)
         except UsageError as error:
             self._is_current = False
             log.error("%s; what held before still holds", error)  # noqa: TRY400  # the user's mistake, in one line
             return
-        except Exception:  # a fault of one collector must not end the others
-            self._is_current = False
-            log.exception("the configuration cannot be applied; what held before still holds")
-            return
-        finally:
-            self._collection.runners = self._collectors.runners
-        for name in sorted(flags):
-            if name.startswith("web.") and flags[name] != self._flags[name]:
-                log.warning("--%s is another now, which takes a restart", name.replace("_", "-"))
         self._release.seconds, self._release.file = flags["release.seconds"], flags["release.file"]
         logging.getLogger().setLevel(flags["log.level"].upper())
-        self._flags = {name: self._flags[name] if name.startswith("web.") else flags[name] for name in flags}
-        self._is_current, self._last_success = True, time.time()
-        log.info("configuration read again: %s", done or "no collector changed")
+        if flags["expect.run"] != self._flags["expect.run"]:
+            self._expected.keep("flag", flags["expect.run"], time.time())
+        self._flags.update({name: flags[name] for name in APPLIED})
+        waiting = [f"--{name.replace('_', '-')}" for name in sorted(flags) if flags[name] != self._flags[name]]
+        self._is_current = not waiting
+        if waiting:
+            log.warning("configuration read again; these take a restart: %s", ", ".join(waiting))
+            return
+        self._last_success = time.time()
+        log.info("configuration read again")
 
     def _families(self, families: Families) -> None:
         if self._flags["config.file"] is not None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from trainwarden_exporter.core.exchange import RunExchange
     from trainwarden_exporter.core.node import Node
@@ -59,32 +58,11 @@ class CollectorSpec:
         return f"--collector.{self.name.replace('_', '-')}"
 
 
-class TrackedFlags(Mapping[str, Any]):
-    """A view of `flags` that records in `read` which of them were read, with their values."""
-
-    def __init__(self, flags: Mapping[str, Any]) -> None:
-        self._flags = flags
-        self.read: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        value = self.read[name] = self._flags[name]
-        return value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._flags)
-
-    def __len__(self) -> int:
-        return len(self._flags)
-
-    def holds_for(self, flags: Mapping[str, Any]) -> bool:
-        """Return whether the flags that were read have the same values in `flags`."""
-        return all(flags[name] == value for name, value in self.read.items())
-
-
+@dataclass(frozen=True)
 class Context:
-    """What one collector is created from; records what of it was read, so that a reload knows what to create anew.
+    """What one collector is created from.
 
-    Args:
+    Attributes:
         name: of the collector.
         node: the node that is watched.
         flags: of the exporter, by name.
@@ -92,15 +70,11 @@ class Context:
         logs_followed: whether both `runs` and `logs` run, so that the exchange will hold what logs show.
     """
 
-    def __init__(
-        self, name: str, node: Node, flags: Mapping[str, Any], exchange: RunExchange, *, logs_followed: bool = False
-    ) -> None:
-        self.name = name
-        self.node = node
-        self.flags = TrackedFlags(flags)
-        self.exchange = exchange
-        self._logs_followed = logs_followed
-        self._depends_on_logs = False
+    name: str
+    node: Node
+    flags: Mapping[str, Any]
+    exchange: RunExchange
+    logs_followed: bool = False
 
     @property
     def interval(self) -> float:
@@ -113,14 +87,3 @@ class Context:
         """Deadline of a sample, seconds."""
         value: float = self.flags[f"collector.{self.name}.timeout"]
         return value
-
-    @property
-    def logs_followed(self) -> bool:
-        """Whether the collectors `runs` and `logs` both run."""
-        self._depends_on_logs = True
-        return self._logs_followed
-
-    def holds_for(self, other: Context) -> bool:
-        """Return whether everything that was read from this context is the same in the other."""
-        same_logs = not self._depends_on_logs or self._logs_followed == other._logs_followed  # same class
-        return self.node == other.node and same_logs and self.flags.holds_for(other.flags)

@@ -46,7 +46,7 @@ TRAINWARDEN_CONFIG_LAST_RELOAD_SUCCESSFUL = gauge(
     "trainwarden_config_last_reload_successful",
     "file",
     "0/1",
-    "1 if the configuration file, config or web, is in use; 0 if it is invalid and an older one is in use.",
+    "1 if the configuration file, config or web, is in use; 0 while an older one is: it is invalid or takes a restart.",
     "the exporter",
     "trainwarden_config_last_reload_successful == 0",
 )

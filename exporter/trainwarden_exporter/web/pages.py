@@ -17,7 +17,7 @@ from trainwarden_exporter.sampling import metrics
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from trainwarden.server.web_config import WebConfig
     from trainwarden_exporter.core.metric import Families
@@ -46,7 +46,7 @@ class ExporterPages:
     ) -> None:
         self.collection = collection
         self.telemetry_path = telemetry_path
-        self.off: Callable[[], str] = str
+        self.off = ""
         self._web_config = web_config
         collection.extra.append(self._report_web_config)
         self._sampled = False
@@ -79,7 +79,7 @@ class ExporterPages:
             from trainwarden_exporter.web.landing import landing_page  # noqa: PLC0415  # 7 KB of HTML that a scrape never needs
 
             statuses, released = self.collection.statuses(), self.collection.released
-            page = landing_page(statuses, self.telemetry_path, released, self.off())
+            page = landing_page(statuses, self.telemetry_path, released, self.off)
             return Response(HTTPStatus.OK, HTML, page)
         if path == "/-/healthy":
             return plain(HTTPStatus.OK, "OK")

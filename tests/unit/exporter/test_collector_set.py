@@ -1,4 +1,4 @@
-"""Other flags change only the collectors that they concern."""
+"""Which collectors run, and what becomes of them where one cannot be had."""
 
 from __future__ import annotations
 
@@ -81,71 +81,21 @@ def names(of: CollectorSet) -> list[str]:
     return [member.name for member in of.runners]
 
 
-def test_only_what_reads_a_flag_is_made_again_by_it(fakes: Fakes) -> None:
-    running = running_set(fakes, flags())
-    before = running.runners
-    assert running.reconfigure(node(), flags(b_value=2)) == "changed b"
-    assert [new is old for new, old in zip(running.runners, before, strict=True)] == [True, False, True]
-    assert fakes["b"].made[0].calls == ["release", "stop"]
-    assert fakes["b"].made[1].calls == ["start"]
-    assert running.reconfigure(node(), flags(b_value=2)) == ""
-    assert running.reconfigure(node("other"), flags(b_value=2)) == "changed a, b, c"
+def test_those_run_that_a_flag_switches_on_or_that_find_something_in_the_order_of_the_registry(fakes: Fakes) -> None:
+    fakes["a"].there = fakes["b"].there = False
+    assert names(running_set(fakes, flags())) == ["c"]
+    assert names(running_set(fakes, flags(a=True))) == ["a", "c"]
+    assert names(running_set(fakes, flags(a=True, c=False))) == ["a"]
 
 
-def test_collectors_come_and_go_and_keep_their_order(fakes: Fakes) -> None:
-    running = running_set(fakes, flags(b=False))
-    assert names(running) == ["a", "c"]
-    assert running.reconfigure(node(), flags(a=False)) == "started b; stopped a"
-    assert names(running) == ["b", "c"]
-    assert fakes["a"].made[0].calls == ["release", "stop"]
-
-
-def test_what_is_no_longer_found_stays_in_sight_until_the_flags_say_otherwise(fakes: Fakes) -> None:
-    running = running_set(fakes, flags())
-    fakes["a"].there = False
-    running.reconfigure(node(), flags(c_value=2))
-    assert names(running) == ["a", "b", "c"]
-    running.reconfigure(node(), flags(a_place="nowhere"))
-    assert names(running) == ["b", "c"]
-
-
-def test_what_was_not_found_at_the_start_is_looked_for_again(fakes: Fakes) -> None:
-    fakes["a"].there = False
-    running = running_set(fakes, flags())
-    assert names(running) == ["b", "c"]
-    fakes["a"].there = True
-    assert running.reconfigure(node(), flags()) == "started a"
-
-
-def test_a_new_collector_that_cannot_be_had_leaves_the_others_untouched(fakes: Fakes) -> None:
-    running = running_set(fakes, flags(a=False))
-    before = running.runners
-    with pytest.raises(UsageError, match="a is wrong"):
-        running.reconfigure(node(), flags(a_value="wrong", b_value=2))
-    assert running.runners == before
-    assert [member.calls for member in fakes["b"].made] == [[]]
-
-
-def test_a_changed_collector_that_cannot_be_had_is_made_again_as_it_was(fakes: Fakes) -> None:
-    running = running_set(fakes, flags(c=False))
-    with pytest.raises(UsageError, match="b is wrong"):
-        running.reconfigure(node(), flags(a_value=2, b_value="wrong"))
-    assert names(running) == ["a", "b"]
-    assert [fakes[name].made[-1].calls for name in "ab"] == [["start"], ["start"]]
-    assert running.reconfigure(node(), flags(c=False)) == ""
-
-
-def test_a_fault_of_one_that_is_made_leaves_all_as_it_was(fakes: Fakes) -> None:
-    running = running_set(fakes, flags(c=False))
-    for wrong in (flags(a_value=2, b_value="faulty", c=False), flags(c_value="faulty", a_value=2)):
-        with pytest.raises(RuntimeError, match="is faulty"):
-            running.reconfigure(node(), wrong)
-        assert names(running) == ["a", "b"]
-        assert [fakes[name].made[-1].calls for name in "ab"] == [["start"], ["start"]]
+def test_none_is_started_and_all_are_ended_where_one_cannot_be_had(fakes: Fakes) -> None:
+    for value, error in (("wrong", UsageError), ("faulty", RuntimeError)):
+        with pytest.raises(error, match=f"b is {value}"):
+            running_set(fakes, flags(b_value=value))
+        assert fakes["a"].made[-1].calls == ["stop"]
+        assert fakes["c"].made == []
 
 
 def test_nothing_at_all_is_a_mistake(fakes: Fakes) -> None:
-    running = running_set(fakes, flags())
     with pytest.raises(UsageError, match="no collector is left"):
-        running.reconfigure(node(), flags(a=False, b=False, c=False))
-    assert names(running) == ["a", "b", "c"]
+        running_set(fakes, flags(a=False, b=False, c=False))
