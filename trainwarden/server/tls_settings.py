@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,22 +22,9 @@ NO_CLIENT, IF_GIVEN, REQUIRED = "NoClientCert", "VerifyClientCertIfGiven", "Requ
 AUTH_TYPES = {NO_CLIENT: NO_CLIENT, "RequestClientCert": NO_CLIENT, IF_GIVEN: IF_GIVEN, REQUIRED: REQUIRED}
 VERSIONS = {"TLS12": "TLSv1_2", "TLS13": "TLSv1_3"}
 CURVES = {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1", "X25519": "X25519"}
-# Go's names; those of TLS 1.3 may be listed, and are always on.
-TLS13_SUITES = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
-TLS12_SUITES = {
-    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305": "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
-    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305": "ECDHE-RSA-CHACHA20-POLY1305",
-    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
-    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
-}
+# Of TLS 1.2, those with forward secrecy and a certificate. All of TLS 1.3 are always on.
+_SUITES = "ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:!aNULL:!PSK"
+_KEY_BITS = re.compile(r"AES_(\d+)")
 
 
 @dataclass(frozen=True)
@@ -69,11 +57,7 @@ def tls_settings(section: YamlValue) -> TlsSettings | None:
     _check_clients(entries)
     client_ca = entries.get("client_ca_file")
     suites = entries.get("cipher_suites")
-    ciphers = (
-        [_one_of(item, {**TLS12_SUITES, **dict.fromkeys(TLS13_SUITES, "")}) for item in suites.scalars()]
-        if suites
-        else []
-    )
+    ciphers = _ciphers(suites) if suites else []
     lowest, highest = _version(entries, "min_version", "TLS12"), _version(entries, "max_version", "TLS13")
     if suites and not any(ciphers):
         lowest = "TLSv1_3"  # no suite is left for the older one
@@ -115,6 +99,30 @@ def _auth_type(entries: Mapping[str, YamlValue]) -> str:
 def _version(entries: Mapping[str, YamlValue], name: str, default: str) -> str:
     value = entries.get(name)
     return _one_of(value, VERSIONS) if value else VERSIONS[default]
+
+
+def _ciphers(suites: YamlValue) -> list[str]:
+    """Return OpenSSL's names of suites that have those of the standards, as in Go; "" for those of TLS 1.3."""
+    import ssl  # noqa: PLC0415  # some MiB, where it is configured
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers(_SUITES)
+    known = {cipher["name"]: cipher["protocol"] for cipher in context.get_ciphers()}
+    found = []
+    for item in suites.scalars():
+        name = item.text if item.text in known else _openssl_name(item.text)
+        if name not in known:
+            raise item.wrong("a suite with ECDHE or of TLS 1.3, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256")
+        found.append("" if known[name] == "TLSv1.3" else name)
+    return found
+
+
+def _openssl_name(suite: str) -> str:
+    """Return `ECDHE-RSA-AES128-GCM-SHA256` for `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256`."""
+    name = _KEY_BITS.sub(r"AES\1", suite.removeprefix("TLS_").replace("_WITH_", "_")).replace("_CBC_", "_")
+    if "CHACHA20" in name:
+        name = name.removesuffix("_SHA256")
+    return name.replace("_", "-")
 
 
 def _curve(entries: Mapping[str, YamlValue]) -> str:

@@ -44,6 +44,25 @@ def test_what_the_format_knows_is_taken(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("suite", "cipher"),
+    [
+        ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+        ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "ECDHE-RSA-AES256-GCM-SHA384"),
+        ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"),
+        ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "ECDHE-RSA-CHACHA20-POLY1305"),
+        ("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA", "ECDHE-RSA-AES128-SHA"),
+        ("TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", "ECDHE-ECDSA-AES256-SHA"),
+        ("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256", "ECDHE-RSA-AES128-SHA256"),
+    ],
+)
+def test_suites_have_the_names_that_go_gives_them(file: Path, suite: str, cipher: str) -> None:
+    file.write_text(f"{TLS}  cipher_suites: [{suite}, TLS_CHACHA20_POLY1305_SHA256]\n")
+    settings = read_web_settings(file).tls
+    assert settings is not None
+    assert settings.ciphers == (cipher,)
+
+
+@pytest.mark.parametrize(
     "text", ["", "{}", "tls_server_config:\n", "rate_limit: {interval: 0}", "basic_auth_users: {}"]
 )
 def test_what_is_not_asked_for_is_not_done(file: Path, text: str) -> None:
@@ -65,7 +84,9 @@ def test_what_is_not_asked_for_is_not_done(file: Path, text: str) -> None:
         (TLS + "  client_allowed_sans: [x]", ["client_allowed_sans", "RequireAndVerifyClientCert"]),
         (TLS + "  min_version: TLS10", ["min_version", "'TLS10'", "TLS12, TLS13"]),
         (TLS + "  min_version: TLS13\n  max_version: TLS12", ["max_version", "'TLS12'", "min_version"]),
-        (TLS + "  cipher_suites: [TLS_RSA_WITH_RC4_128_SHA]", ["cipher_suites", "RC4", "one of TLS_ECDHE"]),
+        (TLS + "  cipher_suites: [TLS_RSA_WITH_RC4_128_SHA]", ["cipher_suites", "RC4", "a suite with ECDHE"]),
+        (TLS + "  cipher_suites: [TLS_RSA_WITH_AES_128_GCM_SHA256]", ["cipher_suites", "a suite with ECDHE"]),
+        (TLS + "  cipher_suites: [ALL]", ["cipher_suites", "'ALL'", "a suite with ECDHE"]),
         (TLS + "  cipher_suites: TLS_AES_128_GCM_SHA256", ["cipher_suites", "a list"]),
         (TLS + "  curve_preferences: [X25519, CurveP256]", ["curve_preferences", "2 curves", "one curve"]),
         (TLS + "  curve_preferences: [X25519MLKEM768]", ["curve_preferences", "CurveP256"]),
