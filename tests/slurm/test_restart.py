@@ -16,6 +16,7 @@ from tests.slurm.cluster import Cluster
 from tests.slurm.training_job import EXAMPLE, TrainingJob
 from tests.slurm.watched_cluster import CRASH_RESTARTS, WatchedCluster
 from tests.waiting import wait_until
+from trainwarden.record.rank import read_rank
 from trainwarden.stack.binaries import Tools
 
 pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -122,7 +123,7 @@ def spread(tmp_path: Path) -> Path:
 def test_a_rank_that_is_killed_on_another_host_leads_to_a_restart(watched: WatchedCluster, spread: Path) -> None:
     job = watched.submit("elsewhere", spread)
     job.has_passed(5)
-    wait_until((job.folder / "ranks/1.json").exists, "rank 1 trains")
+    wait_until(lambda: read_rank(job.folder, 1) is not None, "rank 1 trains")
     job.signal_rank(1, signal.SIGKILL)
     watched.wait_for_alert("TrainRunFailed", "elsewhere")
     incident = watched.wait_for_incident("elsewhere", failure_mode="crash", action="restart", state="VERIFYING")
@@ -135,7 +136,7 @@ def test_a_rank_that_is_killed_on_another_host_leads_to_a_restart(watched: Watch
 def test_ranks_on_two_hosts_that_their_user_cancels_stay_cancelled(watched: WatchedCluster, spread: Path) -> None:
     job = watched.submit("two-hosts", spread)
     job.has_passed(5)
-    wait_until((job.folder / "ranks/1.json").exists, "rank 1 trains")
+    wait_until(lambda: read_rank(job.folder, 1) is not None, "rank 1 trains")
     watched.cluster.run("scancel", str(job.job_id))
     job.wait_for_state("CANCELLED")
     # This exporter does not read SLURM, and shows what the ranks could tell.

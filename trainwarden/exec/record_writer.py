@@ -30,6 +30,7 @@ from trainwarden.taxonomy import FAILURES
 from trainwarden.training.outcome import AttemptOutcome
 
 if TYPE_CHECKING:
+    from trainwarden.record.document import Unreadable
     from trainwarden.s3.startup import S3Startup
 
 # Keys about the end of one attempt, or about its copy: not true of the next.
@@ -292,7 +293,7 @@ class ExternalRankWriter:
             status: of the rank.
             over: the process that wrote another end is gone: this one counts.
         """
-        known = read_rank(self._store.folder, self._rank)
+        known = self._known()
         if self._is_anothers(known) and not over:
             return False
         beat = RankBeat(
@@ -313,8 +314,11 @@ class ExternalRankWriter:
 
     def has_failed(self) -> bool:
         """Return whether the training itself has written that the rank failed, or that it was ended."""
-        known = read_rank(self._store.folder, self._rank)
+        known = self._known()
         return self._is_anothers(known) and isinstance(known, RankBeat) and known.status in ("failed", "cancelled")
+
+    def _known(self) -> RankBeat | Unreadable | None:
+        return read_rank(self._store.folder, self._rank, key=str(self._key), host=host_name())
 
     def _is_anothers(self, known: object) -> bool:
         if not isinstance(known, RankBeat) or known.attempt_key != str(self._key) or self._is_ours(known):

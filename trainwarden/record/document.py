@@ -48,13 +48,14 @@ class Unreadable:
 
 
 class FileContent:
-    """The bytes of a file and when they were last changed, Unix seconds."""
+    """The bytes of a file, when they were last changed (Unix seconds) and the uid that the file belongs to."""
 
-    __slots__ = ("data", "modified")
+    __slots__ = ("data", "modified", "owner")
 
-    def __init__(self, data: bytes, modified: float) -> None:
+    def __init__(self, data: bytes, modified: float, owner: int | None = None) -> None:
         self.data = data
         self.modified = modified
+        self.owner = owner
 
 
 class JsonObject:
@@ -64,13 +65,21 @@ class JsonObject:
         values: as `json` decodes them.
         modified: when the file was last changed, Unix seconds.
         problems: the list that lines are added to; a new one if None.
+        owner: uid that the file belongs to, None if unknown.
     """
 
-    __slots__ = ("modified", "problems", "values")
+    __slots__ = ("modified", "owner", "problems", "values")
 
-    def __init__(self, values: Mapping[str, Any], modified: float = 0.0, problems: list[str] | None = None) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        modified: float = 0.0,
+        problems: list[str] | None = None,
+        owner: int | None = None,
+    ) -> None:
         self.values = values
         self.modified = modified
+        self.owner = owner
         self.problems: list[str] = [] if problems is None else problems
 
     def text(self, key: str) -> str | None:
@@ -121,7 +130,7 @@ class JsonObject:
         if value is None:
             return None
         if isinstance(value, dict):
-            return JsonObject(value, self.modified, self.problems)
+            return JsonObject(value, self.modified, self.problems, self.owner)
         self._unexpected(key, "an object")
         return None
 
@@ -132,14 +141,14 @@ class JsonObject:
             self._unexpected(key, "a list")
         for item in value if isinstance(value, list) else ():
             if isinstance(item, dict):
-                yield JsonObject(item, self.modified, self.problems)
+                yield JsonObject(item, self.modified, self.problems, self.owner)
 
     def _unexpected(self, key: str, expected: str) -> None:
         self.problems.append(f"{key}: {str(self.values.get(key))[:60]!r} is not {expected}")
 
 
-def read_file(path: str | os.PathLike[str]) -> FileContent | Unreadable | None:
-    """Return the content of a plain file; None if there is no file.
+def read_file(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> FileContent | Unreadable | None:
+    """Return the content of a plain file of at most `limit` bytes; None if there is no file.
 
     Users own records and services read them: a symbolic link is not followed, a pipe is not waited for.
     """
@@ -155,12 +164,12 @@ def read_file(path: str | os.PathLike[str]) -> FileContent | Unreadable | None:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 return Unreadable(path, "is not a plain file")
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(limit + 1)
     except OSError as error:
         return Unreadable(path, error.strerror or str(error))
-    if len(data) > MAX_BYTES:
-        return Unreadable(path, f"is larger than {MAX_BYTES} bytes")
-    return FileContent(data, status.st_mtime)
+    if len(data) > limit:
+        return Unreadable(path, f"is larger than {limit} bytes")
+    return FileContent(data, status.st_mtime, status.st_uid)
 
 
 def parse_json(content: FileContent, path: str | os.PathLike[str]) -> JsonObject | Unreadable:
@@ -171,10 +180,10 @@ def parse_json(content: FileContent, path: str | os.PathLike[str]) -> JsonObject
         return Unreadable(path, f"is not JSON: {error}" if content.data else "is empty")
     if not isinstance(values, dict):
         return Unreadable(path, f"holds a JSON {type(values).__name__}, not an object")
-    return JsonObject(values, content.modified)
+    return JsonObject(values, content.modified, owner=content.owner)
 
 
-def read_json(path: str | os.PathLike[str]) -> JsonObject | Unreadable | None:
+def read_json(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> JsonObject | Unreadable | None:
     """Return the JSON object that a file holds; None if there is no file."""
-    content = read_file(path)
+    content = read_file(path, limit)
     return parse_json(content, path) if isinstance(content, FileContent) else content

@@ -1,7 +1,12 @@
-"""`ranks/<rank>.json`: the liveness, step and end of one rank."""
+"""The liveness, step and end of each rank.
+
+`ranks/<host>-<hash>.json` holds all ranks of a host, so that a metadata server sees one file of each host. The library
+writes it. `ranks/<rank>.json` holds one rank: `exec`, shell commands, launchers and older versions write it, and the
+library where the ranks of a host cannot share a file. Of both the newest counts.
+"""
 
 # Shell commands load this: pathlib is slow to import.
-# ruff: noqa: PTH118, PTH208
+# ruff: noqa: PTH108, PTH118, PTH208
 
 from __future__ import annotations
 
@@ -10,11 +15,37 @@ import os
 from trainwarden.record.document import JsonObject, Unreadable, read_json
 from trainwarden.record.folder import RANKS
 from trainwarden.record.metadata import PHASE, STATUS
-from trainwarden.record.schema import INTEGER, PROBLEMS, TEXT, TIME, RecordDocument, required
+from trainwarden.record.schema import (
+    INTEGER,
+    NOT_IN_FILE,
+    PROBLEMS,
+    TEXT,
+    TIME,
+    RecordDocument,
+    key,
+    read_part,
+    required,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator
+    from typing import Any
+
+# More than a host has cores. The file of so many is smaller than the bytes that are read.
+MAX_RANKS_OF_HOST = 1024
+_MAX_HOST_BYTES = 2**19
+_MAX_RANK = 10**7 - 1
+_MAX_PROBLEMS = 3
+_HASH_DIGITS = 8
+_OLD_SECONDS = 60.0
 
 
 class RankBeat(RecordDocument):
-    """`ranks/<rank>.json`: `time` is the liveness of the rank's process, `step` where its loop is, `status` its end."""
+    """`ranks/<rank>.json`: `time` is the liveness of the rank's process, `step` where its loop is, `status` its end.
+
+    `owner` is the uid that the file belongs to which it was read from.
+    """
 
     rank: int = required(INTEGER)
     step: int | None = INTEGER
@@ -24,30 +55,190 @@ class RankBeat(RecordDocument):
     host: str | None = TEXT
     pid: int | None = INTEGER
     attempt_key: str | None = TEXT
+    owner: int | None = NOT_IN_FILE
+    problems: tuple[str, ...] = PROBLEMS
+
+
+def _order(beat: RankBeat) -> tuple[float, bool]:
+    """Return the order of the beats of one rank: the last counts, and of the same time an end."""
+    return beat.time or 0.0, beat.status not in (None, "running")
+
+
+def _read_beats(source: JsonObject, name: str) -> tuple[RankBeat, ...]:
+    beats = []
+    for number, entry in enumerate(source.children(name)):
+        if number == MAX_RANKS_OF_HOST:
+            source.problems.append(f"{name}: more than {MAX_RANKS_OF_HOST} ranks of a host, which are left out")
+            break
+        # With problems of its own: each rank answers for what it wrote itself.
+        beat = read_part(RankBeat, JsonObject(entry.values))
+        if beat is None or beat.rank > _MAX_RANK:
+            source.problems.append(f"{name}[{number}].rank: {str(entry.values.get('rank'))[:60]!r} is no rank")
+        else:
+            beats.append(beat.replace(owner=source.owner))
+    return tuple(beats)
+
+
+_BEATS: Any = key(_read_beats, lambda beats: [beat.to_json() for beat in beats], ())
+
+
+class HostBeats(RecordDocument):
+    """`ranks/<host>-<hash>.json`: the ranks of one host, each as its own process wrote it last."""
+
+    host: str | None = TEXT
+    ranks: tuple[RankBeat, ...] = _BEATS
     problems: tuple[str, ...] = PROBLEMS
 
 
 def rank_file(rank: int) -> str:
-    """Return the name of a rank's file in the folder of its run."""
+    """Return the name of a rank's own file in the folder of its run."""
     return f"{RANKS}/{rank}.json"
 
 
-def read_rank(folder: str | os.PathLike[str], rank: int) -> RankBeat | Unreadable | None:
-    """Return one rank's own file; None if there is none."""
-    source = read_json(os.path.join(folder, rank_file(rank)))
-    return RankBeat.from_json(source).replace(rank=rank) if isinstance(source, JsonObject) else source
+def host_file(host: str, digits: str) -> str:
+    """Return the name of the file of a host's ranks in the folder of their run.
+
+    Args:
+        host: its name.
+        digits: eight hexadecimal ones that tell hosts and containers of one name apart.
+    """
+    return f"{RANKS}/{_as_name(host)}-{digits}.json"
 
 
-def read_ranks(folder: str | os.PathLike[str]) -> list[RankBeat | Unreadable]:
-    """Return the file of each rank, by rank, of whichever attempt wrote it last: compare `attempt_key`."""
+def read_host(folder: str | os.PathLike[str], name: str) -> HostBeats | Unreadable | None:
+    """Return the file of a host's ranks; None if there is none."""
+    source = read_json(os.path.join(folder, name), _MAX_HOST_BYTES)
+    return HostBeats.from_json(source) if isinstance(source, JsonObject) else source
+
+
+def host_files(folder: str | os.PathLike[str]) -> list[str]:
+    """Return the names of the files of all hosts in the folder of a run."""
+    return [f"{RANKS}/{name}" for name in _names(folder) if _host_of(name) is not None]
+
+
+def remove_old_hosts(folder: str | os.PathLike[str], key: str, now: float) -> None:
+    """Remove the files of hosts that have no rank of the attempt `key`, nor wrote within a minute before `now`.
+
+    The next attempt on the same host replaces its file; where each start gets hosts of other names, as in Kubernetes,
+    they would gather.
+
+    Raises:
+        OSError: a file cannot be removed.
+    """
+    for name in host_files(folder):
+        beats = read_host(folder, name)
+        ranks = beats.ranks if isinstance(beats, HostBeats) else ()
+        if ranks and all(beat.attempt_key != key and now - (beat.time or 0.0) > _OLD_SECONDS for beat in ranks):
+            os.unlink(os.path.join(folder, name))
+
+
+def read_ranks(
+    folder: str | os.PathLike[str],
+    *,
+    ranks: Container[int] | None = None,
+    host: str | None = None,
+    limit: int | None = None,
+) -> list[RankBeat | Unreadable]:
+    """Return the newest beat of each rank and attempt, by rank: compare `attempt_key`; then what cannot be read.
+
+    Args:
+        folder: of the run.
+        ranks: those to return; all if None.
+        host: whose file is read, beside those of single ranks; the files of all hosts if None.
+        limit: reading ends once there are more.
+    """
+    names = [name for name in _names(folder) if host is None or _host_of(name) in (None, _as_name(host))]
+    newest: dict[tuple[int, str | None], RankBeat] = {}
+    unreadable: list[Unreadable] = []
+    for found in _read_files(folder, names, ranks):
+        if isinstance(found, Unreadable):
+            unreadable.append(found)
+        else:
+            one = found.rank, found.attempt_key
+            newest[one] = max(newest.get(one, found), found, key=_order)
+        if limit is not None and len(newest) + len(unreadable) > limit:
+            break
+    return [*sorted(newest.values(), key=lambda beat: beat.rank), *unreadable]
+
+
+def read_rank(
+    folder: str | os.PathLike[str], rank: int, *, key: str | None = None, host: str | None = None
+) -> RankBeat | Unreadable | None:
+    """Return the newest beat of a rank; what cannot be read if there is none, None if there is nothing.
+
+    Args:
+        folder: of the run.
+        rank: number of the rank.
+        key: of the attempt; whichever was last if None.
+        host: whose file is read first. Those of other hosts are read only where the rank is not in it.
+    """
+    names, files = _names(folder), [f"{rank}.json"]
+    here = [] if host is None else [name for name in names if _host_of(name) == _as_name(host)]
+    elsewhere = [name for name in names if _host_of(name) is not None and name not in here]
+    found: list[RankBeat | Unreadable] = []
+    for some in (here, elsewhere):
+        if not newest_beats(found):
+            found += _of_attempt(_read_files(folder, some, (rank,)), key)
+    found += _of_attempt(_read_files(folder, files, (rank,)), key)
+    return next(iter(newest_beats(found) or found), None)
+
+
+def newest_beats(found: Iterable[RankBeat | Unreadable]) -> tuple[RankBeat, ...]:
+    """Return the newest beat of each rank, by rank."""
+    newest: dict[int, RankBeat] = {}
+    for beat in found:
+        if isinstance(beat, RankBeat):
+            newest[beat.rank] = max(newest.get(beat.rank, beat), beat, key=_order)
+    return tuple(newest[rank] for rank in sorted(newest))
+
+
+def _of_attempt(found: Iterable[RankBeat | Unreadable], key: str | None) -> list[RankBeat | Unreadable]:
+    return [each for each in found if key is None or isinstance(each, Unreadable) or each.attempt_key == key]
+
+
+def _read_files(
+    folder: str | os.PathLike[str], names: Iterable[str], ranks: Container[int] | None
+) -> Iterator[RankBeat | Unreadable]:
+    for name in names:
+        stem = name[: -len(".json")]
+        if _is_rank(stem):
+            rank = int(stem)
+            if ranks is None or rank in ranks:
+                source = read_json(os.path.join(folder, rank_file(rank)))
+                if isinstance(source, JsonObject):
+                    yield RankBeat.from_json(source).replace(rank=rank, owner=source.owner)
+                elif source is not None:
+                    yield source
+        elif _host_of(name) is not None:
+            beats = read_host(folder, f"{RANKS}/{name}")
+            if isinstance(beats, HostBeats):
+                yield from (beat for beat in beats.ranks if ranks is None or beat.rank in ranks)
+                if beats.problems:
+                    text = "; ".join(beats.problems[:_MAX_PROBLEMS])
+                    yield Unreadable(os.path.join(folder, RANKS, name), text)
+            elif beats is not None:
+                yield beats
+
+
+def _names(folder: str | os.PathLike[str]) -> list[str]:
     try:
-        names = os.listdir(os.path.join(folder, RANKS))
+        return sorted(name for name in os.listdir(os.path.join(folder, RANKS)) if name.endswith(".json"))
     except OSError:
         return []
-    stems = (stem for stem, dot, end in (name.partition(".") for name in names) if end == "json" and _is_rank(stem))
-    read = (read_rank(folder, rank) for rank in sorted(int(stem) for stem in stems))
-    return [beat for beat in read if beat is not None]
 
 
 def _is_rank(stem: str) -> bool:
     return stem.isascii() and stem.isdigit() and len(stem) < 8 and str(int(stem)) == stem
+
+
+def _host_of(name: str) -> str | None:
+    """Return the host that a file's name states, as it stands there; None for another file."""
+    host, dash, digits = name[: -len(".json")].rpartition("-")
+    is_hash = len(digits) == _HASH_DIGITS and not digits.strip("0123456789abcdef")
+    return host if dash and host and is_hash and name.endswith(".json") and not name.startswith(".") else None
+
+
+def _as_name(host: str) -> str:
+    """Return a host's name as it stands in the name of a file; a host may be called anything."""
+    plain = "".join(each if each.isascii() and (each.isalnum() or each in "._-") else "_" for each in host[:128])
+    return f"_{plain}" if plain[:1] in ("", ".") else plain

@@ -20,9 +20,11 @@ from trainwarden.record.document import JsonObject
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, ClassVar
+    from typing import Any, ClassVar, TypeVar
 
     from typing_extensions import Self, dataclass_transform
+
+    Part = TypeVar("Part", bound="RecordDocument")
 else:
 
     def dataclass_transform(**_options):  # noqa: ANN003, ANN201, D103  # typing has it from Python 3.11 on
@@ -166,7 +168,7 @@ def part(kind: type[RecordDocument], default: RecordDocument | None = None) -> A
 
     def read(source: JsonObject, key: str) -> RecordDocument | None:
         child = source.child(key)
-        return _read_part(kind, child) if child else None
+        return read_part(kind, child) if child else None
 
     return Key(read, _write_part, default)
 
@@ -175,13 +177,14 @@ def parts(kind: type[RecordDocument]) -> Any:
     """Return the kind of a key that holds a list of documents of another kind."""
 
     def read(source: JsonObject, key: str) -> tuple[RecordDocument, ...]:
-        found = (_read_part(kind, child) for child in source.children(key))
+        found = (read_part(kind, child) for child in source.children(key))
         return tuple(document for document in found if document is not None)
 
     return Key(read, lambda documents: [_write_part(one) for one in documents] or None, ())
 
 
-def _read_part(kind: type[RecordDocument], source: JsonObject) -> RecordDocument | None:
+def read_part(kind: type[Part], source: JsonObject) -> Part | None:
+    """Return a document that is part of another; None if it lacks a required key."""
     document = kind.from_json(source)
     lacks = any(key.is_required and getattr(document, name) is None for name, key in kind.KEYS.items())
     return None if lacks else document

@@ -7,7 +7,7 @@ from trainwarden.record.crash import crash_error
 from trainwarden.record.document import Unreadable
 from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.progress import Progress, read_progress
-from trainwarden.record.rank import RankBeat, read_ranks
+from trainwarden.record.rank import RankBeat, newest_beats, read_ranks
 from trainwarden.record.sentinels import Sentinel, current_completion, current_error, run_state
 
 
@@ -39,13 +39,13 @@ def read_snapshot(folder: Path) -> Snapshot:
     key, start = (known.attempt_key, known.attempt_start_time) if known else (None, None)
     error = current_error(folder, key, start) or crash_error(folder, known)
     completion = current_completion(folder, key, start)
-    beats = tuple(beat for beat in ranks if isinstance(beat, RankBeat) and (key is None or beat.attempt_key == key))
+    beats = [beat for beat in ranks if isinstance(beat, RankBeat) and (key is None or beat.attempt_key == key)]
     parts = (metadata, progress, *ranks, error, completion)
     return Snapshot(
         folder=folder,
         metadata=known,
         progress=progress if isinstance(progress, Progress) else None,
-        ranks=beats,
+        ranks=newest_beats(beats),
         error=error if isinstance(error, Sentinel) else None,
         completion=completion if isinstance(completion, Sentinel) else None,
         state=run_state(known, error, completion),

@@ -12,7 +12,7 @@ from trainwarden.record.document import JsonObject, read_json
 from trainwarden.record.folder import COMPLETE, ERROR, METADATA, OWNER, RESTART
 from trainwarden.record.locks import is_locked
 from trainwarden.record.metadata import Metadata, end_of_attempt
-from trainwarden.record.rank import RankBeat, rank_file
+from trainwarden.record.rank import RankBeat, rank_file, read_rank
 from trainwarden.shell.arguments import Misuse
 from trainwarden.shell.command import NotRecorded, Superseded
 
@@ -73,11 +73,14 @@ def close_rank(context: CommandContext, status: str) -> None:
         OSError: the folder cannot be written.
     """
     name = rank_file(context.rank)
-    known = context.store.values(name)
-    changes = RankBeat(rank=context.rank, status=status, time=time.time())
-    if known.get("attempt_key") != str(context.key):
-        known, changes = {}, changes.replace(host=context.host, attempt_key=str(context.key))
-    context.store.update(name, known, changes)
+    values = context.store.values(name)
+    known = read_rank(context.folder, context.rank, key=str(context.key), host=context.host)
+    if values.get("attempt_key") != str(context.key):
+        # The keys of another attempt; those of the library are in the file of the host.
+        values = {}
+    if not isinstance(known, RankBeat):
+        known = RankBeat(rank=context.rank, host=context.host, attempt_key=str(context.key))
+    context.store.update(name, values, known.replace(status=status, time=time.time()))
 
 
 def early_end(step: object, total: object) -> str | None:

@@ -8,7 +8,7 @@ import time
 from trainwarden.record.folder import METADATA, PHASES, PROGRESS
 from trainwarden.record.metadata import VERSION, Metadata
 from trainwarden.record.progress import Progress
-from trainwarden.record.rank import RankBeat, rank_file
+from trainwarden.record.rank import RankBeat, rank_file, read_rank
 from trainwarden.record.steps import StepCounter, is_nonfinite
 from trainwarden.shell.arguments import Flag, Misuse, metric, number, parse, whole
 from trainwarden.shell.attempt import values_of_attempt
@@ -167,8 +167,8 @@ def advance(
 
 def _write_rank(context: CommandContext, phase: str | None, report: Mapping[str, Any]) -> list[str]:
     name = rank_file(context.rank)
-    known = RankBeat.from_json(context.store.values(name))
-    before = known if known.attempt_key == str(context.key) else RankBeat(rank=context.rank)
+    known = read_rank(context.folder, context.rank, key=str(context.key), host=context.host)
+    before = known if isinstance(known, RankBeat) else RankBeat(rank=context.rank)
     if before.status not in (None, "running"):
         raise NotRecorded(f"{context.folder}/{name}: this rank is over: {before.status}")
     last = before.phase or "idle"

@@ -170,7 +170,7 @@ class RunContext:
         }
 
     def rank_beat(self, state: AttemptState, step: int | None, now: float) -> RankBeat:
-        """Return `ranks/<rank>.json` at `now`, Unix seconds."""
+        """Return the beat of the rank at `now`, Unix seconds."""
         return RankBeat(
             rank=self.rank,
             step=step,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from trainwarden.classify import classify_exception, classify_exit
 from trainwarden.identity import host_name, process_lives
 from trainwarden.record.crash import Crash, read_crash, traces
-from trainwarden.record.rank import RankBeat, read_rank, read_ranks
+from trainwarden.record.rank import RankBeat, read_ranks
 from trainwarden.record.sentinels import Sentinel, announced_restart, current_error
 from trainwarden.record.store import UNKNOWN_END
 from trainwarden.taxonomy import FAILURES, Failure
@@ -23,7 +23,8 @@ from trainwarden.training.termination import PREEMPTED, TIME_LIMIT, ReceivedSign
 # a long grace period.
 ANNOUNCEMENT_SECONDS = 120.0
 _GRACE_SECONDS = 1800.0
-# Launchers number the ranks of one host consecutively; a thousand ranks must not read a thousand files each.
+# Launchers number the ranks of one host consecutively; a thousand ranks must not read a thousand files each, where
+# each has a file of its own.
 _NEIGHBOURS = 15
 _FEW_RANKS = 64
 _POLL_SECONDS = 0.1
@@ -229,7 +230,7 @@ class OtherRanks:
         """Whether every rank is one of this host that lives or has recorded its end: none of them was lost."""
         if world_size is None or world_size > _FEW_RANKS:
             return False
-        beats = [beat for beat in read_ranks(self._folder) if isinstance(beat, RankBeat)]
+        beats = [beat for beat in read_ranks(self._folder, host=host_name()) if isinstance(beat, RankBeat)]
         ours = {beat.rank for beat in beats if (beat.attempt_key, beat.host) == (self._key, host_name())}
         return ours >= set(range(world_size))
 
@@ -240,14 +241,15 @@ class OtherRanks:
 
 
 def find_dead_neighbour(folder: Path, key: str, rank: int) -> RankBeat | None:
-    """Return a rank of the attempt `key` on this host whose process is gone and whose file still has it running.
+    """Return a rank of the attempt `key` on this host whose process is gone and which is recorded as running.
 
-    Only the files of neighbours of `rank` are read.
+    Only the file of this host is read, and those of neighbours of `rank`.
     """
-    for other in range(max(0, rank - _NEIGHBOURS), rank + _NEIGHBOURS + 1):
-        beat = read_rank(folder, other) if other != rank else None
+    neighbours = range(max(0, rank - _NEIGHBOURS), rank + _NEIGHBOURS + 1)
+    for beat in read_ranks(folder, ranks=neighbours, host=host_name()):
         if (
             isinstance(beat, RankBeat)
+            and beat.rank != rank
             and (beat.attempt_key, beat.host, beat.status) == (key, host_name(), "running")
             and beat.pid is not None
             and not process_lives(beat.pid)

@@ -22,7 +22,7 @@ from trainwarden.record.folder import (
 from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.ownership import Owner
 from trainwarden.record.progress import Checkpoint
-from trainwarden.record.rank import rank_file
+from trainwarden.record.rank import remove_old_hosts
 from trainwarden.record.sentinels import Sentinel, attempt_number, current_error
 from trainwarden.record.store import UNKNOWN_END, RecordStore
 from trainwarden.training.checkpoints import SavedCheckpoints
@@ -31,7 +31,9 @@ from trainwarden.training.event_log import EventLog
 from trainwarden.training.events import RunEvent
 from trainwarden.training.gpu_memory import GpuMemory
 from trainwarden.training.loop import LoopState, Throughput
+from trainwarden.training.node_folder import NodeFolder
 from trainwarden.training.outcome import AttemptOutcome, OtherRanks, reconcile
+from trainwarden.training.rank_publisher import RankPublisher
 from trainwarden.training.summary import AttemptResult, errors_of_others, summary, summary_file
 from trainwarden.training.usage_warnings import UsageWarnings
 
@@ -79,6 +81,8 @@ class RecordWriter:
         self._gpu_memory = gpu_memory
         self._phase = phase
         self._lost_to = lost_to
+        node = NodeFolder(context.folder, str(context.key))
+        self._rank = RankPublisher(store, str(context.key), node, self._is_superseded)
         self._ended: AttemptOutcome | None = None
         self._end_time: float | None = None
         # Durations are measured by the monotonic clock: the system clock may be set.
@@ -89,8 +93,11 @@ class RecordWriter:
         self._warnings = UsageWarnings()
         self._known_metrics: set[str] = set()
         self._written_state: AttemptState | None = None
+        self._rank_state: AttemptState | None = None
+        # Rank 0 does it for all.
+        self._has_removed_old = context.beginning is None
         self._written_reports = 0
-        self._progress_time = self._heartbeat_time = self._gpu_time = _NEVER
+        self._progress_time = self._metadata_time = self._gpu_time = _NEVER
         self._reported_phase = phase()
         self._checkpoint_is_new = False
         # Another process owns the record: of a newer attempt, or of this one, for which nothing more may be written.
@@ -106,7 +113,8 @@ class RecordWriter:
             OSError: the folder cannot be written.
         """
         (self.context.folder / RANKS).mkdir(exist_ok=True)
-        self._write_heartbeat()
+        self._write_metadata()
+        self._publish_rank()
         self._event_log.add_now("training_started", self.context.start_data(), required=True)
         beginning = self.context.beginning
         if beginning and beginning.lost:
@@ -119,8 +127,12 @@ class RecordWriter:
         """Write what has changed, and the heartbeat if it is due."""
         self._add_events()
         now = time.monotonic()
-        if self._state() != self._written_state or now - self._heartbeat_time >= LIVENESS_SECONDS:
-            self.guarded(self._write_heartbeat)
+        if self._state() != self._written_state or now - self._metadata_time >= LIVENESS_SECONDS:
+            self.guarded(self._write_metadata)
+        self.guarded(self._write_rank)
+        if not self._has_removed_old:
+            self._has_removed_old = True
+            self.guarded(self._remove_old_hosts)
         if now - self._progress_time >= PROGRESS_SECONDS:
             self.guarded(self._write_progress)
         self.guarded(self._write_journals)
@@ -155,7 +167,8 @@ class RecordWriter:
         if outcome.status == "failed" and outcome.failure is not None and not self._is_lost:
             self._write_with_retries(ERROR, lambda: self._write_error(outcome))
         self._write_with_retries(PROGRESS, self._write_progress)
-        self._write_with_retries(METADATA, self._write_heartbeat)
+        self._write_with_retries(METADATA, self._write_metadata)
+        self._write_with_retries(RANKS, self._publish_rank)
         if outcome.failure is not None and outcome.failure.slug == UNKNOWN_END:
             # Written first: some launchers kill a second after SIGTERM.
             outcome = self._with_late_cause(outcome)
@@ -182,7 +195,8 @@ class RecordWriter:
         self._ended = cause
         if cause.failure is not None:
             self._write_with_retries(ERROR, lambda: self._write_error(cause))
-        self._write_with_retries(METADATA, self._write_heartbeat)
+        self._write_with_retries(METADATA, self._write_metadata)
+        self._write_with_retries(RANKS, self._publish_rank)
         return cause
 
     def guarded(self, write: Callable[[], None]) -> bool:
@@ -243,25 +257,41 @@ class RecordWriter:
             self._gpu_time = now
             self._event_log.add_now("gpu_stats", sample.as_json())
 
-    def _write_heartbeat(self) -> None:
+    def _write_metadata(self) -> None:
         if not self._superseded and (owner := self._lost_to()):
             self._is_lost = owner.attempt_key == str(self.context.key)
             self._leave_to(str(owner))
-        if self._is_superseded():
-            return
-        context, state, now = self.context, self._state(), time.time()
-        if context.beginning is not None:
+        context, state = self.context, self._state()
+        if context.beginning is not None and not self._is_superseded():
             metadata = context.metadata(
                 context.beginning,
                 state,
-                now,
+                time.time(),
                 write_errors=self.write_errors,
                 lines_dropped=self._event_log.dropped,
                 copy_state=self._store.copy_state(),
             )
             self._store.write(METADATA, metadata, durable=state.end_time is not None)
-        self._store.write(rank_file(context.rank), context.rank_beat(state, self._loop.step, now))
-        self._written_state, self._heartbeat_time = state, time.monotonic()
+        self._written_state, self._metadata_time = state, time.monotonic()
+
+    def _write_rank(self) -> None:
+        if self._superseded:
+            return
+        if self._rank.is_due or self._state() != self._rank_state:
+            self._write_beat()
+        self._rank.publish_what_is_due()
+
+    def _publish_rank(self) -> None:
+        if not self._superseded:
+            self._write_beat()
+            self._rank.publish()
+
+    def _write_beat(self) -> None:
+        self._rank_state = self._state()
+        self._rank.write(self.context.rank_beat(self._rank_state, self._loop.step, time.time()))
+
+    def _remove_old_hosts(self) -> None:
+        remove_old_hosts(self.context.folder, str(self.context.key), time.time())
 
     def _write_progress(self) -> None:
         beginning, view = self.context.beginning, self._loop.snapshot()
@@ -363,4 +393,4 @@ class RecordWriter:
                 state.get("last_error") or "none, no answer",
                 context.folder,
             )
-        self.guarded(self._write_heartbeat)
+        self.guarded(self._write_metadata)

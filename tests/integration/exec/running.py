@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trainwarden.record.rank import RankBeat, read_rank
 from trainwarden.record.snapshot import Snapshot, read_snapshot
 
 DEADLINE_SECONDS = 60.0
@@ -60,6 +61,11 @@ class Exec:
     def read(self, name: str) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self.folder / name).read_text())
         return document
+
+    def status_of_rank(self, rank: int) -> str | None:
+        beat = read_rank(self.folder, rank)
+        assert isinstance(beat, RankBeat)
+        return beat.status
 
     @property
     def log(self) -> bytes:

@@ -61,7 +61,7 @@ def test_a_failure_after_the_block_counts_on_every_rank(wrapped: Exec, then: str
     ranks = {"RANK": "1", "WORLD_SIZE": "2"}
     wrapped.python(f"{TRAINING.format(end='pass')}\n{then}", environment=ranks)
     assert wrapped.snapshot().state == state
-    assert wrapped.read("ranks/1.json")["status"] == (state or "succeeded")
+    assert wrapped.status_of_rank(1) == (state or "succeeded")
 
 
 def test_a_death_without_a_word_is_recorded_for_it(wrapped: Exec) -> None:
@@ -71,7 +71,7 @@ def test_a_death_without_a_word_is_recorded_for_it(wrapped: Exec) -> None:
     assert snapshot.error is not None
     assert (snapshot.error.failure, snapshot.error.exit_code) == ("killed", 137)
     assert wrapped.read("metadata.json")["status"] == "failed"
-    assert wrapped.read("ranks/0.json")["status"] == "failed"
+    assert wrapped.status_of_rank(0) == "failed"
 
 
 def test_a_crash_is_recorded_with_the_trace_that_the_interpreter_left(wrapped: Exec) -> None:

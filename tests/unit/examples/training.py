@@ -1,7 +1,6 @@
 """The example as its user starts it."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ from typing import Any
 
 from tests.waiting import wait_until
 from trainwarden.record import snapshot
+from trainwarden.record.rank import RankBeat, read_rank
 
 ROOT = Path(__file__).resolve().parents[3]
 TRAIN = ROOT / "examples" / "tiny_lm" / "train.py"
@@ -54,14 +54,16 @@ class Training:
         wait_until(lambda: (progress := self.record().progress) and progress.step >= step)
 
     def pid(self, rank: int) -> int:
-        said: dict[str, int] = json.loads((self.folder / "ranks" / f"{rank}.json").read_text())
-        return said["pid"]
+        beat = read_rank(self.folder, rank)
+        assert isinstance(beat, RankBeat)
+        assert beat.pid is not None
+        return beat.pid
 
     def clean_up(self) -> None:
         for process in self._started:
             if process.poll() is None:
                 for rank in (0, 1):
-                    if (self.folder / "ranks" / f"{rank}.json").exists():
+                    if read_rank(self.folder, rank) is not None:
                         _kill_if_child(self.pid(rank), process.pid)
                 process.kill()
             process.communicate()

@@ -64,7 +64,7 @@ def unreadable(runs: RunsTree, reason: str) -> float:
     ],
     ids=["empty", "cut", "list", "null", "not_utf8", "deep", "10MB", "brackets", "long_number"],
 )
-@pytest.mark.parametrize("name", ["metadata.json", "progress.json", "ranks/0.json"])
+@pytest.mark.parametrize("name", ["metadata.json", "progress.json", "ranks/0.json", "ranks/h-0123abcd.json"])
 def test_a_file_that_is_no_record_is_counted(neighbour: RunsTree, name: str, content: bytes) -> None:
     neighbour.write("bad", name, content)
     assert_neighbour_is_there(neighbour)
@@ -93,7 +93,9 @@ def test_a_value_of_the_wrong_kind_is_counted_and_the_others_stay(neighbour: Run
     assert unreadable(neighbour, "unexpected_value") == 1
 
 
-@pytest.mark.parametrize("name", ["metadata.json", "progress.json", "_error", "ranks/0.json", "ranks"])
+@pytest.mark.parametrize(
+    "name", ["metadata.json", "progress.json", "_error", "ranks/0.json", "ranks/h-0123abcd.json", "ranks"]
+)
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(neighbour: RunsTree, name: str) -> None:
     path = neighbour.folder("bad") / name
     path.parent.mkdir(exist_ok=True)
@@ -180,6 +182,26 @@ def test_a_folder_with_far_too_many_ranks_loses_only_its_ranks(
     assert neighbour.state("many") == "running"
     assert "training_rank_step" not in neighbour.samples()
     assert unreadable(neighbour, "unreadable") == 1
+
+
+def test_a_file_of_a_host_with_far_too_many_ranks_loses_only_them(
+    neighbour: RunsTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainwarden_exporter.collectors.runs.folder.MAX_RANKS", 3)
+    neighbour.metadata("many")
+    neighbour.write("many", "ranks/h-0123abcd.json", {"ranks": [{"rank": rank, "step": 1} for rank in range(4)]})
+    assert neighbour.state("many") == "running"
+    assert "training_rank_step" not in neighbour.samples()
+    assert unreadable(neighbour, "unreadable") == 1
+
+
+def test_a_wrong_rank_in_the_file_of_a_host_costs_itself(neighbour: RunsTree, caplog: pytest.LogCaptureFixture) -> None:
+    neighbour.metadata("good")
+    beats = [{"rank": rank, "step": 1, "time": to_iso(NOW), "attempt_key": "local:77-1:0"} for rank in (0, -1, "x")]
+    neighbour.write("good", "ranks/h-0123abcd.json", {"host": "h", "ranks": beats})
+    assert neighbour.samples()["training_rank_step"] == {frozenset({("run_id", "good"), ("rank", "0")}): 1.0}
+    assert unreadable(neighbour, "unreadable") == 1
+    assert "h-0123abcd.json: ranks[1].rank: '-1' is no rank; ranks[2].rank: 'x' is no rank" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["07.json", "-1.json", "x.json", "0.json.tmp", "99999999999.json"])

@@ -155,7 +155,11 @@ def test_a_clock_that_is_set_does_not_hide_that_the_run_lives_and_moves(script: 
                 time.sleep(0.01)
             ahead = {jump}
             run.step(2, tokens=1000)
-            while abs(read_metadata(run.folder).last_update - time.time()) > 60 or read_progress(run.folder).step != 2:
+            def is_set(then):
+                return abs(then - time.time()) < 60
+            while not is_set(read_metadata(run.folder).last_update) or read_progress(run.folder).step != 2:
+                time.sleep(0.01)
+            while not is_set(read_rank(run.folder, 0).time):
                 time.sleep(0.01)
             said, moved, rank = read_metadata(run.folder), read_progress(run.folder), read_rank(run.folder, 0)
             now = time.time()

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.library.looking import read_metadata
 from tests.unit.library.processes import Script, line
 from tests.waiting import wait_until
+from trainwarden.identity import host_name
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
 from trainwarden.record.snapshot import Snapshot, read_snapshot
@@ -98,13 +99,16 @@ def test_ctrl_c_is_what_a_user_does_whoever_fell_before(pair: Pair) -> None:
     assert pair.record().state == "cancelled"
 
 
-def test_a_rank_of_another_attempt_is_no_peer(pair: Pair, script: Script) -> None:
-    pair.end(1, signal.SIGKILL)
-    beat = script.folder / "ranks" / "1.json"
-    beat.write_text(beat.read_text().replace(_KEY, "local:6-1:0"))
-    pair.end(0, signal.SIGTERM)
+def test_a_rank_of_another_attempt_is_no_peer(script: Script) -> None:
+    rank = script.start(_RANK, RANK="0", WORLD_SIZE="2", TRAINWARDEN_ATTEMPT_KEY=_KEY)
+    assert line(rank.stdout) == "trains\n"
+    gone = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True)
+    beat = {"rank": 1, "status": "running", "host": host_name(), "pid": int(gone.stdout), "attempt_key": "local:6-1:0"}
+    write_json(script.folder / "ranks" / "1.json", {**beat, "time": to_iso(time.time())})
+    rank.send_signal(signal.SIGTERM)
+    rank.wait(30)
     # What became of this attempt's own rank 1 is out of sight.
-    record = pair.record()
+    record = read_snapshot(script.folder)
     assert (record.state, record.error and record.error.failure) == ("failed", "terminated")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.library.ends import KEY, STYLES, WITH, WITHOUT, end_by
-from tests.unit.library.looking import read_snapshot
+from tests.unit.library.looking import read_rank, read_snapshot
 from tests.unit.library.processes import Script
 
 pytestmark = pytest.mark.process
@@ -75,7 +75,7 @@ def test_other_ranks_write_neither_metadata_nor_progress(script: Script) -> None
     done, _ = end_by(script, WITH, "pass", RANK="1", WORLD_SIZE="2")
     assert done.returncode == 0
     assert sorted(path.name for path in (script.folder).iterdir()) == ["ranks"]
-    assert script.read("ranks/1.json")["step"] == 3
+    assert read_rank(script.folder, 1).step == 3
 
 
 def test_kill_9_leaves_no_false_success(script: Script) -> None:

@@ -17,6 +17,7 @@ from tests.unit.checkpoint import formats
 from tests.unit.library.processes import DEADLINE_SECONDS, Script, Starter, line
 from tests.waiting import wait_until
 from trainwarden.record.folder import RESUME
+from trainwarden.record.rank import read_rank
 from trainwarden.record.resume import read_choice
 from trainwarden.record.store import RecordStore
 from trainwarden.training import resume
@@ -96,7 +97,7 @@ def test_a_rank_waits_until_its_host_sees_it(script: Script, checkpoints: Path, 
     stale = script.start(_RESUME, under=_on_another_host(checkpoints, view), **_ranks(1))
     rank_0 = script.start(_RESUME, **_ranks(0))
     assert line(rank_0.stdout) == f"chosen {checkpoints / 'step_20'}\n"
-    wait_until((script.folder / "ranks" / "1.json").exists)
+    wait_until(lambda: read_rank(script.folder, 1) is not None)
     (tmp_path / "later").rename(view / "step_20")
     assert line(stale.stdout) == f"chosen {checkpoints / 'step_20'}\n"
 
@@ -113,7 +114,7 @@ def test_the_choice_of_a_start_that_was_killed_is_never_obeyed(
     shutil.rmtree(checkpoints / "step_20")
     under = _on_another_host(tmp_path, tmp_path) if elsewhere else ()
     rank_1 = script.start(_RESUME, under=under, **_ranks(1))
-    wait_until((script.folder / "ranks" / "1.json").exists)
+    wait_until(lambda: read_rank(script.folder, 1) is not None)
     assert "step_20" in (script.folder / RESUME).read_text()
     rank_0 = script.start(_RESUME, **_ranks(0))
     assert [line(rank.stdout) for rank in (rank_0, rank_1)] == [f"chosen {checkpoints / 'step_10'}\n"] * 2

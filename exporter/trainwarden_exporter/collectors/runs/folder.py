@@ -269,7 +269,8 @@ def _read_ranks(path: Path) -> list[RankBeat | Unreadable] | Unreadable | None:
         return Unreadable(path / RANKS, error.strerror or str(error))
     if count > MAX_RANKS:
         return Unreadable(path / RANKS, f"holds more than {MAX_RANKS} files")
-    return read_ranks(path)
+    ranks = read_ranks(path, limit=MAX_RANKS)
+    return ranks if len(ranks) <= MAX_RANKS else Unreadable(path / RANKS, f"holds more than {MAX_RANKS} ranks")
 
 
 def _thresholds(metadata: Metadata | None, defaults: Thresholds) -> Thresholds:

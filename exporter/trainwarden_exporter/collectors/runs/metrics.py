@@ -88,7 +88,7 @@ TRAINING_RANK_HEARTBEAT_TIMESTAMP_SECONDS = gauge(
     "run_id rank",
     "Unix seconds",
     "Last heartbeat of one rank of the attempt.",
-    "ranks/<rank>.json: time",
+    "ranks/*.json: time",
     (
         "time() - training_rank_heartbeat_timestamp_seconds > 60 "
         'and on (run_id) training_run_state{state="running"} == 1'
@@ -99,7 +99,7 @@ TRAINING_RANK_STEP = gauge(
     "run_id rank",
     "steps",
     "Current step of the rank's training loop.",
-    "ranks/<rank>.json: step",
+    "ranks/*.json: step",
     "bottomk by (run_id) (3, training_rank_step)",
 )
 TRAINING_RUN_OBSERVED_TIMESTAMP_SECONDS = gauge(

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trainwarden.classify import classify_message
+from trainwarden.record.rank import newest_beats
 from trainwarden.record.sentinels import Sentinel, run_state
 from trainwarden.taxonomy import FAILURES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from trainwarden.record.metadata import Metadata
     from trainwarden.record.progress import Progress
     from trainwarden.record.rank import RankBeat
@@ -87,12 +86,12 @@ class RunRecord:
         return self.progress
 
     @property
-    def current_ranks(self) -> Iterator[RankBeat]:
+    def current_ranks(self) -> tuple[RankBeat, ...]:
         """The ranks of the attempt that owns the record; of the newest attempt where no key is recorded."""
         key = self.attempt_key
         if key is None and self.ranks:
             key = max(self.ranks, key=lambda beat: beat.time or 0.0).attempt_key
-        return (beat for beat in self.ranks if beat.attempt_key in (None, key))
+        return newest_beats(beat for beat in self.ranks if beat.attempt_key in (None, key))
 
 
 @dataclass(frozen=True)

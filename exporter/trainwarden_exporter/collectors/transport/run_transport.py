@@ -172,13 +172,9 @@ def _environment_of_rank(beat: RankBeat | Unreadable, run: WatchedRun, node: Nod
     """Return the environment of a rank's process if it runs on this node now."""
     if isinstance(beat, Unreadable) or beat.pid is None or beat.host != node.host or beat.time is None:
         return None
-    if run.folder is None or (beat.attempt_key or "") != run.attempt or abs(now - beat.time) > FRESH_SECONDS:
+    if (beat.attempt_key or "") != run.attempt or beat.owner is None or abs(now - beat.time) > FRESH_SECONDS:
         return None
-    try:
-        owner = (run.folder / RANKS / f"{beat.rank}.json").stat().st_uid
-    except OSError:
-        return None
-    return of_process(node.procfs, beat.pid, owner, beat.rank)
+    return of_process(node.procfs, beat.pid, beat.owner, beat.rank)
 
 
 def _read_ranks(folder: Path) -> list[RankBeat | Unreadable]:
@@ -186,4 +182,5 @@ def _read_ranks(folder: Path) -> list[RankBeat | Unreadable]:
         count = sum(1 for _ in itertools.islice((folder / RANKS).iterdir(), MAX_RANKS + 1))
     except OSError:
         return []
-    return read_ranks(folder) if count <= MAX_RANKS else []
+    ranks = read_ranks(folder, limit=MAX_RANKS) if count <= MAX_RANKS else []
+    return ranks if len(ranks) <= MAX_RANKS else []

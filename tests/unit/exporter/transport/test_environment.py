@@ -24,6 +24,17 @@ def test_the_ranks_of_this_node_say_what_they_ask_for(tree: TransportTree) -> No
     assert "hunter2" not in str(tree.samples)
 
 
+def test_the_ranks_in_the_file_of_this_node_are_looked_at(tree: TransportTree) -> None:
+    tree.runs.rank("r", 0, pid=500)
+    ranks = tree.runs.folder("r") / "ranks"
+    own = ranks / "0.json"
+    (ranks / "node1-0123abcd.json").write_text(f'{{"ranks": [{own.read_text()}]}}')
+    own.unlink()
+    tree.environ(500, "RANK=0", "NCCL_NET=Socket")
+    tree.look(1.0)
+    assert tree.requested() == {"socket": 1}
+
+
 @pytest.mark.parametrize(
     "beat",
     [{"host": "node2"}, {"attempt_key": "local:77-1:5"}, {"time": "2020-01-01T00:00:00Z"}, {"pid": None}, {"pid": 404}],
