@@ -152,7 +152,7 @@ def _node_flags(parser: argparse.ArgumentParser) -> None:
         "--path.state",
         type=Path,
         metavar="FOLDER",
-        help="where what was counted on this node is kept over a restart (default: $STATE_DIRECTORY,"
+        help="where it is kept over a restart which GPUs this node has and what was counted (default: $STATE_DIRECTORY,"
         " /var/lib/trainwarden/exporter or ~/.local/state/trainwarden/exporter)",
     )
     for name, what in (("gpus", "GPUs"), ("efa-devices", "EFA devices")):

@@ -36,7 +36,7 @@ class AmdMachine:
 
     def flags(self) -> list[str]:
         """Return the flags with which the exporter sees this node."""
-        return [f"--path.sysfs={self.sysfs}"]
+        return [f"--path.sysfs={self.sysfs}", f"--path.state={self.sysfs.parent / 'state'}"]
 
     def asked(self) -> list[str]:
         """Return what the stand-in was asked: function and index of the GPU, `-` where it is about none."""

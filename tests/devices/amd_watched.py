@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trainwarden_exporter.collectors.gpu.amdsmi.driver import AmdsmiDriver
 from trainwarden_exporter.collectors.gpu.collector import GpuCollector
 from trainwarden_exporter.collectors.gpu.driver import DriverUnavailable
+from trainwarden_exporter.collectors.gpu.roster import Roster
 from trainwarden_exporter.core.exposition import encode_text
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ class Watched:
         defaults = {"interval": 5.0, "slow_interval": 0.0, "timeout": 2.0, "expected": None, "by_bus": True}
         self.machine = machine
         driver = AmdsmiDriver(machine.sysfs, retry_seconds=0.0)
-        self.collector = GpuCollector(driver, sysfs=machine.sysfs, **(defaults | settings))
+        self.collector = GpuCollector(driver, Roster(), sysfs=machine.sysfs, **(defaults | settings))
         self.errors: list[str] = []
 
     def look(self) -> dict[str, float]:

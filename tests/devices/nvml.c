@@ -208,6 +208,7 @@ int nvmlDeviceGetPciInfo_v3(Handle handle, PciInfo *answer) {
 }
 
 NUMBER(nvmlDeviceGetIndex, "index", unsigned)
+NUMBER(nvmlDeviceGetMinorNumber, "minor", unsigned)
 NUMBER(nvmlDeviceGetPowerUsage, "power", unsigned)
 NUMBER(nvmlDeviceGetEnforcedPowerLimit, "power_limit", unsigned)
 NUMBER(nvmlDeviceGetTotalEnergyConsumption, "energy", uint64_t)

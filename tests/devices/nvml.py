@@ -106,7 +106,7 @@ class FakeNvml:
         for gpu in range(count):
             self._lines[f"{gpu}.bus"] = self.bus(gpu)
             self._lines[f"{gpu}.uuid"] = self.uuid(gpu)
-            self._lines[f"{gpu}.index"] = gpu
+            self._lines[f"{gpu}.index"] = self._lines[f"{gpu}.minor"] = gpu
             self.on_bus(gpu)
         return self._write()
 
@@ -119,6 +119,14 @@ class FakeNvml:
             else:
                 self._lines[key] = value
         return self._write()
+
+    def unplug(self, gpu: int) -> FakeNvml:
+        """Take a GPU from the bus and from the driver."""
+        return self.on_bus(gpu, there=False).set(gpu, bus=None, lost=1)
+
+    def plug_in(self, gpu: int, **values: Value) -> FakeNvml:
+        """Put a GPU back to its slot, or another one that has other values."""
+        return self.on_bus(gpu).set(gpu, **{"bus": self.bus(gpu), "lost": None, **values})
 
     def lose(self, gpu: int) -> FakeNvml:
         """Let a GPU answer everything with GPU_IS_LOST."""
@@ -204,6 +212,7 @@ class FakeNvml:
             f"--path.sysfs={self.sysfs}",
             f"--path.procfs={self.procfs}",
             f"--path.rootfs={self.rootfs}",
+            f"--path.state={self.folder / 'state'}",
             "--collector.disable-defaults",
             "--collector.nvidia",
         ]

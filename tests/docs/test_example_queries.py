@@ -31,8 +31,9 @@ def node(name: str, **said: float) -> Page:
             f'gpu_nvlink_up{{{labels},link="0"}}': said.get("link", 1) if sick else 1,
         }
     if "power" in said:
-        page['gpu_error_info{gpu="1",uuid="",error="timeout"}'] = 1
-    page |= {f'slurm_gpu_job_info{{gpu="1",job_id="{job}"}}': 1 for job in ("41", "42")}
+        page[f'gpu_error_info{{gpu="1",uuid="GPU-{name}-1",error="timeout"}}'] = 1
+    page |= {f'slurm_gpu_job_info{{gpu="1",uuid="GPU-{name}-1",job_id="{job}"}}': 1 for job in ("41", "42")}
+    page |= {'slurm_gpu_job_info{gpu="1",uuid="GPU-of-another-label",job_id="43"}': 1}
     page |= {'gpu_node_power_watts{vendor="nvidia",stat="max"}': 600}
     page |= {'gpu_node_power_watts{vendor="nvidia",stat="min"}': said.get("power", 600)}
     for state in ("running", "succeeded"):
@@ -49,7 +50,7 @@ def node(name: str, **said: float) -> Page:
 
 ON_2 = 'instance="n2"'
 EXPECTED: dict[str, dict[str, float]] = {
-    "gpu_error_info": {f'{{error="timeout",gpu="1",{ON_2},job="j",model="H100"}}': 1},
+    "gpu_error_info": {f'{{error="timeout",gpu="1",{ON_2},job="j",model="H100",uuid="GPU-n2-1"}}': 1},
     "gpu_power_watts": {f'{{gpu="1",{ON_2},job="j",uuid="GPU-n2-1"}}': 0.2},
     "gpu_power_limit_watts": {'{watts="700"}': 4},
     "gpu_pcie_link_width": {f'gpu_pcie_link_width{{gpu="1",{ON_2},job="j",uuid="GPU-n2-1"}}': 8},
@@ -57,7 +58,7 @@ EXPECTED: dict[str, dict[str, float]] = {
     "gpu_nvlink_up": {f'gpu_nvlink_up{{gpu="1",{ON_2},job="j",link="0",uuid="GPU-n2-1"}}': 0},
     "gpu_node_power_watts": {f'{{{ON_2},job="j",vendor="nvidia"}}': 600 / 140},
     "slurm_gpu_job_info": {
-        f'{{gpu="1",instance="{name}",job="j",job_id="{job}"}}': power
+        f'{{gpu="1",instance="{name}",job="j",job_id="{job}",uuid="GPU-{name}-1"}}': power
         for name, power in (("n1", 600), ("n2", 140))
         for job in ("41", "42")
     },

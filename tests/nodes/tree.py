@@ -24,7 +24,13 @@ class NodeTree:
     @property
     def flags(self) -> list[str]:
         """The flags by which the exporter looks here."""
-        return [f"--path.sysfs={self.sysfs}", f"--path.procfs={self.procfs}", f"--path.rootfs={self.rootfs}"]
+        folders = {
+            "sysfs": self.sysfs,
+            "procfs": self.procfs,
+            "rootfs": self.rootfs,
+            "state": self.sysfs.parent / "state",
+        }
+        return [f"--path.{name}={folder}" for name, folder in folders.items()]
 
     def write(self, path: str, text: str | bytes) -> Path:
         """Write a file of sysfs."""

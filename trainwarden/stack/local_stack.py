@@ -138,6 +138,7 @@ class LocalStack:
             f"--collector.runs.path={self._settings.runs_dir}",
             "--collector.runs.scope=all",
             f"--collector.logs.state={self._folder('exporter')}",
+            f"--path.state={self._folder('exporter') / 'node'}",
             *(f"--collector.logs.root={folder}" for folder in self._settings.log_roots),
         ]
         self._start("exporter", command).wait_for(f"{self.exporter_url}/-/ready")

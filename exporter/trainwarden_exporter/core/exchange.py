@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trainwarden.signals.progress import LogProgress
+    from trainwarden_exporter.collectors.gpu.roster import NodeRoster
+    from trainwarden_exporter.core.node import Node
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,7 @@ class RunExchange:
         expected: the runs that flags and schedulers expect.
         ended_jobs: by attempt key, how its scheduler ended the job, as `SlurmJob.end` names it; None where no collector
             reads a scheduler.
+        gpus: the GPUs of each vendor and node, as `roster_of` reads them; they outlive the collectors.
     """
 
     def __init__(self) -> None:
@@ -178,6 +181,7 @@ class RunExchange:
         self.log_consumers: tuple[LogConsumer, ...] = ()
         self.expected = ExpectedRuns()
         self.ended_jobs: Mapping[str, str] | None = None
+        self.gpus: dict[tuple[str, Node], NodeRoster] = {}
 
     def put_ended_jobs(self, ends: Mapping[str, str]) -> None:
         """Replace what is known of ended jobs."""

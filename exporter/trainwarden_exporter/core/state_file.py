@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.record.folder import replace_file
@@ -17,56 +20,104 @@ log = logging.getLogger(__name__)
 
 VERSION = 1
 MAX_BYTES = 4 * 2**20
+# A disk that answers has the document by then; one that does not costs the caller no more than this, once.
+WAIT_SECONDS = 1.0
 
 
 class StateFile:
-    """A JSON object in a file, replaced as a whole.
+    """A JSON object in a file, replaced as a whole. Whoever writes it waits for a disk that answers alone.
 
     Args:
         path: of the file; None: nothing is kept.
         writable: whether `write` does anything; `--once` reads the state of the service and leaves it.
+        durable: write it through to the disk, for what changes seldom and must survive a reset of the node.
     """
 
-    def __init__(self, path: Path | None, *, writable: bool = True) -> None:
+    def __init__(self, path: Path | None, *, writable: bool = True, durable: bool = False) -> None:
         self.path = path
         self._writable = writable and path is not None
+        self._durable = durable
+        self._lock = threading.Lock()
+        self._pending: Mapping[str, Any] | None = None
+        self._writer: threading.Thread | None = None
         self._fails = False
+        self._is_there = False
 
     def read(self) -> dict[str, Any] | None:
-        """Return the stored object; None if there is none, or none that can be used."""
+        """Return the stored object; None if there is none, or none that can be used: it is set aside then."""
         if self.path is None:
             return None
         try:
             with self.path.open("rb") as file:
                 data = file.read(MAX_BYTES + 1)
-            document = json.loads(data) if len(data) <= MAX_BYTES else None
+            if len(data) > MAX_BYTES:
+                raise ValueError(f"it is larger than {MAX_BYTES} bytes")
+            document = json.loads(data)
+            if not isinstance(document, dict) or document.get("version") != VERSION:
+                raise ValueError(f"expected an object of version {VERSION}")
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
-            log.warning("%s is not used: %s", self.path, error)
+            self.set_aside(str(error))
             return None
-        if not isinstance(document, dict) or document.get("version") != VERSION:
-            log.warning("%s is not used: expected an object of version %d", self.path, VERSION)
-            return None
+        self._is_there = True
         return document
 
-    def write(self, state: Mapping[str, Any]) -> None:
-        """Replace the object. Where that fails, log it once: what is counted then begins anew after a restart."""
-        if self.path is None or not self._writable:
+    def set_aside(self, why: str) -> None:
+        """Rename a file that cannot be used, and log it."""
+        if self.path is None:
             return
-        document = {"version": VERSION, **state}
+        aside = self.path.with_name(f"{self.path.name}.damaged-{time.time():.0f}")
+        if self._writable:
+            with contextlib.suppress(OSError):
+                self.path.replace(aside)
+        log.error("%s is not used, what it held begins anew: %s; kept as %s", self.path, why, aside.name)
+
+    def was_removed(self) -> bool:
+        """Return whether somebody has removed the file, from a folder that is there, since it was read or written."""
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_file(self.path, json.dumps(document, separators=(",", ":")).encode())
-        except OSError as error:
-            if not self._fails:
-                log.warning("%s cannot be written, counts begin anew after a restart: %s", self.path, error)
-            self._fails = True
-        else:
-            self._fails = False
+            removed = self._is_there and self.path is not None and self.path.parent.is_dir() and not self.path.exists()
+        except OSError:
+            return False
+        if removed:
+            self._is_there = False
+        return removed
+
+    def write(self, state: Mapping[str, Any]) -> None:
+        """Replace the object, in another thread; of several that wait for a slow disk the last is written.
+
+        Where that fails, log it once: what is counted then begins anew after a restart.
+        """
+        if not self._writable:
+            return
+        with self._lock:
+            self._pending = {"version": VERSION, **state}
+            if self._writer is not None:
+                return
+            writer = self._writer = threading.Thread(target=self._write_pending, name="state-file", daemon=True)
+            writer.start()
+        writer.join(WAIT_SECONDS)
+
+    def _write_pending(self) -> None:
+        while True:
+            with self._lock:
+                document, self._pending = self._pending, None
+                if document is None or self.path is None:
+                    self._writer = None
+                    return
+            try:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                content = json.dumps(document, separators=(",", ":")).encode()
+                replace_file(self.path, content, durable=self._durable)
+            except OSError as error:
+                if not self._fails:
+                    log.warning("%s cannot be written, what it holds begins anew after a restart: %s", self.path, error)
+                self._fails = True
+            else:
+                self._fails, self._is_there = False, True
 
 
-def node_state(flags: Mapping[str, Any], host: str, name: str) -> StateFile:
+def node_state(flags: Mapping[str, Any], host: str, name: str, *, durable: bool = False) -> StateFile:
     """Return a state file of this node, below `--path.state`."""
-    base = flags.get("path.state") or base_folder()
-    return StateFile(base / f"node-{host.replace('/', '_')}" / f"{name}.json", writable=not flags.get("once"))
+    path = (flags.get("path.state") or base_folder()) / f"node-{host.replace('/', '_')}" / f"{name}.json"
+    return StateFile(path, writable=not flags.get("once"), durable=durable)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden.service_log import log_to_stderr
 from trainwarden_exporter.sampling.device_group import DeviceGroup
-from trainwarden_exporter.sampling.messages import sample_line, state_line
+from trainwarden_exporter.sampling.messages import kept_line, sample_line, state_line
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import DISCOVERY, single_task
 
@@ -54,6 +54,11 @@ class SampleWriter:
             self._sent[sampler] = sampler.last.encoded
             self._write(line)
 
+    def keep(self, name: str, value: Any) -> None:
+        """Have the parent keep a value for the next child."""
+        with self._lock:
+            self._write(kept_line(name, value))
+
     def _write(self, line: bytes) -> None:
         """Write one line; end the process if the parent has closed the pipe."""
         try:
@@ -77,7 +82,7 @@ def main() -> int:
             output.state(samplers)
         output.sample(sampler)
 
-    runner = _runner(spec, done)
+    runner = _runner(spec, done, output.keep)
     samplers = runner.samplers if isinstance(runner, DeviceGroup) else lambda: [runner]
     runner.start()
     try:
@@ -99,8 +104,12 @@ def _released(runner: DeviceGroup | Sampler) -> bool:
     return results == [True]
 
 
-def _runner(spec: dict[str, Any], done: Callable[[Sampler], None]) -> DeviceGroup | Sampler:
+def _runner(
+    spec: dict[str, Any], done: Callable[[Sampler], None], keep: Callable[[str, Any], None]
+) -> DeviceGroup | Sampler:
     collector = importlib.import_module(spec["module"]).build(spec["settings"])
+    if hasattr(collector, "keep"):
+        collector.keep = keep
     if hasattr(collector, "tasks"):
         return DeviceGroup(collector, spec["interval"], spec["timeout"], done)
     return Sampler(single_task(collector, spec["interval"], spec["timeout"]), done)

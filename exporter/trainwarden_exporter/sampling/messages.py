@@ -61,6 +61,19 @@ def state_line(samplers: Iterable[Sampler]) -> bytes:
     return json.dumps({"tasks": tasks}).encode() + b"\n"
 
 
+def kept_line(name: str, value: Any) -> bytes:
+    """Return a value that the parent is to give to the next child as a line; see `Keeper`."""
+    return json.dumps({"keep": [name, value]}).encode() + b"\n"
+
+
+def kept_value(line: bytes) -> tuple[str, Any] | None:
+    """Return the name and the value that a line has the parent keep; None if it is another message."""
+    if not line.startswith(b'{"keep"'):
+        return None
+    name, value = json.loads(line)["keep"]
+    return name, value
+
+
 def apply_message(line: bytes, collector: str, views: dict[tuple[str, str], View]) -> dict[tuple[str, str], View]:
     """Return the views after one more line; raise `ValueError`, `KeyError` or `TypeError` if it is no message."""
     message = json.loads(line)

@@ -7,11 +7,11 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trainwarden.service_log import current_format
 from trainwarden_exporter.sampling.child_process import END_SECONDS, ChildProcess, InvalidMessage
-from trainwarden_exporter.sampling.messages import View, apply_message
+from trainwarden_exporter.sampling.messages import View, apply_message, kept_value
 from trainwarden_exporter.sampling.sampler import status_of
 from trainwarden_exporter.sampling.task import DISCOVERY, Status
 
@@ -34,21 +34,37 @@ BACKOFF_SECONDS = 60.0
 SLACK_SECONDS = 2.0
 
 
+class Keeper(Protocol):
+    """Keeps a value beyond the end of a child, for the next one."""
+
+    def value(self) -> Any:
+        """Return the value for a new child, of JSON."""
+
+    def keep(self, value: Any) -> None:
+        """Take over what a child reports; raises `ValueError` if it is no such value. Called in one thread."""
+
+
 @dataclass(frozen=True)
 class ChildSpec:
-    """What a child runs: `module` has a `build(settings)` that returns the collector; times in seconds."""
+    """What a child runs; times in seconds.
+
+    Attributes:
+        module: has a `build(settings)` that returns the collector, which calls its attribute `keep` if it has one.
+        keepers: of what one child leaves to the next, by name; a child finds each value in its settings.
+    """
 
     collector: str
     module: str
     interval: float
     timeout: float
     settings: Mapping[str, Any] = field(default_factory=dict)
+    keepers: Mapping[str, Keeper] = field(default_factory=dict)
 
     def line(self) -> bytes:
         """Return the first line of the child's input."""
         message = {
             "module": self.module,
-            "settings": dict(self.settings),
+            "settings": {**self.settings, **{name: keeper.value() for name, keeper in self.keepers.items()}},
             "interval": self.interval,
             "timeout": self.timeout,
             "log_level": logging.getLogger().getEffectiveLevel(),
@@ -200,6 +216,11 @@ class SubprocessCollector:
 
     def _apply(self, process: ChildProcess, line: bytes) -> None:
         try:
+            kept = kept_value(line)
+            if kept is not None:
+                name, value = kept
+                self._spec.keepers[name].keep(value)
+                return
             views = apply_message(line, self.name, self._views)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             self._invalid_lines += 1

@@ -15,13 +15,19 @@ _CLASSES = frozenset({0x03, 0x12})
 _FOREIGN_DRIVERS = frozenset({"vfio-pci", "nouveau", "pci-stub", "xen-pciback"})
 
 
-def gpus_on_bus(sysfs: Path, vendor: int) -> list[str]:
-    """Return the addresses (0000:3b:00.0) of the vendor's GPUs in the order of the bus; none if it cannot be read."""
+def gpus_on_bus(sysfs: Path, vendor: int, *, lent: bool = False) -> list[str]:
+    """Return the addresses (0000:3b:00.0) of a vendor's GPUs in the order of the bus; none if it cannot be read.
+
+    Args:
+        sysfs: where it is mounted.
+        vendor: its number on the PCI bus.
+        lent: return those that another driver has, and no others; by default those that none has but the vendor's.
+    """
     try:
         devices = sorted((sysfs / "bus/pci/devices").iterdir())
     except OSError:
         return []
-    return [device.name for device in devices if _is_gpu(device, vendor)]
+    return [device.name for device in devices if _is_gpu(device, vendor) and _is_lent(device) == lent]
 
 
 def bus_address(text: str) -> str | None:
@@ -36,12 +42,14 @@ def bus_address(text: str) -> str | None:
 
 
 def _is_gpu(device: Path, vendor: int) -> bool:
-    if _hexadecimal(device / "vendor") != vendor or (_hexadecimal(device / "class") or 0) >> 16 not in _CLASSES:
-        return False
+    return _hexadecimal(device / "vendor") == vendor and (_hexadecimal(device / "class") or 0) >> 16 in _CLASSES
+
+
+def _is_lent(device: Path) -> bool:
     try:
-        return (device / "driver").readlink().name not in _FOREIGN_DRIVERS
+        return (device / "driver").readlink().name in _FOREIGN_DRIVERS
     except OSError:
-        return True  # bound to no driver, which is a fault to show
+        return False  # bound to no driver, which is a fault to show
 
 
 def _hexadecimal(path: Path) -> int | None:

@@ -12,7 +12,9 @@ from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
-    from trainwarden_exporter.collectors.gpu.driver import FastTier, GpuDriver, SlowTier
+    from collections.abc import Callable
+
+    from trainwarden_exporter.collectors.gpu.driver import FastTier, GpuDriver, OpenGpu, SlowTier
     from trainwarden_exporter.collectors.gpu.state import GpuState
     from trainwarden_exporter.core.metric import Family
 
@@ -50,16 +52,25 @@ class GpuDevice:
     Args:
         state: updated by each sample.
         driver: opens and reads the GPU.
+        identified: called with the state and the GPU that was opened, before it is read: it may be another than before.
         spent: sums up the time of the samples.
         slow_interval: how old the series of `slow` may be, seconds.
         timeout: of a sample, seconds.
     """
 
     def __init__(
-        self, state: GpuState, driver: GpuDriver, spent: DriverTime, *, slow_interval: float, timeout: float
+        self,
+        state: GpuState,
+        driver: GpuDriver,
+        identified: Callable[[GpuState, OpenGpu], None],
+        spent: DriverTime,
+        *,
+        slow_interval: float,
+        timeout: float,
     ) -> None:
         self.state = state
         self._driver = driver
+        self._identified = identified
         self._spent = spent
         self._slow_interval = slow_interval
         self._timeout = timeout
@@ -147,8 +158,9 @@ class GpuDevice:
             raise GpuDown(state.error)
         self._pause = min(2 * self._pause + REOPEN_SECONDS, self._driver.max_open_pause)
         self._not_before = time.monotonic() + self._pause
-        handle = self._driver.open_gpu(state)
-        return handle, self._driver.fast_tier(handle, state)
+        opened = self._driver.open_gpu(state)
+        self._identified(state, opened)
+        return opened.handle, self._driver.fast_tier(opened.handle, state)
 
     def _down(self, down: GpuDown) -> None:
         error = str(down)

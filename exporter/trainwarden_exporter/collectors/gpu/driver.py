@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from trainwarden_exporter.collectors.gpu.opener import Opener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from trainwarden_exporter.collectors.gpu.state import GpuReading, GpuState
     from trainwarden_exporter.core.metric import Families, Family
@@ -41,6 +41,18 @@ class NodeTask(NamedTuple):
     tier: str
     interval: float
     read: Callable[[], Sequence[Family]]
+
+
+class OpenGpu(NamedTuple):
+    """A GPU that was opened: its handle, its uuid, its number in /dev/nvidia<minor>, labels of `gpu_info`.
+
+    What could not be read is empty.
+    """
+
+    handle: Any
+    uuid: str = ""
+    minor: int | None = None
+    info: Mapping[str, str] = {}
 
 
 class FastTier(Protocol):
@@ -177,8 +189,8 @@ class GpuDriver(ABC):
         """Undo `initialise`; raises nothing."""
 
     @abstractmethod
-    def open_gpu(self, state: GpuState) -> Any:
-        """Return the handle of a GPU, with its identity put into `state`; raises `GpuDown`."""
+    def open_gpu(self, state: GpuState) -> OpenGpu:
+        """Open a GPU and identify it; raises `GpuDown`."""
 
     @abstractmethod
     def fast_tier(self, handle: Any, state: GpuState) -> FastTier:

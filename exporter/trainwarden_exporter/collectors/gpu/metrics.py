@@ -1,4 +1,4 @@
-"""Metrics of GPUs of every vendor. `gpu` is the index; `uuid` stays the same as long as the GPU exists."""
+"""Metrics of GPUs of every vendor. `gpu` is the index in the roster; `uuid` is the GPU's own."""
 
 from trainwarden_exporter.core.metric import counter, gauge
 
@@ -24,14 +24,14 @@ GPU_ERROR_INFO = gauge(
     "1",
     "Why the GPU does not answer; absent while it does.",
     "return codes of the driver's library",
-    "gpu_error_info * on (instance, gpu) group_left (model) gpu_info",
+    "gpu_error_info * on (instance, gpu, uuid) group_left (model) gpu_info",
 )
 GPU_DEVICES_EXPECTED = gauge(
     "gpu_devices_expected",
     "vendor",
     "",
-    "GPUs expected on the node: by its flag, its instance type, else the most that its PCI bus has shown.",
-    "--expect.gpus, /sys/class/dmi, /sys/bus/pci",
+    "GPUs expected on the node: by its flag, its instance type, else all that it had since they were numbered.",
+    "--expect.gpus, /sys/class/dmi, /sys/bus/pci, the roster in --path.state",
     "gpu_devices_visible < gpu_devices_expected",
 )
 GPU_DEVICES_VISIBLE = gauge(
@@ -197,7 +197,7 @@ GPU_PCIE_LINK_GENERATION = gauge(
     "nvmlDeviceGetCurrPcieLinkGeneration; amdsmi_get_pcie_info",
     (
         "gpu_pcie_link_generation < on (instance) group_left () max by (instance) (gpu_pcie_link_generation) "
-        "and on (instance, gpu) gpu_utilization_ratio > 0.5"
+        "and on (instance, gpu, uuid) gpu_utilization_ratio > 0.5"
     ),
 )
 GPU_READ_ERRORS_TOTAL = counter(
@@ -385,7 +385,7 @@ GPU_MIG_MEMORY_SIZE_BYTES = gauge(
     "bytes",
     "Memory of the instance.",
     "nvmlDeviceGetMemoryInfo_v2",
-    "sum by (instance, gpu) (gpu_mig_memory_size_bytes)",
+    "sum by (instance, gpu, uuid) (gpu_mig_memory_size_bytes)",
 )
 GPU_XID_ERRORS_SINCE_TIMESTAMP_SECONDS = gauge(
     "gpu_xid_errors_since_timestamp_seconds",

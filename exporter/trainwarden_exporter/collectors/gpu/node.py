@@ -76,7 +76,7 @@ class GpuNode:
 
     def _add_identity(self, families: Families, state: GpuState) -> None:
         vendor = self._driver.vendor
-        info = {"model": "", "serial": "", "vbios": "", "driver": self._driver.version} | (state.info or {})
+        info = {"model": "", "serial": "", "vbios": "", "driver": self._driver.version} | dict(state.info)
         families.add(metrics.GPU_INFO, 1, **state.labels, vendor=vendor, pci_bus_id=state.bus, **info)
         for error, number in state.read_errors.copy().items():
             families.add(metrics.GPU_READ_ERRORS_TOTAL, number, **state.labels, error=error)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.collectors.gpu.bus import AMD, NVIDIA, gpus_on_bus
+from trainwarden_exporter.collectors.gpu.roster import roster_of
 from trainwarden_exporter.core.instance import inventory
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.core.state_file import node_state
@@ -38,19 +39,21 @@ def _add_flags(name: str, library: str, slow: str, parser: argparse.ArgumentPars
 
 
 def nvidia_enabled(context: Context) -> bool:
-    """Return whether the bus shows an NVIDIA GPU, the driver is loaded, or there should be some."""
+    """Return whether the bus shows an NVIDIA GPU, the driver is loaded, there should be some, or there was one."""
     node = context.node
     try:
         driver = (node.procfs / "driver/nvidia/version").exists()
     except OSError:
         driver = False
-    return driver or bool(gpus_on_bus(node.sysfs, NVIDIA)) or bool(_expected_nvidia(context))
+    known = bool(gpus_on_bus(node.sysfs, NVIDIA)) or bool(roster_of(context, "nvidia").gpus)
+    return driver or known or bool(_expected_nvidia(context))
 
 
 def amd_enabled(context: Context) -> bool:
-    """Return whether the bus shows an AMD GPU, or the driver is loaded."""
+    """Return whether the bus shows an AMD GPU, the driver is loaded, or there was one."""
     try:
-        return bool(gpus_on_bus(context.node.sysfs, AMD)) or (context.node.rootfs / "dev/kfd").exists()
+        known = bool(gpus_on_bus(context.node.sysfs, AMD)) or bool(roster_of(context, "amd").gpus)
+        return known or (context.node.rootfs / "dev/kfd").exists()
     except OSError:
         return False
 
@@ -59,6 +62,7 @@ def _create_nvidia(context: Context) -> CollectorRunner:
     node, flags = context.node, context.flags
     return _create(
         context,
+        NVIDIA,
         expected=_expected_nvidia(context),
         kernel_log=str(node.rootfs / "dev/kmsg"),
         xid_state=str(node_state(flags, node.host, "xids").path),
@@ -69,10 +73,11 @@ def _create_nvidia(context: Context) -> CollectorRunner:
 
 def _create_amd(context: Context) -> CollectorRunner:
     # The flag counts GPUs of either vendor: they are NVIDIA's where the bus shows such.
-    return _create(context, expected=None if gpus_on_bus(context.node.sysfs, NVIDIA) else context.flags["expect.gpus"])
+    expected = None if gpus_on_bus(context.node.sysfs, NVIDIA) else context.flags["expect.gpus"]
+    return _create(context, AMD, expected=expected)
 
 
-def _create(context: Context, **settings: Any) -> CollectorRunner:
+def _create(context: Context, pci_vendor: int, **settings: Any) -> CollectorRunner:
     """Return the runner of one vendor's collector, in a process of its own: a call of a driver may never return."""
     from trainwarden_exporter.sampling.subprocess_collector import ChildSpec, SubprocessCollector  # noqa: PLC0415  # for this collector alone
 
@@ -86,7 +91,11 @@ def _create(context: Context, **settings: Any) -> CollectorRunner:
         "timeout": timeout,
         "by_bus": flags[f"collector.{name}.pci_bus"],
     }
-    return SubprocessCollector(ChildSpec(name, MODULE, interval, timeout, settings))
+    roster = roster_of(context, name)
+    roster.is_sampled = True
+    if settings["by_bus"]:
+        roster.see(gpus_on_bus(context.node.sysfs, pci_vendor))  # `gpu_jobs` needs no child to number them
+    return SubprocessCollector(ChildSpec(name, MODULE, interval, timeout, settings, {"roster": roster}))
 
 
 def _expected_nvidia(context: Context) -> int | None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from trainwarden_exporter.collectors.gpu.calls import NO_ANSWER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True)
@@ -27,12 +31,11 @@ class GpuReading:
 
 @dataclass
 class GpuState:
-    """One GPU, from when it was first seen until the process ends, lost or not. Times are monotonic.
+    """One GPU of the roster, lost or not. Times are monotonic.
 
     Attributes:
-        index: its place on the bus when it was first seen, which is its index in nvidia-smi while all GPUs are well.
         bus: its address, 0000:3b:00.0.
-        uuid: empty until it was opened.
+        labels: of every series of the GPU: its index in the roster, and its uuid, which is empty until it was opened.
         info: the labels of `gpu_info` that are read from an open GPU.
         error: why the last sample found it down; None after a good one.
         good: when the last good sample was begun, and its values.
@@ -41,20 +44,14 @@ class GpuState:
         read_errors: failed calls of a GPU that answers others, by error.
     """
 
-    index: str
     bus: str
-    uuid: str = ""
-    info: dict[str, str] | None = None
+    labels: dict[str, str]
+    info: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None
     good: tuple[float, GpuReading] | None = None
     busy: float | None = None
     attempted: threading.Event = field(default_factory=threading.Event)
     read_errors: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """The labels of every series of the GPU."""
-        return {"gpu": self.index, "uuid": self.uuid}
 
     def why_down(self, now: float, timeout: float, fresh_seconds: float) -> str | None:
         """Return why it is down, as a value of the label `error`: its sample failed, hangs, or is too old."""

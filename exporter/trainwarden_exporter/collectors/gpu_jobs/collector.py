@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainwarden_exporter.collectors.gpu.roster import roster_of
 from trainwarden_exporter.collectors.gpu_jobs import metrics
 from trainwarden_exporter.collectors.gpu_jobs.claims import GpuClaim, claims_of_files, claims_of_groups, merge
-from trainwarden_exporter.collectors.gpu_jobs.gpus import NodeGpu, NodeGpus, find_gpus
+from trainwarden_exporter.collectors.gpu_jobs.gpus import NodeGpu, NodeGpus, find_gpus, on_node
 from trainwarden_exporter.collectors.gpu_jobs.processes import Processes
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.spec import CollectorSpec
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
+    from trainwarden_exporter.collectors.gpu.roster import NodeRoster, RosterGpu
     from trainwarden_exporter.collectors.gpu_jobs.processes import ProcessJob
     from trainwarden_exporter.core.metric import Family
     from trainwarden_exporter.core.node import Node
@@ -39,15 +41,18 @@ class GpuJobsCollector:
     Args:
         node: where its file systems are.
         folder: where SLURM's prolog writes its files; None where it writes none.
+        nvidia, amd: the GPUs of the node.
     """
 
     name = "gpu_jobs"
 
-    def __init__(self, node: Node, folder: Path | None) -> None:
+    def __init__(self, node: Node, folder: Path | None, nvidia: NodeRoster, amd: NodeRoster) -> None:
         self._node = node
         self._folder = folder
         self._processes = Processes(node.procfs)
+        self._nvidia, self._amd = nvidia, amd
         self._gpus: NodeGpus | None = None
+        self._rosters: list[RosterGpu] = []
         self._looked_at = 0.0
         self._missing = False
 
@@ -82,10 +87,11 @@ class GpuJobsCollector:
         return families.collected()
 
     def _find_gpus(self) -> NodeGpus:
-        """Return the GPUs, found anew every `LOOK_SECONDS`: on a large node the bus has hundreds of devices."""
-        now = time.monotonic()
-        if self._gpus is None or now - self._looked_at > LOOK_SECONDS:
-            self._gpus = find_gpus(self._node.procfs, self._node.sysfs, self._gpus)
+        """Return the GPUs, found anew on a change and every `LOOK_SECONDS`: the bus may have hundreds of devices."""
+        now, rosters = time.monotonic(), [*self._nvidia.gpus, *self._amd.gpus]
+        if self._gpus is None or rosters != self._rosters or now - self._looked_at > LOOK_SECONDS:
+            self._gpus = find_gpus(self._node.procfs, self._node.sysfs, self._nvidia, self._amd)
+            self._rosters = [*self._nvidia.gpus, *self._amd.gpus]
             self._looked_at = now
         return self._gpus
 
@@ -127,13 +133,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def enabled(context: Context) -> bool:
-    """Return whether the node has a GPU."""
-    return bool(find_gpus(context.node.procfs, context.node.sysfs).all)
+    """Return whether the node has a GPU, or had one."""
+    rosters = [roster_of(context, vendor) for vendor in ("nvidia", "amd")]
+    return any(roster.gpus for roster in rosters) or on_node(context.node.procfs, context.node.sysfs)
 
 
 def create(context: Context) -> Sampler:
     """Return what samples it. The folder need not exist yet: the first job may create it."""
-    collector = GpuJobsCollector(context.node, context.flags["collector.gpu_jobs.path"])
+    nvidia, amd = (roster_of(context, vendor) for vendor in ("nvidia", "amd"))
+    collector = GpuJobsCollector(context.node, context.flags["collector.gpu_jobs.path"], nvidia, amd)
     return Sampler(single_task(collector, context.interval, context.timeout))
 
 

@@ -1,4 +1,4 @@
-"""Which GPUs the node has, by sysfs and the driver's files in /proc: no driver is called."""
+"""Which GPUs the node has: those of the roster, with their numbers in the driver's files; no driver is called."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.collectors.gpu.bus import AMD, NVIDIA, gpus_on_bus
+from trainwarden_exporter.collectors.gpu.roster import RosterGpu
 from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
+    from collections.abc import Container
     from pathlib import Path
+
+    from trainwarden_exporter.collectors.gpu.roster import NodeRoster
 
 DRIVER = "driver/nvidia/gpus"
 MAX_GPUS = 64
@@ -22,8 +26,8 @@ class NodeGpu:
     """One GPU.
 
     Attributes:
-        index: its place on the PCI bus, as NVML counts.
-        uuid: empty where the driver's files name none.
+        index: its number in the roster: its place on the PCI bus, as NVML counts, while all GPUs are there.
+        uuid: as the collector of GPUs has it; where that is off, as the driver's files name it.
         minor: the number in /dev/nvidia<minor>.
     """
 
@@ -35,9 +39,8 @@ class NodeGpu:
 class NodeGpus:
     """The GPUs of the node, by index, number of the device file or UUID."""
 
-    def __init__(self, gpus: list[NodeGpu], addresses: tuple[str, ...] = ()) -> None:
+    def __init__(self, gpus: list[NodeGpu]) -> None:
         self.all = gpus
-        self.addresses = addresses
         self._by_index = {gpu.index: gpu for gpu in gpus}
         self._by_minor = {gpu.minor: gpu for gpu in gpus if gpu.minor is not None}
         self._by_uuid = {gpu.uuid.lower(): gpu for gpu in gpus if gpu.uuid}
@@ -55,25 +58,33 @@ class NodeGpus:
         return self._by_uuid.get(uuid.lower())
 
 
-def find_gpus(procfs: Path, sysfs: Path, before: NodeGpus | None = None) -> NodeGpus:
-    """Return the GPUs of the node; none where there are none. An unreadable file of the driver costs one UUID.
+def find_gpus(procfs: Path, sysfs: Path, nvidia: NodeRoster, amd: NodeRoster) -> NodeGpus:
+    """Return the GPUs of the node; none where there are none. An unreadable file of the driver costs one number.
 
     Args:
         procfs: where it is mounted.
         sysfs: likewise.
-        before: the last result: its GPUs keep their index, and the driver's files are read again only for others.
+        nvidia: the roster of NVIDIA's GPUs; those that are found are added unless a collector samples them.
+        amd: likewise AMD's.
     """
-    known = before.addresses if before else ()
-    found = gpus_on_bus(sysfs, NVIDIA) or _addresses(procfs / DRIVER)
-    addresses = (*known, *(address for address in found if address not in known))[:MAX_GPUS]
-    if not addresses:
-        return NodeGpus([NodeGpu(index, "", None) for index, _ in enumerate(gpus_on_bus(sysfs, AMD)[:MAX_GPUS])])
-    if before and before.addresses == addresses and all(gpu.uuid for gpu in before.all):
-        return before
+    on_bus = gpus_on_bus(sysfs, NVIDIA) or _addresses(procfs / DRIVER)
     with calling("read /proc/driver/nvidia"):
-        return NodeGpus(
-            [_nvidia(index, procfs / DRIVER / address) for index, address in enumerate(addresses)], addresses
-        )
+        identities = {bus: _identity(procfs / DRIVER / bus) for bus in on_bus}
+    if not nvidia.is_sampled:
+        nvidia.see(on_bus)
+        for bus, (uuid, minor) in identities.items():
+            nvidia.identify(RosterGpu(0, bus, uuid, minor), on_bus)
+    if nvidia.gpus:
+        taken = {minor for _, minor in identities.values()}
+        return NodeGpus([_nvidia(gpu, identities.get(gpu.bus), taken) for gpu in nvidia.gpus[:MAX_GPUS]])
+    if not amd.is_sampled:
+        amd.see(gpus_on_bus(sysfs, AMD))
+    return NodeGpus([NodeGpu(gpu.index, gpu.uuid, None) for gpu in amd.gpus[:MAX_GPUS]])
+
+
+def on_node(procfs: Path, sysfs: Path) -> bool:
+    """Return whether the bus or the driver shows a GPU."""
+    return any(gpus_on_bus(sysfs, vendor) for vendor in (NVIDIA, AMD)) or bool(_addresses(procfs / DRIVER))
 
 
 def _addresses(folder: Path) -> list[str]:
@@ -83,13 +94,22 @@ def _addresses(folder: Path) -> list[str]:
         return []
 
 
-def _nvidia(index: int, folder: Path) -> NodeGpu:
+def _identity(folder: Path) -> tuple[str, int | None]:
+    """Return the UUID and the number of a GPU's device file as the driver's files have them; empty where unknown."""
     try:
         text = (folder / "information").read_text(encoding="utf-8", errors="replace")[:4096]
     except OSError:
-        return NodeGpu(index, "", None)
+        return "", None
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
     uuid, minor = fields.get("GPU UUID", ""), fields.get("Device Minor", "")
     # The UUID of a GPU that was never initialised is GPU-????????-????-….
     known = re.fullmatch(r"GPU-[0-9a-fA-F-]{36}", uuid)
-    return NodeGpu(index, uuid if known else "", int(minor) if minor.isascii() and minor.isdigit() else None)
+    return uuid if known else "", int(minor) if minor.isascii() and minor.isdigit() else None
+
+
+def _nvidia(gpu: RosterGpu, identity: tuple[str, int | None] | None, taken: Container[int | None]) -> NodeGpu:
+    """Return a GPU of the roster; one that left has its number no more if the driver gave it to another."""
+    if identity is None:
+        return NodeGpu(gpu.index, gpu.uuid, None if gpu.minor in taken else gpu.minor)
+    uuid, minor = identity
+    return NodeGpu(gpu.index, gpu.uuid or uuid, gpu.minor if minor is None else minor)

@@ -8,7 +8,7 @@ SLURM_GPU_JOB_INFO = gauge(
     "1",
     "A SLURM job has this GPU; one for each GPU and job. Labels are empty where no source has them.",
     "the prolog's files, the environment and the control group of processes, device control groups (v1)",
-    "slurm_gpu_job_info * on (instance, gpu) group_left () gpu_power_watts",
+    "slurm_gpu_job_info * on (instance, gpu, uuid) group_left () gpu_power_watts",
 )
 TRAINING_GPU_INFO = gauge(
     "training_gpu_info",
@@ -16,7 +16,7 @@ TRAINING_GPU_INFO = gauge(
     "1",
     "A process of the run has this GPU.",
     "TRAINWARDEN_RUN_ID and SLURM_STEP_GPUS in `/proc/PID/environ`, else `/dev/nvidiaN` in `/proc/PID/fd`",
-    "training_gpu_info * on (instance, gpu) group_left () gpu_utilization_ratio",
+    "training_gpu_info * on (instance, gpu, uuid) group_left () gpu_utilization_ratio",
 )
 TRAINWARDEN_GPU_JOBS_UNREADABLE = gauge(
     "trainwarden_gpu_jobs_unreadable",

@@ -61,9 +61,12 @@ class Exporter:
         assert self.process.poll() is None, self.process.communicate()[1]
         self.address = port_file.read_text().strip()
 
-    def page(self) -> Page:
+    def text(self) -> str:
         with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=30) as response:
-            return parsed(response.read().decode())
+            return str(response.read().decode())
+
+    def page(self) -> Page:
+        return parsed(self.text())
 
     def children(self) -> list[int]:
         return children(self.process.pid)

@@ -8,6 +8,7 @@ import pytest
 
 from trainwarden_exporter.collectors.gpu.calls import GpuDown
 from trainwarden_exporter.collectors.gpu.device import DriverTime, GpuDevice
+from trainwarden_exporter.collectors.gpu.driver import OpenGpu
 from trainwarden_exporter.collectors.gpu.nvml.driver import NvmlDriver
 from trainwarden_exporter.collectors.gpu.state import GpuReading, GpuState
 
@@ -50,8 +51,8 @@ class Driver(NvmlDriver):
     def is_open(self, value: bool) -> None:
         pass
 
-    def open_gpu(self, state: GpuState) -> Any:
-        return state.bus
+    def open_gpu(self, state: GpuState) -> OpenGpu:
+        return OpenGpu(state.bus)
 
     def fast_tier(self, handle: Any, state: GpuState) -> NvmlFastTier:  # as the driver's
         return cast("NvmlFastTier", self._tier)
@@ -63,7 +64,8 @@ class Driver(NvmlDriver):
 def test_a_gpu_that_goes_down_under_a_slow_sample_has_no_slow_series(tmp_path: Path) -> None:
     tier = FastTier()
     driver = Driver(tmp_path / "kmsg", tier)
-    gpu = GpuDevice(GpuState("0", "0000:3b:00.0"), driver, DriverTime(), slow_interval=30.0, timeout=5.0)
+    state = GpuState("0000:3b:00.0", {"gpu": "0", "uuid": ""})
+    gpu = GpuDevice(state, driver, lambda *_: None, DriverTime(), slow_interval=30.0, timeout=5.0)
     gpu.fast()
 
     def go_down() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainwarden_exporter.collectors.gpu.roster import NodeRoster
 from trainwarden_exporter.collectors.gpu_jobs.collector import GpuJobsCollector
 from trainwarden_exporter.core.exposition import encode_text
 from trainwarden_exporter.core.node import Node
@@ -56,7 +57,8 @@ class NodeTree:
 
     def collector(self, files: bool = True) -> GpuJobsCollector:
         """A collector that looks here."""
-        return GpuJobsCollector(Node("n1", self.sysfs, self.procfs), self.files if files else None)
+        node = Node("n1", self.sysfs, self.procfs)
+        return GpuJobsCollector(node, self.files if files else None, NodeRoster(), NodeRoster())
 
     def page(self) -> set[str]:
         """The samples of a new collector."""

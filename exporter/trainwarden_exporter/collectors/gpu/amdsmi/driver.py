@@ -11,7 +11,7 @@ from trainwarden_exporter.collectors.gpu.amdsmi.readings import AmdsmiFastTier, 
 from trainwarden_exporter.collectors.gpu.amdsmi.values import AmdsmiCalls, text
 from trainwarden_exporter.collectors.gpu.bus import AMD, bus_address
 from trainwarden_exporter.collectors.gpu.calls import CallFailure, Effect, GpuDown
-from trainwarden_exporter.collectors.gpu.driver import RETRY_SECONDS, DriverUnavailable, GpuDriver
+from trainwarden_exporter.collectors.gpu.driver import RETRY_SECONDS, DriverUnavailable, GpuDriver, OpenGpu
 from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
@@ -110,21 +110,21 @@ class AmdsmiDriver(GpuDriver):
         except Exception as error:  # noqa: BLE001  # an old version may raise anything; it is over either way
             log.warning("amdsmi could not be shut down: %s", failure_of(error).error)
 
-    def open_gpu(self, state: GpuState) -> Any:
-        """Return the handle of a GPU or partition that amdsmi listed, identify it."""
+    def open_gpu(self, state: GpuState) -> OpenGpu:
+        """Open and identify a GPU or partition that amdsmi listed."""
         handle = self._handles.get(state.bus)
         if handle is None:
             raise GpuDown("not_found")
         calls = self._calls(handle, state)
-        state.uuid = text(calls.call("amdsmi_get_gpu_device_uuid") or state.uuid)
+        uuid = text(calls.call("amdsmi_get_gpu_device_uuid") or "")
         asic, board = calls.table("amdsmi_get_gpu_asic_info"), calls.table("amdsmi_get_gpu_board_info")
-        state.info = {
+        info = {
             "model": text(asic.get("market_name", "")) or text(board.get("product_name", "")),
             "serial": text(asic.get("asic_serial", "")) or text(board.get("product_serial", "")),
             "vbios": text(calls.table("amdsmi_get_gpu_vbios_info").get("version", "")),
             "driver": text(calls.table("amdsmi_get_gpu_driver_info").get("driver_version", "")),
         }
-        return handle
+        return OpenGpu(handle, uuid, None, info)
 
     def fast_tier(self, handle: Any, state: GpuState) -> AmdsmiFastTier:
         """Return what reads utilization, power, energy, clocks, temperatures and memory."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.collectors.gpu.bus import NVIDIA, bus_address
 from trainwarden_exporter.collectors.gpu.calls import DriverCalls, Effect, GpuDown, LibraryDown
-from trainwarden_exporter.collectors.gpu.driver import RETRY_SECONDS, DriverUnavailable, GpuDriver, NodeTask
+from trainwarden_exporter.collectors.gpu.driver import RETRY_SECONDS, DriverUnavailable, GpuDriver, NodeTask, OpenGpu
 from trainwarden_exporter.collectors.gpu.nvml.codes import failure_of, name_of
 from trainwarden_exporter.collectors.gpu.nvml.values import text
 from trainwarden_exporter.collectors.gpu.nvml.xid import XidCounter, XidKernelLog, add_xids
@@ -110,8 +110,8 @@ class NvmlDriver(GpuDriver):
         super().close()
         self._kernel_log.close()
 
-    def open_gpu(self, state: GpuState) -> Any:
-        """Return the handle of a GPU by its bus address, register its events, identify it."""
+    def open_gpu(self, state: GpuState) -> OpenGpu:
+        """Open a GPU by its bus address, register its events, identify it."""
         import pynvml  # noqa: PLC0415  # NVML is open
 
         enter("nvmlDeviceGetHandleByPciBusId_v2")
@@ -121,12 +121,11 @@ class NvmlDriver(GpuDriver):
             failure = failure_of(error)
             raise (LibraryDown if failure.effect is Effect.LIBRARY_DOWN else GpuDown)(failure.error) from error
         calls = self._calls(handle, state)
-        uuid = calls.call("nvmlDeviceGetUUID")
-        state.uuid = text(uuid) if uuid else state.uuid
-        state.info = {label: text(calls.call(function) or "") for label, function in _IDENTITY.items()}
+        uuid, minor = text(calls.call("nvmlDeviceGetUUID") or ""), calls.call("nvmlDeviceGetMinorNumber")
+        info = {label: text(calls.call(function) or "") for label, function in _IDENTITY.items()}
         if self._events is not None:
             self._events.register(handle, state.bus)
-        return handle
+        return OpenGpu(handle, uuid, minor, info)
 
     def fast_tier(self, handle: Any, state: GpuState) -> NvmlFastTier:
         """Return what reads utilization, memory, temperatures, power, clocks and NVLink traffic."""
