@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 STEPS_THAT_PROVE_LIFE = 3
 # Bytes between the line about a finalizer and the exception that it raised.
 DISMISSED_WITHIN = 4096
+# Bytes between what a library prints and the crash that follows, or the exception without a meaning of its own.
+PRINTED_WITHIN = 16 * 1024
 RECOVERED = "in_job_recovered"
 # Exceptions that only pass on what another process raised.
 WRAPPER = "launcher_child"
 UNKNOWN = "user_exception"
+CRASH = "crash_signal"
+# Exceptions whose type says nothing about what happened.
+VAGUE_TYPES = frozenset(("Exception", "RuntimeError", "SystemError", "SystemExit", "InternalError"))
 # What a record does to other evidence, as `metadata: {effect: …}` of a signal; see docs/signals.md.
 HEAD, HANDLED, CAUSED, DISMISSES, CLEARS = "traceback", "handled", "caused", "dismisses exception", "clears "
 
@@ -55,10 +60,12 @@ class Evidence:
         context: it was being handled when another exception was raised.
         chain: number of the traceback and of those linked with it; None outside of tracebacks.
         is_printed: it is a line that a program printed, and no exception.
+        is_vague: it is an exception that nothing is known of, and its type has no meaning of its own.
     """
 
     __slots__ = (
-        "chain", "context", "effect", "error_type", "failure", "is_printed", "label", "offset", "role", "source",
+        "chain", "context", "effect", "error_type", "failure", "is_printed", "is_vague", "label", "offset", "role",
+        "source",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +89,7 @@ class Evidence:
         self.label = label
         self.context = context
         self.is_printed = False
+        self.is_vague = False
         self.chain: tuple[str, int] | None = None
 
 
@@ -109,12 +117,25 @@ def strength(evidence: Evidence) -> int:
     if evidence.is_printed and evidence.failure in _OFTEN_SURVIVED and evidence.role in ("root", "symptom", "fallback"):
         return _SURVIVED
     if evidence.role == "cascade":
-        return 6 if evidence.failure in _OF_LAUNCHERS else 3
+        return 6 if evidence.failure in _OF_LAUNCHERS else _CASCADE
+    if is_general(evidence):
+        return _CASCADE
     return {"root": 0, "symptom": 2, "fallback": 2}.get(evidence.role, 9)
 
 
+_CASCADE = 3
 _SURVIVED = 5
 _CONTEXT = 7
+
+
+def is_general(evidence: Evidence) -> bool:
+    """Return whether it is general words for a failure, in a line that is no exception."""
+    return (
+        evidence.role == "fallback"
+        and evidence.is_printed
+        and evidence.failure != UNKNOWN
+        and evidence.failure not in _OFTEN_SURVIVED
+    )
 
 
 def _first(evidence: list[Evidence]) -> Evidence | None:
@@ -125,6 +146,10 @@ def _first(evidence: list[Evidence]) -> Evidence | None:
     if exact := _MORE_EXACT.get(first.failure or ""):
         alike = (each for each in evidence if each.failure == exact and _is_linked(each, first))
         return next(alike, first)
+    if first.failure == CRASH or first.is_vague:
+        general = [each for each in evidence if is_general(each) and 0 < first.offset - each.offset <= PRINTED_WITHIN]
+        if general:
+            return general[-1]
     return _before(first, evidence) if first.failure == UNKNOWN and first.role == "fallback" else first
 
 

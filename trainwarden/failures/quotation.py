@@ -52,6 +52,9 @@ _QUOTED = "|".join((
     r"\[?[\w.-]{1,60}@[\w.-]{1,60}[: ]?[~\w/.-]{0,200}\]?[$#%] ?\S|\([\w.-]{1,60}\) [^$\n]{0,120}\$ \S",
     r"(?:exec |nohup |sudo |time |env )?(?:[A-Z_]\w{0,60}=\S{0,200} ){0,9}(?:" + _LAUNCHED + r")(?: [^:\n]{0,400}?)?"
     r"(?: --?[A-Za-z]| \S{1,300}\.(?:py|sh)\b(?!:))(?!.{0,400}: error: )",
+    # What a model was asked, and what it answered.
+    _STAMP + r"[\"']?(?:[Pp]rompt|[Cc]ompletion|[Gg]enerat(?:ed|ion)(?: text)?|[Qq]uestion|[Aa]nswer|[Ii]nstruction"
+    r"|[Aa]ssistant|[Hh]uman)[\"']? ?[:=] ?\S",
     r"(?:export |declare -x |setenv )\w|[A-Z][A-Z0-9_]{2,60}=",
     _STAMP + r"(?:(?:\w{1,20} ){0,2}(?:" + _ARGUMENTS + r")[ \t]*[:=](?!=)"
     r"|(?:[Rr]unning|[Ee]xecuting|[Ll]aunching) ?\w{0,20}:)",
@@ -81,7 +84,7 @@ _REPORT = (
 
 _DENIALS = (
     "not a failure", "not an error", "is no failure", "is no error", "safely ignored", "can be ignored",
-    "safe to ignore", "this is expected", "(optional", "[optional",
+    "safe to ignore", "this is expected", "(optional", "[optional", "(planned",
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import functools
 import re
 
 from trainwarden.failures.entries import FAILURES
-from trainwarden.failures.judge import STEPS_THAT_PROVE_LIFE, UNKNOWN, Evidence, find_cause, strength
+from trainwarden.failures.judge import STEPS_THAT_PROVE_LIFE, UNKNOWN, VAGUE_TYPES, Evidence, find_cause, strength
 from trainwarden.failures.quotation import COLOUR, LINES_BEFORE, is_exception, is_quoted, unlabelled
 
 TYPE_CHECKING = False
@@ -21,11 +21,14 @@ RECORD_LIMIT = 64 * 1024
 CALM = (
     rb"\b(?:WARN(?:ING)?|INFO|DEBUG|NOTICE|TRACE|\w{0,40}Warning|warning)\b|[\[(][WI]\d|\[W |^[WI]\d{4} "
     rb"|\blevel=(?:warn|info)|\b[Rr]etrying\b|Retry\(|\b[Ff]all(?:ing|s)? ?back\b|\b[Ii]gnor(?:ing|ed)\b"
-    rb"|\b[Ss]kipp(?:ing|ed)\b|from scratch|\b[Uu]s(?:ing|es?) (?:\w{1,40} ){0,3}instead\b|not installed[,.;] "
+    rb"|\b[Ss]kipp(?:ing|ed)\b(?! (?:is |was )?(?:disabled|off|impossible))|from scratch"
+    rb"|\b[Uu]s(?:ing|es?) (?:\w{1,40} ){0,3}instead\b|not installed[,.;] |\b[Rr]etry(?:ing)? #?\d{1,6} ?(?:/|of) ?\d"
+    rb"|\b[Ss]tarting (?:over|(?:from|at|with) (?:(?:step|iteration|epoch) )?0)\b"
     rb"|\bresolved after\b|\bthrown while requesting\b|\b[Uu]sing (?:the )?defaults?\b"
     rb"|\b[Cc]ontinuing (?:without|anyway)\b|\b[Tt]rying (?:again|another)\b|\brunning offline\b"
 )
-LOUD = rb"\b(?:ERROR|CRITICAL|FATAL)\b|\[[EF]\d"
+# Events of Kubernetes are of the type Normal or Warning.
+LOUD = rb"\b(?:ERROR|CRITICAL|FATAL)\b|\[[EF]\d|\bWarning {1,12}[A-Z][a-z]\w{2,40} {1,12}\d{1,4}[smhd]"
 # Exceptions whose message is an identifier of the program, which may contain the words of any failure; and what it is
 # evidence of nevertheless: those patterns are about the exception itself.
 _QUOTING = frozenset(("KeyError", "IndexError", "AttributeError", "NameError", "UnboundLocalError"))
@@ -267,6 +270,7 @@ def with_exception(evidence: list[Evidence], unknown: Evidence, kind: str, messa
         kind: as printed: `FileNotFoundError`, `requests.exceptions.Timeout`.
         message: the text after the colon.
     """
+    unknown.is_vague = kind.rpartition(".")[2] in VAGUE_TYPES
     if any(each.role == "root" for each in evidence) and "[Errno" not in message and not is_quoting(kind):
         return evidence
     from trainwarden.failures.exception_types import of_errno, of_type, rebuild  # noqa: PLC0415  # takes long to load

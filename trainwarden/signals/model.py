@@ -34,6 +34,8 @@ class Signal:
         source: `file:line` of the definition.
         shipped: comes with Trainwarden; others are searched under a time limit.
         ignore_warnings: a record that its writer marks as a warning, a note or a retry is no match.
+        messages: of shipped packs alone: whole messages, in lower case, that name the failure as the reason of an end
+            (`oom`), while the same words in a line of a log would not.
         examples: records that must match; counterexamples: records that must not.
     """
 
@@ -56,6 +58,7 @@ class Signal:
     source: str = ""
     shipped: bool = False
     ignore_warnings: bool = False
+    messages: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
     counterexamples: tuple[str, ...] = ()
 

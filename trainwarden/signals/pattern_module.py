@@ -60,7 +60,7 @@ def pattern_module() -> str:
     """Return the source of the module."""
     signals = load_pack().signals
     indexes = (_index("STARTS", signals, caseless=False), _index("CASELESS_STARTS", signals, caseless=True))
-    return "".join((_HEAD, *map(_row, signals), ")\n", *indexes))
+    return "".join((_HEAD, *map(_row, signals), ")\n", *indexes, _messages(signals)))
 
 
 def _row(signal: Signal) -> str:
@@ -68,6 +68,16 @@ def _row(signal: Signal) -> str:
     flags = ("calm" if signal.ignore_warnings else "", "caseless" if caseless else "")
     head = (signal.name, signal.role, signal.failure or "", signal.effect or "", *flags)
     return f"    {chr(0).join((*head, chr(10).join(texts), bounded(signal.pattern))).encode()!r},\n"
+
+
+def _messages(signals: Sequence[Signal]) -> str:
+    """Return the source of the whole messages that name a failure, and its slug."""
+    named = [(text, signal.failure) for signal in signals for text in signal.messages]
+    texts = [text for text, _ in named]
+    if wrong := [text for text in texts if texts.count(text) > 1 or text != text.lower() or not text.isprintable()]:
+        raise ValueError(f"messages: expected each once, in lower case, not {wrong}")
+    lines = "".join(f"    {f'{text}{chr(9)}{slug}{chr(10)}'!r}\n" for text, slug in sorted(named))
+    return f"# Whole messages that name a failure, and its slug.\nMESSAGES = (\n    {chr(10)!r}\n{lines})\n"
 
 
 def _index(name: str, signals: Sequence[Signal], *, caseless: bool) -> str:

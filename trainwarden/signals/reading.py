@@ -15,7 +15,7 @@ Warn = Callable[[str], None]
 
 KEYS = frozenset((
     "name", "pattern", "pattern_type", "state", "actions", "metadata", "extract_groups", "role", "failure",
-    "framework", "literals", "examples", "not", "enabled", "ignore_warnings",
+    "framework", "literals", "messages", "examples", "not", "enabled", "ignore_warnings",
 ))  # fmt: skip
 _ACTIONS = frozenset(("ErrorNoteAction", "LogAction", "ExecutionAction", "RestartAction", "TerminationAction"))
 _ROLE_OF_STATE = {"SuccessState": "event", "CrashState": "root", "StalledState": "root", "TimeoutState": "root"}
@@ -59,6 +59,8 @@ def _signal(entry: YamlValue, shipped: bool, warn: Warn) -> Signal:
         near = near_match(key, KEYS)
         meant = f"; did you mean {near}?" if near else ""
         warn(f"{entry.entries[key].place}: signal {name}: {key}: is not known and has no effect{meant}")
+    if "messages" in value and not shipped:
+        warn(f"{entry.entries['messages'].place}: signal {name}: messages: has an effect in shipped packs alone")
     metadata = _mapping(value, "metadata", name)
     state = _state(value.get("state"), name, entry.place, warn)
     failure = _known(value, "failure", FAILURES, name)
@@ -83,6 +85,7 @@ def _signal(entry: YamlValue, shipped: bool, warn: Warn) -> Signal:
         source=entry.place,
         shipped=shipped,
         ignore_warnings=value.get("ignore_warnings") is True,
+        messages=tuple(str(text) for text in _list(value, "messages", name)),
         examples=tuple(str(text) for text in _list(value, "examples", name)),
         counterexamples=tuple(str(text) for text in _list(value, "not", name)),
     )

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from trainwarden.signals.diagnosis import diagnose
-from trainwarden.signals.pack import load_pack
-from trainwarden.signals.scanner import Scanner
+from tests.unit.signals.verdicts import verdict_of
+from trainwarden.failures.records import cause_in
 from trainwarden.taxonomy import ERROR_TYPES
 
 FILES = sorted((Path(__file__).parent / "excerpts").glob("*.yaml"))
 
 
-@cache
-def scanner() -> Scanner:
-    return Scanner(load_pack().signals)
-
-
 def answers(path: Path) -> list[tuple[dict[str, Any], str]]:
     found = []
     for item in yaml.safe_load(path.read_text(encoding="utf-8")):
-        verdict = diagnose(scanner().feed(item["log"].encode()) + scanner().finish())
+        verdict = verdict_of(item["log"])
         found.append((item, verdict.error_type if verdict else "none"))
     return found
 
@@ -42,3 +35,14 @@ def test_the_cause_is_right_for_97_in_100_failures_and_healthy_output_raises_no_
     ]
     assert [(item["log"], answer) for item, answer in found if item["cause"] == "none" and answer != "none"] == []
     assert len(wrong) <= len(failures) * 0.03, wrong
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_library_and_a_scan_agree(path: Path) -> None:
+    other = []
+    for item, answer in answers(path):
+        cause = cause_in(item["log"])
+        kind = cause.error_type if cause else "none"
+        if kind != answer:
+            other.append((item["log"], answer, kind))
+    assert other == []

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.unit.signals.verdicts import in_log, in_output
 from trainwarden.failures.records import cause_in
-from trainwarden.signals.diagnosis import diagnose
-from trainwarden.signals.pack import load_pack
-from trainwarden.signals.scanner import Scanner
 from trainwarden.taxonomy import FAILURES
 
 pytestmark = pytest.mark.slow
@@ -75,23 +72,6 @@ HARMLESS = {
 }  # fmt: skip
 # Verdicts without a cause of their own: how a launcher or an interpreter reports that something failed.
 CAUSELESS = ("launcher_child", "nonzero_exit", "slurm_failure", "user_exception", None)
-
-
-@cache
-def scanner() -> Scanner:
-    return Scanner(load_pack().signals)
-
-
-def in_log(log: str) -> str | None:
-    reader = scanner()
-    reader.restore({"offset": 0, "line": 1, "skipping": False})
-    verdict = diagnose(reader.feed(log.encode()) + reader.finish())
-    return verdict.failure if verdict else None
-
-
-def in_output(log: str) -> str | None:
-    cause = cause_in(log)
-    return cause.failure if cause else None
 
 
 def failed_logs() -> list[str]:

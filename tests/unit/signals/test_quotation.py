@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.unit.signals.verdicts import in_log, in_output, new_scanner
 from trainwarden.classify import classify_message
 from trainwarden.exec.outcome import command_outcome
 from trainwarden.exec.tail import Tail
-from trainwarden.failures.records import cause_in
 from trainwarden.signals.diagnosis import diagnose
-from trainwarden.signals.pack import load_pack
-from trainwarden.signals.scanner import Scanner
 
 HEAD = 'Traceback (most recent call last):\n  File "/x/train.py", line 3, in main\n'
 ERROR = "TypeError: 'str' object cannot be interpreted as an integer"
@@ -104,24 +101,10 @@ EVIDENCE = {
 }
 
 
-@cache
-def scanner() -> Scanner:
-    return Scanner(load_pack().signals)
-
-
-def in_log(log: str) -> str | None:
-    reader = scanner()
-    reader.restore({"offset": 0, "line": 1, "skipping": False})
-    verdict = diagnose(reader.feed(log.encode()) + reader.finish())
-    return verdict.failure if verdict else None
-
-
 @pytest.mark.parametrize("name", LOGS)
 def test_quoted_text_accuses_nobody(name: str) -> None:
     log = f"{LOGS[name]}\n"
-    cause = cause_in(log)
-    assert cause is not None
-    assert (in_log(log), cause.failure) == ("user_exception", "user_exception")
+    assert (in_log(log), in_output(log)) == ("user_exception", "user_exception")
 
 
 @pytest.mark.parametrize("name", LOGS)
@@ -135,14 +118,11 @@ def test_the_reason_is_the_exception_and_not_its_code(name: str) -> None:
 
 @pytest.mark.parametrize(("log", "failure"), EVIDENCE.values(), ids=EVIDENCE)
 def test_what_resembles_quoted_text_is_evidence(log: str, failure: str) -> None:
-    cause = cause_in(log)
-    assert cause is not None
-    assert (in_log(log), cause.failure) == (failure, failure)
+    assert (in_log(log), in_output(log)) == (failure, failure)
 
 
 def test_a_frame_and_its_code_may_be_read_apart() -> None:
-    reader = scanner()
-    reader.restore({"offset": 0, "line": 1, "skipping": False})
+    reader = new_scanner()
     log = LOGS["an expression of several lines"].encode() + b"\n"
     matches = [match for byte in range(len(log)) for match in reader.feed(log[byte : byte + 1])]
     verdict = diagnose(matches)

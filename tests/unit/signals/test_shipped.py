@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainwarden.signals.diagnosis import diagnose
-from trainwarden.signals.model import Signal, Verdict
+from tests.unit.signals.verdicts import verdict_of
+from trainwarden.signals.model import Signal
 from trainwarden.signals.pack import Pack, load_pack, shipped_packs
 from trainwarden.signals.scanner import Scanner
 from trainwarden.taxonomy import ERROR_TYPES
@@ -30,15 +30,6 @@ LOGS = [
 @cache
 def pack(name: str = "all") -> Pack:
     return load_pack(name)
-
-
-@cache
-def scanner() -> Scanner:
-    return Scanner(pack().signals)
-
-
-def verdict_of(log: str) -> Verdict | None:
-    return diagnose(scanner().feed(log.encode()) + scanner().finish())
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
