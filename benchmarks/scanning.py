@@ -10,10 +10,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainwarden.failures.records import is_calm
 from trainwarden.scan import command
 from trainwarden.signals.expressions import bounded
 from trainwarden.signals.pack import load_pack
-from trainwarden.signals.patterns import is_warning
 from trainwarden.signals.scanner import Scanner
 
 # The packages that an engine must not have; the fastest that is left is taken.
@@ -68,7 +68,7 @@ def _loop(path: Path, *, with_progress: bool) -> Iterator[Pair]:
             record = line.rstrip(b"\n")
             for signal, pattern in signals:
                 match = pattern.search(record)
-                if match and not (signal.ignore_warnings and is_warning(record, 0, len(record), match.start())):
+                if match and not (signal.ignore_warnings and is_calm(record, 0, len(record), match.start())):
                     yield offset, signal.name
             for expression in progress:
                 if found := expression.search(record):

@@ -7,16 +7,26 @@ import re
 
 from trainwarden.failures.entries import FAILURES
 from trainwarden.failures.judge import STEPS_THAT_PROVE_LIFE, UNKNOWN, VAGUE_TYPES, Evidence, find_cause, strength
-from trainwarden.failures.quotation import COLOUR, LINES_BEFORE, is_exception, is_quoted, unlabelled
+from trainwarden.failures.quotation import LINES_BEFORE, is_exception, is_quoted, unlabelled
+from trainwarden.failures.windows import (
+    ESCAPE_SEQUENCE,
+    RECORD_LIMIT,
+    SHORT_RECORD,
+    SearchBudget,
+    stretches_of,
+    windows,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from trainwarden.failures.exception_types import Classification
 
-# A record is searched this far.
-RECORD_LIMIT = 64 * 1024
+# Of a record, for the question whether it is quoted. Whether it is a warning stands at its beginning, or near what was
+# found.
+QUOTED_BYTES = 4096
+_MARK_BYTES = 512
 # Records that are warnings, notes or retries; and those that are errors nevertheless.
 CALM = (
     rb"\b(?:WARN(?:ING)?|INFO|DEBUG|NOTICE|TRACE|\w{0,40}Warning|warning)\b|[\[(][WI]\d|\[W |^[WI]\d{4} "
@@ -88,11 +98,11 @@ def evidence_in(text: str, progress: Sequence[int] = ()) -> list[Evidence]:
 def exception_in(line: str) -> tuple[str, str] | None:
     """Return type and message of the exception that a line reports; None if it reports none."""
     data = line.encode("utf-8", "replace")[:RECORD_LIMIT]
-    for row in _rows_for(data):
-        if row.failure == UNKNOWN and row.role == "fallback":
-            kind, message = row.exception(data)
-            if kind:
-                return kind, message
+    rows = [row for row in _rows_for(data) if row.failure == UNKNOWN and row.role == "fallback"]
+    for row, found in _finds(rows, data, data.lower()):
+        kind, message = row.exception(found)
+        if kind:
+            return kind, message
     return None
 
 
@@ -114,7 +124,7 @@ class _Search:
             offset += len(line) + 1
             self._lines[index] = line[:RECORD_LIMIT]
             if b"\x1b[" in line:
-                self._lines[index] = _compiled(COLOUR.encode()).sub(b"", self._lines[index])
+                self._lines[index] = _compiled(ESCAPE_SEQUENCE).sub(b"", self._lines[index])
             if quotes_names:
                 self._lines[index] = _compiled(_NAME).sub(rb"\1 'x'", self._lines[index])
             self._search(index, starts[index], effects)
@@ -129,15 +139,13 @@ class _Search:
     def _search(self, index: int, offset: int, rows: list[_Row]) -> bool:
         """Add the evidence of one line; return whether a root is among it."""
         line = self._lines[index]
-        lower = line.lower()
         found: list[Evidence] = []
         unknown: Evidence | None = None
         exact = b"[Errno" in line or _may_quote(line)
-        for row in rows:
-            at = row.search(line) if row.is_possible(lower if row.caseless else line) else None
-            if at is None or (row.role not in ("confirmation", "event") and self._is_quoted(index, line, at)):
+        for row, match in _finds(rows, line, line.lower()):
+            if row.role not in ("confirmation", "event") and self._is_quoted(index, line, match.start()):
                 continue
-            evidence = self._evidence(index, offset, row, line)
+            evidence = self._evidence(index, offset, row, match)
             if row.failure == UNKNOWN and evidence.source.exception_type:
                 unknown = unknown or evidence
             else:
@@ -157,8 +165,9 @@ class _Search:
     def _is_quoted(self, index: int, line: bytes, at: int) -> bool:
         if len(self._lines) == 1:
             return False
-        before = [self._text(each) for each in range(max(0, index - LINES_BEFORE), index)]
-        return is_quoted(self._text(index), len(line[:at].decode("utf-8", "replace")), before)
+        before = [self._text(each)[:QUOTED_BYTES] for each in range(max(0, index - LINES_BEFORE), index)]
+        record = line[:QUOTED_BYTES]
+        return is_quoted(record.decode("utf-8", "replace"), len(record[:at].decode("utf-8", "replace")), before)
 
     def _text(self, index: int) -> str:
         text = self._texts.get(index)
@@ -166,84 +175,130 @@ class _Search:
             text = self._texts[index] = self._lines[index].decode("utf-8", "replace")
         return text
 
-    def _evidence(self, index: int, offset: int, row: _Row, line: bytes) -> Evidence:
+    def _evidence(self, index: int, offset: int, row: _Row, match: re.Match[bytes]) -> Evidence:
         label, plain = unlabelled(self._text(index))
-        kind, message = row.exception(line) if row.failure == UNKNOWN else (None, "")
+        kind, message = row.exception(match) if row.failure == UNKNOWN else (None, "")
         slug = refined(row.failure, plain)
         record = Record(index, plain, row.name, kind, message)
         return Evidence(offset, row.role, slug, record, effect=row.effect, label=label)
 
 
+class _Part:
+    """One alternative of a shipped signal; its expression is compiled when it is needed."""
+
+    __slots__ = ("_caseless", "_literals", "_pattern", "calm", "reach")
+
+    def __init__(self, calm: bool, caseless: bool, literals: bytes, reach: int, pattern: bytes) -> None:
+        self.calm = calm
+        self.reach = reach
+        self._caseless = caseless
+        self._literals = tuple(literals.split(b"\n"))
+        self._pattern = pattern
+
+    def is_possible(self, text: bytes, lower: bytes, starts: set[bytes] | None = None) -> bool:
+        """Return whether the text contains one of those of which each match contains one.
+
+        Args:
+            text: a line, or a whole log.
+            lower: the same in lower case.
+            starts: all that is three bytes long in the text, where that is known.
+        """
+        if self._caseless:
+            return any(map(lower.__contains__, self._literals))
+        return any(literal in text for literal in self._literals if starts is None or literal[:3] in starts)
+
+    def stretches(self, line: bytes, lower: bytes) -> list[list[int]]:
+        """Return where in a long line these texts are."""
+        return stretches_of(self._literals, lower if self._caseless else line, self.reach)
+
+    def search(self, line: bytes, low: int, high: int, last: int) -> re.Match[bytes] | None:
+        """Return the match in line[low:high] that begins at `last` at the latest; None if there is none."""
+        found = _compiled(self._pattern).search(line, low, high)
+        # What begins behind the last text only seems to match, at the end of the window.
+        if found is None or (found.start() > last and high < len(line)):
+            return None
+        return None if self.calm and is_calm(line, 0, len(line), found.start()) else found
+
+
 class _Row:
-    """One shipped signal; its expression is compiled when it is needed."""
+    """One shipped signal."""
 
-    __slots__ = ("_calm", "_literals", "_pattern", "caseless", "effect", "failure", "name", "role")
+    __slots__ = ("effect", "failure", "name", "parts", "role")
 
-    def __init__(
-        self,
-        name: str,
-        role: str,
-        failure: str | None,
-        effect: str | None,
-        calm: bool,
-        caseless: bool,
-        literals: bytes,
-        pattern: bytes,
-    ) -> None:
+    def __init__(self, name: str, role: str, failure: str | None, effect: str | None, parts: tuple[_Part, ...]) -> None:
         self.name = name
         self.role = role
         self.failure = failure
         self.effect = effect
-        self.caseless = caseless
-        self._calm = calm
-        self._literals = tuple(literals.split(b"\n"))
-        self._pattern = pattern
+        self.parts = parts
 
-    def is_possible(self, text: bytes) -> bool:
-        """Return whether the text contains one of those of which each match contains one."""
-        return any(map(text.__contains__, self._literals))
+    def is_possible(self, text: bytes, lower: bytes, starts: set[bytes]) -> bool:
+        """Return whether one of the parts may match in the text."""
+        return any(part.is_possible(text, lower, starts) for part in self.parts)
 
-    def search(self, line: bytes) -> int | None:
-        """Return where in the line the pattern matches; None if it does not."""
-        found = _compiled(self._pattern).search(line)
-        if found is None or (self._calm and is_calm(line)):
-            return None
-        return found.start()
-
-    def exception(self, line: bytes) -> tuple[str | None, str]:
-        """Return the type and the message of the exception that the line reports; None and nothing without one."""
-        found = _compiled(self._pattern).search(line)
-        groups = found.groupdict() if found else {}
+    def exception(self, found: re.Match[bytes]) -> tuple[str | None, str]:
+        """Return the type and the message of the exception that a match reports; None and nothing without one."""
+        groups = found.groupdict()
         if not groups.get("exception"):
             return None, ""
         return groups["exception"].decode(), (groups.get("message") or b"").decode("utf-8", "replace").strip()
+
+
+def _finds(rows: Sequence[_Row], line: bytes, lower: bytes) -> Iterator[tuple[_Row, re.Match[bytes]]]:
+    """Yield the rows that match a line, in their order, each with its first match."""
+    if len(line) > SHORT_RECORD:
+        yield from _finds_in_long(rows, line, lower)
+        return
+    for row in rows:
+        parts = [part for part in row.parts if part.is_possible(line, lower)]
+        matches = [part.search(line, 0, len(line), len(line)) for part in parts]
+        if found := [match for match in matches if match]:
+            yield row, min(found, key=re.Match.start)
+
+
+def _finds_in_long(rows: Sequence[_Row], line: bytes, lower: bytes) -> Iterator[tuple[_Row, re.Match[bytes]]]:
+    budget = SearchBudget()
+    places = [(part.stretches(line, lower), row, part) for row in rows for part in row.parts]
+    found: dict[_Row, re.Match[bytes]] = {}
+    # What is everywhere in the line must not keep the rest from being found.
+    for stretches, row, part in sorted(places, key=lambda place: sum(last - first for first, last in place[0])):
+        for low, high, last in windows(stretches, part.reach, 0, len(line)):
+            if not budget.allows(high - low):
+                break
+            match = part.search(line, low, high, last)
+            if match:
+                found[row] = min(match, found.get(row, match), key=re.Match.start)
+                break
+    yield from ((row, found[row]) for row in rows if row in found)
 
 
 @functools.lru_cache(maxsize=1024)
 def _row(number: int) -> _Row:
     from trainwarden.failures.patterns import SIGNALS  # noqa: PLC0415  # large
 
-    name, role, failure, effect, calm, caseless, literals, pattern = SIGNALS[number].split(b"\0")
-    return _Row(
-        name.decode(), role.decode(), failure.decode() or None, effect.decode() or None, calm == b"calm",
-        caseless == b"caseless", literals, pattern,
-    )  # fmt: skip
+    name, role, failure, effect, calm, *fields = SIGNALS[number].split(b"\0")
+    parts = tuple(
+        _Part(calm == b"calm", caseless == b"caseless", literals, int(reach), pattern)
+        for caseless, literals, reach, pattern in zip(*[iter(fields)] * 4, strict=True)
+    )
+    return _Row(name.decode(), role.decode(), failure.decode() or None, effect.decode() or None, parts)
 
 
 def _rows_for(text: bytes) -> list[_Row]:
     """Return the signals that may match a record of the text, in their order."""
     from trainwarden.failures.patterns import CASELESS_STARTS, STARTS  # noqa: PLC0415  # large
 
-    numbers: set[int] = set()
-    for index, content in ((STARTS, text), (CASELESS_STARTS, text.lower())):
-        starts = {content[at : at + 3] for at in range(len(content) - 2)}
-        for start in starts:
-            at = index.find(b"\n" + start)
-            if at >= 0:
-                numbers.update(map(int, index[at + 4 : index.index(b"\n", at + 1)].split()))
-    rows = map(_row, sorted(numbers))
     lower = text.lower()
-    return [row for row in rows if row.is_possible(lower if row.caseless else text)]
+    starts = {text[at : at + 3] for at in range(len(text) - 2)}
+    numbers: set[int] = set()
+    for start in starts:
+        at = STARTS.find(b"\n" + start)
+        if at >= 0:
+            numbers.update(map(int, STARTS[at + 4 : STARTS.index(b"\n", at + 1)].split()))
+    for entry in CASELESS_STARTS.split(b"\n"):
+        if entry and entry[:3] in lower:
+            numbers.update(map(int, entry[3:].split()))
+    return [row for row in map(_row, sorted(numbers)) if row.is_possible(text, lower, starts)]
 
 
 def _may_quote(line: bytes) -> bool:
@@ -256,9 +311,12 @@ def _compiled(pattern: bytes) -> re.Pattern[bytes]:
     return re.compile(pattern, re.MULTILINE)
 
 
-def is_calm(record: bytes) -> bool:
-    """Return whether its writer marks a record as a warning, a note or a retry."""
-    return _compiled(CALM).search(record) is not None and _compiled(LOUD).search(record) is None
+def is_calm(text: bytes, start: int, end: int, at: int) -> bool:
+    """Return whether the record text[start:end] is marked as a warning, a note or a retry, seen from a place in it."""
+    near = max(start, at - _MARK_BYTES), min(end, at + _MARK_BYTES)
+    parts = [near] if near[0] <= start else [(start, min(near[0], start + _MARK_BYTES)), near]
+    marks = b"\n".join(text[low:high] for low, high in parts)
+    return _compiled(CALM).search(marks) is not None and _compiled(LOUD).search(marks) is None
 
 
 def with_exception(evidence: list[Evidence], unknown: Evidence, kind: str, message: str) -> list[Evidence]:

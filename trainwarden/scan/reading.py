@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainwarden.failures.windows import RECORD_LIMIT
 from trainwarden.scan.context import ContextLines, Contexts
 from trainwarden.scan.source import Source, UnreadableLog
 from trainwarden.signals.diagnosis import STEPS_THAT_PROVE_LIFE
@@ -12,7 +13,6 @@ from trainwarden.signals.model import Match
 from trainwarden.signals.progress import LogProgress, ProgressReader
 from trainwarden.signals.progress.rises import last_rises
 from trainwarden.signals.scanner import Scanner
-from trainwarden.signals.search import RECORD_LIMIT
 
 # Progress is read fastest in large pieces, signals in pieces that fit the processor's cache.
 PIECE_BYTES = 1024 * 1024

@@ -7,10 +7,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainwarden.signals.expressions import bounded
 from trainwarden.signals.model import Signal
 from trainwarden.signals.pack import load_pack, shipped_packs
-from trainwarden.signals.patterns import compiled, split, texts_of
+from trainwarden.signals.patterns import Pattern, split, texts_of
 
 MODULE = Path(__file__).parent.parent / "failures" / "patterns.py"
 ALTERNATIVES_MODULE = Path(__file__).parent / "alternatives.py"
@@ -25,8 +24,9 @@ Few large objects, for a shell command has no time to load many.
 
 from __future__ import annotations
 
-# Separated by NUL: name, role, slug of the failure, effect on other evidence, `calm` where such records are no match,
-# `caseless` where the case of the texts is ignored, texts of which each match contains one, a line each, expression.
+# Separated by NUL: name, role, slug of the failure, effect on other evidence, `calm` where such records are no match;
+# then for each alternative of the pattern: `caseless` where the case of the texts is ignored, texts of which each match
+# contains one, a line each, the most bytes that a match spans, expression.
 SIGNALS: tuple[bytes, ...] = (
 '''
 
@@ -64,10 +64,14 @@ def pattern_module() -> str:
 
 
 def _row(signal: Signal) -> str:
-    texts, caseless = _texts(signal)
-    flags = ("calm" if signal.ignore_warnings else "", "caseless" if caseless else "")
-    head = (signal.name, signal.role, signal.failure or "", signal.effect or "", *flags)
-    return f"    {chr(0).join((*head, chr(10).join(texts), bounded(signal.pattern))).encode()!r},\n"
+    fields = [signal.name, signal.role, signal.failure or "", signal.effect or ""]
+    fields.append("calm" if signal.ignore_warnings else "")
+    for part in split(signal):
+        texts, caseless = _texts_of(part)
+        if part.reach is None:
+            raise ValueError(f"{signal.source}: signal {signal.name}: it has no bound: {part.text}")
+        fields += ["caseless" if caseless else "", chr(10).join(texts), str(part.reach), part.text]
+    return f"    {chr(0).join(fields).encode()!r},\n"
 
 
 def _messages(signals: Sequence[Signal]) -> str:
@@ -84,21 +88,20 @@ def _index(name: str, signals: Sequence[Signal], *, caseless: bool) -> str:
     """Return the source of an index: the first bytes of texts → the numbers of the signals that require one of them."""
     found: dict[bytes, set[int]] = {}
     for number, signal in enumerate(signals):
-        texts, any_case = _texts(signal)
-        if min(map(len, texts), default=0) < PREFIX:
-            raise ValueError(f"{signal.source}: signal {signal.name}: it requires no text of {PREFIX} letters: {texts}")
-        for text in texts if any_case is caseless else ():
-            found.setdefault(text.encode()[:PREFIX], set()).add(number)
+        for texts, any_case in map(_texts_of, split(signal)):
+            if min(map(len, texts), default=0) < PREFIX:
+                raise ValueError(f"{signal.source}: {signal.name}: it requires no text of {PREFIX} letters: {texts}")
+            for text in texts if any_case is caseless else ():
+                found.setdefault(text.encode()[:PREFIX], set()).add(number)
     lines = (key + b" ".join(b"%d" % number for number in sorted(found[key])) for key in sorted(found))
     entries = "".join(f"    {line + b'%c' % 10!r}\n" for line in lines)
     note = f"# The first {PREFIX} bytes of the texts, and the signals that require one."
     return f"{note}\n{name} = (\n    {chr(10).encode()!r}\n{entries})\n"
 
 
-def _texts(signal: Signal) -> tuple[tuple[str, ...], bool]:
+def _texts_of(part: Pattern) -> tuple[tuple[str, ...], bool]:
     """Return texts of which each match contains one, and whether case is ignored: then they are lower."""
-    # Not what is in the module of alternatives, which may be of another state of the packs.
-    texts, caseless = texts_of(compiled(signal) if signal.pattern_type == "substring" else split(signal))
+    texts, caseless = texts_of((part,))
     return (tuple(text.lower() for text in texts) if caseless else texts), caseless
 
 

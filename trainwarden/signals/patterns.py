@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from trainwarden.failures.records import is_calm
 from trainwarden.signals.alternatives import ALTERNATIVES
 from trainwarden.signals.expressions import after_gap, alternatives, bounded, reach_of, sees_digits
 from trainwarden.signals.model import Signal
@@ -17,9 +16,6 @@ FIELD_LIMIT = 300
 
 # Where in the record a pattern matches, and the match.
 Found = tuple[int, Any]
-
-# The kind of a record stands at its beginning, or near what was found.
-_MARK_BYTES = 512
 
 
 class PatternTooSlow(Exception):
@@ -126,13 +122,6 @@ def texts_of(patterns: Iterable[Pattern]) -> tuple[tuple[str, ...], bool]:
     required = [pattern.required for pattern in patterns]
     texts = {text for one in required if one for text in one.texts}
     return (() if None in required else tuple(sorted(texts))), any(one.caseless for one in required if one)
-
-
-def is_warning(chunk: bytes, start: int, end: int, at: int) -> bool:
-    """Return whether the record chunk[start:end] is marked as a warning, a note or a retry, seen from `at` in it."""
-    near = max(start, at - _MARK_BYTES), min(end, at + _MARK_BYTES)
-    parts = [near] if near[0] <= start else [(start, min(near[0], start + _MARK_BYTES)), near]
-    return is_calm(b"\n".join(chunk[low:high] for low, high in parts))
 
 
 def _required(signal: Signal) -> Required | None:

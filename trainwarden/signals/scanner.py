@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainwarden.failures.quotation import LINES_BEFORE, is_quoted
+from trainwarden.failures.windows import RECORD_LIMIT
 from trainwarden.signals.model import Match, Signal
-from trainwarden.signals.search import KNOWN_RECORDS, RECORD_LIMIT, Find, SignalSearch
+from trainwarden.signals.search import KNOWN_RECORDS, Find, SignalSearch
 
 TEXT_LIMIT = 2000
 # Matches of one signal in one chunk: the first are returned one by one, the last one stands for all the others.

@@ -2,9 +2,19 @@
 
 import logging
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from trainwarden.failures.records import is_calm
+from trainwarden.failures.windows import (
+    ESCAPE_SEQUENCE,
+    RECORD_LIMIT,
+    RECORD_SECONDS,
+    SEARCH_LIMIT,
+    SHORT_RECORD,
+    SearchBudget,
+    extend,
+    windows,
+)
 from trainwarden.signals.literals import Literals, literals
 from trainwarden.signals.model import Signal
 from trainwarden.signals.patterns import (
@@ -14,20 +24,10 @@ from trainwarden.signals.patterns import (
     PatternTooSlow,
     compiled,
     fields_of,
-    is_warning,
 )
 
-# A record is searched this far.
-RECORD_LIMIT = 64 * 1024
-# A shorter record is searched as a whole for what its texts suggest, a longer one only around them.
-SHORT_RECORD = 256
-# Of all patterns together in one long record: bytes that they are run on, and processor time, at most.
-SEARCH_LIMIT = 256 * 1024
-RECORD_SECONDS = 0.02
 # Bytes between texts of one kind that are searched as one stretch.
 NEAR = 256
-# Of one search in a long record: bytes in which a match may begin.
-WINDOW = 1024
 # Records whose finds are remembered.
 KNOWN_RECORDS = 512
 _SHAPE = bytes.maketrans(b"123456789", b"000000000")
@@ -35,10 +35,7 @@ _SHAPE = bytes.maketrans(b"123456789", b"000000000")
 # Written in an expression that is meant for text with its escape sequences.
 _ESCAPE = re.compile(r"\x1b|\\(?:x1b|u001b|033|N\{ESC)", re.IGNORECASE)
 _ESCAPE_BYTE = b"\x1b"
-# Control sequences, commands of the operating system (links, titles), character sets and single functions.
-_ESCAPE_SEQUENCE = re.compile(
-    rb"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,2048}(?:\x07|\x1b\\)?|[ #()*+][!-~]|[=>78cDEHMNOZ\\])"
-)
+_ESCAPE_SEQUENCE = re.compile(ESCAPE_SEQUENCE)
 
 _log = logging.getLogger(__name__)
 
@@ -197,7 +194,7 @@ class _Finds:
         except PatternTooSlow:
             self._search.strike(part)
             return None
-        if found is None or (part.signal.ignore_warnings and is_warning(text, start, end, start + found[0])):
+        if found is None or (part.signal.ignore_warnings and is_calm(text, start, end, start + found[0])):
             return None
         return found[0]
 
@@ -210,24 +207,15 @@ class _Finds:
 
     def test_near(self, stretches: "_Stretches", text: bytes, start: int, end: int) -> None:
         """Test a long record near the texts that were found in it, as far as the limits allow."""
-        left, began = self._search.search_limit, time.thread_time()
+        budget = SearchBudget(self._search.search_limit, self._search.record_seconds)
         # What is everywhere in the record must not keep the rest from being found.
         for part, places in sorted(stretches.items(), key=lambda item: sum(last - first for first, last in item[1])):
-            reach = part.reach or 0
-            for first, last in places:
-                # In windows: a single search cannot be interrupted.
-                for begin in range(max(start, first - reach), last + 1, WINDOW):
-                    stop = min(last, begin + WINDOW - 1)
-                    high = min(end, stop + reach)
-                    left -= high - begin
-                    if left < 0 or time.thread_time() - began > self._search.record_seconds:
-                        self.cut.add(start)
-                        return
-                    if self._test_stretch(part, text, (start, end), begin, high, stop):
-                        break
-                else:
-                    continue
-                break
+            for low, high, last in windows(places, part.reach or 0, start, end):
+                if not budget.allows(high - low):
+                    self.cut.add(start)
+                    return
+                if self._test_stretch(part, text, (start, end), low, high, last):
+                    break
 
     def _test_stretch(self, part: _Part, text: bytes, record: tuple[int, int], low: int, high: int, last: int) -> bool:
         """Return whether the part is found in text[low:high], beginning at `last` at the latest."""
@@ -237,7 +225,7 @@ class _Finds:
         if found is None or (low + found[0] > last and high < end):
             return False
         at = low + found[0]
-        if part.signal.ignore_warnings and is_warning(text, start, end, at):
+        if part.signal.ignore_warnings and is_calm(text, start, end, at):
             return False
         self.add(part, text, start, end, at - start)
         return True
@@ -294,7 +282,7 @@ class _Stage:
             if is_short:
                 tested |= self._parts[literal]
                 continue
-            _extend(places.setdefault(literal, []), at, at, NEAR)
+            extend(places.setdefault(literal, []), at, at, NEAR)
         self._test(text, start, end, tested, self._stretches(places, tested), finds)
 
     def _stretches(self, places: Mapping[int, list[list[int]]], tested: set[_Part]) -> _Stretches:
@@ -309,7 +297,7 @@ class _Stage:
         joined: _Stretches = {}
         for part, stretches in found.items():
             for first, last in sorted(stretches):
-                _extend(joined.setdefault(part, []), first, last, 2 * (part.reach or 0))
+                extend(joined.setdefault(part, []), first, last, 2 * (part.reach or 0))
         return joined
 
     def _test(
@@ -330,13 +318,6 @@ class _Stage:
             self._shapes.test(record.translate(_SHAPE), parts - seeing, finds, text, start, end)
         if seeing:
             self._records.test(record, seeing, finds, text, start, end)
-
-
-def _extend(places: list[list[int]], first: int, last: int, most: int) -> None:
-    if places and first - places[-1][1] <= most:
-        places[-1][0], places[-1][1] = min(first, places[-1][0]), max(last, places[-1][1])
-    else:
-        places.append([first, last])
 
 
 def _record(text: bytes, at: int) -> tuple[int, int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import time
 
 import pytest
 
 from benchmarks.hostile_lines import LINE_BYTES, hostile_lines
+from trainwarden.failures.records import evidence_in
 from trainwarden.signals.model import Signal
 from trainwarden.signals.pack import load_pack, shipped_packs
 from trainwarden.signals.scanner import Scanner
@@ -34,6 +36,40 @@ def test_a_shipped_pattern_is_run_on_a_hostile_line_in_time(signal: Signal) -> N
 @pytest.mark.parametrize("signal", SIGNALS.values(), ids=lambda signal: signal.name)
 def test_a_shipped_pattern_is_run_on_any_hostile_line_in_time(signal: Signal) -> None:
     assert too_slow(signal, every=1) == []
+
+
+def slow_in_the_library(signal: Signal, every: int) -> list[bytes]:
+    slow = []
+    for line in list(hostile_lines(signal))[::every]:
+        began = time.thread_time()
+        evidence_in(f"step 1\n{line.decode()}\nend")
+        if time.thread_time() - began > SECONDS:
+            slow.append(line[:80])
+    return slow
+
+
+@pytest.mark.parametrize("signal", SIGNALS.values(), ids=lambda signal: signal.name)
+def test_the_library_searches_a_hostile_line_in_time(signal: Signal) -> None:
+    assert slow_in_the_library(signal, every=97) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("signal", SIGNALS.values(), ids=lambda signal: signal.name)
+def test_the_library_searches_any_hostile_line_in_time(signal: Signal) -> None:
+    assert slow_in_the_library(signal, every=1) == []
+
+
+def test_the_library_finds_what_stands_anywhere_in_a_long_line() -> None:
+    for signal in load_pack().signals:
+        if "^" in signal.pattern or signal.ignore_warnings or signal.role == "event":
+            continue
+        for example in signal.examples:
+            line = example.partition("\n")[0]
+            alone = {each.source.signal for each in evidence_in(line)}
+            if signal.name in alone:
+                for before in ("x " * 350, "step 1/2 loss 3 " * 900):
+                    found = {each.source.signal for each in evidence_in(f"{before}{line} {'y ' * 3000}")}
+                    assert found, (signal.name, line)
 
 
 def test_a_pattern_that_takes_too_long_for_a_line_costs_that_line_alone_and_is_counted() -> None:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trainwarden.failures.windows import RECORD_LIMIT
 from trainwarden.signals import literals as engines
 from trainwarden.signals import search as searching
 from trainwarden.signals.model import Match, Signal
 from trainwarden.signals.scanner import TEXT_LIMIT, Scanner
-from trainwarden.signals.search import RECORD_LIMIT
 
 SIGNALS = (
     Signal("oom", r"out of memory(?:, (?P<size>\d+) bytes)?", shipped=True, extract_groups={"allocation": "size"}),
