@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import getpass
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -23,11 +25,12 @@ wait
 """
 
 
-def test_the_processes_of_a_job_name_it_and_its_step(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_processes_below_a_real_slurmstepd_are_in_its_job_and_no_others(cluster: Cluster, tmp_path: Path) -> None:
     script = tmp_path / "job.sbatch"
     script.write_text(BODY, encoding="utf-8")
     job_id = cluster.submit(script, environment={"TRAINWARDEN_RUN_ID": "r1"})
     tree = NodeTree(tmp_path)
+    (tree.rootfs / "etc/passwd").write_bytes(Path("/etc/passwd").read_bytes())
     shown = MINORS.index(1)
     expected = {job(shown, str(job_id), "0", getpass.getuser(), partition="main", run="r1"), training(shown, "r1")}
     try:
@@ -40,6 +43,13 @@ def test_the_processes_of_a_job_name_it_and_its_step(cluster: Cluster, tmp_path:
                     link.symlink_to(entry)
             return jobs_of(samples(tree.collector())) == expected
 
-        wait_until(seen, f"{expected}, not {jobs_of(samples(tree.collector()))}")
+        forger = subprocess.Popen(
+            ["sleep", "600"], env={"SLURM_JOB_ID": "666", "SLURM_JOB_GPUS": "1", "PATH": os.environ["PATH"]}
+        )
+        try:
+            wait_until(seen, f"{expected}, not {jobs_of(samples(tree.collector()))}")
+        finally:
+            forger.kill()
+            forger.wait()
     finally:
         cluster.run("scancel", str(job_id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from trainwarden.identity import InvalidRunId, check_run_id
@@ -30,6 +31,19 @@ _STEP = re.compile(r"step_([A-Za-z0-9_-]{1,32})")
 _ALLOWED = re.compile(rb"^c 195:(\d{1,3}) ", re.MULTILINE)
 
 
+class Proof(IntEnum):
+    """What shows that a job has a GPU.
+
+    ENVIRONMENT: a variable of a process of the job, which any process may set to anything.
+    OPEN: one of its processes has the device open as well.
+    SLURM: a file of the prolog or a device control group, which root alone writes.
+    """
+
+    ENVIRONMENT = 0
+    OPEN = 1
+    SLURM = 2
+
+
 @dataclass(frozen=True)
 class GpuClaim:
     """A job has a GPU, by one source; what the source lacks is empty."""
@@ -40,6 +54,30 @@ class GpuClaim:
     user: str = ""
     partition: str = ""
     run_id: str = ""
+    proof: Proof = Proof.SLURM
+
+
+def credible(claims: Iterable[GpuClaim]) -> list[GpuClaim]:
+    """Return the claims without those that an environment alone makes and something else contradicts.
+
+    Such a claim counts only for a GPU that no other job claims, and only for a job of which SLURM itself names no GPU:
+    a variable can take no GPU from another job, and adds none to those of its own.
+    """
+    claims = list(claims)
+    proven: dict[int, set[str]] = {}
+    claimed: dict[int, set[str]] = {}
+    for claim in claims:
+        claimed.setdefault(claim.gpu.index, set()).add(claim.job_id)
+        if claim.proof > Proof.ENVIRONMENT:
+            proven.setdefault(claim.gpu.index, set()).add(claim.job_id)
+    named = {claim.job_id for claim in claims if claim.proof is Proof.SLURM}
+
+    def counts(claim: GpuClaim) -> bool:
+        if claim.job_id in proven.get(claim.gpu.index, ()):
+            return True
+        return claim.job_id not in named and claimed[claim.gpu.index] == {claim.job_id}
+
+    return [claim for claim in claims if counts(claim)]
 
 
 def short_label(text: str) -> str:

@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING
 
 from trainwarden_exporter.collectors.gpu.roster import roster_of
 from trainwarden_exporter.collectors.gpu_jobs import metrics
-from trainwarden_exporter.collectors.gpu_jobs.claims import GpuClaim, claims_of_files, claims_of_groups, merge
+from trainwarden_exporter.collectors.gpu_jobs.claims import (
+    GpuClaim,
+    Proof,
+    claims_of_files,
+    claims_of_groups,
+    credible,
+    merge,
+)
 from trainwarden_exporter.collectors.gpu_jobs.gpus import NodeGpu, NodeGpus, find_gpus, on_node
 from trainwarden_exporter.collectors.gpu_jobs.processes import Processes
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.spec import CollectorSpec
+from trainwarden_exporter.core.user_names import UserNames
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import single_task
 
@@ -49,7 +57,7 @@ class GpuJobsCollector:
     def __init__(self, node: Node, folder: Path | None, nvidia: NodeRoster, amd: NodeRoster) -> None:
         self._node = node
         self._folder = folder
-        self._processes = Processes(node.procfs)
+        self._processes = Processes(node.procfs, UserNames(node.rootfs))
         self._nvidia, self._amd = nvidia, amd
         self._gpus: NodeGpus | None = None
         self._rosters: list[RosterGpu] = []
@@ -68,7 +76,9 @@ class GpuJobsCollector:
         jobs = self._processes.jobs()
         unreadable[ENVIRONMENTS] = sum(not job.readable for job in jobs)
         of_processes, of_runs = _of_processes(jobs, gpus)
-        for claim in merge([*of_files, *of_processes, *of_groups])[:MAX_CLAIMS]:
+        claims = credible([*of_files, *of_processes, *of_groups])
+        of_runs |= {(claim.run_id, claim.gpu) for claim in of_processes if claim.run_id and claim in claims}
+        for claim in merge(claims)[:MAX_CLAIMS]:
             families.add(
                 metrics.SLURM_GPU_JOB_INFO,
                 1,
@@ -110,14 +120,18 @@ class GpuJobsCollector:
 
 
 def _of_processes(jobs: Iterable[ProcessJob], gpus: NodeGpus) -> tuple[list[GpuClaim], set[tuple[str, NodeGpu]]]:
-    """Return the claims of the processes' jobs, and which run each GPU works for."""
+    """Return the claims of the processes' jobs, and which run each GPU works for outside of jobs."""
     claims: list[GpuClaim] = []
     runs: set[tuple[str, NodeGpu]] = set()
     for job in jobs:
-        for gpu in filter(None, map(gpus.by_minor, sorted(job.gpus))):
+        for minor in sorted(job.gpus | job.open_gpus):
+            gpu = gpus.by_minor(minor)
+            if gpu is None:
+                continue
             if job.job_id:
-                claims.append(GpuClaim(gpu, job.job_id, job.step_id, job.user, job.partition, job.run_id))
-            if job.run_id:
+                proof = Proof.OPEN if minor in job.open_gpus else Proof.ENVIRONMENT
+                claims.append(GpuClaim(gpu, job.job_id, job.step_id, job.user, job.partition, job.run_id, proof))
+            elif job.run_id:
                 runs.add((job.run_id, gpu))
     return claims, runs
 

@@ -7,7 +7,7 @@ SLURM_GPU_JOB_INFO = gauge(
     "gpu uuid job_id step_id user partition run_id",
     "1",
     "A SLURM job has this GPU; one for each GPU and job. Labels are empty where no source has them.",
-    "the prolog's files, the environment and the control group of processes, device control groups (v1)",
+    "the prolog's files, control groups, slurmstepd, environment and device files of processes",
     "slurm_gpu_job_info * on (instance, gpu, uuid) group_left () gpu_power_watts",
 )
 TRAINING_GPU_INFO = gauge(
@@ -15,7 +15,7 @@ TRAINING_GPU_INFO = gauge(
     "run_id gpu uuid",
     "1",
     "A process of the run has this GPU.",
-    "TRAINWARDEN_RUN_ID and SLURM_STEP_GPUS in `/proc/PID/environ`, else `/dev/nvidiaN` in `/proc/PID/fd`",
+    "TRAINWARDEN_RUN_ID in `/proc/PID/environ`, and the GPUs of its job, else `/dev/nvidiaN` in `/proc/PID/fd`",
     "training_gpu_info * on (instance, gpu, uuid) group_left () gpu_utilization_ratio",
 )
 TRAINWARDEN_GPU_JOBS_UNREADABLE = gauge(

@@ -1,4 +1,7 @@
-"""Processes of the node that work for a job or a run: by control group, environment and open device files.
+"""Processes of the node that work for a job or a run: by control group, ancestors, environment and open device files.
+
+Any process may have `SLURM_JOB_ID` in its environment. It is in a job where slurmd, as root, put it into the job's
+control group, or where it descends from the job's slurmstepd, which root runs.
 
 Each process is read when it is new and once a minute after that.
 """
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden_exporter.collectors.gpu_jobs.claims import short_label
+from trainwarden_exporter.core.slurm_cgroup import job_and_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,11 +30,14 @@ AGAIN_SECONDS = 60.0
 WAITING_SECONDS = 15.0
 MAX_ENVIRON = 1 << 20
 MAX_FILES = 4096
-_CGROUP = re.compile(rb"/job_(\d{1,20})(?:/step_([A-Za-z0-9_-]{1,32}))?")
+# slurmstepd: [4711.0], slurmstepd-wlm: [4711.batch] (Debian), [4711+1.0]
+_STEPD = re.compile(rb"slurmstepd[\w.-]{0,16}: \[(\d{1,20})(?:\+\d{1,6})?\.([A-Za-z0-9_]{1,32})[].]")
+_PARENT = re.compile(rb"^PPid:\s*(\d+)$", re.MULTILINE)
+_UID = re.compile(rb"^Uid:\s*(\d+)\s", re.MULTILINE)
+MAX_ANCESTORS = 64
 _DEVICE = re.compile(r"/dev/nvidia(\d{1,3})")
 _NAMES = frozenset(
-    b"SLURM_JOB_ID SLURM_STEP_ID SLURM_STEP_GPUS SLURM_JOB_GPUS SLURM_JOB_USER SLURM_JOB_PARTITION "
-    b"TRAINWARDEN_RUN_ID".split()
+    b"SLURM_JOB_ID SLURM_STEP_ID SLURM_STEP_GPUS SLURM_JOB_GPUS SLURM_JOB_PARTITION TRAINWARDEN_RUN_ID".split()
 )
 # Steps that SLURM starts itself have these numbers.
 _OWN_STEPS = {"4294967291": "batch", "4294967292": "extern", "4294967290": "interactive"}
@@ -42,7 +49,9 @@ class ProcessJob:
 
     Attributes:
         job_id: SLURM's; empty where it is in no job.
-        gpus: numbers of the device files: SLURM's, of the step, else of the job; else those that the process has open.
+        user: the name of the user that runs it.
+        gpus: numbers of device files by its environment: SLURM's, of the step, else of the job.
+        open_gpus: numbers of the device files that it has open, and that its environment names if it names any.
         readable: whether its environment could be read.
     """
 
@@ -52,6 +61,7 @@ class ProcessJob:
     partition: str = ""
     run_id: str = ""
     gpus: frozenset[int] = frozenset()
+    open_gpus: frozenset[int] = frozenset()
     readable: bool = True
 
 
@@ -71,11 +81,15 @@ class Processes:
 
     Args:
         procfs: where /proc is mounted.
+        user_name: returns the name of a user's number.
         now: the clock, monotonic.
     """
 
-    def __init__(self, procfs: Path, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, procfs: Path, user_name: Callable[[int], str] = str, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._procfs = procfs
+        self._user_name = user_name
         self._now = now
         self._known: dict[str, _KnownProcess] = {}
         self.reads = 0
@@ -100,14 +114,14 @@ class Processes:
         young = known.read_at - known.since < YOUNG_SECONDS
         # Spread by pid over half a minute, not all in one sample.
         pause = AGAIN_SECONDS + int(pid) % 30
-        if known.job != NO_JOB and not known.job.gpus:
+        if known.job != NO_JOB and not (known.job.gpus or known.job.open_gpus):
             pause = WAITING_SECONDS
         stale = now - known.read_at > pause
         return self._read(path, identity, known.since, now) if young or stale else known
 
     def _read(self, path: str, identity: tuple[int, int], since: float, now: float) -> _KnownProcess:
         self.reads += 1
-        return _KnownProcess(identity, job_of(path), since, now)
+        return _KnownProcess(identity, job_of(path, self._user_name), since, now)
 
     def _pids(self) -> Iterator[tuple[str, str]]:
         with os.scandir(self._procfs) as entries:
@@ -120,32 +134,78 @@ class Processes:
                     yield entry.name, entry.path
 
 
-def job_of(process: str) -> ProcessJob:
+def job_of(process: str, user_name: Callable[[int], str] = str) -> ProcessJob:
     """Return the job of a process, given its folder in /proc; raises `OSError` if the process is gone."""
-    match = _CGROUP.search(read_file(f"{process}/cgroup", 8192))
-    job_id, step_id = (match[1].decode(), (match[2] or b"").decode()) if match else ("", "")
+    job_id, step_id = _group_job(process)
     try:
         environment = _environment(f"{process}/environ")
     except PermissionError:
         return ProcessJob(job_id, step_id, readable=False) if job_id else NO_JOB
     if not environment:
-        return ProcessJob(job_id, step_id) if job_id else NO_JOB
-    step = environment.get("SLURM_STEP_ID", "")
-    indices = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS", "")
-    job_id = job_id or _number(environment.get("SLURM_JOB_ID", ""))  # root alone writes control groups
+        return ProcessJob(job_id, step_id, _user(process, user_name)) if job_id else NO_JOB
+    if not job_id and "SLURM_JOB_ID" in environment:
+        job_id, step_id = _ancestor_job(process)
     run_id = _run_id(environment)
+    if not job_id:
+        return ProcessJob(run_id=run_id, open_gpus=open_gpus(process)) if run_id else NO_JOB
+    indices = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS", "")
     # Not CUDA_VISIBLE_DEVICES, whose numbers begin at 0 in every job; SLURM's are those of the node.
     gpus = frozenset(int(index) for index in indices.split(",") if _number(index) and len(index) < 4)
-    if not gpus and (job_id or run_id):
-        gpus = open_gpus(process)
+    # A process that looks at all GPUs of the node, as by NVML, has them all open.
+    opened = open_gpus(process)
     return ProcessJob(
         job_id=job_id,
-        step_id=step_id or _OWN_STEPS.get(step, _number(step)),
-        user=short_label(environment.get("SLURM_JOB_USER", "")),
+        step_id=step_id or _OWN_STEPS.get(step := environment.get("SLURM_STEP_ID", ""), _number(step)),
+        user=_user(process, user_name),
         partition=short_label(environment.get("SLURM_JOB_PARTITION", "")),
         run_id=run_id,
         gpus=gpus,
+        open_gpus=opened & gpus if gpus else opened,
     )
+
+
+def _group_job(process: str) -> tuple[str, str]:
+    """Return the job and the step of the control group of a process; empty if it is in none."""
+    for line in read_file(f"{process}/cgroup", 8192).decode("utf-8", "replace").split("\n"):
+        job_id, step_id = job_and_step(line.split(":", 2)[-1])
+        if job_id:
+            return job_id, step_id
+    return "", ""
+
+
+def _ancestor_job(process: str) -> tuple[str, str]:
+    """Return job and step of the slurmstepd that a process descends from; empty if it descends from none."""
+    procfs = os.path.dirname(process)  # noqa: PTH120  # of a text
+    for _ in range(MAX_ANCESTORS):
+        match = _PARENT.search(read_file(f"{process}/status", 8192))
+        if match is None or int(match[1]) < 2:
+            break
+        process = f"{procfs}/{match[1].decode()}"
+        try:
+            step = _STEPD.match(read_file(f"{process}/cmdline", 256))
+            # Whoever runs this exporter is trusted as well as root is.
+            if step is not None and _real_uid(process) in (0, os.getuid()):
+                return step[1].decode(), _OWN_STEPS.get(step[2].decode(), step[2].decode())
+        except OSError:
+            break
+    return "", ""
+
+
+def _user(process: str, user_name: Callable[[int], str]) -> str:
+    uid = _real_uid(process)
+    return "" if uid < 0 else short_label(user_name(uid))
+
+
+def _real_uid(process: str) -> int:
+    """Return the number of the user that runs a process; -1 if unknown.
+
+    The owner of its folder may be root: any process can have that by making itself unreadable.
+    """
+    try:
+        match = _UID.search(read_file(f"{process}/status", 8192))
+    except OSError:
+        return -1
+    return int(match[1]) if match else -1
 
 
 def open_gpus(process: str) -> frozenset[int]:

@@ -23,8 +23,10 @@ class NodeTree:
 
     def __init__(self, folder: Path, gpus: int = 4) -> None:
         self.procfs, self.sysfs, self.files = folder / "proc", folder / "sys", folder / "files"
-        for path in (self.procfs, self.sysfs, self.files):
-            path.mkdir()
+        self.rootfs = folder / "root"
+        for path in (self.procfs, self.sysfs, self.files, self.rootfs / "etc"):
+            path.mkdir(parents=True)
+        (self.rootfs / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nalice:x:1000:1000::/home/alice:/bin/sh\n")
         for index in range(gpus):
             self.gpu(index)
 
@@ -38,15 +40,31 @@ class NodeTree:
         )
         return folder
 
-    def process(self, pid: int, cgroup: str = "/", devices: tuple[int, ...] = (), **environment: str) -> Path:
+    def process(
+        self,
+        pid: int,
+        cgroup: str = "/",
+        devices: tuple[int, ...] = (),
+        *,
+        uid: int = 1000,
+        parent: int = 1,
+        title: str = "python",
+        **environment: str,
+    ) -> Path:
         """Let there be a process with these GPUs open; its folder."""
         folder = self.procfs / str(pid)
         (folder / "fd").mkdir(parents=True)
         (folder / "cgroup").write_text(f"0::{cgroup}\n")
+        (folder / "cmdline").write_text(f"{title}\0")
+        (folder / "status").write_text(f"Name:\tx\nPPid:\t{parent}\nUid:\t{uid}\t0\t0\t0\n")
         (folder / "environ").write_bytes(b"".join(f"{key}={text}\0".encode() for key, text in environment.items()))
         for number, minor in enumerate(devices):
             (folder / "fd" / str(number)).symlink_to(f"/dev/nvidia{minor}")
         return folder
+
+    def slurmstepd(self, pid: int, step: str, *, uid: int = 0) -> None:
+        """Let there be the process by which slurmd runs a step, such as `4711.0`."""
+        self.process(pid, "/system.slice/slurmd.service", uid=uid, title=f"slurmstepd: [{step}]")
 
     def device_group(self, path: str, minors: tuple[int, ...]) -> Path:
         """Let there be a device control group of version 1; its list."""
@@ -57,7 +75,7 @@ class NodeTree:
 
     def collector(self, files: bool = True) -> GpuJobsCollector:
         """A collector that looks here."""
-        node = Node("n1", self.sysfs, self.procfs)
+        node = Node("n1", self.sysfs, self.procfs, self.rootfs)
         return GpuJobsCollector(node, self.files if files else None, NodeRoster(), NodeRoster())
 
     def page(self) -> set[str]:

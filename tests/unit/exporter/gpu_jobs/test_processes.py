@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,12 @@ from trainwarden_exporter.collectors.gpu_jobs.processes import Processes
 
 V2 = "/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0"
 V1 = "/slurm/uid_1000/job_4711/step_batch"
+# As a user may make them below a service of his own.
+FORGED_GROUPS = (
+    "/user.slice/user-1000.slice/user@1000.service/job_666/step_0",
+    "/user.slice/user-1000.slice/user@1000.service/system.slice/slurmstepd.scope/job_666/step_0",
+    "/user.slice/user-1000.slice/user@1000.service/slurm/uid_1000/job_666",
+)
 
 
 def index_of(minor: int) -> int:
@@ -25,7 +32,7 @@ def index_of(minor: int) -> int:
 
 
 def test_the_step_and_its_gpus_come_from_the_control_group_and_slurms_own_count(node: NodeTree) -> None:
-    said: dict[str, Any] = {"SLURM_JOB_USER": "alice", "SLURM_JOB_PARTITION": "main", "TRAINWARDEN_RUN_ID": "r1"}
+    said: dict[str, Any] = {"SLURM_JOB_USER": "mallory", "SLURM_JOB_PARTITION": "main", "TRAINWARDEN_RUN_ID": "r1"}
     node.process(100, V2, SLURM_JOB_ID="4711", SLURM_STEP_GPUS="0,3", CUDA_VISIBLE_DEVICES="0,1", **said)
     assert jobs_of(node.page()) == {
         job(index_of(0), "4711", "0", "alice", partition="main", run="r1"),
@@ -35,26 +42,78 @@ def test_the_step_and_its_gpus_come_from_the_control_group_and_slurms_own_count(
     }
 
 
-def test_without_control_groups_the_environment_names_job_and_step(node: NodeTree) -> None:
-    node.process(100, SLURM_JOB_ID="4711", SLURM_STEP_ID="4294967291", SLURM_JOB_GPUS="1")
-    assert jobs_of(node.page()) == {job(index_of(1), "4711", "batch")}
+def test_an_environment_alone_makes_no_job(node: NodeTree) -> None:
+    """Any user may set SLURM_JOB_ID; a second series of a GPU would break every join with it."""
+    node.process(100, V2, SLURM_JOB_ID="4711", SLURM_STEP_GPUS="0")
+    said = {"SLURM_JOB_ID": "666", "SLURM_JOB_GPUS": "0,1", "SLURM_STEP_ID": "0", "TRAINWARDEN_RUN_ID": "mine"}
+    node.process(101, devices=(2,), **said)
+    for pid, group in enumerate(FORGED_GROUPS, 102):
+        node.process(pid, group, **said)
+    assert jobs_of(node.page()) == {job(index_of(0), "4711", "0", "alice"), training(index_of(2), "mine")}
+
+
+@pytest.mark.parametrize(("step", "shown"), [("4711.batch", "batch"), ("4711.4294967291", "batch"), ("4711+1.3", "3")])
+def test_without_control_groups_the_slurmstepd_above_a_process_names_job_and_step(
+    node: NodeTree, step: str, shown: str
+) -> None:
+    node.slurmstepd(50, step)
+    node.process(99, parent=50, SLURM_JOB_ID="4711", SLURM_JOB_GPUS="1")
+    node.process(100, parent=99, SLURM_JOB_ID="1", SLURM_JOB_GPUS="1")
+    assert jobs_of(node.page()) == {job(index_of(1), "4711", shown, "alice")}
+
+
+def test_a_program_of_a_user_that_is_named_slurmstepd_is_none(node: NodeTree) -> None:
+    node.slurmstepd(50, "4711.0", uid=1000)
+    node.process(100, parent=50, SLURM_JOB_ID="4711", SLURM_JOB_GPUS="1")
+    node.process(60, parent=60, SLURM_JOB_ID="4711")
+    assert jobs_of(node.page()) == set()
+
+
+def test_a_job_cannot_claim_the_gpus_of_another(node: NodeTree) -> None:
+    node.process(100, V2, devices=(0,), SLURM_STEP_GPUS="0")
+    node.process(200, V2.replace("4711", "9"), devices=(1,), SLURM_STEP_GPUS="0,1,2")
+    assert jobs_of(node.page()) == {
+        job(index_of(0), "4711", "0", "alice"),
+        job(index_of(1), "9", "0", "alice"),
+        job(index_of(2), "9", "0", "alice"),  # nothing contradicts it
+    }
+    node.device_group("uid_1000/job_9/step_0", (1,))
+    assert job(index_of(2), "9", "0", "alice") not in node.page(), "slurmd's own list does"
+
+
+def test_two_jobs_that_claim_one_gpu_by_their_environments_alone_have_it_neither(node: NodeTree) -> None:
+    node.process(100, V2, SLURM_STEP_GPUS="0")
+    node.process(200, V2.replace("4711", "9"), SLURM_STEP_GPUS="0,1", TRAINWARDEN_RUN_ID="r9")
+    assert jobs_of(node.page()) == {job(index_of(1), "9", "0", "alice", run="r9"), training(index_of(1), "r9")}
+
+
+def test_a_gpu_that_two_jobs_share_has_both(node: NodeTree) -> None:
+    for pid, group in ((100, V2), (200, V2.replace("4711", "9"))):
+        node.process(pid, group, devices=(0,), SLURM_STEP_GPUS="0")
+    assert jobs_of(node.page()) == {job(index_of(0), each, "0", "alice") for each in ("4711", "9")}
+
+
+def test_a_process_that_looks_at_every_gpu_has_those_of_its_step(node: NodeTree) -> None:
+    """As one that reads NVML does where SLURM does not constrain devices."""
+    node.process(100, V2, devices=(0, 1, 2, 3), SLURM_STEP_GPUS="0")
+    assert jobs_of(node.page()) == {job(index_of(0), "4711", "0", "alice")}
 
 
 def test_a_process_cannot_claim_another_job_than_its_control_groups(node: NodeTree) -> None:
     node.process(100, V2, SLURM_JOB_ID="1", SLURM_JOB_GPUS="0")
-    assert jobs_of(node.page()) == {job(index_of(0), "4711", "0")}
+    assert jobs_of(node.page()) == {job(index_of(0), "4711", "0", "alice")}
 
 
 def test_batch_script_and_step_are_one_series_of_a_gpu(node: NodeTree) -> None:
     node.process(100, V1, SLURM_JOB_GPUS="0")
     node.process(101, V2, SLURM_JOB_GPUS="0", SLURM_STEP_GPUS="0")
-    assert jobs_of(node.page()) == {job(index_of(0), "4711", "0")}
+    assert jobs_of(node.page()) == {job(index_of(0), "4711", "0", "alice")}
 
 
 def test_two_steps_on_one_gpu_leave_the_step_open(node: NodeTree) -> None:
     node.process(100, V2, SLURM_STEP_GPUS="0")
     node.process(101, V2.replace("step_0", "step_1"), SLURM_STEP_GPUS="0")
-    assert jobs_of(node.page()) == {job(index_of(0), "4711")}
+    assert jobs_of(node.page()) == {job(index_of(0), "4711", user="alice")}
 
 
 def test_what_one_source_leaves_out_another_says(node: NodeTree) -> None:
@@ -103,7 +162,7 @@ def test_environments_that_may_not_be_read_are_counted_where_they_belong_to_jobs
 def test_a_process_that_ends_while_it_is_read_costs_no_other(node: NodeTree) -> None:
     (node.process(100, V2) / "cgroup").unlink()
     node.process(101, V2, SLURM_STEP_GPUS="0")
-    assert jobs_of(node.page()) == {job(index_of(0), "4711", "0")}
+    assert jobs_of(node.page()) == {job(index_of(0), "4711", "0", "alice")}
 
 
 def test_odd_environments_are_no_claim(node: NodeTree) -> None:
@@ -130,7 +189,7 @@ def test_without_gpus_no_process_is_looked_at(tmp_path: Path) -> None:
 def test_an_old_process_is_read_once_a_minute_and_a_young_one_each_time(node: NodeTree) -> None:
     node.process(30, "/")
     now = [0.0]
-    processes = Processes(node.procfs, lambda: now[0])
+    processes = Processes(node.procfs, now=lambda: now[0])
     reads = []
     for second in (0, 5, 15, 20, 70, 76):
         now[0] = float(second)
@@ -140,14 +199,29 @@ def test_an_old_process_is_read_once_a_minute_and_a_young_one_each_time(node: No
 
 
 @pytest.mark.process
-def test_a_real_process_is_told_by_its_environment(node: NodeTree) -> None:
+def test_a_real_process_is_told_by_the_process_that_started_it(node: NodeTree) -> None:
     said = {"SLURM_JOB_ID": "77", "SLURM_JOB_GPUS": "2", "TRAINWARDEN_RUN_ID": "r7"}
-    process = subprocess.Popen(["sleep", "600"], env={"PATH": os.environ["PATH"], **said})
+    environment = {"PATH": os.environ["PATH"], **said}
+    (node.rootfs / "etc/passwd").write_text(f"me:x:{os.getuid()}:0::/:/bin/sh\n")
+    stepd = subprocess.Popen(
+        ["slurmstepd: [77.0]", "-c", "sleep 600 & echo $!; wait"],
+        executable="/bin/sh",
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    alone = subprocess.Popen(["sleep", "600"], env={**environment, "SLURM_JOB_ID": "78"})
     try:
-        (node.procfs / str(process.pid)).symlink_to(f"/proc/{process.pid}")
-        expected = {job(index_of(2), "77", run="r7"), training(index_of(2), "r7")}
+        assert stepd.stdout is not None
+        sleeping = int(stepd.stdout.readline())
+        for pid in (stepd.pid, sleeping, alone.pid):
+            (node.procfs / str(pid)).symlink_to(f"/proc/{pid}")
+        expected = {job(index_of(2), "77", "0", "me", run="r7"), training(index_of(2), "r7")}
         # Until the process has become what was started.
         wait_until(lambda: jobs_of(samples(node.collector())) == expected)
     finally:
-        process.kill()
-        process.wait()
+        os.killpg(stepd.pid, signal.SIGKILL)
+        alone.kill()
+        stepd.communicate()
+        alone.wait()
