@@ -45,7 +45,12 @@ def test_the_step_and_its_gpus_come_from_the_control_group_and_slurms_own_count(
 def test_an_environment_alone_makes_no_job(node: NodeTree) -> None:
     """Any user may set SLURM_JOB_ID; a second series of a GPU would break every join with it."""
     node.process(100, V2, SLURM_JOB_ID="4711", SLURM_STEP_GPUS="0")
-    said = {"SLURM_JOB_ID": "666", "SLURM_JOB_GPUS": "0,1", "SLURM_STEP_ID": "0", "TRAINWARDEN_RUN_ID": "mine"}
+    said: dict[str, Any] = {
+        "SLURM_JOB_ID": "666",
+        "SLURM_JOB_GPUS": "0,1",
+        "SLURM_STEP_ID": "0",
+        "TRAINWARDEN_RUN_ID": "mine",
+    }
     node.process(101, devices=(2,), **said)
     for pid, group in enumerate(FORGED_GROUPS, 102):
         node.process(pid, group, **said)
