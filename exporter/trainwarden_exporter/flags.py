@@ -206,7 +206,11 @@ def _collector_flags(parser: argparse.ArgumentParser) -> None:
             type=duration,
             default=spec.interval,
             metavar="DURATION",
-            help="pause between two samples (default %(default)s)",
+            help=(
+                "pause between two samples at least, one being taken shortly before each scrape (default %(default)s)"
+                if spec.follows_scrapes
+                else "pause between two samples (default %(default)s)"
+            ),
         )
         parser.add_argument(
             f"{name}.timeout",

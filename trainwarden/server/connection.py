@@ -51,6 +51,7 @@ class Connection:
         server: whose limits, TLS and responses it has.
         accepted: the socket.
         client: the client's address, or the network that clients are counted by.
+        peer: `host:port` of the client.
 
     Attributes:
         fileno: of the socket, also once TLS is around it or it is closed.
@@ -60,12 +61,13 @@ class Connection:
         sending_since: since when it sends a response; None while it does not.
     """
 
-    def __init__(self, server: HttpServer, accepted: socket.socket, client: str) -> None:
+    def __init__(self, server: HttpServer, accepted: socket.socket, client: str, peer: str = "") -> None:
         self._server = server
         self._limits = server.limits
         self.socket = accepted
         self.fileno = accepted.fileno()
         self.client = client
+        self._peer = peer
         now = time.monotonic()
         self.waiting_since: float | None = now
         self.deadline = now + self._limits.head_seconds
@@ -222,7 +224,7 @@ class Connection:
         def read_body(limit: int) -> bytes:
             return self._receive_body(parser, headers, limit)
 
-        request = Request(event.method.decode("ascii"), event.target.decode("ascii"), headers, read_body)
+        request = Request(event.method.decode("ascii"), event.target.decode("ascii"), headers, read_body, self._peer)
         is_whole = parser.their_state is h11.DONE and not parser.trailing_data[0]
         if is_whole and len(received) <= _REMEMBERED_BYTES:
             self._last = received, request, parser

@@ -39,12 +39,14 @@ class Request:
         headers: names in lower case; the values of a name that comes twice are joined by a comma.
         read_body: receives the body, at most so many bytes; raises `BadRequest` for one without a length, for one
             that is larger, compressed or cut short, and for one that does not come in time.
+        client: the connection that it came by, `host:port` of the client.
     """
 
     method: str
     target: str
     headers: Mapping[str, str] = field(default_factory=dict)
     read_body: Callable[[int], bytes] = no_body
+    client: str = ""
 
     @property
     def path(self) -> str:

@@ -12,6 +12,7 @@ import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
+from trainwarden.server.address import shown_address
 from trainwarden.server.connection import Connection
 
 if TYPE_CHECKING:
@@ -137,7 +138,8 @@ class WaitingConnections:
                 continue
             if accepted.family != socket.AF_UNIX:
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(self._server, accepted, client_of(accepted.family, address))
+            peer = shown_address(*address[:2]) if isinstance(address, tuple) else ""
+            connection = Connection(self._server, accepted, client_of(accepted.family, address), peer)
             with self._lock:
                 self._clients[connection.client] += 1
             connection.begin(self._server.web_config)

@@ -10,6 +10,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from trainwarden_exporter.core.scrape_times import ScrapeTimes
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
@@ -170,9 +172,11 @@ class RunExchange:
         ended_jobs: by attempt key, how its scheduler ended the job, as `SlurmJob.end` names it; None where no collector
             reads a scheduler.
         gpus: the GPUs of each vendor and node, as `roster_of` reads them; they outlive the collectors.
+        scrape_times: when scrapes come, for the collectors that are sampled as they do.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scrape_times: ScrapeTimes | None = None) -> None:
+        self.scrape_times = scrape_times or ScrapeTimes()
         self.runs: tuple[WatchedRun, ...] | None = None
         self.others: frozenset[str] = frozenset()
         self.views: Mapping[str, LogView] = {}

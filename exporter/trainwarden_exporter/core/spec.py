@@ -41,6 +41,7 @@ class CollectorSpec:
         enabled: whether it runs where no flag switches it on or off; quick, and never raises.
         needs: what `enabled` looks for, for readers; empty: nothing, or a flag.
         add_flags: add the flags that only this collector has, each named `--collector.NAME.…`.
+        follows_scrapes: it is sampled shortly before scrapes; the interval is the shortest pause.
     """
 
     name: str
@@ -51,6 +52,7 @@ class CollectorSpec:
     enabled: Callable[[Context], bool] = always
     needs: str = ""
     add_flags: Callable[[argparse.ArgumentParser], None] = no_flags
+    follows_scrapes: bool = False
 
     @property
     def flag(self) -> str:

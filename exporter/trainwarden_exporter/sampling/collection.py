@@ -12,6 +12,7 @@ from trainwarden import __version__
 from trainwarden_exporter.core.exposition import Encoder, render
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.sampling import metrics
+from trainwarden_exporter.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,6 +90,12 @@ class Collection:
         with self._encoder_lock:
             samples.append((self._encoder.encode(own), 0.0))
         return render(samples, openmetrics=openmetrics)
+
+    def scraped(self, only: Names[str] | None, client: str) -> None:
+        """Take note of a scrape, of the collectors in `only` where it is given, by the connection `client`."""
+        samplers = [each for each in self.runners if isinstance(each, Sampler) and (only is None or each.name in only)]
+        for times in {each.scrape_times for each in samplers if each.scrape_times is not None}:
+            times.scraped(client)
 
     def _conflicts(self, ready: list[tuple[str, Encoded]]) -> dict[int, str]:
         """Return the places of those that repeat a series of an earlier one: a page with both would be refused."""

@@ -15,6 +15,7 @@ from trainwarden_exporter.sampling.task import Status
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from trainwarden_exporter.core.scrape_times import ScrapeTimes
     from trainwarden_exporter.sampling.task import SampleTask
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class Sampler:
         done: called in that thread after each sample.
         wall: the clock, Unix seconds.
         monotonic: the clock for durations.
+        scrape_times: when samples are due, at the earliest after the task's interval; without it, at each interval.
     """
 
     def __init__(
@@ -48,12 +50,15 @@ class Sampler:
         done: Callable[[Sampler], None] | None = None,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        *,
+        scrape_times: ScrapeTimes | None = None,
     ) -> None:
         self.task = task
         self.name = task.collector
         self._done = done
         self._wall = wall
         self._monotonic = monotonic
+        self.scrape_times = scrape_times
         self._encoder = Encoder()
         self._stop = threading.Event()
         self._background: threading.Thread | None = None
@@ -71,6 +76,8 @@ class Sampler:
     def stop(self) -> None:
         """Stop sampling after the sample that is being taken."""
         self._stop.set()
+        if self.scrape_times is not None:
+            self.scrape_times.wake()
         if self._background is None and self.task.close is not None:
             self.task.close()
 
@@ -114,6 +121,8 @@ class Sampler:
             if before.error is not None:
                 log.info("%s works again", self._shown())
             result = LastSample(encoded, begun, last_success=self._wall())
+            if self.scrape_times is not None and encoded.series is not before.encoded.series:
+                self.scrape_times.shown_has_changed()
         self.last = replace(result, duration=self._monotonic() - begun, attempted=True)
         self._begun = None
         calls.leave()
@@ -149,11 +158,14 @@ class Sampler:
     def _run(self) -> None:
         while True:
             # Before `_stop` is read: a thread that sets it and then sees no sample being taken may rely on that.
-            self._begun = self._monotonic()
+            begun = self._begun = self._monotonic()
             if self._stop.is_set():
                 break
             self.sample()
-            self._stop.wait(self.task.interval)
+            if self.scrape_times is None:
+                self._stop.wait(self.task.interval)
+            else:
+                self.scrape_times.wait(begun, self._monotonic(), self.task.interval, self._stop)
         self._begun = None
         if self.task.close is not None:
             self.task.close()

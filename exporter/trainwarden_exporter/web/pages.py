@@ -98,6 +98,7 @@ class ExporterPages:
         self._await_first_samples(only, request.headers.get("x-prometheus-scrape-timeout-seconds", ""))
         openmetrics = prefers_openmetrics(request.headers.get("accept", ""))
         page = self.collection.page(only, openmetrics=openmetrics)
+        self.collection.scraped(only, request.client)
         return Response(HTTPStatus.OK, OPENMETRICS_CONTENT_TYPE if openmetrics else CONTENT_TYPE, page)
 
     def _requested_collectors(self, request: Request) -> frozenset[str] | None:

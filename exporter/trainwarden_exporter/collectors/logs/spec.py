@@ -135,7 +135,8 @@ def create(context: Context) -> Sampler:
         if state is not None:
             state.close()
         raise UsageError(f"--collector.logs.signals {settings.pack}: {error}") from error
-    return Sampler(single_task(collector, context.interval, context.timeout))
+    task = single_task(collector, context.interval, context.timeout)
+    return Sampler(task, scrape_times=context.exchange.scrape_times)
 
 
 def _state(flags: Mapping[str, Any], node: Node, runs: Path) -> StateFolder | None:
@@ -158,6 +159,7 @@ SPEC = CollectorSpec(
     name="logs",
     help="the logs of runs",
     interval="2s",
+    follows_scrapes=True,
     timeout="30s",
     needs="the collector runs, and PyYAML",
     create=create,

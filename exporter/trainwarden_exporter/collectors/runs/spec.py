@@ -95,13 +95,15 @@ def create(context: Context) -> Sampler:
         logs_followed=context.logs_followed,
         copies=copies(context),
     )
-    return Sampler(single_task(collector, context.interval, context.timeout))
+    task = single_task(collector, context.interval, context.timeout)
+    return Sampler(task, scrape_times=context.exchange.scrape_times)
 
 
 SPEC = CollectorSpec(
     name="runs",
     help="the records of runs",
     interval="2s",
+    follows_scrapes=True,
     timeout="10s",
     create=create,
     add_flags=add_flags,
