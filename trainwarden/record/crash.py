@@ -72,18 +72,21 @@ def header(key: str) -> bytes:
     return line.encode("utf-8", "replace")[: HEADER_BYTES - 1].ljust(HEADER_BYTES - 1) + b"\n"
 
 
-def crash_of(folder: Path, metadata: Metadata | None) -> Crash | None:
-    """Return the first crash of a rank of the attempt that owns the record, if that has no end in the record yet."""
+def crash_of(folder: Path, metadata: Metadata | None, owner: int | None = None) -> Crash | None:
+    """Return the first crash of a rank of the attempt that owns the record, if that has no end in the record yet.
+
+    Only the traces that belong to the user `owner` (uid) count, unless it is None.
+    """
     if metadata is None or metadata.attempt_key is None or not metadata.is_live:
         return None
-    found = (read_crash(path) for path in traces(folder))
+    found = (read_crash(path) for path in traces(folder, owner))
     ours = [crash for crash in found if crash and crash.attempt_key == metadata.attempt_key]
     return min(ours, key=lambda crash: crash.time, default=None)
 
 
-def crash_error(folder: Path, metadata: Metadata | None) -> Sentinel | None:
-    """Return the `_error` for `crash_of(folder, metadata)`; None if there is no such crash. Never raises."""
-    crash = crash_of(folder, metadata)
+def crash_error(folder: Path, metadata: Metadata | None, owner: int | None = None) -> Sentinel | None:
+    """Return the `_error` for `crash_of(folder, metadata, owner)`; None if there is no such crash. Never raises."""
+    crash = crash_of(folder, metadata, owner)
     if crash is None or metadata is None:
         return None
     number = metadata.number_of(crash.attempt_key)
@@ -125,10 +128,10 @@ def forget_crashes(folder: Path, key: str, *, begun_before: bool) -> None:
             path.unlink(missing_ok=True)
 
 
-def traces(folder: Path) -> list[Path]:
-    """Return the files that hold more than a first line."""
+def traces(folder: Path, owner: int | None = None) -> list[Path]:
+    """Return the files that hold more than a first line; only those of the user `owner` (uid), unless it is None."""
     with contextlib.suppress(OSError), os.scandir(folder / RANKS) as entries:
-        return [Path(entry.path) for entry in entries if _is_trace(entry.name) and _holds_more(entry)]
+        return [Path(entry.path) for entry in entries if _is_trace(entry.name) and _holds_more(entry, owner)]
     return []
 
 
@@ -183,8 +186,9 @@ def _is_trace(name: str) -> bool:
     return kind in ("trace", f"trace{OLDER}") and rank.isascii() and rank.isdigit() and len(rank) < 8
 
 
-def _holds_more(entry: os.DirEntry[str]) -> bool:
+def _holds_more(entry: os.DirEntry[str], owner: int | None) -> bool:
     try:
-        return entry.stat(follow_symlinks=False).st_size > HEADER_BYTES
+        status = entry.stat(follow_symlinks=False)
     except OSError:
         return False
+    return status.st_size > HEADER_BYTES and owner in (None, status.st_uid)

@@ -141,14 +141,14 @@ def current_error(
 
     `Unreadable` is a sentinel that is there and cannot be read: not a failure, and not "none" either.
     """
-    return _of_attempt(os.path.join(folder, ERROR), key, attempt_start)
+    return of_attempt(read_sentinel(os.path.join(folder, ERROR)), key, attempt_start)
 
 
 def current_completion(
     folder: str | os.PathLike[str], key: str | None, attempt_start: float | None
 ) -> Sentinel | Unreadable | None:
     """Return the `_complete` of the attempt `key` that began at `attempt_start`; see `current_error`."""
-    return _of_attempt(os.path.join(folder, COMPLETE), key, attempt_start)
+    return of_attempt(read_sentinel(os.path.join(folder, COMPLETE)), key, attempt_start)
 
 
 def requested_trust(folder: str | os.PathLike[str]) -> str | None:
@@ -179,8 +179,10 @@ def attempt_number(metadata: Metadata | Unreadable | None, key: str | None) -> i
     return metadata.number_of(key) if isinstance(metadata, Metadata) and key else None
 
 
-def _of_attempt(path: str, key: str | None, attempt_start: float | None) -> Sentinel | Unreadable | None:
-    sentinel = read_sentinel(path)
+def of_attempt(
+    sentinel: Sentinel | Unreadable | None, key: str | None, attempt_start: float | None
+) -> Sentinel | Unreadable | None:
+    """Return the sentinel if it is about the attempt `key` that began at `attempt_start`; see `current_error`."""
     if not isinstance(sentinel, Sentinel):
         return sentinel
     if sentinel.attempt_key is not None and key is not None:

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.users import ANOTHER, needs_root
+from trainwarden.record.folder import LOG
 from trainwarden_exporter.core.files import last_line
+from trainwarden_exporter.core.owned_folder import OwnedFolder
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Where the log of a run is."""
+    path = tmp_path / "run" / LOG
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def end_of(log: Path, limit: int = 16384) -> str | None:
+    with OwnedFolder.opened(log.parent.parent) as files:
+        return last_line(files, limit)
 
 
 @pytest.mark.parametrize(
@@ -25,73 +39,73 @@ from trainwarden_exporter.core.files import last_line
         (b"ok\n\xff\xfe caf\xe9\n", "\ufffd\ufffd caf\ufffd"),
     ],
 )
-def test_the_last_line_is_the_last_that_is_not_empty(tmp_path: Path, content: bytes, expected: Any) -> None:
-    log = tmp_path / "log"
+def test_the_last_line_is_the_last_that_is_not_empty(log: Path, content: bytes, expected: Any) -> None:
     log.write_bytes(content)
-    assert last_line(log) == expected
+    assert end_of(log) == expected
 
 
-def test_only_the_end_of_a_large_log_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = tmp_path / "log"
+def test_only_the_end_of_a_large_log_is_read(log: Path) -> None:
     with log.open("wb") as file:
         file.truncate(2**40)  # sparse: a terabyte
         file.seek(2**40)
         file.write(b"\nthe end\n")
-    assert last_line(log) == "the end"
+    assert end_of(log) == "the end"
 
 
-def test_of_a_line_longer_than_the_end_no_half_word_is_shown(tmp_path: Path) -> None:
-    log = tmp_path / "log"
+def test_of_a_line_longer_than_the_end_no_half_word_is_shown(log: Path) -> None:
     log.write_bytes(b"token=" + b"s" * 100 + b" next words")
-    assert last_line(log, limit=50) == "next words"
+    assert end_of(log, limit=50) == "next words"
 
 
-def test_a_log_is_found_through_its_own_link_but_not_through_somebody_elses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target, link = tmp_path / "training_log_7.txt", tmp_path / "latest"
+@pytest.mark.parametrize("where", ["training_log_7.txt", "../../elsewhere.txt"])
+def test_a_log_is_found_through_a_link_of_its_owner(log: Path, where: str) -> None:
+    target = log.parent / where
     target.write_text("hello\n")
-    link.symlink_to(target)
-    assert last_line(link) == "hello"
-    monkeypatch.setattr(os, "fstat", _files_are_anothers(os.fstat))
-    assert last_line(link) is None
-    assert last_line(target) == "hello"
+    log.symlink_to(where)
+    assert end_of(log) == "hello"
+    log.unlink()
+    log.symlink_to(target)
+    assert end_of(log) == "hello"
 
 
-def test_a_log_that_becomes_a_link_at_the_last_moment_shows_nothing_of_somebody_elses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    secret, log = tmp_path / "secret", tmp_path / "log"
+@needs_root
+def test_nothing_of_another_user_is_found_through_a_link(log: Path, tmp_path: Path) -> None:
+    target = tmp_path / "secret"
+    target.write_text("of another\n")
+    target.chmod(0o600)
+    log.symlink_to(target)
+    os.chown(log.parent.parent, ANOTHER, ANOTHER)
+    os.chown(log, ANOTHER, ANOTHER, follow_symlinks=False)
+    assert end_of(log) is None
+    os.chown(target, ANOTHER, ANOTHER)
+    assert end_of(log) == "of another"
+
+
+@needs_root
+def test_nothing_of_another_user_is_found_through_a_folder_that_is_a_link(log: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim" / LOG
+    victim.parent.mkdir(parents=True)
+    victim.write_text("of another\n")
+    log.parent.rmdir()
+    log.parent.symlink_to(victim.parent)
+    os.chown(log.parent.parent, ANOTHER, ANOTHER)
+    assert end_of(log) is None
+
+
+@needs_root
+def test_nothing_of_another_user_is_found_at_a_hard_link(log: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
     secret.write_text("of another\n")
-    log.write_text("own\n")
-    real = os.open
-    swapped: list[Any] = []
-
-    def swapping(path: Any, flags: int, *rest: Any, **named: Any) -> int:
-        if not swapped:
-            swapped.append(path)
-            log.unlink()
-            log.symlink_to(secret)
-        return real(path, flags, *rest, **named)
-
-    monkeypatch.setattr(os, "fstat", _files_are_anothers(os.fstat))
-    monkeypatch.setattr(os, "open", swapping)
-    assert last_line(log) is None
-    assert swapped
+    secret.chmod(0o600)
+    os.link(secret, log)
+    os.chown(log.parent.parent, ANOTHER, ANOTHER)
+    assert end_of(log) is None
 
 
-def _files_are_anothers(real: Callable[[int], os.stat_result]) -> Callable[[int], os.stat_result]:
-    def owned_by_another(descriptor: int) -> os.stat_result:
-        status = real(descriptor)
-        fields = list(status)
-        fields[4] += stat.S_ISREG(status.st_mode)
-        return os.stat_result(fields)
-
-    return owned_by_another
-
-
-def test_what_is_no_log_has_no_last_line(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    assert last_line(tmp_path / "pipe") is None
-    assert last_line(tmp_path) is None
-    assert last_line(tmp_path / "nothing") is None
+def test_what_is_no_log_has_no_last_line(log: Path) -> None:
+    assert end_of(log) is None
+    os.mkfifo(log)
+    assert end_of(log) is None
+    log.unlink()
+    log.mkdir()
+    assert end_of(log) is None

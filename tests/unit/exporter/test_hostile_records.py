@@ -18,7 +18,7 @@ from trainwarden.record.metadata import Metadata
 from trainwarden.record.progress import Progress
 from trainwarden.record.rank import RankBeat
 from trainwarden.record.sentinels import Sentinel
-from trainwarden_exporter.collectors.runs.folder import MAX_RANKS
+from trainwarden_exporter.collectors.runs.limits import RunLimits
 from trainwarden_exporter.collectors.runs.record import EXPIRY_SECONDS
 from trainwarden_exporter.collectors.runs.series import add_run
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trainwarden_exporter.collectors.runs.record import RunRecord, StepTimes
     from trainwarden_exporter.core.metric import Families
 
-os_lstat = os.lstat
+os_stat, os_open = os.stat, os.open
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_what_may_not_be_read_is_counted_and_read_once_it_may(
     neighbour.rank("bad", 0)
     neighbour.write("bad", "_error", {"attempt_key": "another", "message": "x"})
     with monkeypatch.context() as patch:
-        for call in ("open", "lstat", "scandir"):
+        for call in ("open", "stat", "scandir"):
             patch.setattr(os, call, denied(getattr(os, call), neighbour.path / closed))
         assert_neighbour_is_there(neighbour)
         assert unreadable(neighbour, "unreadable") >= 1
@@ -161,33 +161,32 @@ def test_what_may_not_be_read_is_counted_and_read_once_it_may(
 def denied(call: Callable[..., Any], closed: Path) -> Callable[..., Any]:
     """The system call as it answers where nobody may enter `closed`; root, who runs tests too, may always."""
 
-    def answer(path: Any, *rest: Any, **named: Any) -> Any:
+    def answer(path: Any, *rest: Any, dir_fd: int | None = None, **named: Any) -> Any:
+        place = Path(Path(f"/proc/self/fd/{dir_fd}").readlink() if dir_fd is not None else "/", os.fspath(path))
+        if place.parts[1:4] == ("proc", "self", "fd"):
+            place = Path(Path(*place.parts[:5]).readlink(), *place.parts[5:])
         # What is done to a folder itself asks its parent; what is done below it asks the folder.
-        inside = closed in Path(os.fspath(path)).parents
-        if inside or (Path(os.fspath(path)) == closed and call is not os_lstat):
+        is_look = call is os_stat or (call is os_open and rest[0] & os.O_PATH)
+        if closed in place.parents or (place == closed and not is_look):
             raise PermissionError(errno.EACCES, "Permission denied", path)
-        return call(path, *rest, **named)
+        return call(path, *rest, **({"dir_fd": dir_fd} if dir_fd is not None else {}), **named)
 
     return answer
 
 
-def test_a_folder_with_far_too_many_ranks_loses_only_its_ranks(
-    neighbour: RunsTree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert MAX_RANKS > 10_000
-    monkeypatch.setattr("trainwarden_exporter.collectors.runs.folder.MAX_RANKS", 3)
-    neighbour.metadata("many")
+def test_a_folder_with_far_too_many_ranks_loses_only_its_ranks(tmp_path: Path) -> None:
+    assert RunLimits().rank_files > 10_000
+    runs = RunsTree(tmp_path / "runs", limits=RunLimits(rank_files=3))
+    runs.metadata("many")
     for rank in range(4):
-        neighbour.rank("many", rank)
-    assert neighbour.state("many") == "running"
-    assert "training_rank_step" not in neighbour.samples()
-    assert unreadable(neighbour, "unreadable") == 1
+        runs.rank("many", rank)
+    assert runs.state("many") == "running"
+    assert "training_rank_step" not in runs.samples()
+    assert unreadable(runs, "unreadable") == 1
 
 
-def test_a_file_of_a_host_with_far_too_many_ranks_loses_only_them(
-    neighbour: RunsTree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("trainwarden_exporter.collectors.runs.folder.MAX_RANKS", 3)
+def test_a_file_of_a_host_with_far_too_many_ranks_loses_only_them(tmp_path: Path) -> None:
+    neighbour = RunsTree(tmp_path / "runs", limits=RunLimits(rank_files=3))
     neighbour.metadata("many")
     neighbour.write("many", "ranks/h-0123abcd.json", {"ranks": [{"rank": rank, "step": 1} for rank in range(4)]})
     assert neighbour.state("many") == "running"

@@ -12,9 +12,21 @@ from trainwarden_exporter.collectors.runs.attempts import AttemptDurations, Stat
 from trainwarden_exporter.collectors.runs.checkpoints import CheckpointVerifier
 from trainwarden_exporter.collectors.runs.discovery import RunDiscovery
 from trainwarden_exporter.collectors.runs.folder import NEEDED
+from trainwarden_exporter.collectors.runs.limits import (
+    BYTES,
+    DEFAULT_LIMITS,
+    FOLDERS,
+    RANKS,
+    REASONS,
+    RUNS,
+    SERIES,
+    RunLimits,
+    fair_order,
+    share_series,
+)
 from trainwarden_exporter.collectors.runs.log_evidence import LogEvidence, is_training_by_log, watched_run
 from trainwarden_exporter.collectors.runs.problems import RecordProblems
-from trainwarden_exporter.collectors.runs.record import RunRecord, is_quiet, last_activity
+from trainwarden_exporter.collectors.runs.record import RunRecord, is_quiet
 from trainwarden_exporter.collectors.runs.scheduler_end import SchedulerEnds
 from trainwarden_exporter.collectors.runs.series import (
     add_ages,
@@ -51,7 +63,8 @@ class RunsCollector:
         exchange: takes the runs whose logs are followed; has the views of their logs, and the expected runs.
         host: this host's name in records.
         all_hosts: export every run and rank, not only those of `host`; records in `path` without a host always are.
-        limit: how many runs at most, those with the latest sign of life.
+        limit: how many runs at most; of each user those that run, with the latest sign of life, come first.
+        limits: the others.
         last_line: when the last lines of logs are shown: NEEDED, ALWAYS or NEVER.
         defaults: thresholds of records that state none.
         logs_followed: the collector of logs runs.
@@ -72,6 +85,7 @@ class RunsCollector:
         all_hosts: bool,
         limit: int,
         defaults: Thresholds,
+        limits: RunLimits = DEFAULT_LIMITS,
         last_line: str = NEEDED,
         logs_followed: bool = False,
         copies: Sequence[Path] = (),
@@ -83,13 +97,13 @@ class RunsCollector:
         self._exchange = exchange
         self._host = host
         self._all_hosts = all_hosts
-        self._limit = limit
+        self._limits = replace(limits, runs=limit)
         self._defaults = defaults
         self._logs_followed = logs_followed
         self._checkpoints = checkpoints or CheckpointVerifier()
         self._now = now
         self._problems = RecordProblems()
-        self._discovery = RunDiscovery(path, copies, defaults, self._problems, timeout, last_line)
+        self._discovery = RunDiscovery(path, copies, defaults, self._problems, timeout, last_line, self._limits)
         self._evidence = LogEvidence(exchange, logs_followed=logs_followed)
         self._ends = SchedulerEnds(exchange)
         self._state_changes = StateChangeLog()
@@ -102,10 +116,17 @@ class RunsCollector:
         families, outcomes = Families(), Counter(dict.fromkeys(OUTCOMES, 0))
         found = self._discovery.discover(now)
         mine = [each for each in found if self._owns_run(each) or self._owns_ranks(each.record)]
-        mine.sort(key=lambda each: last_activity(each.record, now), reverse=True)
         outcomes[EXPIRED] = self._discovery.expired
-        outcomes[OTHER_HOST], outcomes[DROPPED] = len(found) - len(mine), len(mine[self._limit :])
-        mine = sorted(mine[: self._limit], key=lambda each: each.folder.run_id)
+        outcomes[OTHER_HOST], outcomes[DROPPED] = len(found) - len(mine), max(0, len(mine) - self._limits.runs)
+        mine = fair_order(mine, _owner_of, lambda each: each.record.precedence(now))[: self._limits.runs]
+        granted, without = share_series(mine, _owner_of, self._ranks_of, self._limits)
+        outcomes[DROPPED] += without
+        left_out = Counter({FOLDERS: self._discovery.left_out, RUNS: outcomes[DROPPED] - without})
+        left_out.update({SERIES: without, BYTES: self._discovery.unread})
+        for each, with_ranks in granted:
+            each.folder.shows_ranks = with_ranks
+            left_out.update(each.folder.left_out | (set() if with_ranks else {RANKS}))
+        mine = sorted((each for each, _ in granted), key=lambda each: each.folder.run_id)
         self._publish(mine, now)
         for each in mine:
             with self._problems.isolated(each.folder.run_id):
@@ -119,13 +140,15 @@ class RunsCollector:
         add_blocked(families, self.name, {each.key.run_id: each.call for each in self._discovery.blocked})
         for outcome in OUTCOMES:
             families.add(metrics.TRAINWARDEN_RUNS, outcomes[outcome], outcome=outcome)
+        for reason in REASONS:
+            families.add(metrics.TRAINWARDEN_RUNS_LEFT_OUT, left_out[reason], reason=reason)
         self._problems.report(families)
         return families.collected()
 
     def _add(self, families: Families, run: DiscoveredRun, now: float) -> None:
         folder, record = run.folder, run.record
         if not self._owns_run(run):
-            self._add_ranks(families, record, now)
+            self._add_ranks(families, folder, record, now)
             return
         verdict = folder.verdict(record)
         awaited = verdict is not None and self._ends.is_awaited(record, verdict, now)
@@ -136,7 +159,7 @@ class RunsCollector:
         if verdict and (awaited or self._evidence.is_awaited(record, verdict, now)):
             # The failure is shown together with its cause, so that the alert keeps one name; until then as before.
             if folder.shown is None or folder.shown.attempt_key != record.attempt_key:
-                self._add_ranks(families, record, now)
+                self._add_ranks(families, folder, record, now)
                 return
             record, verdict = folder.shown, None
         folder.shown = record
@@ -161,17 +184,17 @@ class RunsCollector:
         """Add the samples that change only with the record; most records are the same object as in the last sample."""
         steps = folder.steps(record, now)
         complete = self._checkpoints.is_complete(record)
-        made_from = (record, steps, complete)
+        made_from = (record, steps, complete, folder.shows_ranks)
         if folder.cached is None or folder.cached.made_from != made_from:
             own = Families()
-            self._add_ranks(own, record, now)
+            self._add_ranks(own, folder, record, now)
             add_run(own, record, steps, now)
             own.add(metrics.TRAINING_CHECKPOINT_COMPLETE, complete, run_id=record.run_id)
             folder.cached = CachedSamples(made_from, own.rows())
         families.extend(folder.cached.rows)
 
-    def _add_ranks(self, families: Families, record: RunRecord, now: float) -> None:
-        for beat in record.current_ranks:
+    def _add_ranks(self, families: Families, folder: RunFolder, record: RunRecord, now: float) -> None:
+        for beat in record.current_ranks if folder.shows_ranks else ():
             if self._owns(beat.host):
                 add_rank(families, record.run_id, beat, now)
 
@@ -207,6 +230,10 @@ class RunsCollector:
             for each in mine
         )
 
+    def _ranks_of(self, run: DiscoveredRun) -> int:
+        """Return how many ranks would be exported, at most."""
+        return sum(self._owns(beat.host) for beat in run.record.ranks)
+
     def _owns_run(self, run: DiscoveredRun) -> bool:
         host = run.record.metadata.host if run.record.metadata else None
         if run.copied and host is None:
@@ -218,3 +245,7 @@ class RunsCollector:
 
     def _owns(self, host: str | None) -> bool:
         return self._all_hosts or host is None or host == self._host
+
+
+def _owner_of(run: DiscoveredRun) -> int:
+    return run.folder.owner

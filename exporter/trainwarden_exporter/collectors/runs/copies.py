@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import LOG
 from trainwarden_exporter.collectors.runs.folder import NEEDED, RunFolder
+from trainwarden_exporter.collectors.runs.limits import DEFAULT_LIMITS, RunLimits
 from trainwarden_exporter.collectors.runs.log_evidence import completed, names_cause, verdict_of
 from trainwarden_exporter.core.files import CachedFile
+from trainwarden_exporter.core.owned_folder import OwnedFolder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,8 +46,10 @@ class CopiedRunFolder(RunFolder):
     the difference between the last heartbeat and the modification time of its object.
     """
 
-    def __init__(self, path: Path, defaults: Thresholds, last_line: str = NEEDED) -> None:
-        super().__init__(path, defaults, last_line)
+    def __init__(
+        self, path: Path, defaults: Thresholds, last_line: str = NEEDED, limits: RunLimits = DEFAULT_LIMITS
+    ) -> None:
+        super().__init__(path, defaults, last_line, limits)
         self._ahead: tuple[str | None, float] | None = None
         self._log_verdict: tuple[float, LogVerdict | None] = (0.0, None)
 
@@ -53,13 +58,15 @@ class CopiedRunFolder(RunFolder):
         own = super().verdict(record)
         if own is None or names_cause(own):
             return own
-        path = self._path / LOG
         try:
-            modified = path.stat().st_mtime
-            if modified < (record.attempt_start or 0.0) - MAX_COPY_SECONDS:
-                return own  # of an attempt before
+            with OwnedFolder.opened(self._path) as files, open(files.open(LOG), "rb") as file:  # noqa: PTH123  # a descriptor
+                status = os.fstat(file.fileno())
+                modified = status.st_mtime
+                if modified < (record.attempt_start or 0.0) - MAX_COPY_SECONDS:
+                    return own  # of an attempt before
+                file.seek(max(0, status.st_size - LOG_BYTES))
+                end = file.read(LOG_BYTES)
             if modified != self._log_verdict[0]:
-                end = path.read_bytes()[-LOG_BYTES:]
                 # The end of a longer log begins anywhere in a line.
                 whole = end if len(end) < LOG_BYTES else end.partition(b"\n")[2]
                 self._log_verdict = (modified, verdict_of(whole.decode("utf-8", "replace")))
@@ -107,10 +114,17 @@ class CopiedRunFolder(RunFolder):
 class S3Copies:
     """The folders of copies, one for each prefix; the index of each lists its runs."""
 
-    def __init__(self, places: Sequence[Path], defaults: Thresholds, last_line: str = NEEDED) -> None:
+    def __init__(
+        self,
+        places: Sequence[Path],
+        defaults: Thresholds,
+        last_line: str = NEEDED,
+        limits: RunLimits = DEFAULT_LIMITS,
+    ) -> None:
         self._defaults = defaults
+        self._limits = limits
         self._last_line = last_line
-        self._indexes = [(place, CachedFile(place / INDEX, lambda place=place: _read_index(place))) for place in places]
+        self._indexes = [(place, CachedFile(INDEX, _read_index)) for place in places]
         self._folders: dict[Path, CopiedRunFolder] = {}
 
     def folders(self, now: float) -> dict[str, CopiedRunFolder]:
@@ -118,10 +132,12 @@ class S3Copies:
         found: dict[str, CopiedRunFolder] = {}
         kept: dict[Path, CopiedRunFolder] = {}
         for place, index in self._indexes:
-            looked = index.get(now)
+            looked = _look(place, index, now)
             for run_id, time in () if looked is None or isinstance(looked, Unreadable) else looked.items():
                 path = place / run_id
-                folder = kept[path] = self._folders.get(path) or CopiedRunFolder(path, self._defaults, self._last_line)
+                folder = kept[path] = self._folders.get(path) or CopiedRunFolder(
+                    path, self._defaults, self._last_line, self._limits
+                )
                 folder.observed = time
                 if run_id not in found or (found[run_id].observed or 0.0) < time:
                     found[run_id] = folder
@@ -143,10 +159,23 @@ def _move_sentinel(sentinel: Sentinel | None, ahead: float) -> Sentinel | None:
     return sentinel.replace(time=sentinel.time - ahead)
 
 
-def _read_index(place: Path) -> Mapping[str, float] | Unreadable:
+def _look(
+    place: Path, index: CachedFile[[], Mapping[str, float]], now: float
+) -> Mapping[str, float] | Unreadable | None:
+    try:
+        with OwnedFolder.opened(place) as files:
+            return index.get(files, now)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return Unreadable(place, error.strerror or str(error))
+
+
+def _read_index(files: OwnedFolder) -> Mapping[str, float] | Unreadable:
     """Return when each run was last looked at in S3, by run id; Unix seconds."""
     try:
-        document = json.loads((place / INDEX).read_bytes())
+        with open(files.open(INDEX), "rb") as file:  # noqa: PTH123  # a descriptor has no path
+            document = json.load(file)
         return {run_id: float(run["looked"]) for run_id, run in document["runs"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return Unreadable(place / INDEX, str(error))
+        return Unreadable(files.path / INDEX, str(error))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden_exporter.collectors.runs.copies import CopiedRunFolder, S3Copies
 from trainwarden_exporter.collectors.runs.folder import NEEDED, RunFolder
-from trainwarden_exporter.collectors.runs.problems import BLOCKED, INVALID_NAME, RecordProblem, RecordProblems
+from trainwarden_exporter.collectors.runs.limits import BYTES, DEFAULT_LIMITS, RunLimits
+from trainwarden_exporter.collectors.runs.names import NamedFolder, RunNames
+from trainwarden_exporter.collectors.runs.problems import BLOCKED, RecordProblem, RecordProblems
 from trainwarden_exporter.collectors.runs.record import EXPIRY_SECONDS, last_activity
+from trainwarden_exporter.core.owned_folder import ReadBudget
 from trainwarden_exporter.sampling.blocking_io import BlockingIoPool
-from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,11 +51,14 @@ class RunDiscovery:
         problems: takes what cannot be used.
         timeout: seconds until a run's folder counts as blocked.
         last_line: when the last lines of logs are shown: NEEDED, ALWAYS or NEVER.
+        limits: of what is read.
 
     Attributes:
         known: ids of the runs that have a folder or a copy, whatever is in it.
         blocked: the runs whose folders do not answer, and the call that each is in.
         expired: number of runs without a sign of life for `EXPIRY_SECONDS`.
+        left_out: number of folders that were not looked at, because there are too many.
+        unread: number of new runs that there was no budget to read.
     """
 
     def __init__(
@@ -66,17 +69,22 @@ class RunDiscovery:
         problems: RecordProblems,
         timeout: float,
         last_line: str = NEEDED,
+        limits: RunLimits = DEFAULT_LIMITS,
     ) -> None:
         self._path = path
-        self._copies = S3Copies(copies, defaults, last_line)
+        self._names = RunNames(path, timeout)
+        self._copies = S3Copies(copies, defaults, last_line, limits)
         self._defaults = defaults
         self._last_line = last_line
+        self._limits = limits
+        self._budget = ReadBudget(limits.owner_bytes)
         self._problems = problems
         self._pool: BlockingIoPool[RunFolder] = BlockingIoPool(timeout)
         self._folders: dict[str, RunFolder] = {}
         self.known: frozenset[str] = frozenset()
         self.blocked: list[Blocked[RunFolder]] = []
         self.expired = 0
+        self.left_out = self.unread = 0
 
     def discover(self, now: float) -> list[DiscoveredRun]:
         """Return every run that has not expired.
@@ -85,19 +93,24 @@ class RunDiscovery:
             OSError: the runs folder is there and cannot be read.
             TooManyBlocked: nothing on its file system answers.
         """
-        self._folders = {
-            name: self._folders.get(name) or RunFolder(self._path / name, self._defaults, self._last_line)
-            for name in self._names()
-        }
+        names = self._names.listed(now)
+        self._problems.extend(self._names.problems)
         copies = self._copies.folders(now)
-        self.known = frozenset(self._folders.keys() | copies.keys())
-        folders = [*self._folders.values(), *copies.values()]
+        self.known = frozenset(names.keys() | copies.keys())
+        here = self._chosen(names, now)
+        folders = [*here.values(), *copies.values()]
         awake = [folder for folder in folders if folder.asleep_until <= now]
+        self._budget.begin()
         records = self._pool.map(awake, lambda folder: self._read(folder, now))
+        for name, folder in here.items():
+            names[name].asleep_until = folder.asleep_until
+        # Of an expired run nothing but its name is kept: there are thousands of them.
+        self._folders = {name: folder for name, folder in here.items() if folder.asleep_until <= now}
         self.blocked = self._pool.blocked
         self._problems.extend(
             RecordProblem(BLOCKED, each.key.run_id, f"{each.call} does not answer") for each in self.blocked
         )
+        self.unread = sum(folder.shown is None and BYTES in folder.left_out for folder in awake)
         found: dict[str, DiscoveredRun] = {}
         for folder in awake:
             record = records.get(folder)
@@ -109,24 +122,24 @@ class RunDiscovery:
                     if known is None
                     else _fresher(known, DiscoveredRun(folder, record), now)
                 )
-        self.expired = sum(folder.asleep_until > now for folder in folders if folder.run_id not in found)
+        asleep = {name for name, each in names.items() if each.asleep_until > now}
+        asleep.update(copy.run_id for copy in copies.values() if copy.asleep_until > now)
+        self.expired = len(asleep - found.keys())
         return list(found.values())
 
-    def _names(self) -> list[str]:
-        try:
-            with calling(f"scandir {self._path}"), os.scandir(self._path) as entries:
-                listed = sorted(
-                    entry.name for entry in entries if not entry.name.startswith(".") and _may_be_folder(entry)
-                )
-        except FileNotFoundError:
-            return []
-        names = []
-        for name in listed:
-            try:
-                names.append(check_run_id(name))
-            except InvalidRunId as error:  # noqa: PERF203  # rare
-                self._problems.extend([RecordProblem(INVALID_NAME, name, str(error))])
-        return names
+    def _chosen(self, names: dict[str, NamedFolder], now: float) -> dict[str, RunFolder]:
+        """Return the folders that are to be read: all that are awake, or each user's share of what is read at most."""
+        awake = [each for each in names.values() if each.asleep_until <= now]
+        self.left_out = self._names.left_out
+        if len(awake) > self._limits.folders:
+            # Of each user those that are exported stay.
+            shown = {name for name, folder in self._folders.items() if folder.shown is not None}
+            self.left_out += len(awake) - self._limits.folders
+            awake = self._names.newest(awake, self._limits.folders, shown)
+        return {each.name: self._folders.get(each.name) or self._folder(each.name) for each in awake}
+
+    def _folder(self, name: str) -> RunFolder:
+        return RunFolder(self._path / name, self._defaults, self._last_line, self._limits, self._budget)
 
     def _read(self, folder: RunFolder, now: float) -> RunRecord | None:
         """Return the record of one run; None if it has expired or cannot be read."""
@@ -136,6 +149,8 @@ class RunDiscovery:
                 folder.asleep_until = now + ASLEEP_SECONDS
                 return None
             found = folder.read(now)
+            if folder.shown is None and BYTES in folder.left_out:
+                return None  # what is still to be read may be anything
             if now - last_activity(found, now) > EXPIRY_SECONDS:
                 folder.asleep_until = now + ASLEEP_SECONDS
             else:
@@ -149,11 +164,3 @@ def _fresher(here: DiscoveredRun, copy: DiscoveredRun, now: float) -> Discovered
     if lacks or last_activity(copy.record, now) > last_activity(here.record, now) + FRESHER_SECONDS:
         return DiscoveredRun(copy.folder, replace(copy.record, ranks=here.record.ranks))
     return here
-
-
-def _may_be_folder(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry is a folder or a link. A link is not followed here: its target may not answer."""
-    try:
-        return entry.is_symlink() or entry.is_dir(follow_symlinks=False)
-    except OSError:
-        return False

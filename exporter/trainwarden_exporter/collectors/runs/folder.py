@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import itertools
 import os
 import stat
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from trainwarden.record.crash import crash_error
 from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS, RANKS
-from trainwarden.record.metadata import read_metadata
-from trainwarden.record.progress import read_progress
 from trainwarden.record.rank import read_ranks
-from trainwarden.record.sentinels import current_completion, current_error
 from trainwarden.record.store import UNKNOWN_END
 from trainwarden.record.thresholds import Thresholds
+from trainwarden_exporter.collectors.runs.documents import read_metadata, read_progress, read_sentinel
+from trainwarden_exporter.collectors.runs.limits import BYTES, DEFAULT_LIMITS, RunLimits
+from trainwarden_exporter.collectors.runs.limits import RANKS as TOO_MANY_RANKS
 from trainwarden_exporter.collectors.runs.problems import UNEXPECTED, UNREADABLE, RecordProblem
 from trainwarden_exporter.collectors.runs.record import (
     EXPIRY_SECONDS,
@@ -32,12 +31,12 @@ from trainwarden_exporter.collectors.runs.record import (
     observe_step,
     plausible_timestamp,
 )
-from trainwarden_exporter.core.files import CachedFile, last_line
+from trainwarden_exporter.core.capabilities import reading_any
+from trainwarden_exporter.core.files import FRESH_SECONDS, CachedFile, last_line
+from trainwarden_exporter.core.owned_folder import OwnedFolder, ReadBudget
 from trainwarden_exporter.sampling.calls import enter
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from trainwarden.record.metadata import Metadata
     from trainwarden.record.progress import Progress
     from trainwarden.record.rank import RankBeat
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_RANKS = 16384
 # When the last line of a log is shown: while the attempt failed or is quiet, always, never.
 LAST_LINE = NEEDED, ALWAYS, NEVER = "needed", "always", "never"
 # Each other line makes a new series, so it is read again when the state changes, and otherwise only after:
@@ -65,6 +63,12 @@ class _Files:
     ranks: list[RankBeat | Unreadable] | Unreadable | None
     error: Sentinel | Unreadable | None
     completion: Sentinel | Unreadable | None
+
+    @property
+    def is_empty(self) -> bool:
+        """There is none."""
+        files = (self.metadata, self.progress, self.ranks, self.error, self.completion)
+        return all(file is None for file in files)
 
     def is_same(self, other: _Files) -> bool:
         """Return whether both have the same objects; errors may be equal, as a crash is inferred each time."""
@@ -94,8 +98,13 @@ class RunFolder:
         path: the run's folder.
         defaults: thresholds of a record that states none.
         last_line: when the last line of its log is shown: NEEDED, ALWAYS or NEVER.
+        limits: of what is read and kept.
+        budget: of what is read of its owner's files in one round; None for any.
 
     Attributes:
+        owner: uid of the user whose record it is; 0 before it was read.
+        left_out: why something of it was left out in the last sample, of `limits.REASONS`.
+        shows_ranks: its ranks have a place on the page.
         problems: those of the last sample.
         asleep_until: the folder has expired and is not read before then, Unix seconds.
         shown: the record as it was exported last.
@@ -104,8 +113,18 @@ class RunFolder:
         last_line: of its log, where it is to be shown.
     """
 
-    def __init__(self, path: Path, defaults: Thresholds, last_line: str = NEEDED) -> None:
+    def __init__(
+        self,
+        path: Path,
+        defaults: Thresholds,
+        last_line: str = NEEDED,
+        limits: RunLimits = DEFAULT_LIMITS,
+        budget: ReadBudget | None = None,
+    ) -> None:
         self.run_id = path.name
+        self.owner = 0
+        self.left_out: frozenset[str] = frozenset()
+        self.shows_ranks = True
         self.problems: list[RecordProblem] = []
         self.asleep_until = 0.0
         self.shown: RunRecord | None = None
@@ -115,11 +134,15 @@ class RunFolder:
         self._defaults = defaults
         self._show_last_line = last_line
         self._line: _LogLine | None = None
-        self._metadata = CachedFile(path / METADATA, lambda: read_metadata(path))
-        self._progress = CachedFile(path / PROGRESS, lambda: read_progress(path))
-        self._error = CachedFile(path / ERROR, partial(current_error, path))
-        self._completion = CachedFile(path / COMPLETE, partial(current_completion, path))
-        self._ranks = CachedFile(path / RANKS, lambda: _read_ranks(path))
+        self._limits = limits
+        self._budget = budget
+        limit = limits.file_bytes
+        self._metadata = CachedFile(METADATA, partial(read_metadata, limit=limit))
+        self._progress = CachedFile(PROGRESS, partial(read_progress, limit=limit))
+        self._error = CachedFile(ERROR, partial(read_sentinel, ERROR, limit))
+        self._completion = CachedFile(COMPLETE, partial(read_sentinel, COMPLETE, limit))
+        self._ranks = CachedFile(RANKS, self._read_ranks)
+        self._too_many_ranks = False
         self._steps_seen: StepHistory | None = None
         self._files: _Files | None = None
         self._built = self._raw = self._localized = RunRecord(self.run_id, 0.0, defaults)
@@ -128,15 +151,20 @@ class RunFolder:
 
     def read(self, now: float) -> RunRecord:
         """Return the record as its files are now; raise `OSError` if the folder is gone or cannot be read."""
-        raw = self._record(now)
-        if raw is not self._raw:
-            self._raw, self._localized = raw, self.localized(raw)
-        record = self._localized
-        self._steps_seen = observe_step(self._steps_seen, record, now)
-        self._read_last_line(record, now)
+        enter("stat")
+        with OwnedFolder.opened(self._path, self._budget) as files:
+            self.owner = files.owner
+            raw = self._record(files, now)
+            if raw is not self._raw:
+                self._raw, self._localized = raw, self.localized(raw)
+            record = self._localized
+            self._steps_seen = observe_step(self._steps_seen, record, now)
+            self._read_last_line(files, record, now)
+            reasons = {BYTES: files.postponed, TOO_MANY_RANKS: self._too_many_ranks}
+        self.left_out = frozenset(reason for reason, holds in reasons.items() if holds)
         return record
 
-    def _read_last_line(self, record: RunRecord, now: float) -> None:
+    def _read_last_line(self, files: OwnedFolder, record: RunRecord, now: float) -> None:
         needed = record.state == "failed" or is_quiet(record, self.steps(record, now).advanced, now)
         if self._show_last_line == NEVER or not (needed or self._show_last_line == ALWAYS):
             self.last_line = None
@@ -144,18 +172,20 @@ class RunFolder:
         state = (record.state, record.attempt_key)
         if self._line is None or self._line.state != state or abs(now - self._line.time) >= LAST_LINE_SECONDS:
             enter(LOG)
-            self._line = _LogLine(state, now, last_line(self._path / LOG))
+            self._line = _LogLine(state, now, last_line(files))
         self.last_line = self._line.text
 
     def is_abandoned(self, now: float) -> bool:
         """Return whether nothing was written for `ABANDONED_SECONDS`; raise `OSError` as `read`."""
-        if now - self._modified() < ABANDONED_SECONDS:
-            return False
-        times = []
-        for name in (METADATA, PROGRESS, RANKS):
-            with contextlib.suppress(FileNotFoundError):
-                times.append(os.lstat(self._path / name).st_mtime)
-        return now - max(times, default=0.0) > ABANDONED_SECONDS
+        enter("stat")
+        with OwnedFolder.opened(self._path) as files:
+            self.owner = files.owner
+            times = [files.status.st_mtime]
+            if now - times[0] >= ABANDONED_SECONDS:
+                for name in (METADATA, PROGRESS, RANKS):
+                    with contextlib.suppress(FileNotFoundError):
+                        times.append(files.stat(name).st_mtime)
+        return now - max(times) >= ABANDONED_SECONDS
 
     def to_local_time(self, stated: float | None, metadata: Metadata | None) -> float | None:  # noqa: ARG002  # for copies
         """Return a time that the writer stated by this host's clock."""
@@ -165,26 +195,18 @@ class RunFolder:
         """Return the record by this host's clock."""
         return record
 
-    def _modified(self) -> float:
-        enter("stat")
-        try:
-            status = self._path.stat()
-        except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-            raise FileNotFoundError(errno.ELOOP, "is a link that leads to itself", str(self._path)) from error
-        if not stat.S_ISDIR(status.st_mode):
-            raise FileNotFoundError(errno.ENOTDIR, "is no folder", str(self._path))
-        return status.st_mtime
-
-    def _record(self, now: float) -> RunRecord:
-        modified = self._modified()
+    def _record(self, files: OwnedFolder, now: float) -> RunRecord:
+        modified = files.status.st_mtime
+        known = self._files
+        was_empty = known is not None and known.is_empty and known.modified == modified and not self.left_out
+        if was_empty and now - modified > FRESH_SECONDS:
+            return self._built  # a file that comes changes the folder
         enter(METADATA)
-        metadata = self._metadata.get(now)
+        metadata = self._metadata.get(files, now)
         enter(PROGRESS)
-        progress = self._progress.get(now)
+        progress = self._progress.get(files, now)
         enter(RANKS)
-        ranks = self._ranks.get(now)
+        ranks = self._ranks.get(files, now)
         error, completion = None, None
         # Without readable metadata the attempt is unknown that a sentinel has to match.
         if not isinstance(metadata, Unreadable):
@@ -192,15 +214,24 @@ class RunFolder:
             stated = (metadata.attempt_start_time or metadata.start_time) if metadata else None
             start = self.to_local_time(stated, metadata)
             enter(ERROR)
-            error, completion = self._error.get(now, key, start), self._completion.get(now, key, start)
+            error = self._error.get(files, now, key, start)
+            completion = self._completion.get(files, now, key, start)
             if error is None or isinstance(error, Unreadable):
-                error = crash_error(self._path, metadata) or error
-        files = _Files(modified, metadata, progress, ranks, error, completion)
+                error = self._crash(files, metadata, ranks) or error
+        found = _Files(modified, metadata, progress, ranks, error, completion)
         # Of thousands of runs most have not changed since the last sample.
-        if self._files is None or not files.is_same(self._files):
-            self._built = self._build(files)
-        self._files = files
+        if known is None or not found.is_same(known):
+            self._built = self._build(found)
+        self._files = found
         return self._built
+
+    def _crash(self, files: OwnedFolder, metadata: Metadata | None, ranks: object) -> Sentinel | None:
+        """Return the `_error` that stands for the crash of a rank; None if there is none."""
+        if ranks is None or isinstance(ranks, Unreadable):
+            return None
+        with reading_any():
+            found = crash_error(Path(files.as_path), metadata, files.owner)
+        return found and found.replace(run_id=self.run_id, traceback=None)
 
     def _build(self, files: _Files) -> RunRecord:
         self.problems = []
@@ -244,6 +275,32 @@ class RunFolder:
             known = self._verdict = (record.attempt_key, failure_verdict(record))
         return known[1]
 
+    def _read_ranks(self, files: OwnedFolder) -> list[RankBeat | Unreadable] | Unreadable | None:
+        """Read the files of ranks, as many as the limits allow; of more the lowest ranks are kept."""
+        place, bounds = self._path / RANKS, self._limits
+        if not stat.S_ISDIR(files.stat(RANKS).st_mode):
+            return Unreadable(place, "is no folder")
+        count = size = 0
+        try:
+            with reading_any(), os.scandir(f"{files.as_path}/{RANKS}") as entries:
+                for entry in entries:
+                    count += 1
+                    if count > bounds.rank_files:
+                        return Unreadable(place, f"holds more than {bounds.rank_files} files")
+                    size += entry.stat(follow_symlinks=False).st_size
+        except OSError as error:
+            return Unreadable(place, error.strerror or str(error))
+        if size > bounds.rank_bytes:
+            return Unreadable(place, f"holds more than {bounds.rank_bytes} bytes")
+        files.may_read(size)
+        with reading_any():
+            found = read_ranks(files.as_path, limit=bounds.rank_files)
+        if len(found) > bounds.rank_files:
+            return Unreadable(place, f"holds more than {bounds.rank_files} ranks")
+        kept = [_named(beat, files) for beat in found if isinstance(beat, Unreadable) or beat.owner == files.owner]
+        self._too_many_ranks = len(kept) > bounds.ranks
+        return kept[: bounds.ranks]
+
     def _usable(self, value: T | Unreadable | None) -> T | None:
         if isinstance(value, Unreadable):
             self.problems.append(RecordProblem(UNREADABLE, self.run_id, str(value)))
@@ -261,16 +318,11 @@ class RunFolder:
         return ranks
 
 
-def _read_ranks(path: Path) -> list[RankBeat | Unreadable] | Unreadable | None:
-    try:
-        with os.scandir(path / RANKS) as entries:
-            count = sum(1 for _ in itertools.islice(entries, MAX_RANKS + 1))
-    except OSError as error:
-        return Unreadable(path / RANKS, error.strerror or str(error))
-    if count > MAX_RANKS:
-        return Unreadable(path / RANKS, f"holds more than {MAX_RANKS} files")
-    ranks = read_ranks(path, limit=MAX_RANKS)
-    return ranks if len(ranks) <= MAX_RANKS else Unreadable(path / RANKS, f"holds more than {MAX_RANKS} ranks")
+def _named(beat: RankBeat | Unreadable, files: OwnedFolder) -> RankBeat | Unreadable:
+    """Return what was read by the descriptor of the folder as if it was read by its path."""
+    if isinstance(beat, Unreadable):
+        return Unreadable(str(beat.path).replace(files.as_path, str(files.path), 1), beat.reason)
+    return beat
 
 
 def _thresholds(metadata: Metadata | None, defaults: Thresholds) -> Thresholds:

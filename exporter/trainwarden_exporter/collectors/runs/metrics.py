@@ -177,6 +177,15 @@ TRAINWARDEN_RUNS = gauge(
     "the runs folder and the copies",
     'trainwarden_runs{outcome="dropped"} > 0',
 )
+TRAINWARDEN_RUNS_LEFT_OUT = gauge(
+    "trainwarden_runs_left_out",
+    "reason",
+    "runs",
+    "Runs of which something is not exported because a limit is reached: all of it (folders, runs, series), its ranks "
+    "(ranks), or what changed last (bytes).",
+    "the exporter",
+    "trainwarden_runs_left_out > 0",
+)
 TRAINWARDEN_RUNS_UNREADABLE = gauge(
     "trainwarden_runs_unreadable",
     "reason",

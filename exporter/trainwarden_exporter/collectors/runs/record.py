@@ -85,6 +85,13 @@ class RunRecord:
             return None
         return self.progress
 
+    def precedence(self, now: float) -> tuple[bool, float, str]:
+        """Return what a user's runs are ordered by: first what has not ended, then the latest sign of life.
+
+        A sign of life that is ahead of this host's clock is none from the future.
+        """
+        return self.state in ENDED, -min(last_activity(self, now), now), self.run_id
+
     @property
     def current_ranks(self) -> tuple[RankBeat, ...]:
         """The ranks of the attempt that owns the record; of the newest attempt where no key is recorded."""

@@ -6,21 +6,24 @@ import argparse
 import logging
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.thresholds import InvalidThreshold
 from trainwarden.record.thresholds import choose as choose_thresholds
 from trainwarden_exporter.collectors.runs.folder import LAST_LINE, NEEDED
+from trainwarden_exporter.collectors.runs.limits import DEFAULT_LIMITS, RunLimits
 from trainwarden_exporter.collectors.s3.spec import copies
 from trainwarden_exporter.core.runs_folder import runs_folder, runs_folder_exists
 from trainwarden_exporter.core.spec import CollectorSpec
-from trainwarden_exporter.flag_values import positive_count
+from trainwarden_exporter.flag_values import positive_count, size
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import single_task
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trainwarden_exporter.core.spec import Context
 
 log = logging.getLogger(__name__)
@@ -45,7 +48,34 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=positive_count,
         default=2000,
         metavar="N",
-        help="runs exported at most, those with the latest sign of life (default %(default)s)",
+        help="runs exported at most; each user has a share, running runs and the latest signs of life come first"
+        " (default %(default)s)",
+    )
+    for name, what in (
+        ("series", "series of all runs at most; each user has a share, and a user's running runs come first"),
+        ("owner-series", "series of the runs of one user at most"),
+        ("run-series", "series of one run at most, and with them its ranks"),
+    ):
+        parser.add_argument(
+            f"--collector.runs.max-{name}",
+            type=positive_count,
+            default=getattr(DEFAULT_LIMITS, name.replace("-", "_")),
+            metavar="N",
+            help=f"{what} (default %(default)s)",
+        )
+    parser.add_argument(
+        "--collector.runs.max-file",
+        type=size,
+        default=f"{DEFAULT_LIMITS.file_bytes // 2**10}KiB",
+        metavar="SIZE",
+        help="of a record, a larger file is not read (default %(default)s)",
+    )
+    parser.add_argument(
+        "--collector.runs.max-owner-read",
+        type=size,
+        default=f"{DEFAULT_LIMITS.owner_bytes // 2**20}MiB",
+        metavar="SIZE",
+        help="of changed files of a user's records, so much is read in a sample, the rest later (default %(default)s)",
     )
     parser.add_argument(
         "--collector.runs.last-line",
@@ -61,6 +91,18 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=_run_id,
         metavar="RUN_ID",
         help="a run that is expected to leave a record here; pending until then; repeatable",
+    )
+
+
+def limits_from(flags: Mapping[str, Any]) -> RunLimits:
+    """Return the limits that the flags set."""
+    return RunLimits(
+        runs=flags["collector.runs.max"],
+        file_bytes=flags["collector.runs.max_file"],
+        owner_bytes=flags["collector.runs.max_owner_read"],
+        series=flags["collector.runs.max_series"],
+        owner_series=flags["collector.runs.max_owner_series"],
+        run_series=flags["collector.runs.max_run_series"],
     )
 
 
@@ -90,6 +132,7 @@ def create(context: Context) -> Sampler:
         host=node.host,
         all_hosts=flags["collector.runs.scope"] == "all",
         limit=flags["collector.runs.max"],
+        limits=limits_from(flags),
         last_line=flags["collector.runs.last_line"],
         defaults=defaults,
         logs_followed=context.logs_followed,

@@ -1,0 +1,72 @@
+"""Read the documents of a run record, and keep of them only what is exported, within bounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from trainwarden.record.document import FileContent, Unreadable
+from trainwarden.record.folder import METADATA, PROGRESS
+from trainwarden.record.metadata import Metadata, parse_metadata
+from trainwarden.record.progress import Progress, parse_progress
+from trainwarden.record.sentinels import Sentinel, of_attempt, parse_sentinel
+
+if TYPE_CHECKING:
+    from trainwarden.record.schema import RecordDocument
+    from trainwarden_exporter.core.owned_folder import OwnedFolder
+
+# Longer than any path, and than what is shown of any message.
+_MAX_TEXT = 4096
+_MAX_PROBLEMS = 20
+_MAX_ATTEMPTS = 16
+_MAX_VARIABLES, _MAX_VALUE = 256, 1024
+
+D = TypeVar("D", bound="RecordDocument")
+
+
+def read_metadata(files: OwnedFolder, limit: int) -> Metadata | Unreadable | None:
+    """Return `metadata.json` of a run's folder, of at most `limit` bytes; None if there is none."""
+    content = files.read(METADATA, limit)
+    found = parse_metadata(content, files.path / METADATA) if isinstance(content, FileContent) else content
+    if not isinstance(found, Metadata):
+        return found
+    current = tuple(attempt for attempt in found.attempts if attempt.key == found.attempt_key)
+    variables = [(name, value) for name, value in found.environment.items() if len(name) + len(value) <= _MAX_VALUE]
+    return _bounded(found).replace(
+        attempts=current[-_MAX_ATTEMPTS:], environment=dict(variables[:_MAX_VARIABLES]), s3={}
+    )
+
+
+def read_progress(files: OwnedFolder, limit: int) -> Progress | Unreadable | None:
+    """Return `progress.json` of a run's folder, of at most `limit` bytes; None if there is none."""
+    content = files.read(PROGRESS, limit)
+    found = parse_progress(content, files.path / PROGRESS) if isinstance(content, FileContent) else content
+    if not isinstance(found, Progress):
+        return found
+    last = found.checkpoint
+    if last is not None and len(last.path) > _MAX_TEXT:
+        found = found.replace(checkpoint=None)
+    return _bounded(found).replace(metrics={}, checkpoints=())
+
+
+def read_sentinel(
+    name: str, limit: int, files: OwnedFolder, key: str | None, attempt_start: float | None
+) -> Sentinel | Unreadable | None:
+    """Return a sentinel of a run's folder if it is about the attempt `key`, which began at `attempt_start`."""
+    content = files.read(name, limit)
+    found = parse_sentinel(content, files.path / name) if isinstance(content, FileContent) else content
+    if isinstance(found, Sentinel):
+        found = _bounded(found).replace(traceback=None)
+    return of_attempt(found, key, attempt_start)
+
+
+def _bounded(document: D) -> D:
+    """Return the document with its texts cut, and the first of its problems."""
+    changes: dict[str, object] = {
+        name: value[:_MAX_TEXT]
+        for name, value in vars(document).items()
+        if isinstance(value, str) and len(value) > _MAX_TEXT
+    }
+    problems = getattr(document, "problems", ())
+    if len(problems) > _MAX_PROBLEMS:
+        changes["problems"] = (*problems[:_MAX_PROBLEMS], f"and {len(problems) - _MAX_PROBLEMS} more")
+    return document.replace(**changes) if changes else document

@@ -1,0 +1,100 @@
+"""What one run, one user and one page may take at most, and who gets how much where it is not enough for all."""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+T = TypeVar("T")
+
+FOLDERS, RUNS, BYTES, RANKS, SERIES = "folders", "runs", "bytes", "ranks", "series"
+# Why something of a run is not exported.
+REASONS = (FOLDERS, RUNS, BYTES, RANKS, SERIES)
+# Series of a run without its ranks, at most, and of each rank.
+SERIES_OF_RUN, SERIES_OF_RANK = 64, 2
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """The limits of the collector of runs; a user is the owner of a run's folder.
+
+    Attributes:
+        runs: that are exported; twice as many folders are read.
+        file_bytes: of one file of a record; a larger one is not read.
+        owner_bytes: of one user's changed files that are read in one sample; the rest is read in the next.
+        series: on the page.
+        owner_series: of one user.
+        run_series: of one run; so many of its ranks are kept as that allows.
+        rank_files, rank_bytes: in a run's folder of ranks; of a folder with more no rank is read.
+    """
+
+    runs: int = 2000
+    file_bytes: int = 512 * 2**10
+    owner_bytes: int = 16 * 2**20
+    series: int = 200_000
+    owner_series: int = 100_000
+    run_series: int = 10_000
+    rank_files: int = 16384
+    rank_bytes: int = 16 * 2**20
+
+    @property
+    def folders(self) -> int:
+        """How many folders are read in one sample."""
+        return 2 * self.runs
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks of a run are kept."""
+        return self.run_series // SERIES_OF_RANK
+
+
+DEFAULT_LIMITS = RunLimits()
+
+
+def fair_order(items: Iterable[T], owner: Callable[[T], int], rank: Callable[[T], Any]) -> list[T]:
+    """Return the items so that each user's first comes before anybody's second; of one user by `rank`.
+
+    However many one user has, of the first `n` items each of `m` users has `n / m`, or all that it has.
+    """
+    of_owner: dict[int, list[T]] = defaultdict(list)
+    for item in sorted(items, key=rank):
+        of_owner[owner(item)].append(item)
+    places = [(place, rank(item), uid, item) for uid, own in of_owner.items() for place, item in enumerate(own)]
+    return [item for *_, item in sorted(places, key=lambda each: each[:3])]
+
+
+def share_series(
+    items: Iterable[T], owner: Callable[[T], int], ranks: Callable[[T], int], limits: RunLimits
+) -> tuple[list[tuple[T, bool]], int]:
+    """Decide which runs have a place on the page, and which of them have one for their ranks too.
+
+    The next place goes to the user who has the fewest series so far, to the first of its runs in the order given.
+
+    Returns:
+        The runs that have a place, whether their ranks have one, and the number of runs that have none.
+    """
+    waiting: dict[int, deque[T]] = defaultdict(deque)
+    for item in items:
+        waiting[owner(item)].append(item)
+    queue = [(0, uid) for uid in sorted(waiting)]
+    heapq.heapify(queue)
+    room, granted, left_out = limits.series, [], 0
+    while queue:
+        used, uid = heapq.heappop(queue)
+        item = waiting[uid].popleft()
+        free = min(room, limits.owner_series - used)
+        with_ranks = SERIES_OF_RUN + SERIES_OF_RANK * ranks(item)
+        taken = next((size for size in (with_ranks, SERIES_OF_RUN) if size <= free), 0)
+        if taken:
+            granted.append((item, taken == with_ranks))
+            room -= taken
+        else:
+            left_out += 1
+        if waiting[uid]:
+            heapq.heappush(queue, (used + taken, uid))
+    return granted, left_out

@@ -1,0 +1,71 @@
+"""The right to read any file (CAP_DAC_READ_SEARCH), in use only while something is read that no user can choose.
+
+Held all the time it would make every path in a record a path that the exporter reads for its writer. Capabilities are
+those of a thread: while one has raised this one, the others have not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_READ_SEARCH = 1 << 2
+# `_LINUX_CAPABILITY_VERSION_3`: two words of each set.
+_HEADER = struct.pack("=Ii", 0x20080522, 0)
+_WORDS = struct.Struct("=6I")
+
+
+def lower_read_search() -> None:
+    """Give up the right in this thread and those that it starts; root keeps it, as it is checked against owners."""
+    if os.geteuid() != 0:
+        _set(effective=False)
+        _may_raise.cache_clear()
+
+
+@contextlib.contextmanager
+def reading_any() -> Iterator[None]:
+    """Return a context with the right in this thread, if the process was started with it; else one without effect."""
+    if not _may_raise():
+        yield
+        return
+    _set(effective=True)
+    try:
+        yield
+    finally:
+        _set(effective=False)
+
+
+@cache
+def _may_raise() -> bool:
+    words = _get()
+    return os.geteuid() != 0 and words is not None and bool(words[1] & _READ_SEARCH)
+
+
+def _get() -> tuple[int, ...] | None:
+    """Return effective, permitted and inheritable of the low capabilities, then of the high ones."""
+    import ctypes  # noqa: PLC0415  # where a process has capabilities
+
+    data = ctypes.create_string_buffer(_WORDS.size)
+    try:
+        failed = ctypes.CDLL(None).capget(ctypes.c_char_p(_HEADER), data)
+    except (OSError, AttributeError):
+        return None
+    return None if failed else _WORDS.unpack(data.raw)
+
+
+def _set(*, effective: bool) -> None:
+    import ctypes  # noqa: PLC0415  # where a process has capabilities
+
+    words = _get()
+    if words is None or not words[1] & _READ_SEARCH:
+        return
+    low = words[0] | _READ_SEARCH if effective else words[0] & ~_READ_SEARCH
+    data = ctypes.create_string_buffer(_WORDS.pack(low, *words[1:]), _WORDS.size)
+    if ctypes.CDLL(None, use_errno=True).capset(ctypes.c_char_p(_HEADER), data):
+        raise OSError(ctypes.get_errno(), "cannot change the capabilities of this thread")

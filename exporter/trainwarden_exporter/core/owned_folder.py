@@ -1,0 +1,182 @@
+"""A folder of a user, from which only this user's own files are read, whatever the exporter may read besides."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from trainwarden.beneath import READ, open_beneath
+from trainwarden.record.document import FileContent, Unreadable
+from trainwarden.record.folder import METADATA, PROGRESS
+from trainwarden_exporter.core.capabilities import reading_any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class ReadBudget:
+    """How many bytes of each user's files are read in one round."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._taken: Counter[int] = Counter()
+
+    def begin(self) -> None:
+        """Begin a round."""
+        self._taken.clear()
+
+    def take(self, owner: int, size: int) -> bool:
+        """Take bytes; return False if nothing was left. The last ones may be more than what was left."""
+        if self._taken[owner] >= self._limit:
+            return False
+        self._taken[owner] += size
+        return True
+
+
+class NotTheOwners(PermissionError):
+    """A file of another user than the folder's."""
+
+    def __init__(self, path: Path | str, uid: int) -> None:
+        super().__init__(errno.EACCES, f"belongs to another user (uid {uid}) than the run's folder", str(path))
+
+
+class OwnedFolder:
+    """An open folder and the user whose files count in it.
+
+    That is the folder's owner; in a folder of root's, which root made for somebody, the writer of its record.
+
+    Attributes:
+        path: of the folder, for messages.
+        descriptor: of the folder; closed at the end of the context.
+        status: of the folder.
+        owner: uid of the user.
+        postponed: a file has changed that there was no budget to read.
+    """
+
+    def __init__(self, path: Path, descriptor: int, budget: ReadBudget | None = None) -> None:
+        self.path = path
+        self.descriptor = descriptor
+        self.status = os.fstat(descriptor)
+        self.owner = self.status.st_uid or self._writer()
+        self.postponed = False
+        self._budget = budget
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, path: Path, budget: ReadBudget | None = None) -> Iterator[OwnedFolder]:
+        """Return a context with the folder open; `budget` bounds what is read of its owner's files.
+
+        A link to it is followed if the owner of its target made it, or root, or the user that the exporter runs as.
+
+        Raises:
+            FileNotFoundError: it is no folder, or a link of somebody else.
+            OSError: it cannot be opened.
+        """
+        descriptor = _open_folder(path)
+        try:
+            yield cls(path, descriptor, budget)
+        finally:
+            os.close(descriptor)
+
+    @property
+    def as_path(self) -> str:
+        """A path to the open folder, whatever is at `path` now, while the context lasts."""
+        return f"/proc/self/fd/{self.descriptor}"
+
+    def stat(self, name: str) -> os.stat_result:
+        """Return the status of a name right in the folder, of a link its own; raise `OSError`."""
+        with reading_any():
+            return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+
+    def may_read(self, size: int) -> bool:
+        """Take bytes from the owner's budget; return False if nothing is left of it."""
+        if self._budget is None or self._budget.take(self.owner, size):
+            return True
+        self.postponed = True
+        return False
+
+    def open(self, name: str) -> int:
+        """Open a plain file of the owner's below the folder for reading; return its descriptor.
+
+        Raises:
+            NotTheOwners: it is somebody else's.
+            OSError: it cannot be opened, is no plain file, or a part of its path is a link (ELOOP).
+        """
+        with reading_any():
+            descriptor = open_beneath(self.descriptor, name, READ)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "is not a plain file", f"{self.path}/{name}")
+            if not is_of(status, self.owner):
+                raise NotTheOwners(f"{self.path}/{name}", status.st_uid)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def read(self, name: str, limit: int) -> FileContent | Unreadable | None:
+        """Return the content of a file of at most `limit` bytes below the folder; None if there is none."""
+        try:
+            with open(self.open(name), "rb") as file:  # noqa: PTH123  # a descriptor has no path
+                data = file.read(limit + 1)
+                modified = os.fstat(file.fileno()).st_mtime
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            is_link = error.errno == errno.ELOOP
+            reason = "is a symbolic link, not a file" if is_link else error.strerror or str(error)
+            return Unreadable(self.path / name, reason)
+        if len(data) > limit:
+            return Unreadable(self.path / name, f"is larger than {limit} bytes")
+        return FileContent(data, modified)
+
+    def _writer(self) -> int:
+        for name in (METADATA, PROGRESS):
+            with contextlib.suppress(OSError):
+                return self.stat(name).st_uid
+        return 0
+
+
+def is_of(status: os.stat_result, owner: int) -> bool:
+    """Return whether a file counts as a user's: it is, or it is root's or the exporter's and open to everybody.
+
+    What root writes into a record, an epilog's `_error` for one, is open to all. A file that is not, moved there out of
+    another folder, stays closed.
+    """
+    mine = status.st_uid == owner
+    return mine or (status.st_uid in (0, os.geteuid()) and bool(status.st_mode & stat.S_IROTH))
+
+
+def _open_folder(path: Path) -> int:
+    try:
+        return os.open(path, _FOLDER | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+    # Held open, the link cannot be replaced between reading its owner and reading its target.
+    link = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(link)
+        if not stat.S_ISLNK(status.st_mode):
+            raise FileNotFoundError(errno.ENOTDIR, "is no folder", str(path))
+        target = path.parent / os.readlink("", dir_fd=link)
+    finally:
+        os.close(link)
+    try:
+        descriptor = os.open(target, _FOLDER)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        raise FileNotFoundError(error.errno, "is a link that leads to no folder", str(path)) from error
+    if status.st_uid not in (os.fstat(descriptor).st_uid, 0, os.geteuid()):
+        os.close(descriptor)
+        raise FileNotFoundError(errno.EACCES, "is a link to another user's folder", str(path))
+    return descriptor

@@ -1,0 +1,246 @@
+"""Users who share a runs folder: none hides another's runs, reads another's files or takes more than a share."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.exporter.runs_tree import HOST, NOW, RunsTree
+from tests.users import ANOTHER, needs_root
+from trainwarden.record.clock import to_iso
+from trainwarden_exporter.collectors.runs.limits import RunLimits
+from trainwarden_exporter.collectors.runs.names import RunNames
+
+KEY = "local:77-1:0"
+AHEAD = 86_000.0
+
+
+def give(path: Path, uid: int = ANOTHER) -> None:
+    """Make everything at the path somebody else's."""
+    for each in (path, *path.rglob("*")):
+        os.chown(each, uid, uid, follow_symlinks=False)
+
+
+def forged(tree: RunsTree, count: int) -> None:
+    for number in range(count):
+        run_id = f"forged-{number:04d}"
+        tree.metadata(run_id, last_update=to_iso(NOW + AHEAD), phase_time=to_iso(NOW + AHEAD))
+        give(tree.path / run_id)
+
+
+def left_out(tree: RunsTree, reason: str) -> float | None:
+    return tree.value("trainwarden_runs_left_out", reason=reason)
+
+
+@needs_root
+def test_runs_that_another_user_dates_a_day_ahead_hide_no_run(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs", limit=20)
+    tree.metadata("real-1", last_update=to_iso(NOW - 60))
+    tree.metadata("real-2", status="failed", last_update=to_iso(NOW - 3600))
+    forged(tree, 100)
+    assert tree.state("real-1") == "running"
+    assert tree.state("real-2") == "failed"
+    assert left_out(tree, "runs") == 20
+    assert left_out(tree, "folders") == 62
+
+
+def test_a_record_that_is_dated_ahead_is_no_newer_than_one_of_now(make_runs: Callable[..., RunsTree]) -> None:
+    tree = make_runs(limit=2)
+    tree.metadata("ahead", status="succeeded", last_update=to_iso(NOW + AHEAD))
+    tree.metadata("a-running", last_update=to_iso(NOW - 60))
+    tree.metadata("b-running", last_update=to_iso(NOW - 90))
+    assert tree.state("ahead") is None
+    assert tree.state("a-running") == tree.state("b-running") == "running"
+
+
+@needs_root
+def test_a_user_with_many_runs_takes_no_place_of_a_user_with_few(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs", limit=10)
+    for number in range(4):
+        tree.metadata(f"few-{number}", last_update=to_iso(NOW - 600 - number))
+    for number in range(30):
+        tree.metadata(f"many-{number:02d}", last_update=to_iso(NOW))
+        give(tree.path / f"many-{number:02d}")
+    shown = {dict(labels)["run_id"] for labels in tree.samples()["training_run_attempt"]}
+    assert {f"few-{number}" for number in range(4)} <= shown
+    assert len(shown) == 10
+
+
+@needs_root
+def test_a_user_with_many_series_takes_no_place_of_a_user_with_few(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs", limits=RunLimits(series=1000, owner_series=800, run_series=400))
+    for number in range(4):
+        tree.metadata(f"few-{number}")
+        tree.rank(f"few-{number}", 0)
+    for number in range(10):
+        tree.metadata(f"many-{number}")
+        for rank in range(100):
+            tree.rank(f"many-{number}", rank)
+        give(tree.path / f"many-{number}")
+    samples = tree.samples()
+    ranks = {dict(labels)["run_id"] for labels in samples["training_rank_step"]}
+    assert {f"few-{number}" for number in range(4)} <= ranks
+    assert sum(len(found) for name, found in samples.items() if name.startswith("training_")) <= 1000 + 40
+    assert samples["trainwarden_runs_left_out"][frozenset({("reason", "series")})] > 0
+
+
+def test_the_ranks_of_a_run_are_bounded_and_the_run_stays(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs", limits=RunLimits(run_series=40))
+    tree.metadata("r")
+    for rank in range(30):
+        tree.rank("r", rank)
+    samples = tree.samples()
+    assert len(samples["training_rank_step"]) == 20
+    assert tree.state("r") == "running"
+    assert left_out(tree, "ranks") == 1
+
+
+def test_a_file_of_a_record_is_bounded(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs", limits=RunLimits(file_bytes=4096))
+    tree.metadata("large", model="x" * 5000)
+    tree.metadata("good")
+    assert tree.state("good") == "running"
+    assert tree.state("large") is None
+    assert tree.value("trainwarden_runs_unreadable", reason="unreadable") == 1
+
+
+@needs_root
+def test_a_user_who_writes_much_delays_its_own_runs_alone(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs", limits=RunLimits(owner_bytes=10_000))
+    for number in range(8):
+        tree.metadata(f"large-{number}", model="x" * 5000)
+        give(tree.path / f"large-{number}")
+    tree.metadata("other")
+    assert tree.state("other") == "running"
+    assert left_out(tree, "bytes") == 6
+    tree.now += 10  # the files that were read are not read again
+    for _ in range(3):
+        tree.samples()
+    assert tree.state("large-7") == "running"
+    assert left_out(tree, "bytes") == 0
+
+
+@pytest.mark.slow
+def test_what_is_kept_of_large_records_is_small(tmp_path: Path) -> None:
+    padding = {str(number): [number] for number in range(20_000)}
+
+    def kept(count: int) -> int:
+        tree = RunsTree(tmp_path / str(count))
+        for number in range(count):
+            tree.metadata(f"r{number}", environment={str(each): "x" for each in range(9000)}, s3=padding)
+            tree.progress(f"r{number}", metrics=padding)
+        tracemalloc.start()
+        assert len(tree.samples()["training_run_attempt"]) == count
+        size, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return size
+
+    small, large = kept(1), kept(11)
+    assert (large - small) / 10 < 2**17
+
+
+def test_empty_folders_take_no_more_than_names(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs", limit=10)
+    for number in range(500):
+        tree.folder(f"empty-{number:03d}")
+    tree.metadata("zz-real")
+    assert tree.value("trainwarden_runs_left_out", reason="folders") == 481
+    assert len(tree.samples()["training_run_info"]) == 10
+
+
+@needs_root
+def test_of_too_many_names_each_user_keeps_a_share(tmp_path: Path) -> None:
+    for number in range(30):
+        folder = tmp_path / f"many-{number:02d}"
+        folder.mkdir()
+        give(folder)
+    for name in ("few-1", "few-2"):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (1, 1))
+    names = RunNames(tmp_path, 2.0, most=10)
+    assert {"few-1", "few-2"} < names.listed(NOW).keys()
+    assert len(names.listed(NOW)) == 10
+    assert names.left_out == 22
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A record of the user that runs the test, which nobody else may read, outside of the runs folder."""
+    tree = RunsTree(tmp_path / "private")
+    tree.metadata("secret", model="secret-model", host=HOST)
+    tree.progress("secret", step=4711)
+    tree.rank("secret", 0, step=4711)
+    for each in (tmp_path / "private").rglob("*"):
+        each.chmod(0o700)
+    return tmp_path / "private" / "secret"
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["metadata.json", "progress.json", "ranks", "_error"])
+@pytest.mark.parametrize("by", ["link", "hard link"])
+def test_no_file_of_another_user_is_read_through_a_record(tmp_path: Path, victim: Path, name: str, by: str) -> None:
+    (victim / "_error").write_text("secret-model is out of memory")
+    (victim / "_error").chmod(0o600)
+    tree = RunsTree(tmp_path / "runs")
+    if name != "metadata.json":
+        tree.metadata("thief")
+    folder = tree.folder("thief")
+    if by == "link":
+        (folder / name).symlink_to(victim / name)
+    elif name == "ranks":
+        (folder / name).mkdir()
+        os.link(victim / "ranks" / "0.json", folder / "ranks" / "0.json")
+    else:
+        os.link(victim / name, folder / name)
+    for each in (folder, *folder.rglob("*")):
+        if each.is_symlink() or not each.is_file() or each.stat().st_nlink == 1:
+            os.chown(each, ANOTHER, ANOTHER, follow_symlinks=False)
+    page = tree.text()
+    assert "secret-model" not in page
+    assert "4711" not in page
+    assert tree.state("thief") in (None, "running")
+
+
+@needs_root
+def test_a_link_to_another_users_record_is_no_run(tmp_path: Path, victim: Path) -> None:
+    tree = RunsTree(tmp_path / "runs")
+    tree.metadata("own")
+    link = tree.path / "thief"
+    link.symlink_to(victim)
+    os.chown(link, ANOTHER, ANOTHER, follow_symlinks=False)
+    assert tree.state("thief") is None
+    assert "secret-model" not in tree.text()
+
+
+def test_a_link_of_the_same_user_to_a_record_is_a_run(tmp_path: Path, victim: Path) -> None:
+    tree = RunsTree(tmp_path / "runs")
+    tree.folder("own")
+    (tree.path / "linked").symlink_to(victim)
+    assert tree.state("linked") == "running"
+
+
+@needs_root
+def test_a_record_in_a_folder_that_root_made_is_that_of_its_writer(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs")
+    tree.metadata("r")
+    tree.rank("r", 0)
+    give(tree.path / "r")
+    os.chown(tree.path / "r", 0, 0)
+    assert tree.state("r") == "running"
+    assert tree.value("training_rank_step", run_id="r", rank="0") is not None
+
+
+@needs_root
+def test_what_root_writes_into_a_users_record_for_all_to_read_counts(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs")
+    tree.metadata("r")
+    give(tree.path / "r")
+    error = tree.write("r", "_error", {"attempt_key": KEY, "time": to_iso(NOW), "message": "node reboots"})
+    assert tree.state("r") == "failed"
+    error.chmod(0o600)
+    tree.now += 40
+    assert tree.state("r") == "running"
