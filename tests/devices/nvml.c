@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 typedef void *Handle;
-enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, MISSING = 6, LATE = 10, LOST = 15 };
+enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, MISSING = 6, LATE = 10, LOST = 15, MISMATCH = 25 };
 enum { LINES = 2048, WIDTH = 160, MIG_BASE = 1000, MIG_MAX = 8 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -260,15 +260,23 @@ int nvmlDeviceGetMemoryInfo(Handle handle, Memory *answer) {
     snprintf(used, sizeof used, "mig.%d.memory_used", instance);
     if (!has(gpu, instance < 0 ? "memory" : size, &answer->total)) return UNSUPPORTED;
     answer->used = number(gpu, instance < 0 ? "memory_used" : used, 0);
+    /* As the first version of the call does: what the driver keeps for itself counts as used. */
+    snprintf(used, sizeof used, "mig.%d.memory_reserved", instance);
+    answer->used += instance < 0 ? 0 : number(gpu, used, 0);
     answer->free = answer->total - answer->used;
     return OK;
 }
 
 int nvmlDeviceGetMemoryInfo_v2(Handle handle, Memory2 *answer) {
     ENTER("nvmlDeviceGetMemoryInfo_v2", handle);
-    if (!has(gpu, "memory", &answer->total)) return UNSUPPORTED;
-    answer->used = number(gpu, "memory_used", 0);
-    answer->reserved = number(gpu, "memory_reserved", 0);
+    char size[WIDTH], used[WIDTH], reserved[WIDTH];
+    int instance = instance_of(handle);
+    snprintf(size, sizeof size, "mig.%d.memory", instance);
+    snprintf(used, sizeof used, "mig.%d.memory_used", instance);
+    snprintf(reserved, sizeof reserved, "mig.%d.memory_reserved", instance);
+    if (!has(gpu, instance < 0 ? "memory" : size, &answer->total)) return UNSUPPORTED;
+    answer->used = number(gpu, instance < 0 ? "memory_used" : used, 0);
+    answer->reserved = number(gpu, instance < 0 ? "memory_reserved" : reserved, 0);
     answer->free = answer->total - answer->used - answer->reserved;
     return OK;
 }
@@ -350,12 +358,31 @@ typedef struct {
     uint8_t cluster[16];
     int status;
     unsigned clique, state, health;
+    uint8_t summary; /* since version 3 */
 } Fabric;
 
 int nvmlDeviceGetGpuFabricInfoV(Handle handle, Fabric *answer) {
     ENTER("nvmlDeviceGetGpuFabricInfoV", handle);
+    unsigned version = answer->version >> 24;
+    if (version > number(gpu, "fabric.version", 3)) return MISMATCH;
     answer->state = (unsigned)number(gpu, "fabric.state", 0);
     answer->status = (int)number(gpu, "fabric.status", 0);
+    answer->health = (unsigned)number(gpu, "fabric.mask", 0);
+    if (version >= 3) answer->summary = (uint8_t)number(gpu, "fabric.summary", 0);
+    return OK;
+}
+
+typedef struct {
+    unsigned version;
+    uint64_t counts[11];
+    unsigned exceeded;
+} Sram;
+
+int nvmlDeviceGetSramEccErrorStatus(Handle handle, Sram *answer) {
+    ENTER("nvmlDeviceGetSramEccErrorStatus", handle);
+    uint64_t found;
+    if (!has(gpu, "sram_exceeded", &found)) return UNSUPPORTED;
+    answer->exceeded = (unsigned)found;
     return OK;
 }
 

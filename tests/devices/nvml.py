@@ -57,9 +57,23 @@ _HOPPER: dict[str, Value] = {
     "fabric.status": 0,
     "memory_reserved": 600 * 2**20,
 }
+_BLACKWELL: dict[str, Value] = {
+    **{key: value for key, value in _HOPPER.items() if key not in ("field.138", "field.139")},
+    **{f"field.{field}": 0 for field in (161, 162, 163, *range(206, 213), 214, 215, 219, 221)},
+    "field.202": 1_000_000,
+    "field.204": 500_000,
+    "field.220": 15 << 8 | 255,
+    "field.222": 15 << 8 | 255,
+    "field.197": 7_000,
+    "field.198": 9_000,
+    "sram_exceeded": 0,
+    "fabric.mask": 0x51AA,
+    "fabric.summary": 1,
+}
 PRESETS: dict[str, dict[str, Value]] = {
     "h100": {**_HOPPER, "model": "NVIDIA H100 80GB HBM3", "memory": 80 * GIB, "memory_used": 71 * GIB},
     "h200": {**_HOPPER, "model": "NVIDIA H200", "memory": 140 * GIB, "memory_used": 120 * GIB},
+    "b200": {**_BLACKWELL, "model": "NVIDIA B200", "memory": 180 * GIB, "memory_used": 150 * GIB},
     "a100": {
         **_COMMON,
         "driver": "550.144.03",
@@ -155,7 +169,7 @@ class FakeNvml:
         for place, profile in enumerate(profiles):
             name = f"{self._lines['model']} MIG {profile}"
             uuid = f"MIG-{gpu:04x}{place:04x}-0000-4000-8000-000000000000"
-            memory = {"memory": 10 * GIB, "memory_used": (place + 1) * GIB}
+            memory = {"memory": 10 * GIB, "memory_used": (place + 1) * GIB, "memory_reserved": GIB // 4}
             values: dict[str, Value] = {"name": name, "uuid": uuid, **memory}
             self.set(gpu, **{f"mig.{place}.{key}": value for key, value in values.items()})
         return self

@@ -72,17 +72,22 @@ class DriverCalls:
         self._failure_of = failure_of
         self._skipped: dict[CallKey, float] = {}
 
-    def call(self, function: str, *arguments: Any) -> Any:
+    def call(self, function: str, *arguments: Any, variant: int = 0) -> Any:
         """Return the result of a function of the library; None if it is missing, unsupported or failed this time.
+
+        Args:
+            function: its name.
+            arguments: after the handle; a call with other numbers may be supported where this one is not.
+            variant: tells such calls apart whose arguments are no numbers.
 
         Raises:
             GpuDown: the failure means that the GPU, or every GPU, answers nothing.
         """
-        return self.call_with(self.handle, function, *arguments)
+        return self.call_with(self.handle, function, *arguments, variant=variant)
 
-    def call_with(self, handle: Any, function: str, *arguments: Any) -> Any:
+    def call_with(self, handle: Any, function: str, *arguments: Any, variant: int = 0) -> Any:
         """Do the same with another handle: an instance of the GPU."""
-        key = (function, tuple(each for each in arguments if isinstance(each, int)))
+        key = (function, (*(each for each in arguments if isinstance(each, int)), *([variant] if variant else [])))
         if self.is_skipped(key):
             return None
         call = getattr(self.module, function, None)

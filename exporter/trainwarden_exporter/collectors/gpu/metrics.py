@@ -200,6 +200,22 @@ GPU_PCIE_LINK_GENERATION = gauge(
         "and on (instance, gpu, uuid) gpu_utilization_ratio > 0.5"
     ),
 )
+GPU_PCIE_TX_BYTES_TOTAL = counter(
+    "gpu_pcie_tx_bytes_total",
+    "gpu uuid",
+    "bytes",
+    "Bytes that the GPU sent over the PCI bus.",
+    "NVML field 197",
+    "rate(gpu_pcie_tx_bytes_total[5m])",
+)
+GPU_PCIE_RX_BYTES_TOTAL = counter(
+    "gpu_pcie_rx_bytes_total",
+    "gpu uuid",
+    "bytes",
+    "Bytes that the GPU received over the PCI bus.",
+    "NVML field 198",
+    "rate(gpu_pcie_rx_bytes_total[5m])",
+)
 GPU_READ_ERRORS_TOTAL = counter(
     "gpu_read_errors_total",
     "gpu uuid error",
@@ -262,7 +278,18 @@ GPU_XID_ERRORS_TOTAL = counter(
     "",
     "Errors that the driver reported, by code; from NVML and from the kernel's log, counted once.",
     "nvmlEventSetWait_v2, /dev/kmsg",
-    'increase(gpu_xid_errors_total{xid=~"48|62|64|74|79|95|119|120"}[10m]) > 0',
+    'increase(gpu_xid_errors_total{xid=~"48|62|64|74|79|95|119|120|140|14[4-9]|150"}[10m]) > 0',
+)
+GPU_XID_INFO = gauge(
+    "gpu_xid_info",
+    "xid meaning action",
+    "1",
+    (
+        "What the code of an error that this node had means, and what clears it: none, restart_job, reset_gpu, reboot, "
+        "check_nvlink, recovery_action (what gpu_recovery_action requests); always 1."
+    ),
+    "NVIDIA's catalogue of XIDs",
+    ("increase(gpu_xid_errors_total[10m]) * on (instance, xid) group_left (meaning, action) gpu_xid_info > 0"),
 )
 GPU_XID_LAST_TIMESTAMP_SECONDS = gauge(
     "gpu_xid_last_timestamp_seconds",
@@ -271,6 +298,14 @@ GPU_XID_LAST_TIMESTAMP_SECONDS = gauge(
     "When the error was reported last.",
     "nvmlEventSetWait_v2, /dev/kmsg",
     "time() - gpu_xid_last_timestamp_seconds < 600",
+)
+GPU_SRAM_ECC_THRESHOLD_EXCEEDED = gauge(
+    "gpu_sram_ecc_threshold_exceeded",
+    "gpu uuid",
+    "0/1",
+    "1 if the GPU's SRAM had more uncorrected errors than NVIDIA tolerates: test the GPU, and exchange it if it fails.",
+    "nvmlDeviceGetSramEccErrorStatus",
+    "gpu_sram_ecc_threshold_exceeded == 1",
 )
 GPU_REMAPPED_ROWS = gauge(
     "gpu_remapped_rows",
@@ -308,16 +343,28 @@ GPU_NVLINK_ERRORS_TOTAL = counter(
     "gpu_nvlink_errors_total",
     "gpu uuid error",
     "",
-    "Errors of all links of the GPU together: crc, crc_flit, crc_data, replay, recovery, ecc_data.",
-    "NVML fields 38, 45, 52, 59, 160; 161 to 163 of each link",
-    'increase(gpu_nvlink_errors_total{error="recovery"}[15m]) > 0',
+    (
+        "Errors of all links of the GPU together: crc, crc_flit, crc_data, replay, recovery, ecc_data; since Blackwell "
+        "malformed_packet, buffer_overrun, receive, receive_remote, receive_general, local_integrity, "
+        "transmit_discard, link_recovery, link_recovery_failed, effective, symbol."
+    ),
+    "NVML fields 38, 45, 52, 59, 160; of each link 161 to 163, 206 to 212, 214, 215, 219, 221",
+    'increase(gpu_nvlink_errors_total{error=~"recovery|link_recovery.*"}[15m]) > 0',
+)
+GPU_NVLINK_BIT_ERROR_RATIO = gauge(
+    "gpu_nvlink_bit_error_ratio",
+    "gpu uuid kind",
+    "0..1",
+    "Share of bits with errors on the worst link of the GPU, since Blackwell: effective (after correction), symbol.",
+    "NVML fields 220 and 222 of each link",
+    'gpu_nvlink_bit_error_ratio{kind="effective"} > 1e-12',
 )
 GPU_NVLINK_TX_BYTES_TOTAL = counter(
     "gpu_nvlink_tx_bytes_total",
     "gpu uuid",
     "bytes",
     "Data sent over all links of the GPU.",
-    "NVML field 138",
+    "NVML field 138; since Blackwell 202 of each link",
     "sum by (instance) (rate(gpu_nvlink_tx_bytes_total[5m]))",
 )
 GPU_NVLINK_RX_BYTES_TOTAL = counter(
@@ -325,7 +372,7 @@ GPU_NVLINK_RX_BYTES_TOTAL = counter(
     "gpu uuid",
     "bytes",
     "Data received over all links of the GPU.",
-    "NVML field 139",
+    "NVML field 139; since Blackwell 204 of each link",
     "sum by (instance) (rate(gpu_nvlink_rx_bytes_total[5m]))",
 )
 GPU_RECOVERY_ACTION = gauge(
@@ -351,9 +398,20 @@ GPU_FABRIC_HEALTHY = gauge(
     "gpu_fabric_healthy",
     "gpu uuid",
     "0/1",
-    "0 if the registration with the fabric ended in an error; only once it is completed.",
+    "0 if the registration with the fabric ended in an error, or the fabric has a problem; only once it is completed.",
     "nvmlDeviceGetGpuFabricInfoV",
     "gpu_fabric_healthy == 0",
+)
+GPU_FABRIC_PROBLEM = gauge(
+    "gpu_fabric_problem",
+    "gpu uuid problem",
+    "0/1",
+    (
+        "1 while the fabric has the problem: degraded_bandwidth, route_recovery, route_unhealthy, "
+        "access_timeout_recovery, incorrect_configuration, no_fabric_manager; absent where the driver reports it not."
+    ),
+    "the health mask of nvmlDeviceGetGpuFabricInfoV",
+    "gpu_fabric_problem == 1",
 )
 GPU_MIG_ENABLED = gauge(
     "gpu_mig_enabled",

@@ -77,6 +77,16 @@ def test_counts_go_on_over_a_release_and_a_restart(node: FakeNvml, serve: Serve,
     assert page["gpu_xid_errors_total{gpu=,xid=79}"] == 1, "of a GPU that is not there any more"
 
 
+def test_the_meaning_of_an_error_is_there_once_it_came(node: FakeNvml, serve: Serve) -> None:
+    exporter = serve(node.gpus(1).kernel_says("Linux"))
+    wait_until(lambda: count(exporter, 0, 149) == 0)
+    assert not [key for key in exporter.page() if key.startswith("gpu_xid_info")]
+    node.kernel_says(line(node, 0, 149), line(node, 0, 154), line(node, 0, 999))
+    wait_until(lambda: count(exporter, 0, 149) == count(exporter, 0, 154) == 1)
+    found = {key.partition("action=")[2] for key in exporter.page() if key.startswith("gpu_xid_info")}
+    assert found == {"check_nvlink}", "recovery_action}"}
+
+
 def test_where_events_fail_the_kernel_tells_of_errors_and_the_log_says_so_once(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(1).kernel_says("Linux").set(note_calls=1).returns(None, "nvmlEventSetWait_v2", 15))
     wait_until(lambda: [what for _, what in node.calls()].count("nvmlEventSetWait_v2") > 1)

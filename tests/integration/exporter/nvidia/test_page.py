@@ -163,5 +163,5 @@ def test_instances_of_a_divided_gpu_are_listed(node: FakeNvml) -> None:
         "3g.40gb,gpu_instance=2,compute_instance=0}",
     ]
     used = {key: value for key, value in page.items() if key.startswith("gpu_mig_memory_used_bytes")}
-    assert sorted(used.values()) == [GIB, 2 * GIB]
+    assert sorted(used.values()) == [GIB, 2 * GIB], "without the driver's own memory, as of the whole GPU"
     assert (page["gpu_mig_enabled{gpu=0}"], page["gpu_mig_enabled{gpu=1}"], page["gpu_up{gpu=0}"]) == (1, 0, 1)

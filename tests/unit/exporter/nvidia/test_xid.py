@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from trainwarden_exporter.collectors.gpu.nvml.xid import (
-    ACTION_CODES,
     LATE_SECONDS,
     NEW_CODE_SECONDS,
     Xid,
@@ -16,6 +15,7 @@ from trainwarden_exporter.collectors.gpu.nvml.xid import (
     XidKernelLog,
     parse_xid,
 )
+from trainwarden_exporter.collectors.gpu.nvml.xid_codes import ACTION_CODES
 from trainwarden_exporter.collectors.kernel.log import KernelLine
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.state_file import StateFile

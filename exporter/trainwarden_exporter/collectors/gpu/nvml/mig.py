@@ -56,7 +56,8 @@ def _add(families: Families, calls: DriverCalls, instance: Any, gpu: dict[str, s
         gpu_instance=gpu_instance,
         compute_instance=compute_instance,
     )
-    info = calls.call_with(instance, "nvmlDeviceGetMemoryInfo")
+    info = calls.call_with(instance, "nvmlDeviceGetMemoryInfo", pynvml.nvmlMemory_v2)
+    info = info or calls.call_with(instance, "nvmlDeviceGetMemoryInfo")  # which counts the driver's own as used
     if info is not None and counted(info.total):
         families.add(metrics.GPU_MIG_MEMORY_SIZE_BYTES, info.total, **gpu, mig_uuid=mig_uuid)
         families.add(metrics.GPU_MIG_MEMORY_USED_BYTES, counted(info.used), **gpu, mig_uuid=mig_uuid)

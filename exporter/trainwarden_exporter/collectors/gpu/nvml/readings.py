@@ -12,6 +12,7 @@ import pynvml
 
 from trainwarden_exporter.collectors.gpu import metrics
 from trainwarden_exporter.collectors.gpu.nvml import values
+from trainwarden_exporter.collectors.gpu.nvml.fabric import Fabric
 from trainwarden_exporter.collectors.gpu.nvml.fields import ALL_LINKS, FieldValues
 from trainwarden_exporter.collectors.gpu.nvml.mig import add_instances
 from trainwarden_exporter.collectors.gpu.nvml.nvlink import NvLinks
@@ -83,6 +84,8 @@ SLOW_FIELDS = (
     FieldReading(metrics.GPU_ECC_LIFETIME_ERRORS_TOTAL, (5, 0), values.counted, {"kind": "corrected"}),
     FieldReading(metrics.GPU_ECC_LIFETIME_ERRORS_TOTAL, (6, 0), values.counted, {"kind": "uncorrected"}),
     FieldReading(metrics.GPU_RECOVERY_ACTION, (230, 0), values.action),
+    FieldReading(metrics.GPU_PCIE_TX_BYTES_TOTAL, (197, 0), values.counted),
+    FieldReading(metrics.GPU_PCIE_RX_BYTES_TOTAL, (198, 0), values.counted),
 )
 # Bits of nvmlClocksEventReasons.
 THROTTLE_REASONS = {
@@ -98,7 +101,7 @@ THROTTLE_REASONS = {
 }
 # The second is the name before driver 535.
 _REASON_CALLS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
-FABRIC_COMPLETED = 3
+_SRAM_STATUS = getattr(pynvml, "c_nvmlEccSramErrorStatus_v1_t", None)  # old versions of pynvml lack it
 
 
 class _Tier:
@@ -186,17 +189,14 @@ class NvmlSlowTier(_Tier):
     def __init__(self, calls: DriverCalls) -> None:
         super().__init__(calls, SLOW_CALLS, SLOW_FIELDS)
         self._links = NvLinks(calls)
-        # Newest first: a driver supports the first of them or the second.
-        self._fabrics = {
-            "nvmlDeviceGetGpuFabricInfoV": pynvml.c_nvmlGpuFabricInfoV_t(),
-            "nvmlDeviceGetGpuFabricInfo": pynvml.c_nvmlGpuFabricInfo_t(),
-        }
+        self._fabric = Fabric(calls)
 
     def read(self, families: Families, gpu: dict[str, str]) -> None:
         """Add the series of one sample; raises `GpuDown`."""
         self._add_rows(families, gpu)
         self._add_remapped_rows(families, gpu)
-        self._add_fabric(families, gpu)
+        self._add_sram(families, gpu)
+        self._fabric.add_to(families, gpu)
         self._links.add_to(families, gpu)
         add_instances(families, self._calls, gpu)
 
@@ -209,13 +209,9 @@ class NvmlSlowTier(_Tier):
             families.add(metrics.GPU_REMAPPED_ROWS_PENDING, values.within(pending, 0, 1), **gpu)
             families.add(metrics.GPU_ROW_REMAP_FAILURE, values.within(failure, 0, 1), **gpu)
 
-    def _add_fabric(self, families: Families, gpu: dict[str, str]) -> None:
-        info = next(
-            (into for name, into in self._fabrics.items() if self._calls.call(name, byref(into)) is not None), None
-        )
-        if info is None:
+    def _add_sram(self, families: Families, gpu: dict[str, str]) -> None:
+        if _SRAM_STATUS is None:
             return
-        state = values.within(info.state, 1, 255)  # 0: the GPU has no fabric
-        families.add(metrics.GPU_FABRIC_STATE, state, **gpu)
-        if state == FABRIC_COMPLETED:
-            families.add(metrics.GPU_FABRIC_HEALTHY, info.status == 0, **gpu)
+        status = _SRAM_STATUS()
+        if self._calls.call("nvmlDeviceGetSramEccErrorStatus", byref(status)) is not None:
+            families.add(metrics.GPU_SRAM_ECC_THRESHOLD_EXCEEDED, values.within(status.bThresholdExceeded, 0, 1), **gpu)

@@ -61,6 +61,12 @@ def seconds(nanoseconds: float | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e9
 
 
+def bit_error_ratio(value: float) -> float:
+    """Return a share of bits with errors: bits 8 to 11 are the mantissa, bits 0 to 7 the negative exponent of 10."""
+    number = int(value)
+    return (number >> 8 & 0xF) * 10.0 ** -(number & 0xFF)
+
+
 def lanes(value: float | None) -> float | None:
     """Return the width of a PCI link."""
     return within(value, 1, 32)

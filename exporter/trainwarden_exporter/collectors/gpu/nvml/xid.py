@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.collectors.gpu import metrics
 from trainwarden_exporter.collectors.gpu.bus import bus_address
+from trainwarden_exporter.collectors.gpu.nvml.xid_codes import ACTION_CODES, CODES
 from trainwarden_exporter.collectors.kernel.log import MAX_LINES, KernelLogUnreadable, Kmsg, unix_time
 from trainwarden_exporter.core.state_file import StateFile
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Codes that ask for an action; each GPU has them from the start, so that `increase` sees the first error.
-ACTION_CODES = (13, 31, 43, 45, 48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120)
 FALLEN_OFF_THE_BUS = 79
 # A driver that is slow delivers an event late: a child that does not answer for a minute is replaced.
 LATE_SECONDS = 120.0
@@ -273,6 +272,9 @@ def add_xids(families: Families, counter: XidCounter, labels: Mapping[str, dict[
     for (index, uuid, code), count in sorted(counts.items()):
         families.add(metrics.GPU_XID_ERRORS_TOTAL, count.number, gpu=index, uuid=uuid, xid=str(code))
         families.add(metrics.GPU_XID_LAST_TIMESTAMP_SECONDS, count.last, gpu=index, uuid=uuid, xid=str(code))
+    seen = {code for (_, _, code), count in counts.items() if count.last is not None}
+    for code in sorted(seen & CODES.keys()):
+        families.add(metrics.GPU_XID_INFO, 1, xid=str(code), meaning=CODES[code].meaning, action=CODES[code].action)
 
 
 def _sum(one: XidCount, other: XidCount) -> XidCount:
