@@ -1,6 +1,7 @@
 """The callback for the Trainer of transformers, with the real one."""
 
 import json
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,9 @@ from tests.integrations.programs import ROOT, Programs
 from tests.unit.library.looking import read_metadata, read_progress, read_rank, read_snapshot
 from trainwarden.integrations.callback_adapter import CallbackAdapter
 from trainwarden.integrations.huggingface import TrainwardenCallback
+from trainwarden_exporter.core.exposition import encode_text
+from trainwarden_exporter.finetuning.collector import TrainingInfoCollector
+from trainwarden_exporter.finetuning.job import JobLabels
 
 Begin = Callable[[int], None]
 _LENGTH = 8
@@ -265,3 +269,39 @@ def test_the_example_runs_with_two_ranks_and_its_checkpoints_have_the_parts_of_b
     beats = [read_rank(programs.folder, rank) for rank in (0, 1)]
     assert [(beat.step, beat.status) for beat in beats] == [(10, "succeeded")] * 2
     assert beats[0].attempt_key == beats[1].attempt_key
+
+
+def test_a_sidecar_sees_the_end_of_a_training_that_counts_tokens_once(tmp_path: Path) -> None:
+    """As the documentation recommends it: then every line of the log has a run time."""
+    out = tmp_path / "out"
+    follower = TrainingInfoCollector(out, JobLabels("j", "m", "lora"))
+
+    def shown(name: str) -> float:
+        page = encode_text(follower.collect()).decode()
+        labels = 'job_name="j",model_id="m",method="lora"'
+        found = re.search(rf"^finetuning_{name}\{{{labels}\}} (.*)$", page, re.MULTILINE)
+        assert found, page
+        return float(found[1])
+
+    seen = []
+
+    class Looks(TrainerCallback):
+        """Reads what the sidecar shows after each checkpoint."""
+
+        def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            seen.append((shown("job_status"), shown("job_duration_seconds_count")))
+
+    trainer = make_trainer(
+        tmp_path,
+        Looks(),
+        include_num_input_tokens_seen="all",
+        save_strategy="steps",
+        save_steps=2,
+        eval_strategy="steps",
+        eval_steps=3,
+    )
+    trainer.train()
+    trainer.save_state()
+    assert seen == [(1.0, 0.0)] * 3
+    for _ in range(2):
+        assert (shown("job_status"), shown("job_duration_seconds_count")) == (2.0, 1.0)

@@ -117,6 +117,10 @@ class HttpServer:
         self._thread = threading.Thread(target=self._waiting.run, name="http", daemon=True)
         self._thread.start()
 
+    def answer_here(self, seconds: float) -> None:
+        """Answer a request in the calling thread, if one comes within so many seconds and no other thread is free."""
+        self._workers.work_here(seconds)
+
     def stop(self, grace_seconds: float = 2.0) -> None:
         """Stop listening; responses under way have `grace_seconds`, then all connections are cut."""
         self.is_stopping = True

@@ -43,18 +43,27 @@ class Workers:
                 self._jobs.put(None)
             self._free = 0
 
+    def work_here(self, seconds: float) -> None:
+        """Run one job in the calling thread, if one comes within so many seconds.
+
+        While the interpreter ends no thread can be started (Python 3.12).
+        """
+        job = self._next(seconds)
+        if job is not None:
+            job()
+
     def _work(self, job: Callable[[], None] | None) -> None:
         while job is not None:
             job()
             job = self._next()
 
-    def _next(self) -> Callable[[], None] | None:
+    def _next(self, seconds: float = _KEPT_SECONDS) -> Callable[[], None] | None:
         with self._lock:
             if self._is_closed:
                 return None
             self._free += 1
         try:
-            return self._jobs.get(timeout=_KEPT_SECONDS)
+            return self._jobs.get(timeout=seconds)
         except Empty:
             with self._lock:
                 if self._free:

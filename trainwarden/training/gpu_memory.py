@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 SAMPLE_SECONDS = 10.0
 # More than the CUDA context of this process, which counts as used memory too.
 _HEALTHY_SHARE = 0.1
 _MB = 2**20
+# After the first step collective and mathematical libraries have buffers of their own as well.
+_LIBRARIES_BYTES = 2048 * _MB
 
 logger = logging.getLogger("trainwarden")
 
@@ -35,7 +37,7 @@ class GpuMemorySample:
 
 @dataclass(frozen=True)
 class GpuMemoryStats:
-    """Aggregates over the samples of an attempt. `healthy_before_start` is None where it could not be measured."""
+    """Aggregates over the samples of an attempt. `healthy_before_start` is None where no GPU was in use."""
 
     samples: int = 0
     sum_allocated_mb: float = 0.0
@@ -75,9 +77,7 @@ class GpuMemory:
         try:
             cuda = _initialised_cuda()
             if cuda is not None:
-                free, total = cuda.mem_get_info()
-                used_by_others = total - free - cuda.memory_stats().get("reserved_bytes.all.current", 0)
-                self.stats = GpuMemoryStats(healthy_before_start=bool(used_by_others <= total * _HEALTHY_SHARE))
+                self.stats = GpuMemoryStats(healthy_before_start=_is_free(cuda, cuda.memory_stats()))
         except Exception:  # a broken GPU fails the training soon enough
             logger.debug("the memory of the GPU could not be read", exc_info=True)
 
@@ -94,7 +94,12 @@ class GpuMemory:
         try:
             cuda = _initialised_cuda()
             if cuda is not None:
-                self.stats = _add(self.stats, _sample(cuda.memory_stats()))
+                counters = cuda.memory_stats()
+                if self.stats.healthy_before_start is None:
+                    # The run began before CUDA: this is the first measurement.
+                    healthy = _is_free(cuda, counters, _LIBRARIES_BYTES)
+                    self.stats = replace(self.stats, healthy_before_start=healthy)
+                self.stats = _add(self.stats, _sample(counters))
         except Exception as error:  # noqa: BLE001  # whatever state the GPU is in, training goes on
             self._stopped = True
             logger.warning("the memory of the GPU is not recorded any more: %s", error)
@@ -106,6 +111,13 @@ def _initialised_cuda() -> Any | None:
     cuda = vars(torch).get("cuda") if torch is not None else None
     is_initialized = vars(cuda).get("is_initialized") if cuda is not None else None
     return cuda if is_initialized is not None and is_initialized() else None
+
+
+def _is_free(cuda: Any, counters: dict[str, Any], allowed_bytes: int = 0) -> bool:
+    """Return whether little of the device's memory is used by anything but PyTorch in this process."""
+    free, total = cuda.mem_get_info()
+    used_by_others = total - free - counters.get("reserved_bytes.all.current", 0)
+    return bool(used_by_others <= max(total * _HEALTHY_SHARE, allowed_bytes))
 
 
 def _sample(counters: dict[str, Any]) -> GpuMemorySample:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import logging
 import os
+import sys
 import threading
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
-from trainwarden_exporter.core.exposition import Encoder
+from trainwarden.environment import in_kubernetes
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.finetuning.job import (
+    ENDED,
+    FAILED,
     PENDING,
+    RUNNING,
+    SUCCEEDED,
     JobHistograms,
     JobLabels,
     JobValues,
@@ -21,9 +27,9 @@ from trainwarden_exporter.finetuning.job import (
     percent,
     status_number,
 )
+from trainwarden_exporter.finetuning.scrapes import Scrapes, ScrapeTimeRunner
 from trainwarden_exporter.finetuning.training_info import number
 from trainwarden_exporter.sampling.collection import Collection
-from trainwarden_exporter.sampling.task import Status
 from trainwarden_exporter.web.pages import ExporterPages
 
 if TYPE_CHECKING:
@@ -31,11 +37,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from trainwarden.server.server import HttpServer
-    from trainwarden_exporter.core.exposition import Encoded
     from trainwarden_exporter.core.metric import Family
-    from trainwarden_exporter.sampling.task import Collector
 
 log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.2
 
 P = ParamSpec("P")
 S = TypeVar("S", bound="JobMetrics")
@@ -60,7 +66,8 @@ class JobMetrics:
 
     def __init__(self, job_name: str, model_id: str = "", method: str = "") -> None:
         self._labels = JobLabels(str(job_name), str(model_id), str(method))
-        self._values = JobValues(status=PENDING)
+        # A counter that begins with its first event hides that event from `increase()`.
+        self._values = JobValues(status=PENDING, checkpoints=0)
         self._histograms = JobHistograms()
         self._logged: set[str] = set()
         self.has_values = False
@@ -140,6 +147,13 @@ class JobMetrics:
         with self._changing:
             self._histograms.durations.observe(value)
 
+    def end(self, status: int) -> None:
+        """Set how the job ended, unless it has: failed, or succeeded where it was running."""
+        with self._changing:
+            now = self._values.status
+            if now == RUNNING or (status == FAILED and now not in ENDED):
+                self._values = replace(self._values, status=status)
+
     def log_once(self, setter: str, error: Exception) -> None:
         """Log what a setter raised, the first time."""
         if setter not in self._logged:
@@ -160,12 +174,17 @@ class JobMetrics:
 class MetricsExporter(JobMetrics):
     """Serves the metrics of the job that this process works on, and of others by `job()`.
 
+    As a context manager it serves within the block. A job that is running at its end has succeeded then, and failed
+    where the block raised. The end waits for a scrape that shows it.
+
     Args:
         port: where `start_server` listens; 0 is a free one.
-        address: on which it listens; the empty string is every address.
+        address: on which it listens, the empty string is every address; by default loopback, in a pod every address.
         job_name, model_id, method: the labels. Without a name the job has that of the run, else `job`, and is shown
             once one of its values was set.
         registry: of prometheus_client, which then shows the same series as well.
+        linger_seconds: how long, at most, the end of the block or of the process waits for a scrape, where there was
+            one before; 0 to never wait.
     """
 
     name = "finetuning"
@@ -174,15 +193,18 @@ class MetricsExporter(JobMetrics):
         self,
         port: int = 8000,
         *,
-        address: str = "127.0.0.1",
+        address: str | None = None,
         job_name: str | None = None,
         model_id: str = "",
         method: str = "",
         registry: Any = None,
+        linger_seconds: float = 60.0,
     ) -> None:
         super().__init__(job_name or os.environ.get("TRAINWARDEN_RUN_ID") or "job", model_id, method)
         self.has_values = job_name is not None
-        self._address = (address, port)
+        self._address = (default_address() if address is None else address, port)
+        self._linger_seconds = linger_seconds
+        self._scrapes = Scrapes()
         self._jobs: dict[JobLabels, JobMetrics] = {self._labels: self}
         self._server: HttpServer | None = None
         self._pid = 0
@@ -203,12 +225,13 @@ class MetricsExporter(JobMetrics):
         if self._server is not None and self._pid == os.getpid():
             return True
         try:
-            server = ExporterPages(Collection([ScrapeTimeRunner(self)])).server([self._address])
+            server = ExporterPages(Collection([ScrapeTimeRunner(self, self._scrapes)])).server([self._address])
         except (OSError, OverflowError) as error:
             log.warning("no metrics on %s:%s: %s", *self._address, error)
             return False
         self._server, self._pid = server, os.getpid()
         server.start()
+        atexit.register(self._end_process)
         log.info("serving /metrics on %s", server.bound[0])
         return True
 
@@ -220,8 +243,18 @@ class MetricsExporter(JobMetrics):
     def stop(self) -> None:
         """End serving; the values stay, and `start_server` may be called again."""
         server, self._server = self._server, None
+        atexit.unregister(self._end_process)
         if server is not None and self._pid == os.getpid():
             server.stop()
+
+    def _linger(self) -> None:
+        """Wait for a scrape of the values as they are now, but not for one that cannot be expected: see above."""
+        server, before = self._server, self._scrapes.count
+        if server is None or self._pid != os.getpid():
+            return
+        deadline = time.monotonic() + self._scrapes.patience(self._linger_seconds)
+        while self._scrapes.count == before and (left := deadline - time.monotonic()) > 0:
+            server.answer_here(min(_POLL_SECONDS, left))
 
     def collect(self) -> Iterable[Family]:
         """Return the families of all jobs, for this server or a registry of prometheus_client."""
@@ -243,7 +276,35 @@ class MetricsExporter(JobMetrics):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        self._end(FAILED if is_failure(error) else SUCCEEDED)
+        try:
+            self._linger()
+        finally:
+            self.stop()
+
+    def _end(self, status: int) -> None:
+        with self._changing:
+            jobs = list(self._jobs.values())
+        for job in jobs:
+            job.end(status)
+
+    def _end_process(self) -> None:
+        """Show how the process ends, where there was no block: a `SystemExit` leaves open how the jobs ended."""
+        if self._pid == os.getpid():
+            if is_failure(getattr(sys, "last_value", None)):
+                self._end(FAILED)
+            self._linger()
+            self.stop()
+
+
+def default_address() -> str:
+    """Return loopback; in a pod, whose loopback nobody else reaches, the empty string for every address."""
+    return "" if in_kubernetes(os.environ) else "127.0.0.1"
+
+
+def is_failure(error: BaseException | None) -> bool:
+    """Return whether a program that ends with this exception has failed; None is no exception."""
+    return error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0))
 
 
 @dataclass
@@ -271,11 +332,13 @@ class FineTuningMetricsExporter:
 
     Args:
         port: as of `MetricsExporter`.
+        address: as of `MetricsExporter`, but every address by default, as the fine-tuning exporter: whatever scrapes it
+            must find it where only the import was changed.
         options: other arguments of `MetricsExporter`.
     """
 
-    def __init__(self, port: int = 8000, **options: Any) -> None:
-        self.exporter = MetricsExporter(port, **options)
+    def __init__(self, port: int = 8000, *, address: str = "", **options: Any) -> None:
+        self.exporter = MetricsExporter(port, address=address, **options)
         self._methods: dict[tuple[str, str], str] = {}
 
     def start_server(self) -> bool:
@@ -317,41 +380,6 @@ class FineTuningMetricsExporter:
         known = self._methods.get((job_name, model_id), "") if method is None else method
         self._methods[job_name, model_id] = known
         return self.exporter.job(job_name, model_id, known)
-
-
-class ScrapeTimeRunner:
-    """A `CollectorRunner` without a thread: each scrape calls the collector, which must neither wait nor raise."""
-
-    def __init__(self, collector: Collector) -> None:
-        self.name = collector.name
-        self._collector = collector
-        self._encoder = Encoder()
-        self._lock = threading.Lock()
-
-    def start(self) -> None:
-        """Nothing runs in the background."""
-
-    def stop(self) -> None:
-        """Nothing runs in the background."""
-
-    def sample_once(self) -> None:
-        """Nothing is sampled ahead."""
-
-    def statuses(self) -> list[Status]:
-        """Return a success."""
-        return [Status(self.name, True, True, 0.0, time.time(), None)]
-
-    def ready(self) -> list[tuple[Encoded, float]]:
-        """Return the current values."""
-        with self._lock:
-            return [(self._encoder.encode(self._collector.collect()), 0.0)]
-
-    def release(self) -> bool:
-        """Nothing is held."""
-        return True
-
-    def resume(self) -> None:
-        """Nothing was released."""
 
 
 def _value(value: Any) -> float | None:

@@ -16,6 +16,7 @@ from trainwarden_exporter.core.node import node_from_flags
 from trainwarden_exporter.core.spec import Context
 from trainwarden_exporter.finetuning.collector import TrainingInfoCollector
 from trainwarden_exporter.finetuning.job import JobLabels
+from trainwarden_exporter.finetuning.metrics_exporter import default_address
 from trainwarden_exporter.flag_values import duration
 from trainwarden_exporter.flags import Parser
 from trainwarden_exporter.flags import build_parser as flags_parser
@@ -115,9 +116,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help="where to listen (default %(default)s)")
     parser.add_argument(
         "--listen-address",
-        default="127.0.0.1",
+        default=default_address(),
         metavar="HOST",
-        help="address to listen on; in a pod 0.0.0.0 (default %(default)s)",
+        help="address to listen on, 0.0.0.0 for every one (default: 127.0.0.1, in a pod every one)",
     )
     parser.add_argument(
         "--interval",

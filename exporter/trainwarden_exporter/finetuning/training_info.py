@@ -70,6 +70,7 @@ class _InfoObjects:
     now: list[Values]
     history: Values
     settings: list[Values]
+    has_summary: bool = False
     problems: list[str] = field(default_factory=list)
 
     def number(self, name: str) -> float | None:
@@ -135,17 +136,33 @@ def _sources(document: Values) -> _InfoObjects:
     now = [document, *(document[key] for key in SECTIONS if isinstance(document.get(key), Mapping))]
     settings = [document[key] for key in SETTINGS if isinstance(document.get(key), Mapping)]
     history: dict[str, Any] = {}
+    has_summary = any(_sums_up(values) for values in now)
     for values in now:
         for key in HISTORIES:
             entries = values.get(key)
             for entry in entries if isinstance(entries, list) else ():
                 if isinstance(entry, Mapping):
                     history.update((name, value) for name, value in entry.items() if value is not None)
-    return _InfoObjects(now, history, settings)
+                    if not _is_evaluation(entry):
+                        # Training that goes on after an earlier end logs further losses.
+                        has_summary = _sums_up(entry) and "train_loss" in entry
+    return _InfoObjects(now, history, settings, has_summary)
+
+
+def _sums_up(values: Values) -> bool:
+    """Return whether these values are of a whole training.
+
+    Trainer writes `train_runtime` beside each loss as well where it counts tokens.
+    """
+    return "train_runtime" in values and ("train_loss" in values or "loss" not in values)
+
+
+def _is_evaluation(entry: Values) -> bool:
+    return any(name.startswith(("eval_", "test_", "predict_")) for name in entry) and "train_runtime" not in entry
 
 
 def _status(sources: _InfoObjects) -> int:
-    """Return the stated status; without one, succeeded if the file has a run time, else running."""
+    """Return the stated status; without one, succeeded if the file sums up a whole training, else running."""
     for values in sources.now:
         for key in KEYS["status"]:
             name = values.get(key)
@@ -156,8 +173,7 @@ def _status(sources: _InfoObjects) -> int:
                 sources.problems.append(f"{key}: {name[:60]!r} is no status")
         if any(values.get(key) is True for key in FINISHED):
             return SUCCEEDED
-    summed_up = any("train_runtime" in values for values in (*sources.now, sources.history))
-    return SUCCEEDED if summed_up else RUNNING
+    return SUCCEEDED if sources.has_summary else RUNNING
 
 
 def _count(document: Values, sources: _InfoObjects) -> float | None:

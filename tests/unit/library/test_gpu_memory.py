@@ -96,7 +96,23 @@ with run:
     )
     assert done.returncode == 0, done.stderr
     said = script.read("summary.json")["gpu_stats"]
-    assert (said["samples"], said["max_allocated_mb"], said["healthy_before_start"]) == (1, 50.0, None)
+    assert (said["samples"], said["max_allocated_mb"], said["healthy_before_start"]) == (1, 50.0, True)
+
+
+def test_a_device_that_was_first_used_after_the_start_is_measured_with_the_first_sample(script: Script) -> None:
+    """In this order every example uses it: the run, then the model on the device."""
+    done = script.run(
+        _FAKE
+        + """
+torch.cuda.mem_get_info = lambda: (taken[0] * MB, 80000 * MB)
+taken[0] = 60000
+with trainwarden.run("r") as run:
+    sys.modules["torch"] = torch
+    sample(run, 1, 5000)
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    assert script.read("summary.json")["gpu_stats"]["healthy_before_start"] is False
 
 
 def test_a_torch_that_is_half_imported_is_left_alone(script: Script) -> None:

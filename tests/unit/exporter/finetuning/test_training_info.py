@@ -37,6 +37,25 @@ def test_a_trainer_state_that_sums_up_tells_of_a_job_that_has_succeeded() -> Non
     assert (found.values.progress, found.values.epoch) == (100, 5)
 
 
+def test_a_run_time_beside_each_loss_is_no_end() -> None:
+    """Trainer writes it into every line where it counts tokens; at the end it sums up the training."""
+    lines = [
+        {"epoch": 0.5 * step, "learning_rate": 1e-4, "loss": 2.0, "step": step, "train_runtime": 10.0 * step}
+        for step in (1, 2, 3)
+    ]
+    evaluation = {"eval_loss": 2.1, "eval_runtime": 0.1, "step": 3}
+    end = {"step": 3, "total_flos": 0.0, "train_loss": 2.0, "train_runtime": 40.0, "train_samples_per_second": 5.0}
+
+    def found(*history: dict[str, float]) -> tuple[int | None, float | None]:
+        info = parse_training_info({"global_step": 3, "max_steps": 6, "log_history": list(history)})
+        return info.values.status, info.duration
+
+    assert found(*lines) == found(*lines, evaluation) == (1, None)
+    assert found(*lines, end) == found(*lines, end, evaluation) == (2, 40.0)
+    assert found(*lines, end, *lines) == (1, None)
+    assert reading(lines[0]).status == 1
+
+
 def test_what_a_script_sums_up_at_its_end_is_found_in_its_sections() -> None:
     document = {
         "model_id": "m", "method": "lora",
