@@ -21,7 +21,7 @@ JOB = {"job_name": "j", "model_id": "m", "method": "lora"}
 
 
 def job() -> MetricsExporter:
-    return MetricsExporter(port=0, **JOB)
+    return MetricsExporter(port=0, job_name="j", model_id="m", method="lora")
 
 
 def value(exporter: MetricsExporter, name: str, **labels: str) -> float | None:
