@@ -28,6 +28,19 @@ print("reserved", flush=True)
 time.sleep(300)
 """
 # In the pod: everything after the two dashes, whatever machine that is.
+# Holds three GPUs.
+HOLDS = """\
+import time, ray
+ray.init()
+@ray.remote(num_gpus=1, num_cpus=0)
+class Trainer:
+    def ready(self): return True
+@ray.remote(num_gpus=2, num_cpus=0)
+def evaluate(): time.sleep(300)
+trainer = Trainer.remote()
+ray.get(trainer.ready.remote())
+ray.get(evaluate.remote())
+"""
 KUBECTL = """#!/bin/sh
 printf '%s\\n' "$@" > "{log}"
 while [ "$1" != "--" ]; do shift; done
@@ -110,7 +123,24 @@ def test_a_running_job_without_any_gpu_in_use_is_told_from_one_that_holds_some(
     page = export_once(*flags)
     head.end("busy")
     assert page.value("ray_cluster_gpus_allocated") == 2
-    assert page.value("ray_cluster_running_jobs_without_gpu") == 0
+    assert page.value("ray_cluster_job_gpus", submission_id="busy") == 2
+    assert page.value("ray_cluster_job_gpus", submission_id="idle") == 0
+    assert page.value("ray_cluster_running_jobs_without_gpu") == 2, "also while another job holds GPUs"
+
+
+def test_gpus_of_actors_and_tasks_are_those_of_their_job(head: Head, token_file: Path, tmp_path: Path) -> None:
+    script = tmp_path / "holds.py"
+    script.write_text(HOLDS)
+    submission = head.submit(f"python {script}")
+    try:
+        wait_until(lambda: f"3.0/{GPUS}.0 GPU" in head.status(), "an actor holds one and a task two")
+        flags = ("--collector.ray.url", head.url, "--collector.ray.token-file", str(token_file))
+        wait_until(
+            lambda: export_once(*flags).value("ray_cluster_job_gpus", submission_id=submission) == 3,
+            "Ray lists the task",
+        )
+    finally:
+        head.end(submission)
 
 
 def test_gpus_that_a_placement_group_reserves_and_nobody_uses_are_not_in_use(head: Head, token_file: Path) -> None:

@@ -7,7 +7,6 @@ those that Ray's own command line and dashboard read; tested with Ray 2.60.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from trainwarden.clients.kubernetes import PodExec
 
 JOBS_PATH = "/api/jobs/"
-STATUS_PATH = "/api/cluster_status?format=1"
 NODES_PATH = "/api/v0/nodes?limit=10000"
 VERSION_PATH = "/api/version"
 GPUS_PATH = "/nodes?view=summary"
@@ -53,18 +51,6 @@ _JOB_ERROR_TYPES = frozenset(
     )
 )
 _TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-
-# The text of `ray status`.
-_HEAD = re.compile(r"^=+ Autoscaler status: (?P<time>.+?) =+$", re.MULTILINE)
-_AMOUNT = re.compile(
-    r"^ *(?P<used>\d+(?:\.\d+)?)/(?P<total>\d+(?:\.\d+)?) (?P<name>CPU|GPU)"
-    r"(?: \((?P<in_groups>[\d.]+) used of (?P<reserved>[\d.]+) reserved in placement groups\))?$",
-    re.MULTILINE,
-)
-_NAMED = re.compile(r"(?<![\w:])(?P<name>CPU|GPU)\b")
-_DEMAND = re.compile(r"^ *(?P<shape>\{.*?): (?P<count>\d+)\+ pending", re.MULTILINE)
-_BUNDLE = re.compile(r"\{(?P<resources>[^}]*)\}(?: \* (?P<count>\d+))?")
-_GPU = re.compile(r"'GPU': (?P<gpus>\d+(?:\.\d+)?)")
 
 
 class RayError(Exception):
@@ -249,32 +235,6 @@ class RayVersion:
 
 
 @dataclass(frozen=True)
-class RayAmount:
-    """Of one resource: how much there is, how much tasks and actors hold, how much idle placement groups reserve."""
-
-    total: float
-    used: float
-    reserved: float
-
-
-@dataclass(frozen=True)
-class RayUsage:
-    """What `ray status` prints.
-
-    Attributes:
-        time: as it is written there.
-        cpus: of all nodes.
-        gpus: of all nodes.
-        gpus_wanted: GPUs that tasks, actors and placement groups wait for.
-    """
-
-    time: str
-    cpus: RayAmount
-    gpus: RayAmount
-    gpus_wanted: float
-
-
-@dataclass(frozen=True)
 class RayNodeGpus:
     """The GPUs of one node as its agent last reported them.
 
@@ -304,28 +264,9 @@ def read_jobs(document: object) -> list[RayJob]:
     return list(jobs.values())
 
 
-def read_usage(document: object) -> RayUsage:
-    """Read STATUS_PATH; raises ValueError if it is another document.
-
-    The text is the one form in which both the old and the new autoscaler of Ray state it.
-    """
-    text = _data(document).get("clusterStatus")
-    head = _HEAD.search(text) if isinstance(text, str) else None
-    if not isinstance(text, str) or head is None or "Total Usage:" not in text:
-        raise ValueError("expected the text of ray status")
-    usage, _, rest = text.partition("Total Usage:")[2].partition("From request_resources:")
-    demands = rest.partition("Pending Demands:")[2]
-    amounts = {match["name"]: _amount(match) for match in _AMOUNT.finditer(usage)}
-    if {match["name"] for match in _NAMED.finditer(usage)} != amounts.keys():
-        raise ValueError("expected the text of ray status: its resources are written otherwise")
-    # A resource that no node has is not mentioned.
-    cpus, gpus = (amounts.get(name, RayAmount(0.0, 0.0, 0.0)) for name in ("CPU", "GPU"))
-    return RayUsage(head["time"], cpus, gpus, sum(map(_wanted, _DEMAND.finditer(demands))))
-
-
 def read_nodes(document: object) -> dict[str, int]:
     """Return the number of nodes in each of NODE_STATES, from NODES_PATH; raises ValueError if it is no list."""
-    found = _data(document).get("result")
+    found = answered_data(document).get("result")
     nodes = found.get("result") if isinstance(found, dict) else None
     if not isinstance(nodes, list):
         raise ValueError("expected a list of nodes")  # noqa: TRY004  # one exception for all documents
@@ -335,7 +276,7 @@ def read_nodes(document: object) -> dict[str, int]:
 
 def read_gpus(document: object) -> list[RayNodeGpus]:
     """Return the GPUs of live nodes, from GPUS_PATH; raises ValueError if it is another document."""
-    nodes = _data(document).get("summary")
+    nodes = answered_data(document).get("summary")
     if not isinstance(nodes, list):
         raise ValueError("expected a summary of nodes")  # noqa: TRY004  # one exception for all documents
     found: dict[str, RayNodeGpus] = {}
@@ -388,25 +329,12 @@ def _error_type(value: object) -> str:
     return value.lower() if value in _JOB_ERROR_TYPES else "other"
 
 
-def _data(document: object) -> dict[str, Any]:
+def answered_data(document: object) -> dict[str, Any]:
+    """Return the data of an answer; raises ValueError if it has none."""
     data = document.get("data") if isinstance(document, dict) and document.get("result") is True else None
     if not isinstance(data, dict):
         raise ValueError("expected an answer with data")  # noqa: TRY004  # one exception for all documents
     return data
-
-
-def _amount(match: re.Match[str]) -> RayAmount:
-    idle = float(match["reserved"]) - float(match["in_groups"]) if match["reserved"] else 0.0
-    return RayAmount(float(match["total"]), float(match["used"]), max(0.0, idle))
-
-
-def _wanted(match: re.Match[str]) -> float:
-    """Return the GPUs of one line of demands, as `{'GPU': 1.0} * 4 (PACK): 2+ pending placement groups`."""
-    shape = 0.0
-    for bundle in _BUNDLE.finditer(match["shape"]):
-        gpu = _GPU.search(bundle["resources"])
-        shape += float(gpu["gpus"]) * int(bundle["count"] or 1) if gpu else 0.0
-    return shape * int(match["count"])
 
 
 def _node_gpus(node: dict[str, Any]) -> RayNodeGpus | None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.unit.exporter.ray.dashboard import gpu_node, job, status
-from trainwarden.clients.ray import RayAmount, read_gpus, read_jobs, read_usage
+from trainwarden.clients.ray import read_gpus, read_jobs
+from trainwarden.clients.ray_usage import RayAmount, RayUsage, read_usage
 
 
 @pytest.mark.parametrize(
@@ -80,3 +81,72 @@ def test_gpus_of_dead_and_of_doubtful_nodes_are_not_shown() -> None:
     ]  # fmt: skip
     found = read_gpus({"result": True, "data": {"summary": nodes}})
     assert {node.node: node.busy for node in found} == {"a": {"0": 0.0, "1": 1.0}, "odd": {}}
+
+
+# The headings of what `ray status` prints below "Resources", of one minor version that prints them so.
+LAYOUTS = {
+    "2.44": ("Usage:", "", "Demands:", "from request_resources()"),
+    "2.44, newer autoscaler": ("Total Usage:", "", "Total Demands:", "from request_resources()"),
+    "2.48": ("Total Usage:", "Total Constraints:\n (no request_resources() constraints)\n", "Total Demands:", ""),
+    "2.60": ("Total Usage:", "From request_resources:\n {'GPU': 64}: 2 from request_resources()\n",
+                     "Pending Demands:", ""),
+}  # fmt: skip
+
+
+def status_text(layout: str) -> str:
+    usage, constraints, demands, request = LAYOUTS[layout]
+    more = f" {{'GPU': 64}}: 2+ {request}\n" if request else ""
+    return (
+        "======== Autoscaler status: 2026-11-22 16:10:35.121521 ========\n"
+        "Node status\n---------------------------------------------------------------\n"
+        "Active:\n 1 node_6698c3b9\nIdle:\n (no idle nodes)\nPending:\n (no pending nodes)\n"
+        "Recent failures:\n (no failures)\n\n"
+        f"Resources\n---------------------------------------------------------------\n{usage}\n"
+        " 0.0/4.0 CPU (0.0 used of 2.0 reserved in placement groups)\n"
+        " 2.0/4.0 GPU (0.0 used of 2.0 reserved in placement groups)\n"
+        " 0.0/1.0 accelerator_type:H100\n 0B/22.84GiB memory\n 0B/80.00MiB object_store_memory\n\n"
+        f"{constraints}{demands}\n"
+        " {'CPU': 1.0, 'GPU': 16.0}: 1+ pending tasks/actors\n"
+        " {'GPU': 1.0}: 3+ pending tasks/actors (2+ using placement groups)\n"
+        f" {{'GPU': 5.0}} * 2, {{'CPU': 1.0}} * 1 (PACK): 2+ pending placement groups\n{more}"
+    )
+
+
+def usage_of(text: str) -> RayUsage:
+    return read_usage({"result": True, "data": {"clusterStatus": text}})
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_text_of_every_supported_minor_gives_the_same(layout: str) -> None:
+    usage = usage_of(status_text(layout))
+    assert usage.gpus == RayAmount(4, 2, 2)
+    assert usage.cpus == RayAmount(4, 0, 2)
+    assert usage.gpus_wanted == 16 + 3 + 20
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_no_demands_are_zero_in_every_layout(layout: str) -> None:
+    _, _, demands, _ = LAYOUTS[layout]
+    head, _, _ = status_text(layout).partition(demands)
+    assert usage_of(f"{head}{demands}\n (no resource demands)\n").gpus_wanted == 0
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("known", "unknown"),
+    [
+        ("Demands:", "Waiting Demands:"),
+        ("Demands:", "Demands"),
+        ("Usage:", "Use:"),
+        ("pending tasks/actors", "waiting tasks"),
+        ("3+ pending", "many pending"),
+        ("2.0/4.0 GPU", "2.0 of 4.0 GPU"),
+        ("Resources\n", "Resource overview\n"),
+        ("Autoscaler status", "Status"),
+    ],
+)
+def test_a_layout_that_is_not_known_is_an_error_and_never_zero(layout: str, known: str, unknown: str) -> None:
+    text = status_text(layout)
+    assert known in text
+    with pytest.raises(ValueError, match="text of ray status"):
+        usage_of(text.replace(known, unknown))

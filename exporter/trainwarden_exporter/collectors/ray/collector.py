@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainwarden.clients import ray
+from trainwarden.clients import ray, ray_usage
 from trainwarden.clients.http import CREDENTIALS, MALFORMED
 from trainwarden.clients.ray import FORBIDDEN, JOB_STATES, TOKEN, UNAUTHORIZED, UNDER_WAY, RayError
 from trainwarden_exporter.collectors.ray import metrics
@@ -20,21 +20,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from trainwarden.clients.http import PathAnswer
-    from trainwarden.clients.ray import RayDashboard, RayJob, RayNodeGpus, RayUsage
+    from trainwarden.clients.ray import RayDashboard, RayJob, RayNodeGpus
+    from trainwarden.clients.ray_usage import RayHolders, RayUsage
     from trainwarden_exporter.core.metric import Family
 
 log = logging.getLogger(__name__)
 
-JOBS, USAGE, NODES, CLUSTER, GPUS = "jobs", "usage", "nodes", "cluster", "gpus"
+JOBS, USAGE, ACTORS, NODES, CLUSTER, GPUS = "jobs", "usage", "actors", "nodes", "cluster", "gpus"
 PATHS = {
     JOBS: ray.JOBS_PATH,
-    USAGE: ray.STATUS_PATH,
+    USAGE: ray_usage.STATUS_PATH,
+    ACTORS: ray_usage.ACTORS_PATH,
     NODES: ray.NODES_PATH,
     CLUSTER: ray.VERSION_PATH,
     GPUS: ray.GPUS_PATH,
 }
 KEPT_SECONDS = 24 * 3600.0
 STALE_SECONDS = 60.0
+# Parts of GPUs are sums of floating point numbers.
+ROUNDING = 1e-3
 _STALE = f"unchanged for {STALE_SECONDS:.0f} s: what writes it on the head node has stopped"
 _MESSAGES = {
     UNAUTHORIZED: "401: the dashboard requires a token, and got none: --collector.ray.token-file",
@@ -76,6 +80,9 @@ class RayCollector:
         self._logged: dict[str, str] = {}
         # Of each thing that carries a time of its own: that time, and when it was first seen, by our clock.
         self._written: dict[str, tuple[object, float]] = {}
+        # Of the sample that is being taken; None where they could not be read.
+        self._usage: RayUsage | None = None
+        self._actors: RayHolders | None = None
 
     def collect(self) -> Iterable[Family]:
         """Return the families, without those whose source failed; raises RayError if the jobs cannot be read."""
@@ -104,34 +111,34 @@ class RayCollector:
         for job in shown:
             _add_job(families, job)
         self._expect(expected_runs(jobs))
-        running = sum(job.state == "running" for job in jobs)
+        self._usage, self._actors = None, None
         for source in self._sources[1:]:
-            self._add_source(families, source, answers[source], running)
+            self._add_source(families, source, answers[source])
+        self._add_held(families, [job for job in jobs if job.state == "running"], shown)
         for source, count in self._errors.items():
             families.add(metrics.TRAINWARDEN_RAY_ERRORS_TOTAL, count, source=source)
         return families.collected()
 
-    def _add_source(self, families: Families, source: str, answer: PathAnswer, running: int) -> None:
+    def _add_source(self, families: Families, source: str, answer: PathAnswer) -> None:
         """Add the series of one source; if it cannot be read, count it, and log each new reason."""
         try:
-            self._add_document(families, source, ray.read_document(answer), running)
+            self._add_document(families, source, ray.read_document(answer))
         except (RayError, ValueError) as error:
-            message = _explained(error)
-            self._errors[source] += 1
-            if self._logged.get(source) != message:
-                log.warning("collector ray: GET %s: %s; its series are left out", PATHS[source], message)
-                self._logged[source] = message
+            self._failed(source, PATHS[source], error)
         else:
             if self._logged.pop(source, None) is not None:
                 log.info("collector ray: GET %s works again", PATHS[source])
 
-    def _add_document(self, families: Families, source: str, document: object, running: int) -> None:
+    def _add_document(self, families: Families, source: str, document: object) -> None:
         """Add the series of one document; raises ValueError if it is another one, or has not changed for a minute."""
         if source == USAGE:
-            usage = ray.read_usage(document)
+            usage = ray_usage.read_usage(document)
             if not self._is_fresh(USAGE, usage.time):
                 raise ValueError(_STALE)
-            _add_usage(families, usage, running)
+            self._usage = usage
+            _add_usage(families, usage)
+        elif source == ACTORS:
+            self._actors = ray_usage.read_holders(document)
         elif source == NODES:
             for state, count in ray.read_nodes(document).items():
                 families.add(metrics.RAY_CLUSTER_NODES, count, state=state)
@@ -148,6 +155,54 @@ class RayCollector:
             version = ray.read_version(document)
             labels = {"ray_version": label_text(version.version), "session": label_text(version.session)}
             families.add(metrics.RAY_CLUSTER_INFO, 1, **labels)
+
+    def _add_held(self, families: Families, running: Sequence[RayJob], shown: Sequence[RayJob]) -> None:
+        """Add how many GPUs each running job holds, without those of which that is unknown."""
+        usage = self._usage
+        if usage is None or usage.gpus.total <= 0:
+            if usage is not None:
+                families.add(metrics.RAY_CLUSTER_RUNNING_JOBS_WITHOUT_GPU, 0)
+            return
+        holders = [] if self._actors is None else [self._actors]
+        held = _held(running, holders)
+        if usage.gpus.used > sum(sum(each.gpus.values()) for each in holders) + ROUNDING and not all(held.values()):
+            # Tasks hold the rest. There may be many, so they are not read where actors alone hold GPUs.
+            tasks = self._tasks()
+            holders += [tasks] if tasks else []
+            held = _held(running, holders)
+        attributed = sum(sum(each.gpus.values()) for each in holders)
+        whole = usage.gpus.used <= attributed + ROUNDING and all(each.complete for each in holders)
+        known = {job: gpus for job, gpus in held.items() if gpus or whole or not usage.gpus.used}
+        for job in shown:
+            if job.submission_id in known:
+                families.add(
+                    metrics.RAY_CLUSTER_JOB_GPUS,
+                    known[job.submission_id],
+                    submission_id=job.submission_id,
+                    run_id=job.run_id,
+                )
+        if len(known) == len(running):
+            without = sum(not gpus for gpus in known.values())
+            families.add(metrics.RAY_CLUSTER_RUNNING_JOBS_WITHOUT_GPU, without)
+
+    def _tasks(self) -> RayHolders | None:
+        """Return the GPUs that tasks hold; None, and an error of `actors`, if they cannot be read."""
+        path = ray_usage.TASKS_PATH
+        try:
+            with calling(self._dashboard.call([path])):
+                (answer,) = self._dashboard.get([path])
+            return ray_usage.read_holders(ray.read_document(answer))
+        except (RayError, ValueError) as error:
+            self._failed(ACTORS, path, error)
+            return None
+
+    def _failed(self, source: str, path: str, error: Exception) -> None:
+        """Count an error of a source, and log each new reason."""
+        message = _explained(error)
+        self._errors[source] += 1
+        if self._logged.get(source) != message:
+            log.warning("collector ray: GET %s: %s; its series are left out", path, message)
+            self._logged[source] = message
 
     def _is_fresh(self, name: str, written: object) -> bool:
         """Return whether it was written anew within the last minute, by our clock: those of the nodes may differ."""
@@ -219,16 +274,24 @@ def _add_job(families: Families, job: RayJob) -> None:
     families.add(metrics.RAY_CLUSTER_JOB_EXIT_CODE, job.exit_code, **labels)
 
 
-def _add_usage(families: Families, usage: RayUsage, running: int) -> None:
-    """Add what the cluster has and what of it is held; `running` is the number of running jobs."""
+def _held(running: Sequence[RayJob], holders: Sequence[RayHolders]) -> dict[str, float]:
+    """Return the GPUs that the actors and tasks of each running job hold, by submission id."""
+    return {
+        job.submission_id: sum(
+            each.gpus.get(name, 0.0) for each in holders for name in {job.submission_id, job.job_id} if name
+        )
+        for job in running
+    }
+
+
+def _add_usage(families: Families, usage: RayUsage) -> None:
+    """Add what the cluster has and what of it is held."""
     families.add(metrics.RAY_CLUSTER_GPUS, usage.gpus.total)
     families.add(metrics.RAY_CLUSTER_GPUS_ALLOCATED, usage.gpus.used)
     families.add(metrics.RAY_CLUSTER_CPUS, usage.cpus.total)
     families.add(metrics.RAY_CLUSTER_CPUS_ALLOCATED, usage.cpus.used)
     families.add(metrics.RAY_CLUSTER_GPUS_RESERVED, usage.gpus.reserved)
     families.add(metrics.RAY_CLUSTER_GPUS_WANTED, usage.gpus_wanted)
-    without = running if usage.gpus.total > 0 and usage.gpus.used == 0 else 0
-    families.add(metrics.RAY_CLUSTER_RUNNING_JOBS_WITHOUT_GPU, without)
 
 
 def _add_gpus(families: Families, name: str, node: RayNodeGpus) -> None:

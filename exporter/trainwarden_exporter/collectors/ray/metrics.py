@@ -3,6 +3,7 @@
 from trainwarden_exporter.core.metric import counter, gauge
 
 _JOBS = "Ray's dashboard, GET /api/jobs/"
+_ACTORS = "Ray's dashboard, GET /api/v0/actors, and /api/v0/tasks where actors do not hold all of them"
 _USAGE = "Ray's dashboard, GET /api/cluster_status: what ray status prints"
 
 RAY_CLUSTER_INFO = gauge(
@@ -104,12 +105,20 @@ RAY_CLUSTER_GPUS_WANTED = gauge(
     _USAGE,
     "ray_cluster_gpus_wanted > ray_cluster_gpus",
 )
+RAY_CLUSTER_JOB_GPUS = gauge(
+    "ray_cluster_job_gpus",
+    "submission_id run_id",
+    "GPUs",
+    "GPUs that the actors and tasks of the running job hold; absent where that is unknown.",
+    _ACTORS,
+    "max_over_time(ray_cluster_job_gpus[15m]) == 0",
+)
 RAY_CLUSTER_RUNNING_JOBS_WITHOUT_GPU = gauge(
     "ray_cluster_running_jobs_without_gpu",
     "",
     "jobs",
-    "Running jobs, where the cluster has GPUs and no task or actor holds any of them; else 0.",
-    f"{_JOBS}; {_USAGE}",
+    "Running jobs that hold no GPU, where the cluster has GPUs; else 0. Absent where that is unknown of one.",
+    f"{_JOBS}; {_ACTORS}",
     "min_over_time(ray_cluster_running_jobs_without_gpu[15m]) > 0",
 )
 RAY_CLUSTER_CPUS = gauge(
@@ -143,7 +152,7 @@ TRAINWARDEN_RAY_ERRORS_TOTAL = counter(
     "trainwarden_ray_errors_total",
     "source",
     "errors",
-    "Failed reads of jobs, usage, nodes, gpus or cluster from the dashboard; the log has the reason.",
+    "Failed reads of jobs, usage, actors, nodes, gpus or cluster from the dashboard; the log has the reason.",
     "the exporter",
     "increase(trainwarden_ray_errors_total[10m]) > 0",
 )

@@ -47,12 +47,24 @@ def gpu_node(name: str, *percents: float | None, now: float = 1.0, state: str = 
     return {"hostname": name, "now": now, "gpus": gpus, "raylet": {"state": state}}
 
 
+def actors(*held: tuple[str, float], name: str = "", total: int | None = None, **fields: Any) -> object:
+    """What /api/v0/actors and /api/v0/tasks answer, given job and GPUs of each."""
+    items = [
+        {"job_id": job_id, "name": name, "required_resources": {"GPU": gpus} if gpus else {}, **fields}
+        for job_id, gpus in held
+    ]
+    number = {"total": len(items) if total is None else total, "num_after_truncation": len(items)}
+    return {"result": True, "data": {"result": {**number, "partial_failure_warning": "", "result": items}}}
+
+
 def good(jobs: list[dict[str, Any]]) -> dict[str, object]:
     """What each path of a dashboard in order answers."""
     nodes = [{"state": "ALIVE"}, {"state": "ALIVE"}, {"state": "DEAD"}]
     return {
         "/api/jobs/": jobs,
         "/api/cluster_status": status(),
+        "/api/v0/actors": actors(),
+        "/api/v0/tasks": actors(),
         "/api/v0/nodes": {"result": True, "data": {"result": {"result": nodes}}},
         "/api/version": {"ray_version": "2.60.0", "session_name": "session_1"},
         "/nodes": {"result": True, "data": {"summary": [gpu_node("a", 50, None)]}},

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.exporter.ray.dashboard import good, gpu_node, job, status
+from tests.unit.exporter.ray.dashboard import actors, good, gpu_node, job, status
 from trainwarden.clients.http import PathAnswer
 from trainwarden.clients.ray import read_jobs
 from trainwarden_exporter.collectors.ray.collector import PATHS, RayCollector, expected_runs, shown_jobs
@@ -76,7 +76,6 @@ def test_a_run_is_expected_since_the_latest_of_its_jobs_that_are_under_way() -> 
     [
         ([job("a", "RUNNING"), job("b", "RUNNING"), job("c", "PENDING")], " 0.0/4.0 GPU\n", 2),
         ([job("a", "RUNNING")], " 0.0/4.0 GPU (0.0 used of 4.0 reserved in placement groups)\n", 1),
-        ([job("a", "RUNNING")], " 0.5/4.0 GPU\n", 0),
         ([job("a", "RUNNING")], "", 0),
         ([job("a", "SUCCEEDED")], " 0.0/4.0 GPU\n", 0),
     ],
@@ -88,6 +87,44 @@ def test_jobs_run_without_gpu_where_there_are_some_and_nobody_holds_any(
 
 
 PATH_USAGE = PATHS["usage"].partition("?")[0]
+TWO = [job("a", "RUNNING", job_id="01000000"), job("b", "RUNNING", job_id="02000000")]
+
+
+def held(answers: dict[str, object]) -> dict[str, str]:
+    """The GPUs of each job, and how many jobs have none, as on the page."""
+    lines = [line for line in page(answers) if "ray_cluster_job_gpus{" in line or "jobs_without_gpu " in line]
+    return {line.partition('"')[2].partition('"')[0]: line.rpartition(" ")[2] for line in lines}
+
+
+def test_a_job_without_gpu_is_seen_beside_one_that_holds_some() -> None:
+    answers = {**good(TWO), PATH_USAGE: status(" 3.5/4.0 GPU\n"), "/api/v0/actors": actors(("02000000", 3.5))}
+    assert held(answers) == {"a": "0.0", "b": "3.5", "": "1.0"}
+
+
+def test_the_entrypoint_of_a_job_holds_gpus_too() -> None:
+    supervisor = actors(("09000000", 2), name="_ray_internal_job_actor_a", class_name="JobSupervisor")
+    answers = {**good(TWO), PATH_USAGE: status(" 2.0/4.0 GPU\n"), "/api/v0/actors": supervisor}
+    assert held(answers) == {"a": "2.0", "b": "0.0", "": "1.0"}
+
+
+def test_tasks_are_read_where_actors_do_not_hold_all_gpus() -> None:
+    answers = {**good(TWO), PATH_USAGE: status(" 4.0/4.0 GPU\n"), "/api/v0/actors": actors(("01000000", 1))}
+    assert held(answers) == {"a": "1.0"}, "who holds three is unknown"
+    answers["/api/v0/tasks"] = actors(("02000000", 3), type="NORMAL_TASK")
+    assert held(answers) == {"a": "1.0", "b": "3.0", "": "0.0"}
+    answers["/api/v0/tasks"] = actors(("02000000", 3), type="ACTOR_CREATION_TASK")
+    assert held(answers) == {"a": "1.0"}, "an actor is no task as well"
+
+
+@pytest.mark.parametrize(
+    "bad", [{"result": False}, actors(("01000000", 4), total=20_000), actors(("01000000", 4), required_resources=None)]
+)
+def test_a_job_whose_gpus_are_unknown_is_not_said_to_have_none(bad: object) -> None:
+    """Of a list that is cut off or cannot be read, zero is unknown."""
+    answers = {**good(TWO), PATH_USAGE: status(" 4.0/4.0 GPU\n"), "/api/v0/actors": bad}
+    found = held(answers)
+    assert "b" not in found
+    assert "" not in found
 
 
 def test_what_nobody_writes_any_longer_is_dropped_until_it_is_written_again() -> None:
