@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
@@ -17,16 +18,25 @@ FORGED = "2026-01-01 00:00:00,000 INFO trainwarden_exporter.cli: run_state_chang
 LINE_ENDS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"]
 
 
+@contextlib.contextmanager
+def written_by(formatter: logging.Formatter) -> Iterator[io.StringIO]:
+    """Yield what the service writes to standard error; a report of pytest could not hold its lone surrogates."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(formatter)
+    logger = logging.getLogger("service")
+    logger.addHandler(handler)
+    logger.propagate = False
+    yield stream
+    logger.propagate = True
+    logger.removeHandler(handler)
+
+
 @pytest.fixture
 def output() -> Iterator[io.StringIO]:
     """What the service writes to standard error."""
-    stream = io.StringIO()
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(LineFormatter(LOG_FORMAT))
-    root = logging.getLogger()
-    root.addHandler(handler)
-    yield stream
-    root.removeHandler(handler)
+    with written_by(LineFormatter(LOG_FORMAT)) as stream:
+        yield stream
 
 
 @pytest.mark.parametrize("end", LINE_ENDS, ids=ascii)
@@ -61,13 +71,8 @@ def test_text_that_prints_stays_as_it_is(output: io.StringIO) -> None:
 @pytest.fixture(params=["json", "logfmt"])
 def fields(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
     """What the service writes to standard error as fields."""
-    stream = io.StringIO()
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(FieldsFormatter(request.param))
-    root = logging.getLogger()
-    root.addHandler(handler)
-    yield stream
-    root.removeHandler(handler)
+    with written_by(FieldsFormatter(request.param)) as stream:
+        yield stream
 
 
 def fields_of(line: str) -> dict[str, str]:
