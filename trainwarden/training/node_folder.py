@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import stat
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -47,9 +47,10 @@ class NodeFolder:
         self._base = environ.get(VARIABLE, _MEMORY)
         record = record.resolve()
         place = (host_name(), os.geteuid(), _boot_id(), _device(self._base), _device(record), os.fspath(record))
-        self.digits = _hash(place)[:8]
+        self.digits = _hash(place)
+        self._key = key
         self._mine = Path(self._base, f"trainwarden-{os.geteuid()}")
-        self._path = self._mine / _hash((*place, key))[:32]
+        self._path = self._mine / f"{self.digits}-{_hash((key,))}"
         self._has_swept = False
 
     def prepare(self) -> bool:
@@ -88,7 +89,7 @@ class NodeFolder:
         for path in sorted(self._path.glob("*.json"))[:MAX_RANKS_OF_HOST]:
             source = read_json(path)
             beat = RankBeat.from_json(source) if isinstance(source, JsonObject) else None
-            if beat is not None and beat.rank is not None:
+            if beat is not None and beat.attempt_key == self._key:
                 found[beat.rank] = beat.replace(problems=())
         return found
 
@@ -198,4 +199,5 @@ def _boot_id() -> str | None:
 
 
 def _hash(parts: tuple[object, ...]) -> str:
-    return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()
+    # The folder is this user's alone, so that nobody gains by a collision; hashlib would load OpenSSL.
+    return f"{zlib.crc32(repr(parts).encode('utf-8', 'surrogateescape')):08x}"
