@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from trainwarden.record.document import JsonObject, read_json
+from trainwarden.record.document import FileContent, JsonObject, Unreadable, parse_json, read_json
 from trainwarden.record.folder import RESUME
-from trainwarden.record.schema import INTEGER, RAW_TEXT, TEXT, TIME, RecordDocument, required
+from trainwarden.record.schema import INTEGER, RAW_TEXT, TEXT, TIME, RecordDocument, read_part, required
 
 
 class ResumeChoice(RecordDocument):
@@ -28,6 +28,13 @@ class ResumeChoice(RecordDocument):
 
 def read_choice(folder: str | os.PathLike[str]) -> ResumeChoice | None:
     """Return the choice in the record of a run; None if there is none that can be read."""
-    source = read_json(os.path.join(folder, RESUME))  # noqa: PTH118  # as the other documents of the record
-    choice = ResumeChoice.from_json(source) if isinstance(source, JsonObject) else None
-    return choice if choice and choice.attempt_key else None
+    return _choice(read_json(os.path.join(folder, RESUME)))  # noqa: PTH118  # as the other documents of the record
+
+
+def parse_choice(content: FileContent) -> ResumeChoice | None:
+    """Return the choice whose content came from elsewhere; None if it cannot be read."""
+    return _choice(parse_json(content, RESUME))
+
+
+def _choice(source: JsonObject | Unreadable | None) -> ResumeChoice | None:
+    return read_part(ResumeChoice, source) if isinstance(source, JsonObject) else None

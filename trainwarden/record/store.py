@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     class RecordCopy(Protocol):
         """Copies the files of a record to another place, in a thread of its own.
 
-        The thread that writes the run's liveness calls it, so no method waits for a network but `fetch_error()` and
-        `close()`, and none raises. Names are those of the files in the run's folder, such as `metadata.json`.
+        The thread that writes the run's liveness calls it, so no method waits for a network but `fetch()`,
+        `fetch_error()` and `close()`, and none raises. Names are those of the files in the run's folder, such as
+        `metadata.json`.
         """
 
         def put(self, name: str, content: bytes) -> None:
@@ -51,6 +52,12 @@ if TYPE_CHECKING:
 
         def put_file(self, name: str, path: Path) -> None:
             """Replace a file by what `path` holds when it is copied."""
+
+        def remove(self, name: str) -> None:
+            """Remove a sentinel of this attempt; what is put under its name later stays."""
+
+        def fetch(self, names: tuple[str, ...], timeout_seconds: float) -> dict[str, bytes]:
+            """Return the content of files in the copy; an absent one is left out, and all if it does not answer."""
 
         def state(self) -> dict[str, Any]:
             """Return `s3` of `metadata.json`: strict JSON."""
@@ -211,6 +218,7 @@ class RecordStore:
         Raises:
             OSError: the folder cannot be written.
         """
+        self._call_copy(lambda copy: copy.remove(sentinel), sentinel)
         _unlink(self.path(sentinel))
 
     def announce_restart(
@@ -264,6 +272,11 @@ class RecordStore:
         """Return `s3` of `metadata.json`; None where there is no copy."""
         state: dict[str, Any] | None = self._call_copy(lambda copy: copy.state())
         return state
+
+    def fetch(self, names: tuple[str, ...], timeout_seconds: float) -> dict[str, bytes]:
+        """Return the content of files as the copy has them, of another node; what it lacks is left out."""
+        found: dict[str, bytes] | None = self._call_copy(lambda copy: copy.fetch(names, timeout_seconds))
+        return found or {}
 
     def fetch_error(self, timeout_seconds: float) -> None:
         """Write the `_error` of this attempt into the folder where only the copy holds one, of another node."""

@@ -68,7 +68,7 @@ class S3Mirror:
         """
         self._thread.start()
 
-    def fetch(self, timeout_seconds: float) -> RemoteRecord | S3Error:
+    def fetch_record(self, timeout_seconds: float) -> RemoteRecord | S3Error:
         """Return the record in S3, or the reason why it cannot be read."""
         result: RemoteRecord | S3Error = self._read(lambda: fetch_record(self._bucket), timeout_seconds)
         return result
@@ -96,6 +96,17 @@ class S3Mirror:
     def put_file(self, name: str, path: Path) -> None:
         """Queue a file, of which the last 4 MiB are read when it is uploaded. Never blocks, never raises."""
         self._put(name, path)
+
+    def remove(self, name: str) -> None:
+        """Queue the removal of a sentinel of this attempt. Never blocks, never raises."""
+        self._put(name, None)
+
+    def fetch(self, names: tuple[str, ...], timeout_seconds: float) -> dict[str, bytes]:
+        """Return the content of files in S3; absent ones, and all if it does not answer, are left out. Never raises."""
+        if os.getpid() != self._pid or self._deadline is not None:
+            return {}
+        found = self._read(lambda: [(name, self._bucket.get(name)) for name in names], timeout_seconds)
+        return {} if isinstance(found, S3Error) else {name: stored.data for name, stored in found if stored is not None}
 
     def state(self) -> dict[str, Any]:
         """Return the object `s3` of `metadata.json`. `waiting` counts the files that are due."""

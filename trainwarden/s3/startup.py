@@ -59,7 +59,7 @@ class S3Startup:
             OSError: the folder cannot be written.
         """
         began = time.monotonic()
-        remote = self._mirror.fetch(START_SECONDS)
+        remote = self._mirror.fetch_record(START_SECONDS)
         remaining = START_SECONDS - (time.monotonic() - began)
         if isinstance(remote, S3Error):
             # A run that has a record goes on without S3: a fault of S3 must not stop it.
@@ -106,7 +106,7 @@ class S3Startup:
             if owner is first:
                 logger.warning("%s may belong to a live run: %s; waiting for its next heartbeat", self._record, owner)
             time.sleep(POLL_SECONDS)
-            again = self._mirror.fetch(START_SECONDS)
+            again = self._mirror.fetch_record(START_SECONDS)
             remote = again if isinstance(again, RemoteRecord) else remote
             owner = live_owner(remote.metadata, self._key, time.time())
         return remote

@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwarden.record.document import MAX_BYTES
-from trainwarden.record.folder import CHECKPOINTED, COMPLETE, ERROR, LOG, METADATA, PROGRESS, RESTART, SUMMARY
+from trainwarden.record.folder import CHECKPOINTED, COMPLETE, ERROR, LOG, METADATA, PROGRESS, RESTART, RESUME, SUMMARY
 
 # Sentinels first, then the files that the metadata refers to; `_complete` after everything that it completes.
 _ORDER = (ERROR, RESTART, CHECKPOINTED, PROGRESS, METADATA, LOG)
 _SENTINELS = (ERROR, COMPLETE, RESTART)
 # Seconds between two writes of a file: requests cost money. docs/s3.md has the calculation.
-PAUSE_SECONDS = {METADATA: 20.0, PROGRESS: 20.0, CHECKPOINTED: 5.0, SUMMARY: 0.0}
+PAUSE_SECONDS = {METADATA: 20.0, PROGRESS: 20.0, CHECKPOINTED: 5.0, SUMMARY: 0.0, RESUME: 0.0}
 _OTHERS_SECONDS = 60.0
 # The least time between two writes of the metadata, for a run that changes its phase all the time.
 _CHANGED_SECONDS = 5.0
 
-Content = bytes | Path
+# None: the file is to be removed.
+Content = bytes | Path | None
 
 
 @dataclass(frozen=True)

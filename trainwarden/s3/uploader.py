@@ -8,13 +8,23 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from trainwarden.clients.s3 import S3Bucket, S3ConditionsUnsupported, S3Conflict, S3Error, S3Location, load_boto3
+from trainwarden.clients.s3 import (
+    S3Bucket,
+    S3ConditionsUnsupported,
+    S3Conflict,
+    S3Error,
+    S3Location,
+    S3Object,
+    load_boto3,
+)
 from trainwarden.deadline import DeadlineExceeded, call_with_deadline
 from trainwarden.identity import AttemptKey
 from trainwarden.record.document import MAX_BYTES, FileContent
-from trainwarden.record.folder import COMPLETE, ERROR, METADATA, RESTART, replace_file
+from trainwarden.record.folder import COMPLETE, ERROR, METADATA, RESTART, RESUME, replace_file
 from trainwarden.record.metadata import Metadata
+from trainwarden.record.resume import parse_choice
 from trainwarden.record.sentinels import attempt_number, parse_sentinel
+from trainwarden.record.store import UNKNOWN_END
 from trainwarden.s3.remote_record import (
     JOURNALS,
     SENTINELS,
@@ -61,6 +71,7 @@ class RecordUploader:
         for name in SENTINELS:
             if name in remote.objects and not (self._folder / name).exists():
                 self._set_aside(name, remote)
+        self._remove_choice()
 
     def take_over_late(self, remote: RemoteRecord) -> None:
         """Do the same where S3 could be read only after the attempt began, so that the folder lacks what it has."""
@@ -76,6 +87,7 @@ class RecordUploader:
             elif is_foreign:
                 # This attempt is about to replace it without having read it.
                 self._bucket.put(f"{name}.before-{int(self._start)}", stored.data)
+        self._remove_choice()
 
     def send(self, name: str, content: Content) -> bool:
         """Write one file and return whether a request was made; an unchanged or absent file needs none.
@@ -89,6 +101,8 @@ class RecordUploader:
             signature, data = _read_end(content)
             if signature is None or signature == self._signatures.get(name):
                 return False
+        elif content is None:
+            return self._remove_sentinel(name)
         else:
             data = content
         if name == ERROR:
@@ -167,12 +181,38 @@ class RecordUploader:
             return
         existing = parsed_sentinel(stored, ERROR)
         if existing.attempt_key == str(self._key) or (existing.attempt_key is None and existing.time >= self._start):
-            return
-        self._bucket.put(f"{ERROR}.{sentinel_attempt(existing, metadata)}", stored.data)
+            # As in the folder: the first stays, but an end of unknown cause.
+            if existing.failure != UNKNOWN_END or own.failure == UNKNOWN_END:
+                return
+        else:
+            self._bucket.put(f"{ERROR}.{sentinel_attempt(existing, metadata)}", stored.data)
         try:
             self._bucket.put(ERROR, data, replacing=stored.etag)
         except S3ConditionsUnsupported:
             self._bucket.put(ERROR, data)
+
+    def _remove_sentinel(self, name: str) -> bool:
+        """Remove a sentinel of this attempt, and return True: a request was made."""
+        stored = self._bucket.get(name)
+        if stored is not None and parsed_sentinel(stored, name).attempt_key == str(self._key):
+            self._delete(name, stored)
+        return True
+
+    def _remove_choice(self) -> None:
+        """Remove the choice of a checkpoint that an earlier start of rank 0 left: no rank may obey it."""
+        stored = self._bucket.get(RESUME)
+        choice = None if stored is None else parse_choice(FileContent(stored.data, stored.modified))
+        if stored is not None and (choice is None or (choice.time or 0.0) < self._start):
+            self._delete(RESUME, stored)
+
+    def _delete(self, name: str, stored: S3Object) -> None:
+        try:
+            self._bucket.delete(name, stored.etag)
+        except S3Conflict:
+            # It has been replaced meanwhile.
+            return
+        except S3ConditionsUnsupported:
+            self._bucket.delete(name)
 
     def _read_metadata(self) -> Metadata | None:
         try:
@@ -191,13 +231,8 @@ class RecordUploader:
         stored = remote.objects[name]
         if name in {ERROR, COMPLETE}:
             self._bucket.put(f"{name}.{remote.attempt_of(name)}", stored.data)
-        try:
-            self._bucket.delete(name, stored.etag)
-        except S3Conflict:
-            # A rank of this attempt has replaced it meanwhile.
-            return
-        except S3ConditionsUnsupported:
-            self._bucket.delete(name)
+        # A rank of this attempt may have replaced it meanwhile.
+        self._delete(name, stored)
 
     def _is_ours(self, remote: RemoteRecord, name: str) -> bool:
         sentinel = remote.sentinel(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -15,11 +16,12 @@ from trainwarden.checkpoint.paths import absolute, is_remote
 from trainwarden.deadline import Deadline, DeadlineExceeded, call_with_deadline
 from trainwarden.identity import host_name, process_start_ticks
 from trainwarden.record.attempt import last_progress
-from trainwarden.record.folder import RESUME
-from trainwarden.record.metadata import Metadata, read_metadata
+from trainwarden.record.document import FileContent
+from trainwarden.record.folder import METADATA, RESUME
+from trainwarden.record.metadata import Metadata, parse_metadata, read_metadata
 from trainwarden.record.ownership import RunRefused
 from trainwarden.record.progress import Checkpoint
-from trainwarden.record.resume import ResumeChoice, read_choice
+from trainwarden.record.resume import ResumeChoice, parse_choice, read_choice
 from trainwarden.record.store import RecordStore
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
 _MEASURE_SECONDS = 30.0
 _WRITE_SECONDS = 10.0
+# How often, and how long, the copy of the record is asked for the choice.
+FETCH_SECONDS = 5.0
 _LOCAL_FILE_SYSTEMS = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay"))
 
 logger = logging.getLogger("trainwarden")
@@ -45,10 +49,12 @@ class Resumption:
 
     Args:
         context: of the run.
+        store: of its record; its copy carries the choice to hosts that do not share the folder.
     """
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, store: RecordStore) -> None:
         self._context = context
+        self._store = store
         self._lock = threading.Lock()
         self._choice: ResumeChoice | None = None
 
@@ -83,9 +89,10 @@ class Resumption:
             pid=os.getpid(),
             process_start=process_start_ticks(os.getpid()),
         )
-        store = RecordStore(self._context.folder)
         try:
-            call_with_deadline(lambda: store.write(RESUME, choice), _WRITE_SECONDS, thread_name="trainwarden-resume")
+            call_with_deadline(
+                lambda: self._store.write(RESUME, choice), _WRITE_SECONDS, thread_name="trainwarden-resume"
+            )
         except (OSError, DeadlineExceeded) as error:
             logger.error("the chosen checkpoint cannot be recorded, so other ranks will not resume: %s", error)  # noqa: TRY400  # no trace
         return choice
@@ -101,7 +108,7 @@ class Resumption:
     def _await_choice(self, deadline: Deadline) -> ResumeChoice | None:
         """Return rank 0's choice; None where the record of rank 0 is on another host."""
         context = self._context
-        waiting = _RankZero(context)
+        waiting = _RankZero(context, self._store)
         for seconds in _pauses(deadline):
             if choice := waiting.choice():
                 return choice
@@ -110,7 +117,7 @@ class Resumption:
         raise RunRefused(
             f"rank 0 has not chosen a checkpoint to resume from in {deadline.seconds:g} s, as seen by rank "
             f"{context.rank} on {host_name()} in {context.folder}: resume_checkpoint() is for all ranks to call, and "
-            f"the folder of the record for all hosts to share"
+            f"the folder of the record, or its copy in S3, for all hosts to share"
         )
 
     def _choose_alone(self) -> str | None:
@@ -156,21 +163,37 @@ class _RankZero:
     present one if its process lives, or if it is newer than this process.
     """
 
-    def __init__(self, context: RunContext) -> None:
+    def __init__(self, context: RunContext, store: RecordStore) -> None:
         self._context = context
+        self._store = store
+        self._next_fetch = time.monotonic() + FETCH_SECONDS if store.has_copy else math.inf
         self._first_update: float | None = None
         # In this attempt or an earlier one: the record that it chooses from is then in this folder.
         self.has_written = False
 
     def choice(self) -> ResumeChoice | None:
         """Return the choice, if it is of this start."""
-        key, folder = str(self._context.key), self._context.folder
+        folder = self._context.folder
         metadata = read_metadata(folder)
         self.has_written = self.has_written or metadata is not None
-        if not isinstance(metadata, Metadata) or metadata.attempt_key != key:
+        if isinstance(metadata, Metadata) and metadata.attempt_key == str(self._context.key):
+            return self._valid(metadata, read_choice(folder))
+        # Rank 0 has not begun, or its record is on another host.
+        return self._fetched() if time.monotonic() >= self._next_fetch else None
+
+    def _fetched(self) -> ResumeChoice | None:
+        found = self._store.fetch((METADATA, RESUME), FETCH_SECONDS)
+        self._next_fetch = time.monotonic() + FETCH_SECONDS
+        contents = {name: FileContent(data, 0.0) for name, data in found.items()}
+        metadata = parse_metadata(contents[METADATA], METADATA) if METADATA in contents else None
+        if not isinstance(metadata, Metadata) or metadata.attempt_key != str(self._context.key):
             return None
-        choice = read_choice(folder)
-        if choice is None or choice.attempt_key != key:
+        self.has_written = True
+        return self._valid(metadata, parse_choice(contents[RESUME]) if RESUME in contents else None)
+
+    def _valid(self, metadata: Metadata, choice: ResumeChoice | None) -> ResumeChoice | None:
+        """Return the choice if it is of this start, and None else; `metadata` is of this attempt."""
+        if choice is None or choice.attempt_key != metadata.attempt_key:
             return None
         if (choice.time or 0.0) >= self._context.start:
             return choice

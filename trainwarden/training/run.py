@@ -18,6 +18,7 @@ from trainwarden.record.progress import Checkpoint
 from trainwarden.record.schema import shorten
 from trainwarden.record.sentinels import requested_trust
 from trainwarden.record.steps import StepCounter
+from trainwarden.record.store import RecordStore
 from trainwarden.record.thresholds import known_phase
 from trainwarden.training.context import RunContext
 from trainwarden.training.crash_trace import CrashTrace
@@ -68,7 +69,7 @@ class Run:
         lost_to = ownership.lost_to if ownership else lambda: None
         self._recorder = RecordThread(context, self._loop, copy, polls, lost_to)
         self._cells = NotebookCells(self._end, self._recorder)
-        self._resumption = Resumption(context)
+        self._resumption = Resumption(context, RecordStore(context.folder, copy))
         self._digests = DigestWriter(
             lambda path, result: self._recorder.add_event(
                 RunEvent(time.time(), "checkpoint_digests", {"path": path, **result})

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.integration.s3.faulty_server import FaultyServer
 from tests.integration.s3.store import Store
 
@@ -30,6 +32,17 @@ def test_a_wrapped_command_leaves_its_record_and_its_log(store: Store, tmp_path:
     assert store.document("metadata.json")["status"] == "failed"
     assert store.document("_error")["exit_code"] == 4
     assert store.read("logs/training_log_latest.txt") == b"said\n"
+
+
+@pytest.mark.process
+def test_a_completion_that_is_withdrawn_is_withdrawn_there_too(store: Store, tmp_path: Path) -> None:
+    train = "import trainwarden\nwith trainwarden.run() as run:\n    run.step(1)\nraise OSError('the export failed')"
+    done = _call(store, tmp_path, "exec", "--", sys.executable, "-c", train)
+    assert done.returncode == 1
+    assert not (tmp_path / "r" / "_complete").exists()
+    assert "_complete" not in store.names()
+    assert "the export failed" in store.document("_error")["message"]
+    assert store.document("metadata.json")["status"] == "failed"
 
 
 def test_a_shell_command_copies_what_it_wrote_before_it_ends(store: Store, tmp_path: Path) -> None:

@@ -239,3 +239,43 @@ def test_a_forked_child_leaves_the_copy_to_its_parent(store: Store, start: Start
     node.mirror.put("metadata.json", encoded(metadata()))
     assert node.mirror.close(20)
     assert store.names() == {"metadata.json"}
+
+
+def test_a_sentinel_that_is_withdrawn_goes_and_that_of_another_attempt_stays(store: Store, start: Start) -> None:
+    node = start()
+    node.mirror.put("_complete", encoded({"attempt_key": str(KEY)}))
+    node.mirror.put("_error", encoded(error(KEY, 1)))
+    wait_until(lambda: {"_complete", "_error"} <= store.names())
+    node.mirror.remove("_complete")
+    wait_until(lambda: "_complete" not in store.names())
+    store.write("_error", error(OLDER, 0))
+    node.mirror.remove("_error")
+    node.mirror.put("progress.json", b"{}")
+    assert node.mirror.close(20)
+    assert store.document("_error")["attempt_key"] == str(OLDER)
+
+
+def test_a_sentinel_that_is_withdrawn_before_it_got_there_never_does(
+    store: Store, s3: FaultyServer, start: Start
+) -> None:
+    node = start()
+    s3.fault = "reset"
+    node.mirror.put("_complete", encoded({"attempt_key": str(KEY)}))
+    wait_until(lambda: node.state["errors"])
+    node.mirror.remove("_complete")
+    s3.fault = ""
+    assert node.mirror.close(20)
+    assert "_complete" not in store.names()
+
+
+def test_an_end_of_unknown_cause_is_replaced_by_the_first_cause_alone(store: Store, start: Start) -> None:
+    first, second = start(), start(whole=False)
+    first.mirror.put("_error", encoded({**error(KEY, 1), "failure": "terminated"}))
+    wait_until(lambda: "_error" in store.names())
+    second.mirror.put("_error", encoded({**error(KEY, 1), "failure": "cuda_oom"}))
+    assert second.mirror.close(20)
+    assert store.document("_error")["failure"] == "cuda_oom"
+    for failure in ("terminated", "user_exception"):
+        first.mirror.put("_error", encoded({**error(KEY, 1), "failure": failure}))
+    assert first.mirror.close(20)
+    assert store.document("_error")["failure"] == "cuda_oom"

@@ -118,7 +118,7 @@ def test_what_cannot_be_read_in_s3_is_not_believed(store: Store, node: Node) -> 
 def test_a_run_that_lives_elsewhere_refuses_a_second_one(store: Store, node: Node) -> None:
     store.write("metadata.json", metadata(STRANGER, 0))
     beats: list[dict[str, Any]] = []
-    fetch = node.mirror.fetch
+    fetch = node.mirror.fetch_record
 
     def beat_and_fetch(timeout_seconds: float) -> Any:
         if len(beats) == 2:
@@ -126,7 +126,7 @@ def test_a_run_that_lives_elsewhere_refuses_a_second_one(store: Store, node: Nod
         beats.append({})
         return fetch(20)
 
-    node.mirror.fetch = beat_and_fetch  # type: ignore[method-assign]  # the other run beats while this one waits
+    node.mirror.fetch_record = beat_and_fetch  # type: ignore[method-assign]  # the other run beats while this one waits
     with pytest.raises(RunRefused, match=r"belongs to a live run: process 1 on host elsewhere, attempt slurm:6:0"):
         arrive(node)
     node.startup.abandon()

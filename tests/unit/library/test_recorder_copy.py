@@ -51,6 +51,12 @@ class FakeCopy:
     def state(self) -> dict[str, Any]:
         return {"url": "s3://b/p/r", "waiting": 0 if self.closed_with else len(self.contents)}
 
+    def remove(self, name: str) -> None:
+        self.contents.pop(name, None)
+
+    def fetch(self, names: tuple[str, ...], timeout_seconds: float) -> dict[str, bytes]:
+        return {}
+
     def fetch_error(self, timeout_seconds: float) -> None:
         pass
 
