@@ -1,9 +1,13 @@
-"""Open a file below a folder without following a link: whoever owns the folder chooses no file outside of it."""
+"""Open a file below a folder without following a link, and only if it belongs to a given user.
+
+Whoever may write the folder then makes nobody with more rights read a file for it.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import stat
 import struct
 from functools import cache
 from typing import TYPE_CHECKING
@@ -58,6 +62,16 @@ def walk_beneath(folder: int, name: str, flags: int = READ) -> int:
         return os.open(last, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
     finally:
         os.close(current)
+
+
+def is_of(status: os.stat_result, owner: int) -> bool:
+    """Return whether a file counts as a user's: it is, or it is root's or this process's and open to everybody.
+
+    What root writes into a record, an epilog's `_error` for one, is open to all. A file that is not, moved there out of
+    another folder, stays closed.
+    """
+    mine = status.st_uid == owner
+    return mine or (status.st_uid in (0, os.geteuid()) and bool(status.st_mode & stat.S_IROTH))
 
 
 def _is_link(name: str, folder: int) -> bool:

@@ -27,6 +27,7 @@ class WatchedRun:
 
     Attributes:
         folder: of the record in the runs folder; None for a record in S3 and for a run without one.
+        owner: uid of the user whose record in the runs folder it is; only this user's logs are read. None for others.
         recorded: the run has a record; False where only its logs were found.
         owned: all its logs belong to this exporter; else only those whose path names this node.
         attempt: identifies the attempt; empty where the record has neither a key nor a start.
@@ -40,6 +41,7 @@ class WatchedRun:
 
     run_id: str
     folder: Path | None = None
+    owner: int | None = None
     recorded: bool = True
     owned: bool = True
     attempt: str = ""

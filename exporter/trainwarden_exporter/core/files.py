@@ -7,10 +7,9 @@ import os
 import stat
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, TypeVar
 
-from trainwarden.beneath import READ, open_beneath
+from trainwarden.beneath import READ, is_of, open_beneath
 from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import LOG
-from trainwarden_exporter.core.owned_folder import is_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

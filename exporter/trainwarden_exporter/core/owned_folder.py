@@ -9,7 +9,7 @@ import stat
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from trainwarden.beneath import READ, open_beneath
+from trainwarden.beneath import READ, is_of, open_beneath
 from trainwarden.record.document import FileContent, Unreadable
 from trainwarden.record.folder import METADATA, PROGRESS
 from trainwarden_exporter.core.capabilities import reading_any
@@ -143,16 +143,6 @@ class OwnedFolder:
             with contextlib.suppress(OSError):
                 return self.stat(name).st_uid
         return 0
-
-
-def is_of(status: os.stat_result, owner: int) -> bool:
-    """Return whether a file counts as a user's: it is, or it is root's or the exporter's and open to everybody.
-
-    What root writes into a record, an epilog's `_error` for one, is open to all. A file that is not, moved there out of
-    another folder, stays closed.
-    """
-    mine = status.st_uid == owner
-    return mine or (status.st_uid in (0, os.geteuid()) and bool(status.st_mode & stat.S_IROTH))
 
 
 def _open_folder(path: Path) -> int:

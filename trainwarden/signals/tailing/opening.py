@@ -1,12 +1,12 @@
 """Open a log whose path comes from a run record: only a plain file inside the folders where logs may be."""
 
+import errno
 import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-# Without O_NONBLOCK the call would wait for a pipe; a terminal must not become the controlling one.
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+from trainwarden.beneath import READ, is_of, open_beneath
 
 
 class Refused(Exception):
@@ -17,17 +17,31 @@ class Refused(Exception):
         self.reason = reason
 
 
+class OwnedRoots(tuple[str, ...]):
+    """Folders in which only the logs of one user are read; `owner` is the uid."""
+
+    owner: int
+
+    def __new__(cls, folders: Sequence[str], owner: int) -> "OwnedRoots":
+        """Return these folders with the user."""
+        roots = super().__new__(cls, folders)
+        roots.owner = owner
+        return roots
+
+
 def open_log(path: str, roots: Sequence[str]) -> int:
     """Open a log for reading and return its descriptor. Links are followed as far as they stay inside `roots`.
 
     Raises:
-        Refused: it is no plain file, or lies outside.
+        Refused: it is no plain file, lies outside, or belongs to another user than that of `OwnedRoots`.
         OSError: it cannot be opened.
     """
+    if isinstance(roots, OwnedRoots):
+        return _open_of_owner(path, roots)
     # Checked before: opening alone moves some devices.
     if not stat.S_ISREG(Path(path).stat().st_mode):
         raise Refused("no_plain_file", f"{path}: is no plain file")
-    descriptor = os.open(path, _READ)
+    descriptor = os.open(path, READ)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise Refused("no_plain_file", f"{path}: is no plain file")
@@ -38,6 +52,30 @@ def open_log(path: str, roots: Sequence[str]) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _open_of_owner(path: str, roots: OwnedRoots) -> int:
+    # Whatever is outside is refused alike, whether it is there or not: its existence is not for everybody to learn.
+    place = os.path.realpath(path)
+    root = next((real for real in map(os.path.realpath, roots) if os.path.commonpath((place, real)) == real), None)
+    if root is None:
+        raise Refused("outside", f"{path}: leads outside {', '.join(roots)}")
+    folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        descriptor = open_beneath(folder, os.path.relpath(place, root), READ)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EXDEV):  # replaced by a link since
+            raise Refused("outside", f"{path}: leads outside {', '.join(roots)}") from error
+        raise
+    finally:
+        os.close(folder)
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and is_of(status, roots.owner):
+        return descriptor
+    os.close(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise Refused("no_plain_file", f"{path}: is no plain file")
+    raise Refused("owner", f"{path}: belongs to another user (uid {status.st_uid}) than the run (uid {roots.owner})")
 
 
 def is_inside(place: str, roots: Sequence[str]) -> bool:

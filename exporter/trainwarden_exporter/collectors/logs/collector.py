@@ -143,8 +143,9 @@ class LogsCollector:
                 self._runs[run_id] = self._create(run)
             elif self._reader.is_blocked(known):
                 continue
-            elif self._packs.searcher_of(run) is not known.searcher:
-                # The record names another pack, or is there only now: its logs are read for it from their beginning.
+            elif self._packs.searcher_of(run) is not known.searcher or run.owner != known.run.owner:
+                # The record is another user's, names another pack, or is there only now: its logs are read for it from
+                # their beginning.
                 self._reader.forget(known)
                 self._runs[run_id] = self._create(run, anew=True)
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from typing import TYPE_CHECKING
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from trainwarden_exporter.core.exchange import WatchedRun
 
 MAX_PACKS = 64
+# Of the path in a template of a record's: each lets a user list all folders at its place.
+MAX_WILD = 3
+MAX_LOOKED = 10_000
 # The source of the logs in a run's record.
 OF_RECORD = ""
 # The log of an earlier attempt, renamed by the next: it was read under its old name.
@@ -46,6 +50,7 @@ class LogPacks:
         self._templates = templates
         self._roots = roots
         self._problems = problems
+        self._looked: dict[str, bool] = {}
         self._searchers = {default: _compiled(default)}
 
     @property
@@ -93,7 +98,9 @@ class LogPacks:
     def _templates_of(self, run: WatchedRun, searcher: Searcher) -> list[Template]:
         templates = list(self._templates)
         pack = searcher.pack
-        for text in (run.log_path, pack.log_path_template, *pack.output_paths):
+        # Of a record in S3 it is not known whose logs its writer may name.
+        stated = run.log_path if run.folder is not None else None
+        for text in (stated, pack.log_path_template, *pack.output_paths):
             if not text:
                 continue
             # SLURM's own are relative to a folder that only the job's owner knows.
@@ -107,8 +114,27 @@ class LogPacks:
                 expected = "expected one of {run_id}, {job_id}, %j, %A in it"
                 reason = f"run {run.run_id}: {text!r} names no run: {expected}"
                 self._problems.add("template", f"{run.run_id}\0{text}", reason)
-            templates += named
+            for template in named:
+                if self._may_look(template):
+                    templates.append(template)
+                else:
+                    where = (
+                        f"outside {', '.join(self._roots)}, or more than {MAX_WILD} folders of its path are patterns"
+                    )
+                    self._problems.add("outside", f"{run.run_id}\0{text}", f"run {run.run_id}: {text!r}: {where}")
         return templates
+
+    def _may_look(self, template: Template) -> bool:
+        """Return whether a template that a record or its pack names leads only to folders of logs, and to few."""
+        known = self._looked.get(template.text)
+        if known is None:
+            if len(self._looked) >= MAX_LOOKED:
+                self._looked.clear()
+            wild = sum(glob.has_magic(part) for part in template.text.split("/"))
+            known = self._looked[template.text] = wild <= MAX_WILD and is_inside(
+                os.path.realpath(template.root), self._roots
+            )
+        return known
 
 
 def _compiled(pack: str) -> Searcher:

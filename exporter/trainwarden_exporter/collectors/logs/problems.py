@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 REASONS = (
     "no_plain_file",
     "outside",
+    "owner",
     "permission",
     "stale",
     "io",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden.signals.diagnosis import diagnose_ranks
 from trainwarden.signals.tailing.log import TailedLog
+from trainwarden.signals.tailing.opening import OwnedRoots
 from trainwarden.signals.tailing.remainder import Position, copied_so_far, standing
 from trainwarden_exporter.collectors.logs.counts import SignalCounts
 from trainwarden_exporter.collectors.logs.packs import OF_RECORD
@@ -64,7 +65,7 @@ class RunLogs:
         self.dirty = False
         self.moved: float | None = None
         self._users_signals = any(not signal.shipped for signal in searcher.pack.signals)
-        self._roots = roots
+        self._roots = roots if run.owner is None else OwnedRoots(roots, run.owner)
         self._first_read = first_read
         self._attempt = run.attempt
         self._verdict: LogVerdict | None = None

@@ -222,6 +222,7 @@ class RunsCollector:
                 each.record,
                 # Only the end of a log in S3 is copied, again and again: it is no file that grows.
                 None if each.copied else self._path / each.folder.run_id,
+                each.folder.owner,
                 owned=self._owns_run(each),
                 host=host,
                 steps=each.folder.steps(each.record, now),

@@ -143,6 +143,7 @@ class RunFolder:
         self._completion = CachedFile(COMPLETE, partial(read_sentinel, COMPLETE, limit))
         self._ranks = CachedFile(RANKS, self._read_ranks)
         self._too_many_ranks = False
+        self._changed: int | None = None
         self._steps_seen: StepHistory | None = None
         self._files: _Files | None = None
         self._built = self._raw = self._localized = RunRecord(self.run_id, 0.0, defaults)
@@ -198,7 +199,9 @@ class RunFolder:
     def _record(self, files: OwnedFolder, now: float) -> RunRecord:
         modified = files.status.st_mtime
         known = self._files
-        was_empty = known is not None and known.is_empty and known.modified == modified and not self.left_out
+        # Exact: as a float in seconds, two times in quick succession are one.
+        changed, self._changed = self._changed != files.status.st_mtime_ns, files.status.st_mtime_ns
+        was_empty = known is not None and known.is_empty and not changed and not self.left_out
         if was_empty and now - modified > FRESH_SECONDS:
             return self._built  # a file that comes changes the folder
         enter(METADATA)

@@ -44,9 +44,19 @@ def attempt_id(record: RunRecord) -> str:
 
 
 def watched_run(
-    record: RunRecord, folder: Path | None, *, owned: bool, host: str | None, steps: StepTimes, now: float
+    record: RunRecord, folder: Path | None, owner: int, *, owned: bool, host: str | None, steps: StepTimes, now: float
 ) -> WatchedRun:
-    """Return the run as the log reader needs it; `host` is the node's name in path templates, None for every node."""
+    """Return the run as the log reader needs it.
+
+    Args:
+        record: of the run.
+        folder: of the record in the runs folder; None for a copy.
+        owner: uid of the user whose record it is.
+        owned: all its logs belong to this exporter.
+        host: the node's name in path templates, None for every node.
+        steps: when the step advanced.
+        now: Unix seconds.
+    """
     metadata = record.metadata
     values = {"run_id": record.run_id}
     if metadata:
@@ -59,6 +69,7 @@ def watched_run(
     return WatchedRun(
         run_id=record.run_id,
         folder=folder,
+        owner=None if folder is None else owner,
         owned=owned,
         attempt=attempt_id(record),
         attempt_start=record.attempt_start,

@@ -1,0 +1,126 @@
+"""Users who share a node: the logs of one never show in the run of another."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.unit.exporter.logs_tree import LATEST, OOM, LogsTree
+from tests.users import ANOTHER, needs_root
+from trainwarden.signals.tailing.opening import OwnedRoots, Refused, open_log
+from trainwarden.signals.tailing.template import Template
+
+pytestmark = needs_root
+SECRET = "RuntimeError: the secret of the other user\n" + OOM
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    """A folder for logs of all users."""
+    path = tmp_path / "scratch"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def tree(tmp_path: Path, scratch: Path) -> LogsTree:
+    """A runs folder, and logs by the number of a job."""
+    template = Template.parse(f"{scratch}/slurm-{{job_id}}.out")
+    return LogsTree(tmp_path, templates=(template,))
+
+
+def thief(tree: LogsTree, **keys: object) -> Path:
+    """A failed run of another user, whose log would be shown."""
+    tree.runs.metadata("thief", status="failed", **keys)
+    folder = tree.runs.path / "thief"
+    for each in (folder, *folder.rglob("*")):
+        os.chown(each, ANOTHER, ANOTHER, follow_symlinks=False)
+    return folder
+
+
+def assert_nothing_is_shown(tree: LogsTree) -> None:
+    for _ in range(3):
+        page = tree.look()
+        assert "secret" not in page
+        assert tree.count("thief", "cuda_oom") is None
+
+
+@pytest.mark.parametrize("what", ["folder", "log", "hard link", "second log"])
+def test_a_link_in_a_record_shows_no_log_of_another_user(tree: LogsTree, tmp_path: Path, what: str) -> None:
+    tree.runs.metadata("victim")
+    secret = tree.write("victim", SECRET)
+    secret.chmod(0o600)
+    folder = thief(tree)
+    if what == "folder":
+        (folder / "logs").symlink_to(secret.parent)
+        os.chown(folder / "logs", ANOTHER, ANOTHER, follow_symlinks=False)
+    else:
+        (folder / "logs").mkdir()
+        os.chown(folder / "logs", ANOTHER, ANOTHER)
+        link = folder / ("logs/second.txt" if what == "second log" else LATEST)
+        if what == "hard link":
+            os.link(secret, link)
+        else:
+            link.symlink_to(secret)
+            os.chown(link, ANOTHER, ANOTHER, follow_symlinks=False)
+    for _ in range(3):
+        tree.look()
+        assert tree.count("thief", "cuda_oom") is None
+        assert "secret" not in str(tree.samples.get("training_failure_message_info", ""))
+    assert tree.count("victim", "cuda_oom") == 1
+
+
+def test_a_record_that_names_the_job_of_another_user_shows_none_of_its_logs(tree: LogsTree, scratch: Path) -> None:
+    log = scratch / "slurm-4711.out"
+    log.write_text(SECRET)
+    log.chmod(0o600)
+    thief(tree, job_id="4711")
+    assert_nothing_is_shown(tree)
+    os.chown(log, ANOTHER, ANOTHER)
+    tree.look(seconds=60.0)
+    assert tree.count("thief", "cuda_oom") == 1
+
+
+@pytest.mark.parametrize("place", ["{run_id}*", "*/{run_id}", "../private/{run_id}.out"])
+def test_a_path_in_a_record_is_looked_at_below_the_roots_alone(
+    tree: LogsTree, tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "thief.out").write_text(SECRET)
+    listed: list[str] = []
+    real = os.scandir
+
+    def noted(path: str = ".") -> object:
+        listed.append(os.fspath(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", noted)
+    thief(tree, log_path=f"{private}/{place}")
+    assert_nothing_is_shown(tree)
+    assert not [path for path in listed if "private" in str(path)]
+
+
+def test_what_is_outside_of_the_roots_is_refused_alike_whether_it_is_there_or_not(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "there").write_text("x")
+    answers = []
+    for name in ("there", "absent"):
+        (root / name).symlink_to(tmp_path / name)
+        with pytest.raises(Refused) as refused:
+            open_log(str(root / name), OwnedRoots([str(root)], ANOTHER))
+        answers.append(refused.value.reason)
+    assert answers == ["outside", "outside"]
+
+
+def test_a_log_below_a_root_that_is_a_link_is_read(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    (real / "deep").mkdir(parents=True)
+    (real / "deep" / "log").write_text("own")
+    (tmp_path / "root").symlink_to(real)
+    descriptor = open_log(str(tmp_path / "root/deep/log"), OwnedRoots([str(tmp_path / "root")], os.geteuid()))
+    assert os.read(descriptor, 10) == b"own"
+    os.close(descriptor)
