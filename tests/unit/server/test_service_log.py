@@ -17,19 +17,19 @@ OURS = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ [\w.]+: ")
 FORGED = "2026-01-01 00:00:00,000 INFO trainwarden_exporter.cli: run_state_changed run_id=bob new=failed"
 LINE_ENDS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"]
 
+# Below no other logger: pytest would put the lone surrogates into a report, which could not be sent between processes.
+LOGGER = logging.Logger("service")
+
 
 @contextlib.contextmanager
 def written_by(formatter: logging.Formatter) -> Iterator[io.StringIO]:
-    """Yield what the service writes to standard error; a report of pytest could not hold its lone surrogates."""
+    """Yield what the service writes to standard error."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter)
-    logger = logging.getLogger("service")
-    logger.addHandler(handler)
-    logger.propagate = False
+    LOGGER.addHandler(handler)
     yield stream
-    logger.propagate = True
-    logger.removeHandler(handler)
+    LOGGER.removeHandler(handler)
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ def output() -> Iterator[io.StringIO]:
 
 @pytest.mark.parametrize("end", LINE_ENDS, ids=ascii)
 def test_a_text_cannot_begin_a_line_of_the_log(output: io.StringIO, end: str) -> None:
-    logging.getLogger("service").warning("checkpoint %s is incomplete", f"/data{end}{FORGED}")
+    LOGGER.warning("checkpoint %s is incomplete", f"/data{end}{FORGED}")
     (line,) = output.getvalue().splitlines()
     assert OURS.match(line)
 
 
 def test_a_terminal_escape_is_shown_as_text(output: io.StringIO) -> None:
-    logging.getLogger("service").warning("%s", "\x1b[2K\x1b[1A\x08 gone \u202e reversed \udc80")
+    LOGGER.warning("%s", "\x1b[2K\x1b[1A\x08 gone \u202e reversed \udc80")
     assert output.getvalue().rstrip("\n").isprintable()
     assert r"\x1b[2K\x1b[1A\x08 gone \u202e reversed \udc80" in output.getvalue()
 
@@ -56,7 +56,7 @@ def test_the_lines_of_a_traceback_are_no_lines_of_the_log(output: io.StringIO) -
     try:
         raise ValueError(f"bad\n{FORGED}\r{FORGED}")
     except ValueError:
-        logging.getLogger("service").exception("could not be read")
+        LOGGER.exception("could not be read")
     first, *others = output.getvalue().rstrip("\n").split("\n")
     assert OURS.match(first)
     assert others
@@ -64,7 +64,7 @@ def test_the_lines_of_a_traceback_are_no_lines_of_the_log(output: io.StringIO) -
 
 
 def test_text_that_prints_stays_as_it_is(output: io.StringIO) -> None:
-    logging.getLogger("service").warning("Größe 模型 🙂 %s", r"C:\new")
+    LOGGER.warning("Größe 模型 🙂 %s", r"C:\new")
     assert output.getvalue().endswith("Größe 模型 🙂 C:\\new\n")
 
 
@@ -85,7 +85,7 @@ def fields_of(line: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("text", [*LINE_ENDS, '"', '" level="ERROR', "\\", "", "a=b", "plain", "\x1b[2K", "模型\udc80"])
 def test_fields_hold_every_text_on_one_line(fields: io.StringIO, text: str) -> None:
-    logging.getLogger("service").warning("%s", text)
+    LOGGER.warning("%s", text)
     line = fields.getvalue()
     assert line.endswith("\n")
     assert line[:-1].isprintable()
@@ -99,6 +99,6 @@ def test_a_traceback_is_a_field(fields: io.StringIO) -> None:
     try:
         raise ValueError(f"bad\n{FORGED}")
     except ValueError:
-        logging.getLogger("service").exception("could not be read")
+        LOGGER.exception("could not be read")
     (line,) = fields.getvalue().splitlines()
     assert fields_of(line)["exception"].endswith(f"ValueError: bad\n{FORGED}")
