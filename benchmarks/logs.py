@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import hard_logs
 from benchmarks.mixed_log import write_mixed_log
 from benchmarks.other_tools import dialect, mtail_program, of_bytes, program, required
 from benchmarks.rounds import take_turns
@@ -87,7 +88,8 @@ def measure() -> list[Table]:
             for case in cases
         }
         note = _note(size, slice_size, _answers(cases, part), [case.tool for case in cases])
-        return [Table(_COLUMNS, [_row(case, speeds, started[case.key], ran[case.key]) for case in cases], note)]
+        rows = [_row(case, speeds, started[case.key], ran[case.key]) for case in cases]
+        return [Table(_COLUMNS, rows, note), hard_logs.table(signals, part.read_bytes())]
 
 
 class _Turn:

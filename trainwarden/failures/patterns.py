@@ -185,7 +185,7 @@ SIGNALS: tuple[bytes, ...] = (
     b'dali_error\x00root\x00data_corrupt\x00\x00calm\x00\x00nvidia.dali\x0097\x00nvidia\\.dali.{0,80}(?:[Ee]rror|failed)\x00\x00[/opt/dali\x00136\x00\\[/opt/dali.{0,120}(?:Assert|[Ee]rror)\x00\x00Critical error in pipeline\x0026\x00Critical error in pipeline\x00\x00Error in CPU \nError in GPU \nError in MIXED \nError in thread \nError when executing CPU \nError when executing GPU \nError when executing MIXED \nError when executing thread \x0096\x00Error (?:in|when executing) (?:thread|CPU|GPU|MIXED) .{0,60}(?:operator|pipeline)?',
     b"loss_scale_minimum\x00root\x00loss_scale\x00\x00calm\x00\x00oss scale already at minimum\x0029\x00[Ll]oss scale already at minimum\x00\x00urrent loss scale \x00102\x00[Cc]urrent loss scale .{0,30}minimum.{0,40}(?:cannot|can't)\x00\x00Minimum loss scale reached\x0026\x00Minimum loss scale reached\x00\x00min_loss_scale\nminimum_loss_scale\x0055\x00min(?:imum)?_loss_scale.{0,30}reached\x00\x00loss scale dropped to \nloss scale has dropped to \nloss scale has hit \nloss scale has reached \nloss scale hit \nloss scale reached \x0033\x00loss scale (?:has )?(?:reached|hit|dropped to) (?:the |its )?min",
     b'nan_in_gradients\x00root\x00numeric\x00\x00calm\x00\x00found Inf in \nfound Inf/Inf in \nfound Inf/NaN in \nfound Inf/inf in \nfound NaN in \nfound NaN/Inf in \nfound NaN/NaN in \nfound NaN/inf in \nfound inf in \nfound inf/Inf in \nfound inf/NaN in \nfound inf/inf in \nfound nan in \nfound nan/Inf in \nfound nan/NaN in \nfound nan/inf in \x0017\x00found (?:NaN|Inf|nan|inf)(?:/(?:Inf|inf|NaN))? in \x00\x00Unexpected result \x0021\x00Unexpected result (?:nan|inf)\x00\x00rejected a result\x0017\x00rejected a result\x00\x00an or \nans or \x0011\x00[Nn]an(?:s)? or [Ii]nf\x00\x00returned nan values in its \x0056\x00returned nan values in its \\d{1,20}th output\x00\x00FloatingPointError\x0019\x00FloatingPointError\\b\x00\x00DivergenceError\x0016\x00DivergenceError\\b\x00\x00NonFiniteError\x0014\x00NonFiniteError\x00\x00oss diverged\noss exploded\noss is diverging\x0017\x00[Ll]oss (?:exploded|diverged|is diverging)\x00\x00raining diverged\nraining has diverged\x0021\x00[Tt]raining (?:has )?diverged\x00\x00probability tensor contains either\x0034\x00probability tensor contains either\x00\x00Input contains \x0023\x00Input contains (?:NaN|infinity)\x00\x00must not contain infs or NaNs\x0029\x00must not contain infs or NaNs\x00\x00SVD did not converge\x0020\x00SVD did not converge\x00\x00LinAlgError\x0011\x00LinAlgError\x00\x00Imaginary component\x0019\x00Imaginary component\x00\x00failed to converge\x0018\x00failed to converge\x00\x00is singular\x0011\x00is singular\x00\x00not positive definite\nnot positive-definite\x0021\x00not positive[- ]definite\x00\x00is non-finite, so it cannot\x0027\x00is non-finite, so it cannot\x00\x00oss is inf, stopping\noss is nan, stopping\x0021\x00[Ll]oss is (?:nan|inf), stopping\x00\x00invalid value (nan) encountered\x0031\x00invalid value \\(nan\\) encountered\x00\x00Inf value detected in\nInf value found in\nInf values detected in\nInf values found in\nNaN value detected in\nNaN value found in\nNaN values detected in\nNaN values found in\ninf value detected in\ninf value found in\ninf values detected in\ninf values found in\nnan value detected in\nnan value found in\nnan values detected in\nnan values found in\x0022\x00(?:NaN|nan|Inf|inf) values? (?:found|detected) in',
-    b'not_finite\x00root\x00numeric\x00\x00calm\x00\x00Inf detected\nInf found\nInf loss\nInf value\nInf/\nNaN detected\nNaN encountered\nNaN found\nNaN gradient\nNaN is\nNaN loss\nNaN value\nNaN was\nNaN/\nNaNs detected\nNaNs found\nall NaN\nall nan\nare NaN\nare inf\nare nan\nare non\nare not finite\nbecame NaN\nbecame nan\nbecome NaN\nbecome nan\ndiverged to \netected Inf\netected NaN\netected a NaN\netected nan\nhas NaN\nhas inf\nhas nan\nhave NaN\nhave nan\ninf detected\ninf found\ninf loss\ninf value\ninf/\nis Inf\nis NAN\nis NaN\nis inf\nis nan\nis now \nnan detected\nnan encountered\nnan found\nnan gradient\nnan is\nnan loss\nnan value\nnan was\nnan/\nncountered NaN\nncountered nan\non-finite \nonfinite \nontain NaN\nontain nan\nontains Inf\nontains NaN\nontains a NaN\nontains inf\nontains nan\not Inf\not NaN\not nan\nound Inf\nound NaN\nound nan\ns non-finite\ns nonfinite\ns not finite\nsome NaN\nsome nan\nwas NaN\nwas inf\nwas nan\nwent NaN\nwent nan\nwere NaN\nwere nan\x0053\x00(?:loss|gradients?|grad_norm|norm|logits|output|activations?|weights?|parameters?|values?|tensors?)\\b(?: value| tensor)? (?:is|are|was|were|became|has become|contains?|has|have|went|diverged to) (?:now |all |some |a ){0,2}(?:NaN|nan|NAN|Inf|inf|non-?finite|not finite|infinite)s?\\b\x00\x00Inf detected\nInf found\nInf loss\nInf value\nInf/\nNaN detected\nNaN encountered\nNaN found\nNaN gradient\nNaN is\nNaN loss\nNaN value\nNaN was\nNaN/\nNaNs detected\nNaNs found\nall NaN\nall nan\nare NaN\nare inf\nare nan\nare non\nare not finite\nbecame NaN\nbecame nan\nbecome NaN\nbecome nan\ndiverged to \netected Inf\netected NaN\netected a NaN\netected nan\nhas NaN\nhas inf\nhas nan\nhave NaN\nhave nan\ninf detected\ninf found\ninf loss\ninf value\ninf/\nis Inf\nis NAN\nis NaN\nis inf\nis nan\nis now \nnan detected\nnan encountered\nnan found\nnan gradient\nnan is\nnan loss\nnan value\nnan was\nnan/\nncountered NaN\nncountered nan\non-finite \nonfinite \nontain NaN\nontain nan\nontains Inf\nontains NaN\nontains a NaN\nontains inf\nontains nan\not Inf\not NaN\not nan\nound Inf\nound NaN\nound nan\ns non-finite\ns nonfinite\ns not finite\nsome NaN\nsome nan\nwas NaN\nwas inf\nwas nan\nwent NaN\nwent nan\nwere NaN\nwere nan\x0041\x00(?<!no )(?<!No )(?<!\\b0 )\\b(?:NaN|nan|NAN|Inf|inf|Infinity)s?(?:/(?:[Ii]nf|[Nn]a[Nn]))?(?: values?| gradients?| loss)?(?: were| was| are| is)? (?:found|detected|encountered|appeared|occurred)\\b\x00\x00etected Inf\netected NAN\netected NaN\netected a Inf\netected a NAN\netected a NaN\netected a nan\netected nan\nncountered Inf\nncountered NAN\nncountered NaN\nncountered a Inf\nncountered a NAN\nncountered a NaN\nncountered a nan\nncountered nan\nontain Inf\nontain NAN\nontain NaN\nontain a Inf\nontain a NAN\nontain a NaN\nontain a nan\nontain nan\nontains Inf\nontains NAN\nontains NaN\nontains a Inf\nontains a NAN\nontains a NaN\nontains a nan\nontains nan\not Inf\not NAN\not NaN\not a Inf\not a NAN\not a NaN\not a nan\not nan\nound Inf\nound NAN\nound NaN\nound a Inf\nound a NAN\nound a NaN\nound a nan\nound nan\x0018\x00(?:etected|ound|ncountered|ot|ontains?) (?:a )?(?:NaN|nan|NAN|Inf)s?\\b(?!=)\x00\x00on-finite \nonfinite \x0097\x00[Nn]on-?finite (?:loss|grad\\w{0,80}|norm|values?|param\\w{0,80})\\b',
+    b'not_finite\x00root\x00numeric\x00\x00calm\x00\x00Inf detected\nInf found\nInf loss\nInf value\nInf/\nNaN detected\nNaN encountered\nNaN found\nNaN gradient\nNaN is\nNaN loss\nNaN value\nNaN was\nNaN/\nNaNs detected\nNaNs found\nall NaN\nall nan\nare NaN\nare inf\nare nan\nare non\nare not finite\nbecame NaN\nbecame nan\nbecome NaN\nbecome nan\ndiverged to \netected Inf\netected NaN\netected a NaN\netected nan\nhas NaN\nhas inf\nhas nan\nhave NaN\nhave nan\ninf detected\ninf found\ninf loss\ninf value\ninf/\nis Inf\nis NAN\nis NaN\nis inf\nis nan\nis now \nnan detected\nnan encountered\nnan found\nnan gradient\nnan is\nnan loss\nnan value\nnan was\nnan/\nncountered NaN\nncountered nan\non-finite \nonfinite \nontain NaN\nontain nan\nontains Inf\nontains NaN\nontains a NaN\nontains inf\nontains nan\not Inf\not NaN\not nan\nound Inf\nound NaN\nound nan\ns non-finite\ns nonfinite\ns not finite\nsome NaN\nsome nan\nwas NaN\nwas inf\nwas nan\nwent NaN\nwent nan\nwere NaN\nwere nan\x0053\x00(?:[Ll]oss|[Gg]radients?|grad_norm|norm|[Ll]ogits|[Oo]utputs?|[Aa]ctivations?|[Ww]eights?|[Pp]arameters?|values?|tensors?)\\b(?: value| tensor)? (?:is|are|was|were|became|has become|contains?|has|have|went|diverged to) (?:now |all |some |a ){0,2}(?:NaN|nan|NAN|Inf|inf|non-?finite|not finite|infinite)s?\\b\x00\x00Inf detected\nInf found\nInf loss\nInf value\nInf/\nNaN detected\nNaN encountered\nNaN found\nNaN gradient\nNaN is\nNaN loss\nNaN value\nNaN was\nNaN/\nNaNs detected\nNaNs found\nall NaN\nall nan\nare NaN\nare inf\nare nan\nare non\nare not finite\nbecame NaN\nbecame nan\nbecome NaN\nbecome nan\ndiverged to \netected Inf\netected NaN\netected a NaN\netected nan\nhas NaN\nhas inf\nhas nan\nhave NaN\nhave nan\ninf detected\ninf found\ninf loss\ninf value\ninf/\nis Inf\nis NAN\nis NaN\nis inf\nis nan\nis now \nnan detected\nnan encountered\nnan found\nnan gradient\nnan is\nnan loss\nnan value\nnan was\nnan/\nncountered NaN\nncountered nan\non-finite \nonfinite \nontain NaN\nontain nan\nontains Inf\nontains NaN\nontains a NaN\nontains inf\nontains nan\not Inf\not NaN\not nan\nound Inf\nound NaN\nound nan\ns non-finite\ns nonfinite\ns not finite\nsome NaN\nsome nan\nwas NaN\nwas inf\nwas nan\nwent NaN\nwent nan\nwere NaN\nwere nan\x0041\x00(?<!no )(?<!No )(?<!\\b0 )\\b(?:NaN|nan|NAN|Inf|inf|Infinity)s?(?:/(?:[Ii]nf|[Nn]a[Nn]))?(?: values?| gradients?| loss)?(?: were| was| are| is)? (?:found|detected|encountered|appeared|occurred)\\b\x00\x00etected Inf\netected NAN\netected NaN\netected a Inf\netected a NAN\netected a NaN\netected a nan\netected nan\nncountered Inf\nncountered NAN\nncountered NaN\nncountered a Inf\nncountered a NAN\nncountered a NaN\nncountered a nan\nncountered nan\nontain Inf\nontain NAN\nontain NaN\nontain a Inf\nontain a NAN\nontain a NaN\nontain a nan\nontain nan\nontains Inf\nontains NAN\nontains NaN\nontains a Inf\nontains a NAN\nontains a NaN\nontains a nan\nontains nan\not Inf\not NAN\not NaN\not a Inf\not a NAN\not a NaN\not a nan\not nan\nound Inf\nound NAN\nound NaN\nound a Inf\nound a NAN\nound a NaN\nound a nan\nound nan\x0018\x00(?:etected|ound|ncountered|ot|ontains?) (?:a )?(?:NaN|nan|NAN|Inf)s?\\b(?!=)\x00\x00on-finite \nonfinite \x0097\x00[Nn]on-?finite (?:loss|grad\\w{0,80}|norm|values?|param\\w{0,80})\\b',
     b'nan_value_logged\x00root\x00numeric\x00\x00\x00\x00: "NaN\n: "nan\n: \'nan\n: +inf\n: -inf\n: INF\n: Inf\n: NAN\n: NaN\n: inf\n: nan\n:Inf\n:NaN\n:inf\n:nan\n= NaN\n= inf\n= nan\n=Inf\n=NaN\n=inf\n=nan\x0043\x00(?:^|[\\s,{|\'"(\\[])(?:train|training|lm|total|step|avg|mean|policy|actor|critic|value|kl|reduced|mtp|sft|dpo|global)?[ _/-]?(?:loss|grad_?norm|gradient norm|grad norm|pg_loss|nll_loss|train_loss|perplexity|ppl)[\'"]?\\s?[:=]\\s?[\'"]?[-+]?(?P<value>nan|NaN|NAN|inf|Inf|INF|Infinity)\\b(?! ?(?:iter|check))',
     b'nan_value_printed\x00root\x00numeric\x00\x00\x00\x00loss  NAN\nloss  NaN\nloss  nan\nloss NAN\nloss NaN\nloss nan\nnll  NAN\nnll  NaN\nnll  nan\nnll NAN\nnll NaN\nnll nan\nnorm  NAN\nnorm  NaN\nnorm  nan\nnorm NAN\nnorm NaN\nnorm nan\nppl  NAN\nppl  NaN\nppl  nan\nppl NAN\nppl NaN\nppl nan\x0010\x00\\b(?:loss|ppl|norm|nll)  ?(?P<value>nan|NaN|NAN)\\b',
     b'nan_iterations\x00root\x00numeric\x00\x00\x00\x00lm loss: INF\nlm loss: NAN\nlm loss: NaN\nlm loss: inf\nlm loss: nan\nnan iterations:   1\nnan iterations:   2\nnan iterations:   3\nnan iterations:   4\nnan iterations:   5\nnan iterations:   6\nnan iterations:   7\nnan iterations:   8\nnan iterations:   9\nnan iterations:  1\nnan iterations:  2\nnan iterations:  3\nnan iterations:  4\nnan iterations:  5\nnan iterations:  6\nnan iterations:  7\nnan iterations:  8\nnan iterations:  9\nnan iterations: 1\nnan iterations: 2\nnan iterations: 3\nnan iterations: 4\nnan iterations: 5\nnan iterations: 6\nnan iterations: 7\nnan iterations: 8\nnan iterations: 9\x0086\x00number of nan iterations: {1,40}(?P<count>[1-9]\\d{0,20})\x00\x00lm loss: INF\nlm loss: NAN\nlm loss: NaN\nlm loss: inf\nlm loss: nan\x0013\x00lm loss: (?P<value>NAN|nan|NaN|inf|INF)\\b',
@@ -218,17 +218,17 @@ SIGNALS: tuple[bytes, ...] = (
     b"words_hang\x00fallback\x00stall\x00\x00calm\x00\x00 frozen\n hang\n hanging\n hung\n stalled\n stuck\n unresponsive\x0059\x00\\b(?:is|are|was|were|been|got|seems?|appears?|looks?|all|process|ranks?|workers?|job|training)(?: \\w{1,14}){0,2} (?:hung|hanging|stuck|stalled|frozen|unresponsive|hang)\\b(?! ?[:=]|[- ](?:detect|time|check|monitor|watch|protect|debug))\x00\x00hang is True\x0013\x00\\bhang is True\\b\x00\x00time-out on core\ntime-out on device\ntime-out on engine\ntime-out on queue\ntime-out on ring\ntime-out on stream\ntimed out on core\ntimed out on device\ntimed out on engine\ntimed out on queue\ntimed out on ring\ntimed out on stream\ntimeout on core\ntimeout on device\ntimeout on engine\ntimeout on queue\ntimeout on ring\ntimeout on stream\x0060\x00\\b(?:[Cc]ommand|[Kk]ernel|[Tt]ask|[Ss]ubmission|[Ee]xecution|[Ff]ence|[Rr]equest)\\b.{0,30}\\b(?:timed out|time-?out) on (?:stream|queue|ring|engine|device|core)\\b\x00\x00had not \nhadn't \nhas not \nhasn't \nhave not \nhaven't \x0090\x00\\b(?:has|have|had)(?: not|n't) (?:returned|responded|finished|completed|progressed|advanced|reported|replied|answered|checked in|made progress)\\b.{0,50}\\b(?:after|for|in|within|since) (?:over |more than |the last )?\\d\x00\x00did not advance\ndid not answer\ndid not check in\ndid not complete\ndid not exit\ndid not finish\ndid not progress\ndid not reply\ndid not report\ndid not respond\ndid not return\ndid not stop\ndidn't advance\ndidn't answer\ndidn't check in\ndidn't complete\ndidn't exit\ndidn't finish\ndidn't progress\ndidn't reply\ndidn't report\ndidn't respond\ndidn't return\ndidn't stop\x0084\x00\\bdid(?: not|n't) (?:finish|complete|return|respond|progress|advance|report|reply|answer|check in|exit|stop)\\b.{0,50}\\b(?:after|for|in|within) (?:over |more than )?\\d\x00\x00considering \ndeclaring \nmarking \ntreating \x0069\x00\\b(?:treating|declaring|marking|considering) .{0,40} (?:as )?(?:unresponsive|hung|dead|stuck)\\b\x00\x00Hang\nHeartbeatLost\nHeartbeatTimeout\nNoProgress\nStall\nUnresponsive\nWatchdog\x00126\x00\\w{0,60}(?:Hang|Stall|Watchdog|Unresponsive|NoProgress|HeartbeatTimeout|HeartbeatLost)\\w{0,40}(?:Error|Exception|Timeout)\\b",
     b'words_collective_timeout\x00fallback\x00nccl_watchdog_timeout\x00\x00calm\x00\x00hung\nstuck\ntime-out occurred\ntimed out\ntimeout error\ntimeout exceeded\ntimeout occurred\ntimes out\x00112\x00\\b(?:[Hh]ccl|HCCL|[Cc]ollective|[Aa]ll_?[Rr]educe|[Aa]ll_?[Gg]ather|[Rr]educe_?[Ss]catter|[Bb]roadcast|[RNXCEBMD]CCL|CNCL|BKCL|rccl|[Nn]otify)\\b.{0,80}\\b(?:timed out|times out|time-?out occurred|timeout error|timeout exceeded|hung|stuck)\\b',
     b'words_group_timeout\x00fallback\x00store_timeout\x00\x00calm\x00\x00listening for \nlistening on \npolling for \npolling on \nwaiting for \nwaiting on \nwhen listening for \nwhen listening on \nwhen polling for \nwhen polling on \nwhen waiting for \nwhen waiting on \nwhile listening for \nwhile listening on \nwhile polling for \nwhile polling on \nwhile waiting for \nwhile waiting on \x00161\x00(?:[Tt]imed out|[Tt]imes out|[Tt]ime-?out|TIMEOUT|[Dd]eadline exceeded) (?:after [\\w. ]{1,16} |\\([\\w. ]{1,20}\\) |error )?(?:while |when )?(?:waiting|polling|listening) (?:for|on) .{0,40}\\b(?:ranks?|workers?|peers?|nodes?|replicas?|participants?|clients?|members?|process(?:es)?|connections?|keys?|barrier|RX|TX|recv|hosts?|coordinator|leader|master|agents?|vote|trainers?|executors?|group)\\b(?!.{0,40}retrying)\x00\x00deadline exceeded\ntime-out error\ntime-out exceeded\ntime-out expired\ntime-out reached\ntimed out\ntimeout error\ntimeout exceeded\ntimeout expired\ntimeout reached\ntimes out\x0091\x00\\b(?:[Bb]arrier|[Rr]endezvous|[Qq]uorum|[Cc]oordinator|[Cc]oordination|should_commit|[Bb]ootstrap|[Cc]ommunicator|process group)\\b.{0,60}\\b(?:timed out|times out|time-?out (?:exceeded|expired|reached|error)|deadline exceeded)\\b\x00\x00ailed to \nailure to \x0085\x00[Ff]ail(?:ed|ure) to (?:init\\w{0,10}|form|join|create|establish|build|bootstrap) (?:the |a )?(?:\\w{1,16} ){0,2}(?:communicator|process group|rendezvous|quorum|barrier|coordination service)\\b\x00\x00Barrier\nCoordination\nCoordinator\nQuorum\nRendezvous\x00126\x00\\w{0,60}(?:Quorum|Barrier|Rendezvous|Coordinator|Coordination)\\w{0,24}(?:Timeout|TimedOut|Failed|Failure)\\w{0,12}(?:Error|Exception)?\\b',
-    b"words_device_memory\x00fallback\x00cuda_oom\x00\x00calm\x00\x00does not fit\ndoesn't fit\nexhausted\ninsufficient\nnot enough\nout of space\nran out\x0064\x00\\b(?:[Mm]emory [Pp]ool|[Dd]evice|GPU|gpu|VRAM|HBM|hbm|NPU|HPU|TPU|XPU|[Aa]ccelerator|KV[ -]?[Cc]ache)\\b.{0,40}\\b(?:not enough|exhausted|insufficient|does not fit|doesn't fit|ran out|out of space)\\b\x00\x00lloc\x0093\x00\\b[Aa]lloc(?:ate|ation|ating)?\\b.{0,40}\\b(?:memory pool|device|GPU|gpu|HBM|hbm|VRAM)\\b.{0,24}\\bfail(?:ed|ure|s)?\\b\x00\x00lloc \nllocate \nllocation \x00111\x00\\b[Aa]lloc(?:ate|ation)? (?:\\w{1,12} ){0,2}fail(?:ed|ure)\\b.{0,60}\\b(?:device|GPU|gpu|HBM|VRAM)\\b\x00\x00ail to \nailed to \nailure to \x0094\x00\\b[Ff]ail(?:ed|ure)? to (?:alloc\\w{0,8}|reserve|grow) .{0,60}\\b(?:device|GPU|gpu|HBM|VRAM|NPU|pool|KV[ -]?cache)\\b\x00\x00nsufficient\no free\not enough\nout of\nran out of\nrun out of\x0050\x00\\b(?:[Nn]o free|out of|run out of|ran out of|[Nn]ot enough|[Ii]nsufficient) (?:\\w{1,12} )?(?:(?:GPU|gpu|device|KV|kv|cache|HBM) ?-?)?(?:blocks|pages|slots)\\b(?! on device)\x00\x00 allocate \x0066\x00\\b(?:[Cc]an't|[Cc]annot|[Cc]ould not|[Uu]nable to) allocate .{0,40}\\b(?:blocks|device|GPU|gpu|HBM|VRAM|KV)\\b\x00\x00BadAlloc\nCacheFull\nDeviceMemory\nOutOfDeviceMemory\nOutOfMemory\x00132\x00\\w{0,60}(?:OutOfMemory|OutOfDeviceMemory|DeviceMemory|BadAlloc|CacheFull)\\w{0,40}(?:Error|Exception)\\b(?! (?:handl|retr))",
+    b"words_device_memory\x00fallback\x00cuda_oom\x00\x00calm\x00\x00does not fit\ndoesn't fit\nexhausted\ninsufficient\nnot enough\nout of space\nran out\x0064\x00\\b(?:[Mm]emory [Pp]ool|[Dd]evice|GPU|gpu|VRAM|HBM|hbm|NPU|HPU|TPU|XPU|[Aa]ccelerator|KV[ -]?[Cc]ache)\\b.{0,40}\\b(?:not enough|exhausted|insufficient|does not fit|doesn't fit|ran out|out of space)\\b\x00\x00failed\nfailure\x0093\x00\\b[Aa]lloc(?:ate|ation|ating)?\\b.{0,40}\\b(?:memory pool|device|GPU|gpu|HBM|hbm|VRAM)\\b.{0,24}\\b(?:failed|failure)\\b\x00\x00failed\nfailure\x00111\x00\\b[Aa]lloc(?:ate|ation)? (?:\\w{1,12} ){0,2}(?:failed|failure)\\b.{0,60}\\b(?:device|GPU|gpu|HBM|VRAM)\\b\x00\x00ail to \nailed to \nailure to \x0094\x00\\b[Ff]ail(?:ed|ure)? to (?:alloc\\w{0,8}|reserve|grow) .{0,60}\\b(?:device|GPU|gpu|HBM|VRAM|NPU|pool|KV[ -]?cache)\\b\x00\x00nsufficient\no free\not enough\nout of\nran out of\nrun out of\x0050\x00\\b(?:[Nn]o free|out of|run out of|ran out of|[Nn]ot enough|[Ii]nsufficient) (?:\\w{1,12} )?(?:(?:GPU|gpu|device|KV|kv|cache|HBM) ?-?)?(?:blocks|pages|slots)\\b(?! on device)\x00\x00 allocate \x0066\x00\\b(?:[Cc]an't|[Cc]annot|[Cc]ould not|[Uu]nable to) allocate .{0,40}\\b(?:blocks|device|GPU|gpu|HBM|VRAM|KV)\\b\x00\x00BadAlloc\nCacheFull\nDeviceMemory\nOutOfDeviceMemory\nOutOfMemory\x00132\x00\\w{0,60}(?:OutOfMemory|OutOfDeviceMemory|DeviceMemory|BadAlloc|CacheFull)\\w{0,40}(?:Error|Exception)\\b(?! (?:handl|retr))",
     b'words_host_memory\x00fallback\x00host_oom\x00\x00calm\x00\x00exceeded\nexhausted\ninsufficient\nlimit exceeded\nlimit hit\nlimit reached\nlimit was exceeded\nlimit was hit\nlimit was reached\nused up\x0061\x00\\b(?:[Hh]ost|[Ss]ystem|[Pp]hysical|[Cc]ontainer|[Pp]od|cgroup|RAM|CPU|[Nn]ode|[Pp]rocess|[Ww]orker)\\b(?:\'s)? memory\\b.{0,24}\\b(?:exhausted|exceeded|limit (?:was )?(?:reached|exceeded|hit)|insufficient|used up)\\b\x00\x00erminated\nilled\nvicted\x00157\x00\\b(?:[Kk]illed|[Ee]victed|[Tt]erminated) (?:\\w{1,16} ){0,4}(?:due to|because of|by|for|on) (?:\\w{1,12} ){0,2}(?:memory pressure|memory usage|memory limit|OOM|oom|out of memory|excessive memory)\\b(?![^\\n]{0,24}[\'\\"])\x00\x00OOM kill invoked\nOOM kill killed\nOOM kill terminated\nOOM kill triggered\nOOM killer invoked\nOOM killer killed\nOOM killer terminated\nOOM killer triggered\nOOM-kill invoked\nOOM-kill killed\nOOM-kill terminated\nOOM-kill triggered\nOOM-killer invoked\nOOM-killer killed\nOOM-killer terminated\nOOM-killer triggered\nOOMkill invoked\nOOMkill killed\nOOMkill terminated\nOOMkill triggered\nOOMkiller invoked\nOOMkiller killed\nOOMkiller terminated\nOOMkiller triggered\noom kill invoked\noom kill killed\noom kill terminated\noom kill triggered\noom killer invoked\noom killer killed\noom killer terminated\noom killer triggered\noom-kill invoked\noom-kill killed\noom-kill terminated\noom-kill triggered\noom-killer invoked\noom-killer killed\noom-killer terminated\noom-killer triggered\noomkill invoked\noomkill killed\noomkill terminated\noomkill triggered\noomkiller invoked\noomkiller killed\noomkiller terminated\noomkiller triggered\x0022\x00\\b(?:OOM|oom)[ -]?(?:killer|kill) (?:killed|invoked|triggered|terminated)\\b\x00\x00memory budget\nmemory limit\nmemory quota\nmemory request\x0055\x00\\bexceed(?:s|ed|ing) (?:its |the )?(?:\\w{1,12} ){0,2}memory (?:limit|quota|budget|request)\\b\x00\x00instance type with more memory\ninstance with more memory\nmachine type with more memory\nmachine with more memory\nnode type with more memory\nnode with more memory\x0031\x00\\b(?:instance|machine|node)(?: type)? with more memory\\b\x00\x00paging file is too small\x0024\x00paging file is too small\x00\x00shared memory \x0032\x00\\bshared memory (?:limits?|segment) (?:reached|exceeded|too small)\\b',
-    b'words_node\x00fallback\x00node_fail\x00\x00calm\x00\x00 DOWN\n HEALTHY\n READY\n abnormal\n alive\n cordoned\n crash\n crashed\n dead\n died\n disappeared\n disconnected\n down\n drained\n evicted\n failure\n faulty\n fenced\n healthy\n loss\n lost\n missing\n not responding\n offline\n reachable\n rebooted\n responding\n shut down\n shutdown\n unreachable\n vanished\nCoordinatorReset\nHealthy\nHostDown\nHostFailure\nHostLost\nNodeDied\nNodeDown\nNodeFailure\nNodeLost\nNodeUnhealthy\nUNHEALTHY\nUnhealthyNode\nUnhealthyWorker\nWorkerDied\nWorkerDisconnected\nWorkerLost\nWorkerShutdown\n_DOWN\n_FAILURE\n_LOST\n_MAINTENANCE\n_RETIREMENT\nabnormal host\nabnormal instance\nabnormal machine\nabnormal node\nabnormal worker\naintenance\nbad host\nbad instance\nbad machine\nbad node\nbad worker\nbe retired\nbeing retired\nbroken host\nbroken instance\nbroken machine\nbroken node\nbroken worker\ndead host\ndead instance\ndead machine\ndead node\ndead worker\nfailed after\nfailed and\nfailed before\nfailed during\nfailed host\nfailed instance\nfailed machine\nfailed node\nfailed unexpectedly\nfailed while\nfailed worker\nfaulty host\nfaulty instance\nfaulty machine\nfaulty node\nfaulty worker\nhosts closed\nlame host\nlame instance\nlame machine\nlame node\nlame worker\nlost host\nlost instance\nlost machine\nlost node\nlost worker\nnhealthy\nstate to \nwas retired\x00106\x00\\b(?:[Nn]odes?|[Hh]osts?|[Mm]achines?|VMs?|[Ii]nstances?|TPUs?|[Ss]lices?|[Pp]ods?|[Ww]orkers?|[Rr]eplicas?|[Aa]gents?|[Ee]xecutors?)\\b[^|]{0,40}\\b(?:is|are|was|were|became|been|went|has|have|as|appears?) (?:now |all |marked |reported |considered |found |going |gone ){0,2}(?:[Uu]nhealthy|UNHEALTHY|(?:not|NOT) (?:yet )?(?:[Hh]ealthy|HEALTHY|reachable|responding|alive|READY)|abnormal|lost|down|DOWN|dead|unreachable|evicted|drained|cordoned|rebooted|fenced|offline|crashed|disappeared|vanished|faulty|missing|disconnected)\\b(?! ?[:=]? ?(?:0|none|False|false)\\b|[- ]?(?:sampled|scaled|loaded))\x00\x00 DOWN\n HEALTHY\n READY\n abnormal\n alive\n cordoned\n crash\n crashed\n dead\n died\n disappeared\n disconnected\n down\n drained\n evicted\n failure\n faulty\n fenced\n healthy\n loss\n lost\n missing\n not responding\n offline\n reachable\n rebooted\n responding\n shut down\n shutdown\n unreachable\n vanished\nCoordinatorReset\nHealthy\nHostDown\nHostFailure\nHostLost\nNodeDied\nNodeDown\nNodeFailure\nNodeLost\nNodeUnhealthy\nUNHEALTHY\nUnhealthyNode\nUnhealthyWorker\nWorkerDied\nWorkerDisconnected\nWorkerLost\nWorkerShutdown\n_DOWN\n_FAILURE\n_LOST\n_MAINTENANCE\n_RETIREMENT\nabnormal host\nabnormal instance\nabnormal machine\nabnormal node\nabnormal worker\naintenance\nbad host\nbad instance\nbad machine\nbad node\nbad worker\nbe retired\nbeing retired\nbroken host\nbroken instance\nbroken machine\nbroken node\nbroken worker\ndead host\ndead instance\ndead machine\ndead node\ndead worker\nfailed after\nfailed and\nfailed before\nfailed during\nfailed host\nfailed instance\nfailed machine\nfailed node\nfailed unexpectedly\nfailed while\nfailed worker\nfaulty host\nfaulty instance\nfaulty machine\nfaulty node\nfaulty worker\nhosts closed\nlame host\nlame instance\nlame machine\nlame node\nlame worker\nlost host\nlost instance\nlost machine\nlost node\nlost worker\nnhealthy\nstate to \nwas retired\x0033\x00(?<!no )(?<!No )(?<!\\b0 )\\b(?:abnormal|faulty|unhealthy|dead|lost|failed|broken|bad|lame) (?:nodes?|hosts?|machines?|workers?|instances?)\\b(?! ?[:=]? ?(?:0|none|\\[\\]|False|false)| (?:will|would|are restarted))\x00\x00 crash\n died\n failure\n loss\n lost\n shut down\n shutdown\n vanished\x0027\x00\\b(?:[Ww]orker|[Nn]ode|[Hh]ost|[Aa]gent) (?:shutdown|shut down|loss|failure|crash|lost|died|vanished)\\b(?! (?:tolerance|detect\\w{0,4}|handling|recovery|policy|count|limit|rate|complete)|[:=])\x00\x00 not responding\x00102\x00\\b(?:[Nn]odes?|[Hh]osts?) \\S{1,80} not responding\\b\x00\x00failed after\nfailed and\nfailed before\nfailed during\nfailed unexpectedly\nfailed while\x0029\x00\\b(?:[Aa]gent|[Nn]ode|[Hh]ost|[Ii]nstance|[Mm]achine) failed (?:while|during|before|after|and|unexpectedly)\\b\x00\x00state to \x0063\x00\\b(?:[Nn]ode|[Hh]ost|[Ii]nstance)\\b.{0,40}\\bstate to (?:DRAIN|DOWN|drain|down)\\b\x00\x00_DOWN\n_FAILURE\n_LOST\n_MAINTENANCE\n_RETIREMENT\x0044\x00(?:INSTANCE|HOST|NODE)_(?:RETIREMENT|FAILURE|MAINTENANCE|LOST|DOWN)\\w{0,24}\x00\x00be retired\nbeing retired\nwas retired\x0026\x00\\b[Ii]nstance (?:will be|is being|was) retired\\b\x00\x00hosts closed\x0058\x00\\bbetween .{0,24}hosts closed unexpectedly\\b\x00\x00aintenance\x0083\x00[Mm]aintenance\\b.{0,60}\\b(?:ONGOING|[Oo]ngoing|imminent|TERMINATED?|in progress|has begun|will begin)\\b\x00\x00aintenance\x0032\x00\\b[Mm]aintenance (?:event |window )?(?:is )?scheduled\\b\x00\x00CoordinatorReset\nHostDown\nHostFailure\nHostLost\nNodeDied\nNodeDown\nNodeFailure\nNodeLost\nNodeUnhealthy\nUnhealthyNode\nUnhealthyWorker\nWorkerDied\nWorkerDisconnected\nWorkerLost\nWorkerShutdown\x00112\x00\\w{0,60}(?:NodeUnhealthy|NodeLost|NodeDied|NodeFailure|NodeDown|WorkerLost|WorkerDied|WorkerShutdown|WorkerDisconnected|HostFailure|HostLost|HostDown|UnhealthyNode|UnhealthyWorker|CoordinatorReset)\\w{0,24}(?:Error|Exception)\\b',
-    b'words_gpu_fault\x00fallback\x00gpu_lost\x00\x00calm\x00\x00ault detected\nault found\nault reported\naults detected\naults found\naults reported\ndropped off\nhardware error\nhardware failure\nhardware fault\nis bad\nis broken\nis dead\nis faulty\noccurred on page\nroblem detected\nroblem found\nroblems detected\nroblems found\nrror detected\nrror found\nrror occurred\nrror reported\nrrors detected\nrrors found\nrrors occurred\nrrors reported\nssue detected\nssue found\nssues detected\nssues found\nwas detected\nwas found\nwas occurred\nwas reported\nwent missing\nwere detected\nwere found\nwere occurred\nwere reported\x0092\x00(?<!no )(?<!No )(?<!\\b0 )(?<!correctable )(?<!corrected )\\b(?:ECC|DBE|[Dd]ouble[- ][Bb]it|[Uu]ncorrectable|NV[Ll]ink|NVLINK|nvlink|XID|Xid|HBM|SRAM|[Rr]ow[ -]remap\\w{0,8}|PCIe|GPUs?|DIMM|[Hh]ardware)\\b[^|]{0,50}\\b(?:errors? (?:were |was )?(?:found|detected|occurred|reported)|issues? (?:were )?(?:found|detected)|problems? (?:found|detected)|faults? (?:found|detected|reported)|occurred on page|is (?:faulty|broken|dead|bad)|went missing|dropped off|hardware (?:error|failure|fault))\\b(?! ?[:=]? ?(?:0\\b|[Nn]o))\x00\x00ound ECC error\nound NVLink error\nound XID error\nound Xid error\x0022\x00\\b[Ff]ound (?:XID|Xid|ECC|NVLink) errors?: ?[1-9]\x00\x00fatal device\nfatal error\nfatal hardware\nunrecoverable \x0092\x00\\b(?:amdgpu|habanalabs|[Nn][Vv]idia|GPU|MES|[Dd]evice|NPU|TPU|accelerator|neuron)\\b[^|]{0,60}\\b(?:unrecoverable (?:state|error|fault)|fatal (?:hardware |device )?error)\\b\x00\x00devices unavailable\x0039\x00requested number of devices unavailable\x00\x00Out of bounds values\x0024\x00\\bOut of bounds values ?: [1-9]\x00\x00Failure\nFault\nUnhealthy\x0080\x00\\b(?:[A-Z][a-z]{0,12})?(?:Gpu|GPU|Nvidia|NVLink|Xid|Ecc|Hardware|Accelerator)\\w{0,30}(?:Failure|Fault|Unhealthy)\\b(?! {1,12}False|=False|: ?false)\x00\x00degrad\x0039\x00\\bdegrad\\w{1,5} (?:of|in) (?:the )?(?:underlying )?hardware\\b\x00\x00ECCE\nEccE\nFailure\nFault\nGPULost\nGpuLost\nHardwareFault\nNVLinkE\nNvlinkE\nOut of bounds values\nUnhealthy\nXIDE\nXidE\nault detected\nault found\nault reported\naults detected\naults found\naults reported\ndegrad\ndevices unavailable\ndropped off\nfatal device\nfatal error\nfatal hardware\nhardware error\nhardware failure\nhardware fault\nis bad\nis broken\nis dead\nis faulty\noccurred on page\nound ECC error\nound NVLink error\nound XID error\nound Xid error\nroblem detected\nroblem found\nroblems detected\nroblems found\nrror detected\nrror found\nrror occurred\nrror reported\nrrors detected\nrrors found\nrrors occurred\nrrors reported\nssue detected\nssue found\nssues detected\nssues found\nunrecoverable \nwas detected\nwas found\nwas occurred\nwas reported\nwent missing\nwere detected\nwere found\nwere occurred\nwere reported\x00113\x00\\w{0,60}(?:Ecc|ECC|NVLink|Nvlink|Xid|XID|GpuLost|GPULost|HardwareFault)\\w{0,30}(?:Error|Exception)\\b',
+    b'words_node\x00fallback\x00node_fail\x00\x00calm\x00\x00 DOWN\n UNHEALTHY\n Unhealthy\n abnormal\n cordoned\n crashed\n dead\n disappeared\n disconnected\n drained\n evicted\n faulty\n fenced\n lost\n offline\n rebooted\n unhealthy\n unreachable\n vanished\x00100\x00\\b(?:[Nn]odes?|[Hh]osts?|[Mm]achines?|VMs?|[Ii]nstances?|TPUs?|[Ss]lices?|[Pp]ods?|[Ww]orkers?|[Rr]eplicas?|[Aa]gents?|[Ee]xecutors?)\\b[^|]{0,40}\\b(?:is|are|was|were|became|been|went|has|have|as|appears?)(?: now| all| marked| reported| considered| found| going| gone){0,2} (?:unhealthy|Unhealthy|UNHEALTHY|abnormal|lost|DOWN|dead|unreachable|evicted|drained|cordoned|rebooted|fenced|offline|crashed|disappeared|vanished|faulty|disconnected)\\b(?! ?[:=]? ?(?:0|none|False|false)\\b|[- ]?(?:sampled|scaled|loaded))\x00\x00 NOT HEALTHY\n NOT Healthy\n NOT READY\n NOT alive\n NOT healthy\n NOT reachable\n NOT responding\n NOT yet HEALTHY\n NOT yet Healthy\n NOT yet READY\n NOT yet alive\n NOT yet healthy\n NOT yet reachable\n NOT yet responding\n not HEALTHY\n not Healthy\n not READY\n not alive\n not healthy\n not reachable\n not responding\n not yet HEALTHY\n not yet Healthy\n not yet READY\n not yet alive\n not yet healthy\n not yet reachable\n not yet responding\x00106\x00\\b(?:[Nn]odes?|[Hh]osts?|[Mm]achines?|VMs?|[Ii]nstances?|TPUs?|[Ss]lices?|[Pp]ods?|[Ww]orkers?|[Rr]eplicas?|[Aa]gents?|[Ee]xecutors?)\\b[^|]{0,40}\\b(?:is|are|was|were|became|been|went|has|have|as|appears?)(?: now| all| marked| reported| considered| found| going| gone){0,2} (?:not|NOT|not yet|NOT yet) (?:healthy|Healthy|HEALTHY|reachable|responding|alive|READY)\\b(?! ?[:=]? ?(?:0|none|False|false)\\b|[- ]?(?:sampled|scaled|loaded))\x00\x00abnormal host\nabnormal instance\nabnormal machine\nabnormal node\nabnormal worker\nbad host\nbad instance\nbad machine\nbad node\nbad worker\nbroken host\nbroken instance\nbroken machine\nbroken node\nbroken worker\ndead host\ndead instance\ndead machine\ndead node\ndead worker\nfailed host\nfailed instance\nfailed machine\nfailed node\nfailed worker\nfaulty host\nfaulty instance\nfaulty machine\nfaulty node\nfaulty worker\nlame host\nlame instance\nlame machine\nlame node\nlame worker\nlost host\nlost instance\nlost machine\nlost node\nlost worker\nunhealthy host\nunhealthy instance\nunhealthy machine\nunhealthy node\nunhealthy worker\x0033\x00(?<!no )(?<!No )(?<!\\b0 )\\b(?:abnormal|faulty|unhealthy|dead|lost|failed|broken|bad|lame) (?:node|host|machine|worker|instance)s?\\b(?! ?[:=]? ?(?:0|none|\\[\\]|False|false)| (?:will|would|are restarted))\x00\x00 crash\n died\n failure\n lost\n shut down\n shutdown\n vanished\x0027\x00\\b(?:[Ww]orker|[Nn]ode|[Hh]ost) (?:shutdown|shut down|failure|crash|lost|died|vanished)\\b(?! (?:tolerance|detect\\w{0,4}|handling|recovery|policy|count|limit|rate|complete)|[:=])\x00\x00are down\nbe down\ngone down\nis down\nwas down\nwent down\nwere down\x0064\x00\\b(?:[Nn]odes?|[Hh]osts?|[Mm]achines?|[Ii]nstances?|[Ww]orkers?|[Aa]gents?)\\b[^|]{0,40}\\b(?:is|are|was|were|went|gone|be) down\\b(?! ?(?:sampl|scal|load))\x00\x00 not responding\x00102\x00\\b(?:[Nn]odes?|[Hh]osts?) \\S{1,80} not responding\\b\x00\x00 failed after\n failed and\n failed before\n failed during\n failed unexpectedly\n failed while\x0029\x00\\b(?:[Aa]gent|[Nn]ode|[Hh]ost|[Ii]nstance|[Mm]achine) failed (?:while|during|before|after|and|unexpectedly)\\b\x00\x00state to DOWN\nstate to DRAIN\nstate to down\nstate to drain\x0063\x00\\b(?:[Nn]ode|[Hh]ost|[Ii]nstance)\\b.{0,40}\\bstate to (?:DRAIN|DOWN|drain|down)\\b\x00\x00HOST_DOWN\nHOST_FAILURE\nHOST_LOST\nHOST_MAINTENANCE\nHOST_RETIREMENT\nINSTANCE_DOWN\nINSTANCE_FAILURE\nINSTANCE_LOST\nINSTANCE_MAINTENANCE\nINSTANCE_RETIREMENT\nNODE_DOWN\nNODE_FAILURE\nNODE_LOST\nNODE_MAINTENANCE\nNODE_RETIREMENT\x0044\x00(?:INSTANCE|HOST|NODE)_(?:RETIREMENT|FAILURE|MAINTENANCE|LOST|DOWN)\\w{0,24}\x00\x00nstance is being retired\nnstance was retired\nnstance will be retired\x0026\x00\\b[Ii]nstance (?:will be|is being|was) retired\\b\x00\x00hosts closed unexpectedly\x0058\x00\\bbetween .{0,24}hosts closed unexpectedly\\b\x00\x00aintenance\x0083\x00[Mm]aintenance\\b.{0,60}\\b(?:ONGOING|[Oo]ngoing|imminent|TERMINATED?|in progress|has begun|will begin)\\b\x00\x00aintenance event is scheduled\naintenance event scheduled\naintenance is scheduled\naintenance scheduled\naintenance window is scheduled\naintenance window scheduled\x0032\x00\\b[Mm]aintenance (?:event |window )?(?:is )?scheduled\\b\x00\x00CoordinatorReset\nHostDown\nHostFailure\nHostLost\nNodeDied\nNodeDown\nNodeFailure\nNodeLost\nNodeUnhealthy\nUnhealthyNode\nUnhealthyWorker\nWorkerDied\nWorkerDisconnected\nWorkerLost\nWorkerShutdown\x00112\x00\\w{0,60}(?:NodeUnhealthy|NodeLost|NodeDied|NodeFailure|NodeDown|WorkerLost|WorkerDied|WorkerShutdown|WorkerDisconnected|HostFailure|HostLost|HostDown|UnhealthyNode|UnhealthyWorker|CoordinatorReset)\\w{0,24}(?:Error|Exception)\\b',
+    b'words_gpu_fault\x00fallback\x00gpu_lost\x00\x00calm\x00\x00dropped off\nerror detected\nerror found\nerror occurred\nerror reported\nerror was detected\nerror was found\nerror was occurred\nerror was reported\nerror were detected\nerror were found\nerror were occurred\nerror were reported\nerrors detected\nerrors found\nerrors occurred\nerrors reported\nerrors was detected\nerrors was found\nerrors was occurred\nerrors was reported\nerrors were detected\nerrors were found\nerrors were occurred\nerrors were reported\nfault detected\nfault found\nfault reported\nfaults detected\nfaults found\nfaults reported\nhardware error\nhardware failure\nhardware fault\nis bad\nis broken\nis dead\nis faulty\nissue detected\nissue found\nissue were detected\nissue were found\nissues detected\nissues found\nissues were detected\nissues were found\noccurred on page\nproblem detected\nproblem found\nproblems detected\nproblems found\nwent missing\x0092\x00(?<!no )(?<!No )(?<!\\b0 )(?<!correctable )(?<!corrected )\\b(?:ECC|DBE|[Dd]ouble[- ][Bb]it|[Uu]ncorrectable|NV[Ll]ink|NVLINK|nvlink|XID|Xid|HBM|SRAM|[Rr]ow[ -]remap\\w{0,8}|PCIe|GPUs?|DIMM|[Hh]ardware)\\b[^|]{0,50}\\b(?:errors? (?:were |was )?(?:found|detected|occurred|reported)|issues? (?:were )?(?:found|detected)|problems? (?:found|detected)|faults? (?:found|detected|reported)|occurred on page|is (?:faulty|broken|dead|bad)|went missing|dropped off|hardware (?:error|failure|fault))\\b(?! ?[:=]? ?(?:0\\b|[Nn]o))\x00\x00ound ECC error\nound NVLink error\nound XID error\nound Xid error\x0022\x00\\b[Ff]ound (?:XID|Xid|ECC|NVLink) errors?: ?[1-9]\x00\x00fatal device error\nfatal error\nfatal hardware error\nunrecoverable \x0092\x00\\b(?:amdgpu|habanalabs|[Nn][Vv]idia|GPU|MES|[Dd]evice|NPU|TPU|accelerator|neuron)\\b[^|]{0,60}\\b(?:unrecoverable (?:state|error|fault)|fatal (?:hardware |device )?error)\\b\x00\x00requested number of devices unavailable\x0039\x00requested number of devices unavailable\x00\x00Out of bounds values\x0024\x00\\bOut of bounds values ?: [1-9]\x00\x00Failure\nFault\nUnhealthy\x0080\x00\\b(?:[A-Z][a-z]{0,12})?(?:Gpu|GPU|Nvidia|NVLink|Xid|Ecc|Hardware|Accelerator)\\w{0,30}(?:Failure|Fault|Unhealthy)\\b(?! {1,12}False|=False|: ?false)\x00\x00 in hardware\n in the hardware\n in the underlying hardware\n in underlying hardware\n of hardware\n of the hardware\n of the underlying hardware\n of underlying hardware\x0039\x00\\bdegrad\\w{1,5} (?:of|in) (?:the )?(?:underlying )?hardware\\b\x00\x00ECCError\nEccError\nGPULostError\nGpuLostError\nHardwareFaultError\nNVLinkError\nNvlinkError\nXIDError\nXidError\x0019\x00(?:EccError|ECCError|NVLinkError|NvlinkError|XidError|XIDError|GpuLostError|GPULostError|HardwareFaultError)\\b',
     b'words_preempted\x00fallback\x00preempted\x00\x00calm\x00\x00PREEMPTED\nre-empted\nreempted\x0063\x00\\b(?:was|were|is|been|being|got|gets|are|state|status|reason)\\b\\W{1,3}(?:\\w{1,12} ){0,2}(?:[Pp]re-?empted|PREEMPTED)\\b(?! (?:by PreemptionMode|requests?|seqs|sequences?))\x00\x00pre-emption\npreemption\nreclamation\x0055\x00\\b(?:due to|because of|after) (?:a |the |spot |higher[- ]priority |node |instance ){0,2}(?:pre-?emption|reclamation)\\b\x00\x00evicted\ninterrupted\nreclaimed\nterminated\x0043\x00\\b[Ss]pot (?:\\w{1,12} ){0,2}(?:interrupted|terminated|reclaimed|evicted)\\b',
     b'words_time_limit\x00fallback\x00time_limit\x00\x00calm\x00\x00exceeded\nexpired\nhit\nis over\nreached\x0092\x00\\b(?:[Jj]ob|[Rr]un|[Aa]llocation|[Rr]eservation|[Ll]ease|[Ww]all ?-?(?:clock|time))\\b.{0,40}\\b(?:time ?limit|wall ?-?(?:time|clock)|(?:run|max\\w{0,4}) ?time|duration|deadline|lease)\\b.{0,20}\\b(?:exceeded|reached|expired|hit|is over)\\b\x00\x00duration\njob time limit\njob timelimit\nrun time\nruntime\nwall -clock\nwall -time\nwall clock\nwall time\nwall-clock\nwall-time\nwallclock\nwalltime\x0054\x00\\b(?:exceeded|reached|hit|past|over) (?:its |the |job |max\\w{0,4} |requested |hard |soft |allowed ){1,3}(?:wall ?-?(?:time|clock)|run ?time|duration|job time ?limit)\\b\x00\x00llocation ended\nllocation expired\nllocation has ended\nllocation has expired\x0023\x00\\b[Aa]llocation (?:has )?(?:expired|ended)\\b',
     b'words_driver\x00fallback\x00driver_setup\x00\x00calm\x00\x00failed to \nhas crashed\ninternal error\nis incompatible\nnot initialised\nnot initialized\nnot loaded\nnot responding\nnot running\nversion mismatch\x00140\x00\\b(?:[Dd]river|[Kk]ernel module|[Ff]irmware)\\b.{0,30}\\b(?:internal error|not (?:loaded|initiali[sz]ed|running|responding)|failed to (?:load|init\\w{0,8}|start)|version mismatch|is incompatible|has crashed)\\b(?!.{0,40}functionality will not be available)\x00\x00ailed to initiali\x0072\x00\\b[Ff]ailed to initiali[sz]e .{0,40}\\b(?:NVSwitch\\w{0,2}|GPUs?|NVML|HCCP|[Dd]river)\\b\x00\x00unknown device error\x0020\x00unknown device error\x00\x00driver error:\x0013\x00\\bdriver error:\x00\x00DeviceAcquire\ndeviceInit\ndevice_init\ninitDevice\nsynDeviceAcquire\x00103\x00\\b(?:initDevice|synDeviceAcquire|DeviceAcquire|deviceInit|device_init)\\b.{0,80}\\bfailed\\b',
-    b"words_connection\x00fallback\x00peer_timeout\x00\x00calm\x00\x00 broken\n disconnected\n error\n failed\n failure\n lost\n refused\n timed out\n unreachable\nabric error\nconnect to \nconnecting to \network error\nocket error\nransport error\x00128\x00\\b(?:[Ss]ocket|[Tt]ransport|[Nn]etwork|[Ff]abric|NIC|[Ee]ndpoint|RDMA|QP|gRPC|RPC|[Ii]nfini[Bb]and|IB|EFA|RoCE)\\b (?:\\w{1,14} ){0,4}(?:error|failed|failure|lost|refused|broken|unreachable|disconnected|timed out)\\b(?! ?[:=]? ?0|.{0,40}\\bretry)\x00\x00connect to \nconnecting to \x00101\x00\\b(?:could not|cannot|can't|unable to|failed to|error|ERROR) (?:re)?connect(?:ing)? to .{0,60}(?:rank|worker|peer|node|host|master|server|\\d{1,3}\\.\\d{1,3}\\.\\d{1,3}\\.\\d{1,3}|lighthouse|coordinator)",
+    b"words_connection\x00fallback\x00peer_timeout\x00\x00calm\x00\x00Fabric error\nNIC error\nNetwork error\nRDMA error\nRPC error\nSocket error\nTransport error\nfabric error\ngRPC error\nnetwork error\nsocket error\ntransport error\x0061\x00\\b(?:socket|Socket|transport|Transport|network|Network|fabric|Fabric|NIC|RDMA|gRPC|RPC) errors?\\b(?! ?[:=]? ?0|.{0,40}\\bretry)\x00\x00broken\ndisconnected\nfailed\nfailure\nlost\nrefused\ntimed out\nunreachable\x00128\x00\\b(?:[Ss]ocket|[Tt]ransport|[Nn]etwork|[Ff]abric|NIC|[Ee]ndpoint|RDMA|QP|gRPC|RPC|[Ii]nfini[Bb]and|IB|EFA|RoCE)\\b (?:\\w{1,14} ){0,4}(?:failed|failure|lost|refused|broken|unreachable|disconnected|timed out)\\b(?! ?[:=]? ?0|.{0,40}\\bretry)\x00\x00ERROR connect to \nERROR connecting to \nERROR reconnect to \nERROR reconnecting to \ncan't connect to \ncan't connecting to \ncan't reconnect to \ncan't reconnecting to \ncannot connect to \ncannot connecting to \ncannot reconnect to \ncannot reconnecting to \ncould not connect to \ncould not connecting to \ncould not reconnect to \ncould not reconnecting to \nerror connect to \nerror connecting to \nerror reconnect to \nerror reconnecting to \nfailed to connect to \nfailed to connecting to \nfailed to reconnect to \nfailed to reconnecting to \nunable to connect to \nunable to connecting to \nunable to reconnect to \nunable to reconnecting to \x00101\x00\\b(?:could not|cannot|can't|unable to|failed to|error|ERROR) (?:re)?connect(?:ing)? to .{0,60}(?:rank|worker|peer|node|host|master|server|\\d{1,3}\\.\\d{1,3}\\.\\d{1,3}\\.\\d{1,3}|lighthouse|coordinator)",
     b'words_preempted_exception\x00fallback\x00preempted\x00\x00\x00\x00Preempted\nPreemption\nSpotInterruption\x00110\x00\\b\\w{0,60}(?:Preempted|Preemption|SpotInterruption)\\w{0,24}(?:Error|Exception)\\b',
-    b'words_numeric\x00fallback\x00numeric\x00\x00calm\x00\x00Inf\nNAN\nNaN\nNan\ninf\nnan\non-finite\nonfinite\x0067\x00\\b(?:NaN|Nan|nan|NAN|Inf|inf|[Nn]on-?finite)s? (?:loss|losses|grads?|gradients?|(?:grad(?:ient)? )?norm|logits|values?|activations?|weights?|parameters?)\\b.{0,30}\\b(?:occur\\w{0,4}|found|detected|encountered|seen|appeared|produced|received|check it|abort\\w{0,3}|stopp\\w{0,3}|terminat\\w{0,3})\\b\x00\x00 contain \n contains \n has \n have \n include \n included \n includes \n produce \n produced \x0050\x00\\b(?:[Gg]radients?|[Ll]osse?s?|[Ww]eights|[Pp]arameters|[Aa]ctivations|[Ll]ogits|[Oo]utputs?) (?:contains?|ha(?:s|ve)|include[sd]?|produced?) (?:\\w{1,8} ){0,2}(?:NaNs?|nans?|Infs?|infs?|non-?finite)\\b(?!_)',
-    b'words_checkpoint\x00fallback\x00ckpt_save_failure\x00\x00calm\x00\x00checkpoint\nckpt\x00114\x00\\b(?:persist|sav|writ|flush|commit|upload|copy|copi|snapshot|stor)\\w{0,5} (?:of )?(?:the |a )?(?:\\w{1,12} )?(?:checkpoint|ckpt)\\b.{0,60}\\b(?:failed|error|timed out|aborted)\\b',
+    b'words_numeric\x00fallback\x00numeric\x00\x00calm\x00\x00Inf activation\nInf grad\nInf logits\nInf loss\nInf norm\nInf param\nInf value\nInf weight\nNAN activation\nNAN grad\nNAN logits\nNAN loss\nNAN norm\nNAN param\nNAN value\nNAN weight\nNaN activation\nNaN grad\nNaN logits\nNaN loss\nNaN norm\nNaN param\nNaN value\nNaN weight\nNan activation\nNan grad\nNan logits\nNan loss\nNan norm\nNan param\nNan value\nNan weight\ninf activation\ninf grad\ninf logits\ninf loss\ninf norm\ninf param\ninf value\ninf weight\nnan activation\nnan grad\nnan logits\nnan loss\nnan norm\nnan param\nnan value\nnan weight\x0064\x00\\b(?:NaN|Nan|nan|NAN|Inf|inf) (?:loss|grad|norm|logits|value|activation|weight|param)\\w{0,8}\\b.{0,30}\\b(?:occur\\w{0,4}|found|detected|encountered|seen|appeared|produced|received|check it|abort\\w{0,3}|stopp\\w{0,3}|terminat\\w{0,3})\\b\x00\x00on-finite activation\non-finite grad\non-finite logits\non-finite loss\non-finite norm\non-finite param\non-finite value\non-finite weight\nonfinite activation\nonfinite grad\nonfinite logits\nonfinite loss\nonfinite norm\nonfinite param\nonfinite value\nonfinite weight\x0030\x00\\b[Nn]on-?finite (?:loss|grad|norm|logits|value|activation|weight|param)\\w{0,8}\\b',
+    b'words_checkpoint\x00fallback\x00ckpt_save_failure\x00\x00calm\x00\x00aborted\nfailed\ntimed out\x00114\x00\\b(?:persist|sav|writ|flush|commit|upload|copy|copi|snapshot|stor)\\w{0,5} (?:of )?(?:the |a )?(?:\\w{1,12} )?(?:checkpoint|ckpt)\\b.{0,60}\\b(?:failed|timed out|aborted)\\b',
     b'words_checkpoint_state\x00fallback\x00ckpt_corrupt\x00\x00calm\x00\x00broken\nincomplete\ninconsistent\ninvalid\nof different\nunreadable\x0058\x00\\b(?:[Cc]heckpoint|ckpt)\\b(?: shards?| files?)?.{0,24}\\b(?:is|are) (?:inconsistent|incomplete|broken|invalid|unreadable|of different)\\b',
     b'words_storage\x00fallback\x00storage_io\x00\x00calm\x00\x00I/O error\nIO error\nhung\nis stuck\nnot responding\nread-only\nshut down\nshutting down\ntimed out\nunmounted\nunreachable\x0089\x00\\b(?:ceph|nfs|NFS|lustre|Lustre|gpfs|GPFS|mmfs|weka|wekafs|fuse|mds\\d{0,3}|beegfs|vast|juicefs|s3fs|[Ff]ile ?system)\\b.{0,40}\\b(?:hung|is stuck|unmounted|timed out|not responding|I/O error|IO error|shut(?:ting)? down|unreachable|read-only)\\b(?!.{0,12}still trying)',
     b'pod_scheduled\x00event\x00\x00clears node_failure\x00\x00\x00Successfully assigned \x00130\x00Normal {1,12}Scheduled .{0,80}Successfully assigned ',
@@ -243,1121 +243,1114 @@ SIGNALS: tuple[bytes, ...] = (
     b'exception_caused\x00event\x00\x00caused\x00\x00\x00The above exception was the direct cause of the following exception:\x0068\x00The above exception was the direct cause of the following exception:',
     b'python_raise\x00confirmation\x00user_exception\x00\x00calm\x00\x00raise \x00288\x00^.{0,40} {4,40}raise \\w[\\w.]{0,200}\\(',
 )
-# The first 3 bytes of the texts, and the signals that require one.
-STARTS = (
-    b'\n'
-    b'  N183\n'
-    b'  h100\n'
-    b'  n183\n'
-    b' (l100\n'
-    b' 93187\n'
-    b' CA134\n'
-    b' DO211\n'
-    b' HE211\n'
-    b' Ki14\n'
-    b' RE211\n'
-    b' Se167\n'
-    b' Wo10\n'
-    b' ab211\n'
-    b' al209 211\n'
-    b' at94\n'
-    b' be116 123\n'
-    b' bl190\n'
-    b' br216\n'
-    b' bu159\n'
-    b' ca186\n'
-    b' ch150\n'
-    b' co105 211 218\n'
-    b' cr159 211\n'
-    b' de104 211\n'
-    b' di211 216\n'
-    b' do211\n'
-    b' dr211\n'
-    b' du17\n'
-    b' er216\n'
-    b' ev118 211\n'
-    b' ex48 110 166\n'
-    b' fa2 211 216\n'
-    b' fe211\n'
-    b' fi105\n'
-    b' fr191 206\n'
-    b' fu107\n'
-    b' ha15 116 118 186 191 206 218\n'
-    b' he102 211\n'
-    b' hu191 206\n'
-    b' im116\n'
-    b' in159 166 218\n'
-    b' is15 41 116 123 150\n'
-    b' ki186\n'
-    b' lo159 165 211 216\n'
-    b' ma41 162\n'
-    b' me15\n'
-    b' mi66 172 211\n'
-    b' mo104\n'
-    b' na182\n'
-    b' nc78\n'
-    b' ne36\n'
-    b' no113 123 171 211\n'
-    b' of211\n'
-    b' on113\n'
-    b' ou15 172\n'
-    b' pn78\n'
-    b' pr104 218\n'
-    b' ra15\n'
-    b' re36 41 105 111 211 216\n'
-    b' ru15\n'
-    b' sh211\n'
-    b' st123 150 186 191 206\n'
-    b' su111\n'
-    b' te186\n'
-    b' ti216\n'
-    b' to223\n'
-    b' un44 123 206 211 216\n'
-    b' va199 211\n'
-    b' wa41 104 111 116 118 186\n'
-    b' we116\n'
-    b'" n224\n'
-    b'"NA183\n'
-    b'"Na183\n'
-    b'"na183\n'
-    b'"ty109\n'
-    b'% m17\n'
-    b"' h102\n"
-    b"' i199\n"
-    b"': 199\n"
-    b"'NA183\n"
-    b"'Na183\n"
-    b"'na183\n"
-    b'(IN182\n'
-    b'(In182\n'
-    b'(NA183\n'
-    b'(Na183\n'
-    b'(ac192\n'
-    b'(co188 194\n'
-    b'(ei66\n'
-    b'(id192\n'
-    b'(in182\n'
-    b'(na182 183\n'
-    b') N183\n'
-    b') a224\n'
-    b') n183\n'
-    b') r96\n'
-    b')NA183\n'
-    b')Na183\n'
-    b')na183\n'
-    b'***188\n'
-    b'+IN182\n'
-    b'+In182\n'
-    b'+NA183\n'
-    b'+Na183\n'
-    b'+in182\n'
-    b'+na182 183\n'
-    b'-IN182\n'
-    b'-In182\n'
-    b'-NA183\n'
-    b'-Na183\n'
-    b'-bi44\n'
-    b'-in182\n'
-    b'-na182 183\n'
-    b'.Ou17\n'
-    b'.Va199\n'
-    b'.h:200\n'
-    b'/1 130\n'
-    b'/2 130\n'
-    b'/3 130\n'
-    b'/4 130\n'
-    b'/de35\n'
-    b'20043\n'
-    b'20743\n'
-    b'429167\n'
-    b'99948\n'
-    b': "177\n'
-    b": '177\n"
-    b': +177\n'
-    b': -177\n'
-    b': E82 132\n'
-    b': F36\n'
-    b': I177\n'
-    b': N177 183 202\n'
-    b': O7\n'
-    b': P145\n'
-    b': S91\n'
-    b': c34 202\n'
-    b': f135\n'
-    b': i177\n'
-    b': n177 183\n'
-    b':93187\n'
-    b':In177\n'
-    b':NA183\n'
-    b':Na177 183\n'
-    b':in177\n'
-    b':na177 183\n'
-    b'= N177 183\n'
-    b'= i177\n'
-    b'= n177 183\n'
-    b'=93187\n'
-    b'=In177\n'
-    b'=NA183\n'
-    b'=Na177 183\n'
-    b'=in177\n'
-    b'=na177 183\n'
-    b'A w137\n'
-    b'ACL43 58\n'
-    b'AER40\n'
-    b'API35\n'
-    b'APP189\n'
-    b'Abo184 194\n'
-    b'Acc45 63 166\n'
-    b'Act137\n'
-    b'An 81 166 167 228\n'
-    b'App119\n'
-    b'Arg197\n'
-    b'Arr13 170\n'
-    b'Ass37 64 125 204\n'
-    b'Att160\n'
-    b'Aut166\n'
-    b'BAD189\n'
-    b'BKC84\n'
-    b'BOO123\n'
-    b'BTR142\n'
-    b'Bac119 130 200\n'
-    b'Bad125 163 166 167 171 209\n'
-    b'Bar91 208\n'
-    b'Bat125 127\n'
-    b'Bdb184\n'
-    b'Bee142\n'
-    b'Bro18 152 153\n'
-    b'Buf142\n'
-    b'Bui171\n'
-    b'CAN128 186\n'
-    b'CCL76 106\n'
-    b'CCO50 89\n'
-    b'CER167\n'
-    b'CNC84\n'
-    b'CNN50\n'
-    b'CNR50\n'
-    b'CUB2 60\n'
-    b'CUD1 2 20 21 34 53 54 55 56 60 61 62 63 161 200\n'
-    b'CUF2\n'
-    b'CUR60\n'
-    b'CUS2 60\n'
-    b'CUT60\n'
-    b'Cac209\n'
-    b'Cal57\n'
-    b'Can113 139 159 161 172 199 200\n'
-    b'Cas170\n'
-    b'Cau66 188 194\n'
-    b'Che41 163 164\n'
-    b'Chi99\n'
-    b'Chu167\n'
-    b'Cli154 166\n'
-    b'Com51 200\n'
-    b'Con17 74 92 148 151 152 153 154 167 171 172 197 199 202\n'
-    b'Coo93 208 211\n'
-    b'Cou69 140 159 167 170 171 172 199 202\n'
-    b'Cpp200\n'
-    b'Cre130\n'
-    b'Cri173\n'
-    b'Cud63\n'
-    b'DCG42\n'
-    b'DEA93 157\n'
-    b'DEV22\n'
-    b'DIS49 180\n'
-    b'DLR50\n'
-    b'DNN60\n'
-    b'DP 162\n'
-    b'DPC40\n'
-    b'DTK50\n'
-    b'DUE7 120 122 123 124 128\n'
-    b'Dat11 168 169 170 171\n'
-    b'Dea121 157\n'
-    b'Dee85 199\n'
-    b'Def13 166\n'
-    b'Del118\n'
-    b'Dep125\n'
-    b'Det70\n'
-    b'Dev35 46 209 215\n'
-    b'Did102\n'
-    b'Dir146\n'
-    b'Dis77 91 92 141 166 202\n'
-    b'Div175\n'
-    b'Dri45\n'
-    b'Dup73\n'
-    b'Dur230\n'
-    b'EAD92\n'
-    b'ECC42 84 212\n'
-    b'ECO154\n'
-    b'EDA32 39\n'
-    b'EDQ141\n'
-    b'EE147\n'
-    b'EFA149\n'
-    b'EHO154\n'
-    b'EI047 68 83 90 91\n'
-    b'EL043\n'
-    b'ENE154\n'
-    b'ENO141\n'
-    b'EOF153\n'
-    b'ERO143\n'
-    b'ERR36 42 49 51 114\n'
-    b'ETI154\n'
-    b'EXC82\n'
-    b'EXE60\n'
-    b'EXI181\n'
-    b'EXT142\n'
-    b'Ecc42 212\n'
-    b'Emp170\n'
-    b'End151 167\n'
-    b'Eng138\n'
-    b'Ent166\n'
-    b'Err5 130 141 142 143 144 145 146 147 153 154 173 197 199 200 226 227 228\n'
-    b'Eve116 117\n'
-    b'Evi118\n'
-    b'Exc7 50 193 226 227\n'
-    b'Exi115 226\n'
-    b'Exp104 166 170 223 224 226\n'
-    b'Ext170 199\n'
-    b'FAT50 197\n'
-    b'FIN60\n'
-    b'FLA84\n'
-    b'Fai0 35 43 46 119 126 130 167 200 212 226\n'
-    b'Fat31 35 40 81 188 194\n'
-    b'Fau212 226\n'
-    b'Fil141 144 146 165 167 171\n'
-    b'Flo175\n'
-    b'For121\n'
-    b'Fou34\n'
-    b'Fre5\n'
-    b'GCU50\n'
-    b'GCV57\n'
-    b'GET60\n'
-    b'GPU2 15 22 31 42 108 212\n'
-    b'GRA49\n'
-    b'GSP35 37\n'
-    b'Gat166 167\n'
-    b'Get91\n'
-    b'Giv223\n'
-    b'Got44\n'
-    b'Gpu42 212\n'
-    b'Gra59 185\n'
-    b'HCC68 76 83\n'
-    b'HIP1 2 34 60 61 62 63\n'
-    b'HSA57\n'
-    b'HTT166 167\n'
-    b'HW 31\n'
-    b'HYD155\n'
-    b'Hal50\n'
-    b'Han206\n'
-    b'Har212\n'
-    b'Hcc68 83\n'
-    b'Hea41 69 163 206 211\n'
-    b'HfH167\n'
-    b'Hor84 195\n'
-    b'Hos211\n'
-    b'I/O142 221\n'
-    b'IB 150\n'
-    b'IBL42\n'
-    b'IBV72\n'
-    b'ICI45\n'
-    b'INT60\n'
-    b'INV60\n'
-    b'IO 221\n'
-    b'Ill197\n'
-    b'Ima175\n'
-    b'Imp202\n'
-    b'In 47\n'
-    b'Inc167\n'
-    b'Ind200\n'
-    b'Inf175 176 218\n'
-    b'Inp80 175\n'
-    b'Ins130 199\n'
-    b'Int184 199 200 226\n'
-    b'Inv53 125 127 163 166 170 182 199\n'
-    b'Ite170\n'
-    b'JAX93\n'
-    b'JSO170\n'
-    b'Jin172\n'
-    b'Job110 111 112 113 114 122 123 124 127 128 138 139 186\n'
-    b'KIL196\n'
-    b'KMG50\n'
-    b'KV 15\n'
-    b'KV-15\n'
-    b'KV_15\n'
-    b'KVc15\n'
-    b'Ker39 42\n'
-    b'Key159 184\n'
-    b'Kil8 14 17 99 127\n'
-    b'LLV188\n'
-    b'LMD170\n'
-    b'Las69\n'
-    b'Lib149\n'
-    b'Lig107\n'
-    b'Lin42 150 175\n'
-    b'LoR159\n'
-    b'Loc136 166 167\n'
-    b'Low113 200\n'
-    b'Lus142\n'
-    b'MAC50\n'
-    b'MCC84\n'
-    b'MES31\n'
-    b'MIO60\n'
-    b'MLI200\n'
-    b'MLU1\n'
-    b'MPI81 155 189\n'
-    b'MSC84\n'
-    b'MUD50\n'
-    b'MUS1 50 63\n'
-    b'Mac39\n'
-    b'Mal43\n'
-    b'Mar118\n'
-    b'Max109 167\n'
-    b'Mem13 39 57\n'
-    b'Met163\n'
-    b'Min174\n'
-    b'Mis73 199 226\n'
-    b'Mod35 202\n'
-    b'NAN182 218\n'
-    b'NCC73 74 75 76 77 79 89\n'
-    b'NET72\n'
-    b'NIC150\n'
-    b'NMG50\n'
-    b'NOD123 131\n'
-    b'NPP60\n'
-    b'NPU1 58\n'
-    b'NRT43 44 50\n'
-    b'NVI34\n'
-    b'NVL212\n'
-    b'NVM34 36\n'
-    b'NVR22 37 60\n'
-    b'NV_36\n'
-    b'NaN175 176 182 218\n'
-    b'Nam167\n'
-    b'Nan182 218\n'
-    b'Nat59\n'
-    b'Net74\n'
-    b'No 5 34 159 165 171 197 200 202\n'
-    b'NoC166\n'
-    b'NoP206\n'
-    b'NoS146\n'
-    b'Nod41 113 118 123 136 211\n'
-    b'Non170 175\n'
-    b'Not47 68 113 146 165 226\n'
-    b'Nrt52\n'
-    b'Nvl212\n'
-    b'OFI80\n'
-    b'OOM3 6 9 17 210\n'
-    b'OPS49\n'
-    b'ORT81\n'
-    b'OSE12\n'
-    b'OUT2 7 15\n'
-    b'Off167\n'
-    b'One86 225\n'
-    b'OpB200\n'
-    b'Out8 17 141 209 212\n'
-    b'Ove199\n'
-    b'PBS112 113\n'
-    b'PCI32 40\n'
-    b'PEF159\n'
-    b'PER166\n'
-    b'PI_59\n'
-    b'PMI155\n'
-    b'PRE122 213\n'
-    b'PRT81\n'
-    b'PTA49\n'
-    b'PTL80\n'
-    b'PT_43\n'
-    b'Pac202\n'
-    b'Par125 166 170\n'
-    b'Pas200\n'
-    b'Per145 166 195\n'
-    b'Pin168\n'
-    b'Plu126\n'
-    b'Pod118 123\n'
-    b'Pos70\n'
-    b'Pot70\n'
-    b'Pre116 122 217\n'
-    b'Pri199\n'
-    b'Pro99 167\n'
-    b'QOS125\n'
-    b'Que57\n'
-    b'Quo141 208\n'
-    b'RAS44\n'
-    b'RC:149\n'
-    b'RCC77\n'
-    b'RDM151\n'
-    b'RES3\n'
-    b'ROC35 60\n'
-    b'RTE155\n'
-    b'Ran3 102 103 140 163\n'
-    b'Ray137\n'
-    b'Rea104 118 123 125 167\n'
-    b'Rec95\n'
-    b'Ren92 208\n'
-    b'Rep119 166\n'
-    b'Req114\n'
-    b'Res4 141 144 147\n'
-    b'Rev166\n'
-    b'RmI35\n'
-    b'Roo99\n'
-    b'Row20 42\n'
-    b'Rpc140\n'
-    b'Run46 130 139 204\n'
-    b'SET60\n'
-    b'SIG185 188 194\n'
-    b'SQL141\n'
-    b'SSL167\n'
-    b'SUP50\n'
-    b'SVD175\n'
-    b'SXi21\n'
-    b'Saf163\n'
-    b'Ser153 167\n'
-    b'Sha34\n'
-    b'Sig95 166 194 196\n'
-    b'Slo167\n'
-    b'Soc152\n'
-    b'Sof153\n'
-    b'Som66 161 197\n'
-    b'Spo116 217\n'
-    b'Sta67 86 121 154 206\n'
-    b'Sto91 226\n'
-    b'Str108 142 163 164 199\n'
-    b'Suc104 222\n'
-    b'TDR50\n'
-    b'TER109 110 111 112 113 117 121\n'
-    b'TIM121\n'
-    b'TOP50\n'
-    b'TPU46\n'
-    b'Tai118\n'
-    b'Tas126\n'
-    b'Tem172\n'
-    b'Ten161 223\n'
-    b'Ter18 93 118\n'
-    b'Tes63 76\n'
-    b'Tex172\n'
-    b'The9 46 49 58 92 118 136 137 138 144 154 223 231\n'
-    b'Tim66 88 91 192 226\n'
-    b'To 5\n'
-    b'Tok172\n'
-    b'Too167\n'
-    b'Tor200 203\n'
-    b'Tot139\n'
-    b'Tra138 229\n'
-    b'Tri2 63 200\n'
-    b'Tru170\n'
-    b'Try225\n'
-    b'Tun138\n'
-    b'Typ204\n'
-    b'UCX151\n'
-    b'UNA93 157 166\n'
-    b'UNE167\n'
-    b'UNH45 211\n'
-    b'URL167\n'
-    b'UR_22 59\n'
-    b'Una13 22 60 114 125 127 157 172 200\n'
-    b'Unc32 200 228\n'
-    b'Une140 170 175\n'
-    b'Unh211 212 228\n'
-    b'Uni170\n'
-    b'Unk171 197\n'
-    b'Unp163 197\n'
-    b'Unr197 206\n'
-    b'Uns226\n'
-    b'Unt170\n'
-    b'VM 38\n'
-    b'VRA31\n'
-    b'Val204\n'
-    b'Ver202\n'
-    b'Vio226\n'
-    b'W&B167\n'
-    b'Wat65 66 206\n'
-    b'We 167\n'
-    b'Wei198\n'
-    b'Wor17 94 137 138 211\n'
-    b'XCC84\n'
-    b'XFS142\n'
-    b'XID23 24 25 26 27 28 29 30 42 212\n'
-    b'XLA51\n'
-    b'XPU1\n'
-    b'Xid23 24 25 26 27 28 29 30 42 212\n'
-    b'YOU189\n'
-    b'You199\n'
-    b'ZE_59\n'
-    b'[/o173\n'
-    b'[ER58 83\n'
-    b'[Er13\n'
-    b'[Ha39\n'
-    b'[NA183\n'
-    b'[NC51\n'
-    b'[Na183\n'
-    b'[SS167\n'
-    b'[na183\n'
-    b'] N183\n'
-    b'] n183\n'
-    b"]' 223\n"
-    b'], 54\n'
-    b']NA183\n'
-    b']Na183\n'
-    b']na183\n'
-    b'^CT184\n'
-    b'_Ar13\n'
-    b'_DO211\n'
-    b'_FA211\n'
-    b'_LO211\n'
-    b'_MA211\n'
-    b'_RE211\n'
-    b'_ST39\n'
-    b'__i159\n'
-    b'_bf3\n'
-    b'_de104\n'
-    b'_mo104\n'
-    b'_no159\n'
-    b'_pr104\n'
-    b'_re192\n'
-    b'_st134\n'
-    b'_tr192\n'
-    b'_wa104 192\n'
-    b'`.t161\n'
-    b'a I182\n'
-    b'a h191\n'
-    b'a i182\n'
-    b'a n182\n'
-    b'a v165\n'
-    b'abn211\n'
-    b'abr168 216\n'
-    b'ach39\n'
-    b'acl46\n'
-    b'acq192\n'
-    b'act121 139\n'
-    b'ada159\n'
-    b'aft191\n'
-    b'ail12 15 34 66 92 139 140 144 151 159 164 165 167 208 209 215\n'
-    b'ain117 211\n'
-    b'ait91\n'
-    b'all15 34 149 176 192\n'
-    b'alr46 201\n'
-    b'amb197\n'
-    b'amd31 38\n'
-    b'ame167\n'
-    b'an 53 175\n'
-    b"an'147\n"
-    b'ang191\n'
-    b'ann13 164 167\n'
-    b'ans175\n'
-    b'any105\n'
-    b'app189\n'
-    b'arc163\n'
-    b'are70 146 176 201 223\n'
-    b'arg159 197\n'
-    b'ass115\n'
-    b'asy71\n'
-    b'ata170\n'
-    b'atc19 41 103 104\n'
-    b'ath106\n'
-    b'aug185\n'
-    b'aul212\n'
-    b'aun126\n'
-    b'ava15 148\n'
-    b'ave162\n'
-    b'ayl136\n'
-    b'b e110\n'
-    b'bac76 148\n'
-    b'bad211\n'
-    b'bar85 192\n'
-    b'be 165 211\n'
-    b'bec116 136 176\n'
-    b'bee17\n'
-    b'bei122 211\n'
-    b'bit161\n'
-    b'bkc84\n'
-    b'bot166 167\n'
-    b'bro113 192 211 220\n'
-    b'bui203\n'
-    b'cal106\n'
-    b'can15 159 167 170 186 201 202 223\n'
-    b'car45\n'
-    b'cat106\n'
-    b'ccl82\n'
-    b'cen163\n'
-    b'cer167\n'
-    b'cgr6\n'
-    b'cha162\n'
-    b'che41 219\n'
-    b'ckp164 219\n'
-    b'cli92\n'
-    b'clo99 152\n'
-    b'cnr43 50\n'
-    b'cod180\n'
-    b'col70 85 200\n'
-    b'com71 76 85 106 116 117 149 151 201 203\n'
-    b'con107 114 153 154 163 170 182 206 216\n'
-    b'cor163 188\n'
-    b'cou34 35 140 153 165 166 171\n'
-    b'cra137 168\n'
-    b'cuB60\n'
-    b'cud2 15 20 21 22 34 53 54 55 56 63\n'
-    b'cup4\n'
-    b'cus159\n'
-    b'cxi80\n'
-    b'd I182\n'
-    b'd i182\n'
-    b'd n182\n'
-    b'dam163\n'
-    b'dat141 144 163 171\n'
-    b'dcg42\n'
-    b'dcm46\n'
-    b'ddr92\n'
-    b'dea208 211\n'
-    b'dec206\n'
-    b'deg212\n'
-    b'den114\n'
-    b'des70 163\n'
-    b'det21 70 200\n'
-    b'dev2 22 43 45 54 161 212 215\n'
-    b'dia33\n'
-    b'did206\n'
-    b'die14 137 168 188 194\n'
-    b'dif162\n'
-    b'dis85 141 180\n'
-    b'div176 182 201\n'
-    b'do 162 223\n'
-    b'doe15 161 170 171 209 225\n'
-    b'dou188\n'
-    b'dri215\n'
-    b'dro212\n'
-    b'drv46\n'
-    b'due67 116 122 124\n'
-    b'dur214\n'
-    b'e I182\n'
-    b'e i182\n'
-    b'e n182\n'
-    b'ead70 143\n'
-    b'ear191\n'
-    b'ece185\n'
-    b'ecl105\n'
-    b'edu106\n'
-    b'eer152\n'
-    b'efa149\n'
-    b'egm188\n'
-    b'eit201\n'
-    b'emb159\n'
-    b'emo8 142 148 151 152\n'
-    b'emp167 201\n'
-    b'end20 128 142\n'
-    b'eph141\n'
-    b'erm185 210\n'
-    b'ero105\n'
-    b'err47 58 127\n'
-    b'erv153\n'
-    b'esu181\n'
-    b'ete176 184 191\n'
-    b'etr19\n'
-    b'etw154 156 216\n'
-    b'evi116 213\n'
-    b'exc7 59 109 110 114 121 164 172 210 214\n'
-    b'exe202\n'
-    b'exh209 210\n'
-    b'exi35 96 99 121 126 132 137 185 188 194 196\n'
-    b'exp197 201 214 223\n'
-    b'fai15 35 63 81 91 96 99 119 136 153 154 158 167 175 200 211 215\n'
-    b'fal22\n'
-    b'fat13 21 167 212\n'
-    b'fau211\n'
-    b'fft47\n'
-    b'fi_149\n'
-    b'fil144\n'
-    b'fir150\n'
-    b'fla172\n'
-    b'flu115\n'
-    b'for34 105 147 167\n'
-    b'fou175 224\n'
-    b'fre188\n'
-    b'fro67 105 167\n'
-    b'fur105\n'
-    b'gai167\n'
-    b'gat166\n'
-    b'gb 110\n'
-    b'gen188\n'
-    b'git167\n'
-    b'glo152\n'
-    b'goo166\n'
-    b'got17 107 122 182 201 224\n'
-    b'gra225\n'
-    b'gre113\n'
-    b'hab46\n'
-    b'had206\n'
-    b'han31 105 154 191 206\n'
-    b'har103 190 212\n'
-    b'has45 119 122 136 159 176 182 186 206 215\n'
-    b'hav159 176 206 225\n'
-    b'hcc76 83\n'
-    b'he 47\n'
-    b'hea33 45 93 102 150\n'
-    b'hec32 41 164\n'
-    b'her33\n'
-    b'hid159\n'
-    b'hip2 20 22 34 35 53 54 55 56 63\n'
-    b'hit121 214\n'
-    b'hl-46\n'
-    b'hos117 211\n'
-    b'hsa35\n'
-    b'htt154 167\n'
-    b'hun105 168 207 221\n'
-    b'hyd199\n'
-    b'ib_80\n'
-    b'ibv72\n'
-    b'igt185\n'
-    b'ile181\n'
-    b'ill53 210\n'
-    b'ima170\n'
-    b'ime91 107 121 223\n'
-    b'imi121\n'
-    b'in 101 116 124 162\n'
-    b'inc162 163 201 220\n'
-    b'inf175 176 218\n'
-    b'ini215\n'
-    b'ink150\n'
-    b'inl164\n'
-    b'ins116 117 209 210\n'
-    b'int116 213 215\n'
-    b'inv8 53 73 114 163 175 197 220\n'
-    b'ios164\n'
-    b'is 12 21 35 45 70 117 119 122 136 161 165 166 168 171 175 176 200 201 202 212 214 215 221\n'
-    b'isk141\n'
-    b'ism70 172\n'
-    b'isn201\n'
-    b'isp161\n'
-    b'iss162\n'
-    b'it 20\n'
-    b'ith105\n'
-    b'ixe224\n'
-    b'ize223\n'
-    b'jav13\n'
-    b'job109 110 111 112 113 114 115 116 121 126 140 214\n'
-    b'jso170 199\n'
-    b'kb 110\n'
-    b'ker35\n'
-    b'key162\n'
-    b'kil10 186\n'
-    b'kv 15\n'
-    b'kv-15\n'
-    b'kv_15\n'
-    b'kvc15\n'
-    b'l I182\n'
-    b'l i182\n'
-    b'l n182\n'
-    b'lam211\n'
-    b'lar15\n'
-    b'las105\n'
-    b'lea46 201 202\n'
-    b'lib34 188\n'
-    b'lig107\n'
-    b'lim147 210\n'
-    b'lin21 42\n'
-    b'lis208\n'
-    b'll 106\n'
-    b'lle188\n'
-    b'llo209 214\n'
-    b'lm 179\n'
-    b'lmd170\n'
-    b'loa161 162 171 188\n'
-    b'lob162\n'
-    b'loc72\n'
-    b'lon172\n'
-    b'lor159\n'
-    b'los113 174 178 182 211\n'
-    b'mac210\n'
-    b'mag172\n'
-    b'mal13 188\n'
-    b'mar136 206 225\n'
-    b'mas92\n'
-    b'mat223\n'
-    b'max109\n'
-    b'mb 110\n'
-    b'mca155\n'
-    b'mce32\n'
-    b'mem17 110 210\n'
-    b'mig12\n'
-    b'min174\n'
-    b'mio60\n'
-    b'mis53 136 162 223\n'
-    b'mkd145\n'
-    b'mlx150\n'
-    b'mma13 170\n'
-    b'mmf142\n'
-    b'mod159 225\n'
-    b'mon91\n'
-    b'moo170\n'
-    b'mpi189\n'
-    b'mpt170\n'
-    b'msc84\n'
-    b'mul44 193\n'
-    b'mun188\n'
-    b'mus43 50 175 201 223\n'
-    b'mut201\n'
-    b"n't105 165 171 201\n"
-    b'nab46 164 165 166 171\n'
-    b'nan175 176 179 182 218\n'
-    b'nau166\n'
-    b'ncc73 74 76\n'
-    b'nco20 21 39 40 44 176 201\n'
-    b'ndp142\n'
-    b'nee201\n'
-    b'net92\n'
-    b'neu51\n'
-    b'new105\n'
-    b'nex162\n'
-    b'nfr201\n'
-    b'nfs142 148\n'
-    b'nhe42 211\n'
-    b'nin200\n'
-    b'nkn159 201\n'
-    b'nll178\n'
-    b'nly205\n'
-    b'no 61 197\n'
-    b'nod41 113 131 167 210\n'
-    b'non151\n'
-    b'nor178\n'
-    b'not35 46 105 113 127 141 159 161 162 163 165 166 170 171 175 182 199 201 203 209 215 221\n'
-    b'npu46 142\n'
-    b'nre149 159 197 201\n'
-    b'nrt52\n'
-    b'nst122 171\n'
-    b'nsu15 141 159 163 201 209\n'
-    b'nte184\n'
-    b'num170 171\n'
-    b'nva172 201\n'
-    b'nvc200\n'
-    b'nvi35 103 173\n'
-    b'nvr60\n'
-    b'nvs151\n'
-    b'o C34\n'
-    b'o G46\n'
-    b'o H46\n'
-    b'o I182\n'
-    b'o M46\n'
-    b'o N46\n'
-    b'o T46\n'
-    b'o a105\n'
-    b'o b105\n'
-    b'o c165\n'
-    b'o d171\n'
-    b'o e15\n'
-    b'o f165 171 209\n'
-    b'o h191\n'
-    b'o i105 182\n'
-    b'o l144\n'
-    b'o n182\n'
-    b'o o191\n'
-    b'o p105 191\n'
-    b'o r154\n'
-    b'o s12 105 141 146\n'
-    b'o v165\n'
-    b'oad106\n'
-    b'ob 112 191\n'
-    b'occ212\n'
-    b'ock216\n'
-    b'ode41 123 131 136 159\n'
-    b'of 220\n'
-    b'oin45\n'
-    b'oll66 70 83 106\n'
-    b'olu170\n'
-    b'ome199\n'
-    b'omm74\n'
-    b'omp51\n'
-    b'on 113\n'
-    b'on-176 182 218\n'
-    b'one197\n'
-    b'onf176 182 218\n'
-    b'onl201\n'
-    b'onn152 153 154 156\n'
-    b'ont176\n'
-    b'oo 147\n'
-    b'oom6 8 210\n'
-    b'oor93\n'
-    b'op 106\n'
-    b'ope53 106 223\n'
-    b'orb163\n'
-    b'ore45\n'
-    b'ork118\n'
-    b'orr142\n'
-    b'ort81\n'
-    b'oss174 175 181\n'
-    b'ost117 136 150 156\n'
-    b'ot 5 15 71 105 165 176 185 209\n'
-    b'ou 197 201\n'
-    b'oul159 164 167 170\n'
-    b'oun176 212\n'
-    b'out2 15 141 167 200 201 209 223\n'
-    b'ove33 113\n'
-    b'own167\n'
-    b'pag38 42 57 210\n'
-    b'par181 225\n'
-    b'pci40\n'
-    b'pee35 113\n'
-    b'per166\n'
-    b'pil126\n'
-    b'pin169\n'
-    b'pip202\n'
-    b'pla139\n'
-    b'poi31\n'
-    b'pol150 192 208\n'
-    b'pos12\n'
-    b'pot116\n'
-    b'ppl178\n'
-    b'pre116 213\n'
-    b'pro18 91 149 175 182\n'
-    b'prt81 189\n'
-    b'pth147\n'
-    b'ptx60\n'
-    b'pya170\n'
-    b'pyb188\n'
-    b'qal114\n'
-    b'qmo114\n'
-    b'qru114\n'
-    b'qsu114\n'
-    b'qui85\n'
-    b'rai175 184 191 232\n'
-    b'ran15 80 151 153 209 216\n'
-    b'rap51\n'
-    b'ray10 138\n'
-    b'rcu190\n'
-    b're-213\n'
-    b'rea47 116 121 122 139 154 163 214 221\n'
-    b'rec116 122 147 148 159 192 213\n'
-    b'red192\n'
-    b'ree122 213\n'
-    b'ref152\n'
-    b'rej175\n'
-    b'rem74\n'
-    b'ren92\n'
-    b'rep76\n'
-    b'req159 161 167 201 205\n'
-    b'res109 142 193\n'
-    b'ret38 72 166 167 175 182 196\n'
-    b'riv34\n'
-    b'rob212\n'
-    b'roc60\n'
-    b'rok153\n'
-    b'rol126\n'
-    b'row42\n'
-    b'rro12 43 73 164 212\n'
-    b'rtS46\n'
-    b'run17 47 209 214\n'
-    b's I182\n'
-    b's i182\n'
-    b's n176 182\n'
-    b'sal125\n'
-    b'sba125 127\n'
-    b'sca128 199\n'
-    b'sch117\n'
-    b'seg188\n'
-    b'sel192\n'
-    b'sen17\n'
-    b'ser92\n'
-    b'sha162 210 223\n'
-    b'sho201 224\n'
-    b'shu142 221\n'
-    b'sig185\n'
-    b'sin105 191\n'
-    b'siz162 223\n'
-    b'ski172\n'
-    b'slu122 127\n'
-    b'soc74\n'
-    b'sof103 190\n'
-    b'som176\n'
-    b'spa126\n'
-    b'sru123 125 127 128 129 132 133\n'
-    b'ssu212\n'
-    b'sta45 86 105 116 166 211 223\n'
-    b'std13\n'
-    b'sto91 163 186\n'
-    b'stu105 207\n'
-    b'sub99 200\n'
-    b'sup159 201\n'
-    b'syn50 59 71 164 192 215\n'
-    b'sys17 34 117 151\n'
-    b't I182\n'
-    b't i182\n'
-    b't n182\n'
-    b'tal142\n'
-    b'tar159 170\n'
-    b'ten86 163 183\n'
-    b'ter87 97 98 116 186 188 189 194 213\n'
-    b'tex172\n'
-    b'the55 70 197\n'
-    b'tim91 109 121 206 207 208 221\n'
-    b'to 76\n'
-    b'tok172\n'
-    b'tom199\n'
-    b'too172 197\n'
-    b'top50\n'
-    b'tor4 34 35 99 200\n'
-    b'tra21 105 108 131 151 171 188 191\n'
-    b'tre47 206\n'
-    b'tri200\n'
-    b'tru159 163\n'
-    b'tte15\n'
-    b'uan161\n'
-    b'ube118\n'
-    b'uli147\n'
-    b'una12 136 144 155\n'
-    b'unc40 44 105\n'
-    b'und188\n'
-    b'une123 137 163 164\n'
-    b'unh76\n'
-    b'unk215\n'
-    b'unm221\n'
-    b'unr107 197 212 220 221\n'
-    b'uns34 56 114\n'
-    b'uor107\n'
-    b'url167\n'
-    b'urr174\n'
-    b'us 188\n'
-    b'use210\n'
-    b'ut 15 16 102\n'
-    b'val159\n'
-    b'ven72\n'
-    b'ver33 202 215\n'
-    b'vic210\n'
-    b'vie223\n'
-    b'vir13\n'
-    b'voc159\n'
-    b'w I182\n'
-    b'w i182\n'
-    b'w n182\n'
-    b'wai85 192 208\n'
-    b'wal109 121 214\n'
-    b'wan166 167\n'
-    b'was17 117 122 142 176 186 211 212\n'
-    b'wat69\n'
-    b'wea193\n'
-    b'web170\n'
-    b'wen176 212\n'
-    b'wer176 212\n'
-    b'whe208\n'
-    b'whi10 208\n'
-    b'wil19 117\n'
-    b'wit191\n'
-    b'wor18 106 201\n'
-    b'wri12 154\n'
-    b'xce43\n'
-    b'xit196\n'
-    b'xpe42 223\n'
-    b'yam199\n'
-    b'zmq154\n'
-    b'{"a116\n'
-    b'|  42\n'
-    b'| F42\n'
-    b'| N183\n'
-    b'| n183\n'
-    b'|CC82\n'
-    b'|NA183\n'
-    b'|Na183\n'
-    b'|na183\n'
-)
-# The first 3 bytes of the texts, and the signals that require one.
-CASELESS_STARTS = (
-    b'\n'
-)
+# The first 3 bytes of texts → a line for each: the text, NUL, numbers of the signals that require it.
+TEXTS: dict[bytes, bytes] = {
+    b'  N': b'  NAN\x00183\n  NaN\x00183\n  Nan\x00183',
+    b'  h': b'  host\x00100',
+    b'  n': b'  nan\x00183',
+    b' (l': b' (local_rank: \x00100',
+    b' 93': b' 93\x00187',
+    b' CA': b' CANCELLED AT \x00134',
+    b' DO': b' DOWN\x00211',
+    b' Ki': b' Killed\x0014',
+    b' NO': b' NOT HEALTHY\x00211\n NOT Healthy\x00211\n NOT READY\x00211\n NOT alive\x00211\n NOT healthy\x00211\n NOT reachable\x00211\n NOT responding\x00211\n NOT yet HEALTHY\x00211\n NOT yet Healthy\x00211\n NOT yet READY\x00211\n NOT yet alive\x00211\n NOT yet healthy\x00211\n NOT yet reachable\x00211\n NOT yet responding\x00211',
+    b' Se': b' Server Error\x00167',
+    b' UN': b' UNHEALTHY\x00211',
+    b' Un': b' Unhealthy\x00211',
+    b' Wo': b' Worker (tasks / actors) killed due to memory pressure\x0010\n Workers (tasks / actors) killed due to memory pressure\x0010',
+    b' ab': b' abnormal\x00211',
+    b' al': b' allocate \x00209',
+    b' at': b' attempts left; will restart worker group\x0094',
+    b' be': b' became NotReady\x00123\n became not ready\x00123\n becameNotReady\x00123\n becamenot ready\x00123\n been preempted\x00116\n been reclaimed\x00116',
+    b' bl': b' blocked for more than \x00190',
+    b' bu': b' building model\x00159\n building the model\x00159',
+    b' ca': b' canceled by \x00186\n cancelled by \x00186',
+    b' ch': b' changed DOWN\x00150\n changed Down\x00150\n changed to DOWN\x00150\n changed to Down\x00150',
+    b' co': b' complet\x00105\n cordoned\x00211',
+    b' cr': b' crash\x00211\n crashed\x00211\n creating model\x00159\n creating the model\x00159',
+    b' de': b' dead\x00211\n detector \x00104',
+    b' di': b' died\x00211\n disappeared\x00211\n disconnected\x00211',
+    b' dr': b' drained\x00211',
+    b' du': b' due to memory pressure for\x0017',
+    b' ev': b' evicted\x00118 211',
+    b' ex': b' exceeded limit\x00110\n execute failed, reason=[\x0048\n expired\x00166',
+    b' fa': b' failed after\x00211\n failed and\x00211\n failed before\x00211\n failed during\x00211\n failed out of memory\x002\n failed unexpectedly\x00211\n failed while\x00211\n failed: out of memory\x002\n failure\x00211\n faulty\x00211',
+    b' fe': b' fenced\x00211',
+    b' fi': b' finish\x00105',
+    b' fr': b' frozen\x00191 206',
+    b' fu': b' future timed out\x00107',
+    b' ha': b' hang\x00206\n hanging\x00191 206\n has been canceled by \x00186\n has been cancelled by \x00186\n has been evicted\x00118\n has been killed by \x00186\n has been preempted\x00116\n has been reclaimed\x00116\n has been stopped by \x00186\n has been terminated by \x00186\n has run memory out of \x0015\n has run out of \x0015\n have been preempted\x00116\n have been reclaimed\x00116',
+    b' he': b' heartbeat expired\x00102\n heartbeat has expired\x00102\n heartbeat has stopped\x00102\n heartbeat has timed out\x00102\n heartbeat has was lost\x00102\n heartbeat have expired\x00102\n heartbeat have stopped\x00102\n heartbeat have timed out\x00102\n heartbeat have was lost\x00102\n heartbeat stopped\x00102\n heartbeat timed out\x00102\n heartbeat was lost\x00102\n heartbeats expired\x00102\n heartbeats has expired\x00102\n heartbeats has stopped\x00102\n heartbeats has timed out\x00102\n heartbeats has was lost\x00102\n heartbeats have expired\x00102\n heartbeats have stopped\x00102\n heartbeats have timed out\x00102\n heartbeats have was lost\x00102\n heartbeats stopped\x00102\n heartbeats timed out\x00102\n heartbeats was lost\x00102',
+    b' hu': b' hung\x00191 206',
+    b' im': b' imminent\x00116',
+    b' in': b' in hardware\x00212\n in the hardware\x00212\n in the underlying hardware\x00212\n in underlying hardware\x00212\n initializing model\x00159\n initializing the model\x00159\n invalid\x00166',
+    b' is': b' is DOWN\x00123 150\n is Down\x00150\n is NotReady\x00123\n is as unhealthy\x0041\n is became NotReady\x00123\n is became not ready\x00123\n is becameNotReady\x00123\n is becamenot ready\x00123\n is being preempted\x00116\n is being reclaimed\x00116\n is down\x00123\n is imminent\x00116\n is is NotReady\x00123\n is is not ready\x00123\n is isNotReady\x00123\n is isnot ready\x00123\n is memory out of \x0015\n is not ready\x00123\n is out of \x0015\n is preempted\x00116\n is reclaimed\x00116\n is status is now NotReady\x00123\n is status is now not ready\x00123\n is status is now: NotReady\x00123\n is status is now: not ready\x00123\n is status is now:NotReady\x00123\n is status is now:not ready\x00123\n is status is nowNotReady\x00123\n is status is nownot ready\x00123\n is to DOWN\x00150\n is to Down\x00150\n is unhealthy\x0041\n isNotReady\x00123\n isnot ready\x00123',
+    b' ki': b' killed by \x00186',
+    b' lo': b' loading \x00165\n loading model\x00159\n loading the model\x00159\n lost\x00211',
+    b' ma': b' marked as unhealthy\x0041\n marked unhealthy\x0041\n match the size of\x00162',
+    b' me': b' memory out of \x0015',
+    b' mi': b' milliseconds before timing out\x0066\n mismatch\x00172',
+    b' mo': b' monitor \x00104',
+    b' na': b' nans \x00182',
+    b' nc': b' ncclAll\x0078\n ncclBroadcast\x0078\n ncclComm\x0078\n ncclGroup\x0078\n ncclInit\x0078\n ncclNet\x0078\n ncclProxy\x0078\n ncclRecv\x0078\n ncclReduce\x0078\n ncclSend\x0078',
+    b' ne': b' needs a reset\x0036\n needs reset\x0036',
+    b' no': b' not HEALTHY\x00211\n not Healthy\x00211\n not READY\x00211\n not alive\x00211\n not found\x00171\n not healthy\x00211\n not reachable\x00211\n not responding\x00123 211\n not responding, setting DOWN\x00113\n not yet HEALTHY\x00211\n not yet Healthy\x00211\n not yet READY\x00211\n not yet alive\x00211\n not yet healthy\x00211\n not yet reachable\x00211\n not yet responding\x00211',
+    b' of': b' of hardware\x00212\n of the hardware\x00212\n of the underlying hardware\x00212\n of underlying hardware\x00212\n offline\x00211',
+    b' on': b' on failed node\x00113',
+    b' ou': b' out of \x0015\n out of range\x00172',
+    b' pn': b' pnccl\x0078',
+    b' pr': b' protection \x00104',
+    b' ra': b' ran memory out of \x0015\n ran out of \x0015',
+    b' re': b' rebooted\x00211\n reported as unhealthy\x0041\n reported unhealthy\x0041\n requeued by \x00111\n requeued due to \x00111\n requeued for \x00111\n requires a reset\x0036\n requires reset\x0036\n return\x00105',
+    b' ru': b' run memory out of \x0015\n run out of \x0015\n runs memory out of \x0015\n runs out of \x0015',
+    b' sh': b' shut down\x00211\n shutdown\x00211',
+    b' st': b' stalled\x00191 206\n state changed DOWN\x00150\n state changed Down\x00150\n state changed to DOWN\x00150\n state changed to Down\x00150\n state is DOWN\x00150\n state is Down\x00150\n state is to DOWN\x00150\n state is to Down\x00150\n status is now NotReady\x00123\n status is now not ready\x00123\n status is now: NotReady\x00123\n status is now: not ready\x00123\n status is now:NotReady\x00123\n status is now:not ready\x00123\n status is nowNotReady\x00123\n status is nownot ready\x00123\n stopped by \x00186\n stuck\x00191 206',
+    b' su': b' suspended by \x00111\n suspended due to \x00111\n suspended for \x00111',
+    b' te': b' terminated by \x00186',
+    b' to': b' to have the same dtype\x00223',
+    b' un': b' uncorrectable \x0044\n unexpectedly rebooted\x00123\n unhealthy\x00211\n unreachable\x00211\n unresponsive\x00206',
+    b' va': b' validation error\x00199\n vanished\x00211',
+    b' wa': b' was as unhealthy\x0041\n was canceled by \x00186\n was cancelled by \x00186\n was evicted\x00118\n was killed by \x00186\n was preempted\x00116\n was reclaimed\x00116\n was requeued by \x00111\n was requeued due to \x00111\n was requeued for \x00111\n was stopped by \x00186\n was suspended by \x00111\n was suspended due to \x00111\n was suspended for \x00111\n was terminated by \x00186\n was unhealthy\x0041\n watchdog \x00104',
+    b' we': b' were preempted\x00116\n were reclaimed\x00116',
+    b'" n': b'" not implemented for \'\x00224',
+    b'"NA': b'"NAN\x00183',
+    b'"Na': b'"NaN\x00183\n"Nan\x00183',
+    b'"na': b'"nan\x00183',
+    b'"ty': b'"type": "timeout",\x00109\n"type":"timeout",\x00109',
+    b'% m': b'% memory budget. Restarting\x0017',
+    b"' h": b"' has been open for\x00102",
+    b"' i": b"' is not in struct\x00199",
+    b"': ": b"': Could not find '\x00199\n': Could not load '\x00199",
+    b"'NA": b"'NAN\x00183",
+    b"'Na": b"'NaN\x00183\n'Nan\x00183",
+    b"'na": b"'nan\x00183",
+    b'(IN': b'(INF\x00182',
+    b'(In': b'(Inf\x00182',
+    b'(NA': b'(NAN\x00183',
+    b'(Na': b'(NaN\x00183\n(Nan\x00183',
+    b'(ac': b'(active)\x00192\n(active+gil)\x00192',
+    b'(co': b'(core dumped)\x00188 194',
+    b'(ei': b'(either an error or timeout) detected by watchdog\x0066',
+    b'(id': b'(idle)\x00192',
+    b'(in': b'(inf\x00182',
+    b'(na': b'(nan\x00182 183',
+    b') N': b') NAN\x00183\n) NaN\x00183\n) Nan\x00183',
+    b') a': b') and bias type\x00224\n) and weight type\x00224',
+    b') n': b') nan\x00183',
+    b') r': b') received by PID\x0096',
+    b')NA': b')NAN\x00183',
+    b')Na': b')NaN\x00183\n)Nan\x00183',
+    b')na': b')nan\x00183',
+    b'***': b'*** stack smashing detected\x00188',
+    b'+IN': b'+INF\x00182',
+    b'+In': b'+Inf\x00182',
+    b'+NA': b'+NAN\x00183',
+    b'+Na': b'+NaN\x00183\n+Nan\x00183',
+    b'+in': b'+inf\x00182',
+    b'+na': b'+nan\x00182 183',
+    b'-IN': b'-INF\x00182',
+    b'-In': b'-Inf\x00182',
+    b'-NA': b'-NAN\x00183',
+    b'-Na': b'-NaN\x00183\n-Nan\x00183',
+    b'-bi': b'-bit ECC\x0044',
+    b'-in': b'-inf\x00182',
+    b'-na': b'-nan\x00182 183',
+    b'.Ou': b'.OutOfMemoryException\x0017',
+    b'.Va': b'.ValidationError\x00199',
+    b'.h:': b'.h: No such file\x00200',
+    b'/1 ': b'/1  \x00130\n/1 E\x00130\n/1 U\x00130',
+    b'/2 ': b'/2  \x00130',
+    b'/3 ': b'/3  \x00130',
+    b'/4 ': b'/4  \x00130',
+    b'/de': b'/dev/kfd\x0035',
+    b'200': b'200000 \x0043',
+    b'207': b'207001 \x0043',
+    b'429': b'429 Client Error\x00167',
+    b'999': b'9999: \x0048',
+    b': "': b': "NaN\x00177\n: "nan\x00177',
+    b": '": b": 'nan\x00177",
+    b': +': b': +inf\x00177',
+    b': -': b': -inf\x00177',
+    b': E': b': EXCEPTION\x0082\n: Exited with exit code \x00132',
+    b': F': b': FAULTY\x0036',
+    b': I': b': INF\x00177\n: Inf\x00177',
+    b': N': b': NAN\x00177 183\n: NaN\x00177 183\n: Nan\x00183\n: No module named \x00202',
+    b': O': b': Out Of Memory\x007',
+    b': P': b': Permission denied\x00145',
+    b': S': b': Socket Timeout\x0091',
+    b': c': b': cannot open\x0034\n: cannot open shared object file\x00202\n: command not found\x00202',
+    b': f': b': fatal: \x00135',
+    b': i': b': inf\x00177',
+    b': n': b': nan\x00177 183',
+    b':93': b':93\x00187',
+    b':In': b':Inf\x00177',
+    b':NA': b':NAN\x00183',
+    b':Na': b':NaN\x00177 183\n:Nan\x00183',
+    b':in': b':inf\x00177',
+    b':na': b':nan\x00177 183',
+    b'= N': b'= NAN\x00183\n= NaN\x00177 183\n= Nan\x00183',
+    b'= i': b'= inf\x00177',
+    b'= n': b'= nan\x00177 183',
+    b'=93': b'=93\x00187',
+    b'=In': b'=Inf\x00177',
+    b'=NA': b'=NAN\x00183',
+    b'=Na': b'=NaN\x00177 183\n=Nan\x00183',
+    b'=in': b'=inf\x00177',
+    b'=na': b'=nan\x00177 183',
+    b'A w': b'A worker died or was killed\x00137',
+    b'ACL': b'ACL_ERROR_\x0058\nACL_ERROR_RT_MEMORY_ALLOCATION\x0043',
+    b'AER': b"AER: can't recover\x0040\nAER: device recovery failed\x0040",
+    b'API': b'API mismatch\x0035',
+    b'APP': b'APPLICATION TERMINATED WITH\x00189',
+    b'Abo': b'Aborted (core\x00194\nAborted by user\x00184\nAborted!\x00184',
+    b'Acc': b'Accelerator device halted\x0045\nAcceleratorError\x0063\nAccess to model\x00166',
+    b'Act': b'ActorCrashedError\x00137\nActorDiedError\x00137\nActorUnavailableError\x00137',
+    b'An ': b"An error occurred (\x00166 167\nAn error occurred during Hydra's exception formatting\x00228\nAn error occurred in MPI_\x0081",
+    b'App': b'AppState\x00119\nAppStatus\x00119',
+    b'Arg': b'Args.__init__() got an unexpected keyword argument\x00197\nArguments.__init__() got an unexpected keyword argument\x00197',
+    b'Arr': b'ArrowInvalid\x00170\nArrowInvalid: \x0013\nArrowMemoryError\x0013',
+    b'Ass': b'Assertion `\x0064\nAssertion failed\x0037\nAssertionError: \x00204\nAssocGrp\x00125\nAssocMax\x00125',
+    b'Att': b'AttributeError: \x00160',
+    b'Aut': b'Authentication failed\x00166',
+    b'BAD': b'BAD TERMINATION OF ONE\x00189',
+    b'BKC': b'BKCL\x0084',
+    b'BOO': b'BOOT_FAIL\x00123',
+    b'BTR': b'BTRFS\x00142',
+    b'Bac': b'Back-off restarting failed container\x00119\nBackOff\x00130\nBackendCompilerFailed\x00200\nBackoffLimitExceeded\x00119',
+    b'Bad': b'Bad Gateway\x00167\nBad split\x00171\nBadAlloc\x00209\nBadConstraints\x00125\nBadRequest\x00166\nBadRequestError\x00166\nBadZipFile\x00163',
+    b'Bar': b'Barrier\x00208\nBarrier timed out\x0091',
+    b'Bat': b'Batch job submission failed\x00125\nBatch job submission failed: \x00127',
+    b'Bdb': b'BdbQuit\x00184',
+    b'Bee': b'BeeGFS\x00142',
+    b'Bro': b'Broken pipe\x00152\nBrokenPipeError\x00153\nBrokenProcessPool\x0018',
+    b'Buf': b'Buffer I/O error\x00142',
+    b'Bui': b'BuilderConfig \x00171',
+    b'CAN': b'CANCELLED AT\x00128\nCANCELLED by \x00186',
+    b'CCL': b'CCL ERROR\x0076\nCCL Error \x0076\nCCL Failure\x0076\nCCL backend\x0076\nCCL communicator\x0076\nCCL error \x0076\nCCL failure\x0076\nCCL has timed out\x00106\nCCL time-out\x00106\nCCL timed out\x00106\nCCL timeout\x00106',
+    b'CCO': b'CCOM WARN Call to \x0089\nCCOM:\x0050',
+    b'CER': b'CERTIFICATE_VERIFY_FAILED\x00167',
+    b'CNC': b'CNCL\x0084\nCNCL_RET_\x0084',
+    b'CNN': b'CNNL\x0050',
+    b'CNR': b'CNRT\x0050',
+    b'CUB': b'CUBLAS_ERROR_\x0060\nCUBLAS_STATUS_\x0060\nCUBLAS_STATUS_ALLOC_FAILED\x002',
+    b'CUD': b'CUDA Error\x0063\nCUDA Runtime API error\x0063\nCUDA Setup failed\x00161\nCUDA Setup failed despite\x00161\nCUDA call\x0063\nCUDA driver error\x0063\nCUDA driver version is insufficient\x0034\nCUDA error\x0063\nCUDA error: invalid device function\x0061\nCUDA error: invalid device ordinal\x0062\nCUDA exception\x0063\nCUDA initialization: \x0034\nCUDA invocation\x0063\nCUDA kernel\x0063\nCUDA kernel error\x0063\nCUDA launch\x0063\nCUDA out of memory\x001\nCUDA runtime Error\x0063\nCUDA runtime error\x0063\nCUDA unknown error - this may be due\x0034\nCUDA-capable device\x0034\nCUDAMismatchException\x00200\nCUDA_ERROR_\x0063\nCUDA_ERROR_ASSERT\x0054\nCUDA_ERROR_ECC_UNCORRECTABLE\x0020\nCUDA_ERROR_ILLEGAL_ADDRESS\x0053\nCUDA_ERROR_ILLEGAL_INSTRUCTION\x0053\nCUDA_ERROR_INVALID_PC\x0053\nCUDA_ERROR_LAUNCH_FAILED\x0056\nCUDA_ERROR_LAUNCH_TIMEOUT\x0055\nCUDA_ERROR_MISALIGNED_ADDRESS\x0053\nCUDA_ERROR_NO_DEVICE\x0034\nCUDA_ERROR_NVLINK_UNCORRECTABLE\x0021\nCUDA_ERROR_OUT_OF_MEMORY\x002\nCUDA_ERROR_SYSTEM_\x0034\nCUDA_EXCEPTION_\x0056\nCUDA_HOME environment variable is not set\x00200\nCUDNN_ERROR_\x0060\nCUDNN_STATUS_\x0060\nCUDNN_STATUS_ALLOC_FAILED\x002',
+    b'CUF': b'CUFFT_ALLOC_FAILED\x002\nCUFFT_STATUS_ALLOC_FAILED\x002',
+    b'CUR': b'CURAND_ERROR_\x0060\nCURAND_STATUS_\x0060',
+    b'CUS': b'CUSOLVER_ERROR_\x0060\nCUSOLVER_STATUS_\x0060\nCUSOLVER_STATUS_ALLOC_FAILED\x002\nCUSPARSE_ERROR_\x0060\nCUSPARSE_STATUS_\x0060\nCUSPARSE_STATUS_ALLOC_FAILED\x002',
+    b'CUT': b'CUTENSOR_ERROR_\x0060\nCUTENSOR_STATUS_\x0060',
+    b'Cac': b'CacheFull\x00209',
+    b'Cal': b'Callback: Queue \x0057',
+    b'Can': b"Can not reconnect to \x00113\nCan't load\x00159\nCan't load tokenizer for\x00172\nCannot copy out of meta tensor\x00161\nCannot find C++ compiler\x00200\nCannot find a working C++ compiler\x00200\nCannot find a working nvcc\x00200\nCannot find a working triton\x00200\nCannot find nvcc\x00200\nCannot find primary config\x00199\nCannot find triton\x00200\nCannot schedule \x00139\nCannot use chat template functions\x00172",
+    b'Cas': b'CastError\x00170',
+    b'Cau': b'Caught collective operation timeout\x0066\nCaught signal \x00188\nCaught signal 6\x00194',
+    b'Che': b'Check \x0041\nCheckpointException\x00163\nCheckpointSaveError\x00164\nCheckpointingException\x00163',
+    b'Chi': b'ChildFailedError\x0099',
+    b'Chu': b'ChunkedEncodingError\x00167\nChunkedEncodingErrorError\x00167\nChunkedEncodingTimeoutError\x00167\nChunkedEncodingTimeoutErrorError\x00167\nChunkedEncodingoutError\x00167',
+    b'Cli': b'Client Error\x00166\nClientConnectorError\x00154\nClientOSError\x00154',
+    b'Com': b'CompilationError: at \x00200\nCompiler status \x0051',
+    b'Con': b'Config name is missing\x00171\nConfig.__init__() got an unexpected keyword argument\x00197\nConfigAttributeError\x00199\nConfigCompositionException\x00199\nConfigIndexError\x00199\nConfigKeyError\x00199\nConfigLoadError\x00199\nConfigTypeError\x00199\nConfigValidationError\x00199\nConfigurationError\x00199\nConnect to the master \x0092\nConnectError\x00167\nConnectErrorError\x00167\nConnectTimeError\x00167\nConnectTimeErrorError\x00167\nConnectTimeTimeoutError\x00167\nConnectTimeTimeoutErrorError\x00167\nConnectTimeout\x00167\nConnectTimeoutError\x00167\nConnectTimeoutErrorError\x00167\nConnection\x00152\nConnection closed by peer\x00152\nConnection closed by remote peer\x0074\nConnection reset\x00151\nConnection restored to \x00148\nConnection to the master \x0092\nConnectionAbortedError\x00153\nConnectionError\x00167\nConnectionErrorError\x00167\nConnectionRefusedError\x00154\nConnectionResetError\x00153\nConnectionTimeoutError\x00167\nConnectionTimeoutErrorError\x00167\nConnectionoutError\x00167\nConnectoutError\x00167\nConsistency check failed\x00167\nContainer killed \x0017\nContextualVersionConflict\x00202\nConversation roles must alternate\x00172',
+    b'Coo': b'Coordination\x00208\nCoordinationServiceError\x0093\nCoordinator\x00208\nCoordinatorReset\x00211',
+    b'Cou': b"Could not acquire GIL within\x0069\nCould not append to config\x00199\nCould not connect to \x00140\nCould not connect to the endpoint URL\x00167\nCould not find a version that satisfies\x00202\nCould not find model\x00159\nCould not find response key\x00172\nCould not load model\x00159\nCould not open \x00171\nCould not override '\x00199\nCouldn't cast\x00170\nCouldn't find \x00171\nCouldn't reach \x00167",
+    b'Cpp': b'CppCompileError\x00200',
+    b'Cre': b'CreateContainer\x00130',
+    b'Cri': b'Critical error in pipeline\x00173',
+    b'Cud': b'Cuda Error\x0063\nCuda error\x0063',
+    b'DCG': b'DCGM\x0042\nDCGM diag\x0042\nDCGM_FR_\x0042\nDCGM_HEALTH_RESULT_FAIL\x0042',
+    b'DEA': b'DEADLINE_EXCEEDED\x00157\nDEADLINE_EXCEEDED: \x0093',
+    b'DEV': b'DEVICE_LOST\x0022',
+    b'DIS': b'DISAMBIGUATE\x00180\nDIST call acl api failed\x0049\nDIST call ge api failed\x0049\nDIST call hccl api failed\x0049',
+    b'DLR': b'DLR:\x0050',
+    b'DNN': b'DNN ERROR\x0060\nDNN error\x0060',
+    b'DP ': b'DP world size\x00162',
+    b'DPC': b'DPC: containment event\x0040',
+    b'DTK': b'DTK\x0050',
+    b'DUE': b'DUE TO \x00128\nDUE TO JOB REQUEUE\x00124\nDUE TO MEMORY LIMIT\x007\nDUE TO NODE FAILURE\x00123\nDUE TO OUT OF MEMORY\x007\nDUE TO PREEMPTION\x00122\nDUE TO T\x00120\nDUE to \x00128',
+    b'Dat': b'DataFilesNotFoundError\x00170\nDataLoader timed out after\x00168\nDataLoader worker (pid\x0011 168\nDataLoader worker process\x00169\nDatasetGenerationCastError\x00170\nDatasetGenerationError\x00170\nDatasetNotFoundError\x00171',
+    b'Dea': b'Deadline Exceeded\x00157\nDeadlineExceeded\x00121',
+    b'Dee': b'DeepEP \x0085\nDeepSpeedConfigError\x00199',
+    b'Def': b'DefaultCPUAllocator: \x0013\nDefaultCredentialsError\x00166',
+    b'Del': b'DeletionByTaintManager\x00118',
+    b'Dep': b'DependencyNeverSatisfied\x00125',
+    b'Det': b'Detected mismatch between collectives on ranks\x0070',
+    b'Dev': b'Device acquire failed\x0046\nDevice already acquired\x0046\nDevice is not\x0035\nDeviceAcquire\x00215\nDeviceMemory\x00209',
+    b'Did': b'Did not get initial heartbeat\x00102\nDid not get subsequent heartbeat\x00102',
+    b'Dir': b'DirectoryError\x00146',
+    b'Dis': b'DisabledRepo\x00166\nDiskPressure\x00141\nDistBackendError\x0077\nDistNetworkError\x0092\nDistStoreError\x0091\nDistributionNotFound\x00202',
+    b'Div': b'DivergenceError\x00175',
+    b'Dri': b'Driver must be Open to DMA map\x0045',
+    b'Dup': b'Duplicate GPU\x0073',
+    b'Dur': b'During handling of the above exception, another exception occurred:\x00230',
+    b'EAD': b'EADDRINUSE\x0092',
+    b'ECC': b'ECCError\x0042 212\nECCL\x0084',
+    b'ECO': b'ECONNREFUSED\x00154',
+    b'EDA': b'EDAC \x0032 39',
+    b'EDQ': b'EDQUOT\x00141',
+    b'EE1': b'EE1002: \x0047',
+    b'EFA': b'EFA device\x00149\nEFA failed\x00149\nEFA fatal\x00149\nEFA interface\x00149\nEFA provider\x00149',
+    b'EHO': b'EHOSTUNREACH\x00154',
+    b'EI0': b'EI00\x0083\nEI000\x0068\nEI0002: \x0047\nEI0003: \x0090\nEI0004: \x0090\nEI0006\x0091',
+    b'EL0': b'EL0004: \x0043',
+    b'ENE': b'ENETUNREACH\x00154',
+    b'ENO': b'ENOSPC\x00141',
+    b'EOF': b'EOFError\x00153',
+    b'ERO': b'EROFS\x00143',
+    b'ERR': b'ERR! \x0042\nERR0\x0049\nERROR connect to \x00216\nERROR connecting to \x00216\nERROR reconnect to \x00216\nERROR reconnecting to \x00216\nERROR: Failed to \x00114\nERROR:neuronxcc\x0051\nERROR_GPU_IS_LOST\x0036\nERROR_RESET_REQUIRED\x0036',
+    b'ETI': b'ETIMEDOUT\x00154',
+    b'EXC': b'EXCEPTION\x0082',
+    b'EXE': b'EXEC_FAILED\x0060',
+    b'EXI': b'EXIT_CODE_FAILED_ON_RESULT_VALIDATION\x00181',
+    b'EXT': b'EXT4 \x00142\nEXT4-fs\x00142',
+    b'Ecc': b'EccError\x0042 212',
+    b'Emp': b'EmptyDatasetError\x00170',
+    b'End': b'Endpoint timeout\x00151\nEndpointConnectionError\x00167',
+    b'Eng': b'Engine core initialization failed\x00138\nEngineCore encountered\x00138\nEngineCore failed\x00138\nEngineCore hit an exception\x00138\nEngineDeadError\x00138\nEngineGenerateError\x00138',
+    b'Ent': b'EntryNotFound\x00166',
+    b'Err': b'ErrImagePull\x00130\nErrno \x00146\nErrno 101]\x00154\nErrno 103]\x00153\nErrno 104]\x00153\nErrno 107]\x00142\nErrno 108]\x00142\nErrno 110]\x00154\nErrno 111]\x00154\nErrno 113]\x00154\nErrno 116]\x00142\nErrno 11]\x00147\nErrno 121]\x00142\nErrno 122]\x00141\nErrno 13]\x00145\nErrno 1]\x00145\nErrno 23]\x00147\nErrno 24]\x00147\nErrno 27]\x00141\nErrno 28]\x00141\nErrno 30]\x00143\nErrno 32]\x00153\nErrno 37]\x00144\nErrno 5]\x00142\nError\x00226\nError building extension\x00200\nError compiling objects\x00200\nError executing job with overrides\x00228\nError in CPU \x00173\nError in GPU \x00173\nError in MIXED \x00173\nError in call to target\x00199\nError in memory profiling. Initial free memory\x005\nError in sys.excepthook\x00228\nError in thread \x00173\nError locating target\x00199\nError when executing CPU \x00173\nError when executing GPU \x00173\nError when executing MIXED \x00173\nError when executing thread \x00173\nError(\x00227\nError: \x00227\nError: Got unexpected extra \x00197\nError: Invalid value for \x00197\nError: Missing \x00197\nError: No such command\x00197\nError: No such option\x00197',
+    b'Eve': b'EventType\x00116 117',
+    b'Evi': b'Evict\x00118\nEvictionByEvictionAPI\x00118',
+    b'Exc': b'Exceeded job memory limit\x007\nExceeded step memory limit\x007\nException\x00226\nException ignored in\x00193\nException in device=\x0050\nException(\x00227\nException: \x00227',
+    b'Exi': b'Exit\x00226\nExit_status =\x00115\nExit_status=\x00115\nExited with exit code \x00115',
+    b'Exp': b'Expected \x00223\nExpected all tensors to be on the same device\x00224\nExpected object of \x00224\nExpectedMoreSplits\x00170\nExpecting value: line\x00170\nExpired\x00226\nExpired timers\x00104\nExpiredToken\x00166',
+    b'Ext': b'Extra data: line \x00170\nExtra inputs are not permitted\x00199',
+    b'FAT': b'FATAL ERROR :: MODULE:PT_\x0050\nFATAL Flags parsing error\x00197',
+    b'FIN': b'FIND was unable to find an engine\x0060',
+    b'FLA': b'FLAGCX\x0084',
+    b'Fab': b'Fabric error\x00216',
+    b'Fai': b"Failed to CUDA \x000\nFailed to alloc\x0043\nFailed to compile\x00200\nFailed to find TPU\x0046\nFailed to get TPU\x0046\nFailed to invoke task plugins\x00126\nFailed to resolve '\x00167\nFailed to start NVIDIA \x0035\nFailedJobs\x00119\nFailedMount\x00130\nFailedScheduling\x00130\nFailure\x00212 226",
+    b'Fat': b'Fatal Python error: \x00188\nFatal Python error: Aborted\x00194\nFatal error during GPU\x0031 35\nFatal error in \x0081\nFatal error received\x0040',
+    b'Fau': b'Fault\x00212 226',
+    b'Fil': b'File too large\x00141\nFileExistsError\x00146\nFileLock\x00144\nFileMetadataError\x00167\nFileNotFoundError\x00165 171',
+    b'Flo': b'FloatingPointError\x00175',
+    b'For': b'Force Terminated job\x00121',
+    b'Fou': b'Found no NVIDIA driver\x0034',
+    b'Fre': b'Free memory on device \x005',
+    b'GCU': b'GCU\x0050',
+    b'GCV': b'GCVM_L2_PROTECTION_FAULT_STATUS\x0057',
+    b'GET': b'GET was unable to find an engine\x0060',
+    b'GPU': b'GPU Hang\x0031\nGPU count mismatch\x0042\nGPU is lost\x0022\nGPU memory exhausted\x0015\nGPU memory insufficient\x0015\nGPU memory is exhausted\x0015\nGPU memory is insufficient\x0015\nGPU memory is not enough\x0015\nGPU memory not enough\x0015\nGPU ran out of memory\x002\nGPU recovery \x0031\nGPU reset \x0031\nGPULost\x0042\nGPULostError\x00212\nGPUMissing\x0042\nGPUs with low \x00108',
+    b'GRA': b'GRAPH call acl api failed\x0049\nGRAPH call ge api failed\x0049\nGRAPH call hccl api failed\x0049',
+    b'GSP': b'GSP\x0035\nGSP RPC \x0037',
+    b'Gat': b'GatedRepo\x00166\nGateway Time-out\x00167\nGateway Timeout\x00167',
+    b'Get': b'Getting socket times out\x0091',
+    b'Giv': b'Given groups=\x00223',
+    b'Got': b'Got uncorrectable error from\x0044',
+    b'Gpu': b'GpuLostError\x00212\nGpuMissing\x0042',
+    b'Gra': b'GracefulExit\x00185\nGraph compile failed\x0059',
+    b'HCC': b'HCCL\x0068 76\nHCCL \x0083\nHCCL_E_\x0083',
+    b'HIP': b'HIP Error\x0063\nHIP driver error\x0063\nHIP error\x0063\nHIP error: invalid device function\x0061\nHIP error: invalid device ordinal\x0062\nHIP initialization: \x0034\nHIP kernel error\x0063\nHIP out of memory\x001\nHIP runtime error\x0063\nHIPBLAS_ERROR_\x0060\nHIPBLAS_STATUS_\x0060\nHIPBLAS_STATUS_ALLOC_FAILED\x002\nHIPFFT_ERROR_\x0060\nHIPFFT_STATUS_\x0060\nHIPSPARSE_ERROR_\x0060\nHIPSPARSE_STATUS_\x0060',
+    b'HOS': b'HOST_DOWN\x00211\nHOST_FAILURE\x00211\nHOST_LOST\x00211\nHOST_MAINTENANCE\x00211\nHOST_RETIREMENT\x00211',
+    b'HSA': b'HSA_STATUS_ERROR_\x0057',
+    b'HTT': b'HTTP Error 40\x00166\nHTTPConnection\x00167\nHTTPConnectionPool(\x00167\nHTTPError \x00167\nHTTPError: \x00167\nHTTPError: 40\x00166\nHTTPSConnection\x00167\nHTTPSConnectionPool(\x00167\nHTTPStatusError \x00167\nHTTPStatusError: \x00167\nHTTPStatusError: 40\x00166',
+    b'HW ': b'HW Exception by GPU node\x0031',
+    b'HYD': b'HYD\x00155',
+    b'Hal': b'Halt is unexpected\x0050',
+    b'Han': b'Hang\x00206',
+    b'Har': b'HardwareFaultError\x00212',
+    b'Hcc': b'Hccl\x0068 83',
+    b'Hea': b'HeaderTooLarge\x00163\nHealth check failed\x0041\nHealthCheckError\x0041\nHeartbeat monitor timed out\x0069\nHeartbeatLost\x00206\nHeartbeatTimeout\x00206',
+    b'HfH': b'HfHubHTTPError\x00167',
+    b'Hor': b'Horovod has been shut down.\x00195\nHorovodInternalError\x0084',
+    b'Hos': b'HostDown\x00211\nHostFailure\x00211\nHostLost\x00211',
+    b'I/O': b'I/O error\x00221\nI/O error, dev \x00142',
+    b'IB ': b'IB port \x00150',
+    b'IBL': b'IBLinkFlap\x0042',
+    b'IBV': b'IBV_WC_\x0072',
+    b'ICI': b'ICI \x0045',
+    b'INS': b'INSTANCE_DOWN\x00211\nINSTANCE_FAILURE\x00211\nINSTANCE_LOST\x00211\nINSTANCE_MAINTENANCE\x00211\nINSTANCE_RETIREMENT\x00211',
+    b'INT': b'INTERNAL_ERROR\x0060',
+    b'INV': b'INVALID_\x0060',
+    b'IO ': b'IO error\x00221',
+    b'Ill': b'IllegalFlagValueError\x00197',
+    b'Ima': b'Imaginary component\x00175',
+    b'Imp': b'ImportError\x00202',
+    b'In ': b'In the specified timeout waiting event\x0047',
+    b'Inc': b'IncompleteRead\x00167',
+    b'Ind': b'InductorError\x00200',
+    b'Inf': b'Inf activation\x00218\nInf detected\x00176\nInf found\x00176\nInf grad\x00218\nInf logits\x00218\nInf loss\x00176 218\nInf norm\x00218\nInf param\x00218\nInf value\x00176 218\nInf value detected in\x00175\nInf value found in\x00175\nInf values detected in\x00175\nInf values found in\x00175\nInf weight\x00218\nInf/\x00176',
+    b'Inp': b'Input contains \x00175\nInput/output error\x0080',
+    b'Ins': b'InstantiationException\x00199\nInsufficient nvidia.com\x00130',
+    b'Int': b'InternalTorchDynamoError\x00200\nInterpolationKeyError\x00199\nInterpolationResolutionError\x00199\nInterrupt\x00226\nInterruptedError\x00184',
+    b'Inv': b'Invalid API\x00166\nInvalid __global__ \x0053\nInvalid __local__ \x0053\nInvalid __shared__ \x0053\nInvalid credentials\x00166\nInvalid data found when processing input\x00170\nInvalid job credential\x00127\nInvalid loss\x00182\nInvalid user\x00166\nInvalid username\x00166\nInvalidAccessKeyId\x00166\nInvalidAccount\x00125\nInvalidConfig\x00199\nInvalidHeaderDes\x00163',
+    b'Ite': b'IterableDataset\x00170',
+    b'JAX': b'JAX distributed service detected fatal errors\x0093',
+    b'JSO': b'JSONDecodeError\x00170',
+    b'Jin': b'Jinja\x00172',
+    b'Job': b'Job allocation \x00112\nJob driver failed to start within\x00139\nJob entrypoint command failed with exit code\x00138\nJob has gone over \x00110\nJob not submitted.\x00114\nJob reconnection failed\x00113\nJob step aborted\x00127\nJob was aborted by the user\x00112\nJob was evicted.\x00111\nJob was removed by the user\x00112\nJobState=CANCELLED\x00128\nJobState=NODE_FAIL\x00123\nJobState=PREEMPTED\x00122\nJobState=REQUEUED\x00124\nJobStatus.STOPPED\x00186',
+    b'KIL': b'KILLED BY SIGNAL: 9\x00196',
+    b'KMG': b'KMGR:\x0050',
+    b'KV ': b'KV cache\x0015',
+    b'KV-': b'KV-cache\x0015',
+    b'KV_': b'KV_cache\x0015',
+    b'KVc': b'KVcache\x0015',
+    b'Ker': b'Kernel panic - not syncing\x0039\nKernelDeadlock\x0042',
+    b'Key': b"KeyError: '\x00159\nKeyboardInterrupt\x00184",
+    b'Kil': b'Kill task failed\x00127\nKilled\x0014\nKilled process \x008\nKilledWorker\x0017\nKilling subprocess \x0099',
+    b'LLV': b'LLVM ERROR: \x00188',
+    b'LMD': b'LMDBError\x00170',
+    b'Las': b'Last time seen heartbeat\x0069',
+    b'Lib': b'Libfabric error\x00149\nLibfabric failed\x00149',
+    b'Lig': b'Lighthouse\x00107',
+    b'Lin': b'LinAlgError\x00175\nLink \x00150\nLinkError\x0042',
+    b'LoR': b'LoRA\x00159',
+    b'Loc': b'LocalEntryNotFoundError\x00167\nLocalRayletDiedError\x00136\nLocalToken\x00166',
+    b'Low': b'Low RealMemory\x00113\nLoweringException\x00200',
+    b'Lus': b'Lustre: \x00142\nLustreError\x00142',
+    b'MAC': b'MACA\x0050',
+    b'MCC': b'MCCL\x0084',
+    b'MES': b'MES failed to respond\x0031',
+    b'MIO': b'MIOPEN_ERROR_\x0060\nMIOPEN_STATUS_\x0060\nMIOpen Error\x0060\nMIOpen(HIP) Error\x0060\nMIOpen(HIP): Error\x0060\nMIOpen(HIP):Error\x0060\nMIOpen(HIP)Error\x0060\nMIOpen: Error\x0060\nMIOpen:Error\x0060\nMIOpenError\x0060',
+    b'MLI': b'MLIR \x00200',
+    b'MLU': b'MLU out of memory\x001',
+    b'MPI': b'MPI communication peer process has unexpectedly\x0081\nMPI startup(): \x0081\nMPIDI_\x00155\nMPI_\x0081\nMPI_ABORT was invoked\x00189\nMPI_Abort(\x00189\nMPI_ERRORS_ARE_FATAL\x0081\nMPI_ERR_\x00155',
+    b'MSC': b'MSCCL\x0084',
+    b'MUD': b'MUDNN\x0050',
+    b'MUS': b'MUSA\x0050\nMUSA driver error\x0063\nMUSA error\x0063\nMUSA kernel error\x0063\nMUSA out of memory\x001\nMUSA runtime error\x0063',
+    b'Mac': b'Machine Check Event:\x0039\nMachine Check Exception:\x0039\nMachine Check:\x0039',
+    b'Mal': b'Malloc device memory failed\x0043',
+    b'Mar': b'Marking for deletion Pod\x00118',
+    b'Max': b'Max retries exceeded with url\x00167\nMaxRuntimeExceeded\x00109\nMaxRuntimeInSecondsExceeded\x00109\nMaxWaitTimeExceeded\x00109\nMaxWaitTimeInSecondsExceeded\x00109',
+    b'Mem': b'Memory access fault by GPU\x0057\nMemory failure: 0x\x0039\nMemoryError\x0013',
+    b'Met': b'MetadataIncompleteBuffer\x00163',
+    b'Min': b'Minimum loss scale reached\x00174',
+    b'Mis': b'MisconfigurationException\x00199\nMismatch\x00226\nMismatched NCCL version\x0073\nMissing mandatory value\x00199\nMissingConfigError\x00199\nMissingConfigException\x00199\nMissingMandatoryValue\x00199',
+    b'Mod': b'Module nvidia\x0035\nModuleNotFoundError\x00202',
+    b'NAN': b'NAN\x00182\nNAN activation\x00218\nNAN grad\x00218\nNAN logits\x00218\nNAN loss\x00218\nNAN norm\x00218\nNAN param\x00218\nNAN value\x00218\nNAN weight\x00218',
+    b'NCC': b'NCCL WARN \x0073 75 79\nNCCL WARN Call to \x0089\nNCCL communicator \x0074\nNCCL error in:\x0077\nNCCL error:\x0077\nNCCL initiali\x0076\nNCCL operation\x0076\nNCCL_ERROR\x0076',
+    b'NET': b'NET/IB\x0072',
+    b'NIC': b'NIC Link is Down\x00150\nNIC error\x00216',
+    b'NMG': b'NMGR:\x0050',
+    b'NOD': b'NODE_CHECK_FAILED\x00131\nNODE_DOWN\x00211\nNODE_FAIL\x00123\nNODE_FAILURE\x00211\nNODE_LOST\x00211\nNODE_MAINTENANCE\x00211\nNODE_RETIREMENT\x00211',
+    b'NPP': b'NPP_ERROR_\x0060\nNPP_STATUS_\x0060',
+    b'NPU': b'NPU function error\x0058\nNPU out of memory\x001',
+    b'NRT': b'NRT_COLL_PENDING\x0050\nNRT_EXEC_\x0050\nNRT_EXEC_HW_ERR_\x0044\nNRT_FAILURE\x0050\nNRT_HW_ERROR\x0044\nNRT_INVALID\x0050\nNRT_LOAD_NOT_ENOUGH_\x0043\nNRT_QUEUE_FULL\x0050\nNRT_RESOURCE\x0043\nNRT_TIMEOUT\x0050\nNRT_UNINITIALIZED\x0050',
+    b'NVI': b'NVIDIA driver on your system is too old\x0034',
+    b'NVL': b'NVLinkError\x00212',
+    b'NVM': b'NVMLError_\x0034\nNVML_ERROR_GPU_IS_LOST\x0036\nNVML_ERROR_RESET_REQUIRED\x0036',
+    b'NVR': b'NVRM: \x0037\nNVRM: GPU at PCI\x0022\nNVRM: rm_init_adapter failed\x0037\nNVRTC_ERROR_\x0060\nNVRTC_STATUS_\x0060',
+    b'NV_': b'NV_ERR_\x0036',
+    b'NaN': b'NaN\x00182\nNaN activation\x00218\nNaN detected\x00176\nNaN encountered\x00176\nNaN found\x00176\nNaN grad\x00218\nNaN gradient\x00176\nNaN is\x00176\nNaN logits\x00218\nNaN loss\x00176 218\nNaN norm\x00218\nNaN param\x00218\nNaN value\x00176 218\nNaN value detected in\x00175\nNaN value found in\x00175\nNaN values detected in\x00175\nNaN values found in\x00175\nNaN was\x00176\nNaN weight\x00218\nNaN/\x00176\nNaNs detected\x00176\nNaNs found\x00176',
+    b'Nam': b'NameResolutionError\x00167',
+    b'Nan': b'Nan\x00182\nNan activation\x00218\nNan grad\x00218\nNan logits\x00218\nNan loss\x00218\nNan norm\x00218\nNan param\x00218\nNan value\x00218\nNan weight\x00218',
+    b'Nat': b'Native API \x0059',
+    b'Net': b'Net/Socket\x0074\nNetSocket\x0074\nNetwork error\x00216\nNetwork/Socket\x0074\nNetworkSocket\x0074',
+    b'No ': b'No CUDA GPU are available\x0034\nNo CUDA GPU is available\x0034\nNo CUDA GPUs are available\x0034\nNo CUDA GPUs is available\x0034\nNo HIP GPU are available\x0034\nNo HIP GPU is available\x0034\nNo HIP GPUs are available\x0034\nNo HIP GPUs is available\x0034\nNo NPU GPU are available\x0034\nNo NPU GPU is available\x0034\nNo NPU GPUs are available\x0034\nNo NPU GPUs is available\x0034\nNo XPU GPU are available\x0034\nNo XPU GPU is available\x0034\nNo XPU GPUs are available\x0034\nNo XPU GPUs is available\x0034\nNo available memory for the cache blocks\x005\nNo data found\x00171\nNo data to process\x00171\nNo module named \x00202\nNo modules were targeted\x00159\nNo such command\x00197\nNo such file\x00165 171\nNo such file or directory: \x00200\nNo such option\x00197',
+    b'NoC': b'NoCredentialsError\x00166',
+    b'NoP': b'NoProgress\x00206',
+    b'NoS': b'NoSuchKey\x00146',
+    b'Nod': b'Node Health Check failed\x0041\nNode unexpectedly rebooted\x00113\nNodeControllerEviction\x00118\nNodeDied\x00211\nNodeDiedError\x00136\nNodeDown\x00211\nNodeFailure\x00211\nNodeLost\x00123 211\nNodeNotReady\x00123\nNodeUnhealthy\x00211',
+    b'Non': b'NonFiniteError\x00175\nNonMatching\x00170\nNonMatchingChecksum\x00170\nNonMatchingSplitsSizes\x00170',
+    b'Not': b'Not responding\x00113\nNotADirectoryError\x00165\nNotFound\x00226\nNotFoundError\x00146\nNotify register times out\x0047 68',
+    b'Nrt': b'Nrt::\x0052',
+    b'Nvl': b'NvlinkError\x00212',
+    b'OFI': b'OFI call\x0080\nOFI inject\x0080\nOFI poll failed\x0080\nOFI read\x0080\nOFI recv\x0080\nOFI request\x0080\nOFI send\x0080\nOFI tagged\x0080\nOFI trecv\x0080\nOFI tsend\x0080\nOFI write\x0080',
+    b'OOM': b'OOM Killed\x006\nOOM kill invoked\x00210\nOOM kill killed\x00210\nOOM kill terminated\x00210\nOOM kill triggered\x00210\nOOM killed\x0017\nOOM killer invoked\x00210\nOOM killer killed\x00210\nOOM killer terminated\x00210\nOOM killer triggered\x00210\nOOM when allocating tensor\x003\nOOM-kill invoked\x00210\nOOM-kill killed\x00210\nOOM-kill terminated\x00210\nOOM-kill triggered\x00210\nOOM-killed\x0017\nOOM-killer invoked\x00210\nOOM-killer killed\x00210\nOOM-killer terminated\x00210\nOOM-killer triggered\x00210\nOOMKilled\x009\nOOMKilling\x009\nOOM_kill\x006\nOOMkill invoked\x00210\nOOMkill killed\x00210\nOOMkill terminated\x00210\nOOMkill triggered\x00210\nOOMkiller invoked\x00210\nOOMkiller killed\x00210\nOOMkiller terminated\x00210\nOOMkiller triggered\x00210',
+    b'OPS': b'OPS call acl api failed\x0049\nOPS call ge api failed\x0049\nOPS call hccl api failed\x0049',
+    b'ORT': b'ORTE daemon has unexpectedly failed\x0081\nORTE does not know how to route\x0081\nORTE was unable to\x0081',
+    b'OSE': b'OSError: [Errno 28] No space left on device: \x0012',
+    b'OUT': b'OUT_OF_DEVICE_MEMORY\x002\nOUT_OF_ME\x007\nOUT_OF_MEMORY\x0015',
+    b'Off': b'OfflineModeIsEnabled\x00167\nOfflineModeIsEnabledError\x00167',
+    b'One': b'One of the differentiated Tensors\x00225\nOne or more rank (marked by\x0086',
+    b'OpB': b'OpBuilder\x00200',
+    b'Out': b'Out of Memory Error: \x0017\nOut of bounds values\x00212\nOut of memory: Kill\x008\nOutOfDeviceMemory\x00209\nOutOfDiskError\x00141\nOutOfMemory\x00209',
+    b'Ove': b'OverrideParseException\x00199',
+    b'PBS': b'PBS: job killed: \x00112\nPBS: job killed: node \x00113',
+    b'PCI': b'PCIe \x0040\nPCIe Bus Error: severity=Uncorrect\x0032\nPCIe link \x0040',
+    b'PEF': b'PEFT\x00159',
+    b'PER': b'PERMISSION_DENIED\x00166',
+    b'PI_': b'PI_ERROR_\x0059',
+    b'PMI': b'PMIX ERROR: UNREACHABLE\x00155',
+    b'PRE': b'PREEMPTED\x00122 213\nPREEMPTION\x00122',
+    b'PRT': b'PRTE daemon has unexpectedly failed\x0081\nPRTE was unable to\x0081',
+    b'PTA': b'PTA call acl api failed\x0049\nPTA call ge api failed\x0049\nPTA call hccl api failed\x0049',
+    b'PTL': b'PTLTE_NOT_FOUND\x0080',
+    b'PT_': b'PT_DEVMEM Allocation failed\x0043',
+    b'Pac': b'PackageNotFoundError\x00202',
+    b'Par': b'ParserError: Error tokenizing\x00170\nPartialCredentialsError\x00166\nPartitionTimeLimit\x00125',
+    b'Pas': b'PassManager::run failed\x00200',
+    b'Per': b'Per user-direction, the job has been aborted\x00195\nPermission denied (publickey\x00166\nPermissionError\x00145',
+    b'Pin': b'Pin memory thread exited unexpectedly\x00168',
+    b'Plu': b'Plugin initialization failed\x00126',
+    b'Pod': b'Pod was evicted\x00118\nPod was rejected\x00118\nPod was terminated\x00118\nPod was terminated in response to imminent node shutdown\x00123',
+    b'Pos': b'Possible collective deadlock \x0070\nPossible collective desync \x0070\nPossible deadlock \x0070\nPossible desync \x0070',
+    b'Pot': b'Potential collective deadlock \x0070\nPotential collective desync \x0070\nPotential deadlock \x0070\nPotential desync \x0070',
+    b'Pre': b'Preempted\x00122 217\nPreempted by \x00116\nPreempted to accommodate\x00116\nPreempted to reclaim\x00116\nPreempting\x00122\nPreemption\x00217',
+    b'Pri': b'Primary config \x00199',
+    b'Pro': b'ProcessExitedException\x0099\nProcessRaisedException\x0099\nProxyError\x00167\nProxyErrorError\x00167\nProxyTimeoutError\x00167\nProxyTimeoutErrorError\x00167\nProxyoutError\x00167',
+    b'QOS': b'QOSMax\x00125',
+    b'Que': b'Queue error - HSA\x0057',
+    b'Quo': b'Quorum\x00208\nQuotaExceeded\x00141',
+    b'RAS': b'RAS poison consum\x0044',
+    b'RC:': b'RC: -\x00149',
+    b'RCC': b'RCCL error in:\x0077\nRCCL error:\x0077',
+    b'RDM': b'RDMA connection\x00151\nRDMA error\x00216\nRDMA read\x00151\nRDMA send\x00151\nRDMA transfer\x00151\nRDMA write\x00151',
+    b'RES': b'RESOURCE_EXHAUSTED: \x003',
+    b'ROC': b'ROCBLAS_ERROR_\x0060\nROCBLAS_STATUS_\x0060\nROCk module\x0035',
+    b'RPC': b'RPC error\x00216',
+    b'RTE': b'RTE has lost communication\x00155',
+    b'Ran': b'Ran out of input\x00163\nRan out of memory in memory space hbm\x003\nRan out of retries\x00140\nRankMonitorServer\x00102\nRankShouldRestart\x00103',
+    b'Ray': b'RayActorError\x00137',
+    b'Rea': b'ReadError\x00167\nReadErrorError\x00167\nReadTimeError\x00167\nReadTimeErrorError\x00167\nReadTimeTimeoutError\x00167\nReadTimeTimeoutErrorError\x00167\nReadTimeout\x00167\nReadTimeoutError\x00167\nReadTimeoutErrorError\x00167\nReadoutError\x00167\nReaping worker_id\x00104\nReason:\x00118 123\nReason=\x00125',
+    b'Rec': b'Received SIGHUP death signal, shutting down workers\x0095\nReceived SIGINT death signal, shutting down workers\x0095\nReceived SIGQUIT death signal, shutting down workers\x0095\nReceived SIGTERM death signal, shutting down workers\x0095\nReceived Signals.SIGHUP death signal, shutting down workers\x0095\nReceived Signals.SIGINT death signal, shutting down workers\x0095\nReceived Signals.SIGQUIT death signal, shutting down workers\x0095\nReceived Signals.SIGTERM death signal, shutting down workers\x0095',
+    b'Ren': b'Rendezvous\x0092 208',
+    b'Rep': b'ReplicaStatus\x00119\nRepositoryNotFound\x00166',
+    b'Req': b'Request aborted by esub\x00114',
+    b'Res': b'Resource temporarily unavailable\x00144 147\nResourceExhausted\x00141\nResourceExhaustedError\x004',
+    b'Rev': b'RevisionNotFound\x00166',
+    b'RmI': b'RmInitAdapter failed\x0035',
+    b'Roo': b'Root Cause (first observed failure)\x0099',
+    b'Row': b'Row \x0020\nRow remap\x0042',
+    b'Rpc': b'RpcError\x00140',
+    b'Run': b'RunContainerError\x00130\nRuntime environment setup failed\x00139\nRuntimeEnvSetupError\x00139\nRuntimeError: \x00204\nRuntimeError: Unable to initialize backend\x0046',
+    b'SET': b'SETUP_FAILED\x0060',
+    b'SIG': b'SIGABRT\x00194\nSIGBUS\x00188\nSIGFPE\x00188\nSIGHUP\x00185\nSIGILL\x00188\nSIGINT\x00185\nSIGQUIT\x00185\nSIGSEGV\x00188\nSIGTERM\x00185\nSIGUSR\x00185',
+    b'SQL': b'SQLITE_FULL\x00141',
+    b'SSL': b'SSL\x00167',
+    b'SUP': b'SUPA\x0050',
+    b'SVD': b'SVD did not converge\x00175',
+    b'SXi': b'SXid (\x0021',
+    b'Saf': b'SafetensorError\x00163',
+    b'Ser': b'ServerDisconnectedError\x00153\nServiceUnavailable\x00167',
+    b'Sha': b'Shared Library Not Found\x0034',
+    b'Sig': b'Signal 9 (SIGKILL) received\x00196\nSignal: Aborted (6)\x00194\nSignalException: Process \x0095\nSignatureDoesNotMatch\x00166',
+    b'Slo': b'SlowDown\x00167',
+    b'Soc': b'Socket\x00152\nSocket error\x00216',
+    b'Sof': b'Software caused connection abort\x00153',
+    b'Som': b'Some HCCL operations have failed or timed out\x0066\nSome NCCL operations have failed or timed out\x0066\nSome XCCL operations have failed or timed out\x0066\nSome modules are dispatched on the CPU\x00161\nSome specified arguments are not used\x00197',
+    b'Spo': b'Spot Instance Interruption \x00116\nSpotInterruption\x00217',
+    b'Sta': b'Stack trace of the failed collective\x0067\nStall\x00206\nStalled ops :\x0086\nStalled ops:\x0086\nStalled tensors :\x0086\nStalled tensors:\x0086\nState=TIMEOUT\x00121\nStatusCode.UNAVAILABLE\x00154',
+    b'Sto': b'StopIteration\x00226\nStore->add(\x0091\nStore->get(\x0091\nStore->wait(\x0091',
+    b'Str': b'StragglerDetected\x00108\nStragglerError\x00108\nStragglerException\x00108\nStreamReader failed\x00163\nStreamWriter failed\x00164\nStrictDataclass\x00199\nStructure needs cleaning\x00142',
+    b'Suc': b'Successfully assigned \x00222\nSuccessfully reaped worker\x00104',
+    b'TDR': b'TDRV:\x0050',
+    b'TER': b'TERMINATE_ON_HOST_MAINTENANCE\x00117\nTERM_ADMIN\x00112\nTERM_BUCKET_KILL\x00112\nTERM_CPULIMIT\x00109\nTERM_DEADLINE\x00109\nTERM_FORCE_ADMIN\x00112\nTERM_FORCE_OWNER\x00112\nTERM_LOAD\x00111\nTERM_MEMLIMIT\x00110\nTERM_OWNER\x00112\nTERM_PREEMPT\x00111\nTERM_REMOVE_HUNG_JOB\x00112\nTERM_REQUEUE_\x00111\nTERM_RMS\x00113\nTERM_RUNLIMIT\x00109 121\nTERM_SLURM\x00113\nTERM_SWAP\x00110\nTERM_WINDOW\x00109\nTERM_ZOMBIE\x00113',
+    b'TIM': b'TIMEOUT   \x00121',
+    b'TOP': b'TOPS\x0050',
+    b'TPU': b'TPU initialization failed\x0046',
+    b'Tai': b'TaintManagerEviction\x00118',
+    b'Tas': b'TaskProlog\x00126',
+    b'Tem': b'TemplateError\x00172',
+    b'Ten': b'Tensor.item() cannot be called on meta tensors\x00161\nTensors must have same number of dimensions\x00223',
+    b'Ter': b'TerminatedWorkerError\x0018\nTerminating process because the \x0093\nTerminationByKubelet\x00118',
+    b'Tes': b'Test CUDA failure\x0063\nTest NCCL failure\x0076',
+    b'Tex': b'TextEncodeInput must be\x00172',
+    b'The': b'The Inner error is reported as above\x0049\nThe TPU is already in use\x0046\nThe above exception was the direct cause of the following exception:\x00231\nThe actor died\x00137\nThe actor died because of an error raised in its creation task\x00138\nThe actor is dead\x00137\nThe actor is dead because its node\x00136\nThe aicore execution \x0058\nThe connection to the C10d store has failed\x0092\nThe expanded size of the tensor\x00223\nThe file lock \x00144\nThe node had condition\x00118\nThe node network is br\x00154\nThe node was low on resource\x00118\nThe node was low on resource: memory\x009\nThe size of tensor a (\x00223\nThe vector core execution \x0058',
+    b'Tim': b'Timed out waiting \x0091\nTimeout\x00226\nTimeout (\x00192\nTimeout at NCCL work\x0066\nTimeout at collective work\x0066\nTimeout waiting for\x0088\nTimeout waiting for key\x0091',
+    b'To ': b'To serve at least one request with the model\x005',
+    b'Tok': b'Token indices \x00172',
+    b'Too': b'Too Many Requests\x00167',
+    b'Tor': b'Torch not compiled with \x00203\nTorch was not compiled with \x00203\nTorchRuntimeError\x00200',
+    b'Tot': b'Total available GPUs \x00139',
+    b'Tra': b'Traceback (most recent call last)\x00229\nTrainingFailedError\x00138\nTransport error\x00216',
+    b'Tri': b'Triton Error [\x002 63\nTritonMissing\x00200',
+    b'Tru': b'Truncated File Read\x00170',
+    b'Try': b'Trying to backward through the graph a second time\x00225',
+    b'Tun': b'TuneError\x00138',
+    b'Typ': b'TypeError: \x00204',
+    b'UCX': b'UCX \x00151\nUCX_\x00151',
+    b'UNA': b'UNAUTHENTICATED\x00166\nUNAVAILABLE\x00157\nUNAVAILABLE: T\x0093',
+    b'UNE': b'UNEXPECTED_EOF_WHILE_READING\x00167',
+    b'UNH': b'UNHEALTHY_MAINTENANCE\x0045\nUNHEALTHY_TPU\x0045',
+    b'URL': b'URLError\x00167',
+    b'UR_': b'UR_RESULT_ERROR_\x0059\nUR_RESULT_ERROR_DEVICE_LOST\x0022',
+    b'Una': b'Unable to JIT load\x00200\nUnable to allocate \x0013\nUnable to compile\x00200\nUnable to confirm allocation\x00125\nUnable to contact slurm\x00127\nUnable to create step\x00125\nUnable to create tensor, you should probably activate \x00172\nUnable to determine the device handle for \x0022\nUnable to find a\x0060\nUnable to run job: \x00114\nUnavailable\x00157',
+    b'Unc': b'UncapturedHigherOrderOpError\x00200\nUncaught app exception\x00228\nUncaught exception\x00228\nUncorrected (Fatal)\x0032',
+    b'Une': b'Unexpected error \x00140\nUnexpected failure \x00140\nUnexpected result \x00175\nUnexpectedSplits\x00170',
+    b'Unh': b'Unhandled exception\x00228\nUnhealthy\x00212\nUnhealthyNode\x00211\nUnhealthyWorker\x00211',
+    b'Uni': b'UnicodeDecodeError\x00170',
+    b'Unk': b'Unknown argument\x00197\nUnknown command line flag\x00197\nUnknown config\x00197\nUnknown config key\x00197\nUnknown config option\x00197\nUnknown configuration\x00197\nUnknown configuration key\x00197\nUnknown configuration option\x00197\nUnknown flag\x00197\nUnknown option\x00197\nUnknown split\x00171',
+    b'Unp': b'UnparsedFlagAccessError\x00197\nUnpicklingError\x00163',
+    b'Unr': b'UnrecognizedFlagError\x00197\nUnresponsive\x00206',
+    b'Uns': b'Unsupported\x00226',
+    b'Unt': b'Unterminated string starting\x00170',
+    b'VM ': b'VM fault\x0038',
+    b'VRA': b'VRAM is lost due to GPU reset\x0031',
+    b'Val': b'ValueError: \x00204',
+    b'Ver': b'VersionConflict\x00202',
+    b'Vio': b'Violation\x00226',
+    b'W&B': b'W&B process failed\x00167',
+    b'Wat': b'Watchdog\x00206\nWatchdog caught collective operation timeout\x0065\nWatchdog found timeout\x0066',
+    b'We ': b"We couldn't connect to 'http\x00167",
+    b'Wei': b'Weights only load failed\x00198',
+    b'Wor': b'Worker exceeded \x0017\nWorker failed with error\x00138\nWorker group UNHEALTHY\x0094\nWorkerCrashedError\x00137\nWorkerDied\x00211\nWorkerDiedError\x00137\nWorkerDisconnected\x00211\nWorkerLost\x00211\nWorkerShutdown\x00211',
+    b'XCC': b'XCCL\x0084',
+    b'XFS': b'XFS \x00142',
+    b'XID': b'XID \x0023 24 25 26 27 28 29 30\nXID:\x0023 24 25 26 27 28 29 30\nXIDError\x0042 212',
+    b'XLA': b'XLA:TPU compile permanent\x0051',
+    b'XPU': b'XPU out of memory\x001',
+    b'Xid': b'Xid \x0023 24 25 26 27 28 29 30\nXid:\x0023 24 25 26 27 28 29 30\nXidError\x0042 212',
+    b'YOU': b'YOUR APPLICATION TERMINATED\x00189',
+    b'You': b"You must specify '\x00199",
+    b'ZE_': b'ZE_RESULT_ERROR_\x0059',
+    b'[/o': b'[/opt/dali\x00173',
+    b'[ER': b'[ERROR] GE(\x0058\n[ERROR] HCCL(\x0083\n[ERROR] RUNTIME(\x0058',
+    b'[Er': b'[Errno 12]\x0013',
+    b'[Ha': b'[Hardware Error]:\x0039',
+    b'[NA': b'[NAN\x00183',
+    b'[NC': b'[NCC_\x0051',
+    b'[Na': b'[NaN\x00183\n[Nan\x00183',
+    b'[SS': b'[SSL: \x00167',
+    b'[na': b'[nan\x00183',
+    b'] N': b'] NAN\x00183\n] NaN\x00183\n] Nan\x00183',
+    b'] n': b'] nan\x00183',
+    b"]' ": b"]' is invalid for input of size\x00223",
+    b'], ': b'], thread: [\x0054',
+    b']NA': b']NAN\x00183',
+    b']Na': b']NaN\x00183\n]Nan\x00183',
+    b']na': b']nan\x00183',
+    b'^CT': b'^CTraceback\x00184',
+    b'_Ar': b'_ArrayMemoryError\x0013',
+    b'_ST': b'_STATUS[\x0039',
+    b'__i': b'__init__()\x00159',
+    b'_bf': b'_bfc) ran out of memory trying to allocate\x003',
+    b'_de': b'_detector \x00104',
+    b'_mo': b'_monitor \x00104',
+    b'_no': b'_no_split\x00159',
+    b'_pr': b'_protection \x00104',
+    b'_re': b'_reduce_scatter (\x00192',
+    b'_st': b'_step_signal: Terminating StepId\x00134',
+    b'_tr': b'_try_get_data (\x00192',
+    b'_wa': b'_wait_for_tstate_lock (\x00192\n_watchdog \x00104',
+    b'`.t': b'`.to` is not supported for `\x00161',
+    b'a I': b'a INF\x00182\na Inf\x00182',
+    b'a h': b'a hang\x00191',
+    b'a i': b'a inf\x00182',
+    b'a n': b'a nan\x00182',
+    b'a v': b'a valid checkpoint\x00165',
+    b'abn': b'abnormal host\x00211\nabnormal instance\x00211\nabnormal machine\x00211\nabnormal node\x00211\nabnormal worker\x00211',
+    b'abo': b'aborted\x00219',
+    b'abr': b'abruptly died\x00168',
+    b'ach': b'achine \x0039',
+    b'acl': b'aclrtSetDevice\x0046',
+    b'acq': b'acquire (\x00192',
+    b'act': b'activeDeadlineSeconds\x00121\nactor could not be scheduled\x00139',
+    b'ada': b'adapter\x00159',
+    b'aft': b'after \x00191',
+    b'ail': b'ail to \x00209\nailed to \x00159 208 209\nailed to acquire \x00144\nailed to allocate \x0012 15\nailed to bind\x0092\nailed to commit\x00164\nailed to connect\x0092\nailed to connect to GCS\x00140\nailed to create\x00151\nailed to create \x0012\nailed to download\x00167\nailed to extend \x0012\nailed to get \x00144\nailed to initiali\x00215\nailed to initialize NVML\x0034\nailed to listen\x0092\nailed to load\x00165\nailed to mmap \x0012\nailed to modify\x00151\nailed to obtain \x00144\nailed to open \x0012\nailed to poll\x00151\nailed to post\x00151\nailed to reserve \x0015\nailed to sav\x00164\nailed to set up \x00139\nailed to setup \x00139\nailed to stor\x00164\nailed to upload\x00164\nailed to writ\x00164\nailure detected by watchdog at work sequence\x0066\nailure to \x00208 209',
+    b'ain': b'aintenance\x00211\naintenance event\x00117\naintenance event is scheduled\x00211\naintenance event scheduled\x00211\naintenance is scheduled\x00211\naintenance scheduled\x00211\naintenance window is scheduled\x00211\naintenance window scheduled\x00211',
+    b'ait': b'ait timeout after \x0091',
+    b'all': b'all CUDA-capable device\x0034\nall NaN\x00176\nall nan\x00176\nall to fi_\x00149\nall_gather (\x00192\nall_reduce (\x00192\nallgather (\x00192\nallocation failed\x0015\nallreduce (\x00192',
+    b'alr': b'already \x00201\nalready in use\x0046',
+    b'amb': b'ambiguous option\x00197',
+    b'amd': b'amdgpu\x0031\namdgpu: sq_intr: error\x0038',
+    b'ame': b'ame or service not known\x00167',
+    b'an ': b'an illegal instruction\x0053\nan illegal memory access was encountered\x0053\nan or \x00175',
+    b"an'": b"an't start new thread\x00147",
+    b'ang': b'ang detected\x00191\nang was detected\x00191',
+    b'ann': b'annot allocate memory\x0013\nannot commit\x00164\nannot sav\x00164\nannot send a request in offline mode\x00167\nannot stor\x00164\nannot upload\x00164\nannot writ\x00164',
+    b'ans': b'ans or \x00175',
+    b'any': b'any activity\x00105\nany batch\x00105\nany iteration\x00105\nany progress \x00105\nany step\x00105',
+    b'app': b'application called MPI_Abort\x00189',
+    b'arc': b'archive is corrupted\x00163',
+    b'are': b'are NaN\x00176\nare down\x00211\nare inf\x00176\nare nan\x00176\nare non\x00176\nare not a among\x00201\nare not a in the list\x00201\nare not a known\x00201\nare not a recognized\x00201\nare not a valid\x00201\nare not aligned\x00223\nare not allowed\x00201\nare not among\x00201\nare not available for\x00201\nare not available on\x00201\nare not available when\x00201\nare not available with\x00201\nare not compatible\x00201\nare not divisible\x00201\nare not evenly allowed\x00201\nare not evenly available for\x00201\nare not evenly available on\x00201\nare not evenly available when\x00201\nare not evenly available with\x00201\nare not evenly compatible\x00201\nare not evenly divisible\x00201\nare not evenly implemented for\x00201\nare not evenly supported\x00201\nare not exactly allowed\x00201\nare not exactly available for\x00201\nare not exactly available on\x00201\nare not exactly available when\x00201\nare not exactly available with\x00201\nare not exactly compatible\x00201\nare not exactly divisible\x00201\nare not exactly implemented for\x00201\nare not exactly supported\x00201\nare not finite\x00176\nare not implemented for\x00201\nare not in the list\x00201\nare not known\x00201\nare not recognized\x00201\nare not supported\x00201\nare not valid\x00201\nare running a different collective\x0070\nare running different collective\x0070\narent directory \x00146',
+    b'arg': b'arget modules\x00159\nargument \x00197',
+    b'ass': b'assumedly after job\x00115',
+    b'asy': b'async event : QP fatal\x0071\nasync event : device fatal\x0071\nasync event : port error\x0071\nasync event :QP fatal\x0071\nasync event :device fatal\x0071\nasync event :port error\x0071\nasync event: QP fatal\x0071\nasync event: device fatal\x0071\nasync event: port error\x0071\nasync event:QP fatal\x0071\nasync event:device fatal\x0071\nasync event:port error\x0071',
+    b'ata': b'ataset has no length\x00170\nataset has no rows\x00170\nataset has no samples\x00170\nataset is empty\x00170',
+    b'atc': b'atch size \x0019\natch_size \x0019\natchdog\x0041\natchdog aborted \x00104\natchdog expired\x00103 104\natchdog fired\x00103 104\natchdog has expired\x00104\natchdog has fired\x00104\natchdog has timed out\x00104\natchdog has triggered\x00104\natchdog has tripped\x00104\natchdog killed \x00104\natchdog process expired\x00104\natchdog process fired\x00104\natchdog process has expired\x00104\natchdog process has fired\x00104\natchdog process has timed out\x00104\natchdog process has triggered\x00104\natchdog process has tripped\x00104\natchdog process timed out\x00104\natchdog process triggered\x00104\natchdog process tripped\x00104\natchdog process was expired\x00104\natchdog process was fired\x00104\natchdog process was timed out\x00104\natchdog process was triggered\x00104\natchdog process was tripped\x00104\natchdog terminated \x00104\natchdog thread expired\x00104\natchdog thread fired\x00104\natchdog thread has expired\x00104\natchdog thread has fired\x00104\natchdog thread has timed out\x00104\natchdog thread has triggered\x00104\natchdog thread has tripped\x00104\natchdog thread timed out\x00104\natchdog thread triggered\x00104\natchdog thread tripped\x00104\natchdog thread was expired\x00104\natchdog thread was fired\x00104\natchdog thread was timed out\x00104\natchdog thread was triggered\x00104\natchdog thread was tripped\x00104\natchdog time-out \x00104\natchdog timed out\x00103 104\natchdog timeout \x00104\natchdog timer expired\x00104\natchdog timer fired\x00104\natchdog timer has expired\x00104\natchdog timer has fired\x00104\natchdog timer has timed out\x00104\natchdog timer has triggered\x00104\natchdog timer has tripped\x00104\natchdog timer timed out\x00104\natchdog timer triggered\x00104\natchdog timer tripped\x00104\natchdog timer was expired\x00104\natchdog timer was fired\x00104\natchdog timer was timed out\x00104\natchdog timer was triggered\x00104\natchdog timer was tripped\x00104\natchdog triggered\x00104\natchdog tripped\x00104\natchdog was expired\x00104\natchdog was fired\x00104\natchdog was timed out\x00104\natchdog was triggered\x00104\natchdog was tripped\x00104\natchsize \x0019',
+    b'ath': b'ather has timed out\x00106\nather time-out\x00106\nather timed out\x00106\nather timeout\x00106',
+    b'aug': b'aught 15\x00185',
+    b'aun': b'aunch failed requeued held\x00126',
+    b'ava': b'available\x0015\navailable again\x00148',
+    b'ave': b'aved FP8 metadata\x00162',
+    b'ayl': b'aylet \x00136',
+    b'b e': b'b exceeded limit\x00110',
+    b'bac': b'back online\x00148\nbackend\x0076\nbackend failed\x0076',
+    b'bad': b'bad host\x00211\nbad instance\x00211\nbad machine\x00211\nbad node\x00211\nbad worker\x00211',
+    b'bar': b'barrier\x0085\nbarrier (\x00192',
+    b'be ': b'be down\x00211\nbe found\x00165',
+    b'bec': b'became NaN\x00176\nbecame nan\x00176\nbecause its node has died\x00136\nbecause of preempt\x00116\nbecome NaN\x00176\nbecome nan\x00176',
+    b'bee': b'been oom killed\x0017\nbeen oom-killed\x0017\nbeen oom_killed\x0017\nbeen oomkilled\x0017',
+    b'bei': b'being preempted\x00122',
+    b'bit': b'bitsandbytes\x00161',
+    b'bkc': b'bkclError\x0084',
+    b'bot': b'botocore.exceptions\x00166\nbotocore.exceptions.\x00167',
+    b'bro': b'broadcast (\x00192\nbroken\x00216 220\nbroken host\x00211\nbroken instance\x00211\nbroken machine\x00211\nbroken node\x00211\nbroken worker\x00211\nbroker\x00113',
+    b'bui': b'built without CUDA\x00203\nbuilt without GPU\x00203\nbuilt without HIP\x00203\nbuilt without MPI\x00203\nbuilt without NCCL\x00203\nbuilt without ROCm\x00203\nbuilt without XPU\x00203',
+    b'cal': b'call has timed out\x00106\ncall time-out\x00106\ncall timed out\x00106\ncall timeout\x00106',
+    b'can': b"can only be\x00201\ncan't be \x00201\ncan't connect to \x00216\ncan't connecting to \x00216\ncan't reconnect to \x00216\ncan't reconnecting to \x00216\ncanceled by \x00186\ncancelled by \x00186\ncannot \x00201\ncannot be broadcast\x00223\ncannot be loaded as\x00159\ncannot connect to \x00216\ncannot connecting to \x00216\ncannot find the requested files in\x00167\ncannot fit\x0015\ncannot identify image file\x00170\ncannot import name '\x00202\ncannot reconnect to \x00216\ncannot reconnecting to \x00216\ncannot reshape array of size\x00170",
+    b'car': b'card drop\x0045',
+    b'cat': b'catter has timed out\x00106\ncatter time-out\x00106\ncatter timed out\x00106\ncatter timeout\x00106',
+    b'ccl': b'ccl::v1::exception\x0082',
+    b'cen': b'central directory\x00163',
+    b'cer': b'certificate has expired\x00167\ncertificate verify failed\x00167',
+    b'cgr': b'cgroup out-of-memory\x006',
+    b'cha': b'changed\x00162',
+    b'che': b'check_\x0041',
+    b'ckp': b'ckpt finaliz\x00164\nckpt sav\x00164\nckpt upload\x00164\nckpt writ\x00164',
+    b'cli': b'client socket has failed to connect to any\x0092\nclient socket has timed out after\x0092',
+    b'clo': b'closed\x00152\nclosing signal SIGTERM\x0099',
+    b'cnr': b'cnrtError\x0050\ncnrtErrorNoMem\x0043',
+    b'cod': b'code 16\x00180',
+    b'col': b'collect2: error\x00200\ncollective\x0085\ncollective \x0070\ncollectives \x0070',
+    b'com': b'combine\x0085\ncommunication has timed out\x00106\ncommunication time-out\x00106\ncommunication timed out\x00106\ncommunication timeout\x00106\ncommunicator\x0076\ncommunicator encountered a fatal error\x0071\ncommunicator error\x0076\ncommunicator failed\x0076\ncompatible\x00201\ncompiled without CUDA\x00203\ncompiled without GPU\x00203\ncompiled without HIP\x00203\ncompiled without MPI\x00203\ncompiled without NCCL\x00203\ncompiled without ROCm\x00203\ncompiled without XPU\x00203\ncompleted with error\x00149\ncompletion with error\x00151\ncompute.instances.\x00117\ncompute.instances.preempted\x00116',
+    b'con': b'condor_submit\x00114\nconnectFullMesh failed\x00154\nconnection\x00153\nconnection failed\x00107\nconnection refused\x00107\nconsidering \x00206\ncontain NaN\x00182\ncontain Nan\x00182\ncontain a NaN\x00182\ncontain a Nan\x00182\ncontain a nan\x00182\ncontain an NaN\x00182\ncontain an Nan\x00182\ncontain an nan\x00182\ncontain nan\x00182\ncontain the valid metadata\x00163\ncontains NaN\x00182\ncontains Nan\x00182\ncontains a NaN\x00182\ncontains a Nan\x00182\ncontains a nan\x00182\ncontains an NaN\x00182\ncontains an Nan\x00182\ncontains an nan\x00182\ncontains nan\x00182\ncontains no\x00170',
+    b'cor': b'corrupt\x00163\ncorrupted double\x00188\ncorrupted size\x00188\ncorrupted unsorted\x00188',
+    b'cou': b"could not be found\x00171\ncould not connect \x00140\ncould not connect to \x00216\ncould not connecting to \x00216\ncould not load\x00165\ncould not read Username\x00166\ncould not reconnect to \x00216\ncould not reconnecting to \x00216\ncould not recv\x00153\ncould not register \x00140\ncould not select device driver\x0035\ncould not send\x00153\ncouldn't communicate with the NVIDIA driver\x0034",
+    b'cra': b'crashed\x00137 168',
+    b'cuB': b'cuBLAS Error\x0060\ncuBLAS error\x0060\ncuBLASLt Error\x0060\ncuBLASLt error\x0060',
+    b'cud': b'cuda runtime error (2)\x0015\ncudaError\x0063\ncudaErrorAssert\x0054\ncudaErrorDevicesUnavailableLost\x0022\ncudaErrorECCUncorrectable\x0020\ncudaErrorIllegalAddress\x0053\ncudaErrorIllegalInstruction\x0053\ncudaErrorInsufficientDriver\x0034\ncudaErrorInvalidPc\x0053\ncudaErrorLaunchFailure\x0056\ncudaErrorLaunchTimeout\x0055\ncudaErrorMemoryAllocation\x002\ncudaErrorMisalignedAddress\x0053\ncudaErrorNoDevice\x0034\ncudaErrorNvlinkUncorrectable\x0021\ncudaErrorSystemNotReady\x0034',
+    b'cup': b'cupy.cuda.memory.OutOfMemoryError\x004',
+    b'cus': b'custom code which must\x00159',
+    b'cxi': b'cxi_\x0080\ncxip_\x0080',
+    b'd I': b'd INF\x00182\nd Inf\x00182',
+    b'd i': b'd inf\x00182',
+    b'd n': b'd nan\x00182',
+    b'dam': b'damaged\x00163',
+    b'dat': b'data was truncated\x00163\ndata_path\x00171\ndatabase is locked\x00144\ndatabase or disk is full\x00141',
+    b'dcg': b'dcgm diag\x0042\ndcgmi diag\x0042',
+    b'dcm': b'dcmi \x0046',
+    b'ddr': b'ddress already in use\x0092',
+    b'dea': b'dead host\x00211\ndead instance\x00211\ndead machine\x00211\ndead node\x00211\ndead worker\x00211\ndeadline exceeded\x00208',
+    b'dec': b'declaring \x00206',
+    b'den': b'denied\x00114',
+    b'des': b'deserializing header\x00163\ndesync root cause\x0070',
+    b'det': b'detected CUDA version \x00200\ndetected NVSwitch \x0021\ndetected a deadlock\x0070\ndetected deadlock\x0070\ndetected desync\x0070',
+    b'dev': b'device is in reset\x0045\ndevice is lost\x0045\ndevice is not operational\x0045\ndevice lost from bus\x0022\ndevice memory allocation error\x0043\ndevice ran out of memory\x002\ndevice-side assert\x0054\ndeviceInit\x00215\ndevice_init\x00215\ndevice_map \x00161',
+    b'dia': b'diag FAILED\x0033\ndiag failed\x0033',
+    b'did': b"did not advance\x00206\ndid not answer\x00206\ndid not check in\x00206\ndid not complete\x00206\ndid not exit\x00206\ndid not finish\x00206\ndid not progress\x00206\ndid not reply\x00206\ndid not report\x00206\ndid not respond\x00206\ndid not return\x00206\ndid not stop\x00206\ndidn't advance\x00206\ndidn't answer\x00206\ndidn't check in\x00206\ndidn't complete\x00206\ndidn't exit\x00206\ndidn't finish\x00206\ndidn't progress\x00206\ndidn't reply\x00206\ndidn't report\x00206\ndidn't respond\x00206\ndidn't return\x00206\ndidn't stop\x00206",
+    b'die': b'died\x00137 168\ndied from signal 6\x00194\ndied on signal 6\x00194\ndied unexpectedly before finishing\x00137\ndied with <Signals.SIGKILL: 9>\x0014\ndied with signal\x00188',
+    b'dif': b'differ\x00162\ndifferent\x00162',
+    b'dis': b'disambiguate\x00180\ndisconnected\x00216\ndisk full\x00141\ndisk is full\x00141\ndispatch\x0085',
+    b'div': b'diverged to \x00176\ndiverged with loss\x00182\ndivisible\x00201',
+    b'do ': b'do not match\x00162 223',
+    b'doe': b"does not exist\x00171\ndoes not fit\x0015 209\ndoes not give\x00161\ndoes not require grad and does not have a grad_fn\x00225\ndoesn't exist\x00170 171\ndoesn't fit\x0015 209",
+    b'dou': b'double free or corruption\x00188',
+    b'dri': b'driver error:\x00215',
+    b'dro': b'dropped off\x00212',
+    b'drv': b'drvGetDevNum\x0046',
+    b'due': b'due to a collective timeout\x0067\ndue to a preemption\x00122\ndue to failure of job\x00124\ndue to preemption\x00116 122',
+    b'dur': b'duration\x00214',
+    b'e I': b'e INF\x00182\ne Inf\x00182',
+    b'e i': b'e inf\x00182',
+    b'e n': b'e nan\x00182',
+    b'ead': b'ead-only file system\x00143\neadlock detected\x0070',
+    b'ear': b'eartbeat lost\x00191\neartbeat missing\x00191\neartbeat time\x00191',
+    b'ece': b'eceived 15\x00185',
+    b'ecl': b'eclared \x00105\neclaring \x00105',
+    b'edu': b'educe has timed out\x00106\neduce time-out\x00106\neduce timed out\x00106\neduce timeout\x00106',
+    b'eer': b'eer closed\x00152\neer disconnected\x00152\neer gone\x00152\neer has closed\x00152\neer has disconnected\x00152\neer has gone\x00152\neer has terminated\x00152\neer terminated\x00152',
+    b'efa': b'efa device\x00149\nefa provider\x00149\nefa_rdm\x00149',
+    b'egm': b'egmentation fault\x00188',
+    b'eit': b'either \x00201',
+    b'emb': b'embed_dim must\x00159',
+    b'emo': b'emory cgroup out of memory\x008\nemote I/O error\x00142\nemote access error\x00151\nemote end closed connection\x00152\nemote operation error\x00151\nemounted read\x00148',
+    b'emp': b'emplate \x00201\nemporary failure in name resolution\x00167',
+    b'end': b'ending job signal\x00128\nending: Yes\x0020\nendpoint shutdown\x00142',
+    b'eph': b'ephemeral\x00141',
+    b'erm': b'erminated\x00210\nerminated by signal 15\x00185\nerminated by user\x00185',
+    b'ero': b'ero activity\x00105\nero batch\x00105\nero iteration\x00105\nero progress \x00105\nero step\x00105',
+    b'err': b'error code\x0058\nerror code 107019\x0047\nerror code 107020\x0047\nerror code 507014\x0047\nerror code 507046\x0047\nerror code is 107019\x0047\nerror code is 107020\x0047\nerror code is 507014\x0047\nerror code is 507046\x0047\nerror code is107019\x0047\nerror code is107020\x0047\nerror code is507014\x0047\nerror code is507046\x0047\nerror code is: 107019\x0047\nerror code is: 107020\x0047\nerror code is: 507014\x0047\nerror code is: 507046\x0047\nerror code is:107019\x0047\nerror code is:107020\x0047\nerror code is:507014\x0047\nerror code is:507046\x0047\nerror code107019\x0047\nerror code107020\x0047\nerror code507014\x0047\nerror code507046\x0047\nerror code: 107019\x0047\nerror code: 107020\x0047\nerror code: 507014\x0047\nerror code: 507046\x0047\nerror code:107019\x0047\nerror code:107020\x0047\nerror code:507014\x0047\nerror code:507046\x0047\nerror connect to \x00216\nerror connecting to \x00216\nerror detected\x00212\nerror found\x00212\nerror occurred\x00212\nerror reconnect to \x00216\nerror reconnecting to \x00216\nerror reported\x00212\nerror was detected\x00212\nerror was found\x00212\nerror was occurred\x00212\nerror was reported\x00212\nerror were detected\x00212\nerror were found\x00212\nerror were occurred\x00212\nerror were reported\x00212\nerror: Munge\x00127\nerror: slurm_\x00127\nerrors detected\x00212\nerrors found\x00212\nerrors occurred\x00212\nerrors reported\x00212\nerrors was detected\x00212\nerrors was found\x00212\nerrors was occurred\x00212\nerrors was reported\x00212\nerrors were detected\x00212\nerrors were found\x00212\nerrors were occurred\x00212\nerrors were reported\x00212',
+    b'erv': b'erver disconnected\x00153',
+    b'esu': b'esult validation failed\x00181',
+    b'ete': b'etected Inf\x00176\netected KeyboardInterrupt\x00184\netected NAN\x00176\netected NaN\x00176\netected a Inf\x00176\netected a NAN\x00176\netected a NaN\x00176\netected a nan\x00176\netected hang\x00191\netected nan\x00176',
+    b'etr': b'etrying with \x0019',
+    b'etw': b'etwork check\x00154\network error\x00154\network failure\x00154\network is unreachable\x00154 156\network unreachable\x00156',
+    b'evi': b'evicted\x00213\neviction\x00116',
+    b'exc': b'exceed than\x00172\nexceeded\x00210 214\nexceeded allowed \x00109\nexceeded hard \x00109\nexceeded hard limit \x00109\nexceeded its \x00121\nexceeded its allowed \x00109\nexceeded its maximum \x00109\nexceeded its requested \x00109\nexceeded its time\x00121\nexceeded limit\x00121\nexceeded maximum \x00109\nexceeded memory limit (\x007\nexceeded requested \x00109\nexceeded soft \x00109\nexceeded soft limit \x00109\nexceeded the \x00121\nexceeded the allowed \x00109\nexceeded the maximum \x00109\nexceeded the requested \x00109\nexceeded time\x00121\nexceeded virtual memory limit\x007\nexceeded wall\x00121\nexceeded walltime\x00121\nexceeded_wall\x00121\nexceeds\x00114\nexceeds job hard limit \x00110\nexceeds job soft limit \x00110\nexceeds than\x00172\nexception\x0059 164',
+    b'exe': b'executable file not found\x00202',
+    b'exh': b'exhausted\x00209 210',
+    b'exi': b'exit\x00196\nexit detail\x00137\nexit status\x00126\nexit with\x00126\nexitcode\x0096 196\nexited on signal \x00188\nexited on signal 15\x00185\nexited on signal 2 \x00185\nexited on signal 6\x00194\nexited on signal 9\x00196\nexited status\x00126\nexited unexpectedly\x00137\nexited with\x0035 126\nexited with signal\x00188\nexited with status\x00132\nexiting program after\x00121\nexits with return code \x0099\nexits with return code = \x0099',
+    b'exp': b'expected\x00197\nexpected size \x00223\nexpected, but not set\x00201\nexpired\x00214',
+    b'fab': b'fabric error\x00216',
+    b'fai': b'failed\x00209 216 219\nfailed (exitcode: \x0099\nfailed (exitcode: -\x0096\nfailed because\x00119\nfailed call to cu\x0063\nfailed host\x00211\nfailed instance\x00211\nfailed machine\x00211\nfailed node\x00211\nfailed to \x00215\nfailed to TCP connect to a peer MPI process\x0081\nfailed to allocate \x0015\nfailed to connect\x00136\nfailed to connect to \x00216\nfailed to connect to all addresses\x00154\nfailed to connecting to \x00216\nfailed to converge\x00175\nfailed to launch \x0081\nfailed to pass monitoredBarrier\x0091\nfailed to reconnect to \x00216\nfailed to reconnecting to \x00216\nfailed to recv\x00153\nfailed to recv, got 0 bytes\x00153\nfailed to respond\x00136\nfailed to send\x00153\nfailed to send a keep-alive heartbeat to the rendezvous\x00158\nfailed to spawn \x0081\nfailed to start\x0035\nfailed with exception: 5\x00167\nfailed with exit \x00200\nfailed worker\x00211\nfailure\x00209 216',
+    b'fal': b'fallen off the bus\x0022',
+    b'fat': b'fatal\x00167\nfatal device error\x00212\nfatal error\x0021 212\nfatal error: runtime: out of memory\x0013\nfatal hardware error\x00212\nfatal: unable to access\x00167',
+    b'fau': b'fault detected\x00212\nfault found\x00212\nfault reported\x00212\nfaults detected\x00212\nfaults found\x00212\nfaults reported\x00212\nfaulty host\x00211\nfaulty instance\x00211\nfaulty machine\x00211\nfaulty node\x00211\nfaulty worker\x00211',
+    b'fft': b'fftsplus task time out\x0047\nfftsplus task timeout\x0047\nfftsplus time out\x0047\nfftsplus timeout\x0047',
+    b'fi_': b'fi_av_\x00149\nfi_cq_readerr\x00149\nfi_domain\x00149\nfi_endpoint\x00149\nfi_fabric\x00149\nfi_getinfo\x00149\nfi_mr_reg\x00149\nfi_read\x00149\nfi_recv\x00149\nfi_send\x00149\nfi_writ\x00149',
+    b'fil': b'filelock\x00144\nfilelock._error.Timeout\x00144',
+    b'fir': b'firmware internal\x00150\nfirmware syndrome\x00150',
+    b'fla': b'flat list of images\x00172',
+    b'flu': b'flux-job: task(s) \x00115',
+    b'for': b"for 'http://\x00167\nfor 'https://\x00167\nfork: retry:\x00147\nforward activity\x00105\nforward batch\x00105\nforward compatibility was attempted\x0034\nforward iteration\x00105\nforward progress \x00105\nforward step\x00105",
+    b'fou': b'found Inf in \x00175\nfound Inf/Inf in \x00175\nfound Inf/NaN in \x00175\nfound Inf/inf in \x00175\nfound NaN in \x00175\nfound NaN/Inf in \x00175\nfound NaN/NaN in \x00175\nfound NaN/inf in \x00175\nfound at least two devices\x00224\nfound inf in \x00175\nfound inf/Inf in \x00175\nfound inf/NaN in \x00175\nfound inf/inf in \x00175\nfound nan in \x00175\nfound nan/Inf in \x00175\nfound nan/NaN in \x00175\nfound nan/inf in \x00175',
+    b'fre': b'free(): invalid\x00188',
+    b'fro': b"from 'http://\x00167\nfrom 'https://\x00167\nfrom another rank\x0067\nfrozen \x00105",
+    b'fur': b'further activity\x00105\nfurther batch\x00105\nfurther iteration\x00105\nfurther progress \x00105\nfurther step\x00105',
+    b'gRP': b'gRPC error\x00216',
+    b'gai': b'gaierror\x00167',
+    b'gat': b'gated repo\x00166',
+    b'gb ': b'gb exceeded limit\x00110',
+    b'gen': b'general protection\x00188',
+    b'git': b'git-lfs: \x00167\ngit: \x00167',
+    b'glo': b'gloo/\x00152\ngloo/rendezvous/\x00152\ngloo/transport/\x00152',
+    b'gon': b'gone down\x00211',
+    b'goo': b'google.api_core.exc\x00166\ngoogle.auth.exc\x00166',
+    b'got': b'got NaN\x00182\ngot Nan\x00182\ngot a NaN\x00182\ngot a Nan\x00182\ngot a nan\x00182\ngot a preemption\x00122\ngot an \x00201\ngot an NaN\x00182\ngot an Nan\x00182\ngot an nan\x00182\ngot at least two devices\x00224\ngot exception in future -- skipping remaining\x00107\ngot invalid\x00201\ngot nan\x00182\ngot oom killed\x0017\ngot oom-killed\x0017\ngot oom_killed\x0017\ngot oomkilled\x0017\ngot preemption\x00122\ngot unexpected value\x00201\ngot unsupported\x00201',
+    b'gra': b'grad can be implicitly created\x00225',
+    b'gre': b'gres/gpu count\x00113',
+    b'hab': b'habanalabs driver is not loaded\x0046',
+    b'had': b"had not \x00206\nhadn't \x00206",
+    b'han': b'handshake operation timed out\x00154\nhang detected\x0031\nhang detection \x00191\nhang is True\x00206\nhanging \x00105',
+    b'har': b'hard LOCKUP on cpu\x00190\nhard timeout \x00103\nhard_timeout \x00103\nhardware error\x00212\nhardware failure\x00212\nhardware fault\x00212',
+    b'has': b"has NaN\x00176 182\nhas Nan\x00182\nhas a NaN\x00182\nhas a Nan\x00182\nhas a nan\x00182\nhas an NaN\x00182\nhas an Nan\x00182\nhas an nan\x00182\nhas been canceled by \x00186\nhas been cancelled by \x00186\nhas been killed by \x00186\nhas been marked dead\x00136\nhas been preempted\x00122\nhas been stopped by \x00186\nhas been terminated by \x00186\nhas crashed\x00215\nhas failed\x00119\nhas fallen off\x0045\nhas inf\x00176\nhas nan\x00176 182\nhas no SGLang\x00159\nhas no SGlang\x00159\nhas no Transformers\x00159\nhas no vLLM\x00159\nhas not \x00206\nhas reached the specified backoff limit\x00119\nhasn't \x00206",
+    b'hav': b"have NaN\x00176\nhave a file named\x00159\nhave finished reduction\x00225\nhave nan\x00176\nhave not \x00206\nhaven't \x00206",
+    b'hcc': b'hccl\x0083\nhcclComm\x0076',
+    b'he ': b'he execution of the internal task times out\x0047',
+    b'hea': b'health UNHEALTHY\x0045\nhealth check FAILED\x0033\nhealth check failed\x0033\nhealth check has\x0033\nhealth compromised\x00150\nhealth: UNHEALTHY\x0045\nhealth_check\x0033\nheartbeat\x00102\nheartbeat failed\x0045\nheartbeat lost\x0045\nheartbeat time\x0093\nheartbeats time\x0093',
+    b'hec': b'heck Exception\x0032\nheck check_\x0041\nheckpoint finaliz\x00164\nheckpoint sav\x00164\nheckpoint upload\x00164\nheckpoint writ\x00164',
+    b'her': b'hermal \x0033\nhermal Shutdown\x0033\nhermal shutdown\x0033\nhermal violation\x0033',
+    b'hid': b'hidden_size\x00159',
+    b'hip': b'hipError\x0063\nhipErrorAssert\x0054\nhipErrorDeviceLost\x0022\nhipErrorECCNotCorrectable\x0020\nhipErrorIllegalAddress\x0053\nhipErrorLaunchFailure\x0056\nhipErrorLaunchTimeOut\x0055\nhipErrorNoBinaryForGpu\x0035\nhipErrorNoDevice\x0034\nhipErrorOutOfMemory\x002',
+    b'hit': b'hit\x00214\nhit its \x00121\nhit the \x00121',
+    b'hl-': b'hl-smi\x0046',
+    b'hos': b'hostError\x00117\nhosts closed unexpectedly\x00211',
+    b'hsa': b'hsa_init\x0035',
+    b'htt': b'http://\x00167\nhttpcore.\x00154\nhttps://\x00167\nhttpx.ConnectError\x00154\nhttpx.ReadError\x00154\nhttpx.ReadTimeout\x00154\nhttpx.RemoteProtocolError\x00154',
+    b'hun': b'hung\x00168 207 221\nhung \x00105',
+    b'hyd': b'hydra._internal.\x00199\nhydra.core.\x00199\nhydra.errors.\x00199',
+    b'ib_': b'ib_mlx5_log.c:\x0080',
+    b'ibv': b'ibv_\x0072',
+    b'igt': b'igterm \x00185',
+    b'ile': b'ilent data corruption \x00181',
+    b'ill': b'illed\x00210\nillegal memory access was encountered\x0053',
+    b'ima': b'image file is truncated\x00170',
+    b'ime': b'ime limit exceeded\x00121\nime limit has been exceeded\x00121\nime limit has been hit\x00121\nime limit has been reached\x00121\nime limit hit\x00121\nime limit reached\x00121\nime limit was exceeded\x00121\nime limit was hit\x00121\nime limit was reached\x00121\nimed out\x0091\nimed out after \x0091\nimed out initializing process group\x0091\nimension out of range\x00223\nimeout expired\x00107',
+    b'imi': b'imit exceeded\x00121\nimit hit\x00121\nimit reached\x00121',
+    b'in ': b'in held state\x00124\nin loading state_dict for\x00162\nin state "PREEMPTED\x00116\nin state PREEMPTED\x00116\nin use, \x00101\nin use. \x00101\nin use; \x00101',
+    b'inc': b'incompatible\x00162\nincomplete\x00163 220\ninconsistent\x00220\ninconsistent \x00201',
+    b'inf': b'inf activation\x00218\ninf detected\x00176\ninf found\x00176\ninf grad\x00218\ninf logits\x00218\ninf loss\x00176 218\ninf norm\x00218\ninf param\x00218\ninf value\x00176 218\ninf value detected in\x00175\ninf value found in\x00175\ninf values detected in\x00175\ninf values found in\x00175\ninf weight\x00218\ninf/\x00176',
+    b'ini': b'initDevice\x00215',
+    b'ink': b'ink DOWN\x00150\nink down\x00150\nink is \x00150',
+    b'inl': b'inline_container.cc:\x00164',
+    b'ins': b'instance type with more memory\x00210\ninstance with more memory\x00210\ninstance-action\x00116\ninstance-reboot\x00117\ninstance-retirement\x00117\ninstance-stop\x00117\ninsufficient\x00209 210',
+    b'int': b'internal error\x00215\ninterrupted\x00213\ninterruption\x00116',
+    b'inv': b'invalid\x00114 220\ninvalid argument\x0073\ninvalid choice\x00197\ninvalid load key, \x00163\ninvalid program counter\x0053\ninvalid usage\x0073\ninvalid value (nan) encountered\x00175\ninvoked oom-killer\x008',
+    b'ios': b'iostream error\x00164',
+    b'is ': b'is Inf\x00176\nis NAN\x00176\nis NaN\x00176\nis a gated\x00166\nis bad\x00212\nis being drained \x00117\nis being preempted\x00122\nis being rebooted \x00117\nis being redeployed \x00117\nis being retired \x00117\nis being stopped \x00117\nis being terminated \x00117\nis broken\x00212\nis dead\x00136 212\nis down\x00136 211\nis empty\x00171\nis failed\x00119\nis faulty\x00212\nis in error state\x0021\nis in inactive state\x0021\nis incompatible\x00215\nis inf\x00176\nis killed by signal: Bus error\x0012\nis lost\x0045\nis missing\x00165 171\nis nan\x00176\nis non-finite, so it cannot\x00175\nis not a among\x00201\nis not a in the list\x00201\nis not a known\x00201\nis not a recognized\x00201\nis not a valid\x00201\nis not allowed\x00201\nis not among\x00201\nis not available for\x00201\nis not available on\x00201\nis not available when\x00201\nis not available with\x00201\nis not compatible\x00201\nis not divisible\x00201\nis not equal to\x00201\nis not evenly allowed\x00201\nis not evenly available for\x00201\nis not evenly available on\x00201\nis not evenly available when\x00201\nis not evenly available with\x00201\nis not evenly compatible\x00201\nis not evenly divisible\x00201\nis not evenly implemented for\x00201\nis not evenly supported\x00201\nis not exactly allowed\x00201\nis not exactly available for\x00201\nis not exactly available on\x00201\nis not exactly available when\x00201\nis not exactly available with\x00201\nis not exactly compatible\x00201\nis not exactly divisible\x00201\nis not exactly implemented for\x00201\nis not exactly supported\x00201\nis not implemented for\x00201\nis not in the list\x00201\nis not installed\x00202\nis not known\x00201\nis not recognized\x00201\nis not supported\x00201\nis not supported by the\x0035\nis not supported by this\x0035\nis not supported on \x00200\nis not valid\x00201\nis now \x00176\nis on the meta device\x00161\nis over\x00214\nis required but \x00202\nis required to use \x00202\nis running a different collective\x0070\nis running collective: CollectiveFingerPrint(\x0070\nis running different collective\x0070\nis singular\x00175\nis stuck\x00168 221',
+    b'isk': b'isk quota exceeded\x00141',
+    b'ism': b'ismatch in `image\x00172\nismatch in image\x00172\nismatched collective\x0070',
+    b'isn': b"isn't a among\x00201\nisn't a in the list\x00201\nisn't a known\x00201\nisn't a recognized\x00201\nisn't a valid\x00201\nisn't among\x00201\nisn't in the list\x00201\nisn't known\x00201\nisn't recognized\x00201\nisn't valid\x00201",
+    b'isp': b'ispatch_model\x00161',
+    b'iss': b'issing key\x00162\nissue detected\x00212\nissue found\x00212\nissue were detected\x00212\nissue were found\x00212\nissues detected\x00212\nissues found\x00212\nissues were detected\x00212\nissues were found\x00212',
+    b'it ': b'it ECC \x0020',
+    b'ith': b'ithout activity\x00105\nithout batch\x00105\nithout iteration\x00105\nithout progress \x00105\nithout step\x00105',
+    b'ixe': b'ixed dtype\x00224',
+    b'ize': b'izes of tensors must match\x00223',
+    b'jav': b'java.lang.OutOfMemoryError\x0013',
+    b'job': b'job driver is not running\x00140\njob killed: cput\x00109\njob killed: mem\x00110\njob killed: pmem\x00110\njob killed: pvmem\x00110\njob killed: resident memory\x00110\njob killed: vmem\x00110\njob killed: wall\x00121\njob preempted\x00116\njob preempted (node failure)\x00113\njob time limit\x00214\njob timelimit\x00214\njob.exception type=\x00126\njob.exception type=alloc\x00114\njob.exception type=cancel\x00112\njob.exception type=exec\x00115\njob.exception type=node-failure\x00113\njob.exception type=preempt\x00111\njob.exception type=timeout\x00109',
+    b'jso': b'json.decoder\x00170\njsonargparse\x00199',
+    b'kb ': b'kb exceeded limit\x00110',
+    b'ker': b'kernel module\x0035',
+    b'key': b'key(s) in state_dict\x00162',
+    b'kil': b'killed by \x00186\nkilled due to the node running low on memory\x0010',
+    b'kv ': b'kv cache\x0015',
+    b'kv-': b'kv-cache\x0015',
+    b'kv_': b'kv_cache\x0015',
+    b'kvc': b'kvcache\x0015',
+    b'l I': b'l INF\x00182\nl Inf\x00182',
+    b'l i': b'l inf\x00182',
+    b'l n': b'l nan\x00182',
+    b'lam': b'lame host\x00211\nlame instance\x00211\nlame machine\x00211\nlame node\x00211\nlame worker\x00211',
+    b'lar': b'larger than the available KV cache memory\x0015\nlarger than the maximum number of tokens that can be stored in KV cache\x0015',
+    b'las': b'last heartbeat \x00105\nlast iteration \x00105\nlast step \x00105',
+    b'lea': b'lease \x00201\nlease check\x0046\nlease install\x0046 202',
+    b'lib': b'libc++abi: terminating\x00188\nlibrary not found\x0034',
+    b'lig': b'lighthouse\x00107',
+    b'lim': b'limit exceeded\x00210\nlimit hit\x00210\nlimit reached\x00147 210\nlimit was exceeded\x00210\nlimit was hit\x00210\nlimit was reached\x00210',
+    b'lin': b'link down\x0021\nlink is down\x0021\nlinkError\x0042',
+    b'lis': b'listening for \x00208\nlistening on \x00208',
+    b'll ': b'll has timed out\x00106\nll time-out\x00106\nll timed out\x00106\nll timeout\x00106',
+    b'lle': b'llegal instruction\x00188',
+    b'llo': b'llocation ended\x00214\nllocation expired\x00214\nllocation has ended\x00214\nllocation has expired\x00214',
+    b'lm ': b'lm loss: INF\x00179\nlm loss: NAN\x00179\nlm loss: NaN\x00179\nlm loss: inf\x00179\nlm loss: nan\x00179',
+    b'lmd': b'lmdb.\x00170',
+    b'loa': b'load_in_4bit\x00161\nload_in_8bit\x00161\nloaded state dict\x00162\nloaded zero samples\x00171\nloating point exception\x00188',
+    b'lob': b'lobal shape mismatch\x00162',
+    b'loc': b'local work queue\x0072\nlocal work_queue\x0072\nlocal_work queue\x0072\nlocal_work_queue\x0072',
+    b'lon': b'longer than\x00172',
+    b'lor': b'lora\x00159',
+    b'los': b'loss  NAN\x00178\nloss  NaN\x00178\nloss  nan\x00178\nloss NAN\x00178\nloss NaN\x00178\nloss nan\x00178 182\nloss scale dropped to \x00174\nloss scale has dropped to \x00174\nloss scale has hit \x00174\nloss scale has reached \x00174\nloss scale hit \x00174\nloss scale reached \x00174\nloss_nan\x00182\nlost\x00216\nlost contact with \x00113\nlost host\x00211\nlost instance\x00211\nlost machine\x00211\nlost node\x00211\nlost worker\x00211',
+    b'mac': b'machine type with more memory\x00210\nmachine with more memory\x00210',
+    b'mag': b'mage features and image token and features do not match\x00172\nmage features and image token and features does not match\x00172\nmage features and image token do not match\x00172\nmage features and image token does not match\x00172\nmage features and image tokens and features do not match\x00172\nmage features and image tokens and features does not match\x00172\nmage features and image tokens do not match\x00172\nmage features and image tokens does not match\x00172\nmage token and features do not match\x00172\nmage token and features does not match\x00172\nmage token do not match\x00172\nmage token does not match\x00172\nmage tokens and features do not match\x00172\nmage tokens and features does not match\x00172\nmage tokens do not match\x00172\nmage tokens does not match\x00172',
+    b'mal': b'malloc of size \x0013\nmalloc(): \x00188',
+    b'mar': b'mark a variable ready\x00225\nmarked dead because the detector has missed too many heartbeats\x00136\nmarking \x00206',
+    b'mas': b'master address\x0092',
+    b'mat': b'mat1 and mat2 shapes cannot be multiplied\x00223',
+    b'max': b'max run time\x00109\nmax runtime\x00109\nmax time\x00109\nmaximum run time\x00109\nmaximum runtime\x00109\nmaximum time\x00109',
+    b'mb ': b'mb exceeded limit\x00110',
+    b'mca': b'mca_btl_\x00155',
+    b'mce': b'mce: [Hardware Error]\x0032',
+    b'mem': b'memory budget\x00210\nmemory limit\x00210\nmemory limit \x0017\nmemory quota\x00210\nmemory request\x00210\nmemory usage exceeded \x00110\nmemory.max exceeded\x0017\nmemory.max reached\x0017\nmemory.max was exceeded\x0017\nmemory.max was reached\x0017',
+    b'mig': b'might be caused by insufficient shared memory\x0012',
+    b'min': b'min_loss_scale\x00174\nminimum_loss_scale\x00174',
+    b'mio': b'miopenStatus\x0060',
+    b'mis': b'misaligned address\x0053\nmismatch\x00162 223\nmissed too many heartbeats\x00136',
+    b'mkd': b'mkdir: cannot create directory \x00145',
+    b'mlx': b'mlx5_core\x00150',
+    b'mma': b'mmap failed: Cannot\x0013\nmmap length is greater than file size\x00170',
+    b'mmf': b'mmfs\x00142',
+    b'mod': b'model type\x00159\nmodified by an inplace operation\x00225',
+    b'mon': b'monitoredBarrier\x0091',
+    b'moo': b'moov atom not found\x00170',
+    b'mpi': b'mpiexec\x00189\nmpirun detected\x00189\nmpirun has exited\x00189\nmpirun noticed\x00189',
+    b'mpt': b'mpty dataset\x00170',
+    b'msc': b'mscclpp\x0084',
+    b'mul': b'multi bit\x0044\nmulti-bit\x0044\nmultiprocessing/\x00193',
+    b'mun': b'munmap_chunk(): \x00188',
+    b'mus': b'musaError\x0050\nmusaErrorMemoryAllocation\x0043\nmust be \x00201\nmust have the same dtype\x00223\nmust match the existing size\x00223\nmust not contain infs or NaNs\x00175',
+    b'mut': b'mutually exclusive\x00201',
+    b"n't": b"n't exist\x00165 171\nn't made activity\x00105\nn't made batch\x00105\nn't made iteration\x00105\nn't made progress \x00105\nn't made step\x00105\nn't support\x00201",
+    b'nab': b'nable to commit\x00164\nnable to determine Neuron Driver\x0046\nnable to find\x00165\nnable to find \x00171\nnable to load\x00165\nnable to locate credentials\x00166\nnable to sav\x00164\nnable to stor\x00164\nnable to upload\x00164\nnable to writ\x00164',
+    b'nan': b'nan activation\x00218\nnan detected\x00176\nnan encountered\x00176\nnan found\x00176\nnan grad\x00182 218\nnan gradient\x00176\nnan is\x00176\nnan iterations:   1\x00179\nnan iterations:   2\x00179\nnan iterations:   3\x00179\nnan iterations:   4\x00179\nnan iterations:   5\x00179\nnan iterations:   6\x00179\nnan iterations:   7\x00179\nnan iterations:   8\x00179\nnan iterations:   9\x00179\nnan iterations:  1\x00179\nnan iterations:  2\x00179\nnan iterations:  3\x00179\nnan iterations:  4\x00179\nnan iterations:  5\x00179\nnan iterations:  6\x00179\nnan iterations:  7\x00179\nnan iterations:  8\x00179\nnan iterations:  9\x00179\nnan iterations: 1\x00179\nnan iterations: 2\x00179\nnan iterations: 3\x00179\nnan iterations: 4\x00179\nnan iterations: 5\x00179\nnan iterations: 6\x00179\nnan iterations: 7\x00179\nnan iterations: 8\x00179\nnan iterations: 9\x00179\nnan logits\x00182 218\nnan loss\x00176 182 218\nnan norm\x00218\nnan param\x00218\nnan train\x00182\nnan value\x00176 218\nnan value detected in\x00175\nnan value found in\x00175\nnan values detected in\x00175\nnan values found in\x00175\nnan was\x00176\nnan weight\x00218\nnan/\x00176\nnan_grad\x00182\nnan_logits\x00182\nnan_loss\x00182\nnan_train\x00182',
+    b'nau': b'nauthorized\x00166',
+    b'ncc': b'ncclComm\x0076\nncclInternalError\x0076\nncclInvalid\x0073\nncclRemoteError\x0074\nncclSystemError\x0076\nncclUnhandledCudaError\x0076',
+    b'nco': b'ncompatible\x00201\nncorrectable (Fatal)\x0040\nncorrectable (Non-Fatal)\x0040\nncorrectable DRAM\x0044\nncorrectable ECC\x0020\nncorrectable HBM\x0044\nncorrectable NVLink\x0021\nncorrectable SRAM\x0044\nncorrectable hardware error\x0020\nncorrectable hbm\x0044\nncorrectable parity\x0044\nncorrectable sram\x0044\nncorrected (Fatal)\x0040\nncorrected (Non-Fatal)\x0040\nncorrected DRAM\x0044\nncorrected HBM\x0044\nncorrected SRAM\x0044\nncorrected hardware memory error \x0039\nncorrected hbm\x0044\nncorrected memory error \x0039\nncorrected parity\x0044\nncorrected sram\x0044\nncountered Inf\x00176\nncountered NAN\x00176\nncountered NaN\x00176\nncountered a Inf\x00176\nncountered a NAN\x00176\nncountered a NaN\x00176\nncountered a nan\x00176\nncountered nan\x00176',
+    b'ndp': b'ndpoint is not connected\x00142',
+    b'nee': b'needs \x00201',
+    b'net': b'network addresses of \x0092\nnetwork error\x00216',
+    b'neu': b'neuron-cc \x0051\nneuronx-cc \x0051',
+    b'new': b'new activity\x00105\nnew batch\x00105\nnew iteration\x00105\nnew progress \x00105\nnew step\x00105',
+    b'nex': b'nexpected key\x00162',
+    b'nfr': b'nfrastructure rank\x00201',
+    b'nfs': b'nfs: server \x00142 148',
+    b'nhe': b'nhealthy\x0042',
+    b'nin': b'ninja: build stopped\x00200\nninja: error\x00200',
+    b'nkn': b'nknown\x00201\nnknown architecture\x00159\nnknown model\x00159',
+    b'nll': b'nll  NAN\x00178\nnll  NaN\x00178\nnll  nan\x00178\nnll NAN\x00178\nnll NaN\x00178\nnll nan\x00178',
+    b'nly': b'nly available on\x00205\nnly support\x00205\nnly supported on\x00205',
+    b'no ': b'no kernel image is available for execution\x0061\nno such option\x00197',
+    b'nod': b'node failure\x00113\nnode failure on \x00113\nnode has been evicted \x00131\nnode has been excluded \x00131\nnode has been relaunched \x00131\nnode type with more memory\x00210\nnode was evicted \x00131\nnode was excluded \x00131\nnode was relaunched \x00131\nnode with more memory\x00210\nnode-mark-offline\x0041\nnodename nor servname\x00167',
+    b'non': b'non-zero status: \x00151',
+    b'nor': b'norm  NAN\x00178\nnorm  NaN\x00178\nnorm  nan\x00178\nnorm NAN\x00178\nnorm NaN\x00178\nnorm nan\x00178',
+    b'not': b'not a zip file\x00163\nnot active\x0035\nnot advanced \x00105\nnot allowed here\x00199\nnot built CUDA\x00203\nnot built GPU\x00203\nnot built HIP\x00203\nnot built MPI\x00203\nnot built NCCL\x00203\nnot built ROCm\x00203\nnot built XPU\x00203\nnot changed \x00105\nnot compatible\x00162\nnot compiled with CUDA\x00203\nnot compiled with GPU\x00203\nnot compiled with HIP\x00203\nnot compiled with MPI\x00203\nnot compiled with NCCL\x00203\nnot compiled with ROCm\x00203\nnot compiled with XPU\x00203\nnot configured\x00166\nnot currently imported\x00201\nnot enough\x00209\nnot enough disk space\x00141\nnot enough free disk space\x00141\nnot enough free space\x00141\nnot enough space\x00141\nnot exist\x00165 171\nnot find\x00171\nnot finite\x00182\nnot found\x0046 166 171\nnot in the dataset\x00170\nnot initialised\x0046 215\nnot initialized\x0046 159 215\nnot loaded\x0046 215\nnot match\x00162\nnot positive definite\x00175\nnot positive-definite\x00175\nnot registered\x00159\nnot responding\x00127 215 221\nnot responding, setting DOWN\x00113\nnot running\x0035 215\nnot set\x00166\nnot started\x0035\nnot support\x00201\nnot support Flash\x00159\nnot support SDPA\x00159\nnot support an attention\x00159\nnot support gradient\x00159\nnot supported\x00161',
+    b'npu': b'npu-smi\x0046\nnput/output error\x00142',
+    b'nre': b'nreachable remote\x00149\nnrecognized\x00201\nnrecognized config key\x00197\nnrecognized config option\x00197\nnrecognized config parameter\x00197\nnrecognized configuration class\x00159\nnrecognized configuration key\x00197\nnrecognized configuration option\x00197\nnrecognized configuration parameter\x00197\nnrecognized flag\x00197\nnrecognized key\x00197\nnrecognized model\x00159\nnrecognized option\x00197\nnresponsive receiver\x00149',
+    b'nrt': b'nrt_\x0052',
+    b'nst': b'nstance interruption\x00122\nnstance is being preempted\x00122\nnstance is being reclaimed\x00122\nnstance is being retired\x00211\nnstance termination\x00122\nnstance was preempted\x00122\nnstance was reclaimed\x00122\nnstance was retired\x00211\nnstance will be preempted\x00122\nnstance will be reclaimed\x00122\nnstance will be retired\x00211\nnstruction \x00171',
+    b'nsu': b'nsufficient\x0015 209\nnsufficient disk space\x00141\nnsufficient storage space\x00141\nnsupported\x00201\nnsupported architecture\x00159\nnsupported model\x00159\nnsupported operand \x00163',
+    b'nte': b'nterrupted by \x00184',
+    b'num': b'num_examples must be\x00170\nnum_samples should be a positive integer\x00171',
+    b'nva': b'nvalid\x00201\nnvalid audio \x00172\nnvalid image \x00172\nnvalid video \x00172',
+    b'nvc': b'nvcc fatal\x00200',
+    b'nvi': b'nvidia-container-cli\x0035\nnvidia.dali\x00173\nnvidia_resiliency_ext.\x00103',
+    b'nvr': b'nvrtc: error\x0060',
+    b'nvs': b'nvshmem\x00151',
+    b'o C': b'o CUDA-capable device\x0034',
+    b'o G': b'o Gaudi core \x0046\no Gaudi cores \x0046\no Gaudi device \x0046\no Gaudi devices \x0046',
+    b'o H': b'o HPU core \x0046\no HPU cores \x0046\no HPU device \x0046\no HPU devices \x0046',
+    b'o I': b'o INF\x00182\no Inf\x00182',
+    b'o M': b'o MLU core \x0046\no MLU cores \x0046\no MLU device \x0046\no MLU devices \x0046',
+    b'o N': b'o Neuron core \x0046\no Neuron cores \x0046\no Neuron device \x0046\no Neuron devices \x0046',
+    b'o T': b'o TPU core \x0046\no TPU cores \x0046\no TPU device \x0046\no TPU devices \x0046',
+    b'o a': b'o activity\x00105',
+    b'o b': b'o batch\x00105',
+    b'o c': b'o checkpoint found \x00165\no checkpoint was found \x00165\no checkpoint were found \x00165\no checkpoints found \x00165\no checkpoints was found \x00165\no checkpoints were found \x00165',
+    b'o d': b'o data file found at\x00171\no data file found for\x00171\no data file found in\x00171\no data file found under\x00171\no data file found with\x00171\no data file matching\x00171\no data files found at\x00171\no data files found for\x00171\no data files found in\x00171\no data files found under\x00171\no data files found with\x00171\no data files matching\x00171',
+    b'o e': b'o enough\x0015',
+    b'o f': b'o file found at\x00171\no file found for\x00171\no file found in\x00171\no file found under\x00171\no file found with\x00171\no file matching\x00171\no file named\x00165\no files found at\x00171\no files found for\x00171\no files found in\x00171\no files found under\x00171\no files found with\x00171\no files matching\x00171\no free\x00209',
+    b'o h': b'o heartbeat \x00191',
+    b'o i': b'o inf\x00182\no iteration\x00105',
+    b'o l': b'o locks available\x00144',
+    b'o n': b'o nan\x00182',
+    b'o o': b'o output \x00191',
+    b'o p': b'o progress \x00105 191',
+    b'o r': b'o route to host\x00154',
+    b'o s': b'o space left on device\x0012 141\no step\x00105\no such file or directory\x00146',
+    b'o v': b'o valid checkpoint found \x00165\no valid checkpoint was found \x00165\no valid checkpoint were found \x00165\no valid checkpoints found \x00165\no valid checkpoints was found \x00165\no valid checkpoints were found \x00165',
+    b'oad': b'oadcast has timed out\x00106\noadcast time-out\x00106\noadcast timed out\x00106\noadcast timeout\x00106',
+    b'ob ': b'ob deleted at request of\x00112\nob hang\x00191\nob is hang\x00191\nob is hanging\x00191',
+    b'occ': b'occurred on page\x00212',
+    b'ode': b'ode ID\x00136\node check failed\x00131\node check has failed\x00131\node failure on \x00123\node health check\x0041\node health check failed\x00131\node health check has failed\x00131\node healthcheck\x0041\node is a straggler\x00131\node with id\x00136\node with node id\x00136\nodel architecture\x00159\nodel config \x00159',
+    b'of ': b'of different\x00220',
+    b'oin': b'oing to hard reset\x0045\noing to reset\x0045',
+    b'oll': b'ollective call returned error\x0083\nollective has timed out\x00106\nollective op mismatch\x0070\nollective operation timeout\x0066\nollective sequence mismatch\x0070\nollective size mismatch\x0070\nollective time-out\x00106\nollective timed out\x00106\nollective timeout\x00106\nollective type mismatch\x0070',
+    b'olu': b'olumn name\x00170\nolumn to remove\x00170',
+    b'ome': b'omegaconf._internal.\x00199\nomegaconf.core.\x00199\nomegaconf.errors.\x00199',
+    b'omm': b'ommunicator was aborted\x0074',
+    b'omp': b'ompilation error\x0051\nompilation failed\x0051\nompile error\x0051\nompile failed\x0051\nompiler error\x0051\nompiler failed\x0051\nompiling error\x0051\nompiling failed\x0051',
+    b'on ': b'on failed node\x00113',
+    b'on-': b'on-finite\x00182\non-finite \x00176\non-finite activation\x00218\non-finite grad\x00218\non-finite logits\x00218\non-finite loss\x00218\non-finite norm\x00218\non-finite param\x00218\non-finite value\x00218\non-finite weight\x00218',
+    b'one': b'one of the arguments\x00197',
+    b'onf': b'onfinite\x00182\nonfinite \x00176\nonfinite activation\x00218\nonfinite grad\x00218\nonfinite logits\x00218\nonfinite loss\x00218\nonfinite norm\x00218\nonfinite param\x00218\nonfinite value\x00218\nonfinite weight\x00218',
+    b'onl': b'only available\x00201\nonly compatible\x00201\nonly support\x00201\nonly supported\x00201',
+    b'onn': b'onnection attempt time\x00156\nonnection closed \x00152\nonnection lost\x00156\nonnection lost \x00152\nonnection refused\x00154\nonnection reset by peer\x00153\nonnection time\x00156\nonnection timed out\x00154',
+    b'ont': b'ontain Inf\x00176\nontain NAN\x00176\nontain NaN\x00176\nontain a Inf\x00176\nontain a NAN\x00176\nontain a NaN\x00176\nontain a nan\x00176\nontain nan\x00176\nontains Inf\x00176\nontains NAN\x00176\nontains NaN\x00176\nontains a Inf\x00176\nontains a NAN\x00176\nontains a NaN\x00176\nontains a nan\x00176\nontains inf\x00176\nontains nan\x00176',
+    b'oo ': b'oo many open files\x00147',
+    b'oom': b'oom kill event\x006\noom kill invoked\x00210\noom kill killed\x00210\noom kill terminated\x00210\noom kill triggered\x00210\noom killer invoked\x00210\noom killer killed\x00210\noom killer terminated\x00210\noom killer triggered\x00210\noom-kill event\x006\noom-kill invoked\x00210\noom-kill killed\x00210\noom-kill terminated\x00210\noom-kill triggered\x00210\noom-kill:constraint=\x008\noom-killer invoked\x00210\noom-killer killed\x00210\noom-killer terminated\x00210\noom-killer triggered\x00210\noom_kill event\x006\noom_reaper: reaped process\x008\noomkill invoked\x00210\noomkill killed\x00210\noomkill terminated\x00210\noomkill triggered\x00210\noomkiller invoked\x00210\noomkiller killed\x00210\noomkiller terminated\x00210\noomkiller triggered\x00210',
+    b'oor': b'oordination agent\x0093\noordination service\x0093',
+    b'op ': b'op has timed out\x00106\nop time-out\x00106\nop timed out\x00106\nop timeout\x00106',
+    b'ope': b'operands could not be broadcast\x00223\noperation has timed out\x00106\noperation not supported on global/shared address\x0053\noperation time-out\x00106\noperation timed out\x00106\noperation timeout\x00106',
+    b'orb': b'orbax\x00163',
+    b'ore': b'ore halted unexpectedly\x0045',
+    b'ork': b'orkload \x00118',
+    b'orr': b'orruption\x00142',
+    b'ort': b'orted daemon \x0081',
+    b'oss': b'oss diverged\x00175\noss exploded\x00175\noss is diverging\x00175\noss is inf, stopping\x00175\noss is nan, stopping\x00175\noss scale already at minimum\x00174\nossible \x00181\nossible persistent error!\x00181\nossible transient error!\x00181',
+    b'ost': b'ost carrier\x00150\nost connection to \x00136\nost error detected\x00117\nost error event detected\x00117\nost error event occurred\x00117\nost error event reported\x00117\nost error occurred\x00117\nost error reported\x00117\nost error was detected\x00117\nost error was occurred\x00117\nost error was reported\x00117\nost failure detected\x00117\nost failure event detected\x00117\nost failure event occurred\x00117\nost failure event reported\x00117\nost failure occurred\x00117\nost failure reported\x00117\nost failure was detected\x00117\nost failure was occurred\x00117\nost failure was reported\x00117\nost hardware failure detected\x00117\nost hardware failure event detected\x00117\nost hardware failure event occurred\x00117\nost hardware failure event reported\x00117\nost hardware failure occurred\x00117\nost hardware failure reported\x00117\nost hardware failure was detected\x00117\nost hardware failure was occurred\x00117\nost hardware failure was reported\x00117\nost is unreachable\x00156\nost unreachable\x00156',
+    b'ot ': b'ot 15\x00185\not Inf\x00176\not NAN\x00176\not NaN\x00176\not a Inf\x00176\not a NAN\x00176\not a NaN\x00176\not a nan\x00176\not async fatal event\x0071\not enough\x0015 209\not enough memory\x005\not enough memory to \x0015\not found\x00165\not made activity\x00105\not made batch\x00105\not made iteration\x00105\not made progress \x00105\not made step\x00105\not making activity\x00105\not making batch\x00105\not making iteration\x00105\not making progress \x00105\not making step\x00105\not nan\x00176',
+    b'ou ': b'ou have\x00201\nou must\x00201\nou need\x00201\nou selected an invalid \x00197\nou should\x00201',
+    b'oul': b'ould not build\x00159\nould not commit\x00164\nould not create\x00159\nould not decode\x00170\nould not initialize\x00159\nould not instantiate\x00159\nould not resolve host\x00167\nould not sav\x00164\nould not stor\x00164\nould not upload\x00164\nould not writ\x00164',
+    b'oun': b'ound ECC error\x00212\nound Inf\x00176\nound NAN\x00176\nound NVLink error\x00212\nound NaN\x00176\nound XID error\x00212\nound Xid error\x00212\nound a Inf\x00176\nound a NAN\x00176\nound a NaN\x00176\nound a nan\x00176\nound nan\x00176',
+    b'out': b'out of\x00209\nout of KV cache\x0015\nout of KV-cache\x0015\nout of KVcache\x0015\nout of bounds\x00223\nout of disk space\x00141\nout of memory\x002 15\nout of range\x00223\nout of range of\x00201\nout of resource: shared memory\x00200\nout of space\x00209\nout of the KV cache\x0015\nout of the KV-cache\x0015\nout of the KVcache\x0015\noutgoing traffic has been disabled\x00167',
+    b'ove': b'over temperature\x0033\noverlay\x00113',
+    b'own': b'ownload error\x00167\nownload failed\x00167\nownload timed out\x00167',
+    b'pag': b'page fault\x0038\npage fault (src_id\x0057\npage retirement\x0042\npaging file is too small\x00210',
+    b'par': b'parameter hash\x00181\nparameters that were not used in producing loss\x00225',
+    b'pci': b'pciehp: Slot(\x0040',
+    b'pee': b'peer disconnected\x00113\npeermem\x0035',
+    b'per': b'permission denied to\x00166',
+    b'pil': b'pilog\x00126',
+    b'pin': b'pin memory thread\x00169',
+    b'pip': b'pip install \x00202',
+    b'pla': b'placement group \x00139',
+    b'poi': b'poison is consumed\x0031',
+    b'pol': b'poll (\x00192\npoll_health\x00150\npolling for \x00208\npolling on \x00208',
+    b'pos': b'posix_fallocate failed\x0012',
+    b'pot': b'pot instance interruption notice\x00116\npot instance termination notice\x00116\npot interruption notice\x00116\npot termination notice\x00116',
+    b'ppl': b'ppl  NAN\x00178\nppl  NaN\x00178\nppl  nan\x00178\nppl NAN\x00178\nppl NaN\x00178\nppl nan\x00178',
+    b'pre': b'pre-emption\x00213\npreempted event \x00116\npreempted notice \x00116\npreempted signal \x00116\npreemption\x00213\npreemption event \x00116\npreemption notice \x00116\npreemption signal \x00116',
+    b'pro': b'probability tensor contains either\x00175\nproblem detected\x00212\nproblem found\x00212\nproblems detected\x00212\nproblems found\x00212\nprocess group\x0091\nprocess in the process pool was terminated abruptly\x0018\nproduced NaN\x00182\nproduced Nan\x00182\nproduced a NaN\x00182\nproduced a Nan\x00182\nproduced a nan\x00182\nproduced an NaN\x00182\nproduced an Nan\x00182\nproduced an nan\x00182\nproduced nan\x00182\nprov_errno\x00149',
+    b'prt': b'prted daemon \x0081\nprterun detected\x00189\nprterun noticed\x00189',
+    b'pth': b'pthread_create\x00147\npthread_create failed\x00147',
+    b'ptx': b'ptxas error\x0060\nptxas fatal\x0060',
+    b'pya': b'pyarrow.lib.\x00170',
+    b'pyb': b'pybind11::error_already_set\x00188',
+    b'qal': b'qalter: \x00114',
+    b'qmo': b'qmove: \x00114',
+    b'qru': b'qrun: \x00114',
+    b'qsu': b'qsub: \x00114',
+    b'qui': b'quiet\x0085',
+    b'rai': b'raining diverged\x00175\nraining has diverged\x00175\nraining interrupted\x00184\nraining was interrupted\x00184\nrainingHang\x00191\nraining_Hang\x00191\nraining_hang\x00191\nraise \x00232',
+    b'ran': b'ran out\x00209\nran out of\x0015 209\nran out of KV cache\x0015\nran out of KV-cache\x0015\nran out of KVcache\x0015\nran out of the KV cache\x0015\nran out of the KV-cache\x0015\nran out of the KVcache\x0015\nransport endpoint is not connected\x00153\nransport retry\x00151\nransport retry count exceeded\x0080',
+    b'rap': b'raph compil\x0051',
+    b'ray': b'ray.exceptions.\x00138\nray.exceptions.OutOfMemoryError\x0010',
+    b'rcu': b'rcu_sched detected stall\x00190\nrcu_sched self-detected stall\x00190',
+    b're-': b're-empted\x00213',
+    b'rea': b'reached\x00214\nreached its \x00121\nreached the \x00121\nreached wall\x00121\nreached walltime\x00121\nread operation timed out\x00154\nread-only\x00221\nreading zip archive\x00163\nreason "Preempt\x00116\nreason Preempt\x00116\nreason: "Preempt\x00116\nreason: Preempt\x00116 122\nreason=[aicore\x0047\nreason=[aicpu\x0047\nreason=[event wait\x0047\nreason=[fftsplus\x0047\nreason=[notify wait\x0047\nreason=[stream sync\x0047\nreason=[task\x0047\nreating a new Ray instance\x00139',
+    b'rec': b'received 0 items of ancdata\x00147\nreceived a preemption\x00122\nreceived preemption\x00122\nreclaim\x00116\nreclaimed\x00213\nreclamation\x00213\nrecognize this architecture\x00159\nrecovered\x00148\nrecv (\x00192',
+    b'red': b'reduce_scatter (\x00192',
+    b'ree': b'reempted\x00213\nreemption notice \x00122\nreemption signal \x00122\nreemption warning \x00122',
+    b'ref': b'refused\x00152 216',
+    b'rej': b'rejected a result\x00175',
+    b'rem': b'remote process exited or there was a network error\x0074',
+    b'ren': b'rendezvous\x0092',
+    b'rep': b'reported a async error\x0076\nreported a asynchronous error\x0076\nreported a error\x0076\nreported an async\x0076\nreported an async error\x0076\nreported an asynchronous error\x0076\nreported an error\x0076\nreported async\x0076\nreported async error\x0076\nreported asynchronous\x0076\nreported asynchronous error\x0076\nreported error\x0076',
+    b'req': b'requested number of devices unavailable\x00212\nrequests.exceptions.\x00167\nrequire\x00201\nrequire \x00205\nrequired by\x00201\nrequired for\x00201\nrequired if\x00201\nrequired in\x00201\nrequired to\x00201\nrequired when\x00201\nrequired with\x00201\nrequires\x00161\nrequires \x00205\nrequires you to execute\x00159',
+    b'res': b'resource allocation expired\x00109\nresource busy: \x00142\nresource_tracker: process died\x00193',
+    b'ret': b'retry counter exceeded\x0072\nretry page fault\x0038\nreturn code\x00196\nreturned NaN\x00182\nreturned Nan\x00182\nreturned a NaN\x00182\nreturned a Nan\x00182\nreturned a nan\x00182\nreturned an NaN\x00182\nreturned an Nan\x00182\nreturned an nan\x00182\nreturned code\x00196\nreturned error 40\x00166\nreturned error 5\x00167\nreturned nan\x00182\nreturned nan values in its \x00175',
+    b'riv': b'river/library version mismatch\x0034',
+    b'roc': b'rocBLAS error\x0060\nrocblas error\x0060\nrocblas_status_\x0060',
+    b'rok': b'roken pipe\x00153',
+    b'rol': b'rolog\x00126',
+    b'row': b'row remap\x0042',
+    b'rro': b'rror 4\x0073\nrror 5\x0073\nrror commit\x00164\nrror during commit\x00164\nrror during sav\x00164\nrror during stor\x00164\nrror during upload\x00164\nrror during writ\x00164\nrror loading program: Attempting to \x0043\nrror sav\x00164\nrror stor\x00164\nrror upload\x00164\nrror when commit\x00164\nrror when sav\x00164\nrror when stor\x00164\nrror when upload\x00164\nrror when writ\x00164\nrror while attaching to shared memory\x0012\nrror while commit\x00164\nrror while creating shared memory\x0012\nrror while sav\x00164\nrror while stor\x00164\nrror while upload\x00164\nrror while writ\x00164\nrror writ\x00164',
+    b'rtS': b'rtSetDevice\x0046',
+    b'run': b'run out of\x00209\nrun time\x00214\nrunning beyond \x0017\nruntime\x00214\nruntime result = \x0047',
+    b's I': b's INF\x00182\ns Inf\x00182',
+    b's i': b's inf\x00182',
+    b's n': b's nan\x00182\ns non-finite\x00176\ns nonfinite\x00176\ns not finite\x00176',
+    b'sal': b'salloc: error: \x00125',
+    b'sba': b'sbatch\x00127\nsbatch: error: \x00125',
+    b'sca': b'scancel: \x00128\nscanning\x00199',
+    b'sch': b'scheduled for \x00117',
+    b'seg': b'segfault\x00188\nsegfault at \x00188',
+    b'sel': b'select (\x00192',
+    b'sen': b'sending SIGKILL to process \x0017\nsending SIGTERM to process \x0017',
+    b'ser': b'server socket has failed to \x0092',
+    b'sha': b'shape mismatch:\x00223\nshard_r_w\x00162\nshared memory \x00210',
+    b'sho': b'should be \x00201\nshould be the same\x00224',
+    b'shu': b'shut down\x00221\nshutdown\x00142\nshutting down\x00221',
+    b'sig': b'signal 15\x00185',
+    b'sin': b'since \x00191\nsince last \x00105\nsince the last \x00105\nsingle activity\x00105\nsingle batch\x00105\nsingle iteration\x00105\nsingle progress \x00105\nsingle step\x00105',
+    b'siz': b'size mismatch for \x00162\nsize mismatch, \x00223',
+    b'ski': b'sking to pad but the tokenizer does not have\x00172',
+    b'slu': b'slurm_load_\x00127\nslurm_send_node_msg\x00127\nslurmctld\x00127\nslurmd\x00127\nslurmstepd\x00122 127',
+    b'soc': b'socket error\x00216\nsocketPollConnect\x0074\nsocketProgress\x0074',
+    b'sof': b'soft lockup - CPU\x00190\nsoft timeout \x00103\nsoft_timeout \x00103',
+    b'som': b'some NaN\x00176\nsome nan\x00176',
+    b'spa': b'spank\x00126',
+    b'sru': b'srun\x00127\nsrun: First task exited\x00129 132\nsrun: Force Terminated\x00129\nsrun: Job step aborted\x00129\nsrun: Terminating \x00129\nsrun: error: \x00123 125 129 133\nsrun: fatal: \x00125\nsrun: forcing job\x00128\nsrun: interrupt (one\x00128\nsrun: sending Ctrl-C\x00128\nsrun: terminating \x00129',
+    b'sta': b'stack expects each tensor to be equal size\x00223\nstall check\x0086\nstall-check\x0086\nstalled \x00105\nstate "PREEMPTED\x00116\nstate PREEMPTED\x00116\nstate UNHEALTHY\x0045\nstate to DOWN\x00211\nstate to DRAIN\x00211\nstate to down\x00211\nstate to drain\x00211\nstate: "PREEMPTED\x00116\nstate: PREEMPTED\x00116\nstate: UNHEALTHY\x0045\nstatus "PREEMPTED\x00116\nstatus PREEMPTED\x00116\nstatus: "PREEMPTED\x00116\nstatus: 40\x00166\nstatus: PREEMPTED\x00116\nstatus=40\x00166\nstatus_code: 40\x00166\nstatus_code=40\x00166',
+    b'std': b'std::bad_alloc\x0013',
+    b'sto': b'stopped by \x00186\nstorage has wrong\x00163\nstore->add(\x0091\nstore->get(\x0091\nstore->wait(\x0091',
+    b'stu': b'stuck\x00207\nstuck \x00105',
+    b'sub': b'subprocess.CalledProcessError\x0099\nsubprocess.CalledProcessError: \x00200',
+    b'sup': b'supported\x00201\nsupported architecture\x00159\nsupported model\x00159',
+    b'syn': b'synDeviceAcquire\x00215\nsynStatus\x0050 59\nsynapse\x0059\nsync checkpoint\x00164\nsync fatal event\x0071\nsync finali\x00164\nsync save\x00164\nsynchronize (\x00192',
+    b'sys': b'syscall failed\x00151\nsystem not yet initialized\x0034\nsystem-reboot\x00117\nsystemd-oomd\x0017',
+    b't I': b't INF\x00182\nt Inf\x00182',
+    b't i': b't inf\x00182',
+    b't n': b't nan\x00182',
+    b'tal': b'tale NFS\x00142\ntale file\x00142',
+    b'tar': b'tarfile.ReadError\x00170\ntarget_modules\x00159',
+    b'ten': b'tensor(NAN\x00183\ntensor(NaN\x00183\ntensor(Nan\x00183\ntensor(nan\x00183\ntensors were submitted to be reduced, gathered or broadcasted by subset of ranks\x0086\ntensorstore\x00163',
+    b'ter': b"terminate called \x00194\nterminate called after throwing an instance of '\x0087\nterminated\x00213\nterminated by \x00186\nterminated normally, but\x00189\nterminated with signal\x00188\nterminated with signal SIG\x0098\nterminated with signal SIGKILL\x0097\ntermination\x00116",
+    b'tex': b'text input must be of type\x00172',
+    b'the': b'the following arguments are required\x00197\nthe lagging ranks that caused this\x0070\nthe launch timed out and was terminated\x0055',
+    b'tim': b'time limit\x00109 121\ntime-limit\x00109 121\ntime-out error\x00208\ntime-out exceeded\x00208\ntime-out expired\x00208\ntime-out occurred\x00207\ntime-out on core\x00206\ntime-out on device\x00206\ntime-out on engine\x00206\ntime-out on queue\x00206\ntime-out on ring\x00206\ntime-out on stream\x00206\ntime-out reached\x00208\ntime_limit\x00121\ntimed out\x0091 207 208 216 219 221\ntimed out on core\x00206\ntimed out on device\x00206\ntimed out on engine\x00206\ntimed out on queue\x00206\ntimed out on ring\x00206\ntimed out on stream\x00206\ntimelimit\x00109 121\ntimeout error\x00207 208\ntimeout exceeded\x00207 208\ntimeout expired\x00208\ntimeout occurred\x00207\ntimeout on core\x00206\ntimeout on device\x00206\ntimeout on engine\x00206\ntimeout on queue\x00206\ntimeout on ring\x00206\ntimeout on stream\x00206\ntimeout reached\x00208\ntimes out\x00207 208',
+    b'to ': b'to initialize NCCL\x0076',
+    b'tok': b'tokenizer.chat_template is not set\x00172',
+    b'tom': b'toml.\x00199\ntomllib.\x00199',
+    b'too': b'too few arguments\x00197\ntoo many values to unpack\x00172',
+    b'top': b'topsError\x0050',
+    b'tor': b'torch.OutOfMemoryError\x004\ntorch._dynamo\x00200\ntorch._dynamo.exc.\x00200\ntorch._inductor.exc.\x00200\ntorch.cuda.OutOfMemoryError\x004\ntorch.cuda.is_available() is False\x0034\ntorch.multiprocessing.spawn.\x0099\ntorch_npu\x0035',
+    b'tra': b'traggler\x00108\ntraggler node\x00131\ntraggler rank\x00131\ntrain_data\x00171\ntraining activity\x00105\ntraining batch\x00105\ntraining fail\x0021\ntraining hang\x00191\ntraining iteration\x00105\ntraining progress \x00105\ntraining step\x00105\ntransport error\x00216\ntransport init failed\x00151\ntraps: \x00188',
+    b'tre': b'tream synchronize timeout\x0047\ntreating \x00206',
+    b'tri': b'triton.compiler.\x00200\ntriton.runtime.\x00200',
+    b'tru': b'truncated\x00163\ntrust_remote_code=True\x00159',
+    b'tte': b'ttempting to allocate \x0015',
+    b'uan': b'uantiz\x00161',
+    b'ube': b'ubelet stopped posting node status\x00118',
+    b'uli': b'ulimit\x00147',
+    b'una': b'unable to\x00136\nunable to allocate \x0012\nunable to complete a TCP\x00155\nunable to connect to \x00216\nunable to connecting to \x00216\nunable to lock file\x00144\nunable to mmap \x0012\nunable to open \x0012\nunable to open file\x00144\nunable to reconnect to \x00216\nunable to reconnecting to \x00216\nunable to resize \x0012\nunable to write to \x0012',
+    b'unc': b'unchanged \x00105\nuncorrect\x0044\nuncorrected, fatal\x0040',
+    b'und': b'undefined symbol: \x00188',
+    b'une': b'unexpected EOF, expected\x00163\nunexpected pos \x00164\nunexpectedly exit\x00137\nunexpectedly rebooted\x00123',
+    b'unh': b'unhandled cuda error\x0076\nunhandled system error\x0076\nunhealthy host\x00211\nunhealthy instance\x00211\nunhealthy machine\x00211\nunhealthy node\x00211\nunhealthy worker\x00211',
+    b'unk': b'unknown device error\x00215',
+    b'unm': b'unmounted\x00221',
+    b'unr': b'unreachable\x00107 216 221\nunreadable\x00220\nunrecognized\x00197\nunrecognized argument\x00197\nunrecognized arguments\x00197\nunrecoverable \x00212',
+    b'uns': b'unsatisfiable\x00114\nunspecified launch failure\x0056\nunsupported display driver\x0034',
+    b'uor': b'uorum \x00107',
+    b'url': b'urllib.error.\x00167\nurllib.exceptions.\x00167\nurllib3.error.\x00167\nurllib3.exceptions.\x00167',
+    b'urr': b'urrent loss scale \x00174',
+    b'us ': b'us error\x00188',
+    b'use': b'used up\x00210',
+    b'ut ': b'ut of memory\x0016\nut of memory error on GPU\x0015\nut of memory. \x0015\nut of section for \x00102',
+    b'val': b'valid model identifier\x00159',
+    b'ven': b'vendor err\x0072\nvendor_err\x0072',
+    b'ver': b'verheat\x0033\nversion GLIBC\x00202\nversion `GLIBC\x00202\nversion mismatch\x00215',
+    b'vic': b'victed\x00210',
+    b'vie': b'view size is not compatible\x00223',
+    b'vir': b'virtual memory exhausted\x0013',
+    b'voc': b'vocab_size\x00159',
+    b'w I': b'w INF\x00182\nw Inf\x00182',
+    b'w i': b'w inf\x00182',
+    b'w n': b'w nan\x00182',
+    b'wai': b'wait\x0085\nwait (\x00192\nwaiting for \x00208\nwaiting on \x00208',
+    b'wal': b'wall -clock\x00109 214\nwall -time\x00109 121 214\nwall clock\x00109 214\nwall time\x00109 121 214\nwall-clock\x00109 214\nwall-time\x00109 121 214\nwallclock\x00109 214\nwalltime\x00109 121 214\nwalltime limit\x00121',
+    b'wan': b'wandb.errors.\x00166 167\nwandb: ERROR\x00166 167',
+    b'was': b'was NaN\x00176\nwas canceled by \x00186\nwas cancelled by \x00186\nwas down\x00211\nwas drained because of \x00117\nwas drained due to \x00117\nwas drained for \x00117\nwas evicted by\x00142\nwas inf\x00176\nwas killed by \x00186\nwas nan\x00176\nwas oom killed\x0017\nwas oom-killed\x0017\nwas oom_killed\x0017\nwas oomkilled\x0017\nwas preempted\x00122\nwas rebooted because of \x00117\nwas rebooted due to \x00117\nwas rebooted for \x00117\nwas redeployed because of \x00117\nwas redeployed due to \x00117\nwas redeployed for \x00117\nwas retired because of \x00117\nwas retired due to \x00117\nwas retired for \x00117\nwas stopped\x00186\nwas stopped because of \x00117\nwas stopped by \x00186\nwas stopped due to \x00117\nwas stopped for \x00117\nwas terminated because of \x00117\nwas terminated by \x00186\nwas terminated due to \x00117\nwas terminated for \x00117',
+    b'wat': b'watchdog got stuck\x0069\nwatchdog got stuck for \x0069\nwatchdog hang\x0069\nwatchdog is stuck\x0069\nwatchdog thread got stuck\x0069\nwatchdog thread is stuck\x0069',
+    b'wea': b'weakref.py", line \x00193',
+    b'web': b'webdataset\x00170',
+    b'wen': b'went NaN\x00176\nwent down\x00211\nwent missing\x00212\nwent nan\x00176',
+    b'wer': b'were NaN\x00176\nwere down\x00211\nwere nan\x00176',
+    b'whe': b'when listening for \x00208\nwhen listening on \x00208\nwhen polling for \x00208\nwhen polling on \x00208\nwhen waiting for \x00208\nwhen waiting on \x00208',
+    b'whi': b'which exceeds the memory usage threshold of\x0010\nwhile listening for \x00208\nwhile listening on \x00208\nwhile polling for \x00208\nwhile polling on \x00208\nwhile waiting for \x00208\nwhile waiting on \x00208',
+    b'wil': b'will be drained \x00117\nwill be rebooted \x00117\nwill be redeployed \x00117\nwill be retired \x00117\nwill be stopped \x00117\nwill be terminated \x00117\nwill continue with full run using batch size\x0019',
+    b'wit': b'within \x00191',
+    b'wor': b'work has timed out\x00106\nwork time-out\x00106\nwork timed out\x00106\nwork timeout\x00106\nworker process managed by the executor was unexpectedly terminated\x0018\nworld size\x00201\nworld_size\x00201',
+    b'wri': b'write operation timed out\x00154\nwrite_error\x0012',
+    b'xce': b'xceeded hbm capacity\x0043',
+    b'xit': b'xit \x00196',
+    b'xpe': b'xpected \x0042\nxpected input batch_size\x00223\nxpected scalar type \x00223',
+    b'yam': b'yaml.composer.\x00199\nyaml.constructor.\x00199\nyaml.parser.\x00199\nyaml.scanner.\x00199',
+    b'zmq': b'zmq.error.Again\x00154\nzmq.error.ZMQError\x00154',
+    b'{"a': b'{"action": "hibernate",\x00116\n{"action": "stop",\x00116\n{"action": "terminate",\x00116\n{"action":"hibernate",\x00116\n{"action":"stop",\x00116\n{"action":"terminate",\x00116',
+    b'|  ': b'|  Fail\x0042',
+    b'| F': b'| Fail\x0042',
+    b'| N': b'| NAN\x00183\n| NaN\x00183\n| Nan\x00183',
+    b'| n': b'| nan\x00183',
+    b'|CC': b'|CCL_ERROR|\x0082',
+    b'|NA': b'|NAN\x00183',
+    b'|Na': b'|NaN\x00183\n|Nan\x00183',
+    b'|na': b'|nan\x00183',
+}
+# The first 3 bytes of texts → a line for each: the text, NUL, numbers of the signals that require it.
+CASELESS_TEXTS: dict[bytes, bytes] = {
+}
 # Whole messages that name a failure, and its slug.
 MESSAGES = (
     '\n'

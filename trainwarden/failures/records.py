@@ -195,17 +195,9 @@ class _Part:
         self._literals = tuple(literals.split(b"\n"))
         self._pattern = pattern
 
-    def is_possible(self, text: bytes, lower: bytes, starts: set[bytes] | None = None) -> bool:
-        """Return whether the text contains one of those of which each match contains one.
-
-        Args:
-            text: a line, or a whole log.
-            lower: the same in lower case.
-            starts: all that is three bytes long in the text, where that is known.
-        """
-        if self._caseless:
-            return any(map(lower.__contains__, self._literals))
-        return any(literal in text for literal in self._literals if starts is None or literal[:3] in starts)
+    def is_possible(self, line: bytes, lower: bytes) -> bool:
+        """Return whether the line contains a text of those of which each match contains one."""
+        return any(map((lower if self._caseless else line).__contains__, self._literals))
 
     def stretches(self, line: bytes, lower: bytes) -> list[list[int]]:
         """Return where in a long line these texts are."""
@@ -231,10 +223,6 @@ class _Row:
         self.failure = failure
         self.effect = effect
         self.parts = parts
-
-    def is_possible(self, text: bytes, lower: bytes, starts: set[bytes]) -> bool:
-        """Return whether one of the parts may match in the text."""
-        return any(part.is_possible(text, lower, starts) for part in self.parts)
 
     def exception(self, found: re.Match[bytes]) -> tuple[str | None, str]:
         """Return the type and the message of the exception that a match reports; None and nothing without one."""
@@ -286,19 +274,21 @@ def _row(number: int) -> _Row:
 
 def _rows_for(text: bytes) -> list[_Row]:
     """Return the signals that may match a record of the text, in their order."""
-    from trainwarden.failures.patterns import CASELESS_STARTS, STARTS  # noqa: PLC0415  # large
+    from trainwarden.failures.patterns import CASELESS_TEXTS, TEXTS  # noqa: PLC0415  # large
 
-    lower = text.lower()
-    starts = {text[at : at + 3] for at in range(len(text) - 2)}
     numbers: set[int] = set()
-    for start in starts:
-        at = STARTS.find(b"\n" + start)
-        if at >= 0:
-            numbers.update(map(int, STARTS[at + 4 : STARTS.index(b"\n", at + 1)].split()))
-    for entry in CASELESS_STARTS.split(b"\n"):
-        if entry and entry[:3] in lower:
-            numbers.update(map(int, entry[3:].split()))
-    return [row for row in map(_row, sorted(numbers)) if row.is_possible(text, lower, starts)]
+    for start in {text[at : at + 3] for at in range(len(text) - 2)}:
+        for entry in TEXTS[start].split(b"\n") if start in TEXTS else ():
+            literal, _, signals = entry.partition(b"\0")
+            if literal in text:
+                numbers.update(map(int, signals.split()))
+    lower = text.lower() if CASELESS_TEXTS else b""
+    for entries in CASELESS_TEXTS.values():
+        for entry in entries.split(b"\n"):
+            literal, _, signals = entry.partition(b"\0")
+            if literal in lower:
+                numbers.update(map(int, signals.split()))
+    return list(map(_row, sorted(numbers)))
 
 
 def _may_quote(line: bytes) -> bool:

@@ -123,11 +123,14 @@ def _classify(message: bytes, options: Mapping[str, Any]) -> ReportedFailure | N
 def _cause(text: str) -> tuple[Failure | None, Trace | None]:
     """Return the failure of a message; of a log with tracebacks also the one with the cause."""
     from trainwarden.failures.judge import UNKNOWN  # noqa: PLC0415  # not where the failure is named
-    from trainwarden.failures.messages import failure_of_phrase  # noqa: PLC0415
     from trainwarden.failures.records import cause_in  # noqa: PLC0415
 
     cause = cause_in(text)
-    slug = cause.failure if cause and cause.failure and cause.failure != UNKNOWN else failure_of_phrase(text)
+    slug = cause.failure if cause and cause.failure != UNKNOWN else None
+    if slug is None:
+        from trainwarden.failures.messages import failure_of_phrase  # noqa: PLC0415  # a rare kind of message
+
+        slug = failure_of_phrase(text)
     trace = None
     if cause and "Traceback" in text:
         from trainwarden.exec.tail import trace_with  # noqa: PLC0415  # not needed for a message

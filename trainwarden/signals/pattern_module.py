@@ -59,7 +59,7 @@ def alternatives_module() -> str:
 def pattern_module() -> str:
     """Return the source of the module."""
     signals = load_pack().signals
-    indexes = (_index("STARTS", signals, caseless=False), _index("CASELESS_STARTS", signals, caseless=True))
+    indexes = (_index("TEXTS", signals, caseless=False), _index("CASELESS_TEXTS", signals, caseless=True))
     return "".join((_HEAD, *map(_row, signals), ")\n", *indexes, _messages(signals)))
 
 
@@ -85,18 +85,23 @@ def _messages(signals: Sequence[Signal]) -> str:
 
 
 def _index(name: str, signals: Sequence[Signal], *, caseless: bool) -> str:
-    """Return the source of an index: the first bytes of texts → the numbers of the signals that require one of them."""
+    """Return the source of an index: the first bytes of texts → the texts, each with the signals that require it."""
     found: dict[bytes, set[int]] = {}
     for number, signal in enumerate(signals):
         for texts, any_case in map(_texts_of, split(signal)):
             if min(map(len, texts), default=0) < PREFIX:
                 raise ValueError(f"{signal.source}: {signal.name}: it requires no text of {PREFIX} letters: {texts}")
             for text in texts if any_case is caseless else ():
-                found.setdefault(text.encode()[:PREFIX], set()).add(number)
-    lines = (key + b" ".join(b"%d" % number for number in sorted(found[key])) for key in sorted(found))
-    entries = "".join(f"    {line + b'%c' % 10!r}\n" for line in lines)
-    note = f"# The first {PREFIX} bytes of the texts, and the signals that require one."
-    return f"{note}\n{name} = (\n    {chr(10).encode()!r}\n{entries})\n"
+                found.setdefault(text.encode(), set()).add(number)
+    lines: dict[bytes, list[bytes]] = {}
+    for text in sorted(found):
+        numbers = b" ".join(b"%d" % number for number in sorted(found[text]))
+        lines.setdefault(text[:PREFIX], []).append(text + b"%c" % 0 + numbers)
+    entries = "".join(f"    {start!r}: {(b'%c' % 10).join(texts)!r},\n" for start, texts in lines.items())
+    note = (
+        f"# The first {PREFIX} bytes of texts → a line for each: the text, NUL, numbers of the signals that require it."
+    )
+    return f"{note}\n{name}: dict[bytes, bytes] = {{\n{entries}}}\n"
 
 
 def _texts_of(part: Pattern) -> tuple[tuple[str, ...], bool]:
