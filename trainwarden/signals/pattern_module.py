@@ -94,10 +94,10 @@ def _index(name: str, signals: Sequence[Signal], *, caseless: bool) -> str:
             for text in texts if any_case is caseless else ():
                 found.setdefault(text.encode(), set()).add(number)
     lines: dict[bytes, list[bytes]] = {}
-    for text in sorted(found):
-        numbers = b" ".join(b"%d" % number for number in sorted(found[text]))
-        lines.setdefault(text[:PREFIX], []).append(text + b"%c" % 0 + numbers)
-    entries = "".join(f"    {start!r}: {(b'%c' % 10).join(texts)!r},\n" for start, texts in lines.items())
+    for required in sorted(found):
+        numbers = b" ".join(b"%d" % number for number in sorted(found[required]))
+        lines.setdefault(required[:PREFIX], []).append(required + b"%c" % 0 + numbers)
+    entries = "".join(f"    {start!r}: {(b'%c' % 10).join(each)!r},\n" for start, each in lines.items())
     note = (
         f"# The first {PREFIX} bytes of texts → a line for each: the text, NUL, numbers of the signals that require it."
     )
