@@ -18,7 +18,7 @@ FORGED = "2026-01-01 00:00:00,000 INFO trainwarden_exporter.cli: run_state_chang
 LINE_ENDS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"]
 
 # Below no other logger: pytest would put the lone surrogates into a report, which could not be sent between processes.
-LOGGER = logging.Logger("service")
+LOGGER = logging.Logger("service")  # noqa: LOG001  # see above
 
 
 @contextlib.contextmanager
