@@ -47,6 +47,8 @@ def test_a_crash_on_another_host_is_the_failure(programs: Programs) -> None:
     record = lose(programs, "ctypes.string_at(0)")
     assert (record.state, record.error.failure) == ("failed", "crash_signal")
     assert "rank 1 crashed" in record.error.message
+    host = next(beat.host for beat in record.ranks if beat.rank == 1)
+    assert (record.error.rank, record.error.host) == (1, host)
 
 
 @pytest.mark.parametrize("options", [C10D, STATIC, (*C10D, "--rdzv-id", "start-7")])

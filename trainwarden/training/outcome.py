@@ -45,6 +45,7 @@ class AttemptOutcome:
 
     `signalled`: a signal, or an exit status that stands for one, ended it.
     `unknown`: the process cannot see whether it succeeded or failed.
+    `rank`, `host`: of the rank that failed, where it is another one.
     """
 
     status: Literal["succeeded", "failed", "cancelled"]
@@ -55,6 +56,8 @@ class AttemptOutcome:
     exit_code: int | None = None
     signalled: bool = False
     unknown: bool = False
+    rank: int | None = None
+    host: str | None = None
 
     @property
     def has_unknown_sender(self) -> bool:
@@ -212,11 +215,15 @@ class OtherRanks:
             return AttemptOutcome("failed", error.message)
         crash = self._crash()
         if crash is not None:
-            return AttemptOutcome("failed", crash.message, FAILURES["crash_signal"], None, crash.trace, crash.exit_code)
+            failure = FAILURES["crash_signal"]
+            return AttemptOutcome(
+                "failed", crash.message, failure, None, crash.trace, crash.exit_code, rank=crash.rank, host=crash.host
+            )
         dead = find_dead_neighbour(self._folder, self._key, self._rank)
         if dead is not None:
             died = f"rank {dead.rank} (process {dead.pid}) died without recording its end"
-            return AttemptOutcome("failed", f"{died}; this one then ended ({ended_by})", FAILURES["killed"])
+            reason = f"{died}; this one then ended ({ended_by})"
+            return AttemptOutcome("failed", reason, FAILURES["killed"], rank=dead.rank, host=dead.host)
         return None
 
     def await_failure(self, ended_by: str | None, seconds: float) -> AttemptOutcome | None:

@@ -346,10 +346,11 @@ class RecordWriter:
             key=str(self.context.key),
             failure=outcome.failure,
             message=outcome.reason or "",
-            rank=self.context.rank,
+            rank=self.context.rank if outcome.rank is None else outcome.rank,
             exception_type=outcome.exception_type,
             traceback=outcome.traceback,
             exit_code=outcome.exit_code,
+            host=outcome.host,
         )
 
     def _write_completion(self) -> None:

@@ -60,7 +60,7 @@ def test_told_to_end_after_another_rank_was_killed_is_a_failure_that_names_that_
     record = pair.record()
     assert record.state == "failed"
     assert record.error is not None
-    assert (record.error.failure, record.error.rank) == ("killed", 0)
+    assert (record.error.failure, record.error.rank) == ("killed", 1)
     assert f"rank 1 (process {pair.ranks[1].pid})" in record.error.message
 
 
