@@ -169,7 +169,8 @@ class WrappedCommand:
         if ending.status == "failed" and self._writer is not None and not self._writer.alone:
             # A training with the library writes into the record, and has not written its end.
             what = "after its training had completed" if self._writer.completed else "and did not record its end"
-            ending = replace(ending, reason=f"{status_text(status)} {what}; {ending.reason}")
+            why = (ending.reason or "").removeprefix(status_text(status)).removeprefix("; ")
+            ending = replace(ending, reason=f"{status_text(status)} {what}" + (f"; {why}" if why else ""))
         ending = reconcile(
             ending,
             request.folder,

@@ -47,8 +47,14 @@ class Tail:
             del self._kept[:-KEPT_BYTES]
 
     def text(self) -> str:
-        """Return the kept output; each line ends with a line feed."""
-        return bytes(self._kept[-KEPT_BYTES:]).decode("utf-8", "replace").replace("\r", "\n")
+        """Return the kept output; each line ends with a line feed.
+
+        Lines of ASCII in UTF-16 are read. Other NULs, as a cut file has them, end a line.
+        """
+        kept = bytes(self._kept[-KEPT_BYTES:])
+        nul = b"" if kept.count(0) > len(kept) // 4 else b"\n"
+        kept = kept.replace(b"\0", nul)
+        return kept.removeprefix(b"\xff\xfe").decode("utf-8", "replace").replace("\r", "\n")
 
 
 def trace_with(lines: Sequence[str], index: int) -> Trace | None:

@@ -76,7 +76,10 @@ def run(
     if _current is not None:
         _current.end_before_next()
     if _current is not None:
-        raise RunRefused(f"a run is in progress in this process already: {_current.run_id}")
+        raise RunRefused(
+            f"a run is in progress in this process already: {_current.run_id}; leave its `with` block, or call "
+            "trainwarden.finish(), before the next one"
+        )
     if total_steps is not None and whole(total_steps) is None:
         raise RunRefused(f"total_steps={total_steps!r} is not a whole number, 0 or more")
     ranks = _number_of_ranks(rank, world_size)

@@ -5,14 +5,22 @@ from __future__ import annotations
 import atexit
 import builtins
 import opcode
+import os
 import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from trainwarden.training.notebook import ipython_shell
-from trainwarden.training.outcome import SUCCEEDED, AmbiguousExit, AttemptOutcome, exception_outcome, signal_outcome
+from trainwarden.training.outcome import (
+    SUCCEEDED,
+    AmbiguousExit,
+    AttemptOutcome,
+    exception_outcome,
+    exit_outcome,
+    signal_outcome,
+)
 from trainwarden.training.termination import ReceivedSignal, TerminationSignals
 
 # RETURN_CONST exists in some versions of Python only.
@@ -26,6 +34,7 @@ class ExitHooks:
         on_end: called with the outcome, in the thread that ended, possibly more than once.
         loop_reports: returns how often the training loop has reported.
         loop_thread: returns the thread that reported last, None before the first report.
+        is_done: returns whether the last step was reported.
     """
 
     def __init__(
@@ -33,14 +42,17 @@ class ExitHooks:
         on_end: Callable[[AttemptOutcome], None],
         loop_reports: Callable[[], int],
         loop_thread: Callable[[], int | None],
+        is_done: Callable[[], bool],
     ) -> None:
         self._on_end = on_end
         self._loop_thread = loop_thread
+        self._is_done = is_done
         self._exit_status = ExitStatusTracker(loop_reports)
         self._previous_hook = sys.excepthook
         self._previous_thread_hook = threading.excepthook
         self._thread = threading.current_thread()
         self._process_end: Any = None
+        self._previous_exit = os._exit
         self.signals = TerminationSignals(self._on_signal)
 
     def install(self) -> None:
@@ -49,6 +61,7 @@ class ExitHooks:
         self._process_end = _at_end_of_child(self._at_child_exit)
         sys.excepthook = self._on_exception
         threading.excepthook = self._on_thread_exception
+        os._exit = self._on_immediate_exit
         self._exit_status.install()
         self.signals.install()
 
@@ -61,6 +74,8 @@ class ExitHooks:
             sys.excepthook = self._previous_hook
         if threading.excepthook == self._on_thread_exception:
             threading.excepthook = self._previous_thread_hook
+        if os._exit == self._on_immediate_exit:
+            os._exit = self._previous_exit
         self._exit_status.remove()
         self.signals.remove()
 
@@ -101,6 +116,18 @@ class ExitHooks:
         if trains and exc is not None and not isinstance(exc, SystemExit):
             self._on_end(exception_outcome(exc))
         self._previous_thread_hook(args)
+
+    def _on_immediate_exit(self, status: int) -> NoReturn:
+        # It calls no exit handler, and shows no exception that is being handled.
+        if isinstance(status, int):
+            outcome, exc = exit_outcome(status), sys.exc_info()[1]
+            names_cause = outcome.failure is not None and outcome.failure.slug != "nonzero_exit"
+            if outcome.status == "failed" and not names_cause and isinstance(exc, Exception):
+                outcome = exception_outcome(exc)
+            # Any thread may leave so, in the middle of a step: status 0 alone is no success.
+            if outcome.status != "succeeded" or self._is_done():
+                self._on_end(outcome)
+        self._previous_exit(status)
 
     def _on_signal(self) -> None:
         if self.received:

@@ -62,7 +62,7 @@ class Run:
         self._on_end = on_end
         self._warnings = UsageWarnings()
         self._loop = LoopState(context.beginning.steps if context.beginning else StepCounter())
-        self._hooks = ExitHooks(self._end, lambda: self._loop.reports, lambda: self._loop.thread)
+        self._hooks = ExitHooks(self._end, lambda: self._loop.reports, lambda: self._loop.thread, lambda: self._is_done)
         self._signals = self._hooks.signals
         self._trace = CrashTrace(context.folder, context.rank, str(context.key))
         polls = (self._signals.check, self._trace.check)
@@ -342,6 +342,11 @@ class Run:
         if self._ownership:
             self._ownership.release()
         self._on_end(self)
+
+    @property
+    def _is_done(self) -> bool:
+        step, total = self._loop.step, self._context.total_steps
+        return step is not None and total is not None and step >= total
 
     def abandon(self) -> None:
         """Stop all writing in a forked child: only the parent writes the record."""

@@ -40,6 +40,7 @@ def test_what_the_training_says_of_its_failure_stays(wrapped: Exec) -> None:
     [
         ("raise OSError('the export failed')", 1, "failed", "after its training had completed"),
         ("sys.exit(5)", 5, "failed", "the command ended with status 5 after its training had completed"),
+        ("os._exit(6)", 6, "failed", "the command ended with status 6 after its training had completed"),
         ("os.kill(os.getpid(), signal.SIGKILL)", 137, "failed", "killed by signal 9 (SIGKILL) after its training"),
         ("os.kill(os.getpid(), signal.SIGINT)", 130, "cancelled", "SIGINT"),
         ("sys.exit(0)", 0, "succeeded", ""),
@@ -85,7 +86,7 @@ def test_a_crash_is_recorded_with_the_trace_that_the_interpreter_left(wrapped: E
 
 
 def test_a_training_that_left_with_status_0_and_no_word_is_never_called_a_success(wrapped: Exec) -> None:
-    assert wrapped.python(TRAINING.format(end="sys.stdout.flush(); os._exit(0)")).returncode == 0
+    assert wrapped.python(TRAINING.replace("=3", "=4").format(end="sys.stdout.flush(); os._exit(0)")).returncode == 0
     assert wrapped.snapshot().state == "failed"
     assert "did not record its end" in wrapped.read("_error")["message"]
 

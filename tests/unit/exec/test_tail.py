@@ -26,6 +26,21 @@ def _trace(text: str) -> Trace | None:
     return trace_with(lines, last)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16"])
+def test_an_output_in_utf_16_names_its_failure(encoding: str) -> None:
+    tail = Tail()
+    tail.add(TRACE.encode(encoding))
+    outcome = command_outcome(1, tail)
+    assert outcome.reason == "RuntimeError: CUDA error: device-side assert triggered"
+    assert outcome.traceback and "loss.backward()" in outcome.traceback
+
+
+def test_nul_bytes_are_no_part_of_a_line() -> None:
+    assert command_outcome(1, _tail("one\n\0\0out of luck\n")).reason == (
+        "the command ended with status 1; its last line: out of luck"
+    )
+
+
 RANKS = """[rank0]: Traceback (most recent call last):
 [rank1]: Traceback (most recent call last):
 [rank0]:   File "train.py", line 3, in <module>

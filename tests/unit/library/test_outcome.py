@@ -48,6 +48,8 @@ def test_an_exception_is_a_failure_with_its_message_trace_and_hint(script: Scrip
         ("sys.exit('no data')", 1, "nonzero_exit"),
         ("exit(1)", 1, "nonzero_exit"),
         ("quit('no data')", 1, "nonzero_exit"),
+        ("os._exit(1)", 1, "nonzero_exit"),
+        ("import threading; threading.Thread(target=os._exit, args=(93,)).start(); time.sleep(9)", 93, "launcher_stop"),
     ],
 )
 def test_an_exit_status_is_a_failure_that_keeps_it(
@@ -56,6 +58,21 @@ def test_an_exit_status_is_a_failure_that_keeps_it(
     done, record = end_by(script, style, end)
     assert done.returncode == status
     assert (record.state, record.error.failure, record.error.exit_code) == ("failed", slug, status)
+
+
+@STYLES
+def test_an_immediate_exit_while_an_exception_is_handled_is_that_failure(script: Script, style: str) -> None:
+    # To leave a process whose other threads would hold it up.
+    end = "exec('try: raise ValueError(4711)\\nexcept ValueError: os._exit(1)')"
+    done, record = end_by(script, style, end)
+    assert done.returncode == 1, done.stderr
+    assert (record.state, record.error.exception_type, record.error.message) == ("failed", "ValueError", "4711")
+
+
+@STYLES
+def test_an_immediate_exit_without_an_error_ends_the_run_well(script: Script, style: str) -> None:
+    done, record = end_by(script, style, "os._exit(0)")
+    assert (done.returncode, record.state, record.metadata.reason) == (0, "succeeded", None)
 
 
 def test_success_of_rank_0_does_not_hide_the_failure_of_another(script: Script) -> None:
@@ -117,6 +134,8 @@ def test_an_exit_that_somebody_caught_is_noend_by(script: Script) -> None:
         ("sys.exit(0)", 0, "succeeded"),
         ("raise", 5, "failed"),
         ("sys.exit(6)", 6, "failed"),
+        ("os._exit(0)", 0, "running"),
+        ("os._exit(6)", 6, "failed"),
         ("raise ValueError('broken')", 1, "failed"),
     ],
 )
@@ -124,7 +143,7 @@ def test_an_exit_from_the_block_that_is_caught_is_recorded_as_the_process_ends(
     script: Script, then: str, status: int, state: str
 ) -> None:
     done = script.run(f"""
-        import sys, trainwarden
+        import os, sys, trainwarden
         try:
             with trainwarden.run("r") as run:
                 run.step(1)
@@ -135,6 +154,7 @@ def test_an_exit_from_the_block_that_is_caught_is_recorded_as_the_process_ends(
     assert done.returncode == status, done.stderr
     record = read_snapshot(script.folder)
     assert (record.state, record.metadata.status) == (state, state)
+    assert (record.completion is not None) == (state == "succeeded")
     if state == "failed":
         assert record.error.message == ("broken" if status == 1 else f"exit status {status}")
 
