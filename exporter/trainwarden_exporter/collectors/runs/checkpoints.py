@@ -1,15 +1,23 @@
-"""Verify the last checkpoint of each run, once, in a thread of its own."""
+"""Verify the last checkpoint of each run, once, in a thread of its own, with no more rights than the record's user."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
+import os
+import stat
+import sys
 import threading
+import time
+from collections import defaultdict
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from trainwarden.beneath import open_beneath
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from trainwarden.checkpoint.verdict import CheckpointVerdict
     from trainwarden.record.progress import Checkpoint
@@ -20,28 +28,114 @@ log = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 30.0
 # A walk over a file system that never answers leaves a thread behind.
 MAX_HUNG = 4
+# A user who names one large folder after the other takes a twentieth of a core with it.
+PAUSE_FACTOR = 20.0
 _WALK_THREAD = "trainwarden-checkpoint"
+_CHILD = "trainwarden_exporter.collectors.runs.checkpoint_child"
+# What Python needs to start; no secret of the exporter's is any of it.
+_ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LANG", "LC_ALL")
 
 
-def verify_checkpoint(checkpoint: Checkpoint) -> CheckpointVerdict | None:
-    """Verify a checkpoint by its listing and the ends of its files; return None if this node does not see its path."""
-    if not Path(checkpoint.path).parent.is_dir():
+class CheckpointAccess:
+    """Looks at checkpoints with the rights of the user who wrote the record.
+
+    A path in a record may be any: it must not tell its writer what is where only the exporter may look. A checkpoint of
+    the exporter's own user is looked at wherever it is. Root looks at another user's in a process that becomes this
+    user. Anybody else looks only below `roots`, and only at what belongs to the user.
+
+    Args:
+        roots: folders of checkpoints.
+    """
+
+    def __init__(self, roots: Sequence[Path] = ()) -> None:
+        self._roots = tuple(os.path.realpath(root) for root in roots)
+
+    def verify(self, checkpoint: Checkpoint, owner: int | None) -> CheckpointVerdict | None:
+        """Verify a checkpoint by its listing and the ends of its files; return None if this node does not see it.
+
+        Args:
+            checkpoint: with an absolute path.
+            owner: uid of the record's user; None where that is not known, as in S3.
+
+        Raises:
+            OSError: it cannot be looked at.
+        """
+        user = os.geteuid()
+        if owner is not None and owner != user and user == 0:
+            return _verify_as(checkpoint, owner)
+        if owner != user and not self._belongs(checkpoint.path, owner):
+            return None
+        return look(checkpoint.path, checkpoint.size_bytes)
+
+    def _belongs(self, path: str, owner: int | None) -> bool:
+        """Return whether a path is below the roots, without a link in it, and the user's."""
+        place = os.path.normpath(path)
+        for root in self._roots:
+            with contextlib.suppress(OSError, ValueError):
+                if os.path.commonpath((place, root)) != root or place == root:
+                    continue
+                folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    found = open_beneath(folder, os.path.relpath(place, root), os.O_PATH)
+                finally:
+                    os.close(folder)
+                try:
+                    status = os.fstat(found)
+                    return not stat.S_ISLNK(status.st_mode) and owner in (None, status.st_uid)
+                finally:
+                    os.close(found)
+        return False
+
+
+def look(path: str, size: int | None) -> CheckpointVerdict | None:
+    """Verify a checkpoint with the rights of this process; return None if this node does not see its place."""
+    if not Path(path).parent.is_dir():
         return None
     from trainwarden.checkpoint.verify import verify  # noqa: PLC0415  # large; for nodes that see checkpoints
 
-    return verify(checkpoint.path, checkpoint.size_bytes, seconds=TIMEOUT_SECONDS)
+    return verify(path, size, seconds=TIMEOUT_SECONDS)
+
+
+def _verify_as(checkpoint: Checkpoint, owner: int) -> CheckpointVerdict | None:
+    """Verify a checkpoint in a process with the rights of another user, which takes root."""
+    from trainwarden.checkpoint.verdict import CheckpointVerdict  # noqa: PLC0415  # see above
+    from trainwarden.clients.process import CannotStart, ProcessTimeout, TooMuchOutput, run  # noqa: PLC0415
+
+    question = {"path": os.fsencode(checkpoint.path).hex(), "size": checkpoint.size_bytes}
+    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    try:
+        done = run(
+            [sys.executable, "-m", _CHILD, str(owner)],
+            2 * TIMEOUT_SECONDS,
+            stdin=json.dumps(question).encode(),
+            environment=environment,
+        )
+    except (CannotStart, ProcessTimeout, TooMuchOutput) as error:
+        raise OSError(f"as user {owner}: {error}") from error
+    if done.status:
+        raise OSError(f"as user {owner}: {done.message}")
+    answer = json.loads(done.output)
+    return answer and CheckpointVerdict(answer["answer"], tuple(answer["evidence"]))
 
 
 class CheckpointVerifier:
     """Knows whether the last checkpoint of each run is complete.
 
     Args:
-        verify: verifies one checkpoint; may take long, and may raise.
+        verify: verifies one checkpoint of a user (uid); may take long, and may raise.
+        pause_factor: a user's next one is looked at after so many times as long as the last one took.
     """
 
-    def __init__(self, verify: Callable[[Checkpoint], CheckpointVerdict | None] = verify_checkpoint) -> None:
-        self._verify = verify
-        self._queue: SimpleQueue[tuple[str, Checkpoint]] = SimpleQueue()
+    def __init__(
+        self,
+        verify: Callable[[Checkpoint, int | None], CheckpointVerdict | None] | None = None,
+        pause_factor: float = PAUSE_FACTOR,
+    ) -> None:
+        self._verify = verify or CheckpointAccess().verify
+        self._pause_factor = pause_factor
+        self._changed = threading.Condition()
+        self._waiting: dict[str, tuple[Checkpoint, int | None]] = {}
+        self._not_before: defaultdict[int | None, float] = defaultdict(float)
         self._wanted: dict[str, Checkpoint] = {}
         self._results: dict[str, tuple[Checkpoint, bool | None]] = {}
         self._thread: threading.Thread | None = None
@@ -49,16 +143,21 @@ class CheckpointVerifier:
     @property
     def idle(self) -> bool:
         """No checkpoint waits to be verified."""
-        return self._queue.empty()
+        return not self._waiting
 
-    def is_complete(self, record: RunRecord) -> bool | None:
-        """Return whether a run can resume from its last checkpoint; None while, or where, that is not known."""
+    def is_complete(self, record: RunRecord, owner: int | None) -> bool | None:
+        """Return whether a run can resume from its last checkpoint; None while, or where, that is not known.
+
+        `owner` is the uid of the record's user, None where it is not known.
+        """
         checkpoint = record.progress.checkpoint if record.progress else None
         if checkpoint is None or not checkpoint.path.startswith("/"):  # in S3, or relative to an unknown folder
             return None
         if self._wanted.get(record.run_id) != checkpoint:
             self._wanted[record.run_id] = checkpoint
-            self._queue.put((record.run_id, checkpoint))
+            with self._changed:
+                self._waiting[record.run_id] = checkpoint, owner
+                self._changed.notify()
             self._start()
         known = self._results.get(record.run_id)
         return known[1] if known is not None and known[0] == checkpoint else None
@@ -68,25 +167,37 @@ class CheckpointVerifier:
         for run_id in self._wanted.keys() - run_ids:
             del self._wanted[run_id]
             self._results.pop(run_id, None)
+            with self._changed:
+                self._waiting.pop(run_id, None)
 
     def _start(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="checkpoint-verifier", daemon=True)
             self._thread.start()
 
+    def _next(self) -> tuple[str, Checkpoint, int | None]:
+        """Return the next one to look at: of the user who has waited longest since its pause."""
+        with self._changed:
+            while True:
+                due = min(self._waiting, key=lambda run_id: self._not_before[self._waiting[run_id][1]], default=None)
+                pause = None if due is None else self._not_before[self._waiting[due][1]] - time.monotonic()
+                if due is not None and pause is not None and pause <= 0:
+                    return due, *self._waiting.pop(due)
+                self._changed.wait(pause)
+
     def _run(self) -> None:
         while True:
-            run_id, checkpoint = self._queue.get()
-            if self._wanted.get(run_id) != checkpoint:
-                continue  # superseded by a newer one
+            run_id, checkpoint, owner = self._next()
             if sum(thread.name == _WALK_THREAD for thread in threading.enumerate()) >= MAX_HUNG:
                 log.warning("checkpoint %s is not verified: others hang in their file systems", checkpoint.path)
                 continue
-            self._results[run_id] = (checkpoint, self._result(run_id, checkpoint))
+            began = time.monotonic()
+            self._results[run_id] = (checkpoint, self._result(run_id, checkpoint, owner))
+            self._not_before[owner] = began + (1 + self._pause_factor) * (time.monotonic() - began)
 
-    def _result(self, run_id: str, checkpoint: Checkpoint) -> bool | None:
+    def _result(self, run_id: str, checkpoint: Checkpoint, owner: int | None) -> bool | None:
         try:
-            verdict = self._verify(checkpoint)
+            verdict = self._verify(checkpoint, owner)
         except OSError as error:
             log.warning("run %s: its checkpoint cannot be looked at: %s", run_id, error)
             return None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from trainwarden_exporter.collectors.runs import metrics
 from trainwarden_exporter.collectors.runs.attempts import AttemptDurations, StateChangeLog
 from trainwarden_exporter.collectors.runs.checkpoints import CheckpointVerifier
+from trainwarden_exporter.collectors.runs.copies import CopiedRunFolder
 from trainwarden_exporter.collectors.runs.discovery import RunDiscovery
 from trainwarden_exporter.collectors.runs.folder import NEEDED
 from trainwarden_exporter.collectors.runs.limits import (
@@ -183,7 +184,7 @@ class RunsCollector:
     def _add_cached(self, families: Families, folder: RunFolder, record: RunRecord, now: float) -> None:
         """Add the samples that change only with the record; most records are the same object as in the last sample."""
         steps = folder.steps(record, now)
-        complete = self._checkpoints.is_complete(record)
+        complete = self._checkpoints.is_complete(record, None if isinstance(folder, CopiedRunFolder) else folder.owner)
         made_from = (record, steps, complete, folder.shows_ranks)
         if folder.cached is None or folder.cached.made_from != made_from:
             own = Families()

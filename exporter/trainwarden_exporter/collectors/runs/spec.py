@@ -78,6 +78,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="of changed files of a user's records, so much is read in a sample, the rest later (default %(default)s)",
     )
     parser.add_argument(
+        "--collector.runs.checkpoint-root",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="a folder in which checkpoints of other users are looked at, where they belong to the record's owner;"
+        " repeatable (root looks at them with their owner's rights, wherever they are)",
+    )
+    parser.add_argument(
         "--collector.runs.last-line",
         choices=LAST_LINE,
         default=NEEDED,
@@ -115,7 +124,9 @@ def _run_id(text: str) -> str:
 
 def create(context: Context) -> Sampler:
     """Return its sampler; raise `UsageError` if the runs folder cannot be read."""
-    from trainwarden_exporter.collectors.runs.collector import RunsCollector  # noqa: PLC0415  # where it is on
+    # Where it is on.
+    from trainwarden_exporter.collectors.runs.checkpoints import CheckpointAccess, CheckpointVerifier  # noqa: PLC0415
+    from trainwarden_exporter.collectors.runs.collector import RunsCollector  # noqa: PLC0415
 
     node, flags = context.node, context.flags
     path = runs_folder(flags)
@@ -137,6 +148,7 @@ def create(context: Context) -> Sampler:
         defaults=defaults,
         logs_followed=context.logs_followed,
         copies=copies(context),
+        checkpoints=CheckpointVerifier(CheckpointAccess((path, *flags["collector.runs.checkpoint_root"])).verify),
     )
     task = single_task(collector, context.interval, context.timeout)
     return Sampler(task, scrape_times=context.exchange.scrape_times)

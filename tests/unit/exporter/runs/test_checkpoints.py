@@ -72,7 +72,7 @@ def test_one_that_cannot_be_looked_at_is_not_known_and_said_in_one_line(
 def test_each_checkpoint_is_looked_at_once(tmp_path: Path) -> None:
     looked: list[str] = []
 
-    def judge(checkpoint: Checkpoint) -> CheckpointVerdict:
+    def judge(checkpoint: Checkpoint, _: int | None) -> CheckpointVerdict:
         looked.append(checkpoint.path)
         return COMPLETE
 
@@ -88,7 +88,7 @@ def test_each_checkpoint_is_looked_at_once(tmp_path: Path) -> None:
 def test_the_verdict_on_an_older_checkpoint_is_not_told_of_a_newer_one(tmp_path: Path) -> None:
     gate = threading.Event()
 
-    def judge(checkpoint: Checkpoint) -> CheckpointVerdict:
+    def judge(checkpoint: Checkpoint, _: int | None) -> CheckpointVerdict:
         if checkpoint.path == "/c/2":
             gate.wait()
         return COMPLETE
@@ -104,7 +104,7 @@ def test_the_verdict_on_an_older_checkpoint_is_not_told_of_a_newer_one(tmp_path:
 def test_only_the_exporter_that_owns_the_run_looks(tmp_path: Path) -> None:
     looked: list[str] = []
 
-    def judge(checkpoint: Checkpoint) -> CheckpointVerdict:
+    def judge(checkpoint: Checkpoint, _: int | None) -> CheckpointVerdict:
         looked.append(checkpoint.path)
         return COMPLETE
 
