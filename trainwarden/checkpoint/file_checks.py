@@ -174,7 +174,10 @@ def _leftovers(contents: CheckpointFiles, report: Findings) -> None:
     report.claimed.update(temporary)
     if contents.special:
         report.doubts.append(f"{len(contents.special)} names are no plain files: {abbreviated(contents.special)}")
-    removed = [path for path in contents.ignored if not path.endswith(names.MANIFEST)]
+    hidden = [path for path in contents.ignored if names.is_in_hidden_folder(path)]
+    if hidden:
+        report.remarks.append(f"{len(hidden)} files in hidden folders are no part of it: {abbreviated(hidden)}")
+    removed = [path for path in contents.ignored if path not in hidden and not path.endswith(names.MANIFEST)]
     if removed:
         report.remarks.append(f"{len(removed)} files are what NFS keeps of removed ones: {abbreviated(removed)}")
 

@@ -185,8 +185,12 @@ def _add(entry: os.DirEntry[str], below: str, by_link: bool, listing: Listing) -
     if names.is_no_content(entry.name):
         listing.ignored.append(name)
         return False
-    listing.files[name] = status.st_size
-    listing.modified[name] = status.st_mtime
+    if names.is_in_hidden_folder(name):
+        listing.ignored.append(name)
+    else:
+        listing.files[name] = status.st_size
+        listing.modified[name] = status.st_mtime
+    # All of them are in the sizes that records hold.
     if not by_link and not entry.is_symlink():
         listing.plain_bytes += status.st_size
     return False

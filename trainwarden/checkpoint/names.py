@@ -76,6 +76,14 @@ def is_no_content(name: str) -> bool:
     return name.endswith(MANIFEST) or bool(_NFS_REMOVED.fullmatch(name))
 
 
+def is_in_hidden_folder(path: str) -> bool:
+    """Whether a file, by its path in the checkpoint, is below a folder that its writer did not make.
+
+    Such as `.git`, `.cache` of a download, `.ipynb_checkpoints`, or `.~tmp~` of a copy that is under way.
+    """
+    return "/." in f"/{path}".rpartition("/")[0]
+
+
 def final(path: str) -> str | None:
     """Return the final name of a temporary file in a checkpoint: `x.distcp` for `x.distcp.tmp`; None for another."""
     found = _LEFTOVER.fullmatch(path)

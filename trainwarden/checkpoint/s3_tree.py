@@ -72,13 +72,14 @@ class S3Tree:
             return Listing(errors=[str(error)])
         start = path and f"{path}/"
         below = {name[len(start) :]: size for name, size in objects.items() if name and name.startswith(start)}
-        files = {name: size for name, size in below.items() if not names.is_no_content(name.rpartition("/")[2])}
+        sized = {name: size for name, size in below.items() if not names.is_no_content(name.rpartition("/")[2])}
+        files = {name: size for name, size in sized.items() if not names.is_in_hidden_folder(name)}
         # Objects are uploaded in any order, so their times prove nothing.
         return Listing(
             files,
             ignored=sorted(below.keys() - files.keys()),
             errors=[problem] if problem else [],
-            plain_bytes=sum(files.values()),
+            plain_bytes=sum(sized.values()),
         )
 
     def read(self, path: str, start: int, length: int) -> bytes:

@@ -171,6 +171,7 @@ def test_zeros_at_the_end_of_safetensors_are_suspect_where_they_are_a_matrix(
 
 def _beside(name: str, data: bytes) -> Callable[[Path], None]:
     def add(folder: Path) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
 
     return add
@@ -183,8 +184,10 @@ def _beside(name: str, data: bytes) -> Callable[[Path], None]:
         _beside("notes.json", b""),
         _beside("DONE", b""),
         _beside(".nfs000000000a1b2c3d00000001", b"\7" * 300),
+        _beside(".~tmp~/__0_0.distcp", b"PK\3\4 half"),
+        _beside(".cache/huggingface/download/model.safetensors", b"half"),
     ],
-    ids=["lines of JSON", "empty JSON", "empty marker", "removed on NFS"],
+    ids=["lines of JSON", "empty JSON", "empty marker", "removed on NFS", "copy under way", "download"],
 )
 @pytest.mark.parametrize("layout", ["DCP", "Trainer"])
 def test_what_a_user_keeps_beside_it_leaves_it_complete(
