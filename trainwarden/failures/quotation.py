@@ -48,24 +48,37 @@ _QUOTED = "|".join((
     # Code with its number, as notebooks, pytest and rich show it; variables in rich's frames.
     r"-{1,6}> ?\d{1,6}\b|>[ \t]{4,}(?!\[)\S|[│|][ \t]*[❱>][ \t]*\d{1,6}\b|│[ \t]+\d{1,6}[ \t]|│[ \t]*[│╭╰]",
     # Commands, as `set -x`, a prompt, an interpreter or a launcher echoes them.
-    r"\+{1,6} \S|\$ \S|>>> |\.\.\. \S|In \[\d{1,5}\]: |#(?:SBATCH|PBS|BSUB|!)",
+    _STAMP + r"(?:\+{1,6} \S|\$ \S)",
+    # A debugger, a difference of two files, a search through files.
+    r"-> \S|\(i?[Pp]db\+{0,2}\) |[+-][ \t]{3,}\S|[\w./-]{1,200}\.\w{1,5}[:-]\d{1,6}[:-][ \t]{2,}\S",
+    r">>> |\.\.\. \S|In \[\d{1,5}\]: |#(?:SBATCH|PBS|BSUB|!)",
     r"\[?[\w.-]{1,60}@[\w.-]{1,60}[: ]?[~\w/.-]{0,200}\]?[$#%] ?\S|\([\w.-]{1,60}\) [^$\n]{0,120}\$ \S",
     r"(?:exec |nohup |sudo |time |env )?(?:[A-Z_]\w{0,60}=\S{0,200} ){0,9}(?:" + _LAUNCHED + r")(?: [^:\n]{0,400}?)?"
     r"(?: --?[A-Za-z]| \S{1,300}\.(?:py|sh)\b(?!:))(?!.{0,400}: error: )",
-    # What a model was asked, and what it answered.
-    _STAMP + r"[\"']?(?:[Pp]rompt|[Cc]ompletion|[Gg]enerat(?:ed|ion)(?: text)?|[Qq]uestion|[Aa]nswer|[Ii]nstruction"
-    r"|[Aa]ssistant|[Hh]uman)[\"']? ?[:=] ?\S",
     r"(?:export |declare -x |setenv )\w|[A-Z][A-Z0-9_]{2,60}=",
-    _STAMP + r"(?:(?:\w{1,20} ){0,2}(?:" + _ARGUMENTS + r")[ \t]*[:=](?!=)"
+    _STAMP + r"(?:(?:\w{1,20} ){0,2}(?:" + _ARGUMENTS + r")[ \t]*(?:[:=](?!=)|[{\[(])"
     r"|(?:[Rr]unning|[Ee]xecuting|[Ll]aunching) ?\w{0,20}:)",
     # Arguments: Namespace(...), `flag ..... value` of Megatron-LM, `--flag value`, `name=value,` of Transformers.
     _STAMP + r"[\w.]{0,80}(?:Namespace|Config|Configuration|Arguments|Args|Params|Parameters|Settings|Options)\(",
     r"[ \t]*[\w.-]{1,80} \.{5,} ?\S|[ \t]*--?[A-Za-z][\w.-]{0,80}(?:[ =:.]|$)",
     r"[ \t]*(?!\w{0,40}(?:loss|norm|grad|ppl))\w{1,80}=.{0,2000},[ \t]*$",
 ))  # fmt: skip
+# What a model was asked, and what it answered; the beginnings look like types of exceptions.
+_GENERATED = _STAMP + (
+    r"[\"']?(?:[Pp]rompt|[Cc]ompletion|[Gg]enerat(?:ed|ion)(?: text)?|[Qq]uestion|[Aa]nswer|[Ii]nstruction|[Aa]ssistant"
+    r"|[Hh]uman)[\"']? ?[:=] ?\S"
+)
+# The command that an exception names.
+_COMMAND = r"[Cc]ommand ['\"\[].{1,4096}['\"\]] (?:returned non-zero|died with|timed out|failed|exited)"
 _KEY = r"""[ \t]*(?:- )?["']?(?P<key>[a-z_][\w.\-/]{0,60})["']?[ \t]{0,30}:(?=[ \t]|["'\[{(]|$)"""
 # A key and its value, neither of which is a sentence.
 _SETTING = _KEY + r"""[ \t]*(?:[\[{(].*|["'][^"'\n]*["'],?|[-+\w./]*,?)[ \t]*$"""
+# `key = "value"`, and a row of a table with a key and its value.
+_ASSIGNED = r"""[ \t]*(?P<key>[a-z_][\w.\-]{0,60})[ \t]{0,30}=[ \t]{0,30}["'][^"'\n]*["'],?[ \t]*$"""
+_CELLS = r"[│┃║][ \t]*(?P<key>[a-z_][\w.\-/]{0,60})[ \t]*[│┃║]"
+# An item of a list in YAML or JSON, and the line that begins the list.
+_ITEM = r"""[ \t]*(?:- (?![\w.-]{1,60}:[ \t]).{0,400}|["'][^"'\n]{0,400}["'],?[ \t]*)$"""
+_LIST = r"""[ \t]*(?:- )?["']?(?P<key>[a-z_][\w.\-/]{0,60})["']?[ \t]{0,30}:[ \t]*\[?[ \t]*$"""
 # A JSON object, a dict or a list in one line, and the key before a place in it.
 _INLINE = r"""[ \t]*[{\[(]+[ \t]*["']\w"""
 _INLINE_KEY = r"""["'](\w[\w.\- ]{0,60})["']\s?:\s?[^\n]{0,2}(?:["'][^"'\n]*|[^"',\n]*)$"""
@@ -106,8 +119,10 @@ def is_quoted(line: str, at: int, before: Sequence[str]) -> bool:
     is_error = is_raised and plain.partition(":")[0].endswith(("Error", "Exception"))
     if not is_error and any(map(plain.lower().__contains__, _DENIALS)):
         return True
+    if _compiled(_GENERATED).match(plain):
+        return True
     if is_raised:
-        return False
+        return is_in_command(plain, at - len(line) + len(plain))
     if _compiled(_QUOTED).match(plain):
         return True
     if plain[:1] in (" ", "\t") and _is_shown_code(label, plain, before):
@@ -117,7 +132,10 @@ def is_quoted(line: str, at: int, before: Sequence[str]) -> bool:
             return False
         key = _compiled(_INLINE_KEY).search(plain[: max(0, at - len(line) + len(plain))])
         return key is not None and not _is_report(key[1])
-    return _is_setting(label, plain, before)
+    for setting in (_ASSIGNED, _CELLS):
+        if found := _compiled(setting).match(plain):
+            return not _is_report(found["key"])
+    return _is_setting(label, plain, before) or _is_item(label, plain, before)
 
 
 def unlabelled(line: str) -> tuple[str, str]:
@@ -160,6 +178,26 @@ def _is_setting(label: str, plain: str, before: Sequence[str]) -> bool:
         return False
     near = [text for other, text in map(unlabelled, before[-_NEAR:]) if other == label]
     return sum(1 for text in near if _compiled(_SETTING).match(text)) >= _ALIKE
+
+
+def _is_item(label: str, plain: str, before: Sequence[str]) -> bool:
+    """Return whether the line is an item of a list of settings."""
+    if not _compiled(_ITEM).match(plain):
+        return False
+    for other, text in map(unlabelled, reversed(before)):
+        if other != label:
+            continue
+        if found := _compiled(_LIST).match(text):
+            return not _is_report(found["key"])
+        if not _compiled(_ITEM).match(text):
+            return False
+    return False
+
+
+def is_in_command(plain: str, at: int) -> bool:
+    """Return whether a place in an exception's message is in the command that it names."""
+    found = _compiled(_COMMAND).search(plain)
+    return found is not None and found.start() < at < found.end()
 
 
 def _is_report(key: str) -> bool:

@@ -7,7 +7,7 @@ import re
 
 from trainwarden.failures.entries import FAILURES
 from trainwarden.failures.judge import STEPS_THAT_PROVE_LIFE, UNKNOWN, VAGUE_TYPES, Evidence, find_cause, strength
-from trainwarden.failures.quotation import LINES_BEFORE, is_exception, is_quoted, unlabelled
+from trainwarden.failures.quotation import LINES_BEFORE, is_exception, is_in_command, is_quoted, unlabelled
 from trainwarden.failures.windows import (
     ESCAPE_SEQUENCE,
     RECORD_LIMIT,
@@ -164,7 +164,7 @@ class _Search:
 
     def _is_quoted(self, index: int, line: bytes, at: int) -> bool:
         if len(self._lines) == 1:
-            return False
+            return is_in_command(self._text(index)[:QUOTED_BYTES], at)
         before = [self._text(each)[:QUOTED_BYTES] for each in range(max(0, index - LINES_BEFORE), index)]
         record = line[:QUOTED_BYTES]
         return is_quoted(record.decode("utf-8", "replace"), len(record[:at].decode("utf-8", "replace")), before)

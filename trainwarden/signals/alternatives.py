@@ -32,8 +32,8 @@ ALTERNATIVES: dict[tuple[str, tuple[str, ...]], tuple[_Alternative, ...]] = {
         ('OOM when allocating tensor(?!.{0,200}device:CPU)', ('OOM when allocating tensor',), False, 236, False),
         ('Ran out of memory in memory space hbm', ('Ran out of memory in memory space hbm',), False, 37, False),
     ),
-    ('(?:torch\\.(?:cuda\\.)?OutOfMemoryError|cupy\\.cuda\\.memory\\.OutOfMemoryError|ResourceExhaustedError)\\b(?! (?:handling|handler|retries|retry))', ()): (
-        ('(?:torch\\.(?:cuda\\.)?OutOfMemoryError|cupy\\.cuda\\.memory\\.OutOfMemoryError|ResourceExhaustedError)\\b(?! (?:handling|handler|retries|retry))', ('ResourceExhaustedError', 'cupy.cuda.memory.OutOfMemoryError', 'torch.OutOfMemoryError', 'torch.cuda.OutOfMemoryError'), False, 42, False),
+    ('(?:torch\\.(?:cuda\\.)?OutOfMemoryError|cupy\\.cuda\\.memory\\.OutOfMemoryError|ResourceExhaustedError)\\b(?! (?:handling|handler|retries|retry)|: (?:CUDA|HIP|NPU|XPU|MUSA|MLU) out of memory)', ()): (
+        ('(?:torch\\.(?:cuda\\.)?OutOfMemoryError|cupy\\.cuda\\.memory\\.OutOfMemoryError|ResourceExhaustedError)\\b(?! (?:handling|handler|retries|retry)|: (?:CUDA|HIP|NPU|XPU|MUSA|MLU) out of memory)', ('ResourceExhaustedError', 'cupy.cuda.memory.OutOfMemoryError', 'torch.OutOfMemoryError', 'torch.cuda.OutOfMemoryError'), False, 53, False),
     ),
     ('No available memory for the cache blocks|Free memory on device .{0,80}less than desired GPU memory utilization|[Nn]ot enough memory[.;,] ?[Pp]lease (?:try|increase|reduce|lower)|To serve at least one request with the models?.{1,20}max seq len|Error in memory profiling\\. Initial free memory', ()): (
         ('No available memory for the cache blocks', ('No available memory for the cache blocks',), False, 40, False),
@@ -137,8 +137,8 @@ ALTERNATIVES: dict[tuple[str, tuple[str, ...]], tuple[_Alternative, ...]] = {
         ('[Aa]ttempting to allocate [\\d.]{1,20} ?\\w{0,5}(?: bytes)? (?:which|that) is (?:greater|larger|more)', ('ttempting to allocate ',), False, 72, False),
         ('GPU memory (?:is )?(?:exhausted|insufficient|not enough)', ('GPU memory exhausted', 'GPU memory insufficient', 'GPU memory is exhausted', 'GPU memory is insufficient', 'GPU memory is not enough', 'GPU memory not enough'), False, 26, False),
     ),
-    ('(?:\\b[A-Z]\\w{1,40}(?:Error|Exception)|\\bERROR|\\bFATAL|\\bCRITICAL): (?:.{0,60} )?[Oo]ut of memory\\b(?!: Kill|.{0,40}trying (?:batch|to allocate)|.{0,40}retry)', ()): (
-        ('(?:\\b[A-Z]\\w{1,40}(?:Error|Exception)|\\bERROR|\\bFATAL|\\bCRITICAL): (?:.{0,60} )?[Oo]ut of memory\\b(?!: Kill|.{0,40}trying (?:batch|to allocate)|.{0,40}retry)', ('ut of memory',), False, 184, False),
+    ('(?:\\b[A-Z]\\w{1,40}(?:Error|Exception)|\\bERROR|\\bFATAL|\\bCRITICAL): (?!Command )(?:.{0,60} )?[Oo]ut of memory\\b(?!: Kill|.{0,40}trying (?:batch|to allocate)|.{0,40}retry)', ()): (
+        ('(?:\\b[A-Z]\\w{1,40}(?:Error|Exception)|\\bERROR|\\bFATAL|\\bCRITICAL): (?!Command )(?:.{0,60} )?[Oo]ut of memory\\b(?!: Kill|.{0,40}trying (?:batch|to allocate)|.{0,40}retry)', ('ut of memory',), False, 184, False),
     ),
     ('Container killed (?:by YARN|on request).{0,40}(?:memory|137)|running beyond (?:physical|virtual) memory limits|systemd-oomd\\[?\\d{0,8}\\]?: Killed |Killed .{1,120} due to memory pressure for|sending SIG(?:KILL|TERM) to process \\d{1,9} uid .{0,80}(?:VmRSS|badness|oom)|exceeded \\d{2,3}% memory budget\\. Restarting|\\bKilledWorker\\b|Worker exceeded \\d{2}% memory|\\bOOM[- ]killed\\b|(?:was|been|got) oom[- _]?killed\\b|cgroup .{0,60}(?:memory\\.max|memory limit) (?:was )?(?:exceeded|reached)|duckdb\\S{0,12}\\.OutOfMemoryException|Out of Memory Error: (?:could not|failed to) allocate', ()): (
         ('Container killed (?:by YARN|on request).{0,40}(?:memory|137)', ('Container killed ',), False, 73, True),

@@ -103,6 +103,7 @@ class Scanner:
         finds, cut = self._search.search(text)
         self.records_cut += cut
         finds = [find for find in finds if find.part.signal.role in _HARMLESS or not self._is_quoted(text, find)]
+        finds = _without_repeated(finds)
         matches, line, counted = [], self._line, 0
         totals = Counter(find.part.index for find in finds)
         seen: Counter[int] = Counter()
@@ -139,6 +140,18 @@ class Scanner:
             if len(self._quoted) > KNOWN_RECORDS:
                 del self._quoted[next(iter(self._quoted))]
         return quoted
+
+
+def _without_repeated(finds: list[Find]) -> list[Find]:
+    """Return the finds without shipped ones of a failure for which the same record holds a root: it is counted once."""
+    roots = {(find.start, find.part.signal.failure) for find in finds if find.part.signal.role == "root"}
+    return [
+        find
+        for find in finds
+        if not find.part.signal.shipped
+        or find.part.signal.role not in ("symptom", "fallback")
+        or (find.start, find.part.signal.failure) not in roots
+    ]
 
 
 class _LinesBefore(Sequence[str]):

@@ -15,6 +15,7 @@ from trainwarden.failures.windows import RECORD_LIMIT
 from trainwarden.signals import literals as engines
 from trainwarden.signals import search as searching
 from trainwarden.signals.model import Match, Signal
+from trainwarden.signals.pack import load_pack
 from trainwarden.signals.scanner import TEXT_LIMIT, Scanner
 
 SIGNALS = (
@@ -144,3 +145,9 @@ def test_a_warning_is_no_match_where_the_signal_says_so() -> None:
 def test_colours_hide_no_signal() -> None:
     coloured = b"\x1b[31mfatal: \x1b[1mout of memory\x1b[0m, 5 bytes\x1b[0m\n"
     assert [match.signal.name for match in Scanner(SIGNALS).feed(coloured)] == ["oom", "first"]
+
+
+def test_a_record_counts_once_for_a_failure() -> None:
+    scanner = Scanner(load_pack().signals)
+    matches = scanner.feed(b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
+    assert [match.signal.name for match in matches if match.signal.failure == "cuda_oom"] == ["cuda_oom"]
