@@ -15,15 +15,12 @@ from pathlib import Path
 
 from benchmarks.rounds import median_ratio, quantile, take_turns
 from benchmarks.scrapes_client import Client
-from benchmarks.scrapes_node import Node, write_run
+from benchmarks.scrapes_node import GpuNode, write_run
 from benchmarks.scrapes_process import pss_mib, tree
 from benchmarks.steps import black_hole
 from benchmarks.tables import Table, verdict
-from tests.devices.nvml import FakeNvml
-from tests.nodes.fixtures import P5_GPUS
 
 _ROUNDS = 5
-_COLLECTORS = ("runs", "logs", "transport", "nvidia", "gpu-jobs", "efa", "infiniband", "kernel", "clock", "process")
 _RUNS = 3
 _PSS_MIB = 64.0
 # "As it was" leaves room for what two equal servers differ by on a noisy machine.
@@ -75,11 +72,8 @@ class _SickNode:
     """A node with GPUs whose driver does what a script says."""
 
     def __init__(self, root: Path, environment: Mapping[str, str], flags: list[str] | None = None) -> None:
-        (root / "nvml").mkdir()
-        self.nvml = FakeNvml(root / "nvml").gpus(len(P5_GPUS))
-        for gpu, bus in enumerate(P5_GPUS):
-            self.nvml.set(gpu, bus=bus)
-        self.node = Node(root, _COLLECTORS, {**self.nvml.environment(), **environment})
+        self.node = GpuNode(root, environment)
+        self.nvml = self.node.nvml
         self.node.add_runs(_RUNS)
         self._flags = [*(flags or []), f"--collector.s3.cache={root / 's3'}"]
 

@@ -1,8 +1,8 @@
-"""Debian's node_exporter, serving a page of ours out of a file."""
+"""Debian's node_exporter, serving a page of ours out of a file, or what its own collectors read."""
 
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,18 +28,23 @@ def serving(program: Path, folder: Path, page: bytes) -> Iterator[tuple[int, int
     """Serve `page` through the textfile collector and nothing else; yields the process and its port on loopback."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "page.prom").write_bytes(page)
+    flags = ["--collector.disable-defaults", "--collector.textfile", f"--collector.textfile.directory={folder}"]
+    with _started(program, [*flags, "--web.disable-exporter-metrics"]) as started:
+        yield started
+
+
+@contextmanager
+def serving_its_own(program: Path) -> Iterator[tuple[int, int]]:
+    """Serve what its default collectors read of this machine; yields as `serving`."""
+    with _started(program, []) as started:
+        yield started
+
+
+@contextmanager
+def _started(program: Path, flags: Sequence[str]) -> Iterator[tuple[int, int]]:
     port = free_port()
-    process = subprocess.Popen(
-        [
-            str(program),
-            "--collector.disable-defaults",
-            "--collector.textfile",
-            f"--collector.textfile.directory={folder}",
-            "--web.disable-exporter-metrics",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ],
-        stderr=subprocess.DEVNULL,
-    )
+    command = [str(program), *flags, f"--web.listen-address=127.0.0.1:{port}"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + _START_SECONDS
         while not is_listening(port):

@@ -9,16 +9,17 @@ _REQUEST = (
     "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUser-Agent: Prometheus/2.42.0\r\n"
     "Accept: application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
     "text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\nAccept-Encoding: gzip\r\n"
-    "X-Prometheus-Scrape-Timeout-Seconds: 10\r\n\r\n"
+    "X-Prometheus-Scrape-Timeout-Seconds: 10\r\n{more}\r\n"
 )
 _TIMEOUT_SECONDS = 30.0
 
 
 class Client:
-    """One connection to an exporter on loopback."""
+    """One connection to an exporter on loopback; `authorization` is that header's value."""
 
-    def __init__(self, port: int) -> None:
-        self._request = _REQUEST.format(port=port).encode()
+    def __init__(self, port: int, authorization: str = "") -> None:
+        more = f"Authorization: {authorization}\r\n" if authorization else ""
+        self._request = _REQUEST.format(port=port, more=more).encode()
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self._socket.makefile("rb", buffering=1 << 20)

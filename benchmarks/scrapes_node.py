@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.scrapes_client import Client, is_listening
-from tests.nodes.fixtures import p5
+from tests.devices.nvml import FakeNvml
+from tests.nodes.fixtures import P5_GPUS, p5
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
 from trainwarden.stack.ports import free_port
@@ -17,6 +18,7 @@ HOST = "measured"
 RANKS = 8
 _START_SECONDS = 30.0
 _COLLECTORS = ("runs", "logs", "efa")
+_ALL_COLLECTORS = ("runs", "logs", "transport", "nvidia", "gpu-jobs", "efa", "infiniband", "kernel", "clock", "process")
 
 
 class Node:
@@ -71,7 +73,7 @@ class Node:
         return count_samples(page)
 
     @contextmanager
-    def exporter(self, *flags: str) -> Iterator[tuple[int, int]]:
+    def exporter(self, *flags: str, authorization: str = "") -> Iterator[tuple[int, int]]:
         """Run an exporter, its logs read and all; yields the process and its port on loopback."""
         samples = self.samples_once()
         port = free_port()
@@ -79,7 +81,7 @@ class Node:
         process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], env=self._environment)
         try:
             deadline = time.monotonic() + _START_SECONDS
-            while not is_listening(port) or _samples(port) < samples:
+            while not is_listening(port) or _samples(port, authorization) < samples:
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError("the exporter did not start")
                 time.sleep(0.1)
@@ -87,6 +89,17 @@ class Node:
         finally:
             process.terminate()
             process.wait()
+
+
+class GpuNode(Node):
+    """A node with 8 GPUs too, behind a stand-in of NVIDIA's library; its exporter has every collector of a node."""
+
+    def __init__(self, root: Path, environment: Mapping[str, str] | None = None) -> None:
+        (root / "nvml").mkdir()
+        self.nvml = FakeNvml(root / "nvml").gpus(len(P5_GPUS))
+        for gpu, bus in enumerate(P5_GPUS):
+            self.nvml.set(gpu, bus=bus)
+        super().__init__(root, _ALL_COLLECTORS, {**self.nvml.environment(), **(environment or {})})
 
 
 def write_run(folder: Path, number: int) -> None:
@@ -119,8 +132,8 @@ def count_samples(page: bytes) -> int:
     return sum(1 for line in page.splitlines() if line and not line.startswith(b"#"))
 
 
-def _samples(port: int) -> int:
-    client = Client(port)
+def _samples(port: int, authorization: str) -> int:
+    client = Client(port, authorization)
     try:
         return count_samples(client.page())
     finally:

@@ -55,6 +55,13 @@ class BasicAuthUsers:
             return False
         return bool(colon) and self._verify(user, password.encode(), client)
 
+    def close(self, seconds: float) -> None:
+        """Check no more passwords; wait for the check under way, so many seconds at most.
+
+        The interpreter's end in the middle of one would abort the process.
+        """
+        self._turns.close(seconds)
+
     def _verify(self, user: str, password: bytes, client: str) -> bool:
         digest = self._digest(user.encode() + b":" + password)  # no user has a colon
         known = self._remembered(digest)

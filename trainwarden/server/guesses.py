@@ -28,6 +28,8 @@ class Turns:
         self._per_client, self._of_all = per_client, of_all
         self._lock = threading.Lock()
         self._is_taken = False
+        self._is_closed = False
+        self._free = threading.Condition(self._lock)
         self._waiting: dict[str, deque[threading.Event]] = {}  # the client whose turn is next comes first
 
     @property
@@ -43,9 +45,17 @@ class Turns:
         if turn is not None:
             turn.wait()
         try:
+            if self._is_closed:
+                raise TooManyGuesses
             yield
         finally:
             self._pass_on()
+
+    def close(self, seconds: float) -> None:
+        """Refuse those that wait and all later ones; wait for the turn under way, so many seconds at most."""
+        with self._free:
+            self._is_closed = True
+            self._free.wait_for(lambda: not self._is_taken, seconds)
 
     def _join(self, client: str) -> threading.Event | None:
         with self._lock:
@@ -66,6 +76,7 @@ class Turns:
         with self._lock:
             if not self._waiting:
                 self._is_taken = False
+                self._free.notify_all()
                 return
             client = next(iter(self._waiting))
             queue = self._waiting.pop(client)

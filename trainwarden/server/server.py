@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 _BACKLOG = 1024
 # A response that takes longer to send is given up where another request needs its slot.
 _STALLED_SECONDS = 1.0
+# A password's check takes a tenth of a second, and more where the processor is busy.
+_HASH_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,8 @@ class HttpServer:
             self._changed.wait_for(lambda: not self._answered, grace_seconds)
             for connection in self._answered:
                 _cut(connection)
+        if (users := self.web_config.current().users) is not None:
+            users.close(_HASH_SECONDS)
 
     def __enter__(self) -> HttpServer:
         """Return the server; leaving stops it."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
+import itertools
 import logging
 import selectors
 import socket
@@ -16,7 +18,7 @@ from trainwarden.server.address import shown_address
 from trainwarden.server.connection import Connection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from trainwarden.server.server import HttpServer
 
@@ -24,6 +26,8 @@ log = logging.getLogger(__name__)
 
 # So many at a time, so that a crowd of new clients does not delay those that are there.
 _ACCEPTED_AT_ONCE = 16
+# So long no more are accepted after so many that cost others their place: the processor is needed for those that ask.
+_CROWDED_SECONDS = 0.04
 # Without a file descriptor to spare, `accept` fails at once, again and again.
 _ACCEPT_RETRY_SECONDS = 0.2
 _EVENTS = {"read": selectors.EVENT_READ, "write": selectors.EVENT_WRITE}
@@ -60,20 +64,21 @@ class WaitingConnections:
         self._wake.setblocking(False)
         self._woken.setblocking(False)
         self._selector = selectors.DefaultSelector()
-        self._waiting: set[Connection] = set()
+        # By client and `is_welcome`; each in the order in which they began to wait.
+        self._waiting: dict[tuple[str, bool], dict[Connection, None]] = {}
         self._returned: deque[Connection] = deque()
         self._lock = threading.Lock()  # guards the next, and the wake-up socket against its end
         self._clients: Counter[str] = Counter()
         self._is_ended = False
         self._next_deadline = float("inf")
+        self._accepts_from = 0.0  # until then it does not listen
 
     def run(self) -> None:
         """Do this until the server is stopping; then close all that wait."""
-        for each in (*self._listeners, self._woken):
-            self._selector.register(each, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._listen()
         while not self._server.is_stopping:
-            timeout = None if self._next_deadline == float("inf") else max(0.0, self._next_deadline - time.monotonic())
-            for key, _ in self._selector.select(timeout):
+            for key, _ in self._selector.select(self._timeout()):
                 if isinstance(key.data, Connection):
                     self._receive(key.data)
                 elif key.fileobj is self._woken:
@@ -83,8 +88,11 @@ class WaitingConnections:
                     self._accept(key.fileobj)
             while self._returned:
                 self._wait_for(self._returned.popleft())
-            if time.monotonic() >= self._next_deadline:
-                self._end_late()
+            now = time.monotonic()
+            if now >= self._next_deadline:
+                self._end_late(now)
+            if self._accepts_from and now >= self._accepts_from:
+                self._listen()
 
     def stop(self) -> None:
         """Wake `run` up, so that it sees that the server is stopping."""
@@ -95,7 +103,7 @@ class WaitingConnections:
         """Close what waits, once `run` has ended."""
         with self._lock:
             self._is_ended = True
-        for connection in (*self._waiting, *self._returned):
+        for connection in [*self._all(), *self._returned]:
             self._end(connection)
         self._selector.close()
         self._wake.close()
@@ -123,8 +131,22 @@ class WaitingConnections:
             with contextlib.suppress(BlockingIOError):  # it is full: it wakes up anyway
                 self._wake.send(b"x")
 
+    def _timeout(self) -> float | None:
+        until = min(self._next_deadline, self._accepts_from or float("inf"))
+        return None if until == float("inf") else max(0.0, until - time.monotonic())
+
+    def _listen(self) -> None:
+        self._accepts_from = 0.0
+        for each in self._listeners:
+            self._selector.register(each, selectors.EVENT_READ)
+
+    def _pause_listening(self) -> None:
+        self._accepts_from = time.monotonic() + _CROWDED_SECONDS
+        for each in self._listeners:
+            self._selector.unregister(each)
+
     def _accept(self, listener: socket.socket) -> None:
-        for _ in range(_ACCEPTED_AT_ONCE):
+        for number in range(_ACCEPTED_AT_ONCE):
             try:
                 accepted, address = listener.accept()
             except BlockingIOError:  # no more of them, or the client has gone
@@ -133,9 +155,12 @@ class WaitingConnections:
                 log.warning("a connection could not be accepted: %s", error)
                 time.sleep(_ACCEPT_RETRY_SECONDS)
                 return
-            if self._clients.total() >= self._limit and not self._make_room():
-                accepted.close()
-                continue
+            if self._clients.total() >= self._limit:
+                if number == _ACCEPTED_AT_ONCE - 1 and not self._accepts_from:
+                    self._pause_listening()
+                if not self._make_room():
+                    accepted.close()
+                    continue
             if accepted.family != socket.AF_UNIX:
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             peer = shown_address(*address[:2]) if isinstance(address, tuple) else ""
@@ -147,20 +172,24 @@ class WaitingConnections:
 
     def _make_room(self) -> bool:
         """End the connection that is the least loss; False if all are being answered."""
-        if not self._waiting:
-            return False
-        counts = self._clients
-        self._end(min(self._waiting, key=lambda one: (-counts[one.client], one.is_welcome, one.waiting_since or 0.0)))
-        return True
+        for client, _ in self._clients.most_common():
+            for is_welcome in (False, True):
+                if waiting := self._waiting.get((client, is_welcome)):
+                    self._end(next(iter(waiting)))
+                    return True
+        return False
+
+    def _all(self) -> Iterator[Connection]:
+        return itertools.chain.from_iterable(self._waiting.values())
 
     def _wait_for(self, connection: Connection) -> None:
         """Take what has arrived already, and wait for the rest."""
-        self._waiting.add(connection)
+        self._waiting.setdefault((connection.client, connection.is_welcome), {})[connection] = None
         self._selector.register(connection.fileno, selectors.EVENT_READ, connection)
         self._receive(connection)
 
     def _receive(self, connection: Connection) -> None:
-        if connection not in self._waiting:
+        if connection not in self._waiting.get((connection.client, connection.is_welcome), ()):
             return  # ended for another since the selector named it
         try:
             needed = connection.receive()
@@ -181,14 +210,17 @@ class WaitingConnections:
             self._selector.modify(connection.fileno, _EVENTS[needed], connection)
         self._next_deadline = min(self._next_deadline, connection.deadline)
 
-    def _end_late(self) -> None:
-        now = time.monotonic()
-        for connection in [one for one in self._waiting if one.deadline <= now]:
+    def _end_late(self, now: float) -> None:
+        for connection in [one for one in self._all() if one.deadline <= now]:
             self._end(connection)
-        self._next_deadline = min((one.deadline for one in self._waiting), default=float("inf"))
+        self._next_deadline = min((one.deadline for one in self._all()), default=float("inf"))
 
     def _drop(self, connection: Connection) -> None:
-        self._waiting.discard(connection)
+        key = connection.client, connection.is_welcome
+        waiting = self._waiting.get(key, {})
+        waiting.pop(connection, None)
+        if not waiting:
+            self._waiting.pop(key, None)
         with contextlib.suppress(KeyError):  # it has just come back
             self._selector.unregister(connection.fileno)
 
@@ -201,7 +233,12 @@ def client_of(family: int, address: object) -> str:
     """Return what the connections of a client are counted by: its IPv4 address, or the network of its IPv6 one."""
     if family == socket.AF_UNIX or not isinstance(address, tuple):
         return ""
-    host = ipaddress.ip_address(str(address[0]).partition("%")[0])
+    return _network_of(str(address[0]))
+
+
+@functools.lru_cache(maxsize=256)
+def _network_of(text: str) -> str:
+    host = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(host, ipaddress.IPv6Address):
         if host.ipv4_mapped is not None:
             return str(host.ipv4_mapped)

@@ -105,7 +105,8 @@ class Encoder:
     def encode(self, families: Iterable[AnyFamily]) -> Encoded:
         """Encode; raises `ValueError` if a family or a series occurs twice.
 
-        The same object as before, which a task returns that has read nothing new, is not encoded again.
+        The same object as before, which a task returns that has read nothing new, is not encoded again; and where every
+        family is as before, the object is that of before.
         """
         if families is self._families:
             return self._encoded
@@ -118,16 +119,20 @@ class Encoder:
                 kept[family.name] = before
             else:
                 kept[family.name] = _encoded(family, before)
+        blocks = tuple([each.block for each in kept.values()])
         series = tuple([each.prefixes for each in kept.values()])
-        is_same = len(series) == len(self._encoded.series) and all(map(operator.is_, series, self._encoded.series))
-        self._encoded = Encoded(
-            tuple([each.block for each in kept.values()]), self._encoded.series if is_same else series
-        )
+        if not _are_same(blocks, self._encoded.blocks) or not _are_same(series, self._encoded.series):
+            is_same = _are_same(series, self._encoded.series)
+            self._encoded = Encoded(blocks, self._encoded.series if is_same else series)
         self._kept = kept
         # Of long families this would keep alive what they were made of.
         is_short = all(each.rows is not None for each in kept.values())
         self._families = families if kept and is_short else None
         return self._encoded
+
+
+def _are_same(ones: Sequence[object], others: Sequence[object]) -> bool:
+    return len(ones) == len(others) and all(map(operator.is_, ones, others))
 
 
 def _encoded(family: AnyFamily, before: _EncodedFamily | None) -> _EncodedFamily:

@@ -13,6 +13,7 @@ import select
 import signal
 import sys
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from trainwarden_exporter.core.exposition import Encoded
 
 STATE_SECONDS = 1.0
+# So often the parent, which takes silence for a child that hangs, is sent a state that is as it was.
+SAME_STATE_SECONDS = 5.0
 # Less than the parent waits for the end.
 RELEASE_SECONDS = 4.0
 
@@ -41,11 +44,15 @@ class SampleWriter:
         os.dup2(2, 1)
         self._lock = threading.Lock()
         self._sent: weakref.WeakKeyDictionary[Sampler, Encoded] = weakref.WeakKeyDictionary()
+        self._state, self._state_sent = b"", 0.0
 
     def state(self, samplers: Callable[[], Iterable[Sampler]]) -> None:
         """Send the tasks and what each is doing."""
         with self._lock:  # read before a sample of a new task and sent after it, it would be wrong
-            self._write(state_line(samplers()))
+            line, now = state_line(samplers()), time.monotonic()
+            if line != self._state or now - self._state_sent >= SAME_STATE_SECONDS:
+                self._write(line)
+                self._state, self._state_sent = line, now
 
     def sample(self, sampler: Sampler) -> None:
         """Send the last sample of a task."""

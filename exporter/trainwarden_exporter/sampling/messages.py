@@ -28,22 +28,9 @@ class View:
 
 
 def sample_line(sampler: Sampler, sent: Encoded | None = None) -> bytes:
-    """Return the last sample of a task as a line; without its blocks if they are the very object `sent` before."""
+    """Return the last sample of a task as a line: of the blocks those that are not the very objects `sent` before."""
     last = sampler.last
-    blocks = (
-        [
-            [
-                block.name,
-                block.kind,
-                block.help,
-                block.body.decode(),
-                [[prefix.decode(), age] for prefix, age in block.ages],
-            ]
-            for block in last.encoded.blocks
-        ]
-        if last.encoded is not sent
-        else None
-    )
+    blocks = None if last.encoded is sent else _changed(last.encoded.blocks, sent.blocks if sent else ())
     message = {
         "task": [*sampler.task.key, sampler.task.interval, sampler.task.timeout],
         "begun": last.begun,
@@ -53,6 +40,24 @@ def sample_line(sampler: Sampler, sent: Encoded | None = None) -> bytes:
         "blocks": blocks,
     }
     return json.dumps(message).encode() + b"\n"
+
+
+def _changed(blocks: Sequence[Block], before: Sequence[Block]) -> list[list[Any] | None]:
+    """Return each block as a list; None for one that is the same as before, which takes as many blocks as before."""
+    if len(blocks) != len(before):
+        before = [Block("", "", "", b"")] * len(blocks)
+    return [
+        None
+        if block is known
+        else [
+            block.name,
+            block.kind,
+            block.help,
+            block.body.decode(),
+            [[prefix.decode(), age] for prefix, age in block.ages],
+        ]
+        for block, known in zip(blocks, before, strict=True)
+    ]
 
 
 def state_line(samplers: Iterable[Sampler]) -> bytes:
@@ -81,14 +86,18 @@ def apply_message(line: bytes, collector: str, views: dict[tuple[str, str], View
         return dict(_view(state, collector, views) for state in message["tasks"])
     device, tier, interval, timeout = message["task"]
     blocks = message["blocks"]
-    if blocks is not None:
-        encoded = Encoded(tuple(_block(*block) for block in blocks))
-    elif (device, tier) not in views:
+    known = views.get((device, tier))
+    if known is None and (blocks is None or None in blocks):
         return views  # the last sample of a task that is gone
-    elif views[device, tier].last.attempted:
-        encoded = views[device, tier].last.encoded
+    before = known.last.encoded.blocks if known else ()
+    if blocks is None:
+        if known is None or not known.last.attempted:
+            raise ValueError("a sample refers to the one before, and there was none")
+        encoded = known.last.encoded
     else:
-        raise ValueError("a sample refers to the one before, and there was none")
+        if None in blocks and len(blocks) != len(before):
+            raise ValueError("a sample refers to blocks of the one before, which had others")
+        encoded = Encoded(tuple(before[at] if each is None else _block(*each) for at, each in enumerate(blocks)))
     last = LastSample(
         encoded,
         message["begun"],

@@ -218,3 +218,23 @@ def test_a_connection_outlives_the_pauses_of_every_usual_scraper() -> None:
     assert limits.idle_seconds > 300  # as long as Prometheus keeps one
     for usual in (10, 15, 30, 60, 120):
         assert usual not in (limits.idle_seconds, limits.head_seconds)
+
+
+def test_the_end_waits_for_the_hash_under_way_and_begins_no_other(
+    site: Callable[..., Site], slow_hash: SlowHash
+) -> None:
+    """An interpreter that ends in the middle of a hash aborts."""
+    served = site()
+    with contextlib.ExitStack() as stack:
+        for number in range(5):
+            guessing = stack.enter_context(served.open())
+            guessing.sendall(ASK % basic("prometheus", f"wrong {number}").encode())
+        wait_until(lambda: slow_hash.asked)
+        ending = threading.Thread(target=served.served.server.stop, args=(0.0,))
+        ending.start()
+        ending.join(0.2)
+        assert ending.is_alive()
+        slow_hash.may_answer.set()
+        ending.join(60)
+        assert not ending.is_alive()
+        assert len(slow_hash.asked) == 1
