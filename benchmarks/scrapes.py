@@ -59,8 +59,8 @@ def measure() -> list[Table]:
     note = (
         f"One connection, back to back, compressed, alternating; {_ROUNDS} rounds. The exporter goes on sampling runs, "
         "logs and 32 EFA devices meanwhile. Memory: proportional set size of the whole process tree. Targets: p99 not "
-        f"above either of `node_exporter`'s, processor time of a scrape at most {_CPU_RATIO:.0f} times its textfile's (median of the ratios "
-        f"of all rounds), memory under {_PSS_MIB:.0f} MiB."
+        "above either of `node_exporter`'s, processor time of a scrape at most "
+        f"{_CPU_RATIO:.0f} times its textfile's (median of the ratios of all rounds), memory under {_PSS_MIB:.0f} MiB."
         + ("" if program else " Not measured, because Debian's package could not be had: node_exporter.")
     )
     return [Table(_COLUMNS, rows, note), crowds(), _idle(), idle(), sampling()]
