@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import configparser
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.rules.promtool import ROOT
+from trainwarden.stack.binaries import Tools
 from trainwarden_exporter.cli import EVERYWHERE
 from trainwarden_exporter.flags import build_parser
 
@@ -46,3 +49,14 @@ def test_the_kubernetes_manifest_starts_the_exporter_with_flags_that_there_are()
     assert endpoint["port"] in {port["name"] for port in container["ports"]}
     labels = documents["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
     assert documents["PodMonitor"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_the_jobs_for_slurmctld_are_what_prometheus_takes(tools: Tools, tmp_path: Path) -> None:
+    text = (ROOT / "deploy/prometheus/slurmctld.yml").read_text(encoding="utf-8")
+    (tmp_path / "prometheus.yml").write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [tools.promtool, "check", "config", tmp_path / "prometheus.yml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (job,) = yaml.safe_load(text)["scrape_configs"]
+    assert len({config["labels"]["__metrics_path__"] for config in job["static_configs"]}) == 4

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import http.server
 import re
-import threading
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,26 +29,7 @@ def owned(programs: Programs) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """What stands in for the metrics of slurmctld, which 22.05 does not have; its address."""
-    folder = tmp_path_factory.mktemp("controller") / "metrics"
-    folder.mkdir()
-    for name in ("jobs", "nodes", "partitions", "scheduler"):
-        (folder / name).write_text(f"slurm_{name}_pending 3\n")
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder.parent)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/metrics"
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture(scope="module")
-def seen(owned: Cluster, controller: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exporter]:
+def seen(owned: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exporter]:
     """An exporter that looks four times a second."""
     folder = tmp_path_factory.mktemp("exporter")
     with exporter(
@@ -60,7 +38,6 @@ def seen(owned: Cluster, controller: str, tmp_path_factory: pytest.TempPathFacto
         f"--collector.slurm.bin-dir={owned.bin}",
         "--collector.slurm.interval=250ms",
         "--collector.slurm.timeout=3s",
-        f"--collector.slurm.metrics-url={controller}",
         "--collector.slurm.job-filter=named-(?P<run_id>.+)",
         "--collector.runs",
         f"--collector.runs.path={folder}",
@@ -102,7 +79,7 @@ def test_a_restart_is_seen_from_hold_to_the_next_start(owned: Cluster, seen: Exp
         "slurm_gpus 8.0",
         "slurm_gpus_allocated 4.0",
     )
-    assert re.search(rf'slurm_job_info{{{ids},name="a b",user="\w+",partition="main"}} 1.0', page)
+    assert re.search(rf'slurm_job_info{{{ids},queue_id="{job_id}",name="a b",user="\w+",partition="main"}} 1.0', page)
     owned.run("scontrol", "requeuehold", "Incomplete", str(job_id))
     seen.wait_for(
         f"slurm_job_held_by_us{{{ids}}} 1.0",
@@ -156,19 +133,45 @@ def test_a_drained_node_says_why(owned: Cluster, seen: Exporter) -> None:
     assert "drain_info" not in seen.wait_for('slurm_node_state{node="n3",state="idle"} 1.0')
 
 
-def test_slurmctlds_own_metrics_stand_beside(seen: Exporter) -> None:
-    seen.wait_for('slurm_ctld_jobs{state="pending"} 3.0', 'slurm_ctld_nodes{state="pending"} 3.0')
+def test_the_ids_of_an_array_and_of_a_heterogeneous_job_are_those_of_squeue(
+    owned: Cluster, seen: Exporter, script: Path
+) -> None:
+    array = owned.submit(script, options=["--array=3-4", "--comment=trainwarden:array"])
+    parts = (
+        "sbatch",
+        "--parsable",
+        "--comment=trainwarden:het",
+        "-n1",
+        ":",
+        "-n1",
+        "--comment=trainwarden:het",
+        str(script),
+    )
+    het = int(owned.run(*parts))
+    try:
+        wait_until(lambda: f'queue_id="{array}_3"' in seen.page() and f'queue_id="{het}+1"' in seen.page(), "both")
+        page = seen.page()
+        of_squeue = owned.run("squeue", "--noheader", "--array", "--format=%i %A").split("\n")
+        ids = dict(line.split() for line in of_squeue if line)
+        for queue_id in (f"{array}_3", f"{array}_4", f"{het}+0", f"{het}+1"):
+            assert re.search(
+                rf'slurm_job_info{{run_id="\w+",job_id="{ids[queue_id]}",queue_id="{re.escape(queue_id)}"', page
+            )
+        user = owned.run("id", "-un").strip()
+        assert re.search(rf'slurm_user_jobs{{user="{user}",state="running"}} [4-9]', page)
+        assert re.search(r'slurm_partition_jobs{partition="main",state="running"} [4-9]', page)
+    finally:
+        owned.run("scancel", str(array), str(het))
 
 
 def test_a_controller_that_stands_still_takes_only_its_own_series_along(owned: Cluster, seen: Exporter) -> None:
     seen.wait_for(f"{OURS} 1.0")
     with stopped(owned):
         seen.wait_for(f"{OURS} 0.0", f"{OTHERS} 1.0")
-        wait_until(lambda: not re.search(r"^slurm_(?!ctld_)", seen.page(), re.MULTILINE), "no series is stale")
+        wait_until(lambda: not re.search(r"^slurm_", seen.page(), re.MULTILINE), "no series is stale")
         wait_until(lambda: re.search(r'errors_total{source="jobs",reason="timeout"} [1-9]', seen.page()), "the reason")
         page = seen.page()
         assert "trainwarden_collector_stuck{" not in page
-        assert 'slurm_ctld_jobs{state="pending"} 3.0' in page
     seen.wait_for(f"{OURS} 1.0", 'slurm_node_state{node="n3",state="idle"} 1.0')
 
 

@@ -6,6 +6,8 @@ import re
 
 # From here on, SLURM's own marks for "none" and "infinite" begin (NO_VAL is 0xfffffffe), where a version prints them.
 _NO_VALUE = 0xFFFFFFF0
+# The same of what SLURM keeps in 16 bits: counts of requeues, signals.
+_NO_VALUE_16 = 0xFFF0
 # gpu, gpu:COUNT or gpu:TYPE:COUNT; a type may begin with a digit, as that of a part of a GPU does.
 _GPUS = re.compile(r"gpu(?::(?!\d+(?:[,(]|$))[^,(:]+)?(?::(\d+)|\(CNT:(\d+)\))?(?=[,(]|$)")
 _TRES_GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)(?=,|$)")
@@ -21,11 +23,17 @@ def number(value: object) -> int | None:
     return whole if whole is not None and 0 <= whole < _NO_VALUE else None
 
 
+def small_number(value: object) -> int | None:
+    """Return a number that SLURM keeps in 16 bits; None as with `number`."""
+    whole = number(value)
+    return whole if whole is not None and whole < _NO_VALUE_16 else None
+
+
 def flag(value: object) -> bool | None:
     """Return a truth value, plain or as a number; None where it is unset."""
     if isinstance(value, bool):
         return value
-    whole = number(value)
+    whole = small_number(value)
     return None if whole is None else bool(whole)
 
 
@@ -66,11 +74,11 @@ def gpus_of_gres(gres: str) -> int:
     for item in re.split(r",(?![^(]*\))", gres):
         match = _GPUS.match(item)
         if match:
-            total += int(match[1] or match[2] or 1)
+            total += number(int(match[1] or match[2] or 1)) or 0
     return total
 
 
 def gpus_of_tres(tres: str) -> int | None:
     """Return how many GPUs a text such as `cpu=8,gres/gpu=4` names; None where it names none."""
     match = _TRES_GPUS.search(tres)
-    return int(match[1]) if match else None
+    return number(int(match[1])) if match else None

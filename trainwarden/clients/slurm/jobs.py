@@ -6,7 +6,16 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainwarden.clients.slurm.fields import flag, gpus_of_gres, gpus_of_tres, number, state_flags, text, timestamp
+from trainwarden.clients.slurm.fields import (
+    flag,
+    gpus_of_gres,
+    gpus_of_tres,
+    number,
+    small_number,
+    state_flags,
+    text,
+    timestamp,
+)
 from trainwarden.identity import InvalidRunId, check_run_id
 
 if TYPE_CHECKING:
@@ -59,6 +68,8 @@ class SlurmJob:
 
     Attributes:
         job_id: SLURM_JOB_ID of the job or of the array task.
+        queue_id: as squeue shows it: `4711_3` of an array's task, `4711_[4-9]` of those that wait together, `4711+1` of
+            a part of a heterogeneous job.
         target: the name of this job alone for scontrol; None where the record stands for several array tasks.
         flags: its states and flags, in capitals; empty where their form is unknown.
         state: one of `JOB_STATES`.
@@ -78,6 +89,7 @@ class SlurmJob:
     """
 
     job_id: str
+    queue_id: str
     target: str | None
     flags: frozenset[str]
     state: str
@@ -90,6 +102,7 @@ class SlurmJob:
     user: str
     name: str
     partition: str
+    account: str
     requeue: bool | None
     heterogeneous: bool
     run_id: str | None
@@ -129,11 +142,12 @@ def read_job(entry: Mapping[str, Any]) -> SlurmJob:
     exit_code, exit_signal = _exit(entry.get("exit_code")) if state in ENDED_STATES else (None, None)
     return SlurmJob(
         job_id=str(job_id),
+        queue_id=_queue_id(entry, job_id),
         target=_target(entry, job_id),
         flags=flags,
         state=state,
         reason="" if reason == "None" else reason,
-        restarts=number(entry.get("restart_cnt")),
+        restarts=small_number(entry.get("restart_cnt")),
         held=held,
         held_by_admin=held and reason == "JobHeldAdmin",
         held_by_requeue=held and reason == "JobHeldUser" and _requeued(state, text(entry.get("state_description"))),
@@ -141,6 +155,7 @@ def read_job(entry: Mapping[str, Any]) -> SlurmJob:
         user=text(entry.get("user_name")) or ("" if user_id is None else str(user_id)),
         name=text(entry.get("name")),
         partition=text(entry.get("partition")),
+        account=text(entry.get("account")),
         requeue=flag(entry.get("requeue")),
         heterogeneous=bool(number(entry.get("het_job_id"))),
         run_id=run_id,
@@ -187,6 +202,14 @@ def _target(entry: Mapping[str, Any], job_id: int) -> str | None:
     return None if task is None else f"{array}_{task}"
 
 
+def _queue_id(entry: Mapping[str, Any], job_id: int) -> str:
+    array, het = number(entry.get("array_job_id")), number(entry.get("het_job_id"))
+    if array:
+        task = number(entry.get("array_task_id"))
+        return f"{array}_[{text(entry.get('array_task_string'))[:40]}]" if task is None else f"{array}_{task}"
+    return f"{het}+{number(entry.get('het_job_offset')) or 0}" if het else str(job_id)
+
+
 def _requeued(state: str, description: str) -> bool:
     return state == "completing" or (state == "pending" and description.lower() == _REQUEUED_HELD)
 
@@ -205,6 +228,6 @@ def _exit(value: object) -> tuple[int | None, int | None]:
     if isinstance(value, dict) and "return_code" in value:
         signal = value.get("signal")
         found = signal.get("id", signal.get("signal_id")) if isinstance(signal, dict) else None
-        return number(value["return_code"]), number(found) or 0
+        return number(value["return_code"]), small_number(found) or 0
     status = number(value)
     return (None, None) if status is None else (status >> 8 & 0xFF, status & 0x7F)

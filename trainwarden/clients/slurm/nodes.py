@@ -12,30 +12,46 @@ if TYPE_CHECKING:
 
 # Each node is in one: the first that applies.
 NODE_STATES = (
+    "future",
     "down",
+    "rebooting",
+    "powering_up",
+    "powering_down",
     "not_responding",
     "fail",
     "drained",
     "draining",
     "maintenance",
-    "rebooting",
+    "reboot_requested",
     "power_saving",
     "allocated",
     "mixed",
     "completing",
+    "blocked",
+    "planned",
+    "reserved",
     "idle",
     "unknown",
 )
 _FLAGS = {
+    # Defined, and not there.
+    "future": {"FUTURE", "DYNAMIC_FUTURE"},
     "down": {"DOWN", "ERROR", "INVALID_REG", "INVAL"},
+    # A node that starts or stops does not respond, and is not to be taken for one that is lost.
+    "rebooting": {"REBOOT", "REBOOT_ISSUED"},
+    "powering_up": {"POWERING_UP", "POWER_UP"},
+    "powering_down": {"POWERING_DOWN", "POWER_DOWN"},
     "not_responding": {"NOT_RESPONDING", "NO_RESPOND"},
     "fail": {"FAIL", "FAILING"},
     "maintenance": {"MAINT", "MAINTENANCE"},
-    "rebooting": {"REBOOT", "REBOOT_ISSUED"},
-    "power_saving": {"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP"},
+    "reboot_requested": {"REBOOT_REQUESTED"},
+    "power_saving": {"POWERED_DOWN"},
     "allocated": {"ALLOCATED", "ALLOC"},
     "mixed": {"MIXED"},
     "completing": {"COMPLETING"},
+    "blocked": {"BLOCKED"},
+    "planned": {"PLANNED"},
+    "reserved": {"RESERVED", "RESV"},
     "idle": {"IDLE"},
 }
 _AT_WORK = {"ALLOCATED", "ALLOC", "MIXED", "COMPLETING"}

@@ -1,8 +1,7 @@
-"""The collector of a SLURM cluster. Jobs, nodes and slurmctld's own metrics are read apart from each other."""
+"""The collector of a SLURM cluster. Jobs and nodes are read apart from each other."""
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 import time
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from trainwarden.clients.slurm.client import REASONS, SlurmError, UnreadableRecord
 from trainwarden.clients.slurm.jobs import ENDED_STATES, SlurmJob
+from trainwarden.clients.slurm.nodes import NODE_STATES
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden_exporter.collectors.slurm import metrics
-from trainwarden_exporter.collectors.slurm.controller import Page, add_page
+from trainwarden_exporter.collectors.slurm.groups import JobGroups
 from trainwarden_exporter.collectors.slurm.series import add_job, add_job_totals, add_node, add_node_totals
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.redaction import label_text
@@ -33,12 +33,12 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-JOBS, NODES, CONTROLLER = "jobs", "nodes", "controller"
+JOBS, NODES = "jobs", "nodes"
 OUTCOMES = ("exported", "other", "dropped", "unreadable")
 # Part of a sample's time after which a command is ended: its error is shown before the sample counts as hung.
 SPARE = 0.9
 # States of nodes that are left out first where there are too many.
-_WELL = frozenset({"allocated", "mixed", "completing", "idle", "power_saving"})
+_WELL = frozenset(NODE_STATES) - {"down", "not_responding", "fail", "drained", "draining", "unknown"}
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class SlurmSettings:
     Attributes:
         client: its timeout is shorter than that of a sample.
         name_filter: matches names of jobs that work for the run of its group `run_id`; a mark in the comment wins.
-        page: slurmctld's own metrics; None where they are not read.
+        max_groups: partitions, accounts, users and reasons exported, of each.
         expect: takes the runs that should have a record, and since when, Unix seconds; None: not known here.
         put_ended: takes the ends of all jobs, by attempt key.
     """
@@ -59,7 +59,7 @@ class SlurmSettings:
     max_jobs: int
     max_nodes: int
     name_filter: re.Pattern[str] | None = None
-    page: Page | None = None
+    max_groups: int = 200
     expect: Callable[[Mapping[str, float]], None] | None = None
     put_ended: Callable[[Mapping[str, str]], None] = lambda _ends: None
 
@@ -96,9 +96,6 @@ class SlurmCollector:
     def tasks(self) -> list[SampleTask]:
         """Return the tasks, one for each source."""
         reads: dict[str, Callable[[], Iterable[Family]]] = {JOBS: self._jobs, NODES: self._nodes}
-        page = self._settings.page
-        if page:
-            reads[CONTROLLER] = functools.partial(self._controller, page)
         interval, timeout = self._settings.interval, self._settings.timeout
         return [
             SampleTask(self.name, self._counted(device, read), interval, timeout, device)
@@ -127,8 +124,10 @@ class SlurmCollector:
         states: dict[str, str] = {}  # by id, which stands once on the page: of several records the last counts
         ours: dict[str, tuple[SlurmJob, str]] = {}
         ends: dict[str, str] = {}
+        groups = JobGroups(self._settings.max_groups)
         with calling("squeue --json --states=all"):
             for job in self._readable(JOBS, self._settings.client.jobs(), outcomes):
+                groups.add(job)
                 if job.end:
                     ends[f"slurm:{job.job_id}:{job.restarts or 0}"] = job.end
                 try:
@@ -146,6 +145,7 @@ class SlurmCollector:
         for job, run_id in exported:
             add_job(families, job, run_id)
         add_job_totals(families, states.values())
+        groups.add_to(families)
         self._note(JOBS, outcomes)
         self._settings.put_ended(ends)
         if self._settings.expect:
@@ -176,11 +176,6 @@ class SlurmCollector:
             add_node(families, node)
         add_node_totals(families, nodes)
         self._note(NODES, outcomes)
-        return families.collected()
-
-    def _controller(self, page: Page) -> Iterable[Family]:
-        families = Families()
-        add_page(families, page, self._settings.timeout * SPARE)
         return families.collected()
 
     def _readable(self, kind: str, records: Iterable[T | UnreadableRecord], outcomes: Counter[str]) -> Iterator[T]:

@@ -1,17 +1,16 @@
 """The metrics of this collector."""
 
-from trainwarden_exporter.core.metric import counter, gauge, untyped
+from trainwarden_exporter.core.metric import counter, gauge
 
 _JOB = "run_id job_id"
 _QUEUE = "`squeue --json`"
 _NODES = "`scontrol show nodes --json`, before 23.02 `sinfo --json`"
-_OWN = "slurmctld's `/metrics`"
 
 SLURM_JOB_INFO = gauge(
     "slurm_job_info",
-    f"{_JOB} name user partition",
+    f"{_JOB} queue_id name user partition",
     "1",
-    "A job that works for a run, as long as slurmctld has a record of it: until `MinJobAge` after its end.",
+    "A job that works for a run, as long as slurmctld has a record of it; `queue_id` is the id that squeue shows.",
     _QUEUE,
     'slurm_job_state == 1 and on (instance, job_id) slurm_job_info{user="alice"}',
 )
@@ -183,7 +182,7 @@ SLURM_GPUS = gauge(
     "slurm_gpus",
     "",
     "GPUs",
-    "GPUs of the whole cluster, in nodes of any state.",
+    "GPUs of the whole cluster, in nodes of any state but future.",
     _NODES,
     "slurm_gpus < max_over_time(slurm_gpus[1d])",
 )
@@ -195,37 +194,61 @@ SLURM_GPUS_ALLOCATED = gauge(
     _NODES,
     "slurm_gpus_allocated / slurm_gpus",
 )
-SLURM_CTLD_JOBS = gauge(
-    "slurm_ctld_jobs",
-    "state",
-    "jobs",
-    "Jobs by state as slurmctld itself counts them, since SLURM 25.11; states are named as there.",
-    f"{_OWN}`/jobs`, slurm_jobs_STATE",
-    'slurm_ctld_jobs{state="pending"}',
-)
-SLURM_CTLD_NODES = gauge(
-    "slurm_ctld_nodes",
-    "state",
-    "nodes",
-    "Nodes by state as slurmctld itself counts them, since SLURM 25.11; states are named as there.",
-    f"{_OWN}`/nodes`, slurm_nodes_STATE",
-    'slurm_ctld_nodes{state="down"} > 0',
-)
-SLURM_CTLD_PARTITION_JOBS = gauge(
-    "slurm_ctld_partition_jobs",
+SLURM_PARTITION_JOBS = gauge(
+    "slurm_partition_jobs",
     "partition state",
     "jobs",
-    "Jobs of a partition by state as slurmctld itself counts them, since SLURM 25.11.",
-    f"{_OWN}`/partitions`, slurm_partition_jobs_STATE",
-    'sum by (instance, partition) (slurm_ctld_partition_jobs{state="pending"})',
+    "Jobs of the partition that are allocated (running) or wait (pending); beyond the limit, the rest is _others.",
+    _QUEUE,
+    'topk(5, slurm_partition_jobs{state="pending"})',
 )
-SLURM_CTLD_SCHEDULER = untyped(
-    "slurm_ctld_scheduler",
-    "name",
-    "as slurmctld has it",
-    "slurmctld's own metrics of its schedulers, since SLURM 25.11: `name` is the metric's name without `slurm_`.",
-    f"{_OWN}`/scheduler`, slurm_sched_…, slurm_bf_… and others",
-    'slurm_ctld_scheduler{name="sched_mean_cycle"}',
+SLURM_PARTITION_GPUS_ALLOCATED = gauge(
+    "slurm_partition_gpus_allocated",
+    "partition",
+    "GPUs",
+    "GPUs allocated to jobs of the partition; absent where SLURM shows no job's GPUs.",
+    f"{_QUEUE}, tres_alloc_str, else gres_detail",
+    "topk(5, slurm_partition_gpus_allocated)",
+)
+SLURM_ACCOUNT_JOBS = gauge(
+    "slurm_account_jobs",
+    "account state",
+    "jobs",
+    "Jobs of the account that are allocated (running) or wait (pending); beyond the limit, the rest is _others.",
+    _QUEUE,
+    'topk(5, slurm_account_jobs{state="pending"})',
+)
+SLURM_ACCOUNT_GPUS_ALLOCATED = gauge(
+    "slurm_account_gpus_allocated",
+    "account",
+    "GPUs",
+    "GPUs allocated to jobs of the account; absent where SLURM shows no job's GPUs.",
+    f"{_QUEUE}, tres_alloc_str, else gres_detail",
+    "topk(5, slurm_account_gpus_allocated)",
+)
+SLURM_USER_JOBS = gauge(
+    "slurm_user_jobs",
+    "user state",
+    "jobs",
+    "Jobs of the user that are allocated (running) or wait (pending); beyond the limit, the rest is _others.",
+    _QUEUE,
+    'topk(5, slurm_user_jobs{state="pending"})',
+)
+SLURM_USER_GPUS_ALLOCATED = gauge(
+    "slurm_user_gpus_allocated",
+    "user",
+    "GPUs",
+    "GPUs allocated to jobs of the user; absent where SLURM shows no job's GPUs.",
+    f"{_QUEUE}, tres_alloc_str, else gres_detail",
+    "topk(5, slurm_user_gpus_allocated)",
+)
+SLURM_PENDING_JOBS = gauge(
+    "slurm_pending_jobs",
+    "reason",
+    "jobs",
+    "Jobs that wait, by the reason that SLURM names.",
+    f"{_QUEUE}, state_reason",
+    'slurm_pending_jobs{reason=~"ReqNodeNotAvail.*|BadConstraints"} > 0',
 )
 TRAINWARDEN_SLURM_RECORDS = gauge(
     "trainwarden_slurm_records",

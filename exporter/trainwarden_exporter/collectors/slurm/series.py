@@ -24,7 +24,8 @@ def add_job(families: Families, job: SlurmJob, run_id: str) -> None:
     """Add one job that works for a run."""
     ids = {"run_id": run_id, "job_id": job.job_id}
     name, user, partition = (label_text(value, NAME_BYTES) for value in (job.name, job.user, job.partition))
-    families.add(metrics.SLURM_JOB_INFO, 1, **ids, name=name, user=user, partition=partition)
+    queue_id = label_text(job.queue_id, NAME_BYTES)
+    families.add(metrics.SLURM_JOB_INFO, 1, **ids, queue_id=queue_id, name=name, user=user, partition=partition)
     for state in JOB_STATES:
         families.add(metrics.SLURM_JOB_STATE, state == job.state, **ids, state=state)
     families.add(metrics.SLURM_JOB_RESTARTS, job.restarts, **ids)
@@ -66,10 +67,11 @@ def add_node(families: Families, node: SlurmNode) -> None:
 def add_node_totals(families: Families, nodes: Iterable[SlurmNode]) -> None:
     """Add the nodes and GPUs of the whole cluster."""
     found = list(nodes)
+    there = [node for node in found if node.state != "future"]
     counts = Counter(node.state for node in found)
     for state in NODE_STATES:
         families.add(metrics.SLURM_NODES, counts[state], state=state)
-    families.add(metrics.SLURM_GPUS, sum(node.gpus for node in found))
-    used = [node.gpus_allocated for node in found if node.gpus]
+    families.add(metrics.SLURM_GPUS, sum(node.gpus for node in there))
+    used = [node.gpus_allocated for node in there if node.gpus]
     # A sum over some of them would look like free GPUs.
     families.add(metrics.SLURM_GPUS_ALLOCATED, None if None in used else sum(count or 0 for count in used))

@@ -7,7 +7,6 @@ import functools
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from trainwarden.errors import UsageError
 from trainwarden_exporter.core.spec import CollectorSpec, never
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 # How often the collector's own counters are read; that costs nothing.
 LOOK_SECONDS = 5.0
-_GIVEN_WITHOUT = "expected --collector.slurm.metrics-url beside it"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -46,16 +44,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
             help=f"{kind} exported at most; the totals count all (default %(default)s)",
         )
     parser.add_argument(
-        "--collector.slurm.metrics-url",
-        type=metrics_url,
-        metavar="URL",
-        help="slurmctld's own metrics, SLURM 25.11 and newer, such as http://slurmctld:6817/metrics (default: none)",
-    )
-    parser.add_argument(
-        "--collector.slurm.metrics-token-file",
-        type=Path,
-        metavar="FILE",
-        help="holds the token for them (default: none is sent)",
+        "--collector.slurm.max-groups",
+        type=positive_count,
+        default=200,
+        metavar="N",
+        help="partitions, accounts, users and reasons to wait exported at most, of each (default %(default)s)",
     )
 
 
@@ -63,12 +56,8 @@ def create(context: Context) -> DeviceGroup:
     """Return the collector; raises `UsageError` if a command is not there."""
     from trainwarden.clients.slurm.client import CommandsMissing, SlurmClient, find_commands  # noqa: PLC0415  # for this alone
     from trainwarden_exporter.collectors.slurm.collector import SPARE, SlurmCollector, SlurmSettings  # noqa: PLC0415  # for this alone
-    from trainwarden_exporter.collectors.slurm.controller import Page  # noqa: PLC0415  # for this alone
 
     flags = context.flags
-    url, token_file = flags["collector.slurm.metrics_url"], flags["collector.slurm.metrics_token_file"]
-    if token_file and not url:
-        raise UsageError(f"--collector.slurm.metrics-token-file {token_file}: {_GIVEN_WITHOUT}")
     interval, timeout = context.interval, context.timeout
     # An exporter that sees the records of one node cannot know that one is missing.
     sees_all_records = flags["collector.runs.scope"] == "all"
@@ -83,7 +72,7 @@ def create(context: Context) -> DeviceGroup:
         max_jobs=flags["collector.slurm.max_jobs"],
         max_nodes=flags["collector.slurm.max_nodes"],
         name_filter=flags["collector.slurm.job_filter"],
-        page=Page(url, token_file) if url else None,
+        max_groups=flags["collector.slurm.max_groups"],
         expect=functools.partial(context.exchange.expected.put, "slurm") if sees_all_records else None,
         put_ended=context.exchange.put_ended_jobs,
     )
@@ -100,18 +89,6 @@ def job_filter(text: str) -> re.Pattern[str]:
     if "run_id" not in pattern.groupindex:
         raise argparse.ArgumentTypeError(f"{text!r} has no group run_id: expected one such as train-(?P<run_id>.+)")
     return pattern
-
-
-def metrics_url(text: str) -> str:
-    """Parse an address of http or https without a user's name in it."""
-    try:
-        parts = urlsplit(text)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and not parts.username
-    except ValueError:
-        usable = False
-    if not usable:
-        raise argparse.ArgumentTypeError("no usable address: expected one such as http://slurmctld:6817/metrics")
-    return text
 
 
 SPEC = CollectorSpec(

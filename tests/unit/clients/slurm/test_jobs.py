@@ -172,3 +172,34 @@ def test_a_record_without_an_id_is_an_error(job_id: Any) -> None:
 )
 def test_gpus_are_counted_where_slurm_names_them(tres: str, detail: Any, gpus: int | None) -> None:
     assert read_job(job_22_05(tres_alloc_str=tres, gres_detail=detail)).gpus == gpus
+
+
+@pytest.mark.parametrize("value", [65534, 65535, 0xFFFFFFFE, 0xFFFFFFFF, 2**64 - 2, -2, 4294967294.0])
+def test_what_slurm_has_no_value_for_is_none(value: float) -> None:
+    job = read_job(job_24_05(restart_cnt=value, node_count=None))
+    assert job.restarts is None
+    if value > 65535 or value < 0:
+        assert read_job(job_24_05(node_count=value)).nodes is None
+        assert read_job(job_24_05(end_time={"set": True, "infinite": False, "number": value})).deadline is None
+
+
+def test_gpus_without_a_value_are_none() -> None:
+    assert read_job(job_24_05(tres_alloc_str="cpu=1,gres/gpu=18446744073709551614", gres_detail=[])).gpus is None
+    assert read_job(job_22_05(tres_alloc_str="", gres_detail=["gpu:18446744073709551614"])).gpus == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "queue_id"),
+    [
+        ({}, "4714"),
+        ({"array_job_id": 4711, "array_task_id": 3}, "4711_3"),
+        ({"array_job_id": 4711, "array_task_id": 0}, "4711_0"),
+        ({"array_job_id": 4711, "array_task_id": None, "array_task_string": "4-9%2"}, "4711_[4-9%2]"),
+        ({"array_job_id": 4711, "array_task_id": {"set": False, "infinite": False, "number": 0}}, "4711_[]"),
+        ({"het_job_id": 4711, "het_job_offset": 1}, "4711+1"),
+        ({"het_job_id": {"set": True, "number": 4711}, "het_job_offset": {"set": True, "number": 0}}, "4711+0"),
+    ],
+)
+def test_a_job_has_the_id_that_squeue_shows_beside_its_own(changes: dict[str, Any], queue_id: str) -> None:
+    job = read_job(job_22_05(4714, **changes))
+    assert (job.job_id, job.queue_id) == ("4714", queue_id)

@@ -37,7 +37,7 @@ def _own(collector: SlurmCollector) -> str:
 def test_the_jobs_of_runs_are_told_of_and_all_are_counted(slurm: FakeSlurm) -> None:
     slurm.jobs([job_22_05(1), job_24_05(2), job_22_05(3, comment="", job_state="PENDING")])
     page = _part(_collector(slurm), "jobs")
-    info = 'slurm_job_info{run_id="run-1",job_id="1",name="train",user="alice",partition="main"} 1.0'
+    info = 'slurm_job_info{run_id="run-1",job_id="1",queue_id="1",name="train",user="alice",partition="main"} 1.0'
     assert info in page
     assert 'slurm_job_state{run_id="run-2",job_id="2",state="running"} 1.0' in page
     assert 'slurm_job_state{run_id="run-2",job_id="2",state="pending"} 0.0' in page
@@ -113,7 +113,7 @@ def test_bytes_that_are_no_utf_8_and_control_characters_hide_no_job(slurm: FakeS
     text = json.dumps({"errors": [], "jobs": [job_22_05(1, name="NAME"), job_22_05(2)]})
     slurm.answer("squeue", text.encode().replace(b"NAME", b"a\xff\x01\tb"))
     page = _part(_collector(slurm), "jobs")
-    assert re.search(r'slurm_job_info\{run_id="run-1",job_id="1",name="a[^"\n]*b"', page)
+    assert re.search(r'slurm_job_info\{run_id="run-1",job_id="1",queue_id="1",name="a[^"\n]*b"', page)
     assert 'run_id="run-2"' in page
 
 
@@ -183,3 +183,66 @@ def test_a_run_is_expected_while_its_job_runs_and_while_slurm_can_be_read(slurm:
     with pytest.raises(SlurmError):
         _part(collector, "jobs")
     assert expected.runs() == {}
+
+
+def _groups(slurm: FakeSlurm, *jobs: dict[str, Any], limit: int = 200) -> set[str]:
+    slurm.jobs(list(jobs))
+    page = _part(_collector(slurm, max_groups=limit), "jobs")
+    return {line for line in page.splitlines() if re.match(r"slurm_(partition|account|user|pending)_", line)}
+
+
+def test_partitions_accounts_and_users_are_added_up_over_the_whole_queue(slurm: FakeSlurm) -> None:
+    lines = _groups(
+        slurm,
+        job_24_05(1, account="vision"),
+        job_24_05(2, account="vision", user_name="bob", comment=""),
+        job_24_05(3, account="nlp", job_state=["PENDING"], state_reason="Priority", partition="main,big", comment=""),
+        job_24_05(4, account="nlp", job_state=["COMPLETED"]),
+    )
+    assert lines == {
+        'slurm_partition_jobs{partition="main",state="running"} 2.0',
+        'slurm_partition_jobs{partition="main",state="pending"} 1.0',
+        'slurm_partition_jobs{partition="big",state="running"} 0.0',
+        'slurm_partition_jobs{partition="big",state="pending"} 1.0',
+        'slurm_partition_gpus_allocated{partition="main"} 32.0',
+        'slurm_partition_gpus_allocated{partition="big"} 0.0',
+        'slurm_account_jobs{account="vision",state="running"} 2.0',
+        'slurm_account_jobs{account="vision",state="pending"} 0.0',
+        'slurm_account_jobs{account="nlp",state="running"} 0.0',
+        'slurm_account_jobs{account="nlp",state="pending"} 1.0',
+        'slurm_account_gpus_allocated{account="vision"} 32.0',
+        'slurm_account_gpus_allocated{account="nlp"} 0.0',
+        'slurm_user_jobs{user="alice",state="running"} 1.0',
+        'slurm_user_jobs{user="alice",state="pending"} 1.0',
+        'slurm_user_jobs{user="bob",state="running"} 1.0',
+        'slurm_user_jobs{user="bob",state="pending"} 0.0',
+        'slurm_user_gpus_allocated{user="alice"} 16.0',
+        'slurm_user_gpus_allocated{user="bob"} 16.0',
+        'slurm_pending_jobs{reason="Priority"} 1.0',
+    }
+
+
+def test_groups_are_bounded_and_the_rest_is_added_up(slurm: FakeSlurm) -> None:
+    """Whoever has the most GPUs is shown; a user cannot push others off the page by many small jobs."""
+    small = [
+        job_24_05(n, user_name=f"u{n}", job_state=["PENDING"], state_reason=f"R{n % 5}", tres_alloc_str="")
+        for n in range(2, 50)
+    ]
+    lines = _groups(slurm, job_24_05(1), *small, limit=2)
+    assert 'slurm_user_jobs{user="alice",state="running"} 1.0' in lines
+    assert 'slurm_user_jobs{user="_others",state="pending"} 47.0' in lines
+    assert len([line for line in lines if line.startswith("slurm_user_jobs")]) == 6
+    assert len([line for line in lines if line.startswith("slurm_pending_jobs")]) == 3
+
+
+def test_gpus_of_groups_are_absent_where_slurm_shows_none(slurm: FakeSlurm) -> None:
+    lines = _groups(slurm, job_22_05(1, gres_detail=[]))
+    assert 'slurm_user_jobs{user="alice",state="running"} 1.0' in lines
+    assert not [line for line in lines if "gpus" in line]
+
+
+def test_a_node_that_is_defined_and_not_there_has_no_gpus(slurm: FakeSlurm) -> None:
+    slurm.nodes([node_24_05("n1", gres="gpu:4"), node_24_05("n2", gres="gpu:4", state=["FUTURE"])])
+    page = _part(_collector(slurm), "nodes")
+    assert "slurm_gpus 4.0" in page
+    assert 'slurm_nodes{state="future"} 1.0' in page

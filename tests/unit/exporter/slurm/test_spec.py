@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,22 +53,13 @@ def test_a_missing_command_is_named(slurm: FakeSlurm) -> None:
         _runner(flags)
 
 
-def test_a_token_without_an_address_is_refused(slurm: FakeSlurm, tmp_path: Path) -> None:
-    flags = _flags(
-        f"--collector.slurm.bin-dir={slurm.folder}", f"--collector.slurm.metrics-token-file={tmp_path / 'token'}"
-    )
-    with pytest.raises(UsageError, match="metrics-url"):
-        _runner(flags)
-
-
 @pytest.mark.parametrize(
     "argument",
     [
         "--collector.slurm.job-filter=train-(.+)",
         "--collector.slurm.job-filter=(",
-        "--collector.slurm.metrics-url=file:///etc/passwd",
-        "--collector.slurm.metrics-url=http://user:secret@host/metrics",
         "--collector.slurm.max-jobs=0",
+        "--collector.slurm.max-groups=0",
     ],
 )
 def test_a_wrong_value_is_refused_and_no_secret_shown(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
