@@ -40,6 +40,7 @@ _COUNTERS = {
     "port_xmit_discards": (infiniband_metrics.INFINIBAND_TX_DISCARDS_TOTAL, 1),
     "port_xmit_wait": (infiniband_metrics.INFINIBAND_TX_WAIT_TICKS_TOTAL, 1),
 }
+_HARDWARE_COUNTERS = {file: (metric, 1) for file, metric in infiniband_metrics.HARDWARE_COUNTERS.items()}
 
 
 class InfinibandDevice:
@@ -69,11 +70,12 @@ class InfinibandDevice:
         self.files.close()
 
     def _add_counters(self, families: Families, port: str) -> None:
-        folder = f"ports/{port}/counters"
-        names = self.files.names(folder)
-        for file, (metric, factor) in _COUNTERS.items():
-            value = self.files.counter(f"{folder}/{file}") if file in names else None
-            families.add(metric, None if value is None else value * factor, device=self.device.name, port=port)
+        for folder, counters in (("counters", _COUNTERS), ("hw_counters", _HARDWARE_COUNTERS)):
+            path = f"ports/{port}/{folder}"
+            names = self.files.names(path)
+            for file, (metric, factor) in counters.items():
+                value = self.files.counter(f"{path}/{file}") if file in names else None
+                families.add(metric, None if value is None else value * factor, device=self.device.name, port=port)
 
 
 class InfinibandCollector(RdmaCollector):

@@ -69,8 +69,16 @@ INFINIBAND_READ_ERRORS_TOTAL = counter(
 )
 
 
-def _port(file: str, name: str, unit: str, text: str, factor: int = 1, example: str = "rate({}[5m])") -> Metric:
-    source = f"{_CLASS}/DEVICE/ports/PORT/counters/{file}" + (f", times {factor}" if factor != 1 else "")
+def _port(
+    file: str,
+    name: str,
+    unit: str,
+    text: str,
+    factor: int = 1,
+    example: str = "rate({}[5m])",
+    folder: str = "counters",
+) -> Metric:
+    source = f"{_CLASS}/DEVICE/ports/PORT/{folder}/{file}" + (f", times {factor}" if factor != 1 else "")
     return counter(name, "device port", unit, text, source, example.format(name))
 
 
@@ -120,3 +128,100 @@ INFINIBAND_TX_WAIT_TICKS_TOTAL = _port(
     "ticks",
     "Ticks in which there was data to send and no credit to send it; their length is the device's.",
 )
+
+
+def _hardware(file: str, name: str, unit: str, text: str, example: str = "rate({}[5m])") -> Metric:
+    return _port(file, f"infiniband_{name}_total", unit, text, example=example, folder="hw_counters")
+
+
+# By file name, as mlx5 has them; other drivers have some. Most are of reliable connections, over RoCE and InfiniBand.
+HARDWARE_COUNTERS = {
+    "out_of_sequence": _hardware(
+        "out_of_sequence",
+        "rx_out_of_sequence_packets",
+        "packets",
+        "Packets received out of sequence: packets before them were lost, or took another path.",
+    ),
+    "packet_seq_err": _hardware(
+        "packet_seq_err",
+        "sequence_error_naks",
+        "packets",
+        "NAKs received for a wrong sequence: the peer misses packets, which are sent again.",
+    ),
+    "implied_nak_seq_err": _hardware(
+        "implied_nak_seq_err",
+        "implied_nak_sequence_errors",
+        "times",
+        "Acknowledgements that skip a read or an atomic of which the response was lost.",
+    ),
+    "rnr_nak_retry_err": _hardware(
+        "rnr_nak_retry_err",
+        "receiver_not_ready_naks",
+        "packets",
+        "NAKs received because the peer had no buffer posted; what was sent is tried again.",
+    ),
+    "local_ack_timeout_err": _hardware(
+        "local_ack_timeout_err",
+        "ack_timeouts",
+        "times",
+        "Times that no acknowledgement came in time; what was sent is tried again.",
+    ),
+    "duplicate_request": _hardware(
+        "duplicate_request",
+        "rx_duplicate_requests",
+        "packets",
+        "Requests received twice: the peer sent them again.",
+    ),
+    "out_of_buffer": _hardware(
+        "out_of_buffer", "rx_out_of_buffer_packets", "packets", "Packets dropped because no buffer was posted."
+    ),
+    "rx_icrc_encapsulated": _hardware(
+        "rx_icrc_encapsulated", "rx_icrc_errors", "packets", "RoCE packets received with a wrong checksum.", _FAULT
+    ),
+    "np_cnp_sent": _hardware(
+        "np_cnp_sent",
+        "congestion_notifications_sent",
+        "packets",
+        "Congestion notifications (CNP) sent, because packets arrived with a mark of congestion.",
+    ),
+    "rp_cnp_handled": _hardware(
+        "rp_cnp_handled",
+        "congestion_notifications_handled",
+        "packets",
+        "Congestion notifications (CNP) received that slowed a sender of this port down.",
+    ),
+    "rp_cnp_ignored": _hardware(
+        "rp_cnp_ignored",
+        "congestion_notifications_ignored",
+        "packets",
+        "Congestion notifications (CNP) received and ignored.",
+    ),
+    "np_ecn_marked_roce_packets": _hardware(
+        "np_ecn_marked_roce_packets",
+        "rx_congestion_marked_packets",
+        "packets",
+        "RoCE packets received that a switch marked for congestion (ECN).",
+    ),
+    "roce_adp_retrans": _hardware(
+        "roce_adp_retrans", "adaptive_retransmissions", "times", "Adaptive retransmissions of RoCE packets."
+    ),
+    "roce_adp_retrans_to": _hardware(
+        "roce_adp_retrans_to",
+        "adaptive_retransmission_timeouts",
+        "times",
+        "Times that RoCE reached its time-out because of adaptive retransmission.",
+    ),
+    "roce_slow_restart": _hardware(
+        "roce_slow_restart", "slow_restarts", "times", "Times that a RoCE sender started anew at a slow rate."
+    ),
+    "req_cqe_error": _hardware(
+        "req_cqe_error", "requester_completion_errors", "completions", "Requests that completed with an error.", _FAULT
+    ),
+    "resp_cqe_error": _hardware(
+        "resp_cqe_error",
+        "responder_completion_errors",
+        "completions",
+        "Receptions that completed with an error.",
+        _FAULT,
+    ),
+}

@@ -15,6 +15,7 @@ from tests.nodes.watched import Watched
 from tests.unit.exporter.contexts import context
 from trainwarden_exporter.collectors.rdma import infiniband as spec
 from trainwarden_exporter.collectors.rdma.infiniband import InfinibandCollector
+from trainwarden_exporter.collectors.rdma.infiniband_metrics import HARDWARE_COUNTERS
 from trainwarden_exporter.core.node import Node
 
 FIRST = "mlx5_0"
@@ -106,3 +107,25 @@ def test_the_collector_is_on_where_there_is_such_a_device(
 ) -> None:
     tree = make(tmp_path / "other")
     assert spec.enabled(context(spec.SPEC, Node("node1", tree.sysfs, tree.procfs, tree.rootfs), {})) is there
+
+
+def test_loss_and_congestion_are_counted_where_the_driver_counts_them(tree: NodeTree, watched: Watched) -> None:
+    """The files and numbers of a ConnectX-7 over RoCE; `lifespan` is a setting, and the last is no file of mlx5."""
+    files = {
+        "out_of_sequence": 17, "packet_seq_err": 5, "rnr_nak_retry_err": 3, "local_ack_timeout_err": 2,
+        "np_cnp_sent": 1009, "rp_cnp_handled": 4711, "rp_cnp_ignored": 1, "np_ecn_marked_roce_packets": 1200,
+        "roce_adp_retrans": 6, "roce_adp_retrans_to": 4, "roce_slow_restart": 8, "duplicate_request": 9,
+        "implied_nak_seq_err": 10, "out_of_buffer": 11, "rx_icrc_encapsulated": 12, "req_cqe_error": 13,
+        "resp_cqe_error": 14, "lifespan": 10, "rx_new_thing": 15,
+    }  # fmt: skip
+    tree.counters(tree.sysfs / "class/infiniband/mlx5_0/ports/1/hw_counters", files)
+    watched.look()
+    shown = {}
+    for file, metric in HARDWARE_COUNTERS.items():
+        shown[file] = watched.value(metric.name, device=FIRST, port="1")
+        assert "mlx5_1" not in watched.labelled(metric.name, "device"), "it has no such folder"
+    assert shown == {file: number for file, number in files.items() if file not in {"lifespan", "rx_new_thing"}}
+    assert watched.value("infiniband_read_errors_total", device=FIRST) == 0
+    tree.counters(tree.sysfs / "class/infiniband/mlx5_0/ports/1/hw_counters", {"roce_adp_retrans": 7})
+    watched.look()
+    assert watched.value("infiniband_adaptive_retransmissions_total", device=FIRST, port="1") == 7
