@@ -386,6 +386,52 @@ int nvmlDeviceGetSramEccErrorStatus(Handle handle, Sram *answer) {
     return OK;
 }
 
+typedef struct {
+    unsigned version, supported;
+} GpmSupport;
+
+int nvmlGpmQueryDeviceSupport(Handle handle, GpmSupport *answer) {
+    ENTER("nvmlGpmQueryDeviceSupport", handle);
+    answer->supported = (unsigned)number(gpu, "gpm", 0);
+    return OK;
+}
+
+int nvmlGpmSampleAlloc(int **answer) {
+    note("gpm sample");
+    *answer = malloc(sizeof **answer);
+    return OK;
+}
+
+int nvmlGpmSampleGet(Handle handle, int *sample) {
+    ENTER("nvmlGpmSampleGet", handle);
+    *sample = gpu;
+    return OK;
+}
+
+typedef struct {
+    unsigned id;
+    int code;
+    double value;
+    const char *names[3];
+} GpmMetric;
+
+typedef struct {
+    unsigned version, count;
+    int *before, *after;
+    GpmMetric metrics[];
+} GpmMetrics;
+
+int nvmlGpmMetricsGet(GpmMetrics *wanted) {
+    if (wanted->version != 1 || wanted->before == wanted->after || *wanted->before != *wanted->after) return INVALID;
+    for (unsigned i = 0; i < wanted->count; i++) {
+        char key[WIDTH], value[WIDTH];
+        snprintf(key, sizeof key, "gpm.%u", wanted->metrics[i].id);
+        wanted->metrics[i].code = look_up(*wanted->after, key, value) ? OK : UNSUPPORTED;
+        if (wanted->metrics[i].code == OK) wanted->metrics[i].value = strtod(value, NULL);
+    }
+    return called("nvmlGpmMetricsGet", *wanted->after);
+}
+
 int nvmlDeviceGetNvLinkState(Handle handle, unsigned link, unsigned *answer) {
     ENTER("nvmlDeviceGetNvLinkState", handle);
     char key[WIDTH];

@@ -56,6 +56,18 @@ _HOPPER: dict[str, Value] = {
     "fabric.state": 3,
     "fabric.status": 0,
     "memory_reserved": 600 * 2**20,
+    "gpm": 1,
+    "gpm.2": 91.5,
+    "gpm.3": 40,
+    "gpm.5": 62.5,
+    "gpm.10": 55,
+    "gpm.11": 0,
+    "gpm.12": 7.5,
+    "gpm.13": "nan",
+    "gpm.20": 100,
+    "gpm.21": 50,
+    "gpm.60": 2048,
+    "gpm.61": 4096,
 }
 _BLACKWELL: dict[str, Value] = {
     **{key: value for key, value in _HOPPER.items() if key not in ("field.138", "field.139")},

@@ -37,7 +37,12 @@ def build(settings: Mapping[str, Any]) -> GpuCollector:
 
         kept = settings.get("xid_state")
         state = StateFile(Path(kept) if kept else None, writable=not settings.get("once"))
-        driver = NvmlDriver(Path(settings["kernel_log"]), state=state, boot_id=settings.get("boot_id", ""))
+        driver = NvmlDriver(
+            Path(settings["kernel_log"]),
+            state=state,
+            boot_id=settings.get("boot_id", ""),
+            activity=settings.get("activity", True),
+        )
     else:
         from trainwarden_exporter.collectors.gpu.amdsmi.driver import AmdsmiDriver  # noqa: PLC0415
 

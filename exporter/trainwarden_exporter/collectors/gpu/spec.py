@@ -38,6 +38,16 @@ def _add_flags(name: str, library: str, slow: str, parser: argparse.ArgumentPars
     )
 
 
+def _add_nvidia_flags(parser: argparse.ArgumentParser) -> None:
+    _add_flags("nvidia", "NVML", "ECC, links, PCIe, instances", parser)
+    parser.add_argument(
+        "--collector.nvidia.activity",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="export how busy the multiprocessors, tensor cores and the memory are, where the card offers it (Hopper)",
+    )
+
+
 def nvidia_enabled(context: Context) -> bool:
     """Return whether the bus shows an NVIDIA GPU, the driver is loaded, there should be some, or there was one."""
     node = context.node
@@ -67,6 +77,7 @@ def _create_nvidia(context: Context) -> CollectorRunner:
         kernel_log=str(node.rootfs / "dev/kmsg"),
         xid_state=str(node_state(flags, node.host, "xids").path),
         boot_id=node.boot_id,
+        activity=flags["collector.nvidia.activity"],
         once=bool(flags.get("once")),
     )
 
@@ -118,7 +129,7 @@ NVIDIA_SPEC = CollectorSpec(
     needs="an NVIDIA GPU on the PCI bus, or --expect.gpus",
     create=_create_nvidia,
     enabled=nvidia_enabled,
-    add_flags=partial(_add_flags, "nvidia", "NVML", "ECC, links, PCIe, instances"),
+    add_flags=_add_nvidia_flags,
 )
 AMD_SPEC = CollectorSpec(
     name="amd",

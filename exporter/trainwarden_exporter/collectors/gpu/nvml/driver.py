@@ -40,6 +40,7 @@ class NvmlDriver(GpuDriver):
         retry_seconds: pause after a failed attempt to open NVML.
         state: where the counts of errors are kept over a restart.
         boot_id: of the kernel; empty if unknown, and nothing is kept then.
+        activity: read how busy the parts of a GPU are as well.
     """
 
     vendor = "nvidia"
@@ -55,12 +56,15 @@ class NvmlDriver(GpuDriver):
         *,
         state: StateFile | None = None,
         boot_id: str = "",
+        activity: bool = True,
     ) -> None:
         super().__init__(retry_seconds)
         self._xids = XidCounter()
         self._kernel_log = XidKernelLog(kernel_log, self._xids, state, boot_id)
         self._events: XidEvents | None = None
         self._lists_gpus = False
+        self._activity = activity
+        self._activity_buffers: dict[str, tuple[Any, Any]] = {}
 
     def look(self, on_bus: Collection[str], states: Collection[GpuState], *, known: bool) -> None:  # noqa: ARG002  # NVML opens a GPU that came without being initialised again
         """Open NVML; list its GPUs as well where the bus shows none, or may show GPUs that are not for this process."""
@@ -80,6 +84,7 @@ class NvmlDriver(GpuDriver):
             with calling(self.opening):
                 pynvml.nvmlInit()
             self.needs_shut_down()
+            self._activity_buffers = {}  # they are not those of a library that was initialised anew
             with calling("nvmlSystemGetDriverVersion"):
                 self.version = text(pynvml.nvmlSystemGetDriverVersion())
         except pynvml.NVMLError as error:
@@ -128,10 +133,12 @@ class NvmlDriver(GpuDriver):
         return OpenGpu(handle, uuid, minor, info)
 
     def fast_tier(self, handle: Any, state: GpuState) -> NvmlFastTier:
-        """Return what reads utilization, memory, temperatures, power, clocks and NVLink traffic."""
+        """Return what reads utilization, memory, temperatures, power, clocks, NVLink traffic and activity."""
+        from trainwarden_exporter.collectors.gpu.nvml.activity import Activity  # noqa: PLC0415  # imports pynvml
         from trainwarden_exporter.collectors.gpu.nvml.readings import NvmlFastTier  # noqa: PLC0415  # imports pynvml
 
-        return NvmlFastTier(self._calls(handle, state))
+        calls = self._calls(handle, state)
+        return NvmlFastTier(calls, Activity(calls, self._activity_buffers, state.bus) if self._activity else None)
 
     def slow_tier(self, handle: Any, state: GpuState) -> NvmlSlowTier:
         """Return what reads ECC, remapped rows, PCIe, fabric, NVLink states and MIG instances."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from trainwarden_exporter.collectors.gpu.calls import DriverCalls
+    from trainwarden_exporter.collectors.gpu.nvml.activity import Activity
     from trainwarden_exporter.collectors.gpu.nvml.fields import FieldKey
     from trainwarden_exporter.core.metric import Families, Metric
 
@@ -141,8 +142,9 @@ class _Tier:
 class NvmlFastTier(_Tier):
     """Reads of one GPU what changes from second to second and costs the driver little; for one thread."""
 
-    def __init__(self, calls: DriverCalls) -> None:
+    def __init__(self, calls: DriverCalls, activity: Activity | None = None) -> None:
         super().__init__(calls, FAST_CALLS, FAST_FIELDS)
+        self._activity = activity
 
     def read(self, families: Families, gpu: dict[str, str]) -> GpuReading:
         """Add the series of one sample; raises `GpuDown`."""
@@ -150,6 +152,8 @@ class NvmlFastTier(_Tier):
         self._add_throttling(families, gpu)
         utilization = self._add_utilization(families, gpu)
         used = self._add_memory(families, gpu)
+        if self._activity is not None:
+            self._activity.add_to(families, gpu)
         power, temperature = metrics.GPU_POWER_WATTS, metrics.GPU_TEMPERATURE_CELSIUS
         return GpuReading(utilization, highest.get(power), highest.get(temperature), used)
 

@@ -56,6 +56,11 @@ def bytes_of_kib(kib: float | None) -> float | None:
     return None if kib is None else kib * KIB
 
 
+def bytes_of_mib(mib: float | None) -> float | None:
+    """Return an amount of data."""
+    return None if mib is None or mib < 0 else mib * KIB * KIB
+
+
 def seconds(nanoseconds: float | None) -> float | None:
     """Return a duration."""
     return None if nanoseconds is None else nanoseconds / 1e9

@@ -1,0 +1,105 @@
+"""How busy the parts of one GPU are, by NVML's GPM: Hopper and newer. It compares two samples of the GPU's counters."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pynvml
+
+from trainwarden_exporter.collectors.gpu import metrics
+from trainwarden_exporter.collectors.gpu.calls import FORGET_SECONDS
+from trainwarden_exporter.collectors.gpu.nvml import values
+from trainwarden_exporter.collectors.gpu.nvml.codes import failure_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from trainwarden_exporter.collectors.gpu.calls import DriverCalls
+    from trainwarden_exporter.core.metric import Families, Metric
+
+
+class ActivityReading(NamedTuple):
+    """A metric that is one of GPM's (NVML_GPM_METRIC_* in nvml.h)."""
+
+    metric: Metric
+    number: int
+    value: Callable[[float], float | None]
+    labels: Mapping[str, str] = {}
+
+
+READINGS = (
+    ActivityReading(metrics.GPU_SM_ACTIVE_RATIO, 2, values.ratio),
+    ActivityReading(metrics.GPU_SM_OCCUPANCY_RATIO, 3, values.ratio),
+    ActivityReading(metrics.GPU_TENSOR_ACTIVE_RATIO, 5, values.ratio),
+    ActivityReading(metrics.GPU_MEMORY_BANDWIDTH_RATIO, 10, values.ratio),
+    ActivityReading(metrics.GPU_PIPE_ACTIVE_RATIO, 4, values.ratio, {"pipe": "int"}),
+    ActivityReading(metrics.GPU_PIPE_ACTIVE_RATIO, 11, values.ratio, {"pipe": "fp64"}),
+    ActivityReading(metrics.GPU_PIPE_ACTIVE_RATIO, 12, values.ratio, {"pipe": "fp32"}),
+    ActivityReading(metrics.GPU_PIPE_ACTIVE_RATIO, 13, values.ratio, {"pipe": "fp16"}),
+    ActivityReading(metrics.GPU_PCIE_BYTES_PER_SECOND, 20, values.bytes_of_mib, {"direction": "tx"}),
+    ActivityReading(metrics.GPU_PCIE_BYTES_PER_SECOND, 21, values.bytes_of_mib, {"direction": "rx"}),
+    ActivityReading(metrics.GPU_NVLINK_BYTES_PER_SECOND, 61, values.bytes_of_mib, {"direction": "tx"}),
+    ActivityReading(metrics.GPU_NVLINK_BYTES_PER_SECOND, 60, values.bytes_of_mib, {"direction": "rx"}),
+)
+
+
+class Activity:
+    """Reads one GPU, from the second sample on; for one thread.
+
+    Args:
+        calls: of the GPU.
+        buffers: the library's for two samples of each GPU, by address; a GPU may be opened many times. Added to.
+        bus: the GPU's address.
+    """
+
+    def __init__(self, calls: DriverCalls, buffers: dict[str, tuple[Any, Any]], bus: str) -> None:
+        self._calls = calls
+        self._buffers = buffers
+        self._bus = bus
+        self._not_before = 0.0
+        self._pair: tuple[Any, Any] | None = None  # the sample before, the buffer for the next
+        self._has_before = False
+
+    def add_to(self, families: Families, gpu: dict[str, str]) -> None:
+        """Add the series of the time since the sample before; raises `GpuDown`."""
+        if time.monotonic() < self._not_before:
+            return
+        if self._pair is None:
+            self._pair = self._begun()
+            if self._pair is None:
+                self._not_before = time.monotonic() + FORGET_SECONDS
+                return
+        before, buffer = self._pair
+        if self._calls.call("nvmlGpmSampleGet", buffer) is None:
+            self._has_before = False
+            return
+        if self._has_before:
+            self._add(families, gpu, before, buffer)
+        self._pair, self._has_before = (buffer, before), True
+
+    def _begun(self) -> tuple[Any, Any] | None:
+        support = self._calls.call("nvmlGpmQueryDeviceSupport")
+        if support is None or not support.isSupportedDevice:
+            return None
+        try:
+            if self._bus not in self._buffers:
+                self._buffers[self._bus] = (pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc())
+            return self._buffers[self._bus]
+        except pynvml.NVMLError as error:
+            self._calls.fail(("nvmlGpmSampleAlloc", ()), failure_of(error))
+            return None
+
+    def _add(self, families: Families, gpu: dict[str, str], before: Any, after: Any) -> None:
+        wanted = pynvml.c_nvmlGpmMetricsGet_t()
+        wanted.version, wanted.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(READINGS)
+        wanted.sample1, wanted.sample2 = before, after
+        for place, reading in enumerate(READINGS):
+            wanted.metrics[place].metricId = reading.number
+        if self._calls.call_with(wanted, "nvmlGpmMetricsGet") is None:
+            return
+        for place, reading in enumerate(READINGS):
+            found = wanted.metrics[place]
+            if found.nvmlReturn == 0 and math.isfinite(found.value):
+                families.add(reading.metric, reading.value(found.value), **gpu, **reading.labels)

@@ -1,0 +1,65 @@
+"""How busy the parts of a GPU are, by two samples of its counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.devices.nvml import FakeNvml
+from tests.integration.exporter.nvidia.conftest import Exporter, Page, once
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.process
+
+Serve = Callable[..., Exporter]
+OF_GPM = ("gpu_sm_", "gpu_tensor_", "gpu_memory_bandwidth_", "gpu_pipe_", "gpu_pcie_bytes_per", "gpu_nvlink_bytes_per")
+
+
+def activity(page: Page) -> Page:
+    return {key: value for key, value in page.items() if key.startswith(OF_GPM)}
+
+
+def test_the_time_between_two_samples_is_exported(node: FakeNvml, serve: Serve) -> None:
+    exporter = serve(node.gpus(1))
+    wait_until(lambda: activity(exporter.page()))
+    assert activity(exporter.page()) == {
+        "gpu_sm_active_ratio{gpu=0}": 0.915,
+        "gpu_sm_occupancy_ratio{gpu=0}": 0.4,
+        "gpu_tensor_active_ratio{gpu=0}": 0.625,
+        "gpu_memory_bandwidth_ratio{gpu=0}": 0.55,
+        "gpu_pipe_active_ratio{gpu=0,pipe=fp64}": 0,
+        "gpu_pipe_active_ratio{gpu=0,pipe=fp32}": 0.075,
+        "gpu_pcie_bytes_per_second{gpu=0,direction=tx}": 100 * 2**20,
+        "gpu_pcie_bytes_per_second{gpu=0,direction=rx}": 50 * 2**20,
+        "gpu_nvlink_bytes_per_second{gpu=0,direction=tx}": 4096 * 2**20,
+        "gpu_nvlink_bytes_per_second{gpu=0,direction=rx}": 2048 * 2**20,
+    }
+
+
+def test_one_look_has_no_time_between_two_samples(node: FakeNvml) -> None:
+    assert activity(once(node.gpus(1))) == {}
+
+
+@pytest.mark.parametrize("flags", [(), ("--no-collector.nvidia.activity",)])
+def test_what_the_card_does_not_offer_or_nobody_wants_is_not_sampled(
+    node: FakeNvml, serve: Serve, flags: tuple[str, ...]
+) -> None:
+    node.gpus(1, "h100" if flags else "a100").set(note_calls=1)
+    exporter = serve(node, *flags)
+    wait_until(lambda: [what for _, what in node.calls()].count("nvmlDeviceGetPowerUsage") > 3)
+    assert activity(exporter.page()) == {}
+    called = [what for _, what in node.calls()]
+    assert "nvmlGpmSampleGet" not in called
+    assert called.count("nvmlGpmQueryDeviceSupport") == (0 if flags else 1)
+
+
+def test_a_gpu_that_is_opened_again_uses_the_same_buffers(node: FakeNvml, serve: Serve) -> None:
+    exporter = serve(node.gpus(1))
+    wait_until(lambda: activity(exporter.page()))
+    node.lose(0)
+    wait_until(lambda: exporter.page().get("gpu_up{gpu=0}") == 0)
+    assert activity(exporter.page()) == {}
+    node.set(0, lost=None)
+    wait_until(lambda: activity(exporter.page()))
+    assert [what for _, what in node.calls()].count("gpm sample") == 2
