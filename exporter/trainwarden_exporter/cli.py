@@ -73,8 +73,9 @@ def collect_once(collection: Collection) -> int:
                 by_name[name].sample_once()
     if "gpu_jobs" in by_name and by_name.keys() & {"nvidia", "amd"}:
         by_name["gpu_jobs"].sample_once()  # with the uuids that the others have read
-    if "finetuning" in by_name:
-        by_name["finetuning"].sample_once()  # it shows samples of the others
+    for name in ("finetuning", "dcgm"):
+        if name in by_name:
+            by_name[name].sample_once()  # it shows samples of the others
     sys.stdout.buffer.write(collection.page())
     sys.stdout.flush()
     collection.stop()

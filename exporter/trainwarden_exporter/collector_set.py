@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.errors import UsageError
+from trainwarden_exporter.collectors.gpu.roster import roster_of
 from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.spec import Context
 from trainwarden_exporter.registry import SPECS
@@ -66,7 +67,7 @@ class CollectorSet:
 
     Attributes:
         exchange: what they share.
-        runners: the collectors, in the order of the registry, and the view of them as finetuning_….
+        runners: the collectors, in the order of the registry, and the views of them by other names.
         off: those that are on by default and found nothing here, each with what it needs.
 
     Raises:
@@ -87,6 +88,11 @@ class CollectorSet:
                 from trainwarden_exporter.finetuning import view  # noqa: PLC0415  # where it is on
 
                 self.runners.append(view.create(list(self.runners), node))
+            if flags.get("compat.dcgm"):
+                from trainwarden_exporter import dcgm  # noqa: PLC0415  # where it is on
+
+                roster = roster_of(Context("nvidia", node, flags, self.exchange), "nvidia")
+                self.runners.append(dcgm.create(list(self.runners), node, roster))
         except BaseException:
             for runner in self.runners:
                 runner.stop()

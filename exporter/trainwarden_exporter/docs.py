@@ -10,6 +10,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
+from trainwarden_exporter import dcgm
 from trainwarden_exporter.collectors import clock, process
 from trainwarden_exporter.collectors.gpu import metrics as gpu
 from trainwarden_exporter.collectors.gpu_jobs import metrics as gpu_jobs
@@ -48,6 +49,7 @@ _SECTIONS = {
     "Records in S3": s3,
     "The exporter's process": process,
     "Runs by the names of the fine-tuning exporter": finetuning,
+    "GPUs by the names of dcgm-exporter": dcgm,
     "The exporter itself": own,
 }
 

@@ -221,3 +221,8 @@ def _collector_flags(parser: argparse.ArgumentParser) -> None:
         )
         spec.add_flags(parser)
     parser.add_argument("--compat.finetuning", action="store_true", help="export runs as finetuning_… as well")
+    parser.add_argument(
+        "--compat.dcgm",
+        action="store_true",
+        help="export NVIDIA's GPUs as DCGM_FI_… as well, with dcgm-exporter's labels",
+    )

@@ -30,6 +30,7 @@ def test_a_name_follows_the_conventions(name: str) -> None:
             "clock_",
             "process_",
             "finetuning_",
+            "DCGM_FI_",
         )
     )
     assert (metric.kind == "counter") == name.endswith("_total")
