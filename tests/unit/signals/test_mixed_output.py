@@ -169,9 +169,7 @@ LOGS = {
         "user_exception",
     ),
     "an error behind a progress bar": (
-        (
-            " 41%|## | 366/903 [5:15<6:53]torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
-        ),
+        (" 41%|## | 366/903 [5:15<6:53]torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"),
         "cuda_oom",
     ),
     "a lost peer before the rank that broke it": (

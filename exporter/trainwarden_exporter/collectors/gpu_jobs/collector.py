@@ -19,9 +19,9 @@ from trainwarden_exporter.collectors.gpu_jobs.claims import (
 )
 from trainwarden_exporter.collectors.gpu_jobs.gpus import NodeGpu, NodeGpus, find_gpus, on_node
 from trainwarden_exporter.collectors.gpu_jobs.processes import Processes
+from trainwarden_exporter.collectors.gpu_jobs.user_names import UserNames
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.spec import CollectorSpec
-from trainwarden_exporter.core.user_names import UserNames
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import single_task
 
