@@ -19,7 +19,8 @@ from trainwarden_exporter.collector_set import CollectorSet
 from trainwarden_exporter.configuration.check import COMMAND, check
 from trainwarden_exporter.configuration.reload import Reload
 from trainwarden_exporter.configuration.settings import read_flags
-from trainwarden_exporter.core.memory import keep_one_arena
+from trainwarden_exporter.core.capabilities import lower_read_search
+from trainwarden_exporter.core.memory import keep_one_arena, offer_to_oom_killer
 from trainwarden_exporter.core.node import node_from_flags
 from trainwarden_exporter.release import Release
 from trainwarden_exporter.sampling.collection import Collection
@@ -49,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return FINE
         flags = read_flags(argv)
         keep_one_arena()
+        lower_read_search()
         log_to_stderr(flags["log.level"].upper(), log_format=flags["log.format"])
         if flags["once"]:
             logging.getLogger(STATE_CHANGES).setLevel(logging.WARNING)  # one sample shows no transition
@@ -84,6 +86,7 @@ def collect_once(collection: Collection) -> int:
 
 def serve(argv: Sequence[str], flags: dict[str, Any]) -> int:
     """Serve until a signal ends it."""
+    offer_to_oom_killer()
     collection = Collection([])
     file = flags["web.config.file"]
     pages = ExporterPages(collection, flags["web.telemetry_path"], ReloadingWebConfig(file) if file else None)

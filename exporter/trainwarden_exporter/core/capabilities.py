@@ -7,7 +7,6 @@ those of a thread: while one has raised this one, the others have not.
 from __future__ import annotations
 
 import contextlib
-import os
 import struct
 from functools import cache
 from typing import TYPE_CHECKING
@@ -15,17 +14,27 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_READ_SEARCH = 1 << 2
+_NUMBER = 2
+_READ_SEARCH = 1 << _NUMBER
+_OVERRIDE, _SET_IDS = 1 << 1, 1 << 6 | 1 << 7
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_LOWER = 47, 3
 # `_LINUX_CAPABILITY_VERSION_3`: two words of each set.
 _HEADER = struct.pack("=Ii", 0x20080522, 0)
 _WORDS = struct.Struct("=6I")
 
 
 def lower_read_search() -> None:
-    """Give up the right in this thread and those that it starts; root keeps it, as it is checked against owners."""
-    if os.geteuid() != 0:
+    """Give up the right in this thread and what it starts, until it is raised; to be called before any other thread.
+
+    Root with all its rights keeps it: what it reads is checked against owners.
+    """
+    _may_raise.cache_clear()
+    if _may_raise():
+        import ctypes  # noqa: PLC0415  # where a process has capabilities
+
+        # Programs that are started would get it again.
+        ctypes.CDLL(None).prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_LOWER, _NUMBER, 0, 0)
         _set(effective=False)
-        _may_raise.cache_clear()
 
 
 @contextlib.contextmanager
@@ -41,10 +50,17 @@ def reading_any() -> Iterator[None]:
         _set(effective=False)
 
 
+def may_become_others() -> bool:
+    """Return whether this process may become another user, as root may outside of most containers."""
+    words = _get()
+    return words is not None and words[0] & _SET_IDS == _SET_IDS
+
+
 @cache
 def _may_raise() -> bool:
     words = _get()
-    return os.geteuid() != 0 and words is not None and bool(words[1] & _READ_SEARCH)
+    # With the right to write any file it makes no difference.
+    return words is not None and words[1] & (_READ_SEARCH | _OVERRIDE) == _READ_SEARCH
 
 
 def _get() -> tuple[int, ...] | None:

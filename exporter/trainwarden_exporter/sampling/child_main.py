@@ -18,6 +18,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.service_log import log_to_stderr
+from trainwarden_exporter.core.memory import hide_from_oom_killer
 from trainwarden_exporter.sampling.device_group import DeviceGroup
 from trainwarden_exporter.sampling.messages import kept_line, sample_line, state_line
 from trainwarden_exporter.sampling.sampler import Sampler
@@ -80,6 +81,7 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_SETMASK, set())  # the parent has blocked what it waits for
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent acts upon it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    hide_from_oom_killer()
     spec = json.loads(sys.stdin.buffer.readline())
     log_to_stderr(spec["log_level"], log_format=spec["log_format"])
     output = SampleWriter()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden_exporter.collectors.gpu_jobs.claims import short_label
+from trainwarden_exporter.core.capabilities import reading_any
 from trainwarden_exporter.core.slurm_cgroup import job_and_step
 
 if TYPE_CHECKING:
@@ -121,7 +122,9 @@ class Processes:
 
     def _read(self, path: str, identity: tuple[int, int], since: float, now: float) -> _KnownProcess:
         self.reads += 1
-        return _KnownProcess(identity, job_of(path, self._user_name), since, now)
+        with reading_any():
+            job = job_of(path, self._user_name)
+        return _KnownProcess(identity, job, since, now)
 
     def _pids(self) -> Iterator[tuple[str, str]]:
         with os.scandir(self._procfs) as entries:

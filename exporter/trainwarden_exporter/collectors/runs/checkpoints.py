@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden.beneath import open_beneath
+from trainwarden_exporter.core.capabilities import may_become_others
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +42,7 @@ class CheckpointAccess:
 
     A path in a record may be any: it must not tell its writer what is where only the exporter may look. A checkpoint of
     the exporter's own user is looked at wherever it is. Root looks at another user's in a process that becomes this
-    user. Anybody else looks only below `roots`, and only at what belongs to the user.
+    user, where it may. Anybody else looks only below `roots`, and only at what belongs to the user.
 
     Args:
         roots: folders of checkpoints.
@@ -61,7 +62,7 @@ class CheckpointAccess:
             OSError: it cannot be looked at.
         """
         user = os.geteuid()
-        if owner is not None and owner != user and user == 0:
+        if owner is not None and owner != user and user == 0 and may_become_others():
             return _verify_as(checkpoint, owner)
         if owner != user and not self._belongs(checkpoint.path, owner):
             return None

@@ -9,7 +9,9 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
+from trainwarden.beneath import READ
 from trainwarden_exporter.collectors.transport.nccl_lines import EFA, OFI, OTHER, SOCKET, transport_of
+from trainwarden_exporter.core.capabilities import reading_any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +53,8 @@ def of_process(procfs: Path, pid: int, owner: int, rank: int) -> dict[str, str] 
     number from inside a container is the number of another process here.
     """
     with contextlib.suppress(OSError):
-        descriptor = os.open(procfs / str(pid) / "environ", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with reading_any():
+            descriptor = os.open(procfs / str(pid) / "environ", READ | os.O_NOFOLLOW)
         try:
             if os.fstat(descriptor).st_uid != owner:
                 return None

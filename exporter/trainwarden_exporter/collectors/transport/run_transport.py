@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections import Counter
 from dataclasses import dataclass
@@ -10,14 +11,17 @@ from typing import TYPE_CHECKING
 
 from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import RANKS
-from trainwarden.record.metadata import Metadata, read_metadata
+from trainwarden.record.metadata import Metadata
 from trainwarden.record.rank import read_ranks
+from trainwarden_exporter.collectors.runs.documents import read_metadata
+from trainwarden_exporter.collectors.runs.limits import DEFAULT_LIMITS
 from trainwarden_exporter.collectors.transport.environment import of_process, of_record, requested_network
 from trainwarden_exporter.collectors.transport.nccl_lines import EFA, IB, OFI, SOCKET, ProcessNetworks, parse_lines
+from trainwarden_exporter.core.capabilities import reading_any
+from trainwarden_exporter.core.owned_folder import OwnedFolder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-    from pathlib import Path
 
     from trainwarden.record.rank import RankBeat
     from trainwarden_exporter.core.exchange import WatchedRun
@@ -103,8 +107,12 @@ class RunTransport:
         if run.folder is None:
             return
         self._tries -= 1
-        metadata = read_metadata(run.folder)
-        beats = _read_ranks(run.folder)
+        try:
+            with OwnedFolder.opened(run.folder) as files:
+                metadata = read_metadata(files, DEFAULT_LIMITS.file_bytes)
+                beats = [beat for beat in _read_ranks(files) if getattr(beat, "owner", None) == files.owner]
+        except OSError:
+            return
         found = [each for beat in beats if (each := _environment_of_rank(beat, run, node, now)) is not None]
         known = bool(found)
         if not found and isinstance(metadata, Metadata):
@@ -177,10 +185,12 @@ def _environment_of_rank(beat: RankBeat | Unreadable, run: WatchedRun, node: Nod
     return of_process(node.procfs, beat.pid, beat.owner, beat.rank)
 
 
-def _read_ranks(folder: Path) -> list[RankBeat | Unreadable]:
+def _read_ranks(files: OwnedFolder) -> list[RankBeat | Unreadable]:
     try:
-        count = sum(1 for _ in itertools.islice((folder / RANKS).iterdir(), MAX_RANKS + 1))
+        with reading_any(), os.scandir(f"{files.as_path}/{RANKS}") as entries:
+            count = sum(1 for _ in itertools.islice(entries, MAX_RANKS + 1))
     except OSError:
         return []
-    ranks = read_ranks(folder, limit=MAX_RANKS) if count <= MAX_RANKS else []
+    with reading_any():
+        ranks = read_ranks(files.as_path, limit=MAX_RANKS) if count <= MAX_RANKS else []
     return ranks if len(ranks) <= MAX_RANKS else []
