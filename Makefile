@@ -9,6 +9,8 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 # Half of all tests' time is spent waiting for services: more workers than cores, and those tests first.
 TEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 COMPAT_SUITE ?= sid
+# A stall and a failure: the other scenarios differ in what the library records, whatever the version of Prometheus.
+COMPAT_DEMOS := $(foreach scenario,hang crash,'tests/e2e/test_demo.py::test_the_outcome_is_the_promised_one_and_nothing_is_left_behind[$(scenario)]')
 BUT ?=
 
 SHELL := bash
@@ -56,7 +58,7 @@ test-pythons: ## Run the fast tests with every Python from 3.10 to 3.13 that is 
 test-compat: $(VENV)/ready ## Repeat rule, route and end-to-end tests with the newest Prometheus and Alertmanager
 	$(BIN)/python -m trainwarden.stack.binaries --suite $(COMPAT_SUITE)
 	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest -m "not long" $(TEST_ARGS) \
-	  tests/rules tests/alertmanager tests/integration/rules tests/e2e/test_demo.py
+	  tests/rules tests/alertmanager tests/integration/rules $(COMPAT_DEMOS)
 
 test-integrations: .venv-integrations/ready ## Run the tests with PyTorch, Transformers and Lightning, on the CPU
 	.venv-integrations/bin/python -m pytest tests/integrations
