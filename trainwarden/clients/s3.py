@@ -11,7 +11,10 @@ import re
 import threading
 import time
 import unicodedata
+import weakref
 from dataclasses import dataclass, replace
+
+from trainwarden.descriptor import HeldDescriptor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +53,9 @@ _CONDITION_FAILED = frozenset(("PreconditionFailed", "ConditionalRequestConflict
 _CONDITION_UNKNOWN = frozenset(("NotImplemented", "501", "InvalidRequest", "InvalidArgument", "ParamValidationError"))
 # The header Date counts whole seconds, and an answer takes its time.
 _CLOCK_TOLERANCE_SECONDS = 2.0
+
+
+_abandoned: list[Any] = []
 
 
 class InvalidLocation(ValueError):
@@ -255,6 +261,7 @@ class S3Bucket:
         self._connections = connections
         self._lock = threading.Lock()
         self._connected: Any = None
+        self._guard: HeldDescriptor | None = None  # open for as long as the connections are
 
     def get(self, name: str) -> S3Object | None:
         """Return the object `name`, its first `MAX_BYTES`; None if there is none."""
@@ -410,21 +417,29 @@ class S3Bucket:
 
     def _client(self) -> Any:
         with self._lock:
+            if self._guard is not None and not self._guard.is_open():
+                _forget_connections(self._connected)
+                self._connected = self._guard = None
+            if self._guard is None:
+                self._guard = _new_guard(self)
             if self._connected is None:
-                import boto3  # noqa: PLC0415  # see load_boto3
-                from botocore.config import Config  # noqa: PLC0415
-
-                connect_seconds, read_seconds = self._timeouts
-                config = Config(
-                    connect_timeout=connect_seconds,
-                    read_timeout=read_seconds,
-                    retries={"total_max_attempts": 1},
-                    max_pool_connections=self._connections,
-                )
-                # A session of its own: the default one is the training's, and shared between threads.
-                session = boto3.session.Session()
-                self._connected = session.client("s3", region_name=self.location.region, config=config)
+                self._connected = self._new_client()
             return self._connected
+
+    def _new_client(self) -> Any:
+        import boto3  # noqa: PLC0415  # see load_boto3
+        from botocore.config import Config  # noqa: PLC0415
+
+        connect_seconds, read_seconds = self._timeouts
+        config = Config(
+            connect_timeout=connect_seconds,
+            read_timeout=read_seconds,
+            retries={"total_max_attempts": 1},
+            max_pool_connections=self._connections,
+        )
+        # A session of its own: the default one is the training's, and shared between threads.
+        session = boto3.session.Session()
+        return session.client("s3", region_name=self.location.region, config=config)
 
     def _error(self, error: Exception, name: str, *, conditional: bool) -> S3Error:
         response = getattr(error, "response", None)
@@ -454,6 +469,29 @@ class S3Bucket:
     def _clock_shift(self) -> float:
         offset = self.clock_offset or 0.0
         return offset if abs(offset) > _CLOCK_TOLERANCE_SECONDS else 0.0
+
+
+def _new_guard(bucket: S3Bucket) -> HeldDescriptor:
+    """Return the descriptor of a pipe, which a program that closes all files closes with the connections."""
+    reader, writer = os.pipe()
+    os.close(writer)
+    guard = HeldDescriptor(reader)
+    weakref.finalize(bucket, guard.close)
+    return guard
+
+
+def _forget_connections(client: Any) -> None:
+    """Keep a client from using its open connections, and from closing them: their numbers may mean other files now."""
+    try:
+        pools = client._endpoint.http_session._manager.pools  # noqa: SLF001  # botocore has no other way to them
+        connections = [each for key in pools.keys() for each in pools[key].pool.queue if each is not None]  # noqa: SIM118  # no dict
+        for connection in connections:
+            if connection.sock is not None:
+                connection.sock.detach()
+                connection.sock = None
+    except Exception:  # noqa: BLE001  # another version of botocore or urllib3
+        # Never freed, and so never closed.
+        _abandoned.append(client)
 
 
 def _reason(code: str, status: int) -> str:

@@ -16,8 +16,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainwarden.descriptor import HeldDescriptor
 from trainwarden.identity import AttemptKey, InvalidAttemptKey, host_name, process_lives, process_start_ticks
-from trainwarden.record.descriptor import HeldDescriptor
 from trainwarden.record.document import JsonObject, read_json
 from trainwarden.record.folder import LIVENESS_SECONDS, OWNER, WRAPPER, encode
 from trainwarden.record.locks import NoLocks, is_locked, try_lock, unlock

@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from trainwarden.descriptor import HeldDescriptor
 from trainwarden.record.crash import HEADER_BYTES, OLDER, header, read_crash, trace_path
-from trainwarden.record.descriptor import HeldDescriptor
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 

@@ -14,8 +14,8 @@ import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from trainwarden.descriptor import HeldDescriptor
 from trainwarden.identity import host_name
-from trainwarden.record.descriptor import HeldDescriptor
 from trainwarden.record.document import JsonObject, read_json
 from trainwarden.record.folder import encode, replace_file
 from trainwarden.record.rank import MAX_RANKS_OF_HOST, RankBeat

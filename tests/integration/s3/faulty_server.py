@@ -46,6 +46,7 @@ class FaultyServer(ThreadingHTTPServer):
         self.touched: list[str] = []
         self.signed = ""
         self.skew = 0
+        self.keeps_alive = False
         self.released = threading.Event()
 
     @property
@@ -75,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def _handle(self) -> None:
-        self.close_connection = True
+        self.close_connection = not self.server.keeps_alive
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = urllib.parse.unquote(self.path.partition("?")[0])
         self.server.touched.append(f"{self.command} {path.lstrip('/').partition('/')[2]}")
@@ -121,7 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
         content = _DATED.sub(self._moved, content) if self.server.skew else content
         if self.command != "HEAD":
             self.send_header("Content-Length", str(len(content)))
-        self.send_header("Connection", "close")
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(content[: len(content) // 2] if fault == "half" else content)
 
