@@ -20,6 +20,8 @@ _POLICY_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
 _refused: set[str] = set()
 
 _DMI = "sys/devices/virtual/dmi/id"
+_CLOUD_INIT = "var/lib/cloud/data/instance-id"
+_HEX = frozenset("0123456789abcdef")
 _NAMESPACE = "var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 _SLURM = {
@@ -113,6 +115,30 @@ def ec2_instance_id(root: str = "/") -> str | None:
         return None
     tag = _line(root, _DMI, "board_asset_tag")
     return tag if tag.startswith("i-") else None
+
+
+def instance_id(environ: Mapping[str, str] = os.environ, root: str = "/") -> str | None:
+    """Return the cloud's id of this machine, from a variable or what cloud-init and the firmware left; never asked for.
+
+    None where none of them has one, as on most machines outside of clouds.
+    """
+    for name in ("TRAINWARDEN_INSTANCE_ID", "EC2_INSTANCE_ID", "INSTANCE_ID"):
+        given = environ.get(name, "").strip()
+        # Other tools use the last name as well.
+        if given and (name.startswith("TRAINWARDEN_") or _is_instance_id(given)):
+            return _short(given)
+    left = _line(root, _CLOUD_INIT)
+    return ec2_instance_id(root) or (left if _is_instance_id(left) else None)
+
+
+def _is_instance_id(text: str) -> bool:
+    """Return whether a text is the id of an instance in a cloud; cloud-init also writes names such as `nocloud`."""
+    letters = text.replace("-", "").lower()
+    is_hex = bool(letters) and _HEX.issuperset(letters.removeprefix("i"))
+    is_ec2 = text.startswith("i-") and is_hex and 8 <= len(letters) - 1 <= 32
+    is_number = text.isascii() and text.isdigit() and 15 <= len(text) <= 20
+    is_uuid = is_hex and len(letters) == 32 and text.count("-") == 4
+    return is_ec2 or is_number or is_uuid
 
 
 def in_kubernetes(environ: Mapping[str, str]) -> bool:

@@ -31,6 +31,8 @@ ANNOTATIONS = {
     "duration",
     "last_log",
     "instance",
+    "s3",
+    "s3_console",
     "runbook_url",
     "dashboard",
 }

@@ -21,6 +21,14 @@ NEVER_STARTED = [
         {60: [], 65: [never_started()]},
     ),
     Scenario(
+        "an expected run without a record",
+        lambda t: (
+            run(t, state="pending", metadata=None, progress=None, step=None, phase_start=None)
+            | {'training_run_expected{run_id="r1",source="slurm",instance="n1:9745",job="trainwarden-exporter"}': 1}
+        ),
+        {60: [], 65: [never_started()]},
+    ),
+    Scenario(
         "the first heartbeat ends it",
         lambda t: (
             run(t, phase="idle") if t >= 100 else run(t, state="pending", metadata=None, progress=None, step=None)

@@ -358,6 +358,14 @@ class S3Bucket:
         self._request("", lambda _: {})
         return False
 
+    @property
+    def is_aws(self) -> bool:
+        """Whether the requests go to AWS itself; False before the first one."""
+        if self._connected is None:
+            return False
+        host = str(self._connected.meta.endpoint_url).partition("://")[2].partition("/")[0].partition(":")[0]
+        return host.endswith(".amazonaws.com")
+
     def _object(self, name: str) -> dict[str, Any]:
         return {"Bucket": self.location.bucket, "Key": self.location.key(name)}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.clients.s3 import InvalidLocation, records_location
-from trainwarden.environment import read_run_settings
+from trainwarden.environment import instance_id, read_run_settings
 from trainwarden.exec.printed_progress import InferredPhase, PrintedProgress
 from trainwarden.identity import AttemptKey, host_name, process_lives, world_size
 from trainwarden.record.attempt import begin_attempt
@@ -111,6 +111,7 @@ class ExternalRecordWriter:
             world_size=world_size(),
             thresholds=self._thresholds,
             host=host_name(),
+            instance_id=instance_id() or host_name(),
             pid=self._pid or None,
         ).replace(**read_run_settings())
         if "start_time" not in kept:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainwarden.environment import read_run_settings
+from trainwarden.environment import instance_id, read_run_settings
 from trainwarden.identity import AttemptKey, host_name
 from trainwarden.record.attempt import AttemptStart
 from trainwarden.record.clock import to_iso
@@ -50,6 +50,7 @@ class RunContext:
     method: str | None
     thresholds: Thresholds
     environment: Mapping[str, str] = field(default_factory=dict)
+    instance_id: str = field(default_factory=lambda: instance_id() or host_name())
 
     def metadata(
         self,
@@ -72,7 +73,7 @@ class RunContext:
             status=state.status,
             phase=state.phase,
             last_update=now,
-            instance_id=self.environment.get("ec2_instance_id") or host_name(),
+            instance_id=self.instance_id,
             version=VERSION,
             attempt=this.attempt,
             attempt_key=str(self.key),

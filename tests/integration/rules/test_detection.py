@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -50,6 +51,9 @@ class Exporter:
             self._finished(now),
             self._healthy(now),
             self._exhausted(now),
+            self._foreign(now),
+            self._expected(now),
+            self._printing(now),
         ):
             shown |= each
         lines = [f"{_TARGET_LABELS.sub('', series)} {value:.3f}" for series, value in shown.items()]
@@ -90,6 +94,63 @@ class Exporter:
             return page
         labels = 'run_id="exhausted",job_id="41",attempt="2",failure_mode="stall",reason="3 of 3 restarts used"'
         return page | {f"trainwarden_remediator_escalation_info{{{labels}}}": 1}
+
+    def _foreign(self, now: int) -> Page:
+        """In S3, as another monitor writes it: neither host nor job nor start."""
+        page = run(
+            now,
+            run_id="foreign",
+            host="",
+            job_id="",
+            attempt=None,
+            start=None,
+            phase_start=None,
+            metadata=self.began - 700,
+            progress=self.began - 700,
+            step=self.began - 700,
+            stale=600,
+            stall={"train": 600},
+        )
+        labels = 'run_id="foreign"'
+        url, console = "s3://llm-cache/training-runs/foreign/", "https://s3.console.aws.amazon.com/s3/buckets/llm-cache"
+        words = 'message="",hint="",last_line="Step 1500/5000, loss: 2.134"'
+        return {
+            series.replace('host=""', 'instance_id="i-01fa5b57d64c6196a"'): value for series, value in page.items()
+        } | {
+            f"training_run_observed_timestamp_seconds{{{labels}}}": now,
+            f'training_run_s3_info{{{labels},url="{url}",console="{console}?prefix=training-runs/foreign/"}}': 1,
+            f"training_failure_message_info{{{labels},{words}}}": 1,
+        }
+
+    def _expected(self, now: int) -> Page:
+        page = run(
+            now,
+            run_id="expected",
+            host="",
+            job_id="",
+            attempt=None,
+            start=self.began - 900,
+            state="pending",
+            phase_start=None,
+            metadata=None,
+            progress=None,
+            step=None,
+        )
+        return page | {'training_run_expected{run_id="expected",source="slurm"}': 1}
+
+    def _printing(self, now: int) -> Page:
+        began = self.began
+        return run(
+            now,
+            run_id="printing",
+            start=began - 600,
+            phase="init",
+            phase_start=began - 600,
+            inferred=True,
+            progress=None,
+            step=None,
+            stall={"init": 15},
+        )
 
     def _healthy(self, now: int) -> Page:
         return run(now, run_id="healthy", start=now - 7200, ranks={0: now, 1: now})
@@ -138,6 +199,8 @@ def _all_seen(world: World) -> None:
     wait_until(lambda: world.alertmanager.messages("failed"), timeout=120)
     wait_until(lambda: world.alertmanager.messages("degraded"), timeout=120)
     wait_until(lambda: world.alertmanager.messages("exhausted"), timeout=120)
+    for run_id in ("foreign", "expected", "printing"):
+        wait_until(functools.partial(world.alertmanager.messages, run_id), f"a message about {run_id}", timeout=120)
 
 
 @pytest.mark.usefixtures("_all_seen")
@@ -196,6 +259,47 @@ def test_a_degraded_run_names_the_silent_ranks(world: World) -> None:
     (message, *_) = world.alertmanager.messages("degraded")
     assert "\nReason: Silent: rank 3 for 5m 0s, rank 5 for 3m 20s" in message.text
     assert not world.alertmanager.webhook.alerts("degraded")
+
+
+@pytest.mark.usefixtures("_all_seen")
+def test_a_record_of_another_monitor_in_s3_names_its_instance_and_its_place(world: World) -> None:
+    (message, *_) = world.alertmanager.messages("foreign")
+    for needle in (
+        "\nStatus: TIMED_OUT\n",
+        "\n🔧 Action Required: Log in to i-01fa5b57d64c6196a and check: ",
+        " disk space.\n",
+        "\nInstance: i-01fa5b57d64c6196a\n",
+        "\nDuration: at least 11m",
+        "\nLast Log: Step 1500/5000, loss: 2.134\n",
+        "\n📊 S3: s3://llm-cache/training-runs/foreign/\n",
+        "<https://s3.console.aws.amazon.com/s3/buckets/llm-cache?prefix=training-runs/foreign/|S3 Console>",
+    ):
+        assert needle in message.text
+
+
+@pytest.mark.usefixtures("_all_seen")
+def test_a_marked_job_without_a_record_is_not_accused_of_anything(world: World) -> None:
+    (message, *_) = world.alertmanager.messages("expected")
+    for needle in (
+        "\nReason: There is no record of the run, which slurm has expected for 15m",
+        "; whether it trains is unknown.\n",
+        "TRAINWARDEN_RUNS_DIR that the exporter reads",
+        "\nNothing is restarted automatically for this.",
+    ):
+        assert needle in message.text
+    assert "Never started" not in message.text
+
+
+@pytest.mark.usefixtures("_all_seen")
+def test_a_command_that_prints_no_steps_is_for_a_person_alone(world: World) -> None:
+    (message, *_) = world.alertmanager.messages("printing")
+    for needle in (
+        "\nReason: No new step printed for ",
+        "(budget 15s)",
+        "\nNothing is restarted automatically for this.",
+    ):
+        assert needle in message.text
+    assert not world.alertmanager.webhook.alerts("printing")
 
 
 @pytest.mark.usefixtures("_all_seen")

@@ -70,6 +70,11 @@ def test_without_a_budget_a_command_is_idle_until_it_prints_a_step_and_then_trai
     assert (job.progress.step, job.progress.loss, job.progress.attempt_key) == (1, 2.5, str(KEY))
 
 
+def test_the_record_names_the_instance(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWARDEN_INSTANCE_ID", "i-01fa5b57d64c6196a")
+    assert Watched(folder).metadata.instance_id == "i-01fa5b57d64c6196a"
+
+
 def test_with_a_budget_for_steps_every_phase_before_them_has_it_and_restarts_nothing(folder: Path) -> None:
     job = Watched(folder, "15")
     assert job.judged() == ("init", "output", 15.0)

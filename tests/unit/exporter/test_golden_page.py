@@ -18,6 +18,7 @@ from trainwarden_exporter.core.metric import Metric
 NOT_HERE = {
     "training_run_observed_timestamp_seconds",
     "training_run_expected",
+    "training_run_s3_info",
     "training_checkpoint_complete",
     "training_run_duration_seconds",
 }

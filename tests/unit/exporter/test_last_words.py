@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.unit.exporter.runs_tree import NOW, RunsTree
 from trainwarden.record.clock import to_iso
+from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.collectors.runs.folder import ALWAYS, NEVER
 
 if TYPE_CHECKING:
@@ -30,6 +31,16 @@ def test_a_healthy_run_has_no_last_words_and_a_quiet_one_has(runs: RunsTree) -> 
     assert runs.labels("training_failure_message_info", "r") == {}
     runs.now += 3
     assert runs.labels("training_failure_message_info", "r")["last_line"] == "all reduce"
+
+
+def test_a_record_that_states_no_thresholds_is_quiet_by_those_of_the_exporter(tmp_path: Path) -> None:
+    """As other monitors write it, with a small STALE_MINUTES."""
+    runs = RunsTree(tmp_path, defaults=Thresholds(stale_seconds=60.0))
+    runs.foreign("r")
+    log_of(runs, "Step 1500/5000, loss: 2.134\n")
+    assert runs.labels("training_failure_message_info", "r") == {}
+    runs.now += 61
+    assert runs.labels("training_failure_message_info", "r")["last_line"] == "Step 1500/5000, loss: 2.134"
 
 
 def test_secrets_do_not_reach_the_page(runs: RunsTree) -> None:

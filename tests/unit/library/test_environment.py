@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import trainwarden
-from trainwarden.environment import ray_submission_id, ray_worker_job, read_environment
+from trainwarden.environment import instance_id, ray_submission_id, ray_worker_job, read_environment
 from trainwarden.identity import host_name
 
 NOWHERE = "/nonexistent"
@@ -87,6 +87,35 @@ def test_an_ec2_instance_is_known_by_its_board(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("vendor", "tag"), [("Xen", "i-1"), ("Amazon EC2", ""), ("Dell Inc.", "i-0af01c0123456789a")])
 def test_a_machine_that_does_not_say_so_is_no_ec2_instance(tmp_path: Path, vendor: str, tag: str) -> None:
     assert read_environment({}, _machine(tmp_path, sys_vendor=vendor, board_asset_tag=tag)) == {}
+
+
+@pytest.mark.parametrize(
+    ("left", "found"),
+    [
+        ("i-0af01c0123456789a", "i-0af01c0123456789a"),
+        ("i-0000003a", "i-0000003a"),
+        ("1234567890123456789", "1234567890123456789"),
+        ("5a9d2f0e-1c3b-4d5e-8f60-718293a4b5c6", "5a9d2f0e-1c3b-4d5e-8f60-718293a4b5c6"),
+        ("nocloud", None),
+        ("iid-datasource-none", None),
+        ("iid-local01", None),
+        ("", None),
+    ],
+)
+def test_the_instance_is_known_by_what_cloud_init_left(tmp_path: Path, left: str, found: str | None) -> None:
+    file = tmp_path / "var/lib/cloud/data/instance-id"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"{left}\n")
+    assert instance_id({}, str(tmp_path)) == found
+
+
+def test_the_instance_that_a_variable_names_counts_first(tmp_path: Path) -> None:
+    root = _machine(tmp_path, sys_vendor="Amazon EC2", board_asset_tag="i-0af01c0123456789a")
+    assert instance_id({}, root) == "i-0af01c0123456789a"
+    assert instance_id({"TRAINWARDEN_INSTANCE_ID": "rack-7"}, root) == "rack-7"
+    assert instance_id({"INSTANCE_ID": "web"}, root) == "i-0af01c0123456789a"
+    assert instance_id({"INSTANCE_ID": "i-0bb"}, NOWHERE) is None
+    assert instance_id({"EC2_INSTANCE_ID": "i-01fa5b57d64c6196a"}, NOWHERE) == "i-01fa5b57d64c6196a"
 
 
 def test_a_driver_of_ray_is_told_its_submission() -> None:

@@ -35,6 +35,7 @@ from trainwarden_exporter.collectors.runs.series import (
     add_failure_message,
     add_log_only,
     add_log_progress,
+    add_place,
     add_rank,
     add_run,
     add_verdict,
@@ -170,6 +171,7 @@ class RunsCollector:
         self._state_changes.observe(record)
         self._add_cached(families, folder, record, now)
         add_ages(families, record, folder.observed, now)
+        add_place(families, record.run_id, folder.s3_place)
         add_log_progress(families, record, view, now)
         if verdict:
             verdict = self._evidence.refine(record, verdict)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
 
 from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import LOG
-from trainwarden_exporter.collectors.runs.folder import NEEDED, RunFolder
+from trainwarden_exporter.collectors.runs.folder import NEEDED, RunFolder, S3Place
 from trainwarden_exporter.collectors.runs.limits import DEFAULT_LIMITS, RunLimits
 from trainwarden_exporter.collectors.runs.log_evidence import completed, names_cause, verdict_of
 from trainwarden_exporter.core.files import CachedFile
@@ -37,6 +38,22 @@ _TIMES = (
     "start_time", "attempt_start_time", "phase_time", "end_time", "last_update", "last_updated", "step_time",
     "moved_time",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Index:
+    """What the index of a prefix's copies states: when each run was last looked at in S3, Unix seconds; its place."""
+
+    looked: Mapping[str, float]
+    url: str
+    is_aws: bool
+
+    def place(self, run_id: str) -> S3Place:
+        """Return the place of a run's record."""
+        url = f"{self.url.rstrip('/')}/{run_id}/"
+        bucket, _, prefix = url.removeprefix("s3://").partition("/")
+        console = f"https://s3.console.aws.amazon.com/s3/buckets/{quote(bucket)}?prefix={quote(prefix)}"
+        return S3Place(url, console if self.is_aws else "")
 
 
 class CopiedRunFolder(RunFolder):
@@ -133,12 +150,15 @@ class S3Copies:
         kept: dict[Path, CopiedRunFolder] = {}
         for place, index in self._indexes:
             looked = _look(place, index, now)
-            for run_id, time in () if looked is None or isinstance(looked, Unreadable) else looked.items():
+            if looked is None or isinstance(looked, Unreadable):
+                continue
+            for run_id, time in looked.looked.items():
                 path = place / run_id
                 folder = kept[path] = self._folders.get(path) or CopiedRunFolder(
                     path, self._defaults, self._last_line, self._limits
                 )
                 folder.observed = time
+                folder.s3_place = looked.place(run_id) if looked.url else None
                 if run_id not in found or (found[run_id].observed or 0.0) < time:
                     found[run_id] = folder
         self._folders = kept
@@ -159,9 +179,7 @@ def _move_sentinel(sentinel: Sentinel | None, ahead: float) -> Sentinel | None:
     return sentinel.replace(time=sentinel.time - ahead)
 
 
-def _look(
-    place: Path, index: CachedFile[[], Mapping[str, float]], now: float
-) -> Mapping[str, float] | Unreadable | None:
+def _look(place: Path, index: CachedFile[[], _Index], now: float) -> _Index | Unreadable | None:
     try:
         with OwnedFolder.opened(place) as files:
             return index.get(files, now)
@@ -171,11 +189,11 @@ def _look(
         return Unreadable(place, error.strerror or str(error))
 
 
-def _read_index(files: OwnedFolder) -> Mapping[str, float] | Unreadable:
-    """Return when each run was last looked at in S3, by run id; Unix seconds."""
+def _read_index(files: OwnedFolder) -> _Index | Unreadable:
     try:
         with open(files.open(INDEX), "rb") as file:  # noqa: PTH123  # a descriptor has no path
             document = json.load(file)
-        return {run_id: float(run["looked"]) for run_id, run in document["runs"].items()}
+        looked = {run_id: float(run["looked"]) for run_id, run in document["runs"].items()}
+        return _Index(looked, str(document.get("url", "")), document.get("is_aws") is True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return Unreadable(files.path / INDEX, str(error))

@@ -83,6 +83,14 @@ class _Files:
 
 
 @dataclass(frozen=True)
+class S3Place:
+    """Where a record is in S3: `s3://bucket/prefix/run/`, and its page in the console of AWS, empty elsewhere."""
+
+    url: str
+    console: str
+
+
+@dataclass(frozen=True)
 class _LogLine:
     """The last line of a log, in which state and attempt it was read, and when."""
 
@@ -109,6 +117,7 @@ class RunFolder:
         asleep_until: the folder has expired and is not read before then, Unix seconds.
         shown: the record as it was exported last.
         observed: when the record was last confirmed in S3, Unix seconds; None for a record in the runs folder.
+        s3_place: where it is in S3; None for a record in the runs folder.
         cached: the samples that were made from the record.
         last_line: of its log, where it is to be shown.
     """
@@ -129,6 +138,7 @@ class RunFolder:
         self.asleep_until = 0.0
         self.shown: RunRecord | None = None
         self.observed: float | None = None
+        self.s3_place: S3Place | None = None
         self.last_line: str | None = None
         self._path = path
         self._defaults = defaults

@@ -58,6 +58,14 @@ TRAINING_PHASE_START_TIMESTAMP_SECONDS = gauge(
     "metadata.json: phase_time",
     "time() - training_phase_start_timestamp_seconds > 1800" + WHILE_RUNNING,
 )
+TRAINING_RUN_S3_INFO = gauge(
+    "training_run_s3_info",
+    "run_id url console",
+    "1",
+    "Where in S3 a record is that is in no folder: its place, and its page in the console of AWS.",
+    "the index of the copies from S3",
+    "training_run_s3_info",
+)
 TRAINING_PHASE_INFERRED = gauge(
     "training_phase_inferred",
     "run_id",

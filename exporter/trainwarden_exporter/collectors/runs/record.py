@@ -188,12 +188,16 @@ class StepTimes:
 
 def is_quiet(record: RunRecord, step_time: float | None, now: float) -> bool:
     """Return whether a running attempt has used up half of a threshold: then its last log line is shown."""
-    if record.state != "running" or record.metadata is None:
+    if record.state != "running":
         return False
-    metadata, limits = record.metadata, record.metadata.thresholds
-    beats = [time for time in (metadata.last_update, step_time) if time is not None]
-    moves = [time for time in (step_time, metadata.phase_time, record.attempt_start) if time is not None]
-    budget = limits.stall_seconds.get(metadata.phase or "train")
+    # Of a record that states no thresholds, those of the exporter.
+    metadata, limits = record.metadata, record.thresholds
+    last_update, phase_time, phase = (
+        (metadata.last_update, metadata.phase_time, metadata.phase) if metadata else (None, None, None)
+    )
+    beats = [time for time in (last_update, step_time) if time is not None]
+    moves = [time for time in (step_time, phase_time, record.attempt_start) if time is not None]
+    budget = limits.stall_seconds.get(phase or "train")
     silent = bool(beats) and now - max(beats) > limits.stale_seconds / 2
     still = budget is not None and bool(moves) and now - max(moves) > budget / 2
     return silent or still

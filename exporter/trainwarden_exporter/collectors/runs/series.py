@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trainwarden.record.progress import Checkpoint, Progress
     from trainwarden.record.rank import RankBeat
     from trainwarden.signals.progress import LogProgress
+    from trainwarden_exporter.collectors.runs.folder import S3Place
     from trainwarden_exporter.collectors.runs.record import FailureVerdict, RunRecord
     from trainwarden_exporter.core.exchange import LogView
     from trainwarden_exporter.core.metric import Families
@@ -82,6 +83,12 @@ def add_ages(families: Families, record: RunRecord, observed: float | None, now:
         beat = plausible_timestamp(time, now)
         age = None if beat is None else now - beat
         families.add(metrics.TRAINING_HEARTBEAT_AGE_SECONDS, age, run_id=run_id, source=source)
+
+
+def add_place(families: Families, run_id: str, place: S3Place | None) -> None:
+    """Add where in S3 a record is; nothing for a record in the runs folder."""
+    if place is not None:
+        families.add(metrics.TRAINING_RUN_S3_INFO, 1, run_id=run_id, url=place.url, console=place.console)
 
 
 def add_expected(families: Families, record: RunRecord, sources: Mapping[str, float], now: float) -> None:

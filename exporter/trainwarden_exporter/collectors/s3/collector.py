@@ -59,5 +59,5 @@ def build(settings: Mapping[str, Any]) -> S3Collector:
             read_seconds=settings["read_seconds"],
             connections=WORKERS,
         )
-        prefixes[url] = PrefixSync(bucket, LocalCopy(copy_folder(Path(settings["cache"]), url)), bounds)
+        prefixes[url] = PrefixSync(bucket, LocalCopy(copy_folder(Path(settings["cache"]), url), url), bounds)
     return S3Collector(prefixes, float(settings["interval"]), timeout)

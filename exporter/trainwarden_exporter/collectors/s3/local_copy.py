@@ -43,10 +43,16 @@ class CopiedRun:
 
 
 class LocalCopy:
-    """The folder of one prefix; runs that its index does not list are removed. Threads may share it, but no run."""
+    """The folder of one prefix; runs that its index does not list are removed. Threads may share it, but no run.
 
-    def __init__(self, path: Path) -> None:
+    Attributes:
+        is_aws: the prefix is in AWS itself.
+    """
+
+    def __init__(self, path: Path, url: str = "") -> None:
         self.path = path
+        self.is_aws = False
+        self._url = url
         path.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self.runs: dict[str, CopiedRun] = _read_index(path)
@@ -90,7 +96,7 @@ class LocalCopy:
     def save(self) -> None:
         """Write the index; raises `OSError` if it cannot be written."""
         runs = {run_id: {"etags": run.etags, "looked": run.looked} for run_id, run in self.runs.items()}
-        document = {"version": VERSION, "runs": runs}
+        document = {"version": VERSION, "url": self._url, "is_aws": self.is_aws, "runs": runs}
         replace_file(self.path / INDEX, json.dumps(document, separators=(",", ":")).encode())
 
 

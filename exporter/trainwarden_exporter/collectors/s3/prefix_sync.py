@@ -111,6 +111,7 @@ class PrefixSync:
             if self._up is False:
                 log.info("%s answers again", self._bucket.location)
             self._up, self._success, self._failures, self._logged = True, self._now(), 0, None
+        self._copy.is_aws = self._bucket.is_aws
         self._copy.save()
 
     def _failed(self, error: S3Error) -> None:

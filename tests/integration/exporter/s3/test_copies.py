@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.integration.exporter.s3.prefix import KEY, Prefix, metadata, of, progress
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
+from trainwarden_exporter.collectors.s3.local_copy import copy_folder
 
 RUN = {"run_id": "r"}
 
@@ -23,11 +25,23 @@ def test_a_record_in_s3_has_the_series_of_the_same_record_in_a_folder(prefix: Pr
     write_json(prefix.runs / "r" / "metadata.json", said)
     write_json(prefix.runs / "r" / "progress.json", moved)
     here = prefix.page()
-    extra = {"training_run_observed_timestamp_seconds"}
+    extra = {"training_run_observed_timestamp_seconds", "training_run_s3_info"}
     assert {name: set(found) for name, found in copied.items() if name not in extra} == {
         name: set(found) for name, found in here.items()
     }
     assert of(copied, "training_step", **RUN) == 7
+
+
+def test_the_place_of_a_record_in_s3_is_named_and_its_console_only_where_it_is_that_of_aws(prefix: Prefix) -> None:
+    prefix.run()
+    prefix.look()
+    url = f"{prefix.store.url}/r/"
+    assert of(prefix.page(), "training_run_s3_info", **RUN, url=url, console="") == 1
+    index = copy_folder(prefix.cache, prefix.store.url) / ".s3.json"
+    write_json(index, {**json.loads(index.read_text()), "is_aws": True})
+    place = url.removeprefix("s3://").replace("/", "?prefix=", 1)
+    console = f"https://s3.console.aws.amazon.com/s3/buckets/{place}"
+    assert of(prefix.page(), "training_run_s3_info", **RUN, url=url, console=console) == 1
 
 
 def test_only_what_changed_is_fetched_again(prefix: Prefix) -> None:
