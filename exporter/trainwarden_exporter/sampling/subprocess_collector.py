@@ -29,6 +29,7 @@ GIVE_UP_SECONDS = 60.0
 MAX_HANGING = 2
 # Tolerated lines that are no messages: a library may print to standard output.
 MAX_INVALID_LINES = 100
+LOOK_SECONDS = 1.0
 RESTART_SECONDS = 1.0
 BACKOFF_SECONDS = 60.0
 SLACK_SECONDS = 2.0
@@ -204,9 +205,13 @@ class SubprocessCollector:
 
     def _read_messages(self, process: ChildProcess) -> str:
         """Apply the child's messages until it ends, is ended or is given up; return the reason."""
+        next_look = 0.0
         while self._process is process:
-            if self._must_be_replaced():
-                return "none of its devices answers"
+            # Not after each message: to look at all tasks takes longer than to apply one.
+            if (now := time.monotonic()) >= next_look:
+                next_look = now + LOOK_SECONDS
+                if self._must_be_replaced():
+                    return "none of its devices answers"
             lines = process.lines(1.0)
             if lines is None:
                 break
