@@ -61,6 +61,11 @@ class Activity:
         self._not_before = 0.0
         self._pair: tuple[Any, Any] | None = None  # the sample before, the buffer for the next
         self._has_before = False
+        # Made once: it has room for every metric of GPM, 19 KB.
+        self._wanted = pynvml.c_nvmlGpmMetricsGet_t()
+        self._wanted.version, self._wanted.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(READINGS)
+        for place, reading in enumerate(READINGS):
+            self._wanted.metrics[place].metricId = reading.number
 
     def add_to(self, families: Families, gpu: dict[str, str]) -> None:
         """Add the series of the time since the sample before; raises `GpuDown`."""
@@ -92,11 +97,8 @@ class Activity:
             return None
 
     def _add(self, families: Families, gpu: dict[str, str], before: Any, after: Any) -> None:
-        wanted = pynvml.c_nvmlGpmMetricsGet_t()
-        wanted.version, wanted.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(READINGS)
+        wanted = self._wanted
         wanted.sample1, wanted.sample2 = before, after
-        for place, reading in enumerate(READINGS):
-            wanted.metrics[place].metricId = reading.number
         if self._calls.call_with(wanted, "nvmlGpmMetricsGet") is None:
             return
         for place, reading in enumerate(READINGS):
