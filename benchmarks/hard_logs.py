@@ -70,7 +70,7 @@ def _scanned(scanner: Scanner) -> Callable[[bytes], object]:
 
 
 def _judged(line: bytes) -> object:
-    return evidence_in(f"step 1\n{line.decode()}\nend")
+    return evidence_in(f"step 1\n{line.decode(errors='replace')}\nend")
 
 
 def _reading(signals: Sequence[Signal], log: bytes) -> Callable[[], float]:

@@ -34,11 +34,11 @@ CALM = (
     rb"|\b[Ss]kipp(?:ing|ed)\b(?! (?:is |was )?(?:disabled|off|impossible))|from scratch"
     rb"|\b[Uu]s(?:ing|es?) (?:\w{1,40} ){0,3}instead\b|not installed[,.;] |\b[Rr]etry(?:ing)? #?\d{1,6} ?(?:/|of) ?\d"
     rb"|\b[Ss]tarting (?:over|(?:from|at|with) (?:(?:step|iteration|epoch) )?0)\b"
-    rb"|\bresolved after\b|\bthrown while requesting\b|\b[Uu]sing (?:the )?defaults?\b"
+    rb"|\bresolved after\b|\bretry loop\b|\bthrown while requesting\b|\b[Uu]sing (?:the )?defaults?\b"
     rb"|\b[Cc]ontinuing (?:without|anyway)\b|\b[Tt]rying (?:again|another)\b|\brunning offline\b"
 )
 # Events of Kubernetes are of the type Normal or Warning.
-LOUD = rb"\b(?:ERROR|CRITICAL|FATAL)\b|\[[EF]\d|\bWarning {1,12}[A-Z][a-z]\w{2,40} {1,12}\d{1,4}[smhd]"
+LOUD = rb"\b(?:ERROR|CRITICAL|FATAL)\b|\[[EF]\d|\bWarning {1,12}[A-Z][a-z]\w{2,40} {1,40}\d{1,4}[smhd]"
 # Exceptions whose message is an identifier of the program, which may contain the words of any failure; and what it is
 # evidence of nevertheless: those patterns are about the exception itself.
 _QUOTING = frozenset(("KeyError", "IndexError", "AttributeError", "NameError", "UnboundLocalError"))

@@ -42,7 +42,7 @@ def slow_in_the_library(signal: Signal, every: int) -> list[bytes]:
     slow = []
     for line in list(hostile_lines(signal))[::every]:
         began = time.thread_time()
-        evidence_in(f"step 1\n{line.decode()}\nend")
+        evidence_in(f"step 1\n{line.decode(errors='replace')}\nend")
         if time.thread_time() - began > SECONDS:
             slow.append(line[:80])
     return slow
