@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from ctypes import byref
+from ctypes import Structure, byref, c_ubyte, c_uint
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import pynvml
 
 from trainwarden_exporter.collectors.gpu import metrics
 from trainwarden_exporter.collectors.gpu.nvml import values
@@ -38,18 +36,39 @@ PROBLEMS = {
 }
 
 
+# As in nvml.h: the structures of pynvml before 13 are laid out otherwise, and have their fields in other places.
+_COMMON: list[tuple[str, Any]] = [("cluster", c_ubyte * 16), ("status", c_uint), ("clique", c_uint), ("state", c_ubyte)]
+
+
+class _Info(Structure):
+    """nvmlGpuFabricInfo_t."""
+
+    _fields_ = _COMMON
+
+
+class _InfoV2(Structure):
+    """nvmlGpuFabricInfo_v2_t."""
+
+    _fields_ = [("version", c_uint), *_COMMON, ("mask", c_uint)]
+
+
+class _InfoV3(Structure):
+    """nvmlGpuFabricInfo_v3_t."""
+
+    _fields_ = [("version", c_uint), *_COMMON, ("mask", c_uint), ("summary", c_ubyte)]
+
+
 class Fabric:
     """Reads it; for one thread."""
 
     def __init__(self, calls: DriverCalls) -> None:
         self._calls = calls
-        # Newest first; the versions of pynvml and of the driver have some of them.
-        tables = (
-            ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
-            ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
-            ("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
+        # Newest first: a driver supports some of them.
+        self._tables = (
+            ("nvmlDeviceGetGpuFabricInfoV", _InfoV3(version=0x3000028)),
+            ("nvmlDeviceGetGpuFabricInfoV", _InfoV2(version=0x2000024)),
+            ("nvmlDeviceGetGpuFabricInfo", _Info()),
         )
-        self._tables = [(call, getattr(pynvml, name)()) for call, name in tables if hasattr(pynvml, name)]
 
     def add_to(self, families: Families, gpu: dict[str, str]) -> None:
         """Add the series of one sample; raises `GpuDown`."""
@@ -60,10 +79,10 @@ class Fabric:
         families.add(metrics.GPU_FABRIC_STATE, state, **gpu)
         if state != COMPLETED:
             return
-        problems = problems_of(getattr(info, "healthMask", 0))
+        problems = problems_of(getattr(info, "mask", 0))
         for problem, there in problems.items():
             families.add(metrics.GPU_FABRIC_PROBLEM, there, **gpu, problem=problem)
-        well = getattr(info, "healthSummary", 0) in _HEALTHY and not any(problems.values())
+        well = getattr(info, "summary", 0) in _HEALTHY and not any(problems.values())
         families.add(metrics.GPU_FABRIC_HEALTHY, info.status == 0 and well, **gpu)
 
     def _read(self) -> Any:
