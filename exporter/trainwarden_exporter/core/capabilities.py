@@ -28,8 +28,8 @@ def lower_read_search() -> None:
 
     Root with all its rights keeps it: what it reads is checked against owners.
     """
-    _may_raise.cache_clear()
-    if _may_raise():
+    may_raise.cache_clear()
+    if may_raise():
         import ctypes  # noqa: PLC0415  # where a process has capabilities
 
         # Programs that are started would get it again.
@@ -40,7 +40,7 @@ def lower_read_search() -> None:
 @contextlib.contextmanager
 def reading_any() -> Iterator[None]:
     """Return a context with the right in this thread, if the process was started with it; else one without effect."""
-    if not _may_raise():
+    if not may_raise():
         yield
         return
     _set(effective=True)
@@ -57,7 +57,8 @@ def may_become_others() -> bool:
 
 
 @cache
-def _may_raise() -> bool:
+def may_raise() -> bool:
+    """Return whether the right can be raised."""
     words = _get()
     # With the right to write any file it makes no difference.
     return words is not None and words[1] & (_READ_SEARCH | _OVERRIDE) == _READ_SEARCH

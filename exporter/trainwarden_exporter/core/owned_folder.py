@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from trainwarden.beneath import READ, is_of, open_beneath
 from trainwarden.record.document import FileContent, Unreadable
 from trainwarden.record.folder import METADATA, PROGRESS
-from trainwarden_exporter.core.capabilities import reading_any
+from trainwarden_exporter.core.capabilities import may_raise, reading_any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,8 +92,10 @@ class OwnedFolder:
 
     def stat(self, name: str) -> os.stat_result:
         """Return the status of a name right in the folder, of a link its own; raise `OSError`."""
-        with reading_any():
-            return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        if may_raise():  # else five times a run and sample for nothing
+            with reading_any():
+                return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
 
     def may_read(self, size: int) -> bool:
         """Take bytes from the owner's budget; return False if nothing is left of it."""
