@@ -119,7 +119,7 @@ def is_quoted(line: str, at: int, before: Sequence[str]) -> bool:
     is_error = is_raised and plain.partition(":")[0].endswith(("Error", "Exception"))
     if not is_error and any(map(plain.lower().__contains__, _DENIALS)):
         return True
-    if _compiled(_GENERATED).match(plain):
+    if not is_error and _compiled(_GENERATED).match(plain):
         return True
     if is_raised:
         return is_in_command(plain, at - len(line) + len(plain))
