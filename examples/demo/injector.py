@@ -21,6 +21,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from trainwarden.record.rank import RankBeat, read_rank
+
 _POLL_SECONDS = 0.05
 _HEADER = struct.Struct("<4sIQ")  # magic, step, bytes of payload: the exchange's frame
 _MAGIC = b"TWGR"
@@ -182,8 +184,10 @@ def _memory(pid: int) -> tuple[int, int]:
 
 
 def _pid(run: Path, rank: int) -> int:
-    beat = json.loads((run / "ranks" / f"{rank}.json").read_text(encoding="utf-8"))
-    return int(beat["pid"])
+    beat = read_rank(run, rank)
+    if not isinstance(beat, RankBeat) or beat.pid is None:
+        raise SystemExit(f"{run}: rank {rank} has no process in the record")
+    return beat.pid
 
 
 def _step(run: Path) -> int:
