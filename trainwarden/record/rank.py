@@ -147,7 +147,7 @@ def read_ranks(
         host: whose file is read, beside those of single ranks; the files of all hosts if None.
         limit: reading ends once there are more.
     """
-    names = [name for name in _names(folder) if host is None or _host_of(name) in (None, _as_name(host))]
+    names = [name for name in _names(folder) if holds_ranks(name, host)]
     newest: dict[tuple[int, str | None], RankBeat] = {}
     unreadable: list[Unreadable] = []
     for found in _read_files(folder, names, ranks):
@@ -159,6 +159,14 @@ def read_ranks(
         if limit is not None and len(newest) + len(unreadable) > limit:
             break
     return [*sorted(newest.values(), key=lambda beat: beat.rank), *unreadable]
+
+
+def holds_ranks(name: str, host: str | None = None) -> bool:
+    """Return whether `read_ranks` reads a file of this name in the folder of ranks."""
+    if name.endswith(".json") and _is_rank(name[: -len(".json")]):
+        return True
+    of = _host_of(name)
+    return of is not None and (host is None or of == _as_name(host))
 
 
 def read_rank(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.exporter.runs_tree import NOW, RunsTree
+from tests.unit.exporter.runs_tree import HOST, NOW, RunsTree
 from trainwarden.record.clock import to_iso
 from trainwarden.record.metadata import Metadata
 from trainwarden.record.progress import Progress
@@ -64,7 +64,7 @@ def unreadable(runs: RunsTree, reason: str) -> float:
     ],
     ids=["empty", "cut", "list", "null", "not_utf8", "deep", "10MB", "brackets", "long_number"],
 )
-@pytest.mark.parametrize("name", ["metadata.json", "progress.json", "ranks/0.json", "ranks/h-0123abcd.json"])
+@pytest.mark.parametrize("name", ["metadata.json", "progress.json", "ranks/0.json", "ranks/node1-0123abcd.json"])
 def test_a_file_that_is_no_record_is_counted(neighbour: RunsTree, name: str, content: bytes) -> None:
     neighbour.write("bad", name, content)
     assert_neighbour_is_there(neighbour)
@@ -94,7 +94,7 @@ def test_a_value_of_the_wrong_kind_is_counted_and_the_others_stay(neighbour: Run
 
 
 @pytest.mark.parametrize(
-    "name", ["metadata.json", "progress.json", "_error", "ranks/0.json", "ranks/h-0123abcd.json", "ranks"]
+    "name", ["metadata.json", "progress.json", "_error", "ranks/0.json", "ranks/node1-0123abcd.json", "ranks"]
 )
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(neighbour: RunsTree, name: str) -> None:
     path = neighbour.folder("bad") / name
@@ -188,7 +188,7 @@ def test_a_folder_with_far_too_many_ranks_loses_only_its_ranks(tmp_path: Path) -
 def test_a_file_of_a_host_with_far_too_many_ranks_loses_only_them(tmp_path: Path) -> None:
     neighbour = RunsTree(tmp_path / "runs", limits=RunLimits(rank_files=3))
     neighbour.metadata("many")
-    neighbour.write("many", "ranks/h-0123abcd.json", {"ranks": [{"rank": rank, "step": 1} for rank in range(4)]})
+    neighbour.write("many", "ranks/node1-0123abcd.json", {"ranks": [{"rank": rank, "step": 1} for rank in range(4)]})
     assert neighbour.state("many") == "running"
     assert "training_rank_step" not in neighbour.samples()
     assert unreadable(neighbour, "unreadable") == 1
@@ -197,10 +197,10 @@ def test_a_file_of_a_host_with_far_too_many_ranks_loses_only_them(tmp_path: Path
 def test_a_wrong_rank_in_the_file_of_a_host_costs_itself(neighbour: RunsTree, caplog: pytest.LogCaptureFixture) -> None:
     neighbour.metadata("good")
     beats = [{"rank": rank, "step": 1, "time": to_iso(NOW), "attempt_key": "local:77-1:0"} for rank in (0, -1, "x")]
-    neighbour.write("good", "ranks/h-0123abcd.json", {"host": "h", "ranks": beats})
+    neighbour.write("good", "ranks/node1-0123abcd.json", {"host": HOST, "ranks": beats})
     assert neighbour.samples()["training_rank_step"] == {frozenset({("run_id", "good"), ("rank", "0")}): 1.0}
     assert unreadable(neighbour, "unreadable") == 1
-    assert "h-0123abcd.json: ranks[1].rank: '-1' is no rank; ranks[2].rank: 'x' is no rank" in caplog.text
+    assert "node1-0123abcd.json: ranks[1].rank: '-1' is no rank; ranks[2].rank: 'x' is no rank" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["07.json", "-1.json", "x.json", "0.json.tmp", "99999999999.json"])

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.exporter.runs_tree import NOW, RunsTree
+from tests.unit.exporter.runs_tree import HOST, NOW, RunsTree
 from trainwarden.record.clock import to_iso
 from trainwarden.record.thresholds import Thresholds
+from trainwarden_exporter.collectors.runs.limits import RunLimits
 
 
 def test_a_running_record_becomes_its_core_series(runs: RunsTree) -> None:
@@ -158,12 +160,8 @@ def test_a_nodes_own_folder_with_nothing_but_ranks_is_no_run_that_never_started(
 # Cost
 
 
-def test_a_file_that_did_not_change_is_not_read_again(runs: RunsTree, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs.metadata("r")
-    runs.progress("r")
-    runs.rank("r", 0)
-    runs.now += 10
-    assert runs.state("r") == "running"
+def _opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list to which the path of each opened file is added from now on."""
     opened: list[str] = []
     real_open = os.open
 
@@ -173,11 +171,52 @@ def test_a_file_that_did_not_change_is_not_read_again(runs: RunsTree, monkeypatc
         return real_open(path, flags, *rest, **named)
 
     monkeypatch.setattr(os, "open", open_and_count)
+    return opened
+
+
+def test_a_file_that_did_not_change_is_not_read_again(runs: RunsTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs.metadata("r")
+    runs.progress("r")
+    runs.rank("r", 0)
+    runs.now += 10
+    assert runs.state("r") == "running"
+    opened = _opened(monkeypatch)
     assert runs.state("r") == "running"
     assert opened == []
     runs.progress("r", step=121)
     assert runs.value("training_step", run_id="r") == 121
     assert opened == ["progress.json"]
+
+
+def _write_huge_file_of_another_host(runs: RunsTree) -> None:
+    runs.metadata("r")
+    runs.write("r", "ranks/node1-0123abcd.json", {"host": HOST, "ranks": [_beat(0, HOST)]})
+    other = {"host": "node2", "ranks": [_beat(1, "node2")], "pad": "x" * 2**18}
+    runs.write("r", "ranks/node2-0123abcd.json", other)
+
+
+def _beat(rank: int, host: str) -> dict[str, Any]:
+    return {"rank": rank, "step": 120, "time": to_iso(NOW), "host": host, "attempt_key": "local:77-1:0"}
+
+
+def test_a_huge_file_of_another_hosts_ranks_is_not_opened(
+    make_runs: Callable[..., RunsTree], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = make_runs(limits=RunLimits(rank_bytes=2**16))
+    _write_huge_file_of_another_host(runs)
+    opened = _opened(monkeypatch)
+    assert runs.value("training_rank_step", run_id="r", rank="0") == 120
+    names = [Path(each).name for each in opened]
+    assert "node1-0123abcd.json" in names
+    assert "node2-0123abcd.json" not in names
+
+
+def test_at_scope_all_the_files_of_all_hosts_are_read_and_count(make_runs: Callable[..., RunsTree]) -> None:
+    runs = make_runs(all_hosts=True)
+    _write_huge_file_of_another_host(runs)
+    assert len(runs.samples()["training_rank_step"]) == 2
+    runs = make_runs(all_hosts=True, limits=RunLimits(rank_bytes=2**16))
+    assert "training_rank_step" not in runs.samples()
 
 
 def test_beyond_the_limit_the_runs_with_the_latest_sign_of_life_are_kept(make_runs: Callable[..., RunsTree]) -> None:

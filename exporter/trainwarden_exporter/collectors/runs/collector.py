@@ -105,7 +105,9 @@ class RunsCollector:
         self._checkpoints = checkpoints or CheckpointVerifier()
         self._now = now
         self._problems = RecordProblems()
-        self._discovery = RunDiscovery(path, copies, defaults, self._problems, timeout, last_line, self._limits)
+        self._discovery = RunDiscovery(
+            path, copies, defaults, self._problems, timeout, last_line, self._limits, None if all_hosts else host
+        )
         self._evidence = LogEvidence(exchange, logs_followed=logs_followed)
         self._ends = SchedulerEnds(exchange)
         self._state_changes = StateChangeLog()

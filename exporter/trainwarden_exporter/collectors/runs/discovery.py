@@ -52,6 +52,7 @@ class RunDiscovery:
         timeout: seconds until a run's folder counts as blocked.
         last_line: when the last lines of logs are shown: NEEDED, ALWAYS or NEVER.
         limits: of what is read.
+        host: whose ranks are read, beside those with a file of their own; those of all hosts if None.
 
     Attributes:
         known: ids of the runs that have a folder or a copy, whatever is in it.
@@ -70,6 +71,7 @@ class RunDiscovery:
         timeout: float,
         last_line: str = NEEDED,
         limits: RunLimits = DEFAULT_LIMITS,
+        host: str | None = None,
     ) -> None:
         self._path = path
         self._names = RunNames(path, timeout)
@@ -77,6 +79,7 @@ class RunDiscovery:
         self._defaults = defaults
         self._last_line = last_line
         self._limits = limits
+        self._host = host
         self._budget = ReadBudget(limits.owner_bytes)
         self._problems = problems
         self._pool: BlockingIoPool[RunFolder] = BlockingIoPool(timeout)
@@ -139,7 +142,7 @@ class RunDiscovery:
         return {each.name: self._folders.get(each.name) or self._folder(each.name) for each in awake}
 
     def _folder(self, name: str) -> RunFolder:
-        return RunFolder(self._path / name, self._defaults, self._last_line, self._limits, self._budget)
+        return RunFolder(self._path / name, self._defaults, self._last_line, self._limits, self._budget, self._host)
 
     def _read(self, folder: RunFolder, now: float) -> RunRecord | None:
         """Return the record of one run; None if it has expired or cannot be read."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import stat
 from dataclasses import dataclass
 from functools import partial
@@ -13,13 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 from trainwarden.record.crash import crash_error
 from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS, RANKS
-from trainwarden.record.rank import read_ranks
 from trainwarden.record.store import UNKNOWN_END
 from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.collectors.runs.documents import read_metadata, read_progress, read_sentinel
 from trainwarden_exporter.collectors.runs.limits import BYTES, DEFAULT_LIMITS, RunLimits
 from trainwarden_exporter.collectors.runs.limits import RANKS as TOO_MANY_RANKS
 from trainwarden_exporter.collectors.runs.problems import UNEXPECTED, UNREADABLE, RecordProblem
+from trainwarden_exporter.collectors.runs.rank_files import read_rank_files
 from trainwarden_exporter.collectors.runs.record import (
     EXPIRY_SECONDS,
     FailureVerdict,
@@ -108,6 +107,7 @@ class RunFolder:
         last_line: when the last line of its log is shown: NEEDED, ALWAYS or NEVER.
         limits: of what is read and kept.
         budget: of what is read of its owner's files in one round; None for any.
+        host: whose ranks are read, beside those with a file of their own; those of all hosts if None.
 
     Attributes:
         owner: uid of the user whose record it is; 0 before it was read.
@@ -129,6 +129,7 @@ class RunFolder:
         last_line: str = NEEDED,
         limits: RunLimits = DEFAULT_LIMITS,
         budget: ReadBudget | None = None,
+        host: str | None = None,
     ) -> None:
         self.run_id = path.name
         self.owner = 0
@@ -146,6 +147,7 @@ class RunFolder:
         self._line: _LogLine | None = None
         self._limits = limits
         self._budget = budget
+        self._host = host
         limit = limits.file_bytes
         self._metadata = CachedFile(METADATA, partial(read_metadata, limit=limit))
         self._progress = CachedFile(PROGRESS, partial(read_progress, limit=limit))
@@ -289,30 +291,14 @@ class RunFolder:
         return known[1]
 
     def _read_ranks(self, files: OwnedFolder) -> list[RankBeat | Unreadable] | Unreadable | None:
-        """Read the files of ranks, as many as the limits allow; of more the lowest ranks are kept."""
-        place, bounds = self._path / RANKS, self._limits
+        """Read the files of ranks; of more than the limits allow the lowest ranks are kept."""
         if not stat.S_ISDIR(files.stat(RANKS).st_mode):
-            return Unreadable(place, "is no folder")
-        count = size = 0
-        try:
-            with reading_any(), os.scandir(f"{files.as_path}/{RANKS}") as entries:
-                for entry in entries:
-                    count += 1
-                    if count > bounds.rank_files:
-                        return Unreadable(place, f"holds more than {bounds.rank_files} files")
-                    size += entry.stat(follow_symlinks=False).st_size
-        except OSError as error:
-            return Unreadable(place, error.strerror or str(error))
-        if size > bounds.rank_bytes:
-            return Unreadable(place, f"holds more than {bounds.rank_bytes} bytes")
-        files.may_read(size)
-        with reading_any():
-            found = read_ranks(files.as_path, limit=bounds.rank_files)
-        if len(found) > bounds.rank_files:
-            return Unreadable(place, f"holds more than {bounds.rank_files} ranks")
-        kept = [_named(beat, files) for beat in found if isinstance(beat, Unreadable) or beat.owner == files.owner]
-        self._too_many_ranks = len(kept) > bounds.ranks
-        return kept[: bounds.ranks]
+            return Unreadable(self._path / RANKS, "is no folder")
+        found = read_rank_files(files, self._limits, self._host)
+        if isinstance(found, Unreadable):
+            return found
+        self._too_many_ranks = len(found) > self._limits.ranks
+        return found[: self._limits.ranks]
 
     def _usable(self, value: T | Unreadable | None) -> T | None:
         if isinstance(value, Unreadable):
@@ -329,13 +315,6 @@ class RunFolder:
             for text in beat.problems
         ]
         return ranks
-
-
-def _named(beat: RankBeat | Unreadable, files: OwnedFolder) -> RankBeat | Unreadable:
-    """Return what was read by the descriptor of the folder as if it was read by its path."""
-    if isinstance(beat, Unreadable):
-        return Unreadable(str(beat.path).replace(files.as_path, str(files.path), 1), beat.reason)
-    return beat
 
 
 def _thresholds(metadata: Metadata | None, defaults: Thresholds) -> Thresholds:

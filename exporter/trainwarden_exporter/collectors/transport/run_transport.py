@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import threading
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainwarden.record.document import Unreadable
-from trainwarden.record.folder import RANKS
 from trainwarden.record.metadata import Metadata
-from trainwarden.record.rank import read_ranks
 from trainwarden_exporter.collectors.runs.documents import read_metadata
 from trainwarden_exporter.collectors.runs.limits import DEFAULT_LIMITS
+from trainwarden_exporter.collectors.runs.rank_files import read_rank_files
 from trainwarden_exporter.collectors.transport.environment import of_process, of_record, requested_network
 from trainwarden_exporter.collectors.transport.nccl_lines import EFA, IB, OFI, SOCKET, ProcessNetworks, parse_lines
-from trainwarden_exporter.core.capabilities import reading_any
 from trainwarden_exporter.core.owned_folder import OwnedFolder
 
 if TYPE_CHECKING:
@@ -110,9 +106,10 @@ class RunTransport:
         try:
             with OwnedFolder.opened(run.folder) as files:
                 metadata = read_metadata(files, DEFAULT_LIMITS.file_bytes)
-                beats = [beat for beat in _read_ranks(files) if getattr(beat, "owner", None) == files.owner]
+                ranks = read_rank_files(files, DEFAULT_LIMITS, node.host, MAX_RANKS)
         except OSError:
             return
+        beats = [] if isinstance(ranks, Unreadable) else ranks
         found = [each for beat in beats if (each := _environment_of_rank(beat, run, node, now)) is not None]
         known = bool(found)
         if not found and isinstance(metadata, Metadata):
@@ -183,14 +180,3 @@ def _environment_of_rank(beat: RankBeat | Unreadable, run: WatchedRun, node: Nod
     if (beat.attempt_key or "") != run.attempt or beat.owner is None or abs(now - beat.time) > FRESH_SECONDS:
         return None
     return of_process(node.procfs, beat.pid, beat.owner, beat.rank)
-
-
-def _read_ranks(files: OwnedFolder) -> list[RankBeat | Unreadable]:
-    try:
-        with reading_any(), os.scandir(f"{files.as_path}/{RANKS}") as entries:
-            count = sum(1 for _ in itertools.islice(entries, MAX_RANKS + 1))
-    except OSError:
-        return []
-    with reading_any():
-        ranks = read_ranks(files.as_path, limit=MAX_RANKS) if count <= MAX_RANKS else []
-    return ranks if len(ranks) <= MAX_RANKS else []

@@ -6,8 +6,10 @@ import os
 
 import pytest
 
+from tests.unit.exporter.runs_tree import HOST
 from tests.unit.exporter.transport.transport_tree import KEY, TransportTree, efa, socket
 from trainwarden.environment import read_environment
+from trainwarden.record.clock import to_iso
 from trainwarden_exporter.collectors.transport import environment, run_transport
 
 
@@ -121,3 +123,15 @@ def test_of_thousands_of_ranks_the_record_alone_is_read(tree: TransportTree, mon
     tree.environ(500, "RANK=0", "NCCL_NET=Socket")
     tree.look(1.0)
     assert tree.requested() == {"efa": 1}
+
+
+def test_of_a_run_on_many_hosts_only_the_file_of_this_host_is_read(
+    tree: TransportTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_transport, "MAX_RANKS", 2)
+    for host in ("node2", "node3", HOST):
+        beat = {"rank": 0, "pid": 500, "time": to_iso(tree.runs.now), "host": host, "attempt_key": KEY}
+        tree.runs.write("r", f"ranks/{host}-0123abcd.json", {"host": host, "ranks": [beat]})
+    tree.environ(500, "RANK=0", "NCCL_NET=Socket")
+    tree.look(1.0)
+    assert tree.requested() == {"socket": 1}

@@ -1,0 +1,60 @@
+"""Read the files of a run's ranks, as far as their number and size allow."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from trainwarden.record.document import Unreadable
+from trainwarden.record.folder import RANKS
+from trainwarden.record.rank import holds_ranks, read_ranks
+from trainwarden_exporter.core.capabilities import reading_any
+
+if TYPE_CHECKING:
+    from trainwarden.record.rank import RankBeat
+    from trainwarden_exporter.collectors.runs.limits import RunLimits
+    from trainwarden_exporter.core.owned_folder import OwnedFolder
+
+
+def read_rank_files(
+    files: OwnedFolder, limits: RunLimits, host: str | None, most: int | None = None
+) -> list[RankBeat | Unreadable] | Unreadable:
+    """Return the ranks of the folder's owner, by rank, then what cannot be read; or why none is read.
+
+    Args:
+        files: the folder of the run.
+        limits: `rank_files` bounds what is listed, and `rank_bytes` what is read.
+        host: whose file is read, beside those of single ranks; the files of all hosts if None.
+        most: of so many files or ranks at most any is read; `limits.rank_files` if None.
+    """
+    place = files.path / RANKS
+    most = limits.rank_files if most is None else most
+    listed = count = size = 0
+    try:
+        with reading_any(), os.scandir(f"{files.as_path}/{RANKS}") as entries:
+            for entry in entries:
+                listed += 1
+                if listed > limits.rank_files:
+                    return Unreadable(place, f"holds more than {limits.rank_files} files")
+                if holds_ranks(entry.name, host):
+                    count += 1
+                    size += entry.stat(follow_symlinks=False).st_size
+    except OSError as error:
+        return Unreadable(place, error.strerror or str(error))
+    if count > most:
+        return Unreadable(place, f"holds the files of more than {most} ranks")
+    if size > limits.rank_bytes:
+        return Unreadable(place, f"holds more than {limits.rank_bytes} bytes")
+    files.may_read(size)
+    with reading_any():
+        found = read_ranks(files.as_path, host=host, limit=most)
+    if len(found) > most:
+        return Unreadable(place, f"holds more than {most} ranks")
+    return [_named(beat, files) for beat in found if isinstance(beat, Unreadable) or beat.owner == files.owner]
+
+
+def _named(beat: RankBeat | Unreadable, files: OwnedFolder) -> RankBeat | Unreadable:
+    """Return what was read by the descriptor of the folder as if it was read by its path."""
+    if isinstance(beat, Unreadable):
+        return Unreadable(str(beat.path).replace(files.as_path, str(files.path), 1), beat.reason)
+    return beat
