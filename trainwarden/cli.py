@@ -33,6 +33,8 @@ _OWN = {
     "scan": ("trainwarden.scan.command", "name the cause of a failure from the logs that it left behind"),
     "runs": ("trainwarden.listing", "list the runs whose records are in a folder"),
 }
+# The same for what the exporter adds, which is not imported for a list of commands.
+_ADDED = {"metrics-server": "serve the metrics of one fine-tuning job, beside it"}
 _BRIEF = ("heartbeat", "phase", "fail", "complete")
 # Which extra brings what is imported under these names; the stack has everything else.
 _EXTRAS = {"ahocorasick_rs": "exporter", "yaml": "exporter", "regex": "exporter", "boto3": "s3", "botocore": "s3"}
@@ -64,7 +66,11 @@ def main(argv: list[str] | None = None, load: Callable[[str], Command] | None = 
         print(f"trainwarden {name}: {_why_not_loaded(name, error)}", file=sys.stderr)
         return 2
     if command is None:
-        _parser().error(f"there is no command {name!r}; `trainwarden --help` lists them")
+        from difflib import get_close_matches  # noqa: PLC0415  # for those who misspell
+
+        near = get_close_matches(name, [*_OWN, *_all_added()], 1)
+        expected = f"expected {near[0]}?" if near else "`trainwarden --help` lists them"
+        _parser().error(f"there is no command {name!r}; {expected}")
     try:
         status = command(rest)
     except KeyboardInterrupt:
@@ -98,9 +104,11 @@ def _parser() -> argparse.ArgumentParser:
     import argparse  # noqa: PLC0415  # see above
 
     listed = {name: what for name, (_, what) in _OWN.items()}
-    listed |= {name: f"added by {module}" for name, module in _all_added().items()}
-    commands = "\n".join(f"  {name:<14} {what}" for name, what in listed.items())
-    parser = argparse.ArgumentParser(
+    listed |= {name: _ADDED.get(name, f"added by {module}") for name, module in _all_added().items()}
+    commands = "\n".join(f"  {name:<15} {what}" for name, what in listed.items())
+    from trainwarden.command_line import CommandLine  # noqa: PLC0415  # see above
+
+    parser = CommandLine(
         prog="trainwarden",
         usage="%(prog)s [-h] [--version] COMMAND ...",
         description="Watch training runs, and bring them back when they break.",

@@ -1,28 +1,32 @@
 """`trainwarden runs`: list the records in a folder, one line a run."""
 
-import argparse
 import os
 import sys
 import time
 from pathlib import Path
 
+from trainwarden.command_line import CommandLine
 from trainwarden.identity import host_name, process_lives
 from trainwarden.record.folder import run_folders, runs_dir
 from trainwarden.record.metadata import Metadata
 from trainwarden.record.snapshot import Snapshot, read_snapshot
 
-_COLUMNS = ("RUN", "STATE", "PHASE", "ATTEMPT", "STEP", "HEARD", "MESSAGE")
+_COLUMNS = ("RUN", "STATE", "PHASE", "ATTEMPT", "STEP", "LAST SIGN", "MESSAGE")
+_MESSAGE_LENGTH = 60
 
 
 def main(argv: list[str]) -> int:
     """Print the table; status 2 if there is no such folder."""
-    parser = argparse.ArgumentParser(
-        prog="trainwarden runs", description="List the runs whose records are in a folder."
+    parser = CommandLine(prog="trainwarden runs", description="List the runs whose records are in a folder.")
+    parser.add_argument(
+        "--runs-dir",
+        type=Path,
+        help="the folder that holds one folder per run (default: $TRAINWARDEN_RUNS_DIR, else /var/lib/trainwarden/runs "
+        "where it is writable, else ~/.local/state/trainwarden/runs)",
     )
-    parser.add_argument("--runs-dir", type=Path, help="the folder that holds one folder per run")
     folder: Path = parser.parse_args(argv).runs_dir or runs_dir()
     if not folder.is_dir():
-        parser.error(f"{folder}: there is no such folder")
+        parser.error(f"{folder}: no such folder; expected that of the run records, --runs-dir or $TRAINWARDEN_RUNS_DIR")
     if not os.access(folder, os.R_OK | os.X_OK):
         parser.error(f"{folder}: this user cannot read that folder")
     now = time.time()
@@ -53,8 +57,12 @@ def _row(snapshot: Snapshot, now: float) -> tuple[str, ...]:
         "-" if metadata is None or metadata.attempt is None else str(metadata.attempt),
         step,
         _age(metadata.last_update if metadata else None, now),
-        "".join(letter if letter.isprintable() else " " for letter in message)[:60],
+        "".join(letter if letter.isprintable() else " " for letter in _cut(message)),
     )
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= _MESSAGE_LENGTH else message[: _MESSAGE_LENGTH - 1] + "…"
 
 
 def _is_gone(metadata: Metadata) -> bool:

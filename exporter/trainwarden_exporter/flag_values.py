@@ -42,7 +42,7 @@ def some_name(text: str) -> str:
 def count(text: str) -> int:
     """Parse a whole number."""
     if not re.fullmatch(r"\d{1,9}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no count: expected a whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is no count: expected a whole number from 0 on")
     return int(text)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden import __version__
+from trainwarden.command_line import CommandLine
 from trainwarden.identity import host_name
 from trainwarden.service_log import FORMATS
 from trainwarden_exporter.flag_groups import HelpAction
@@ -24,18 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Parser(argparse.ArgumentParser):
-    """Ends with status 2 and one line that names flag, value and what was expected."""
-
-    def error(self, message: str) -> None:  # type: ignore[override]  # NoReturn by self.exit
-        """Print one line and end."""
-        unknown = message.partition("unrecognized arguments: ")[2].partition(" ")[0].partition("=")[0]
-        if unknown.startswith("--"):
-            import difflib  # noqa: PLC0415  # for mistakes alone
-
-            near = difflib.get_close_matches(unknown, self._option_string_actions, 1)
-            message += f", expected {near[0]}?" if near else ""
-        self.exit(2, f"{self.prog}: {message}\n")
+class Parser(CommandLine):
+    """The flags, and what the configuration file needs of them."""
 
     def flags(self) -> list[argparse.Action]:
         """Return the flags, in the order in which they were added."""

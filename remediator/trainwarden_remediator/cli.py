@@ -13,6 +13,7 @@ from pathlib import Path
 
 import trainwarden
 from trainwarden.clients.process import keep_child_status
+from trainwarden.command_line import CommandLine
 from trainwarden.errors import UsageError
 from trainwarden.service_log import FORMATS, log_to_stderr
 from trainwarden_remediator import app
@@ -29,7 +30,7 @@ _MISUSE = 2
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    top = argparse.ArgumentParser(
+    top = CommandLine(
         prog=PROGRAM,
         description="Takes alerts from Alertmanager, decides by a policy whether a restart helps, and restarts once.",
         allow_abbrev=False,

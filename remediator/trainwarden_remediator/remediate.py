@@ -181,7 +181,7 @@ class Remediator:
     def _commit(self, incident: Incident, driver: Driver) -> bool:
         seen = self._progress(driver, self._target(incident))
         if seen is RestartProgress.READY:
-            self._move(incident, State.COMMITTED, "the next start is ours", committed=self._world.clock.now())
+            self._move(incident, State.COMMITTED, "the next start may be given", committed=self._world.clock.now())
         elif seen is RestartProgress.UNTOUCHED:
             self._move(incident, State.IN_DOUBT, "the scheduler has forgotten that it ended the attempt")
         elif seen in (RestartProgress.UNKNOWN, RestartProgress.BUSY):

@@ -62,7 +62,9 @@ class Verifier:
             return Verification(State.ESCALATED, reason, {"paging": True, "reason": reason})
         latest = now + self._timeout
         ended = isinstance(reading, Absent) or (
-            isinstance(reading, ScheduledJob) and reading.state in (JobState.FAILED, JobState.COMPLETED)
+            isinstance(reading, ScheduledJob)
+            and reading.generation > incident.generation
+            and reading.state in (JobState.FAILED, JobState.COMPLETED)
         )
         if ended and newer is None:
             latest = now + _ENDED_SECONDS

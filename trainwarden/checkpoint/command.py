@@ -11,13 +11,14 @@ from typing import Any
 from trainwarden.checkpoint.find import FoundCheckpoint, SearchResult, search
 from trainwarden.checkpoint.verdict import TRUSTS, CheckpointVerdict, printable
 from trainwarden.checkpoint.verify import TIMEOUT_SECONDS
+from trainwarden.command_line import CommandLine
 
 _STATUS = {"complete": 0, "incomplete": 1, "unverifiable": 3}
 
 
 def main(argv: list[str]) -> int:
     """Print the checkpoints. Return 0 if one is complete, 1 if none is, 2 if the path is unreadable, 3 if unknown."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="trainwarden checkpoints",
         description="List the checkpoints in a folder or an S3 prefix, and whether they are complete.",
         epilog="exit status: 0 the one to resume from is complete; 1 none is; 2 PATH cannot be read; 3 cannot tell",

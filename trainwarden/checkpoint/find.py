@@ -212,18 +212,27 @@ def _orbax_step(tree: Tree, path: str, name: str, deadline: Deadline) -> int | N
 
 def _no_candidates(entries: list[TreeEntry]) -> Iterator[str]:
     """Yield a line for each name that looks like a checkpoint and is not counted, with the reason."""
-    like = [
-        entry.name
-        for entry in entries
-        if entry.name.endswith(names.SUFFIXES) or (entry.kind == "folder" and not entry.name.startswith("."))
-    ]
+    beside = {entry.name for entry in entries}
+    like = [entry.name for entry in entries if _looks_like_one(entry)]
     for name in like[:_MAX_NAMED]:
-        if names.is_candidate(name):
-            yield f"{name} is not counted: its name gives no step, as step_100, iter_0000100 and checkpoint-100 do"
+        if not names.is_candidate(name):
+            why = "its name is that of something unfinished or set aside"
+        elif (marker := names.unfinished(name)) in beside:
+            why = f"{marker} beside it marks it as unfinished"
+        elif names.step_of(name) is None:
+            why = "its name gives no step, as step_100, iter_0000100 and checkpoint-100 do"
         else:
-            yield f"{name} is not counted: its name is that of something unfinished or set aside"
+            why = f"files count with the endings {' '.join(names.SUFFIXES)}"
+        yield f"{name} is not counted: {why}"
     if len(like) > _MAX_NAMED:
         yield f"{len(like) - _MAX_NAMED} more are not counted"
+
+
+def _looks_like_one(entry: TreeEntry) -> bool:
+    if entry.kind == "folder":
+        return not entry.name.startswith(".")
+    has_step = names.is_candidate(entry.name) and names.step_of(entry.name) is not None
+    return entry.name.endswith(names.SUFFIXES) or (has_step and not entry.name.endswith(names.UNFINISHED))
 
 
 def _age(found: FoundCheckpoint) -> tuple[bool, int, bool, int, bool, str]:

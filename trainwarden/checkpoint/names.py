@@ -18,6 +18,8 @@ _PART = re.compile(r"(?:^|[._-])(?:optim|optimizer|sched|scheduler|scaler|rng)(?
 _LEFTOVER = re.compile(r"(.+?)(?:\.tmp|\.temp|\.partial|\.part|\.incomplete)(?:[._-]?[0-9A-Za-z]{1,40})?")
 # What NFS keeps in place of a file that was removed while a process had it open; it goes when the process closes it.
 _NFS_REMOVED = re.compile(r"\.nfs[0-9a-fA-F]{8,}")
+# How NeMo's marker of a checkpoint that is being written ends.
+UNFINISHED = "-unfinished"
 # The digests of a checkpoint's files: in its folder, or beside a checkpoint that is one file.
 MANIFEST = ".trainwarden-digests.json"
 _FORMATS = (
@@ -63,7 +65,7 @@ def is_part(name: str) -> bool:
 
 def unfinished(name: str) -> str:
     """Return the name of the marker that NeMo keeps beside a checkpoint while it writes it."""
-    return f"{name.removesuffix('.ckpt').removesuffix('.nemo')}-unfinished"
+    return f"{name.removesuffix('.ckpt').removesuffix('.nemo')}{UNFINISHED}"
 
 
 def manifest(name: str, *, is_file: bool) -> str:

@@ -8,9 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainwarden.command_line import CommandLine
 from trainwarden.identity import AttemptKey, InvalidAttemptKey, InvalidRunId, current_attempt_key, rank
 from trainwarden.record.folder import run_folder, runs_dir
-from trainwarden.record.thresholds import STALL_VARIABLE, InvalidThreshold, Thresholds, choose, given_stall
+from trainwarden.record.thresholds import (
+    STALL_VARIABLE,
+    InvalidThreshold,
+    Thresholds,
+    choose,
+    given_stall,
+    stall_budgets,
+)
 
 
 class InvalidExecRequest(Exception):
@@ -34,7 +42,7 @@ class ExecRequest:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the options."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="trainwarden exec",
         usage="trainwarden exec [options] -- COMMAND [ARGUMENT ...]",
         description="Runs COMMAND, keeps its output, and writes into the record of its run what COMMAND does not write "
@@ -73,11 +81,11 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str] = os.envi
         raise InvalidExecRequest(f"--grace-seconds {options.grace_seconds}: 0 or more seconds were expected")
     stall = {} if options.stall_seconds is None else {STALL_VARIABLE: options.stall_seconds}
     try:
+        stall_budgets(options.stall_seconds or "600", "--stall-seconds")
         thresholds = choose(None, {**environ, **stall})
         given = given_stall({**environ, **stall})
     except InvalidThreshold as error:
-        option = "--stall-seconds: " if stall else ""
-        raise InvalidExecRequest(f"{option}{error}") from None
+        raise InvalidExecRequest(str(error)) from None
     try:
         key = current_attempt_key(environ)
     except InvalidAttemptKey as error:

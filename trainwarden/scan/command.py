@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
+from trainwarden.command_line import CommandLine
 from trainwarden.scan.meter import Meter
 from trainwarden.scan.reading import Log, read_log
 from trainwarden.scan.report import printable, report, report_document
@@ -45,7 +46,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="trainwarden scan",
         description="Name the cause of a failure from logs.",
         epilog="exit status: 0 nothing is wrong; 1 a failure was found; 2 misuse, or a log that can't be read; "

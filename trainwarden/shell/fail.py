@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
     def body() -> list[str]:
         options, others = parse(arguments, {**OPTIONS, "--failure": str, "--error-type": str, "--exit-code": whole})
         if len(others) != 1:
-            raise Misuse(f"{len(others)} messages: one was expected, or - to read it from standard input")
+            raise Misuse(f"{len(others)} messages: one was expected, in quotes, or - to read it from standard input")
         context = command_context(options, os.environ)
         message = sys.stdin.buffer.read(_MAX_BYTES) if others == ["-"] else os.fsencode(others[0])
         failure = _classify(message, options)
@@ -156,5 +156,5 @@ def _nearest(slug: str) -> str:
     from difflib import get_close_matches  # noqa: PLC0415  # for those who misspell
 
     near = get_close_matches(slug[:80].lower().replace("-", "_"), list(FAILURES), 3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else f", as {', '.join(sorted(FAILURES)[:3])} are"
-    return f"{hint} docs/failures.md lists all {len(FAILURES)}"
+    hint = f"{' or '.join(near)}, or another" if near else "one"
+    return f"; expected {hint} of the {len(FAILURES)} in docs/failures.md"

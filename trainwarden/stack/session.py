@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import signal
 import threading
@@ -14,6 +15,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
+from trainwarden.clients.http import HttpAuth, HttpClient
 from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.record import thresholds
 from trainwarden.record.document import JsonObject, read_json
@@ -31,6 +33,7 @@ from trainwarden.stack.timeline import Timeline, timeline
 from trainwarden.stack.watch import Watcher
 
 _TICK_SECONDS = 0.3
+_ANSWER_SECONDS = 5
 # How long to wait after the command's end for an alert, a decision or a message that is under way.
 _DECISION_SECONDS = 90.0
 _REVIVE_SECONDS = 3.0
@@ -108,7 +111,8 @@ class Session:
         # A plain flag: a handler that interrupts an Event's own code would deadlock.
         self._interrupted = False
         self._folder = request.runs_dir / request.run_id
-        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[float, Job]] = SimpleQueue()
+        self._next_job: tuple[float, Job] | None = None
         self._looked = time.monotonic()
 
     def run(self) -> Outcome:
@@ -141,7 +145,11 @@ class Session:
 
     def _follow(self, services: LocalStack, job_launcher: Launcher, sink: SlackSink) -> Outcome:
         prometheus = PrometheusClient(services.prometheus_url)
-        watcher = Watcher(self._folder, job_launcher.job.job_id, services, self._terminal)
+        auth = HttpAuth(token=services.remediator_token)
+        remediator = HttpClient(services.remediator_url, _ANSWER_SECONDS, auth=auth)
+        watcher = Watcher(
+            self._folder, job_launcher.job.job_id, prometheus, remediator, self._terminal, self._print_jobs
+        )
         output = CommandOutput(self._folder / LOG, self._terminal if self._request.show_output else None)
         thread = threading.Thread(target=job_launcher.run, name="launcher", daemon=True)
         thread.start()
@@ -223,7 +231,7 @@ class Session:
                 self._folder, thresholds.choose(None, environment), given=thresholds.given_stall(environment)
             ),
             grace_seconds=self._request.grace_seconds,
-            notify=self._jobs.put,
+            notify=lambda job: self._jobs.put((time.time(), job)),
         )
 
     def _services(self, sink: SlackSink, server: LauncherServer, token_file: Path) -> LocalStack:
@@ -256,10 +264,14 @@ class Session:
         ):
             self._terminal.event("look at", f"{name:<13} {url}")
 
-    def _print_jobs(self) -> None:
-        """Print what the launcher did, after the decisions that led to it."""
-        while not self._jobs.empty():
-            self._print_job(self._jobs.get())
+    def _print_jobs(self, until: float = math.inf) -> None:
+        """Print what the launcher did up to a Unix time."""
+        while self._next_job is not None or not self._jobs.empty():
+            changed, job = self._next_job = self._next_job or self._jobs.get()
+            if changed > until:
+                return
+            self._next_job = None
+            self._print_job(job)
 
     def _print_job(self, job: Job) -> None:
         if job.state == launcher.RUNNING:

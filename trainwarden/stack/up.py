@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from trainwarden.clients.process import ProcessError, keep_child_status, run
+from trainwarden.command_line import CommandLine
 from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.folder import run_folder, runs_dir
@@ -46,7 +47,7 @@ NEEDED = ("h11", "prometheus_client", "pydantic", "sqlalchemy", "yaml")
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the options."""
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="trainwarden up",
         usage="trainwarden up [options] -- COMMAND [ARGUMENT ...]",
         description="Runs COMMAND, watches it, and restarts it from its last verified checkpoint when that helps. "

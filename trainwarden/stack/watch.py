@@ -3,36 +3,57 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from trainwarden.clients.http import HttpAuth, HttpClient, HttpError
+from trainwarden.clients.http import HttpClient, HttpError
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusError
 from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.progress import Progress, read_progress
-from trainwarden.stack.local_stack import LocalStack
 from trainwarden.stack.terminal import Terminal
 
 _PROGRESS_SECONDS = 5.0
-_SECONDS = 5
 _DECISIONS = {"restart": "restart", "none": "no restart", "escalate": "a person must look"}
 
 
 class Watcher:
-    """Prints each new fact once. Call `poll()` a few times a second."""
+    """Prints each new fact once. Call `poll()` a few times a second.
 
-    def __init__(self, folder: Path, job_id: str, services: LocalStack, terminal: Terminal) -> None:
+    Args:
+        folder: the record of the run.
+        job_id: the launcher's job; incidents of other jobs are left out.
+        prometheus: knows the alerts.
+        remediator: has the decisions.
+        terminal: where it prints.
+        catch_up: is called with the Unix time of each decision and action of the remediator, before it is printed;
+            prints what others did before.
+        clock: seconds, for how often the position is printed.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        job_id: str,
+        prometheus: PrometheusClient,
+        remediator: HttpClient,
+        terminal: Terminal,
+        catch_up: Callable[[float], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._keys = f"local:{job_id}:"
         self._run_id = folder.name
         self._folder = folder
-        self._prometheus = PrometheusClient(services.prometheus_url)
-        auth = HttpAuth(token=services.remediator_token)
-        self._remediator = HttpClient(services.remediator_url, _SECONDS, auth=auth)
+        self._prometheus = prometheus
+        self._remediator = remediator
+        self._catch_up = catch_up
+        self._clock = clock
         self._terminal = terminal
         self._alerts: dict[tuple[str, str], str] = {}
         self._events_seen: dict[str, int] = {}
-        self._said_progress = 0.0
+        self._progress_shown = -_PROGRESS_SECONDS
+        self._position: tuple[int | None, int] | None = None
+        self._moved = 0.0
         self._to_pass: tuple[int, int] | None = None
         self.incidents: list[dict[str, Any]] = []
         self.fired: set[str] = set()
@@ -89,9 +110,11 @@ class Watcher:
         identity = str(incident["id"])
         seen = self._events_seen.get(identity, 0)
         if seen == 0:
+            self._catch_up(float(incident["created"]))
             self._print_decision(incident)
         for event in incident["events"][seen:]:
             detail = f": {event['detail']}" if event.get("detail") else ""
+            self._catch_up(float(event["time"]))
             self._terminal.event("remediate", f"{event['state']}{detail}")
         self._events_seen[identity] = len(incident["events"])
 
@@ -115,8 +138,22 @@ class Watcher:
             if progress.attempt > attempt and step > before:
                 self._terminal.event("good", f"step {step} has passed {before}, where the run broke")
                 self._to_pass = None
-        if time.monotonic() - self._said_progress >= _PROGRESS_SECONDS:
-            self._said_progress = time.monotonic()
-            total = f"/{progress.total_steps}" if progress.total_steps else ""
-            loss = f", loss {progress.loss:.4f}" if progress.loss is not None else ""
-            self._terminal.event("run", f"step {step}{total}{loss} (attempt {progress.attempt})")
+        self._print_progress(progress, step)
+
+    def _print_progress(self, progress: Progress, step: int) -> None:
+        """Print the position of the loop; of one that stands still, how long it has, while the run lasts."""
+        now, position = self._clock(), (progress.attempt, step)
+        if self._position != position:
+            self._position, self._moved = position, now
+        if now - self._progress_shown < _PROGRESS_SECONDS:
+            return
+        still = ""
+        if self._moved <= self._progress_shown:
+            metadata = read_metadata(self._folder)
+            if not isinstance(metadata, Metadata) or metadata.status != "running":
+                return
+            still = f", no new one for {now - self._moved:.0f} s"
+        self._progress_shown = now
+        total = f"/{progress.total_steps}" if progress.total_steps else ""
+        loss = f", loss {progress.loss:.4f}" if progress.loss is not None else ""
+        self._terminal.event("run", f"step {step}{total}{loss} (attempt {progress.attempt}){still}")

@@ -105,7 +105,7 @@ class RestartProgress(enum.Enum):
     UNKNOWN = "the scheduler does not answer"
     BUSY = "the job is in between"
     UNTOUCHED = "the old start is still there"
-    READY = "the next start waits for us"
+    READY = "the scheduler can give the next start"
     STARTED = "the next start has been given"
     GONE = "the job is over or is not ours any more"
     STUCK = "the job is held, and not by us"

@@ -103,8 +103,14 @@ def test_what_looks_like_a_checkpoint_and_is_not_counted_is_named(
     (tmp_path / "epoch_3").mkdir()
     (tmp_path / "step_5.tmp").mkdir()
     (tmp_path / "train.log").touch()
+    (tmp_path / "step_7.json").touch()
+    (tmp_path / "step_8").mkdir()
+    (tmp_path / "step_8-unfinished").touch()
     assert main(["checkpoints", str(tmp_path)]) == 1
     out = capsys.readouterr().out
+    assert "step_7.json is not counted: files count with the endings .pt" in out
+    assert "step_8 is not counted: step_8-unfinished beside it marks it" in out
+    assert "step_8-unfinished is" not in out
     assert "epoch_3 is not counted: its name gives no step" in out
     assert "step_5.tmp is not counted: its name is that of something unfinished" in out
     assert "train.log" not in out

@@ -161,6 +161,38 @@ def test_a_running_record_whose_process_is_gone_says_so(tmp_path: Path, capsys: 
     assert told.err == ""
 
 
+def test_a_long_message_is_cut_where_it_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "r").mkdir()
+    write_json(tmp_path / "r" / "metadata.json", {"run_id": "r", "status": "cancelled", "reason": "x" * 61})
+    assert cli.main(["runs", "--runs-dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.endswith("x" * 59 + "…\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["run"], "trainwarden: there is no command 'run'; expected runs?"),
+        (
+            ["up", "--stal-seconds", "3"],
+            "trainwarden up: unrecognized arguments: --stal-seconds, expected --stall",
+        ),
+        (
+            ["scan", "--bogus", "x"],
+            "trainwarden scan: unrecognized arguments: --bogus; `trainwarden scan --help`",
+        ),
+        (["checkpoints"], "trainwarden checkpoints: the following arguments are required: PATH"),
+    ],
+)
+def test_misuse_is_one_line_that_names_what_was_expected(
+    argv: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(argv)
+    error = capsys.readouterr().err
+    assert (end.value.code, error.count("\n")) == (2, 1)
+    assert error.startswith(line)
+
+
 def test_a_runs_folder_that_is_not_there_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main(["runs", "--runs-dir", str(tmp_path / "absent")])
