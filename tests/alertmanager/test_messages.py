@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from tests.alertmanager.running import TOKEN, Alertmanager
+from tests.alertmanager.running import SHIPPED, TOKEN, Alertmanager
 from tests.waiting import wait_until
+from trainwarden.stack.binaries import Tools
 
 pytestmark = pytest.mark.tools
 
@@ -144,3 +150,60 @@ def test_an_end_is_told_to_the_remediator_and_reads_as_no_more_than_an_end(alert
     assert message.text.startswith("↩️ *Over: a training run did not advance.*\n")
     assert "Status: no longer STALLED" in message.text
     assert "Action Required" not in message.text
+
+
+def rendered(tools: Tools, template: str, notification: dict[str, Any], folder: Path) -> str:
+    """Return what amtool makes of a template and a notification, as a real Alertmanager sent it to a webhook."""
+    data = folder / "data.json"
+    data.write_text(json.dumps(notification), encoding="utf-8")
+    done = subprocess.run(
+        [
+            str(tools.amtool),
+            "template",
+            "render",
+            f"--template.glob={SHIPPED / 'templates' / '*.tmpl'}",
+            f'--template.text={{{{ template "{template}" . }}}}',
+            f"--template.data={data}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_sns_message_holds_the_same_and_an_end_reads_as_an_end(
+    alertmanager: Alertmanager, tools: Tools, tmp_path: Path
+) -> None:
+    annotations = {**STALLED, "s3": "s3://bucket/runs/topic", "s3_console": "https://console.example/topic"}
+    alertmanager.send("TrainRunStalled", annotations, run_id="topic", **CRITICAL)
+
+    def notification(status: str) -> dict[str, Any] | None:
+        bodies = [body for _, body in alertmanager.webhook.calls]
+        return next((each for each in bodies if "topic" in str(each["groupLabels"]) and each["status"] == status), None)
+
+    firing = wait_until(lambda: notification("firing"))
+    assert rendered(tools, "trainwarden.sns.subject", firing, tmp_path).startswith("[FIRING] ")
+    assert rendered(tools, "trainwarden.sns.message", firing, tmp_path).strip().splitlines() == [
+        "A training run is alive and does not advance.",
+        "Run ID: topic",
+        "Status: STALLED",
+        "Reason: No new step for 12m 0s",
+        "Action Required: Dump the stacks of the ranks.",
+        "Sent to the remediator: stall, hang",
+        "Instance: gpu-7 (i-01fa5b57d64c6196a)",
+        "Phase: train",
+        "Duration: 2h 7m 0s",
+        "Last Log: Step 1500/5000, loss: 2.134",
+        "S3: s3://bucket/runs/topic",
+        "S3 Console: https://console.example/topic",
+        "Runbook: https://runbooks.example/TrainRunStalled.md",
+        "Dashboard: http://localhost:3000/d/train-run?var-run=mistral&from=now-1h",
+    ]
+    ended = {**firing, "status": "resolved", "alerts": [{**each, "status": "resolved"} for each in firing["alerts"]]}
+    text = rendered(tools, "trainwarden.sns.message", ended, tmp_path)
+    assert "no longer" in text
+    assert "Action Required" not in text
+    assert "Sent to the remediator" not in text
