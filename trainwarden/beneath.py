@@ -1,6 +1,6 @@
 """Open a file below a folder without following a link, and only if it belongs to a given user.
 
-Whoever may write the folder then makes nobody with more rights read a file for it.
+A user who may write the folder cannot make a process with more rights read a file through it.
 """
 
 from __future__ import annotations
@@ -62,6 +62,39 @@ def walk_beneath(folder: int, name: str, flags: int = READ) -> int:
         return os.open(last, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
     finally:
         os.close(current)
+
+
+def open_inside(folder: str, path: str, flags: int = READ) -> int:
+    """Open `path`, which is absolute and inside the folder, as `open_beneath` does; the folder may be a link.
+
+    Raises:
+        OSError: as `open_beneath`, or the folder cannot be opened.
+    """
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return open_beneath(descriptor, os.path.relpath(path, folder), flags)
+    finally:
+        os.close(descriptor)
+
+
+def read_link(path: str | os.PathLike[str], folder: int | None = None) -> tuple[os.stat_result, str]:
+    """Return the status and the target of one and the same link, whatever replaces it meanwhile.
+
+    Args:
+        path: of the link.
+        folder: an open folder that the path begins at; the current one if None.
+
+    Raises:
+        OSError: there is none, or it is no link (EINVAL).
+    """
+    link = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        status = os.fstat(link)
+        if not stat.S_ISLNK(status.st_mode):
+            raise OSError(errno.EINVAL, "is no link", os.fspath(path))
+        return status, os.readlink("", dir_fd=link)
+    finally:
+        os.close(link)
 
 
 def is_of(status: os.stat_result, owner: int) -> bool:

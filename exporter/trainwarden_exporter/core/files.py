@@ -7,7 +7,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, TypeVar
 
-from trainwarden.beneath import READ, is_of, open_beneath
+from trainwarden.beneath import READ, is_of, open_beneath, read_link
 from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import LOG
 
@@ -101,14 +101,8 @@ def _open_log(files: OwnedFolder) -> int:
     folder, _, name = LOG.rpartition("/")
     parent = open_beneath(files.descriptor, folder, os.O_PATH | os.O_DIRECTORY)
     try:
-        # Held open, the link cannot be replaced between reading its owner and reading its target.
-        link = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-        try:
-            maker = os.fstat(link).st_uid
-            target = os.readlink("", dir_fd=link)
-        finally:
-            os.close(link)
-        if maker != files.owner:
+        link, target = read_link(name, parent)
+        if link.st_uid != files.owner:
             raise PermissionError(errno.EACCES, "is another user's link", f"{files.path}/{LOG}")
         descriptor = os.open(target, READ | os.O_NOFOLLOW, dir_fd=parent)
     finally:

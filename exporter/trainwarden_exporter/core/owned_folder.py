@@ -9,7 +9,7 @@ import stat
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from trainwarden.beneath import READ, is_of, open_beneath
+from trainwarden.beneath import READ, is_of, open_beneath, read_link
 from trainwarden.record.document import FileContent, Unreadable
 from trainwarden.record.folder import METADATA, PROGRESS
 from trainwarden_exporter.core.capabilities import may_raise, reading_any
@@ -33,7 +33,7 @@ class ReadBudget:
         self._taken.clear()
 
     def take(self, owner: int, size: int) -> bool:
-        """Take bytes; return False if nothing was left. The last ones may be more than what was left."""
+        """Take bytes; return False if the budget is spent. The last ones may exceed it."""
         if self._taken[owner] >= self._limit:
             return False
         self._taken[owner] += size
@@ -50,7 +50,7 @@ class NotTheOwners(PermissionError):
 class OwnedFolder:
     """An open folder and the user whose files count in it.
 
-    That is the folder's owner; in a folder of root's, which root made for somebody, the writer of its record.
+    That is the folder's owner; in a folder of root's, which root made for a user, the writer of its record.
 
     Attributes:
         path: of the folder, for messages.
@@ -76,7 +76,7 @@ class OwnedFolder:
         A link to it is followed if the owner of its target made it, or root, or the user that the exporter runs as.
 
         Raises:
-            FileNotFoundError: it is no folder, or a link of somebody else.
+            FileNotFoundError: it is no folder, or a link of another user.
             OSError: it cannot be opened.
         """
         descriptor = _open_folder(path)
@@ -108,7 +108,7 @@ class OwnedFolder:
         """Open a plain file of the owner's below the folder for reading; return its descriptor.
 
         Raises:
-            NotTheOwners: it is somebody else's.
+            NotTheOwners: it is another user's.
             OSError: it cannot be opened, is no plain file, or a part of its path is a link (ELOOP).
         """
         with reading_any():
@@ -153,22 +153,19 @@ def _open_folder(path: Path) -> int:
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENOTDIR):
             raise
-    # Held open, the link cannot be replaced between reading its owner and reading its target.
-    link = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        status = os.fstat(link)
-        if not stat.S_ISLNK(status.st_mode):
-            raise FileNotFoundError(errno.ENOTDIR, "is no folder", str(path))
-        target = path.parent / os.readlink("", dir_fd=link)
-    finally:
-        os.close(link)
+        link, target = read_link(path)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise FileNotFoundError(errno.ENOTDIR, "is no folder", str(path)) from None
     try:
-        descriptor = os.open(target, _FOLDER)
+        descriptor = os.open(path.parent / target, _FOLDER)
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENOTDIR):
             raise
         raise FileNotFoundError(error.errno, "is a link that leads to no folder", str(path)) from error
-    if status.st_uid not in (os.fstat(descriptor).st_uid, 0, os.geteuid()):
+    if link.st_uid not in (os.fstat(descriptor).st_uid, 0, os.geteuid()):
         os.close(descriptor)
         raise FileNotFoundError(errno.EACCES, "is a link to another user's folder", str(path))
     return descriptor

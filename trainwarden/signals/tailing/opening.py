@@ -6,7 +6,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainwarden.beneath import READ, is_of, open_beneath
+from trainwarden.beneath import READ, is_of, open_inside
 
 
 class Refused(Exception):
@@ -57,18 +57,15 @@ def open_log(path: str, roots: Sequence[str]) -> int:
 def _open_of_owner(path: str, roots: OwnedRoots) -> int:
     # Whatever is outside is refused alike, whether it is there or not: its existence is not for everybody to learn.
     place = os.path.realpath(path)
-    root = next((real for real in map(os.path.realpath, roots) if os.path.commonpath((place, real)) == real), None)
+    root = _root_of(place, roots)
     if root is None:
         raise Refused("outside", f"{path}: leads outside {', '.join(roots)}")
-    folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        descriptor = open_beneath(folder, os.path.relpath(place, root), READ)
+        descriptor = open_inside(root, place)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EXDEV):  # replaced by a link since
             raise Refused("outside", f"{path}: leads outside {', '.join(roots)}") from error
         raise
-    finally:
-        os.close(folder)
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode) and is_of(status, roots.owner):
         return descriptor
@@ -80,7 +77,12 @@ def _open_of_owner(path: str, roots: OwnedRoots) -> int:
 
 def is_inside(place: str, roots: Sequence[str]) -> bool:
     """Return whether a real path is in one of the folders, which may be links."""
-    return any(os.path.commonpath((place, os.path.realpath(root))) == os.path.realpath(root) for root in roots)
+    return _root_of(place, roots) is not None
+
+
+def _root_of(place: str, roots: Sequence[str]) -> str | None:
+    """Return the real path of the folder that a real path is in; None if it is in none of them."""
+    return next((real for real in map(os.path.realpath, roots) if os.path.commonpath((place, real)) == real), None)
 
 
 def _place(descriptor: int, path: str) -> str:

@@ -14,7 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainwarden.beneath import open_beneath
+from trainwarden.beneath import open_inside
 from trainwarden_exporter.core.capabilities import may_become_others
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LANG", "LC_ALL")
 class CheckpointAccess:
     """Looks at checkpoints with the rights of the user who wrote the record.
 
-    A path in a record may be any: it must not tell its writer what is where only the exporter may look. A checkpoint of
+    A path in a record may be any: it must not show its writer what is where only the exporter may look. A checkpoint of
     the exporter's own user is looked at wherever it is. Root looks at another user's in a process that becomes this
-    user, where it may. Anybody else looks only below `roots`, and only at what belongs to the user.
+    user, where it may. Any other user looks only below `roots`, and only at what belongs to the user.
 
     Args:
         roots: folders of checkpoints.
@@ -75,11 +75,7 @@ class CheckpointAccess:
             with contextlib.suppress(OSError, ValueError):
                 if os.path.commonpath((place, root)) != root or place == root:
                     continue
-                folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-                try:
-                    found = open_beneath(folder, os.path.relpath(place, root), os.O_PATH)
-                finally:
-                    os.close(folder)
+                found = open_inside(root, place, os.O_PATH)
                 try:
                     status = os.fstat(found)
                     return not stat.S_ISLNK(status.st_mode) and owner in (None, status.st_uid)
