@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainwarden_exporter.collectors.gpu import metrics as gpu
+from trainwarden_exporter.core.exposition import are_same_objects
 from trainwarden_exporter.core.metric import Families, gauge, untyped
 from trainwarden_exporter.finetuning.encoded_samples import EncodedSamples
 from trainwarden_exporter.sampling.sampler import Sampler
@@ -196,7 +196,7 @@ class DcgmView:
         """Return the families of all GPUs that are on the page."""
         encoded = [one for runner in self._runners if runner.name == "nvidia" for one, _ in runner.ready()]
         known, families = self._last
-        if len(encoded) == len(known) and all(map(operator.is_, encoded, known)):
+        if are_same_objects(encoded, known):
             return families
         families = self._families(EncodedSamples(encoded, _SOURCES))
         self._last = (encoded, families)

@@ -1,17 +1,21 @@
-"""Addresses to listen on: as users write them, and in the file that names the one bound."""
+"""Addresses to listen on: as users write them, as systemd passes them, and in the file that names the one bound."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import socket
 from typing import TYPE_CHECKING
 
 from trainwarden.errors import UsageError
 from trainwarden.record.folder import replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, MutableMapping
     from pathlib import Path
+
+_FIRST_INHERITED = 3
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -29,6 +33,31 @@ def parse_address(text: str) -> tuple[str, int]:
 def shown_address(host: str, port: int) -> str:
     """Return `host:port`, an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def inherited_listeners(environment: MutableMapping[str, str] | None = None) -> list[socket.socket]:
+    """Return the listening sockets that systemd opened for this process, and take them out of the environment.
+
+    So no client is refused while the process restarts (`sd_listen_fds(3)`); no child process takes them for its own.
+
+    Raises:
+        ValueError: none were passed to this process, or one does not listen for streams.
+    """
+    environment = os.environ if environment is None else environment
+    process, count = environment.pop("LISTEN_PID", ""), environment.pop("LISTEN_FDS", "")
+    environment.pop("LISTEN_FDNAMES", None)
+    if process != str(os.getpid()) or not count.isdecimal() or int(count) == 0:
+        raise ValueError("systemd passed no socket to this process")
+    found = []
+    for number in range(_FIRST_INHERITED, _FIRST_INHERITED + int(count)):
+        os.set_inheritable(number, False)
+        listener = socket.socket(fileno=number)
+        found.append(listener)
+        is_stream = listener.type == socket.SOCK_STREAM
+        if not is_stream or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise ValueError(f"socket {number} of systemd's does not listen for streams")
+        listener.setblocking(False)
+    return found
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 from trainwarden.environment import read_run_settings
 from trainwarden.errors import UsageError
 from trainwarden.signals.pack import PackError, load_pack, shipped_packs
-from trainwarden.signals.tailing.template import InvalidTemplate, Template
+from trainwarden.signals.tailing.template import EXPECTED_RUN, InvalidTemplate, Template
 
 
 def log_roots(environ: Mapping[str, str], folder: Path) -> tuple[Path, ...]:
@@ -47,8 +47,7 @@ def _require_usable(text: str, folder: Path) -> None:
     except InvalidTemplate as error:
         raise UsageError(f"TRAINWARDEN_LOG_PATH: {error}") from None
     if not template.names_run:
-        expected = "expected one of {run_id}, {job_id}, %j, %A in it"
-        raise UsageError(f"TRAINWARDEN_LOG_PATH: {text!r} names no run: {expected}")
+        raise UsageError(f"TRAINWARDEN_LOG_PATH: {text!r} names no run: {EXPECTED_RUN}")
 
 
 def _is_usable(text: str) -> bool:

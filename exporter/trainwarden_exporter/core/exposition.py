@@ -121,8 +121,8 @@ class Encoder:
                 kept[family.name] = _encoded(family, before)
         blocks = tuple([each.block for each in kept.values()])
         series = tuple([each.prefixes for each in kept.values()])
-        if not _are_same(blocks, self._encoded.blocks) or not _are_same(series, self._encoded.series):
-            is_same = _are_same(series, self._encoded.series)
+        if not are_same_objects(blocks, self._encoded.blocks) or not are_same_objects(series, self._encoded.series):
+            is_same = are_same_objects(series, self._encoded.series)
             self._encoded = Encoded(blocks, self._encoded.series if is_same else series)
         self._kept = kept
         # Of long families this would keep alive what they were made of.
@@ -131,7 +131,8 @@ class Encoder:
         return self._encoded
 
 
-def _are_same(ones: Sequence[object], others: Sequence[object]) -> bool:
+def are_same_objects(ones: Sequence[object], others: Sequence[object]) -> bool:
+    """Return whether both have the same objects in the same order, as an `Encoder` returns for equal families."""
     return len(ones) == len(others) and all(map(operator.is_, ones, others))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainwarden.errors import UsageError
 from trainwarden_exporter.collectors.runs import metrics
+from trainwarden_exporter.core.exposition import are_same_objects
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.finetuning.encoded_samples import EncodedSamples
 from trainwarden_exporter.finetuning.gpus import GPU_FAMILIES, GpuTotals, SampledGpus
@@ -80,7 +80,7 @@ class FinetuningView:
         """Return the families of all runs that are on the page."""
         encoded = [one for runner in self._runners for one, _ in runner.ready()]
         known, families = self._last
-        if len(encoded) == len(known) and all(map(operator.is_, encoded, known)):
+        if are_same_objects(encoded, known):
             return families
         families = self._families(EncodedSamples(encoded, _FAMILIES))
         self._last = (encoded, families)

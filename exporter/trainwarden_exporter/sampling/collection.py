@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import operator
 import platform
 import threading
 from typing import TYPE_CHECKING
 
 from trainwarden import __version__
-from trainwarden_exporter.core.exposition import Encoder, render
+from trainwarden_exporter.core.exposition import Encoder, are_same_objects, render
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.sampling import metrics
 from trainwarden_exporter.sampling.sampler import Sampler
@@ -101,7 +100,7 @@ class Collection:
         """Return the places of those that repeat a series of an earlier one: a page with both would be refused."""
         sets = [encoded.series for _, encoded in ready]
         known, conflicts = self._checked
-        if len(sets) == len(known) and all(map(operator.is_, sets, known)):
+        if are_same_objects(sets, known):
             return conflicts
         seen: set[bytes] = set()
         found: dict[int, str] = {}

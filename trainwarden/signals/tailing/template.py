@@ -18,6 +18,8 @@ _LETTERS = {
 }  # fmt: skip
 _NAMES = frozenset(_LETTERS.values()) | {"run_id", "attempt"}
 _OF_THE_RUN = frozenset(("run_id", "job_id", "job_step", "array_job_id"))
+# One of these is expected where a run is to be named; shown to users.
+EXPECTED_RUN = "expected one of {run_id}, {job_id}, %j, %A in it"
 # Matched by a wildcard where unknown: the run's id in the same name still makes it unique.
 _ANYTHING = frozenset(("host", "node_number", "task", "step", "job_name", "user"))
 

@@ -11,7 +11,7 @@ from trainwarden.record.folder import LOG
 from trainwarden.signals.pack import PackError, load_pack, shipped_packs
 from trainwarden.signals.tailing.log import Searcher
 from trainwarden.signals.tailing.opening import is_inside
-from trainwarden.signals.tailing.template import InvalidTemplate, Template
+from trainwarden.signals.tailing.template import EXPECTED_RUN, InvalidTemplate, Template
 from trainwarden_exporter.core.memory import release_free_memory
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ class LogPacks:
                 self._problems.add("template", f"{run.run_id}\0{text}", f"run {run.run_id}: {error}")
                 continue
             if not all(template.names_run for template in named):
-                expected = "expected one of {run_id}, {job_id}, %j, %A in it"
-                reason = f"run {run.run_id}: {text!r} names no run: {expected}"
+                reason = f"run {run.run_id}: {text!r} names no run: {EXPECTED_RUN}"
                 self._problems.add("template", f"{run.run_id}\0{text}", reason)
             for template in named:
                 if self._may_look(template):

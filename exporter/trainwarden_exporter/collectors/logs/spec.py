@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.errors import UsageError
-from trainwarden.signals.tailing.template import InvalidTemplate, Template
+from trainwarden.signals.tailing.template import EXPECTED_RUN, InvalidTemplate, Template
 from trainwarden_exporter.core.runs_folder import runs_folder
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.core.state_folder import StateFolder, StateFolderLocked, default_folder
@@ -87,7 +87,7 @@ def log_template(text: str) -> Template:
     except InvalidTemplate as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     if not template.names_run:
-        raise argparse.ArgumentTypeError(f"{text!r} names no run: expected one of {{run_id}}, {{job_id}}, %j, %A in it")
+        raise argparse.ArgumentTypeError(f"{text!r} names no run: {EXPECTED_RUN}")
     return template
 
 

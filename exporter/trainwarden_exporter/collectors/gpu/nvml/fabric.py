@@ -18,10 +18,15 @@ _HEALTHY = (0, 1)
 
 
 class MaskField(NamedTuple):
-    """A few bits of the health mask: 0 is not supported, and `bad` are the values that are a problem."""
+    """A field of the health mask: 0 is not supported, and `bad` are the values that are a problem.
+
+    Attributes:
+        shift: the number of its lowest bit.
+        mask: its bits once they are shifted down.
+    """
 
     shift: int
-    width: int
+    mask: int
     bad: frozenset[int]
 
 
@@ -94,5 +99,5 @@ class Fabric:
 
 def problems_of(mask: int) -> dict[str, bool]:
     """Return which problems a health mask reports, those alone that the driver supports."""
-    found = {problem: mask >> field.shift & field.width for problem, field in PROBLEMS.items()}
+    found = {problem: mask >> field.shift & field.mask for problem, field in PROBLEMS.items()}
     return {problem: value in PROBLEMS[problem].bad for problem, value in found.items() if value}
