@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Of output that was not read yet; of more, the end counts.
 PENDING_BYTES = 1024 * 1024
-# A budget that nobody gave is at least so many times the longest interval between two printed steps.
+# A budget that was not given is at least so many times the longest interval between two printed steps.
 _INTERVALS = 3.0
 _BEFORE_STEPS = ("init", "load")
 _VALUES = ("total_steps", "learning_rate", "epoch", "tokens_per_second", "samples_per_second")

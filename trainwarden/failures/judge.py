@@ -28,7 +28,7 @@ RECOVERED = "in_job_recovered"
 WRAPPER = "launcher_child"
 UNKNOWN = "user_exception"
 CRASH = "crash_signal"
-# Exceptions whose type says nothing about what happened.
+# Exceptions whose type carries no information about what happened.
 VAGUE_TYPES = frozenset(("Exception", "RuntimeError", "SystemError", "SystemExit", "InternalError"))
 # What a record does to other evidence, as `metadata: {effect: …}` of a signal; see docs/signals.md.
 HEAD, HANDLED, CAUSED, DISMISSES, CLEARS = "traceback", "handled", "caused", "dismisses exception", "clears "
@@ -60,7 +60,7 @@ class Evidence:
         context: it was being handled when another exception was raised.
         chain: number of the traceback and of those linked with it; None outside of tracebacks.
         is_printed: it is a line that a program printed, and no exception.
-        is_vague: it is an exception that nothing is known of, and its type has no meaning of its own.
+        is_vague: it is an exception without a known cause, and its type has no meaning of its own.
     """
 
     __slots__ = (

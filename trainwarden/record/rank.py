@@ -100,7 +100,7 @@ def host_file(host: str, digits: str) -> str:
 
     Args:
         host: its name.
-        digits: eight hexadecimal ones that tell hosts and containers of one name apart.
+        digits: eight hexadecimal ones, different for hosts and containers of one name.
     """
     return f"{RANKS}/{_as_name(host)}-{digits}.json"
 

@@ -152,8 +152,8 @@ class HttpServer:
     def respond(self, request: Request, connection: Connection) -> Response:
         """Return the response to a request, as the web configuration allows it.
 
-        Only one that may be answered takes a slot, which is the connection's until `release_slot`: who has no password
-        takes none from others.
+        Only one that may be answered takes a slot, which is the connection's until `release_slot`: a client
+        without a password takes none from others.
         """
         access = self.web_config.current()
         response = self._refusal(request, access, connection.client)

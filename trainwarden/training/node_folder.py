@@ -40,7 +40,7 @@ class NodeFolder:
         environ: may name another place than `/dev/shm`; an empty one is none.
 
     Attributes:
-        digits: eight hexadecimal ones that tell this folder from those of other hosts and containers of the same name.
+        digits: eight hexadecimal ones, different from those of other hosts and containers of the same name.
     """
 
     def __init__(self, record: Path, key: str, environ: Mapping[str, str] = os.environ) -> None:
@@ -170,7 +170,7 @@ def _remove(path: Path) -> None:
 
 
 def _is_safe(base: str) -> bool:
-    """Return whether nobody but root and this user can rename what this user makes in `base`."""
+    """Return whether only root and this user can rename what this user makes in `base`."""
     try:
         status = os.stat(base)  # noqa: PTH116  # it may be a link
     except OSError:
@@ -199,5 +199,5 @@ def _boot_id() -> str | None:
 
 
 def _hash(parts: tuple[object, ...]) -> str:
-    # The folder is this user's alone, so that nobody gains by a collision; hashlib would load OpenSSL.
+    # The folder is this user's alone, so that a collision is no attack; hashlib would load OpenSSL.
     return f"{zlib.crc32(repr(parts).encode('utf-8', 'surrogateescape')):08x}"

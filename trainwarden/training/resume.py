@@ -37,7 +37,7 @@ _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
 _MEASURE_SECONDS = 30.0
 _WRITE_SECONDS = 10.0
-# How often, and how long, the copy of the record is asked for the choice.
+# How often, and how long, the copy of the record is read for the choice.
 FETCH_SECONDS = 5.0
 _LOCAL_FILE_SYSTEMS = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay"))
 

@@ -89,7 +89,7 @@ _SECRETS = tuple(
         (r"(?i:\blogin\s+\S+\s+password\s+)", r"\S+"),
     )
 )
-# What has no name and no known beginning: letters and digits mixed at random, as in no word, path, hash or C++ symbol.
+# What has no name and no known beginning: letters and digits at random, unlike words, paths, hashes and symbols of C++.
 _WORD = re.compile(r"(?<![\w./+-])[\w+-]{24,}={0,2}(?![\w./])")
 _LONG_PART = re.compile(r"[A-Za-z0-9]{24,}")
 

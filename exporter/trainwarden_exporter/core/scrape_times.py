@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# A sample is due by then at the latest: a reader of logs must not fall far behind, whoever asks.
+# A sample is due by then at the latest: a reader of logs must not fall far behind, however seldom scrapes come.
 LONGEST_SECONDS = 60.0
 # So long samples are taken at their own interval: while no scraper can be known yet, and after a change.
 LEARNING_SECONDS = 65.0
@@ -34,7 +34,7 @@ class _Scraper:
 
 
 class ScrapeTimes:
-    """Tells samplers when their next sample is due. Thread-safe; times are of `monotonic`.
+    """Computes for samplers when their next sample is due. Thread-safe; times are of `monotonic`.
 
     A sample serves the scrapes of the time in which it is no older than its interval. At first, and for a while after
     what is shown has changed, samples are taken at their interval. A scrape that finds an older sample has the next one

@@ -25,7 +25,7 @@ WAIT_SECONDS = 1.0
 
 
 class StateFile:
-    """A JSON object in a file, replaced as a whole. Whoever writes it waits for a disk that answers alone.
+    """A JSON object in a file, replaced as a whole. Writing waits only for a disk that answers.
 
     Args:
         path: of the file; None: nothing is kept.
@@ -74,7 +74,7 @@ class StateFile:
         log.error("%s is not used, what it held begins anew: %s; kept as %s", self.path, why, aside.name)
 
     def was_removed(self) -> bool:
-        """Return whether somebody has removed the file, from a folder that is there, since it was read or written."""
+        """Return whether the file was removed, from a folder that is there, since it was read or written."""
         try:
             removed = self._is_there and self.path is not None and self.path.parent.is_dir() and not self.path.exists()
         except OSError:

@@ -298,7 +298,7 @@ class MetricsExporter(JobMetrics):
 
 
 def default_address() -> str:
-    """Return loopback; in a pod, whose loopback nobody else reaches, the empty string for every address."""
+    """Return loopback; in a pod, whose loopback is reached from nowhere else, the empty string for every address."""
     return "" if in_kubernetes(os.environ) else "127.0.0.1"
 
 

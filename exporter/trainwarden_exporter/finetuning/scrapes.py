@@ -35,7 +35,7 @@ class Scrapes:
             self.count += 1
 
     def patience(self, seconds: float) -> float:
-        """Return how many seconds to wait for the next scrape; 0 without one before, as nobody scrapes then.
+        """Return how many seconds to wait for the next scrape; 0 without one before: no scraper is there then.
 
         Args:
             seconds: how long at most; less where the scrapes come often.

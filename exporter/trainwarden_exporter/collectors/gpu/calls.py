@@ -78,7 +78,7 @@ class DriverCalls:
         Args:
             function: its name.
             arguments: after the handle; a call with other numbers may be supported where this one is not.
-            variant: tells such calls apart whose arguments are no numbers.
+            variant: distinguishes calls whose arguments are no numbers.
 
         Raises:
             GpuDown: the failure means that the GPU, or every GPU, answers nothing.

@@ -1,4 +1,4 @@
-"""The GPUs that a node has: each keeps its label while it is away, until somebody has it forgotten."""
+"""The GPUs that a node has: each keeps its label while it is away, until the file of the roster is removed."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class NodeRoster(Roster):
         machine: identifies the machine: the GPUs of another are none of this one's.
 
     Attributes:
-        is_sampled: a collector samples these GPUs and reports them: nobody else may number them.
+        is_sampled: a collector samples these GPUs and reports them: it alone numbers them.
     """
 
     def __init__(self, file: StateFile | None = None, machine: str = "") -> None:
@@ -169,7 +169,7 @@ class NodeRoster(Roster):
             self._store()
 
     def value(self) -> list[dict[str, Any]]:
-        """Return the GPUs for a new child; none if somebody has removed the file, so that all are numbered anew."""
+        """Return the GPUs for a new child; none if the file was removed, so that all are numbered anew."""
         if self._file.was_removed():
             log.info("%s was removed: the GPUs are numbered anew", self._file.path)
             self.replace_by(())
@@ -219,7 +219,7 @@ def roster_gpus(value: Any) -> list[RosterGpu]:
 
 
 def machine_of(node: Node) -> str:
-    """Return what tells this machine from one that was made of a copy of its disk: its type and its machine id."""
+    """Return what distinguishes this machine from a clone of its disk: its type and its machine id."""
     return "/".join(map(_content, (node.sysfs / "class/dmi/id/product_name", node.rootfs / "etc/machine-id")))
 
 

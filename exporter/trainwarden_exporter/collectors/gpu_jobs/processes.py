@@ -186,7 +186,7 @@ def _ancestor_job(process: str) -> tuple[str, str]:
         process = f"{procfs}/{match[1].decode()}"
         try:
             step = _STEPD.match(read_file(f"{process}/cmdline", 256))
-            # Whoever runs this exporter is trusted as well as root is.
+            # The exporter's own user is trusted as root is.
             if step is not None and _real_uid(process) in (0, os.getuid()):
                 return step[1].decode(), _OWN_STEPS.get(step[2].decode(), step[2].decode())
         except OSError:

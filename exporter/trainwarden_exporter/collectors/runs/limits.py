@@ -1,4 +1,4 @@
-"""What one run, one user and one page may take at most, and who gets how much where it is not enough for all."""
+"""What one run, one user and one page may take at most, and how it is shared where it is not enough for all."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ DEFAULT_LIMITS = RunLimits()
 
 
 def fair_order(items: Iterable[T], owner: Callable[[T], int], rank: Callable[[T], Any]) -> list[T]:
-    """Return the items so that each user's first comes before anybody's second; of one user by `rank`.
+    """Return the items so that each user's first comes before any user's second; of one user by `rank`.
 
     However many one user has, of the first `n` items each of `m` users has `n / m`, or all that it has.
     """

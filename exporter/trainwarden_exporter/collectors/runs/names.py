@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterator
     from pathlib import Path
 
-# More names than this are of somebody who wants to fill the memory.
+# Beyond any use: so many names only fill the memory.
 MAX_NAMES = 50_000
 MAX_PROBLEMS = 1000
 # A listing that takes long is done again only after so many times as long.
