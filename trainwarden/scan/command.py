@@ -68,6 +68,8 @@ def _signals(packs: Sequence[str]) -> tuple[Signal, ...]:
     signals: dict[str, Signal] = {}
     for pack in packs:
         signals.update((signal.name, signal) for signal in load_pack(pack).signals)
+    if not signals:
+        raise PackError(f"--signals {', '.join(packs)}: holds no signal that can be used")
     return tuple(signals.values())
 
 

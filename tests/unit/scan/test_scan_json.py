@@ -125,6 +125,14 @@ def test_users_packs_add_up_and_say_how_grave_a_failure_is(scan: Scan, log: Writ
     ]
 
 
+def test_a_pack_of_which_no_signal_can_be_used_ends_with_2(scan: Scan, log: Write, tmp_path: Path) -> None:
+    pack = tmp_path / "bad.yaml"
+    pack.write_text("log_signals: [{name: bad, pattern: '((', state: {class_name: CrashState}}]")
+    done = scan("--signals", pack, log(OOM))
+    assert (done.status, done.out) == (2, "")
+    assert done.err.splitlines()[-1] == f"trainwarden scan: --signals {pack}: holds no signal that can be used"
+
+
 @pytest.mark.parametrize(
     "arguments", [(), ("--signals", "no-such-pack", "x"), ("--format", "xml", "x"), ("-", "-")], ids=str
 )
