@@ -17,8 +17,24 @@ from trainwarden_exporter.core.exposition import encode_text
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
+
 NOW = 1_800_000_000.0
 HOST = "node1"
+
+
+def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list to which the name of each file is added that is opened for reading from now on."""
+    opened: list[str] = []
+    real_open = os.open
+
+    def open_and_note(path: Any, flags: int, *rest: Any, **named: Any) -> int:
+        if not flags & os.O_PATH:  # a place is not read
+            opened.append(os.path.basename(os.fsdecode(path)))  # noqa: PTH119  # of whatever path is opened
+        return real_open(path, flags, *rest, **named)
+
+    monkeypatch.setattr(os, "open", open_and_note)
+    return opened
 
 
 class RunsTree:

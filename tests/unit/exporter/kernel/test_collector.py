@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.nodes.kmsg import KmsgFile
 from trainwarden_exporter.collectors.kernel.collector import KEPT_KILLS, KernelCollector
 from trainwarden_exporter.collectors.kernel.log import Journal, Kmsg
 from trainwarden_exporter.core.exposition import encode_text
@@ -19,19 +20,12 @@ XID = "NVRM: Xid (PCI:0000:18:00): 48, pid=12, Double Bit ECC Error"
 SLURM = "/system.slice/slurmstepd.scope"
 
 
-class Log:
-    """A file of records as /dev/kmsg gives them, and the collectors of one exporter after another that read it."""
+class Log(KmsgFile):
+    """A kernel's log, and the collectors of one exporter after another that read it."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / "kmsg"
-        self.path.touch()
+        super().__init__(folder)
         self.state = StateFile(folder / "state" / "kernel.json")
-        self.sequence = 0
-
-    def append(self, text: str, ago: float = 0.0, priority: int = 3) -> None:
-        with self.path.open("a") as file:
-            file.write(f"{priority},{self.sequence},{int((time.monotonic() - ago) * 1e6)},-;{text}\n")
-        self.sequence += 1
 
     def collector(self, boot_id: str = "boot-1") -> KernelCollector:
         return KernelCollector(Kmsg(self.path), "kmsg", self.state, boot_id)

@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.nodes.kmsg import record
 from trainwarden_exporter.collectors.kernel.log import KernelLogUnreadable, Kmsg
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-def record(sequence: int, text: str, *, priority: int = 3, microseconds: int = 5_000_000) -> bytes:
-    return f"{priority},{sequence},{microseconds},-;{text}\n".encode()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.nodes.kmsg import KmsgFile
 from trainwarden_exporter.collectors.gpu.nvml.xid import (
     LATE_SECONDS,
     NEW_CODE_SECONDS,
@@ -165,20 +166,15 @@ def test_a_code_that_no_gpu_has_from_the_start_begins_at_zero(counter: XidCounte
     assert number(counter, 69) == 1
 
 
-class Exporters:
+class Exporters(KmsgFile):
     """The log of one node, and what one exporter after another makes of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / "kmsg"
-        self.path.touch()
+        super().__init__(folder)
         self.state = StateFile(folder / "xids.json")
-        self.sequence = 0
 
-    def append(self, code: int) -> None:
-        with self.path.open("a") as file:
-            record = f"3,{self.sequence},{int(time.monotonic() * 1e6)},-;NVRM: Xid (PCI:0000:3b:00): {code}, pid=1\n"
-            file.write(record)
-        self.sequence += 1
+    def append_xid(self, code: int) -> None:
+        self.append(f"NVRM: Xid (PCI:0000:3b:00): {code}, pid=1")
 
     def start(self, boot_id: str = "boot-1") -> tuple[XidCounter, XidKernelLog]:
         counter = XidCounter()
@@ -197,22 +193,22 @@ def sample(log: XidKernelLog) -> dict[str, float]:
 
 
 def test_counts_outlive_the_process_that_counts(node: Exporters) -> None:
-    node.append(79)
+    node.append_xid(79)
     counter, log = node.start()
     since = sample(log)["gpu_xid_errors_since_timestamp_seconds"]
     assert number(counter, 79) == 0, "from before the first start"
     assert counter.counts()[BUS, 79].last is not None
     for _ in range(13):
-        node.append(79)
+        node.append_xid(79)
     sample(log)
     assert number(counter, 79) == 13
-    node.append(79)  # while nothing reads
+    node.append_xid(79)  # while nothing reads
     counter, log = node.start()
     assert sample(log)["gpu_xid_errors_since_timestamp_seconds"] == since
     assert number(counter, 79) == 14
     node.path.write_text("")
     node.sequence = 0
-    node.append(79)
+    node.append_xid(79)
     counter, log = node.start("boot-2")
     sample(log)
     assert number(counter, 79) == 15
@@ -223,7 +219,7 @@ def test_an_event_before_a_restart_and_its_line_after_it_are_one_error(node: Exp
     sample(log)
     counter.report_event(BUS, 48)
     log.close()
-    node.append(48)
+    node.append_xid(48)
     counter, log = node.start()
     sample(log)
     assert number(counter, 48) == 1

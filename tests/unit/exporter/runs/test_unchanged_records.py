@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 
-from tests.unit.exporter.runs_tree import NOW, RunsTree
+from tests.unit.exporter.runs_tree import NOW, RunsTree, opened_files
 from trainwarden.record.clock import to_iso
 from trainwarden_exporter.collectors.runs import collector, series
 
@@ -26,20 +25,14 @@ def tree(runs: RunsTree) -> RunsTree:
 
 
 def test_an_unchanged_record_is_not_read_again(tree: RunsTree, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[object] = []
     made: list[str] = []
-    real_open, real_add = os.open, series.add_run
-
-    def noted_open(path: Any, flags: int, *arguments: Any, **named: Any) -> int:
-        if not flags & os.O_PATH:  # a place is not read
-            opened.append(path)
-        return real_open(path, flags, *arguments, **named)
+    real_add = series.add_run
 
     def noted_add(families: Any, record: Any, *arguments: Any) -> None:
         made.append(record.run_id)
         real_add(families, record, *arguments)
 
-    monkeypatch.setattr(os, "open", noted_open)
+    opened = opened_files(monkeypatch)
     monkeypatch.setattr(collector, "add_run", noted_add)
     before = tree.samples()
     assert (opened, made) == ([], [])
