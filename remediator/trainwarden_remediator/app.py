@@ -116,6 +116,8 @@ def _run(
         raise ConfigError([f"--web.listen-address: {error.filename}: {error.strerror}"]) from None
     with server, port_file(settings.port_file, server.bound[0]):
         log.info("listening on %s with policy %s", server.bound[0], settings.policy)
+        if not settings.driver:
+            log.warning("no --driver is given: decisions are recorded, and nothing is restarted")
         try:
             worker.start()
             server.start()

@@ -208,6 +208,8 @@ def _decisions(state_dir: Path, run_id: str | None, form: str) -> int:
         print(json.dumps([as_json(incident, events) for incident, events in found], indent=2))
     else:
         print(as_text(found), end="")
+        if not found:
+            print(f"{PROGRAM}: {state_dir}: no decision{f' about {run_id}' if run_id else ''} yet", file=sys.stderr)
     return 0
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainwarden_remediator.cli import main
+from trainwarden_remediator.database import open_database
 
 
 @pytest.fixture
@@ -109,6 +110,15 @@ def test_a_bad_policy_file_gets_status_2_and_a_line_per_problem(
     assert f"{path}: line 2: policies[0].mode: 'crsh': expected 'crash', 'stall', 'timeout' or 'success'" in lines[0]
     assert f"{path}: line 3: policies[0].implementation.max_retries: -1: expected" in lines[1]
     assert f"{path}: line 5: policies[1].implementation.max_retrys: unknown key, expected max_retries?" in lines[2]
+
+
+@pytest.mark.parametrize(("options", "about"), [([], ""), (["--run-id=r1"], " about r1")])
+def test_an_empty_decision_log_is_no_empty_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], about: str
+) -> None:
+    open_database(tmp_path).dispose()
+    assert main(["decisions", f"--state-dir={tmp_path}", *options]) == 0
+    assert capsys.readouterr().err == f"trainwarden-remediator: {tmp_path}: no decision{about} yet\n"
 
 
 def test_a_decision_log_that_is_not_there_gets_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
