@@ -45,7 +45,7 @@ def test_an_alert_for_the_machine_reaches_the_remediator_and_slack(alertmanager:
     assert wait_until(lambda: alertmanager.messages("both"))
 
 
-def test_the_slack_message_says_what_people_need(alertmanager: Alertmanager) -> None:
+def test_the_slack_message_states_what_people_need(alertmanager: Alertmanager) -> None:
     alertmanager.send("TrainRunStalled", STALLED, run_id="mistral-20250804", **CRITICAL)
     (message,) = wait_until(lambda: alertmanager.messages("mistral-20250804"))
     assert message.title == "[FIRING] TrainRunStalled · mistral-20250804"
@@ -138,7 +138,7 @@ def test_a_success_reads_as_one_and_is_never_taken_back(alertmanager: Alertmanag
     assert len(alertmanager.messages("won")) == 1
 
 
-def test_an_end_is_told_to_the_remediator_and_reads_as_no_more_than_an_end(alertmanager: Alertmanager) -> None:
+def test_an_end_reaches_the_remediator_and_reads_as_no_more_than_an_end(alertmanager: Alertmanager) -> None:
     alertmanager.send("TrainRunStalled", STALLED, run_id="ended", **CRITICAL)
     wait_until(lambda: alertmanager.webhook.alerts("ended"))
     wait_until(lambda: alertmanager.messages("ended"))

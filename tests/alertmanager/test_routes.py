@@ -48,7 +48,7 @@ def test_each_alert_reaches_its_receivers(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_an_alert_that_no_route_knows_is_still_told(tools: Tools) -> None:
+def test_an_alert_without_a_route_of_its_own_is_still_delivered(tools: Tools) -> None:
     done = amtool(
         tools, "config", "routes", "test", f"--config.file={MAIN}", "--verify.receivers=slack", "alertname=Other"
     )

@@ -92,7 +92,7 @@ def test_no_text_reaches_a_query_unquoted(rule: dict[str, Any]) -> None:
 
 
 @of_rules
-def test_a_person_is_told_what_to_do(rule: dict[str, Any]) -> None:
+def test_a_message_states_what_to_do(rule: dict[str, Any]) -> None:
     for needle in ACTIONS[rule["alert"]]:
         assert needle in rule["annotations"]["action"]
 

@@ -22,5 +22,5 @@ def test_each_claim_of_the_threat_model_names_a_test_that_exists() -> None:
     assert [(claim, test) for claim, test in named if test not in there] == []
 
 
-def test_each_claim_says_what_holds_it() -> None:
+def test_each_claim_states_what_holds_it() -> None:
     assert [row for row in rows() if len(row) != 3 or not all(row)] == []

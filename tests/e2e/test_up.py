@@ -38,7 +38,7 @@ def test_a_killed_training_is_restarted(up: Callable[..., Up], tmp_path: Path) -
     assert len(starts(tmp_path)) == 2
 
 
-def test_a_limit_of_restarts_is_exact_and_then_a_person_is_told(up: Callable[..., Up], tmp_path: Path) -> None:
+def test_a_limit_of_restarts_is_exact_and_then_a_person_is_paged(up: Callable[..., Up], tmp_path: Path) -> None:
     (tmp_path / "fail").touch()
     policy = tmp_path / "twice.yaml"
     policy.write_text(
@@ -50,7 +50,7 @@ def test_a_limit_of_restarts_is_exact_and_then_a_person_is_told(up: Callable[...
     assert "TrainRunRestartExhausted is firing" in job.text
 
 
-def test_a_training_that_is_told_to_end_stays_ended(up: Callable[..., Up], tmp_path: Path) -> None:
+def test_a_training_that_gets_sigterm_stays_ended(up: Callable[..., Up], tmp_path: Path) -> None:
     job = up("--", *training(tmp_path, 10_000))
     job.wait(lambda: job.step() > 10)
     os.kill(job.pid(), signal.SIGTERM)
@@ -76,7 +76,7 @@ def test_ctrl_c_ends_everything_and_leaves_no_process_and_no_file_elsewhere(
     ]
 
 
-def test_a_command_that_knows_nothing_of_us_is_watched_too(up: Callable[..., Up], tmp_path: Path) -> None:
+def test_a_command_without_the_library_is_watched_too(up: Callable[..., Up], tmp_path: Path) -> None:
     flag = tmp_path / "second"
     script = f"echo working; if [ -e {flag} ]; then exit 0; fi; touch {flag}; sleep 1; kill -9 $$"
     job = up("--", "sh", "-c", script)
@@ -85,7 +85,7 @@ def test_a_command_that_knows_nothing_of_us_is_watched_too(up: Callable[..., Up]
     assert state(job) == "succeeded"
 
 
-def test_a_failing_command_ends_with_its_own_status_and_is_not_restarted_where_the_policy_says_so(
+def test_a_failing_command_ends_with_its_own_status_and_is_not_restarted_where_the_policy_forbids_it(
     up: Callable[..., Up],
 ) -> None:
     job = up("--policy", "observe", "--", "sh", "-c", "exit 7")
@@ -93,9 +93,7 @@ def test_a_failing_command_ends_with_its_own_status_and_is_not_restarted_where_t
     assert "TrainRunFailed" in job.text
 
 
-def test_a_stopped_command_that_knows_nothing_of_us_is_found_by_its_silence(
-    up: Callable[..., Up], tmp_path: Path
-) -> None:
+def test_a_stopped_command_without_the_library_is_found_by_its_silence(up: Callable[..., Up], tmp_path: Path) -> None:
     flag = tmp_path / "second"
     script = f"echo $$ > {tmp_path / 'pid'}; if [ -e {flag} ]; then exit 0; fi; touch {flag}; while :; do sleep 1; done"
     job = up("--stale-seconds", "12", "--", "sh", "-c", script)

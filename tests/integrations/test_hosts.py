@@ -83,7 +83,7 @@ def test_without_an_id_the_next_start_is_another_attempt_if_its_port_is(
     assert said.count("torchrun has no --rdzv-id") == warnings
 
 
-def test_a_user_who_interrupts_the_launchers_cancels_the_run(programs: Programs) -> None:
+def test_an_interrupt_of_the_launchers_cancels_the_run(programs: Programs) -> None:
     hosts = Hosts(programs, programs.script(_ENDLESS.format(what="pass")), *C10D)
     hosts.wait_until_training()
     for agent in hosts.agents:

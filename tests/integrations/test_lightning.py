@@ -264,7 +264,7 @@ def test_it_works_under_the_older_name_too(programs: Programs) -> None:
 
 
 @pytest.mark.parametrize("launcher", ["lightning", "torchrun"])
-def test_ranks_are_told_apart_whoever_starts_them(programs: Programs, launcher: str) -> None:
+def test_ranks_are_distinguished_under_every_launcher(programs: Programs, launcher: str) -> None:
     out = programs.runs.parent / "out"
     arguments = ["--steps", "6", "--save-steps", "3", "--devices", "2", "--output-dir", str(out)]
     arguments.insert(0, str(ROOT / "examples/lightning/train.py"))

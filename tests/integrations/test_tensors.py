@@ -72,7 +72,7 @@ def test_a_tensor_that_changes_afterwards_changes_nothing_in_the_record(attempt:
     assert read_progress(folder).loss == 1.0
 
 
-def test_where_no_gpu_was_used_nothing_is_said_of_its_memory_and_none_is_touched(programs: Programs) -> None:
+def test_where_no_gpu_was_used_nothing_is_reported_of_its_memory_and_none_is_touched(programs: Programs) -> None:
     script = programs.script("""
         import torch, trainwarden
         def fail(*_): raise AssertionError("CUDA is touched")

@@ -107,7 +107,7 @@ def test_what_users_wrote_into_a_job_is_not_on_the_page_nor_in_the_log(
     assert head.token not in page.text + page.log
 
 
-def test_a_running_job_without_any_gpu_in_use_is_told_from_one_that_holds_some(
+def test_a_running_job_without_any_gpu_in_use_is_distinguished_from_one_that_holds_some(
     head: Head, token_file: Path, jobs: None
 ) -> None:
     flags = ("--collector.ray.url", head.url, "--collector.ray.token-file", str(token_file))
@@ -143,7 +143,7 @@ def test_gpus_of_actors_and_tasks_are_those_of_their_job(head: Head, token_file:
         head.end(submission)
 
 
-def test_gpus_that_a_placement_group_reserves_and_nobody_uses_are_not_in_use(head: Head, token_file: Path) -> None:
+def test_gpus_that_a_placement_group_reserves_without_a_user_are_not_in_use(head: Head, token_file: Path) -> None:
     """And the program that reserves them, which nobody submitted, is a job under Ray's own id."""
     driver = head.drive(RESERVE)
     try:

@@ -80,7 +80,7 @@ def test_a_job_that_slurm_does_not_have_is_absent(driver: SlurmDriver) -> None:
     assert driver.job("99999") == Absent()
 
 
-def test_tasks_of_an_array_are_told_apart(
+def test_tasks_of_an_array_are_distinguished(
     driver: SlurmDriver, client: SlurmClient, submit: Callable[..., str], cluster: Cluster
 ) -> None:
     array = submit("--array=0-2%1")

@@ -112,7 +112,7 @@ def test_a_users_hold_is_not_ours_and_a_job_without_a_mark_is_only_counted(
     owned.run("scancel", str(held), str(unmarked), str(named))
 
 
-def test_a_job_that_fails_says_with_what(owned: Cluster, seen: Exporter, script: Path) -> None:
+def test_a_job_that_fails_has_its_exit_status(owned: Cluster, seen: Exporter, script: Path) -> None:
     job_id = owned.submit(script, "3", options=["--comment=trainwarden:r4"])
     ids = f'run_id="r4",job_id="{job_id}"'
     seen.wait_for(
@@ -122,7 +122,7 @@ def test_a_job_that_fails_says_with_what(owned: Cluster, seen: Exporter, script:
     )
 
 
-def test_a_drained_node_says_why(owned: Cluster, seen: Exporter) -> None:
+def test_a_drained_node_gives_the_reason(owned: Cluster, seen: Exporter) -> None:
     owned.run("scontrol", "update", "nodename=n3", "state=drain", 'reason=xid 79 on "gpu 2"\nState=FAKE')
     page = seen.wait_for('slurm_node_state{node="n3",state="drained"} 1.0', 'slurm_nodes{state="drained"} 1.0')
     assert re.search(r'slurm_node_drain_info{node="n3",reason="xid 79 on \\"gpu 2\\" State=FAKE",user="\w+"} 1.0', page)
@@ -188,6 +188,6 @@ def test_a_munge_that_is_not_there_is_named(owned: Cluster, tmp_path: Path) -> N
         assert "authentication: " in refused.log()
 
 
-def test_a_time_limit_is_told_from_a_cancel(seen: Exporter, late: int) -> None:
+def test_a_time_limit_is_distinguished_from_a_cancel(seen: Exporter, late: int) -> None:
     ids = f'run_id="late",job_id="{late}"'
     seen.wait_for(f'slurm_job_end_info{{{ids},state="timeout",reason="TimeLimit"}} 1.0', seconds=120)

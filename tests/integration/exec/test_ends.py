@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 from trainwarden.record.store import RecordStore
 
 
-def test_a_command_that_ends_well_has_succeeded_and_all_of_its_record_says_so(wrapped: Exec) -> None:
+def test_a_command_that_ends_well_has_succeeded_and_all_of_its_record_shows_it(wrapped: Exec) -> None:
     assert wrapped.run("true").returncode == 0
     snapshot = wrapped.snapshot()
     assert snapshot.metadata is not None
@@ -69,7 +69,7 @@ def test_a_command_that_is_not_there_is_127_also_where_folders_of_path_cannot_be
     assert wrapped.run("not-executable", environment=environment).returncode == 126
 
 
-def test_the_record_says_which_policy_this_attempt_asks_for_and_never_a_path(wrapped: Exec) -> None:
+def test_the_record_states_which_policy_this_attempt_asks_for_and_never_a_path(wrapped: Exec) -> None:
     assert wrapped.run("true", environment={"TRAINWARDEN_POLICY": "megatron_aggressive"}).returncode == 0
     assert wrapped.read("metadata.json")["policy"] == "megatron_aggressive"
     done = wrapped.run("false", environment={"TRAINWARDEN_POLICY": "../mine.yaml"})
@@ -77,7 +77,7 @@ def test_the_record_says_which_policy_this_attempt_asks_for_and_never_a_path(wra
     assert "policy" not in wrapped.read("metadata.json")
 
 
-def test_the_trace_that_a_command_printed_says_why_it_failed(wrapped: Exec) -> None:
+def test_the_trace_that_a_command_printed_is_the_reason(wrapped: Exec) -> None:
     code = "raise RuntimeError('CUDA out of memory. Tried to allocate 2.00 GiB')"
     assert wrapped.python(code).returncode == 1
     error = wrapped.snapshot().error
@@ -88,7 +88,7 @@ def test_the_trace_that_a_command_printed_says_why_it_failed(wrapped: Exec) -> N
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"])
-def test_a_command_that_is_told_to_end_was_cancelled(wrapped: Exec, name: str) -> None:
+def test_a_command_that_gets_sigterm_was_cancelled(wrapped: Exec, name: str) -> None:
     # A shell would not do: one that is just about to start a command may keep an interrupt for later.
     code = (
         "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); print('ready', flush=True); time.sleep(60)"
@@ -102,7 +102,7 @@ def test_a_command_that_is_told_to_end_was_cancelled(wrapped: Exec, name: str) -
     assert (wrapped.read("metadata.json")["status"], wrapped.read("metadata.json")["reason"]) == ("cancelled", name)
 
 
-def test_one_that_was_told_to_end_and_leaves_with_status_0_has_not_finished(wrapped: Exec) -> None:
+def test_one_that_got_sigterm_and_leaves_with_status_0_has_not_finished(wrapped: Exec) -> None:
     process = wrapped.start("sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done")
     assert process.stdout is not None
     process.stdout.readline()
@@ -111,7 +111,7 @@ def test_one_that_was_told_to_end_and_leaves_with_status_0_has_not_finished(wrap
     assert wrapped.snapshot().state == "cancelled"
 
 
-def test_one_that_is_ended_for_a_restart_says_so(wrapped: Exec) -> None:
+def test_one_that_is_ended_for_a_restart_shows_it(wrapped: Exec) -> None:
     process = wrapped.start("sh", "-c", "echo ready; sleep 60")
     assert process.stdout is not None
     process.stdout.readline()

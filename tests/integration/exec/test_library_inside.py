@@ -28,7 +28,7 @@ def test_the_training_writes_its_record_and_the_wrapper_keeps_the_log(wrapped: E
     assert wrapped.log == b"stepped\n"
 
 
-def test_what_the_training_says_of_its_failure_stays(wrapped: Exec) -> None:
+def test_the_cause_that_the_training_records_stays(wrapped: Exec) -> None:
     assert wrapped.python(TRAINING.format(end="raise ValueError('its own words')")).returncode == 1
     error = wrapped.snapshot().error
     assert error is not None
@@ -65,7 +65,7 @@ def test_a_failure_after_the_block_counts_on_every_rank(wrapped: Exec, then: str
     assert wrapped.status_of_rank(1) == (state or "succeeded")
 
 
-def test_a_death_without_a_word_is_recorded_for_it(wrapped: Exec) -> None:
+def test_a_death_without_a_record_of_its_end_is_recorded_from_outside(wrapped: Exec) -> None:
     end = "os.kill(os.getpid(), signal.SIGKILL)"
     assert wrapped.python(TRAINING.format(end=end)).returncode == 137
     snapshot = wrapped.snapshot()
@@ -85,13 +85,13 @@ def test_a_crash_is_recorded_with_the_trace_that_the_interpreter_left(wrapped: E
     assert "string_at" in error.traceback
 
 
-def test_a_training_that_left_with_status_0_and_no_word_is_never_called_a_success(wrapped: Exec) -> None:
+def test_a_training_that_left_with_status_0_without_recording_its_end_is_never_called_a_success(wrapped: Exec) -> None:
     assert wrapped.python(TRAINING.replace("=3", "=4").format(end="sys.stdout.flush(); os._exit(0)")).returncode == 0
     assert wrapped.snapshot().state == "failed"
     assert "did not record its end" in wrapped.read("_error")["message"]
 
 
-def test_a_phase_that_a_script_inside_says_stays_until_it_says_another(wrapped: Exec) -> None:
+def test_a_phase_that_a_script_inside_sets_stays_until_it_sets_another(wrapped: Exec) -> None:
     command = f"{sys.executable} -m trainwarden phase compile && exec sleep 60"
     process = wrapped.start("sh", "-c", f"{command}")
     metadata = wrapped.folder / "metadata.json"

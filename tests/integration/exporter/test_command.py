@@ -116,7 +116,7 @@ def test_once_finds_the_runs_where_the_library_puts_them(runs: Path) -> None:
     assert 'training_step{run_id="one"} 3.0' in once(TRAINWARDEN_RUNS_DIR=str(runs)).stdout
 
 
-def test_once_ends_with_status_0_though_a_collector_failed_for_the_page_says_so(tmp_path: Path) -> None:
+def test_once_ends_with_status_0_though_a_collector_failed_for_the_page_shows_it(tmp_path: Path) -> None:
     # A folder that turns out to be none only when it is read: the check at the start sees a link to nothing.
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
@@ -125,7 +125,7 @@ def test_once_ends_with_status_0_though_a_collector_failed_for_the_page_says_so(
     assert 'trainwarden_collector_success{collector="runs"} 0.0' in ended.stdout
 
 
-def test_a_runs_folder_that_is_not_there_yet_is_fine_and_said_once(
+def test_a_runs_folder_that_is_not_there_yet_is_fine_and_logged_once(
     start: Callable[..., tuple[subprocess.Popen[str], str]], tmp_path: Path
 ) -> None:
     later = tmp_path / "later"
@@ -197,7 +197,7 @@ def test_the_version_is_the_packages() -> None:
     assert (ended.returncode, ended.stdout) == (0, f"trainwarden-exporter {__version__}\n")
 
 
-def test_it_listens_on_every_address_that_it_is_told(start_exporter: Callable[..., Started], runs: Path) -> None:
+def test_it_listens_on_every_address_that_is_configured(start_exporter: Callable[..., Started], runs: Path) -> None:
     second = f"127.0.0.1:{free_port()}"
     started = start_exporter(f"--collector.runs.path={runs}", f"--web.listen-address={second}")
     assert started.address != second

@@ -82,7 +82,7 @@ def test_one_sample_ends_with_status_0_though_a_server_never_finishes_its_answer
     assert "ray_cluster_" not in ended.stdout
 
 
-def test_a_pipe_in_place_of_a_record_or_a_log_holds_nobody_up(
+def test_a_pipe_in_place_of_a_record_or_a_log_blocks_nothing(
     start_exporter: Callable[..., Started], runs: Path, tmp_path: Path
 ) -> None:
     (runs / "pipe").mkdir()

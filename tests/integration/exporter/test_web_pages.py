@@ -23,7 +23,7 @@ from trainwarden_exporter.web.landing import landing_page
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 
 
-def test_openmetrics_comes_to_whom_asks_for_it_and_the_text_format_to_all_others(
+def test_openmetrics_comes_on_request_and_the_text_format_otherwise(
     serving: Callable[..., Serving],
 ) -> None:
     site = serving()
@@ -131,7 +131,7 @@ def test_a_scrape_that_has_no_time_gets_what_there_is(serving: Callable[..., Ser
     assert b"trainwarden_build_info" in body
 
 
-def test_a_scrape_that_says_nothing_of_its_time_never_waits(
+def test_a_scrape_without_a_timeout_header_never_waits(
     serving: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[str] = []
@@ -147,7 +147,7 @@ def test_a_scrape_that_says_nothing_of_its_time_never_waits(
     assert not [name for name in waited if "http-connection" in name]
 
 
-def test_the_landing_page_has_a_row_for_each_part_and_says_what_it_hangs_in() -> None:
+def test_the_landing_page_has_a_row_for_each_part_and_states_what_it_hangs_in() -> None:
     page = landing_page(
         [
             Status("nvidia", True, False, 12.0, 1e9, "no answer for 12 s", "<0>", stuck=True, call="nvmlDeviceGet<X>"),
@@ -229,7 +229,7 @@ def test_only_reading_is_allowed(serving: Callable[..., Serving], method: str) -
     assert response.headers["Allow"] == "GET, HEAD"
 
 
-def test_the_page_tells_whether_the_web_configuration_is_the_one_that_holds(
+def test_the_page_shows_whether_the_web_configuration_is_the_one_that_holds(
     serving: Callable[..., Serving], tmp_path: Path
 ) -> None:
     file = tmp_path / "web.yml"

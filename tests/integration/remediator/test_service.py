@@ -37,7 +37,7 @@ def test_a_webhook_leads_to_one_restart_and_the_recovery_is_verified(remediator:
     assert remediator.metric("webhook_requests_total", code="200") == 3
 
 
-def test_the_policy_that_a_record_asks_for_decides_and_the_operators_word_beats_it(
+def test_the_policy_that_a_record_asks_for_decides_and_the_operators_setting_beats_it(
     remediator: Process, world: World
 ) -> None:
     folder = remediator.folder / "policies"
@@ -153,7 +153,7 @@ def _has_starts(world: World, count: int) -> bool:
     return len(world.starts) == count
 
 
-def test_the_webhook_says_what_is_wrong_with_a_bad_request(remediator: Process, world: World) -> None:
+def test_the_webhook_states_what_is_wrong_with_a_bad_request(remediator: Process, world: World) -> None:
     remediator.flags["--poll-interval"] = "60"
     remediator.start()
     good = as_webhook(world.alert())

@@ -222,7 +222,7 @@ def test_a_stall_reaches_the_machine_with_the_identity_of_the_attempt(world: Wor
 
 
 @pytest.mark.usefixtures("_all_seen")
-def test_a_stall_tells_people_where_it_stands_and_what_to_do(world: World) -> None:
+def test_a_stall_shows_people_where_it_stands_and_what_to_do(world: World) -> None:
     (message, *_) = world.alertmanager.messages("stalled")
     assert message.title == "[FIRING] TrainRunStalled · stalled"
     for needle in (
@@ -241,7 +241,7 @@ def test_a_stall_tells_people_where_it_stands_and_what_to_do(world: World) -> No
 
 
 @pytest.mark.usefixtures("_all_seen")
-def test_a_failure_tells_the_message_the_hint_and_the_last_line(world: World) -> None:
+def test_a_failure_shows_the_message_the_hint_and_the_last_line(world: World) -> None:
     (message, *_) = world.alertmanager.messages("failed")
     for needle in (
         "\nStatus: FAILED\n",
@@ -318,7 +318,7 @@ def test_a_run_that_was_given_up_is_for_a_person_alone(world: World) -> None:
 
 
 @pytest.mark.usefixtures("_all_seen")
-def test_a_success_is_told_and_a_healthy_run_is_not(world: World) -> None:
+def test_a_success_is_reported_and_a_healthy_run_is_not(world: World) -> None:
     (message, *_) = world.alertmanager.messages("finished")
     assert message.title == "✅ TrainRunSucceeded · finished"
     assert not world.alertmanager.messages("healthy")

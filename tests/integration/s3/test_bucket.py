@@ -39,7 +39,7 @@ def test_any_prefix_is_taken_letter_by_letter(store: Store, prefix: str) -> None
     assert [item["Key"] for item in found] == [f"{prefix}/r/metadata.json".lstrip("/")]
 
 
-def test_a_listing_of_many_pages_is_whole_and_tells_sizes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_of_many_pages_is_whole_and_shows_sizes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3_client, "PAGE_NAMES", 3)
     for number in range(10):
         store.client.put_object(Bucket=store.bucket, Key=f"a/b/step_1/{number}", Body=b"x" * number)
@@ -106,13 +106,13 @@ def test_nobody_listening_and_no_bucket_have_codes_of_their_own(store: Store, mo
         bucket_of(store).get("x")
 
 
-def test_a_server_without_conditions_says_so(store: Store, s3: FaultyServer) -> None:
+def test_a_server_without_conditions_shows_it(store: Store, s3: FaultyServer) -> None:
     s3.fault = "unconditional"
     with pytest.raises(S3ConditionsUnsupported):
         bucket_of(store).put("x", b"1", absent=True)
 
 
-def test_an_object_is_as_old_as_it_is_whatever_the_servers_clock_says(store: Store) -> None:
+def test_an_object_is_as_old_as_it_is_whatever_the_servers_clock_shows(store: Store) -> None:
     bucket = bucket_of(store)
     store.client.put_object(Bucket=store.bucket, Key="a/b/x", Body=b"1")
     an_hour_ahead = time.time() + 3600

@@ -128,7 +128,7 @@ def test_an_end_in_a_black_hole_is_bounded(s3: FaultyServer, start: Start) -> No
 
 
 @pytest.mark.parametrize("silent_seconds", [0.1, 60.0])
-def test_an_end_that_waits_for_s3_says_so_once_and_one_that_does_not_says_nothing(
+def test_an_end_that_waits_for_s3_logs_it_once_and_one_that_does_not_logs_nothing(
     s3: FaultyServer,
     start: Start,
     monkeypatch: pytest.MonkeyPatch,

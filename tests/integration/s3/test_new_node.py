@@ -107,7 +107,7 @@ def test_an_attempt_that_a_launcher_announced_here_does_not_hide_those_elsewhere
     assert arrive(node).this.attempt == 1
 
 
-def test_what_cannot_be_read_in_s3_is_not_believed(store: Store, node: Node) -> None:
+def test_what_cannot_be_read_in_s3_does_not_count(store: Store, node: Node) -> None:
     store.write("metadata.json", b"\x00not json")
     store.write("progress.json", b"[]")
     (node.folder / "metadata.json").write_bytes(encoded(metadata(OLDER, 2)))

@@ -75,7 +75,7 @@ def test_a_monitor_of_today_finds_what_it_looks_for(
         ("slow down", "SlowDown"),
     ],
 )
-def test_a_training_without_s3_runs_to_its_end_and_its_record_says_why(
+def test_a_training_without_s3_runs_to_its_end_and_its_record_gives_the_reason(
     store: Store, s3: FaultyServer, script: Script, fault: str, code: str
 ) -> None:
     s3.fault = fault
@@ -179,7 +179,7 @@ upload_once(record, "_error", b"out of memory", AttemptKey("slurm", "7", 0), tim
     assert done.returncode == 1 and f"S3Error: {store.url}/r/_error: Timeout" in done.stderr
 
 
-def test_a_rank_on_another_node_that_failed_is_why_rank_0_was_told_to_end(store: Store, script: Script) -> None:
+def test_a_rank_on_another_node_that_failed_is_why_rank_0_got_sigterm(store: Store, script: Script) -> None:
     """The nodes share nothing but S3; the launcher ends rank 0 by SIGTERM then."""
     code = f"import time, trainwarden\nrun = trainwarden.run('r', s3={store.url!r})\nrun.step(1)\n"
     job = {"TRAINWARDEN_ATTEMPT_KEY": "slurm:7:0", "WORLD_SIZE": "2"}

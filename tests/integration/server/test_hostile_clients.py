@@ -135,7 +135,7 @@ def test_a_large_body_that_is_refused_does_not_hide_the_answer(serve: Callable[.
         assert (response.status, body) == (413, b"the body has more than 1000 bytes\n")
 
 
-def test_a_client_that_asks_before_it_sends_its_body_is_told_to_go_on(serve: Callable[..., Served]) -> None:
+def test_a_client_that_expects_100_continue_gets_it(serve: Callable[..., Served]) -> None:
     with serve().connect() as client:
         client.sendall(HEAD + b"Content-Length: 3\r\nExpect: 100-continue\r\n\r\n")
         assert client.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"

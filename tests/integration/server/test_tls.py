@@ -60,7 +60,7 @@ def test_pages_come_over_tls_and_relative_files_are_beside_the_one_that_names_th
     assert site.ask("/-/healthy", tls=client(authority))[1] == b"GET /-/healthy\n"
 
 
-def test_a_client_that_speaks_plain_http_is_told_so(secured: Callable[..., Served]) -> None:
+def test_a_client_that_sends_plain_http_gets_an_answer_that_names_https(secured: Callable[..., Served]) -> None:
     response, body = secured(SERVER).ask("/metrics")
     assert response.status == 400
     assert b"HTTPS" in body

@@ -41,7 +41,7 @@ def test_no_page_is_seen_without_a_password(site: Served, path: str) -> None:
     assert response.headers["WWW-Authenticate"].startswith("Basic realm=")
 
 
-def test_who_knows_the_password_is_let_in_and_none_else(site: Served) -> None:
+def test_the_password_lets_in_and_nothing_else_does(site: Served) -> None:
     for good in (basic("alice", "secret:word"), basic("bob", "other"), basic("bob", "other").replace("Basic", "basic")):
         assert site.ask("/-/healthy", Authorization=good)[0].status == 200
     wrong = [
@@ -107,7 +107,7 @@ def test_a_password_that_was_changed_no_longer_lets_in(site: Served, file: Path)
     assert site.ask("/-/healthy", Authorization=basic("alice", "a new one"))[0].status == 200
 
 
-def test_a_file_that_becomes_wrong_lets_in_who_was_let_in_before_and_none_else(site: Served, file: Path) -> None:
+def test_a_file_that_becomes_wrong_keeps_the_users_of_before(site: Served, file: Path) -> None:
     for text in ("basic_auth_users: [", "basic_auth_user: {}", "basic_auth_users: {alice: plain}"):
         file.write_text(text)
         assert site.ask("/-/healthy", Authorization=basic("alice", "secret:word"))[0].status == 200

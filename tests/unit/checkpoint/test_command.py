@@ -53,7 +53,7 @@ def test_programs_get_one_json_object(folder: Path, capsys: pytest.CaptureFixtur
     assert document["remarks"] == ["latest names step_10, and step 20 is there as well"]
 
 
-def test_the_exit_status_says_complete_incomplete_cannot_tell_or_misuse(
+def test_the_exit_status_is_one_of_complete_incomplete_unknown_misuse(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "opaque.pt").write_bytes(b"\x80\x02pickled")

@@ -44,7 +44,7 @@ def test_what_lacks_a_piece_in_the_middle_or_its_beginning_is_not_complete(name:
         assert _verdict(tmp_path, name, data[:begin] + data[begin + 13 :]).answer != "complete", begin
 
 
-def test_a_safetensors_file_that_is_longer_than_its_header_says_is_refused_as_loaders_do(tmp_path: Path) -> None:
+def test_a_safetensors_file_that_is_longer_than_its_header_states_is_refused_as_loaders_do(tmp_path: Path) -> None:
     assert _verdict(tmp_path, "a.safetensors", formats.safetensors() + b"\7").answer == "incomplete"
 
 
@@ -64,7 +64,7 @@ def test_a_file_that_begins_with_zeros_was_never_written_through(tmp_path: Path)
         struct.pack("<Q", 9) + b'{"a": {}}',
     ],
 )
-def test_a_safetensors_header_that_lies_is_believed_in_nothing(header: bytes, tmp_path: Path) -> None:
+def test_a_false_safetensors_header_proves_nothing(header: bytes, tmp_path: Path) -> None:
     assert _verdict(tmp_path, "a.safetensors", header + b"\7" * 100).answer == "incomplete"
 
 
@@ -96,7 +96,7 @@ def test_a_zip_file_behind_something_else_is_not_what_was_saved(tmp_path: Path) 
     assert _verdict(tmp_path, "a.pt", b"PK\x03\x04" + b"\7" * 96 + formats.torch_file()).answer == "incomplete"
 
 
-def test_members_must_lie_where_the_zip_directory_says_and_fit_there(tmp_path: Path) -> None:
+def test_members_must_lie_where_the_zip_directory_states_and_fit_there(tmp_path: Path) -> None:
     data = formats.torch_file()
     entry = data.rindex(b"PK\x01\x02")
     moved = data[: entry + 42] + struct.pack("<I", data.rindex(b"PK\x03\x04") - 1) + data[entry + 46 :]

@@ -109,7 +109,7 @@ def test_the_search_for_a_complete_one_ends_with_the_last(tmp_path: Path) -> Non
     assert len(search(tmp_path).verdicts) == 1
 
 
-def test_a_complete_one_newer_than_what_the_tracker_names_wins_and_that_is_said(tmp_path: Path) -> None:
+def test_a_complete_one_newer_than_what_the_tracker_names_wins_and_that_is_reported(tmp_path: Path) -> None:
     _steps(tmp_path, "iter_0000010", "iter_0000020")
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("10")
     done = search(tmp_path)

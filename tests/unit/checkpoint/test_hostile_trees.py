@@ -157,7 +157,7 @@ def test_a_file_system_that_does_not_answer_holds_nobody(whole: Path, monkeypatc
         answer.set()
 
 
-def test_time_that_is_used_up_is_said(whole: Path) -> None:
+def test_time_that_is_used_up_is_reported(whole: Path) -> None:
     tree = FolderTree(str(whole))
     listing = tree.walk("", Deadline(0))
     assert listing.errors == ["gave up after 0 s"]

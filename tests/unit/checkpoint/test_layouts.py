@@ -157,7 +157,7 @@ def test_an_interrupted_save_of_trainer_is_incomplete(tmp_path: Path) -> None:
         assert verify(folder).answer == "incomplete"
 
 
-def test_trainer_files_that_speak_of_another_step_leave_a_doubt(tmp_path: Path) -> None:
+def test_trainer_files_of_another_step_leave_a_doubt(tmp_path: Path) -> None:
     folder = write(tmp_path / "checkpoint-20", formats.transformers_trainer(10))
     verdict = verify(folder)
     assert (verdict.answer, verdict.evidence[0]) == (
@@ -166,7 +166,7 @@ def test_trainer_files_that_speak_of_another_step_leave_a_doubt(tmp_path: Path) 
     )
 
 
-def test_saved_arguments_say_that_optimizer_states_were_lost_all_of_them(tmp_path: Path) -> None:
+def test_saved_arguments_state_that_optimizer_states_were_lost_all_of_them(tmp_path: Path) -> None:
     files = formats.megatron_legacy()
     folder = write(tmp_path / "iter_0000010", {name: files[name] for name in files if "distrib" not in name})
     verdict = verify(folder)

@@ -71,7 +71,7 @@ def test_a_pickle_cut_off_anywhere_is_noticed() -> None:
             _pairs(data[:length])
 
 
-def test_noise_is_damaged_or_says_something_and_raises_nothing_else() -> None:
+def test_noise_is_damaged_or_has_a_reading_and_raises_nothing_else() -> None:
     source = random.Random(7)
     sound = 0
     for _ in range(2000):

@@ -25,7 +25,7 @@ def test_a_whole_zip_file_is_complete_without_a_recorded_size(npz: Path) -> None
     assert verify(npz).answer == "complete"
 
 
-def test_a_file_that_does_not_say_how_long_it_is_is_unverifiable_without_a_recorded_size(tmp_path: Path) -> None:
+def test_a_file_that_does_not_state_how_long_it_is_is_unverifiable_without_a_recorded_size(tmp_path: Path) -> None:
     path = tmp_path / "step-10.pt"
     path.write_bytes(b"\x80\x02pickled")
     assert verify(path).answer == "unverifiable"

@@ -41,7 +41,9 @@ def test_alerts_carry_their_state(scripted: Scripted) -> None:
         (200, b"7", "expected a list of alerts"),
     ],
 )
-def test_an_answer_that_cannot_be_used_says_why(scripted: Scripted, status: int, body: bytes, reason: str) -> None:
+def test_an_answer_that_cannot_be_used_gives_the_reason(
+    scripted: Scripted, status: int, body: bytes, reason: str
+) -> None:
     scripted.status, scripted.body = status, body
     with pytest.raises(AlertmanagerError, match=reason):
         AlertmanagerClient(scripted.url).alerts()

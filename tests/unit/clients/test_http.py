@@ -120,7 +120,7 @@ def test_a_server_that_does_not_shake_hands_is_given_up() -> None:
         assert failure(lambda: HttpClient(https, 0.3).get("/")).reason == TIMEOUT
 
 
-def test_a_service_that_does_not_listen_is_an_error_that_says_so() -> None:
+def test_a_service_that_does_not_listen_is_an_error_that_shows_it() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"

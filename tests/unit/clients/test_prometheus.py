@@ -59,7 +59,9 @@ def test_rules_carry_their_health(scripted: Scripted) -> None:
         (200, answer([], warnings=["remote read: gone"]), "warns: .*remote read: gone; its answer may be incomplete"),
     ],
 )
-def test_an_answer_that_cannot_be_used_says_why(scripted: Scripted, status: int, body: bytes, reason: str) -> None:
+def test_an_answer_that_cannot_be_used_gives_the_reason(
+    scripted: Scripted, status: int, body: bytes, reason: str
+) -> None:
     scripted.status, scripted.body = status, body
     with pytest.raises(PrometheusError, match=reason):
         PrometheusClient(scripted.url).query("up")

@@ -30,7 +30,7 @@ def _losses(out: str) -> dict[int, str]:
     return {int(step): loss for step, loss in _LOSS.findall(out)}
 
 
-def test_two_ranks_learn_and_the_record_tells(training: Training) -> None:
+def test_two_ranks_learn_and_the_record_shows_it(training: Training) -> None:
     status, out = training.finish(training.start("--steps", "60", "--log-every", "1", "--checkpoint-every", "25"))
     assert status == 0, out
     losses = {step: float(loss) for step, loss in _losses(out).items()}
@@ -145,7 +145,7 @@ def test_a_killed_rank_fails_the_run_whichever_it_is(training: Training, rank: i
     assert training.record().error.rank == 1 - rank
 
 
-def test_without_memory_numpys_own_error_says_so_and_the_record_what_to_change(training: Training) -> None:
+def test_numpys_memory_error_is_out_of_memory_with_what_to_change(training: Training) -> None:
     process = training.start("--steps", "100000", MALLOC_MMAP_THRESHOLD_="65536")
     training.reaches(3)
     pid = training.pid(0)

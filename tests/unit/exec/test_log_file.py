@@ -27,7 +27,7 @@ def test_what_cannot_be_written_is_counted_and_stops_nothing(tmp_path: Path) -> 
     assert (log.write_errors, log.last_error) == (2, "No space left on device")
 
 
-def test_a_file_that_cannot_be_opened_is_said_at_once(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Is a directory"):
         LogFile(tmp_path)
 

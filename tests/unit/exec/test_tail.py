@@ -124,14 +124,14 @@ def test_labels_of_launchers_and_colours_do_not_hide_it() -> None:
     assert trace.exception_type == "RuntimeError"
 
 
-def test_what_a_launcher_says_of_a_failed_child_is_not_why_it_failed() -> None:
+def test_a_launchers_line_about_a_failed_child_is_not_the_cause() -> None:
     launchers = 'Traceback (most recent call last):\n  File "run.py"\ntorch.elastic.ChildFailedError: \n'
     ending = command_outcome(1, _tail(TRACE + launchers))
     assert ending.exception_type == "RuntimeError"
     assert ending.traceback == TRACE.strip()
 
 
-def test_a_line_that_is_known_says_more_than_a_bare_status() -> None:
+def test_a_known_line_explains_more_than_a_bare_status() -> None:
     tail = _tail("step 1\ntorch.cuda.OutOfMemoryError: CUDA out of memory.\ncleaning up\n")
     ending = command_outcome(1, tail)
     assert ending.failure is not None
@@ -139,14 +139,14 @@ def test_a_line_that_is_known_says_more_than_a_bare_status() -> None:
     assert ending.reason == "torch.cuda.OutOfMemoryError: CUDA out of memory."
 
 
-def test_a_status_that_speaks_is_believed_before_any_line() -> None:
+def test_a_status_that_names_a_cause_counts_before_any_line() -> None:
     for status, slug in ((93, "launcher_stop"), (-9, "killed"), (127, "config_error")):
         ending = command_outcome(status, _tail("CUDA out of memory\n"))
         assert ending.failure is not None
         assert ending.failure.slug == slug
 
 
-def test_a_crash_that_the_interpreter_told_of_is_the_reason() -> None:
+def test_a_crash_that_the_interpreter_reported_is_the_reason() -> None:
     crash = Crash(0, "local:1:0", "h", 1, 0.0, "Segmentation fault", "a.py:3 (f)", "Fatal Python error: …")
     ending = command_outcome(-11, Tail(), crash)
     assert (ending.exit_code, ending.traceback) == (139, "Fatal Python error: …")

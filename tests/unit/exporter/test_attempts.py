@@ -26,7 +26,7 @@ def test_without_a_record_the_newest_attempt_of_the_ranks_counts(runs: RunsTree)
     assert runs.value("training_rank_step", run_id="r", rank="7") is None
 
 
-def test_the_progress_of_an_older_attempt_tells_only_what_holds_across_attempts(runs: RunsTree) -> None:
+def test_the_progress_of_an_older_attempt_shows_only_what_holds_across_attempts(runs: RunsTree) -> None:
     runs.metadata("r", attempt=1, attempt_key="local:77-1:1", phase="init")
     runs.progress("r", high_water=120, steps_completed=120)
     assert runs.heartbeat("r", "progress") is None
@@ -39,7 +39,7 @@ def test_the_progress_of_an_older_attempt_tells_only_what_holds_across_attempts(
 # Sentinels
 
 
-def test_an_error_of_the_attempt_means_failed_whatever_the_metadata_says(runs: RunsTree) -> None:
+def test_an_error_of_the_attempt_means_failed_whatever_the_metadata_holds(runs: RunsTree) -> None:
     runs.metadata("r", attempt=3)
     runs.write(
         "r",
@@ -119,14 +119,14 @@ def test_a_failure_that_nobody_explains_has_a_verdict_without_type(runs: RunsTre
     assert runs.value("training_failure_timestamp_seconds", run_id="r") == NOW - 4
 
 
-def test_a_finished_run_says_so_and_when(runs: RunsTree) -> None:
+def test_a_finished_run_shows_it_and_when(runs: RunsTree) -> None:
     runs.metadata("r", phase="done")
     runs.write("r", "_complete", {"attempt_key": "local:77-1:0", "time": to_iso(NOW - 8), "step": 1000})
     assert runs.state("r") == "succeeded"
     assert runs.value("training_run_end_timestamp_seconds", run_id="r") == NOW - 8
 
 
-def test_while_the_owner_of_the_record_is_unknown_no_sentinel_is_believed(runs: RunsTree) -> None:
+def test_while_the_owner_of_the_record_is_unknown_no_sentinel_counts(runs: RunsTree) -> None:
     runs.write("r", "metadata.json", "{half a docu")
     runs.write("r", "_error", "boom")
     assert runs.state("r") is None

@@ -137,7 +137,7 @@ def test_a_collector_that_hangs_from_the_start_counts_as_attempted_after_its_tim
     assert values(collection.page())["trainwarden_collector_success[stuck]"] == 0
 
 
-def test_before_its_first_sample_nothing_is_said_of_a_collector() -> None:
+def test_before_its_first_sample_nothing_is_reported_of_a_collector() -> None:
     collection = Collection([Sampler(single_task(Scripted("one"), 1, 1))])
     assert values(collection.page()) == {}
     assert not collection.statuses()[0].attempted

@@ -131,12 +131,12 @@ def test_a_text_that_can_name_no_file_is_no_value(file: Path, text: str) -> None
         read_settings(file)
 
 
-def test_an_empty_file_says_nothing(file: Path) -> None:
+def test_an_empty_file_has_no_verdict(file: Path) -> None:
     file.write_text("# nothing yet\n")
     assert read_settings(file) == {}
 
 
-def test_check_config_tells_what_would_run(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_config_shows_what_would_run(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     web = tmp_path / "web.yml"
     web.write_text("http_server_config: {http2: true}\n")
     runs = f"runs: {{enabled: true, path: {tmp_path}}}"
@@ -145,7 +145,7 @@ def test_check_config_tells_what_would_run(file: Path, tmp_path: Path, capsys: p
     assert capsys.readouterr() == (f"{file}: right; here it runs runs\n{web}: right\n", "")
 
 
-def test_check_config_tells_what_is_off_and_what_is_seldom_meant(
+def test_check_config_shows_what_is_off_and_what_is_seldom_meant(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()

@@ -13,7 +13,7 @@ def _trace(runs: RunsTree, text: str, key: str = "local:77-1:0") -> None:
     runs.write("r", "ranks/3.trace", f"{header}\n{text}", modified=NOW - 2)
 
 
-def test_a_crash_makes_a_run_that_still_says_it_runs_a_failed_one(runs: RunsTree) -> None:
+def test_a_crash_makes_a_run_whose_record_still_shows_running_a_failed_one(runs: RunsTree) -> None:
     runs.metadata("r")
     _trace(runs, "")
     assert runs.state("r") == "running"
@@ -31,7 +31,7 @@ def test_the_crash_of_an_older_attempt_is_not_this_ones(runs: RunsTree) -> None:
     assert runs.state("r") == "running"
 
 
-def test_a_run_that_has_ended_in_its_own_words_is_believed(runs: RunsTree) -> None:
+def test_the_end_that_a_run_recorded_itself_counts(runs: RunsTree) -> None:
     runs.metadata("r", status="cancelled", reason="SIGTERM")
     _trace(runs, _CRASH)
     assert runs.state("r") == "cancelled"

@@ -18,7 +18,7 @@ def test_an_empty_folder_is_a_run_that_waits_since_its_folder_changed(runs: Runs
     assert runs.heartbeat("r", "metadata") is None
 
 
-def test_a_pending_record_waits_since_it_says(runs: RunsTree) -> None:
+def test_a_pending_record_waits_since_the_time_it_states(runs: RunsTree) -> None:
     runs.metadata("r", status="pending", attempt_start_time=None, start_time=to_iso(NOW - 50), last_update=None)
     assert runs.state("r") == "pending"
     assert runs.value("training_attempt_start_timestamp_seconds", run_id="r") == NOW - 50
@@ -50,7 +50,7 @@ def test_an_old_record_that_comes_to_life_is_exported_again(runs: RunsTree) -> N
     assert runs.state("r") == "running"
 
 
-def test_a_time_far_in_the_future_is_not_believed(runs: RunsTree) -> None:
+def test_a_time_far_in_the_future_does_not_count(runs: RunsTree) -> None:
     runs.metadata("r", last_update="9999-01-01T00:00:00Z")
     assert runs.heartbeat("r", "metadata") is None
     runs.now = NOW + 2 * DAY

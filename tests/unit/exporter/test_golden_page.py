@@ -77,7 +77,7 @@ def test_the_page_of_the_fixture_tree_is_the_golden_one(runs: RunsTree) -> None:
     assert page == GOLDEN.read_text(encoding="utf-8")
 
 
-def test_the_golden_page_holds_every_metric_of_the_catalogue_that_tells_of_runs() -> None:
+def test_the_golden_page_holds_every_metric_of_runs_in_the_catalogue() -> None:
     exposed = samples_of(GOLDEN.read_text(encoding="utf-8")).keys()
     histogram = {f"training_run_duration_seconds{suffix}" for suffix in ("_bucket", "_count", "_sum")}
     assert exposed - histogram == {each.name for each in vars(metrics).values() if isinstance(each, Metric)} - NOT_HERE

@@ -24,7 +24,7 @@ def test_the_last_line_of_the_log_goes_with_a_failure(runs: RunsTree) -> None:
     assert (words["message"], words["last_line"]) == ("watchdog", "broken pipe")
 
 
-def test_a_healthy_run_has_no_last_words_and_a_quiet_one_has(runs: RunsTree) -> None:
+def test_a_healthy_run_has_no_last_line_and_a_quiet_one_has(runs: RunsTree) -> None:
     runs.metadata("r", thresholds={"stall_seconds": {"train": 10}})
     runs.progress("r", step_time=to_iso(NOW - 4))
     log_of(runs, "all reduce\r")

@@ -36,7 +36,7 @@ def fail(logs: LogsTree, **error: Any) -> None:
 
 
 @pytest.mark.parametrize("slug", ["nonzero_exit", "killed", "launcher_child", None])
-def test_where_the_record_knows_only_the_end_the_log_names_the_cause(logs: LogsTree, slug: str | None) -> None:
+def test_where_the_record_has_only_the_end_the_log_names_the_cause(logs: LogsTree, slug: str | None) -> None:
     logs.write("r", "hello\n")
     logs.look()
     logs.write("r", OOM)
@@ -85,9 +85,7 @@ def test_what_the_library_recorded_wins(logs: LogsTree) -> None:
         ("", "cuda_oom", "cuda_oom"),
     ],
 )
-def test_the_log_has_the_word_only_where_the_record_does_not_say_why(
-    logs: LogsTree, own: str, found: str, shown: str
-) -> None:
+def test_the_log_counts_only_where_the_record_names_no_cause(logs: LogsTree, own: str, found: str, shown: str) -> None:
     fail(logs, failure=own)
     record = RunFolder(logs.folder / "runs" / "r", Thresholds()).read(logs.runs.now)
     cause = LogVerdict("type", found, "", "critical", "it said so", "", "signal", "root")
@@ -95,7 +93,7 @@ def test_the_log_has_the_word_only_where_the_record_does_not_say_why(
     assert LogEvidence(logs.exchange, logs_followed=True).refine(record, failure_verdict(record)).failure == shown
 
 
-def test_a_log_that_knows_nothing_leaves_the_record_its_word(logs: LogsTree) -> None:
+def test_a_log_without_a_cause_leaves_that_of_the_record(logs: LogsTree) -> None:
     logs.write("r", "hello\n")
     logs.look()
     fail(logs, failure="nonzero_exit")

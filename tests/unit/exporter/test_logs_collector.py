@@ -167,7 +167,7 @@ def test_a_state_of_another_shape_is_set_aside(logs: LogsTree, damage: str) -> N
     assert logs.value("trainwarden_log_errors_total", reason="state") == 1
 
 
-def test_a_pipe_a_foreign_file_and_garbage_cost_nobody_anything(logs: LogsTree, tmp_path: Path) -> None:
+def test_a_pipe_a_foreign_file_and_garbage_cost_no_other_rank(logs: LogsTree, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(OOM)
     logs.write("r", b"\xff\xfe\x00" * 1000 + b"\n" + OOM.encode())
     folder = tmp_path / "runs" / "r" / "logs"
@@ -195,7 +195,7 @@ def test_a_storm_leaves_a_lag_that_shrinks_and_other_logs_get_their_turn(
     assert lags[-1] == 0
 
 
-def test_silence_and_its_threshold_are_told(tmp_path: Path) -> None:
+def test_silence_and_its_threshold_are_reported(tmp_path: Path) -> None:
     pack = tmp_path / "mine.yaml"
     pack.write_text("inactivity_threshold_seconds: 900\nlog_signals: [{name: a, pattern: b}]\n")
     logs = LogsTree(tmp_path, pack=str(pack))

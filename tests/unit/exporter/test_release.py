@@ -117,7 +117,7 @@ def test_a_second_signal_takes_them_again_at_once(bench: Bench) -> None:
     wait_until(bench.shows_devices)
 
 
-def test_devices_are_released_while_a_file_exists_whatever_signals_say(bench: Bench) -> None:
+def test_devices_are_released_while_a_file_exists_whatever_signals_come(bench: Bench) -> None:
     bench.file.touch()
     bench.release.tick()
     assert bench.is_released()
@@ -167,7 +167,7 @@ def test_what_hung_while_devices_were_taken_again_is_sampled_once_it_comes_back(
     wait_until(lambda: hanging not in bench.group.samplers() and bench.shows_devices())
 
 
-def test_states_of_released_parts_say_so(bench: Bench) -> None:
+def test_states_of_released_parts_show_it(bench: Bench) -> None:
     bench.release.toggle()
     assert {status.released for status in bench.collection.statuses() if status.name == "gpus"} == {True}
     assert {status.released for status in bench.collection.statuses() if status.name == "runs"} == {False}

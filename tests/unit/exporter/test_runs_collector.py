@@ -46,7 +46,7 @@ def test_a_running_record_becomes_its_core_series(runs: RunsTree) -> None:
     assert runs.value("training_grad_norm", run_id="r") == 0.7
 
 
-def test_the_restart_policy_is_told_only_of_a_run_that_asks_for_one(runs: RunsTree) -> None:
+def test_the_restart_policy_is_exported_only_of_a_run_that_asks_for_one(runs: RunsTree) -> None:
     runs.metadata("asks", policy="megatron_aggressive")
     runs.metadata("does-not")
     assert runs.labels("training_run_info", "asks")["policy"] == "megatron_aggressive"
@@ -54,7 +54,7 @@ def test_the_restart_policy_is_told_only_of_a_run_that_asks_for_one(runs: RunsTr
     assert runs.labels("training_run_info", "does-not")["policy"] == ""
 
 
-def test_what_a_record_does_not_say_is_not_exported(runs: RunsTree) -> None:
+def test_what_a_record_does_not_hold_is_not_exported(runs: RunsTree) -> None:
     runs.metadata("r", attempt=None, phase_time=None)
     runs.progress("r", loss=None, step_time=None, moved_time=None, step=None)
     samples = runs.samples()
@@ -107,7 +107,7 @@ def test_a_foreign_record_gets_the_thresholds_of_the_exporter(make_runs: Callabl
 # Which exporter tells of a run
 
 
-def test_a_run_of_another_host_is_left_to_that_hosts_exporter_but_its_own_ranks_are_told(runs: RunsTree) -> None:
+def test_a_run_of_another_host_is_left_to_that_hosts_exporter_but_its_own_ranks_are_reported(runs: RunsTree) -> None:
     runs.metadata("r", host="node0")
     runs.progress("r")
     runs.rank("r", 0, host="node0")
@@ -141,7 +141,7 @@ def test_two_exporters_over_one_folder_export_no_series_twice(make_runs: Callabl
     assert not told[0] & told[1]
 
 
-def test_scope_all_tells_of_every_host(make_runs: Callable[..., RunsTree]) -> None:
+def test_scope_all_reports_every_host(make_runs: Callable[..., RunsTree]) -> None:
     runs = make_runs(all_hosts=True, host="head")
     runs.metadata("r")
     runs.rank("r", 3, host="node9")

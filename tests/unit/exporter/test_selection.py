@@ -32,7 +32,7 @@ def test_a_bucket_in_the_environment_alone_asks_for_nothing(monkeypatch: pytest.
     assert "s3" not in {spec.name for spec in select_on(node_from_flags(flags), flags)}
 
 
-def test_what_finds_nothing_here_says_what_it_needs(tmp_path: Path) -> None:
+def test_a_collector_that_finds_nothing_here_names_what_it_needs(tmp_path: Path) -> None:
     paths = [f"--path.{name}={tmp_path}" for name in ("sysfs", "procfs", "rootfs")]
     flags = vars(build_parser().parse_args([*paths, "--no-collector.kernel"]))
     off = describe_off({spec.name for spec in select_on(node_from_flags(flags), flags)}, flags)

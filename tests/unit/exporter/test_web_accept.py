@@ -40,7 +40,7 @@ PROMETHEUS_3_TEXT_FIRST = (
         ("application/openmetrics-text;version=1.0.0;q=0.5, text/plain;q=0.6, */*;q=0.1", False),
     ],
 )
-def test_openmetrics_is_sent_to_whom_prefers_it(header: str, openmetrics: bool) -> None:
+def test_openmetrics_is_sent_where_it_is_preferred(header: str, openmetrics: bool) -> None:
     assert prefers_openmetrics(header) is openmetrics
 
 

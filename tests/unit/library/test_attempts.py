@@ -18,7 +18,7 @@ from trainwarden.record.store import RecordStore
 from trainwarden.taxonomy import FAILURES
 
 
-def test_attempts_are_counted_once_for_each_key_and_remember_where_they_resumed(attempt: Starter, folder: Path) -> None:
+def test_attempts_are_counted_once_for_each_key_and_hold_where_they_resumed(attempt: Starter, folder: Path) -> None:
     for generation, first in ((0, 1), (1, 11), (1, 21), (2, 31)):
         with attempt(generation) as run:
             run.step(first)
@@ -41,7 +41,7 @@ def test_a_new_attempt_keeps_the_runs_start_and_counters_and_starts_its_own(atte
     assert (progress.attempt, progress.attempt_key) == (1, "local:5:1")
 
 
-def test_a_new_attempt_puts_the_old_failure_aside_and_its_late_words_too(attempt: Starter, folder: Path) -> None:
+def test_a_new_attempt_puts_the_old_failure_and_its_late_files_aside(attempt: Starter, folder: Path) -> None:
     with pytest.raises(MemoryError), attempt(0):
         raise MemoryError
     assert read_snapshot(folder).state == "failed"
@@ -65,7 +65,7 @@ def test_a_failure_of_an_early_rank_survives_a_rank_0_that_a_launcher_announced(
     assert (read_snapshot(folder).state, read_snapshot(folder).error.message) == ("failed", "of rank 1")
 
 
-def test_a_second_start_under_the_same_key_forgets_the_first_ones_failure(attempt: Starter, folder: Path) -> None:
+def test_a_second_start_under_the_same_key_drops_the_first_ones_failure(attempt: Starter, folder: Path) -> None:
     """A batch script may try twice within one job."""
     with pytest.raises(MemoryError), attempt(0):
         raise MemoryError
@@ -133,7 +133,7 @@ def _lost(folder: Path) -> list[Any]:
 
 @pytest.mark.process
 @pytest.mark.parametrize("message", [None, "the node is gone"])
-def test_an_attempt_that_never_said_its_end_is_an_event_of_the_next(script: Script, message: str | None) -> None:
+def test_an_attempt_that_never_recorded_its_end_is_an_event_of_the_next(script: Script, message: str | None) -> None:
     code = """
         import os, signal, time, trainwarden
         with trainwarden.run("r") as run:

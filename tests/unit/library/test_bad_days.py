@@ -122,7 +122,7 @@ def test_a_folder_that_becomes_read_only_costs_nothing_but_words(script: Script)
     assert done.stdout.endswith("True\n")
 
 
-def test_an_end_that_no_disk_takes_is_said_with_all_that_is_lost(
+def test_an_end_that_no_disk_takes_is_reported_with_all_that_is_lost(
     attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def read_only(*_args: object, **_values: object) -> None:

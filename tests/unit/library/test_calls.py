@@ -170,7 +170,7 @@ def test_a_loop_that_notes_without_end_while_the_disk_hangs_costs_no_memory(
     assert read_snapshot(folder).state == "succeeded"
 
 
-def test_after_the_end_and_without_a_run_nothing_is_said(attempt: Starter, folder: Path) -> None:
+def test_after_the_end_and_without_a_run_nothing_is_reported(attempt: Starter, folder: Path) -> None:
     with attempt() as run:
         pass
     before = (folder / "events.jsonl").read_bytes()

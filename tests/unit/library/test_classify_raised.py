@@ -63,12 +63,12 @@ def printed(*lines: str) -> Tail:
     return tail
 
 
-def test_a_command_that_misses_a_file_is_told_apart_from_one_with_a_bug() -> None:
+def test_a_command_that_misses_a_file_is_distinguished_from_one_with_a_bug() -> None:
     ending = command_outcome(1, printed())
     assert ending.failure is not None and ending.failure.slug == "storage_missing"
 
 
-def test_a_grave_failure_before_it_says_why_a_file_is_missing() -> None:
+def test_a_grave_failure_before_it_explains_a_missing_file() -> None:
     ending = command_outcome(1, printed("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"))
     assert ending.failure is not None and ending.failure.slug == "cuda_oom"
 

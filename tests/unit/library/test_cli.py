@@ -72,9 +72,7 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(
     ],
     ids=["our own", "of Python", "too old"],
 )
-def test_what_no_extra_brings_is_not_said_to_be_brought_by_one(
-    capsys: pytest.CaptureFixture[str], error: ImportError
-) -> None:
+def test_what_no_extra_brings_is_not_listed_under_one(capsys: pytest.CaptureFixture[str], error: ImportError) -> None:
     def load(_name: str) -> NoReturn:
         raise error
 
@@ -120,7 +118,7 @@ def test_an_interrupt_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli.main(["up"]) == 130
 
 
-def test_runs_are_listed_with_what_their_records_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_listed_with_what_their_records_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("broken", "failed", "foreign"):
         (tmp_path / name).mkdir()
     (tmp_path / "broken" / "metadata.json").write_text("{")
@@ -135,7 +133,7 @@ def test_runs_are_listed_with_what_their_records_say(tmp_path: Path, capsys: pyt
     assert lines[3][:5] == ["foreign", "running", "train", "2", "5/9"]
 
 
-def test_a_folder_without_records_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_records_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["runs", "--runs-dir", str(tmp_path)]) == 0
     told = capsys.readouterr()
     assert str(tmp_path) in told.err
@@ -143,7 +141,7 @@ def test_a_folder_without_records_is_told(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.process
-def test_a_running_record_whose_process_is_gone_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_running_record_whose_process_is_gone_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     here = host_name()

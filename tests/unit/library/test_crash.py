@@ -101,7 +101,7 @@ def test_a_rank_that_starts_before_rank_0_leaves_the_old_trace_for_it(script: Sc
 
 
 @pytest.mark.process
-def test_a_second_start_under_the_same_key_forgets_the_crash(script: Script) -> None:
+def test_a_second_start_under_the_same_key_drops_the_crash(script: Script) -> None:
     _crash(script)
     script.run("import trainwarden; trainwarden.run('r')", TRAINWARDEN_ATTEMPT_KEY=KEY)
     assert read_snapshot(script.folder).state == "succeeded"
@@ -109,7 +109,7 @@ def test_a_second_start_under_the_same_key_forgets_the_crash(script: Script) -> 
 
 
 @pytest.mark.process
-def test_a_rank_that_is_ended_because_its_neighbour_crashed_says_so(script: Script) -> None:
+def test_a_rank_that_is_ended_because_its_neighbour_crashed_shows_it(script: Script) -> None:
     both = {"WORLD_SIZE": "2", "TRAINWARDEN_ATTEMPT_KEY": KEY}
     first = script.start("import time, trainwarden; trainwarden.run('r'); print(1, flush=True); time.sleep(60)", **both)
     assert line(first.stdout) == "1\n"
@@ -303,7 +303,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("host", [None, "elsewhere"])
-def test_the_trace_of_a_process_that_is_gone_or_of_another_host_is_believed(folder: Path, host: str | None) -> None:
+def test_the_trace_of_a_process_that_is_gone_or_of_another_host_counts(folder: Path, host: str | None) -> None:
     _leave_trace(folder, FATAL + '  File "/a/train.py", line 3 in f\n', host=host)
     assert read_snapshot(folder).error.message == "rank 0 crashed in train.py:3 (f): Segmentation fault"
 
@@ -323,7 +323,7 @@ def test_no_other_trace_is_a_crash(folder: Path, text: str, options: dict[str, A
     assert read_snapshot(folder).state == "running"
 
 
-def test_an_attempt_that_said_how_it_ended_is_believed_more(folder: Path) -> None:
+def test_an_end_that_the_attempt_recorded_counts_more(folder: Path) -> None:
     _leave_trace(folder, FATAL)
     (folder / "metadata.json").write_text(json.dumps({"status": "cancelled", "attempt_key": KEY}))
     assert read_snapshot(folder).state == "cancelled"

@@ -54,7 +54,7 @@ def pair(script: Script) -> Pair:
     return Pair(script)
 
 
-def test_told_to_end_after_another_rank_was_killed_is_a_failure_that_names_that_rank(pair: Pair) -> None:
+def test_asked_to_end_after_another_rank_was_killed_is_a_failure_that_names_that_rank(pair: Pair) -> None:
     pair.end(1, signal.SIGKILL)
     pair.end(0, signal.SIGTERM)
     record = pair.record()
@@ -77,7 +77,7 @@ def test_a_restart_that_never_came_hides_no_rank_that_fell_later(
     assert (record.error and record.error.failure) == failure
 
 
-def test_a_rank_can_say_so_of_rank_0(pair: Pair) -> None:
+def test_a_rank_can_record_the_failure_of_rank_0(pair: Pair) -> None:
     pair.end(0, signal.SIGKILL)
     pair.end(1, signal.SIGTERM)
     record = pair.record()
@@ -86,7 +86,7 @@ def test_a_rank_can_say_so_of_rank_0(pair: Pair) -> None:
     assert record.error.failure == "killed"
 
 
-def test_told_to_end_one_after_the_other_is_what_a_user_does(pair: Pair) -> None:
+def test_asked_to_end_one_after_the_other_is_what_a_user_does(pair: Pair) -> None:
     pair.end(1, signal.SIGTERM)
     pair.end(0, signal.SIGTERM)
     record = pair.record()

@@ -24,11 +24,11 @@ def _machine(root: Path, **files: str) -> str:
     return str(root)
 
 
-def test_nothing_is_said_where_nobody_says_anything() -> None:
+def test_nothing_is_shown_where_nothing_is_known() -> None:
     assert read_environment({"HOME": "/root", "HOSTNAME": "laptop", "SLURM_JOB_NAME": "left over"}, NOWHERE) == {}
 
 
-def test_slurm_says_job_queue_and_limit() -> None:
+def test_slurm_gives_job_queue_and_limit() -> None:
     environ = {
         "SLURM_JOB_ID": "7",
         "SLURM_JOB_NAME": "llama",
@@ -44,7 +44,7 @@ def test_slurm_says_job_queue_and_limit() -> None:
     }
 
 
-def test_torchrun_says_its_rendezvous_and_how_often_it_restarted() -> None:
+def test_torchrun_gives_its_rendezvous_and_its_restarts() -> None:
     environ = {"TORCHELASTIC_RUN_ID": "r1", "TORCHELASTIC_RESTART_COUNT": "2", "TORCHELASTIC_MAX_RESTARTS": "3"}
     assert read_environment(environ, NOWHERE) == {
         "torchrun_run_id": "r1",
@@ -53,7 +53,7 @@ def test_torchrun_says_its_rendezvous_and_how_often_it_restarted() -> None:
     }
 
 
-def test_kubernetes_says_pod_job_index_and_namespace(tmp_path: Path) -> None:
+def test_kubernetes_gives_pod_job_index_and_namespace(tmp_path: Path) -> None:
     account = tmp_path / "var/run/secrets/kubernetes.io/serviceaccount"
     account.mkdir(parents=True)
     (account / "namespace").write_text("research")
@@ -72,7 +72,7 @@ def test_kubernetes_says_pod_job_index_and_namespace(tmp_path: Path) -> None:
     }
 
 
-def test_modal_says_where_it_runs_and_its_token_stays_with_it() -> None:
+def test_modal_shows_where_it_runs_and_not_its_token() -> None:
     environ = {"MODAL_TASK_ID": "ta-1", "MODAL_REGION": "us-east-1", "MODAL_IDENTITY_TOKEN": "secret"}
     assert read_environment(environ, NOWHERE) == {"modal_task_id": "ta-1", "modal_region": "us-east-1"}
 
@@ -85,7 +85,7 @@ def test_an_ec2_instance_is_known_by_its_board(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("vendor", "tag"), [("Xen", "i-1"), ("Amazon EC2", ""), ("Dell Inc.", "i-0af01c0123456789a")])
-def test_a_machine_that_does_not_say_so_is_no_ec2_instance(tmp_path: Path, vendor: str, tag: str) -> None:
+def test_a_machine_without_its_marks_is_no_ec2_instance(tmp_path: Path, vendor: str, tag: str) -> None:
     assert read_environment({}, _machine(tmp_path, sys_vendor=vendor, board_asset_tag=tag)) == {}
 
 
@@ -118,7 +118,7 @@ def test_the_instance_that_a_variable_names_counts_first(tmp_path: Path) -> None
     assert instance_id({"EC2_INSTANCE_ID": "i-01fa5b57d64c6196a"}, NOWHERE) == "i-01fa5b57d64c6196a"
 
 
-def test_a_driver_of_ray_is_told_its_submission() -> None:
+def test_a_driver_of_ray_gets_its_submission_id() -> None:
     document = {"runtime_env": {"env_vars": {"TOKEN": "secret"}}, "metadata": {"job_submission_id": "raysubmit_1"}}
     environ = {"RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps(document)}
     assert read_environment(environ, NOWHERE) == {"ray_submission_id": "raysubmit_1"}
@@ -126,7 +126,7 @@ def test_a_driver_of_ray_is_told_its_submission() -> None:
 
 
 @pytest.mark.parametrize("document", ["", "{", "[]", "7", '{"metadata": 1}', '{"metadata": {"job_submission_id": 7}}'])
-def test_a_document_of_ray_that_says_something_else_names_no_job(document: str) -> None:
+def test_a_document_of_ray_with_other_content_names_no_job(document: str) -> None:
     assert ray_submission_id({"RAY_JOB_CONFIG_JSON_ENV_VAR": document}) is None
 
 

@@ -76,7 +76,7 @@ def test_the_rank_comes_from_torchrun_before_srun() -> None:
     assert (world_size({"SLURM_NTASKS": "4"}), world_size({})) == (4, None)
 
 
-def test_the_local_rank_is_the_rank_where_a_launcher_says_no_more() -> None:
+def test_the_local_rank_is_the_rank_where_a_launcher_sets_no_other() -> None:
     assert rank({"LOCAL_RANK": "1", "NODE_RANK": "0"}) == 1
     assert rank({"LOCAL_RANK": "1", "RANK": "5"}) == 5
 

@@ -57,7 +57,7 @@ ODD: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_odd_values_become_what_json_can_say(case: str) -> None:
+def test_odd_values_become_what_json_can_hold(case: str) -> None:
     value, said = ODD[case]
     assert _read(encode_line({"data": {"value": value}})) == {"data": {"value": said}}
 

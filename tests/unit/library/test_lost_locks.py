@@ -87,7 +87,7 @@ def test_a_run_that_ended_or_never_trained_here_is_no_second_one_where_there_are
     assert script.run(_code(NO_LOCKS, SECOND), TRAINWARDEN_ATTEMPT_KEY="local:6:0").stdout == "runs\n"
 
 
-def test_who_has_lost_the_record_says_so_once_and_trains_on_without_writing(script: Script) -> None:
+def test_a_run_that_lost_its_record_logs_it_once_and_trains_on_without_writing(script: Script) -> None:
     code = _code('import trainwarden\nrun = trainwarden.run("r")\nrun.step(1)', WAIT)
     first = script.start(code, TRAINWARDEN_ATTEMPT_KEY="local:5:0")
     assert line(first.stdout) == "ready\n"

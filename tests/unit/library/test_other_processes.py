@@ -97,7 +97,7 @@ def test_a_worker_that_outlives_its_run_does_not_hold_the_folder(script: Script)
     assert read_snapshot(script.folder).progress.step == 7
 
 
-def test_threads_may_all_speak_at_once(script: Script) -> None:
+def test_threads_may_all_call_at_once(script: Script) -> None:
     done = script.run("""
         import sys, threading, trainwarden
         sys.setswitchinterval(1e-5)

@@ -208,7 +208,7 @@ def test_a_main_that_returns_its_status_after_the_last_step_is_success(script: S
 
 
 @pytest.mark.parametrize("end", ["pass", "sys.exit(0)", "raise SystemExit(0)"])
-def test_a_success_before_the_last_step_says_so(script: Script, end: str) -> None:
+def test_a_success_before_the_last_step_shows_it(script: Script, end: str) -> None:
     script.run(f"""
         import sys, trainwarden
         with trainwarden.run("r", total_steps=100) as run:

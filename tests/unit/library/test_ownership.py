@@ -26,7 +26,7 @@ HOLD = """
 """
 
 
-def test_a_second_process_is_refused_and_told_who_owns_the_folder(script: Script) -> None:
+def test_a_second_process_is_refused_with_the_owner_of_the_folder(script: Script) -> None:
     first = script.start(HOLD)
     assert line(first.stdout) == "holds\n"
     second = script.run('import trainwarden; trainwarden.run("r")')

@@ -38,7 +38,7 @@ def _events(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.process
-def test_a_disk_that_is_full_for_a_while_costs_nothing_that_was_said(disk: SmallDisk) -> None:
+def test_a_disk_that_is_full_for_a_while_costs_nothing_that_was_recorded(disk: SmallDisk) -> None:
     with trainwarden.run("r", dir=disk.path) as run:
         run.step(1)
         wait_until((run.folder / "progress.json").exists)
@@ -90,7 +90,7 @@ def test_a_folder_that_becomes_a_file_is_written_again_once_it_is_a_folder(tmp_p
 
 
 @pytest.mark.process
-def test_a_folder_that_is_made_read_only_for_a_while_costs_nothing_that_was_said(script: Script) -> None:
+def test_a_folder_that_is_made_read_only_for_a_while_costs_nothing_that_was_recorded(script: Script) -> None:
     with tempfile.TemporaryDirectory() as runs:
         done = script.run(_READ_ONLY, RUNS=runs)
         assert done.returncode == 0, done.stderr

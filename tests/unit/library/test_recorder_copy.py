@@ -114,7 +114,7 @@ def test_every_file_of_the_folder_is_copied_but_those_of_the_ranks(tmp_path: Pat
     assert json.loads(copy.contents["metadata.json"])["status"] == "failed"
 
 
-def test_the_record_says_how_its_copy_fares_to_the_very_end(tmp_path: Path) -> None:
+def test_the_record_states_how_its_copy_fares_to_the_very_end(tmp_path: Path) -> None:
     copy = FakeCopy()
     recorder, _ = _recorder(tmp_path, copy)
     assert _metadata(tmp_path)["s3"] == {"url": "s3://b/p/r", "waiting": 0}

@@ -57,7 +57,7 @@ def test_the_events_of_a_run_are_in_its_journal(attempt: Starter, folder: Path, 
     assert said["training_completed"].items() >= {"status": "completed", "steps_completed": 2}.items()
 
 
-def test_every_line_tells_its_time_as_the_whole_record_does(attempt: Starter, folder: Path) -> None:
+def test_every_line_shows_its_time_as_the_whole_record_does(attempt: Starter, folder: Path) -> None:
     with attempt() as run:
         run.note("n")
     for line in _lines(folder / "events.jsonl"):
@@ -110,7 +110,7 @@ def test_other_ranks_keep_their_errors_beside_their_heartbeat(
 
 
 @pytest.mark.process
-def test_a_run_that_is_cancelled_says_so_in_its_events_and_has_no_error(script: Script) -> None:
+def test_a_run_that_is_cancelled_shows_it_in_its_events_and_has_no_error(script: Script) -> None:
     done = script.run("""
         import os, signal, trainwarden
         with trainwarden.run("r") as run:
@@ -139,7 +139,7 @@ def test_an_enormous_error_leaves_a_line_that_can_be_read(attempt: Starter, fold
     assert json.loads(line)["error_message"].startswith("\U0001f525")
 
 
-def test_a_loop_that_notes_without_end_costs_bounded_memory_and_the_journal_says_what_is_missing(
+def test_a_loop_that_notes_without_end_costs_bounded_memory_and_the_journal_states_what_is_missing(
     attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "MAX_WAITING_BYTES", 20_000)

@@ -63,7 +63,7 @@ def test_a_progress_that_cannot_be_read_does_not_make_the_training_start_over(
     assert ("cannot be read" in caplog.text) == (left is not None)
 
 
-def test_a_run_whose_checkpoints_cannot_be_known_says_so_before_it_starts_over(
+def test_a_run_whose_checkpoints_cannot_be_known_shows_it_before_it_starts_over(
     attempt: Starter, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.mkdir()

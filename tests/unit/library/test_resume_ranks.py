@@ -65,7 +65,7 @@ def _save(run: trainwarden.Run, folder: Path) -> None:
         run.checkpoint_saved(formats.write(folder / f"step_{step}", formats.dcp()), step)
 
 
-def test_all_ranks_obey_rank_0_and_the_record_carries_its_choice(script: Script, checkpoints: Path) -> None:
+def test_all_ranks_follow_rank_0_and_the_record_carries_its_choice(script: Script, checkpoints: Path) -> None:
     ranks = [script.start(_RESUME, **_ranks(number, 3)) for number in (2, 1, 0)]
     assert {line(rank.stdout) for rank in ranks} == {f"chosen {checkpoints / 'step_20'}\n"}
     choice = read_choice(script.folder)
@@ -120,7 +120,9 @@ def test_the_choice_of_a_start_that_was_killed_is_never_obeyed(
     assert [line(rank.stdout) for rank in (rank_0, rank_1)] == [f"chosen {checkpoints / 'step_10'}\n"] * 2
 
 
-def test_a_rank_that_is_much_later_than_rank_0_obeys_too(script: Script, checkpoints: Path, tmp_path: Path) -> None:
+def test_a_rank_that_is_much_later_than_rank_0_follows_its_choice_too(
+    script: Script, checkpoints: Path, tmp_path: Path
+) -> None:
     """The choice is older than this rank's process, and on another host: only a sign of life shows that it counts."""
     rank_0 = script.start(_RESUME, **_ranks(0))
     assert "step_20" in line(rank_0.stdout)

@@ -29,7 +29,7 @@ def test_the_record_is_there_before_training_starts(attempt: Starter, folder: Pa
         assert not (folder / "progress.json").exists()
 
 
-def test_the_record_says_which_signals_and_which_logs_the_run_asks_for(
+def test_the_record_states_which_signals_and_which_logs_the_run_asks_for(
     attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with attempt():
@@ -41,7 +41,7 @@ def test_the_record_says_which_signals_and_which_logs_the_run_asks_for(
         assert (said.signals, said.log_path) == ("megatron_basic", "/logs/{run_id}/*.out")
 
 
-def test_the_record_says_which_restart_policy_the_run_asks_for(
+def test_the_record_states_which_restart_policy_the_run_asks_for(
     attempt: Starter, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with attempt():
@@ -63,7 +63,7 @@ def test_what_is_no_name_of_a_policy_is_refused_with_one_warning(
     assert "expected a name of 1 to 64 of a-z, 0-9, _ and -" in said
 
 
-def test_what_the_loop_says_is_in_the_record_while_it_runs_with_the_loops_own_time(
+def test_what_the_loop_reports_is_in_the_record_while_it_runs_with_the_loops_own_time(
     attempt: Starter, folder: Path
 ) -> None:
     with attempt(total_steps=100) as run:
@@ -154,7 +154,7 @@ def test_phases_take_effect_at_once_and_give_way_again(attempt: Starter, folder:
     assert phase() == "done"
 
 
-def test_nothing_that_a_loop_says_raises(attempt: Starter, folder: Path) -> None:
+def test_nothing_that_a_loop_reports_raises(attempt: Starter, folder: Path) -> None:
     with attempt() as run:
         values: tuple[Any, ...] = (math.nan, math.inf, 10**400, "x", object(), [1], {"a": 1}, np.zeros(3), b"\xff")
         for value in values:

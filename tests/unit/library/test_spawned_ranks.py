@@ -102,7 +102,7 @@ def test_a_rank_that_cannot_be_is_refused(rank: object, world_size: object) -> N
         trainwarden.run("r", rank=rank, world_size=world_size)  # type: ignore[arg-type]
 
 
-def test_ranks_without_a_number_are_told_how_to_pass_it(script: Script) -> None:
+def test_ranks_without_a_number_get_an_error_that_names_the_argument(script: Script) -> None:
     done = script.run(
         """
         import multiprocessing, trainwarden

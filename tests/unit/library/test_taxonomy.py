@@ -38,7 +38,7 @@ LABELS = frozenset(
 
 
 @pytest.mark.parametrize("slug", FAILURES)
-def test_an_entry_uses_the_known_words_and_says_what_to_do(slug: str) -> None:
+def test_an_entry_uses_known_labels_and_states_what_to_do(slug: str) -> None:
     entry = FAILURES[slug]
     assert entry.error_type in LABELS
     assert entry.category in CATEGORIES
@@ -64,7 +64,7 @@ def test_every_pattern_belongs_to_an_entry() -> None:
     assert {signal.split(b"\0")[2].decode() for signal in SIGNALS} <= {*FAILURES, ""}
 
 
-def test_out_of_memory_and_nan_say_what_to_change_and_are_not_retried() -> None:
+def test_out_of_memory_and_nan_state_what_to_change_and_are_not_retried() -> None:
     memory, nan = FAILURES["host_oom"], FAILURES["numeric"]
     assert "batch size" in memory.hint
     assert "learning rate" in nan.hint

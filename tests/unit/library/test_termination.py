@@ -131,7 +131,7 @@ def test_whoever_brings_back_the_handler_that_he_found_finds_it_working(script: 
     assert read_snapshot(script.folder).metadata.reason == "SIGTERM"
 
 
-def test_a_signal_during_the_last_word_does_not_lose_it(script: Script) -> None:
+def test_a_signal_during_the_last_write_does_not_lose_it(script: Script) -> None:
     done = script.run("""
         import os, signal, threading, time, trainwarden
         from trainwarden.record.store import RecordStore
@@ -175,7 +175,7 @@ def test_sigusr1_of_somebody_else_still_kills_and_is_recorded(script: Script) ->
     assert (record.state, record.metadata.reason) == ("cancelled", "SIGUSR1")
 
 
-def test_an_announced_restart_is_the_reason_whatever_the_clock_says(script: Script) -> None:
+def test_an_announced_restart_is_the_reason_whatever_the_clock_shows(script: Script) -> None:
     RecordStore(script.folder).announce_restart(KEY, "stalled", "intent-1")
     _, record = end_by(script, WITH, TERM, TRAINWARDEN_ATTEMPT_KEY=KEY, **_slurm(30))
     assert record.metadata.reason == "restart"
@@ -217,7 +217,7 @@ def test_a_warning_that_the_training_heeds_itself_explains_an_early_end_and_no_o
 @pytest.mark.parametrize(
     ("then", "state", "reason"), [("pass", "cancelled", "SIGUSR1"), ("raise ValueError('x')", "failed", "x")]
 )
-def test_a_warning_that_cannot_be_told_from_a_users_signal_makes_no_success_and_hides_no_failure(
+def test_a_warning_that_cannot_be_distinguished_from_a_users_signal_makes_no_success_and_hides_no_failure(
     script: Script, then: str, state: str, reason: str
 ) -> None:
     script.run(OWN_HANDLER.format(then=then), SLURM_JOB_ID="9")
@@ -225,7 +225,7 @@ def test_a_warning_that_cannot_be_told_from_a_users_signal_makes_no_success_and_
     assert (record.state, record.metadata.reason) == (state, reason)
 
 
-def test_without_slurm_a_programs_own_sigusr1_says_nothing_about_its_end(script: Script) -> None:
+def test_without_slurm_a_programs_own_sigusr1_is_no_sign_of_its_end(script: Script) -> None:
     done = script.run(OWN_HANDLER.format(then="assert signal.getsignal(signal.SIGUSR1) is own"))
     assert done.returncode == 0, done.stderr
     record = read_snapshot(script.folder)
@@ -259,7 +259,7 @@ def test_lightnings_own_answer_to_sigusr1_is_not_prevented(script: Script) -> No
 
 
 @pytest.mark.parametrize("said", [{}, {"SLURM_JOB_ID": "9"}, {"SLURM_JOB_ID": "9", "SLURM_JOB_END_TIME": "soon"}])
-def test_where_slurm_does_not_say_when_time_is_up_the_signal_is_all_that_is_known(said: dict[str, str]) -> None:
+def test_where_slurm_gives_no_end_time_the_signal_is_all_that_is_known(said: dict[str, str]) -> None:
     assert [signal_reason(number, 1000.0, said) for number in (signal.SIGTERM, signal.SIGUSR1)] == [
         "SIGTERM",
         "SIGUSR1",

@@ -42,7 +42,7 @@ def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_said_once_with_what_was_passed_and_the_run_goes_on(
+def test_a_mistake_is_logged_once_with_what_was_passed_and_the_run_goes_on(
     case: str, attempt: Starter, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     call, value, said = MISTAKES[case]
@@ -68,7 +68,9 @@ def test_a_phase_that_does_not_exist_is_answered_with_those_that_do(
     assert "init, compile, train, eval, checkpoint, load, idle, done" in _warnings(caplog)[0]
 
 
-def test_each_kind_of_mistake_is_said_and_in_each_run_anew(attempt: Starter, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_kind_of_mistake_is_reported_and_in_each_run_anew(
+    attempt: Starter, caplog: pytest.LogCaptureFixture
+) -> None:
     for generation in range(2):
         with attempt(generation) as run:
             run.step("ten", loss="low", grad_norm="high")  # type: ignore[arg-type]  # the mistake itself
@@ -148,7 +150,7 @@ def test_metrics_with_names_of_their_own_are_no_mistakes(attempt: Starter, caplo
 
 
 @pytest.mark.process
-def test_calls_before_the_run_are_said_once(script: Script) -> None:
+def test_calls_before_the_run_are_logged_once(script: Script) -> None:
     done = script.run("""
         import trainwarden
         trainwarden.step(1, loss=0.5)

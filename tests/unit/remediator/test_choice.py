@@ -81,14 +81,14 @@ def test_a_record_can_name_no_file_and_its_text_is_not_repeated(
     assert choice.objection == "the record asks for a policy by what is no name of one: policy default is used"
 
 
-def test_the_operators_word_for_a_run_beats_its_record(decide_once: Callable[..., Incident]) -> None:
+def test_the_operators_setting_for_a_run_beats_its_record(decide_once: Callable[..., Incident]) -> None:
     policies = load_policies("default", None, [f"{RUN[:3]}*=megatron_aggressive", "*=observe"])
     incident = decide_once("observe", policies)
     assert (incident.policy, incident.state) == ("megatron_aggressive", State.DONE)
     assert policies.of("other", "megatron_aggressive").policy.name == "observe"
 
 
-def test_no_record_makes_a_remediator_restart_that_was_told_to_observe(decide_once: Callable[..., Incident]) -> None:
+def test_no_record_makes_a_remediator_restart_that_is_to_observe(decide_once: Callable[..., Incident]) -> None:
     incident = decide_once("megatron_aggressive", load_policies("observe", None, []))
     assert (incident.policy, incident.action) == ("observe", Action.NONE)
     assert "megatron_aggressive" in incident.reason

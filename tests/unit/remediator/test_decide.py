@@ -178,7 +178,7 @@ def test_error_type_subsystem_signal_and_default_decide_in_this_order(
         *[(name, AlertedFailure("success"), Action.NONE) for name in ("default", "megatron_aggressive")],
     ],
 )
-def test_the_shipped_policies_do_what_their_names_say(policy: str, failure: AlertedFailure, action: Action) -> None:
+def test_the_shipped_policies_do_what_their_names_promise(policy: str, failure: AlertedFailure, action: Action) -> None:
     assert decide(failure, History({}), load_policy(policy), 0).action is action
 
 

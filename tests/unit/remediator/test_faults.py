@@ -446,7 +446,7 @@ def test_a_start_that_dies_before_the_run_reports_is_paged(make: Make) -> None:
     assert simulation.our_starts == [0]
 
 
-def test_a_second_alert_about_an_attempt_that_we_replaced_says_that_it_was_us(make: Make) -> None:
+def test_a_second_alert_about_an_attempt_that_we_replaced_states_that_it_was_us(make: Make) -> None:
     simulation = make(two_phase=True)
     simulation.cluster.dies_unheard = True  # so that the record still shows the old attempt
     first = simulation.settle()[0]

@@ -158,7 +158,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load_policy(str(tmp_path / "p.yaml"))
 
 
-def test_a_policy_may_say_what_counts_as_a_complete_checkpoint(tmp_path: Path) -> None:
+def test_a_policy_may_state_what_counts_as_a_complete_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(FROM_A_USER)
     assert load_policy(str(path)).checkpoint_trust is None

@@ -96,7 +96,7 @@ def test_others_are_served_while_many_connections_idle(server: HttpServer) -> No
         assert ask(server, "GET", "/-/healthy").status == 200
 
 
-def test_readiness_says_whether_the_loop_turns(server: HttpServer) -> None:
+def test_readiness_states_whether_the_loop_turns(server: HttpServer) -> None:
     assert ask(server, "GET", "/-/ready").status == 503
 
 
@@ -110,7 +110,7 @@ def test_readiness_says_whether_the_loop_turns(server: HttpServer) -> None:
         ("GET", "/api/v1/incidents", 401),
     ],
 )
-def test_other_requests_are_told_so(server: HttpServer, method: str, path: str, status: int) -> None:
+def test_other_requests_get_an_error_status(server: HttpServer, method: str, path: str, status: int) -> None:
     assert ask(server, method, path).status == status
 
 

@@ -257,7 +257,7 @@ def test_a_job_that_could_not_be_read_by_its_id_is_not_absent(tools: Tools, body
     assert driver.job("17") == Absent()
 
 
-def test_the_tasks_of_an_array_come_with_its_first_and_are_told_apart(tools: Tools) -> None:
+def test_the_tasks_of_an_array_come_with_its_first_and_are_distinguished(tools: Tools) -> None:
     tools.filter()
     tasks = [
         entry(job_id=number, array_job_id=17, array_task_id=number - 17, restart_cnt=number) for number in (17, 18)
@@ -320,7 +320,7 @@ def test_a_squeue_that_fails_hangs_or_babbles_is_unknown(tools: Tools, body: str
         ({"job_state": "PENDING", "priority": 0, "state_reason": "JobHeldAdmin"}, "held by an administrator"),
     ],
 )
-def test_a_job_that_may_not_be_touched_says_why(tools: Tools, changes: dict[str, Any], said: str) -> None:
+def test_a_job_that_may_not_be_touched_gives_the_reason(tools: Tools, changes: dict[str, Any], said: str) -> None:
     tools.jobs(entry(**changes))
     driver = tools.driver()
     assert said in (job(driver).refusal or "")

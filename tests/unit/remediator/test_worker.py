@@ -26,7 +26,7 @@ def loop_success(simulation: Simulation) -> float:
     return float(family.samples[0].value)
 
 
-def test_a_loop_that_cannot_do_its_work_says_so_once(
+def test_a_loop_that_cannot_do_its_work_logs_it_once(
     simulation: Simulation, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As on a full disk: every write fails."""

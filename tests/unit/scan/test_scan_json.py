@@ -22,7 +22,7 @@ PROGRESS = {
 }  # fmt: skip
 
 
-def test_a_failure_is_told_with_its_evidence_and_how_far_the_run_was(scan: Scan, log: Write) -> None:
+def test_a_failure_is_reported_with_its_evidence_and_how_far_the_run_was(scan: Scan, log: Write) -> None:
     path = log(STEPS + OOM + "srun: error: gpu-1: task 3: Exited with exit code 1\n")
     done = scan("--format", "json", path)
     (one,) = done.objects
@@ -110,7 +110,7 @@ def test_nothing_but_objects_is_on_standard_output(scan: Scan, log: Write) -> No
     assert json.loads(done.out)["error_type"] == "oom"
 
 
-def test_users_packs_add_up_and_say_how_grave_a_failure_is(scan: Scan, log: Write, tmp_path: Path) -> None:
+def test_users_packs_add_up_and_grade_failures(scan: Scan, log: Write, tmp_path: Path) -> None:
     for name, severity in (("one", "fatal"), ("two", "info")):
         (tmp_path / f"{name}.yaml").write_text(
             f"log_signals: [{{name: {name}, pattern: 'lost the {name} key', state: {{class_name: CrashState}},"

@@ -33,7 +33,7 @@ def test_compressed_logs_are_read_whatever_their_names_are(
     assert (one["error_type"], one["evidence"][0]["line"]) == ("oom", 41)
 
 
-def test_a_compressed_log_that_is_cut_off_tells_what_it_holds_and_that_it_is_cut_off(scan: Scan, log: Write) -> None:
+def test_a_compressed_log_that_is_cut_off_shows_what_it_holds_and_that_it_is_cut_off(scan: Scan, log: Write) -> None:
     whole = gzip.compress((OOM + "".join(map(str, range(100_000)))).encode())
     done = scan("--format", "json", log(whole[:-1000], "failed"), log(gzip.compress(b"fine\n")[:-9], "fine"))
     assert done.status == 2
@@ -72,7 +72,7 @@ def test_a_storm_is_kept_in_part_and_the_first_failure_still_wins(log: Write) ->
     assert finding.others[-1].line == 20_002
 
 
-def test_a_failure_that_is_followed_by_steps_is_told_from_one_at_the_end_in_a_long_log_too(
+def test_a_failure_that_is_followed_by_steps_is_distinguished_from_one_at_the_end_in_a_long_log_too(
     scan: Scan, log: Write
 ) -> None:
     noise = "2026-11-21 10:00:00 [INFO] data: shard 17 has been opened and read\n" * 40_000

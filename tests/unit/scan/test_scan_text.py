@@ -23,7 +23,7 @@ def test_the_evidence_stands_between_its_neighbours_with_what_to_do_next(scan: S
     assert "batch size" in done.out
 
 
-def test_neighbours_are_told_across_the_pieces_in_which_a_log_is_read(scan: Scan, log: Write) -> None:
+def test_neighbours_are_found_across_the_pieces_in_which_a_log_is_read(scan: Scan, log: Write) -> None:
     filler = "x" * 99 + "\n"
     for before in (256 * 1024 - 40, 1024 * 1024 - 40):
         lines = filler * (before // 100)
@@ -42,7 +42,7 @@ def test_a_log_can_not_steer_the_terminal(scan: Scan, log: Write) -> None:
     assert "\\x1b]0;title\\x07" in done.out
 
 
-def test_explain_says_why_the_rest_does_not_count(scan: Scan, log: Write) -> None:
+def test_explain_gives_the_reason_why_the_rest_does_not_count(scan: Scan, log: Write) -> None:
     content = (
         STEPS + OOM + LATER + "RuntimeError: CUDA error: an illegal memory access was encountered\n"
         "srun: error: gpu-1: task 3: Exited with exit code 1\n"
@@ -53,7 +53,7 @@ def test_explain_says_why_the_rest_does_not_count(scan: Scan, log: Write) -> Non
     assert any(line.startswith("cuda_illegal_access counts: the first cause") for line in lines)
 
 
-def test_without_a_failure_it_says_so_and_how_far_the_run_is(scan: Scan, log: Write) -> None:
+def test_without_a_failure_it_shows_it_and_how_far_the_run_is(scan: Scan, log: Write) -> None:
     done = scan(log(STEPS))
     assert done.status == 0
     assert "no failure found" in done.out

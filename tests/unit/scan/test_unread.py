@@ -8,7 +8,7 @@ from trainwarden.cli import main
 
 
 @pytest.mark.parametrize("name", ["absent.log", "."])
-def test_of_what_is_not_there_nothing_is_said_but_that(
+def test_of_what_is_not_there_only_its_absence_is_exported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     assert main(["scan", str(tmp_path / name)]) == 2

@@ -19,7 +19,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "web.yml"
 
 
-def test_what_the_format_knows_is_taken(file: Path) -> None:
+def test_what_the_format_has_is_taken(file: Path) -> None:
     file.write_text(
         TLS + "  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.pem\n"
         "  client_allowed_sans: [x.example]\n  min_version: TLS13\n  max_version: TLS13\n"

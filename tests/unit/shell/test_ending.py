@@ -16,7 +16,7 @@ torch.OutOfMemoryError: CUDA out of memory.
 """
 
 
-def test_a_failure_is_what_its_message_tells_of(shell: Shell) -> None:
+def test_a_failure_is_classified_by_its_message(shell: Shell) -> None:
     assert shell.call("fail", "NCCL watchdog: CUDA out of memory", "--exit-code", "1").returncode == 0
     snapshot = shell.snapshot()
     assert (snapshot.state, snapshot.metadata and snapshot.metadata.status) == ("failed", "failed")
@@ -43,7 +43,7 @@ def test_a_trace_on_standard_input_is_taken_apart(shell: Shell) -> None:
         ((), "nonzero_exit"),
     ],
 )
-def test_the_kind_can_be_said(shell: Shell, options: tuple[str, ...], failure: str | None) -> None:
+def test_the_kind_can_be_stated(shell: Shell, options: tuple[str, ...], failure: str | None) -> None:
     assert shell.call("fail", "in words that nobody knows", *options).returncode == 0
     error = shell.snapshot().error
     assert error is not None
@@ -66,7 +66,7 @@ def test_an_end_for_a_restart_is_no_failure(shell: Shell) -> None:
     assert (shell.snapshot().state, shell.read("metadata.json")["reason"]) == ("cancelled", "restart")
 
 
-def test_the_first_failure_counts_whoever_says_it(shell: Shell) -> None:
+def test_the_first_failure_counts_from_every_source(shell: Shell) -> None:
     shell.call("heartbeat")
     assert shell.call("fail", "of rank 3", SLURM_PROCID="3").returncode == 0
     second = shell.call("fail", "of rank 0")
@@ -76,7 +76,7 @@ def test_the_first_failure_counts_whoever_says_it(shell: Shell) -> None:
     assert shell.read("ranks/3.json")["status"] == "failed"
 
 
-def test_a_completion_says_how_far_it_came(shell: Shell) -> None:
+def test_a_completion_states_how_far_it_came(shell: Shell) -> None:
     shell.call("heartbeat", "--step", "60", "--total-steps", "100")
     assert shell.call("complete").returncode == 0
     assert shell.read("_complete")["step"] == 60
@@ -142,7 +142,7 @@ def test_an_end_that_cannot_be_recorded_is_status_1(shell: Shell) -> None:
     assert [shell.call(*command).returncode for command in (("fail", "why"), ("complete",))] == [1, 1]
 
 
-def test_help_tells_what_each_does(shell: Shell) -> None:
+def test_help_shows_what_each_does(shell: Shell) -> None:
     for command in ("heartbeat", "phase", "fail", "complete", "keep", "shell-init"):
         done = shell.call(command, "--help")
         assert (done.returncode, done.stdout.startswith("usage: ")) == (0, True)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.process
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples/shell/train.sh"
 
 
-def test_it_fails_where_it_is_told_to_and_goes_on_from_there(shell: Shell) -> None:
+def test_it_fails_at_the_step_asked_for_and_goes_on_from_there(shell: Shell) -> None:
     shell.environment.update(STEP_SECONDS="0", TRAINWARDEN_RUN_ID="r")
     failed = shell.run("bash", f"FAIL_AT=7 {EXAMPLE} 10")
     assert failed.returncode == 1, failed.stderr

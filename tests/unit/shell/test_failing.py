@@ -37,7 +37,7 @@ def _lasting(document: dict[str, Any]) -> dict[str, Any]:
         ("x" * 10_000,),
     ],
 )
-def test_a_failure_is_recorded_alike_whether_there_was_a_word_before_or_not(
+def test_a_failure_is_recorded_alike_with_and_without_a_heartbeat_before_it(
     shell: Shell, arguments: tuple[str, ...]
 ) -> None:
     names = ("_error", "metadata.json", "ranks/0.json")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 ROOT = Path(trainwarden.__file__).resolve().parents[1]
 
 
-def test_the_first_word_begins_the_attempt_and_readers_see_a_running_run(shell: Shell) -> None:
+def test_the_first_command_begins_the_attempt_and_readers_see_a_running_run(shell: Shell) -> None:
     assert shell.call("heartbeat").returncode == 0
     snapshot = shell.snapshot()
     assert snapshot.metadata is not None
@@ -148,14 +148,14 @@ def test_two_that_begin_at_once_begin_one_attempt(shell: Shell) -> None:
         (("phase", "train", "eval"), "one phase"),
     ],
 )
-def test_misuse_is_status_2_and_says_what_was_expected(shell: Shell, arguments: tuple[str, ...], said: str) -> None:
+def test_misuse_is_status_2_and_states_what_was_expected(shell: Shell, arguments: tuple[str, ...], said: str) -> None:
     done = shell.call(*arguments)
     assert done.returncode == 2
     assert said in done.stderr
     assert not shell.runs.exists()
 
 
-def test_without_a_run_there_is_nothing_to_say(shell: Shell) -> None:
+def test_without_a_run_there_is_nothing_to_report(shell: Shell) -> None:
     done = shell.call("heartbeat", TRAINWARDEN_RUN_ID="")
     assert (done.returncode, "--run-id" in done.stderr) == (2, True)
     assert "TRAINWARDEN_ATTEMPT_KEY" in shell.call("heartbeat", key="nonsense").stderr
@@ -191,7 +191,7 @@ def test_a_record_that_the_library_writes_is_left_to_it(shell: Shell) -> None:
     assert shell.read("_complete")["step"] == 5
 
 
-def test_an_attempt_that_a_newer_one_replaced_says_nothing_more(shell: Shell) -> None:
+def test_an_attempt_that_a_newer_one_replaced_exports_nothing_more(shell: Shell) -> None:
     shell.call("heartbeat", "--step", "1", key="slurm:7:0")
     shell.call("heartbeat", "--step", "2", key="slurm:7:1")
     done = shell.call("heartbeat", "--step", "9", "--strict", key="slurm:7:0")
@@ -200,7 +200,7 @@ def test_an_attempt_that_a_newer_one_replaced_says_nothing_more(shell: Shell) ->
     assert shell.read("metadata.json")["attempt_key"] == "slurm:7:1"
 
 
-def test_the_shell_that_calls_is_the_attempt_where_nobody_else_says(shell: Shell) -> None:
+def test_the_calling_shell_is_the_attempt_where_nothing_else_names_one(shell: Shell) -> None:
     script = "trainwarden heartbeat --run-id r; trainwarden heartbeat --run-id r --step 2; echo $$"
     pid = shell.run("bash", script).stdout.strip()
     metadata = shell.read("metadata.json")

@@ -80,7 +80,7 @@ def test_a_signal_that_the_script_handles_is_its_own_business(shell: Shell, inte
     assert process.wait(30) == 0
 
 
-def test_what_tw_fail_says_is_the_reason(shell: Shell, interpreter: str) -> None:
+def test_the_message_of_tw_fail_is_the_reason(shell: Shell, interpreter: str) -> None:
     message = """$(touch pwned) `touch pwned` "; touch pwned; '"""
     script = f'{INIT}tw_start r\ntw_fail "$MESSAGE" --failure data_corrupt\nexit 1\n'
     shell.environment["MESSAGE"] = message

@@ -76,7 +76,7 @@ def test_in_a_chain_of_exceptions_the_first_known_one_counts() -> None:
     assert verdict.error_type == "oom"
 
 
-def test_the_verdict_says_all_that_the_taxonomy_and_the_lines_know() -> None:
+def test_the_verdict_has_all_that_the_taxonomy_and_the_lines_hold() -> None:
     verdict = verdict_of("step 1", OOM, "", TIMEOUT.format(rank=0), CLOSED, CLOSED)
     known = FAILURES["cuda_oom"]
     assert verdict.failure == "cuda_oom"
@@ -89,7 +89,7 @@ def test_the_verdict_says_all_that_the_taxonomy_and_the_lines_know() -> None:
     assert (others["nccl_watchdog_timeout"], others["gloo_peer_closed"]) == (4, 5)
 
 
-def test_a_collectives_name_and_number_are_told() -> None:
+def test_a_collectives_name_and_number_are_reported() -> None:
     fields = verdict_of(TIMEOUT.format(rank=5)).fields
     assert (fields["SeqNum"], fields["op"], fields["timeout_ms"]) == ("1021", "ALLREDUCE", "600000")
 
@@ -101,7 +101,7 @@ def test_a_failure_that_training_survives_is_none() -> None:
     assert diagnose(matches, progress=[0, 5, after + 10, after + 20]) is not None
 
 
-def test_a_failure_after_one_that_was_survived_is_told_alone() -> None:
+def test_a_failure_after_one_that_was_survived_is_reported_alone() -> None:
     matches = matches_in(OOM, TRACEBACK, "OSError: [Errno 28] No space left on device")
     between = matches[-1].offset - 1
     verdict = diagnose(matches, progress=[between - 2, between - 1, between])
@@ -132,7 +132,7 @@ def test_nothing_matched_is_nothing_failed() -> None:
     assert diagnose_ranks([[], []]) is None
 
 
-def test_of_many_ranks_the_one_with_the_root_is_named_whatever_the_others_say() -> None:
+def test_of_many_ranks_the_one_with_the_root_is_named_whatever_the_others_print() -> None:
     ranks = [matches_in(TIMEOUT.format(rank=0)), matches_in(CLOSED, CHILD), matches_in(OOM, CHILD)]
     verdict = diagnose_ranks(ranks)
     assert verdict is not None

@@ -61,7 +61,7 @@ def test_alternatives_are_what_stands_between_the_outermost_bars() -> None:
     ("pattern", "sees"),
     [(r"\d+ x \w", False), ("[0-9a-f]", False), ("Errno 5", True), ("[1-9]", True), ("a[^3]", True)],
 )
-def test_a_pattern_sees_digits_where_it_tells_one_from_another(pattern: str, sees: bool) -> None:
+def test_a_pattern_sees_digits_where_they_distinguish_one_from_another(pattern: str, sees: bool) -> None:
     assert sees_digits(pattern) is sees
 
 

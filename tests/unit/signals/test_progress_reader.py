@@ -61,7 +61,7 @@ def test_high_water_counts_on_over_the_epochs_of_a_bar_that_starts_anew() -> Non
     assert (reader.progress().step, reader.progress().high_water) == (99, 299)
 
 
-def test_what_an_attempt_said_does_not_outlive_its_restart() -> None:
+def test_what_an_attempt_recorded_does_not_outlive_its_restart() -> None:
     reader = fed(b"step: 500 loss: 2.0 grad_norm: 1.5\n", b"step: 1 loss: 9.0\n")
     assert (reader.progress().loss, reader.progress().grad_norm) == (9.0, None)
 

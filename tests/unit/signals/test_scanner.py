@@ -118,7 +118,7 @@ def test_a_text_inside_another_is_found_too() -> None:
     assert [match.signal.name for match in single_task(b"OutOfMemoryError: x\n", signals)] == ["long", "short"]
 
 
-def test_a_catastrophic_pattern_loses_its_own_signal_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_catastrophic_pattern_loses_its_own_signal_and_shows_it(caplog: pytest.LogCaptureFixture) -> None:
     slow = Signal("slow", r"(a|a)+b(?<=x)y", source="mine.yaml:12")
     scanner = Scanner((slow, *SIGNALS))
     lines = b"".join(b"a" * 40 + b"b\nout of memory\n" for _ in range(6))
@@ -136,7 +136,7 @@ def test_signals_that_no_text_vouches_for_are_named() -> None:
     assert Scanner(SIGNALS).slow == ("no_text",)
 
 
-def test_a_warning_is_no_match_where_the_signal_says_so() -> None:
+def test_a_warning_is_no_match_where_the_signal_ignores_warnings() -> None:
     signal: Any = Signal("calm", "it broke", shipped=True, ignore_warnings=True)
     data = b"WARNING it broke\nit broke, retrying\nERROR it broke\nit broke\n"
     assert [match.line for match in single_task(data, (signal,))] == [3, 4]

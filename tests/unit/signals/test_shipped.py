@@ -56,7 +56,7 @@ def test_healthy_logs_hold_no_failure(name: str) -> None:
 
 
 @pytest.mark.parametrize(("error_type", "log"), LOGS)
-def test_a_failure_is_told_from_what_the_tools_print(error_type: str, log: str) -> None:
+def test_a_failure_is_distinguished_from_what_the_tools_print(error_type: str, log: str) -> None:
     assert error_type in ERROR_TYPES
     verdict = verdict_of(log)
     assert verdict is not None

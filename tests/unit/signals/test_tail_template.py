@@ -59,6 +59,6 @@ def test_what_is_no_template_is_named(text: str) -> None:
         Template.parse(text)
 
 
-def test_a_template_knows_the_folder_that_everything_lies_in() -> None:
+def test_a_template_has_the_folder_that_everything_lies_in() -> None:
     template = Template.parse("/scratch/logs-%j/out.*")
     assert (template.root, template.names_run, template.names_node) == ("/scratch", True, False)

@@ -91,6 +91,6 @@ def test_a_name_that_is_no_package_never_reaches_apt(tmp_path: Path) -> None:
         debian.unpack(["--option=x"], tmp_path)
 
 
-def test_without_apt_the_reason_is_said(tmp_path: Path) -> None:
+def test_without_apt_the_reason_is_reported(tmp_path: Path) -> None:
     with pytest.raises(PackagesUnavailable, match="no Debian or Ubuntu system"):
         debian.unpack(["prometheus"], tmp_path)

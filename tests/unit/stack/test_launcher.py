@@ -183,7 +183,7 @@ def test_a_stopped_process_is_not_moving_and_can_be_restarted(start: Callable[[s
         ("raise SystemExit(130)", launcher.CANCELLED, 130),
     ],
 )
-def test_how_the_command_ended_is_told(start: Callable[[str], Running], script: str, state: str, code: int) -> None:
+def test_how_the_command_ended_is_reported(start: Callable[[str], Running], script: str, state: str, code: int) -> None:
     job = start(script)
     job.wait(lambda: job.launcher.job.over)
     assert (job.launcher.job.state, job.launcher.job.exit_code) == (state, code)
@@ -254,7 +254,7 @@ def test_a_cancelled_job_leaves_no_process_and_starts_no_more(start: Callable[[s
         job.restart("t", 0)
 
 
-def test_a_command_that_is_no_program_fails_with_a_word_in_the_log(tmp_path: Path) -> None:
+def test_a_command_that_is_no_program_fails_with_a_line_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no program")
     job = Running([str(tmp_path / "text")], tmp_path)
     job.wait(lambda: job.launcher.job.over)

@@ -44,7 +44,7 @@ def test_a_port_that_is_lost_again_and_again_is_an_error(stack: Stack) -> None:
         stack.start()
 
 
-def test_any_other_failure_is_told_at_once(stack: Stack) -> None:
+def test_any_other_failure_is_reported_at_once(stack: Stack) -> None:
     stack.fails = ["exporter ended with status 2: no such folder", "not reached"]
     with pytest.raises(ServiceFailed, match="no such folder"):
         stack.start()

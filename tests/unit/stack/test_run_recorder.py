@@ -161,7 +161,7 @@ def test_a_cancel_by_the_launcher_is_the_end_that_the_ranks_could_not_explain(
     assert (snapshot.error is None) == (state == "cancelled")
 
 
-def test_what_the_training_said_of_its_failure_stays(folder: Path) -> None:
+def test_the_cause_that_the_training_recorded_stays(folder: Path) -> None:
     recorder, job = _recorder(folder), _job()
     recorder.started(job)
     error = {"attempt_key": job.attempt_key, "message": "CUDA out of memory", "time": to_iso(time.time())}

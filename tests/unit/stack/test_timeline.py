@@ -72,7 +72,7 @@ def test_an_incident_without_a_restart_has_no_recovery() -> None:
     assert (found.restarted, found.recovered, found.steps_lost) == (None, None, None)
 
 
-def test_what_prometheus_does_not_tell_is_left_out_of_the_table() -> None:
+def test_what_prometheus_does_not_answer_is_left_out_of_the_table() -> None:
     text = "\n".join(timeline(_INCIDENT, _RECORD, Unreachable("http://x")).lines())
     assert "decided" in text
     assert "restarted" in text

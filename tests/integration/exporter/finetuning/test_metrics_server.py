@@ -69,7 +69,9 @@ def test_it_follows_a_file_that_comes_late_breaks_and_is_replaced(start: Start, 
     assert f"finetuning_job_duration_seconds_sum{{{LABELS}}} 90.0" in page(address)
 
 
-def test_it_listens_on_loopback_alone_unless_told_or_in_a_pod(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_listens_on_loopback_alone_unless_reported_or_in_a_pod(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     _, address = start()
     assert not address.startswith("127.0.0.1:")

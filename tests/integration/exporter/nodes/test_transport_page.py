@@ -41,7 +41,7 @@ def flags(tmp_path: Path) -> list[str]:
     ]
 
 
-def test_a_run_on_sockets_beside_idle_efa_devices_is_told(flags: list[str]) -> None:
+def test_a_run_on_sockets_beside_idle_efa_devices_is_reported(flags: list[str]) -> None:
     done = subprocess.run([*COMMAND, *flags], check=True, capture_output=True, text=True, timeout=60)
     samples = samples_of(done.stdout)
     assert samples["training_nccl_transport_ok"] == {
@@ -57,7 +57,7 @@ def test_a_run_on_sockets_beside_idle_efa_devices_is_told(flags: list[str]) -> N
     assert samples["efa_devices"][frozenset()] == 4
 
 
-def test_without_the_logs_nothing_is_said_and_to_ask_for_it_is_a_mistake(flags: list[str]) -> None:
+def test_without_the_logs_nothing_is_exported_and_to_ask_for_it_is_a_mistake(flags: list[str]) -> None:
     done = subprocess.run(
         [*COMMAND, *flags, "--no-collector.logs"], check=True, capture_output=True, text=True, timeout=60
     )

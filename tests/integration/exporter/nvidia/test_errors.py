@@ -22,7 +22,7 @@ def count(exporter: Exporter, gpu: int, code: int) -> float | None:
     return exporter.page().get(f"gpu_xid_errors_total{{gpu={gpu},xid={code}}}")
 
 
-def test_an_error_that_both_tell_of_is_counted_once(node: FakeNvml, serve: Serve) -> None:
+def test_an_error_that_both_report_is_counted_once(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(2).kernel_says("Linux"))
     wait_until(lambda: count(exporter, 1, 79) == 0)
     node.xid(1, 79).kernel_says(line(node, 1, 79), f"NVRM: GPU {node.bus(1)}: GPU has fallen off the bus.")
@@ -34,7 +34,7 @@ def test_an_error_that_both_tell_of_is_counted_once(node: FakeNvml, serve: Serve
     assert exporter.page()["gpu_xid_last_timestamp_seconds{gpu=1,xid=48}"] > 1e9
 
 
-def test_an_error_that_the_kernel_alone_tells_of_is_counted(node: FakeNvml, serve: Serve) -> None:
+def test_an_error_that_the_kernel_alone_reports_is_counted(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(1).kernel_says("Linux"))
     wait_until(lambda: count(exporter, 0, 62) == 0)
     wait_until(lambda: exporter.page().get("gpu_kernel_log_readable{vendor=nvidia}") == 1)
@@ -44,7 +44,7 @@ def test_an_error_that_the_kernel_alone_tells_of_is_counted(node: FakeNvml, serv
     assert exporter.page()["gpu_xid_last_timestamp_seconds{gpu=0,xid=69}"] > 0
 
 
-def test_an_error_that_nvml_alone_tells_of_is_counted_each_time(node: FakeNvml, serve: Serve) -> None:
+def test_an_error_that_nvml_alone_reports_is_counted_each_time(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(1))
     wait_until(lambda: count(exporter, 0, 13) == 0)
     wait_until(lambda: exporter.page().get("gpu_kernel_log_readable{vendor=nvidia}") == 0)
@@ -87,7 +87,7 @@ def test_the_meaning_of_an_error_is_there_once_it_came(node: FakeNvml, serve: Se
     assert found == {"check_nvlink}", "recovery_action}"}
 
 
-def test_where_events_fail_the_kernel_tells_of_errors_and_the_log_says_so_once(node: FakeNvml, serve: Serve) -> None:
+def test_where_events_fail_the_kernel_reports_errors_and_the_log_has_one_line(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(1).kernel_says("Linux").set(note_calls=1).returns(None, "nvmlEventSetWait_v2", 15))
     wait_until(lambda: [what for _, what in node.calls()].count("nvmlEventSetWait_v2") > 1)
     node.kernel_says(line(node, 0, 79))

@@ -88,7 +88,7 @@ def test_gpus_whose_library_never_opens_are_down_and_come_up_once_it_does(
     assert len({process for process, _ in node.calls()}) == 1
 
 
-def test_a_library_that_does_not_say_which_gpus_there_are_is_named(node: FakeNvml, serve: Serve) -> None:
+def test_a_library_that_does_not_state_which_gpus_there_are_is_named(node: FakeNvml, serve: Serve) -> None:
     call = "nvmlDeviceGetHandleByIndex_v2"
     exporter = serve(node.gpus(2).hang(1, call), "--no-collector.nvidia.pci-bus", "--expect.gpus=2")
     wait_until(lambda: exporter.page().get(HANGING % ("", call)) == 1)
@@ -99,7 +99,7 @@ def test_a_library_that_does_not_say_which_gpus_there_are_is_named(node: FakeNvm
     wait_until(lambda: up(exporter.page()) == [1, 1])
 
 
-def test_one_look_waits_for_a_library_that_is_slow_to_open_where_it_alone_knows_the_gpus(node: FakeNvml) -> None:
+def test_one_look_waits_for_a_library_that_is_slow_to_open_where_it_alone_lists_the_gpus(node: FakeNvml) -> None:
     node.gpus(2).slow(None, "nvmlInit_v2", 3200)
     assert up(once(node, "--no-collector.nvidia.pci-bus", "--collector.nvidia.timeout=6s")) == [1, 1]
 

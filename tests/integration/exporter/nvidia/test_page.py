@@ -124,7 +124,7 @@ def test_a_gpu_that_did_not_come_up_is_missed(node: FakeNvml) -> None:
     assert once(node, "--expect.gpus=4")["gpu_devices_expected{vendor=nvidia}"] == 4
 
 
-def test_a_node_without_any_gpu_says_that_all_are_missing(node: FakeNvml) -> None:
+def test_a_node_without_any_gpu_states_that_all_are_missing(node: FakeNvml) -> None:
     page = once(node.instance_type("p5.48xlarge"))
     assert (page["gpu_devices_expected{vendor=nvidia}"], page["gpu_devices_visible{vendor=nvidia}"]) == (8, 0)
 
@@ -144,7 +144,7 @@ def test_a_driver_that_does_not_work_leaves_the_gpus_of_the_bus_in_sight(node: F
     assert page["trainwarden_collector_success{collector=nvidia}"] == 0
 
 
-def test_a_node_whose_library_cannot_be_loaded_says_so(node: FakeNvml, tmp_path: Path) -> None:
+def test_a_node_whose_library_cannot_be_loaded_shows_it(node: FakeNvml, tmp_path: Path) -> None:
     (tmp_path / "libnvidia-ml.so.1").write_text("no library at all")
     environment = {**node.gpus(1).environment(), "LD_LIBRARY_PATH": str(tmp_path)}
     ended = subprocess.run(

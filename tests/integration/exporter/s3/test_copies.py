@@ -66,7 +66,7 @@ def test_what_was_copied_before_a_restart_is_not_fetched_again(prefix: Prefix) -
     assert of(prefix.page(), "training_step", **RUN) == 7
 
 
-def test_a_failure_is_told_with_the_last_line_of_the_log(prefix: Prefix) -> None:
+def test_a_failure_is_reported_with_the_last_line_of_the_log(prefix: Prefix) -> None:
     prefix.run()
     prefix.write("r/logs/training_log_latest.txt", b"step 7\nRuntimeError: it broke\n")
     prefix.write("r/_error", {"attempt_key": KEY, "time": to_iso(time.time()), "message": "it broke"})
@@ -142,7 +142,7 @@ def test_a_record_that_was_written_days_ago_and_copied_now_is_no_sign_of_life(pr
     assert of(prefix.page(), "training_run_state", **RUN, state="running") is None
 
 
-def test_the_fresher_of_two_records_of_a_run_is_told_once(prefix: Prefix) -> None:
+def test_the_fresher_of_two_records_of_a_run_is_reported_once(prefix: Prefix) -> None:
     prefix.run()
     prefix.look()
     folder = prefix.runs / "r"
@@ -157,7 +157,7 @@ def test_the_fresher_of_two_records_of_a_run_is_told_once(prefix: Prefix) -> Non
     assert of(page, "training_run_observed_timestamp_seconds", **RUN) is None
 
 
-def test_the_ranks_of_a_node_are_told_beside_a_record_that_is_in_s3_alone(prefix: Prefix) -> None:
+def test_the_ranks_of_a_node_are_exported_beside_a_record_that_is_in_s3_alone(prefix: Prefix) -> None:
     prefix.run(host="node0")
     prefix.look()
     ranks = prefix.runs / "r" / "ranks"
@@ -169,7 +169,7 @@ def test_the_ranks_of_a_node_are_told_beside_a_record_that_is_in_s3_alone(prefix
     assert of(page, "training_step", **RUN) is None
 
 
-def test_only_the_host_that_a_record_names_tells_of_it(prefix: Prefix) -> None:
+def test_only_the_host_that_a_record_names_exports_it(prefix: Prefix) -> None:
     prefix.run("here")
     prefix.run("there", host="node2")
     prefix.run("nameless", host=None)

@@ -50,7 +50,7 @@ def page(address: str) -> Samples:
         return samples_of(answer.read().decode())
 
 
-def test_two_exporters_over_one_folder_and_one_prefix_tell_no_series_twice(prefix: Prefix, start: Start) -> None:
+def test_two_exporters_over_one_folder_and_one_prefix_export_no_series_twice(prefix: Prefix, start: Start) -> None:
     for run_id, host in (("both", "node1"), ("other", "node2")):
         prefix.run(run_id, host=host)
         (prefix.runs / run_id / "ranks").mkdir(parents=True)

@@ -33,7 +33,7 @@ RUN = {"run_id": "r"}
         ("proxy", "invalid"),
     ],
 )
-def test_trouble_is_told_by_its_kind_and_what_was_copied_stays(prefix: Prefix, fault: str, reason: str) -> None:
+def test_problems_are_counted_by_kind_and_what_was_copied_stays(prefix: Prefix, fault: str, reason: str) -> None:
     prefix.run()
     assert prefix.up() == 1
     if fault == "black hole":
@@ -97,7 +97,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again(prefix: Prefix) -> None:
     assert of(prefix.page(), "training_step", **RUN) == 7
 
 
-def test_an_object_that_vanishes_before_it_is_fetched_is_missing_and_the_rest_is_told(
+def test_an_object_that_vanishes_before_it_is_fetched_is_missing_and_the_rest_is_reported(
     prefix: Prefix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefix.run()
@@ -136,7 +136,7 @@ def test_an_answer_without_end_takes_no_more_memory_than_the_child_may_have(
     assert int(most) < 700 * 2**10
 
 
-def test_a_word_of_trouble_holds_no_secret(prefix: Prefix, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_problem_in_the_log_holds_no_secret(prefix: Prefix, caplog: pytest.LogCaptureFixture) -> None:
     prefix.server.fault = "forbidden"
     prefix.look()
     assert "AccessDenied" in caplog.text

@@ -33,7 +33,7 @@ def test_a_running_job_of_both_layouts(entry: dict[str, Any], gpus: int) -> None
         (job_24_05(job_state=["CANCELLED"], exit_code="?"), "cancelled", None, None),
     ],
 )
-def test_a_job_that_has_ended_says_how(entry: dict[str, Any], state: str, code: int, signal: int) -> None:
+def test_a_job_that_has_ended_states_how(entry: dict[str, Any], state: str, code: int, signal: int) -> None:
     job = read_job(entry)
     assert (job.state, job.exit_code, job.exit_signal) == (state, code, signal)
     assert job.ended == 1795275486
@@ -55,7 +55,7 @@ def test_a_job_that_has_ended_says_how(entry: dict[str, Any], state: str, code: 
         ([["RUNNING"], 7], "other"),
     ],
 )
-def test_flags_and_new_words_lead_to_one_state(said: object, state: str) -> None:
+def test_flags_and_new_state_names_lead_to_one_state(said: object, state: str) -> None:
     assert state in JOB_STATES
     assert read_job(job_24_05(job_state=said)).state == state
 
@@ -76,7 +76,7 @@ def test_only_the_hold_of_a_requeue_is_ours(entry: dict[str, Any], ours: bool) -
     assert read_job(entry).held_by_requeue is ours
 
 
-def test_a_job_that_waits_has_not_started_though_slurm_says_when_it_means_to() -> None:
+def test_a_job_that_waits_has_not_started_though_slurm_states_when_it_means_to() -> None:
     job = read_job(job_22_05(job_state="PENDING", state_reason="Priority", gres_detail=[]))
     assert (job.started, job.deadline, job.ended, job.gpus) == (None, None, None, None)
     assert job.reason == "Priority"

@@ -67,7 +67,7 @@ def test_a_node_is_in_one_state(entry: dict[str, Any], state: str) -> None:
         ),
     ],
 )
-def test_a_node_that_is_out_says_why_and_since_when(entry: dict[str, Any]) -> None:
+def test_a_node_that_is_out_gives_the_reason_and_since_when(entry: dict[str, Any]) -> None:
     node = read_node(entry)
     assert (node.reason, node.user, node.since) == ("bad gpu", "root", 1795271879)
 

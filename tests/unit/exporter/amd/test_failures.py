@@ -71,13 +71,13 @@ def test_a_gpu_that_the_bus_shows_and_the_driver_does_not_is_down(watch: Watch, 
     assert f"gpu_up{{{UNKNOWN1}}}" not in page
 
 
-def test_a_gpu_that_does_not_say_where_it_is_costs_the_others_nothing(watch: Watch, machine: AmdMachine) -> None:
+def test_a_gpu_that_does_not_state_where_it_is_costs_the_others_nothing(watch: Watch, machine: AmdMachine) -> None:
     machine.fault("amdsmi_get_gpu_device_bdf", 14, gpu=1)
     page = watch().look()
     assert (page[f"gpu_up{{{GPU0}}}"], page[f"gpu_up{{{UNKNOWN1}}}"]) == (1, 0)
 
 
-def test_how_many_there_should_be_may_be_said(watch: Watch) -> None:
+def test_how_many_there_should_be_may_be_stated(watch: Watch) -> None:
     assert watch(expected=8).look()['gpu_devices_expected{vendor="amd"}'] == 8
 
 
@@ -115,7 +115,7 @@ def test_partitions_of_a_gpu_are_gpus(watch: Watch, machine: AmdMachine) -> None
 
 
 @pytest.mark.parametrize(("code", "word"), [(34, "driver_not_loaded"), (18, "init_error"), (77, "code_77")])
-def test_a_library_that_does_not_start_leaves_every_gpu_down_and_says_why(
+def test_a_library_that_does_not_start_leaves_every_gpu_down_and_gives_the_reason(
     watch: Watch, machine: AmdMachine, code: int, word: str
 ) -> None:
     machine.library(code)
@@ -183,7 +183,7 @@ def test_released_it_holds_nothing_and_takes_it_again(watch: Watch, machine: Amd
     assert watched.look()[f"gpu_up{{{GPU0}}}"] == 1
 
 
-def test_a_library_that_opens_slowly_is_not_said_to_hang(
+def test_a_library_that_opens_slowly_is_not_reported_to_hang(
     watch: Watch, machine: AmdMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainwarden_exporter.collectors.gpu.collector.OPEN_SECONDS", 0.0)

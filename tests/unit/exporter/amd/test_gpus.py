@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 GPU0, GPU1 = (f'gpu="{index}",uuid="{uuid(index)}"' for index in range(2))
 
 
-def test_a_gpu_that_is_well_says_all_that_is_asked(watch: Watch) -> None:
+def test_a_gpu_that_is_well_states_all_that_is_asked(watch: Watch) -> None:
     page = watch().look()
     assert page[f"gpu_up{{{GPU0}}}"] == page[f"gpu_up{{{GPU1}}}"] == 1
     assert page[f"gpu_utilization_ratio{{{GPU1}}}"] == 0.91

@@ -35,13 +35,13 @@ def page(collector: ClockCollector) -> dict[str, float]:
     return {name: float(value) for name, value in (each.rsplit(" ", 1) for each in lines if not each.startswith("#"))}
 
 
-def test_the_kernels_offset_is_said_as_seconds_ahead() -> None:
+def test_the_kernels_offset_is_exported_as_seconds_ahead() -> None:
     assert clock_of(0, 0, 250_000, 1_500) == KernelClock(True, -0.25, 0.0015)
     assert clock_of(0, NANO, -250_000, 1_500) == KernelClock(True, 0.00025, 0.0015)
 
 
 @pytest.mark.parametrize(("state", "status"), [(5, 0), (0, UNSYNC), (5, UNSYNC | NANO)])
-def test_of_a_clock_that_nobody_keeps_no_offset_and_no_bound_is_said(state: int, status: int) -> None:
+def test_of_an_unsynchronized_clock_no_offset_and_no_bound_is_exported(state: int, status: int) -> None:
     assert clock_of(state, status, 0, 16_000_000) == KernelClock(False, None, None)
 
 
@@ -54,7 +54,7 @@ def test_this_kernel_answers_without_privileges() -> None:
     assert kernel_clock().synchronized in (True, False)
 
 
-def test_chronys_offset_is_said_as_seconds_ahead() -> None:
+def test_chronys_offset_is_exported_as_seconds_ahead() -> None:
     assert parse_tracking(BEHIND) == pytest.approx(-7.000021935)
     assert parse_tracking(BEHIND.replace("7.000021935", "-0.5")) == 0.5
 
@@ -91,7 +91,7 @@ def test_a_node_without_chrony_has_no_answer_from_it(tmp_path: Path, monkeypatch
     assert chrony_offset() is None
 
 
-def test_chrony_is_believed_before_the_kernel() -> None:
+def test_chrony_counts_before_the_kernel() -> None:
     kernel = KernelClock(True, 0.0, 0.002)
     seen = page(ClockCollector(lambda: kernel, lambda: -0.75))
     assert seen['clock_offset_seconds{source="chrony"}'] == -0.75

@@ -71,7 +71,7 @@ def test_a_counter_of_the_port_that_only_the_device_has_is_the_ports(tree: NodeT
     assert watched.value("efa_rx_drops_total", device="rdmap79s0", port="1") == 5
 
 
-def test_a_counter_that_nobody_knows_is_shown_by_its_name(tree: NodeTree, watch: Watch) -> None:
+def test_an_unknown_counter_is_shown_by_its_name(tree: NodeTree, watch: Watch) -> None:
     folder = add(tree)
     tree.counters(folder / "ports/1/hw_counters", {"new_port_thing": 5})
     tree.counters(folder / "hw_counters", {"new_device_thing": 6})

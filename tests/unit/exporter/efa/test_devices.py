@@ -135,7 +135,7 @@ def test_a_device_whose_driver_was_loaded_anew_is_read_anew(tree: NodeTree, watc
     assert watched.success == 1
 
 
-def test_a_port_that_goes_down_is_told_and_counted(tree: NodeTree, watch: Watch) -> None:
+def test_a_port_that_goes_down_is_reported_and_counted(tree: NodeTree, watch: Watch) -> None:
     add(tree, "4f")
     add(tree, "50")
     port = tree.sysfs / "class/infiniband/rdmap79s0/ports/1"

@@ -37,13 +37,13 @@ def test_a_device_that_counts_anew_counts_on() -> None:
     assert counted(("a", 10**15), ("a", 10**15 + 5), ("a", 3), ("a", 4)) == 9
 
 
-def test_what_no_device_tells_is_not_there() -> None:
+def test_what_no_device_reports_is_absent() -> None:
     totals = NodeTotals(10.0)
     totals.count("a", "ports/1/hw_counters/tx_pkts", "tx_pkts", 5)
     assert shown(totals) == {}
 
 
-def test_the_links_of_a_device_that_hangs_or_is_gone_are_not_told_of() -> None:
+def test_the_links_of_a_device_that_hangs_or_is_gone_are_not_exported() -> None:
     clock = [0.0]
     totals = NodeTotals(10.0, monotonic=lambda: clock[0])
     totals.down("hangs", 1)

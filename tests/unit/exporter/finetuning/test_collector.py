@@ -62,7 +62,7 @@ def test_each_change_is_seen_whether_written_in_place_or_replaced(path: Path, sh
     assert show("training_step") == 3
 
 
-def test_a_half_written_file_leaves_what_was_said_last_and_is_counted(path: Path, show: Show) -> None:
+def test_a_half_written_file_leaves_what_was_stated_last_and_is_counted(path: Path, show: Show) -> None:
     write(path, step=3, train_loss=0.5)
     show("training_step")
     for text in ('{"step": 4, "train_lo', "", "7"):
@@ -74,7 +74,7 @@ def test_a_half_written_file_leaves_what_was_said_last_and_is_counted(path: Path
     assert show("info_file_errors_total", reason="unreadable") == 4
 
 
-def test_a_file_that_is_gone_leaves_what_it_said_and_when(path: Path, show: Show) -> None:
+def test_a_file_that_is_gone_leaves_what_it_stated_and_when(path: Path, show: Show) -> None:
     write(path, step=3)
     os.utime(path, (1e9, 1e9))
     assert show("info_file_timestamp_seconds") == 1e9

@@ -34,7 +34,7 @@ def page(exporter: MetricsExporter) -> str:
         return str(answer.read().decode())
 
 
-def test_what_is_said_is_served_at_once() -> None:
+def test_what_is_written_is_served_at_once() -> None:
     with job() as exporter:
         assert "finetuning_job_status{" in page(exporter)
         exporter.update_job_status("Running")
@@ -191,7 +191,7 @@ def test_a_registry_of_prometheus_client_shows_the_same() -> None:
     assert found["finetuning_checkpoint_size_bytes_sum"][frozenset(JOB.items())] == 5
 
 
-def test_nothing_is_shown_of_a_job_that_nobody_named_or_spoke_of() -> None:
+def test_nothing_is_shown_of_a_job_that_is_named_nowhere() -> None:
     exporter = MetricsExporter()
     assert encode_text(exporter.collect()) == b""
     exporter.update_job_status("Running")

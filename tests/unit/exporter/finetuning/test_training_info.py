@@ -23,13 +23,13 @@ def reading(document: Any) -> JobValues:
     return parse_training_info(document).values
 
 
-def test_a_trainer_state_tells_of_a_job_that_runs() -> None:
+def test_a_trainer_state_shows_a_job_that_runs() -> None:
     assert reading(TRAINER_STATE) == JobValues(
         status=1, epoch=1.25, step=500, progress=25, loss=1.5, learning_rate=1e-4
     )
 
 
-def test_a_trainer_state_that_sums_up_tells_of_a_job_that_has_succeeded() -> None:
+def test_a_trainer_state_with_a_summary_shows_a_job_that_has_succeeded() -> None:
     summary = {"epoch": 5.0, "step": 2000, "train_loss": 1.6, "train_runtime": 7200.5, "train_samples_per_second": 12.5}
     history = [*TRAINER_STATE["log_history"], summary]  # type: ignore[misc]  # a list
     found = parse_training_info({**TRAINER_STATE, "global_step": 2000, "epoch": 5.0, "log_history": history})
@@ -103,7 +103,7 @@ def test_a_status_has_many_names(word: str, number: int) -> None:
     assert reading({"status": word}).status == number
 
 
-def test_a_status_that_nobody_knows_is_a_problem_and_the_job_is_taken_to_run() -> None:
+def test_an_unknown_status_is_a_problem_and_the_job_is_taken_to_run() -> None:
     found = parse_training_info({"status": "levitating"})
     assert found.values.status == 1
     assert found.problems == ("status: 'levitating' is no status",)

@@ -167,7 +167,7 @@ def test_a_run_that_has_ended_has_no_gpus(tree: FinetuningTree) -> None:
     assert tree.value("gpu_utilization_percent") is None
 
 
-def test_a_head_node_tells_of_runs_elsewhere_without_its_own_gpus(make_runs: Callable[..., RunsTree]) -> None:
+def test_a_head_node_exports_runs_elsewhere_without_its_own_gpus(make_runs: Callable[..., RunsTree]) -> None:
     tree = FinetuningTree(make_runs(all_hosts=True))
     running(tree, host="node2")
     tree.gpu(1.0)

@@ -17,12 +17,12 @@ def test_a_file_named_by_index_is_read_as_dcgm_exporter_reads_it(node: NodeTree)
     assert jobs_of(node.page()) == {job(1, "4711"), job(2, "4711"), job(2, "4712")}
 
 
-def test_a_file_named_by_uuid_may_say_more(node: NodeTree) -> None:
+def test_a_file_named_by_uuid_may_state_more(node: NodeTree) -> None:
     (node.files / uuid(3)).write_text("4711 user=alice partition=main run_id=r1\n")
     assert jobs_of(node.page()) == {job(3, "4711", user="alice", partition="main", run="r1")}
 
 
-def test_parts_of_a_gpu_are_told_of_once_under_it(node: NodeTree) -> None:
+def test_parts_of_a_gpu_are_listed_once_under_it(node: NodeTree) -> None:
     for part in ("0.1", "0.2"):
         (node.files / part).write_text("4711\n")
     assert jobs_of(node.page()) == {job(0, "4711")}
@@ -73,7 +73,7 @@ def test_without_a_folder_nothing_is_missing(node: NodeTree) -> None:
     assert 'trainwarden_gpu_jobs_unreadable{source="files"} 0.0' in samples(node.collector(files=False))
 
 
-def test_a_folder_that_is_not_there_is_said_once_even_where_there_is_no_gpu(
+def test_a_folder_that_is_not_there_is_logged_once_even_where_there_is_no_gpu(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = NodeTree(tmp_path, gpus=0)

@@ -23,7 +23,7 @@ def test_gpus_are_counted_in_the_order_of_the_bus_and_found_by_each_of_their_nam
 
 
 @pytest.mark.parametrize("text", ["", "GPU UUID: \t GPU-????????-????-????-????-????????????\nDevice Minor: x\n"])
-def test_a_gpu_that_does_not_say_its_uuid_is_still_there(node: NodeTree, text: str) -> None:
+def test_a_gpu_that_does_not_state_its_uuid_is_still_there(node: NodeTree, text: str) -> None:
     (node.gpu(2) / "information").write_text(text)
     (node.gpu(3) / "information").unlink()
     gpus = find_gpus(node.procfs, node.sysfs, NodeRoster(), NodeRoster())

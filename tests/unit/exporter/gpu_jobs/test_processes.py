@@ -121,13 +121,13 @@ def test_two_steps_on_one_gpu_leave_the_step_open(node: NodeTree) -> None:
     assert jobs_of(node.page()) == {job(index_of(0), "4711", user="alice")}
 
 
-def test_what_one_source_leaves_out_another_says(node: NodeTree) -> None:
+def test_what_one_source_leaves_out_another_gives(node: NodeTree) -> None:
     (node.files / str(index_of(0))).write_text("4711 user=alice\n")
     node.process(100, V2, SLURM_STEP_GPUS="0", SLURM_JOB_PARTITION="main", SLURM_JOB_USER="mallory")
     assert jobs_of(node.page()) == {job(index_of(0), "4711", "0", "alice", partition="main")}
 
 
-def test_device_control_groups_say_it_where_no_environment_can_be_read(node: NodeTree) -> None:
+def test_device_control_groups_count_where_no_environment_can_be_read(node: NodeTree) -> None:
     node.device_group("uid_1000/job_4711", (0, 1, 2, 3))
     node.device_group("uid_1000/job_4711/step_0", (0, 3))
     node.device_group("uid_1001/job_9", (1,))
@@ -204,7 +204,7 @@ def test_an_old_process_is_read_once_a_minute_and_a_young_one_each_time(node: No
 
 
 @pytest.mark.process
-def test_a_real_process_is_told_by_the_process_that_started_it(node: NodeTree) -> None:
+def test_a_real_process_is_reported_by_the_process_that_started_it(node: NodeTree) -> None:
     said = {"SLURM_JOB_ID": "77", "SLURM_JOB_GPUS": "2", "TRAINWARDEN_RUN_ID": "r7"}
     environment = {"PATH": os.environ["PATH"], **said}
     (node.rootfs / "etc/passwd").write_text(f"me:x:{os.getuid()}:0::/:/bin/sh\n")

@@ -66,7 +66,7 @@ def test_another_device_of_the_same_name_is_a_change(device: Device) -> None:
     assert device.look() == (7, "seven", True)
 
 
-def test_what_was_read_and_not_told_is_told_the_next_time(device: Device) -> None:
+def test_what_was_read_and_not_exported_is_exported_the_next_time(device: Device) -> None:
     device.write("count", "8\n")
     with pytest.raises(RuntimeError), device.files as files:
         files.counter("count")

@@ -67,7 +67,7 @@ def test_a_software_device_without_hardware_behind_it_is_shown(tree: NodeTree, w
     assert watched.value("infiniband_info", device="rxe0", **labels) == 1
 
 
-def test_a_port_that_goes_down_and_a_device_that_vanishes_are_told(tree: NodeTree, watched: Watched) -> None:
+def test_a_port_that_goes_down_and_a_device_that_vanishes_are_reported(tree: NodeTree, watched: Watched) -> None:
     watched.look()
     (tree.sysfs / "class/infiniband/mlx5_1/ports/1/state").write_text("1: DOWN\n")
     tree.remove_rdma("mlx5_2")

@@ -106,16 +106,16 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("event", "text"), LINES)
-def test_a_fault_is_told(event: str, text: str) -> None:
+def test_a_fault_is_reported(event: str, text: str) -> None:
     assert event_of(text) == event
 
 
 @pytest.mark.parametrize("text", OTHERS)
-def test_what_is_no_fault_or_was_told_by_another_line_is_left(text: str) -> None:
+def test_what_is_no_fault_or_was_reported_by_another_line_is_left(text: str) -> None:
     assert event_of(text) is None
 
 
-def test_every_event_has_a_line_that_tells_of_it() -> None:
+def test_every_event_has_a_line_of_its_own() -> None:
     assert {event for event, _ in LINES} == set(EVENTS)
 
 

@@ -104,7 +104,7 @@ def count_of(collector: KernelCollector) -> list[float]:
     return [sample.value for sample in families["kernel_events"].samples]
 
 
-def test_a_journal_that_cannot_be_asked_says_why(journalctl: Path, tmp_path: Path) -> None:
+def test_a_journal_that_cannot_be_asked_gives_the_reason(journalctl: Path, tmp_path: Path) -> None:
     journalctl.write_text("#!/bin/sh\necho first >&2\necho 'No such boot' >&2\nexit 1\n")
     with pytest.raises(KernelLogUnreadable, match="status 1: No such boot"):
         Journal(tmp_path).read()

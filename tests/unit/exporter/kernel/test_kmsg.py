@@ -91,7 +91,7 @@ def test_a_pipe_without_lines_is_not_waited_for(tmp_path: Path) -> None:
         log.close()
 
 
-def test_a_line_is_said_to_be_from_when_the_kernel_said_it(kmsg: Path) -> None:
+def test_a_line_has_the_time_at_which_the_kernel_wrote_it(kmsg: Path) -> None:
     ago = min(3000.0, time.monotonic() / 2)  # the machine may have booted a moment ago
     kmsg.write_bytes(
         record(1, "x", microseconds=int((time.monotonic() - ago) * 1e6)) + record(2, "y", microseconds=10**17)
@@ -105,7 +105,7 @@ def test_a_line_is_said_to_be_from_when_the_kernel_said_it(kmsg: Path) -> None:
     ("number", "reason"),
     [(errno.EPERM, "dmesg_restrict"), (errno.ENOENT, "does not exist here"), (errno.EIO, "Input/output error")],
 )
-def test_a_log_that_cannot_be_read_says_why(
+def test_a_log_that_cannot_be_read_gives_the_reason(
     kmsg: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
 ) -> None:
     def refuse(*_: object) -> int:

@@ -60,7 +60,7 @@ def test_a_kmsg_that_may_not_be_read_leaves_the_journal(
     assert source(node) == "journal"
 
 
-def test_asked_for_without_either_it_fails_and_says_why(node: Node) -> None:
+def test_asked_for_without_either_it_fails_and_gives_the_reason(node: Node) -> None:
     sampler = spec.create(context(spec.SPEC, node, FLAGS))
     sampler.sample()
     assert "does not exist here" in str(sampler.status().error)

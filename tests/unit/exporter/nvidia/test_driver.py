@@ -113,7 +113,7 @@ def test_a_failure_that_lasts_does_not_grow(collector: GpuCollector) -> None:
     assert depths[1] == depths[2]
 
 
-def test_a_library_that_is_slow_to_open_is_not_said_to_hang(nvml: Nvml, hanging: threading.Event) -> None:
+def test_a_library_that_is_slow_to_open_is_not_reported_to_hang(nvml: Nvml, hanging: threading.Event) -> None:
     nvidia, errors = driver(), list[str | None]()
     nvidia.open()
     assert nvidia.error(0.0) == "nvmlInit_v2_hangs"
@@ -125,7 +125,7 @@ def test_a_library_that_is_slow_to_open_is_not_said_to_hang(nvml: Nvml, hanging:
     assert nvml.done == ["init"]
 
 
-def test_nothing_is_said_to_be_released_while_opening_hangs(nvml: Nvml, hanging: threading.Event) -> None:
+def test_nothing_is_reported_to_be_released_while_opening_hangs(nvml: Nvml, hanging: threading.Event) -> None:
     nvidia = driver()
     nvidia.open()
     closes = threading.Thread(target=nvidia.close)

@@ -39,7 +39,7 @@ BUS = "0000:3b:00.0"
         ("NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 94, pid=7194, name=python3, Ch 0000000e", 94),
     ],
 )
-def test_a_line_with_a_code_tells_which_gpu_and_which_error(text: str, code: int) -> None:
+def test_a_line_with_a_code_shows_which_gpu_and_which_error(text: str, code: int) -> None:
     assert parse_xid(text) == Xid(BUS, code)
 
 

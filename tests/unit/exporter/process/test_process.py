@@ -25,7 +25,7 @@ def page() -> dict[str, float]:
     return {name: float(value) for name, value in (each.rsplit(" ", 1) for each in lines if not each.startswith("#"))}
 
 
-def test_this_process_is_told_as_the_system_tells_it() -> None:
+def test_this_process_is_exported_as_the_system_shows_it() -> None:
     before = time.process_time()
     seen = page()
     assert before - 0.05 <= seen["process_cpu_seconds_total"] <= time.process_time() + 0.05

@@ -189,7 +189,7 @@ def test_no_proxy_is_asked(served: Dashboard, monkeypatch: pytest.MonkeyPatch) -
     assert "ray_cluster_jobs" in names(collector(served.url).collect())
 
 
-def test_a_dashboard_behind_tls_is_believed_with_its_own_certificate_alone(served: Dashboard, tmp_path: Path) -> None:
+def test_a_dashboard_behind_tls_is_accepted_with_its_own_certificate_alone(served: Dashboard, tmp_path: Path) -> None:
     ours, another = (certificate(tmp_path / name) for name in ("ours", "another"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(ours)

@@ -80,7 +80,7 @@ def test_a_run_is_expected_since_the_latest_of_its_jobs_that_are_under_way() -> 
         ([job("a", "SUCCEEDED")], " 0.0/4.0 GPU\n", 0),
     ],
 )
-def test_jobs_run_without_gpu_where_there_are_some_and_nobody_holds_any(
+def test_jobs_run_without_gpu_where_there_are_some_and_none_is_held(
     jobs: list[dict[str, Any]], gpus: str, count: int
 ) -> None:
     assert f"ray_cluster_running_jobs_without_gpu {count}.0" in page({**good(jobs), PATH_USAGE: status(gpus)})
@@ -119,7 +119,7 @@ def test_tasks_are_read_where_actors_do_not_hold_all_gpus() -> None:
 @pytest.mark.parametrize(
     "bad", [{"result": False}, actors(("01000000", 4), total=20_000), actors(("01000000", 4), required_resources=None)]
 )
-def test_a_job_whose_gpus_are_unknown_is_not_said_to_have_none(bad: object) -> None:
+def test_a_job_whose_gpus_are_unknown_is_not_reported_to_have_none(bad: object) -> None:
     """Of a list that is cut off or cannot be read, zero is unknown."""
     answers = {**good(TWO), PATH_USAGE: status(" 4.0/4.0 GPU\n"), "/api/v0/actors": bad}
     found = held(answers)
@@ -127,7 +127,7 @@ def test_a_job_whose_gpus_are_unknown_is_not_said_to_have_none(bad: object) -> N
     assert "" not in found
 
 
-def test_what_nobody_writes_any_longer_is_dropped_until_it_is_written_again() -> None:
+def test_what_is_no_longer_written_is_dropped_until_it_is_written_again() -> None:
     clock = [0.0]
     answers = good([job("a", "RUNNING")])
     collector = RayCollector(

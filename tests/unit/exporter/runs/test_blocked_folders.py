@@ -64,14 +64,14 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     opened.set()
 
 
-def test_a_folder_that_answers_again_is_told_again(tree: RunsTree, gate: threading.Event) -> None:
+def test_a_folder_that_answers_again_is_reported_again(tree: RunsTree, gate: threading.Event) -> None:
     assert_only_m_is_missing(tree, "stat")
     gate.set()
     wait_until(lambda: "trainwarden_collector_stuck" not in tree.samples())
     assert {dict(labels)["run_id"] for labels in tree.samples()["training_step"]} == {"a", "m", "z"}
 
 
-def test_what_comes_back_too_late_is_not_told_as_if_it_were_new() -> None:
+def test_what_comes_back_too_late_is_not_exported_as_new() -> None:
     opened = threading.Event()
     reader: BlockingIoPool[str] = BlockingIoPool(timeout=1.0)
 

@@ -49,7 +49,7 @@ def test_a_checkpoint_that_is_all_there_is_complete_and_a_cut_one_is_not(tmp_pat
 
 
 @pytest.mark.parametrize("path", ["/not/mounted/here/step-100", "s3://bucket/step-100", "relative/step-100"])
-def test_of_what_this_node_does_not_see_nothing_is_told(tmp_path: Path, path: str) -> None:
+def test_of_what_this_node_does_not_see_nothing_is_reported(tmp_path: Path, path: str) -> None:
     verifier = CheckpointVerifier()
     tree = tree_with(tmp_path, verifier, path)
     assert verdict(tree) is None
@@ -57,7 +57,7 @@ def test_of_what_this_node_does_not_see_nothing_is_told(tmp_path: Path, path: st
     assert verdict(tree) is None
 
 
-def test_one_that_cannot_be_looked_at_is_not_known_and_said_in_one_line(
+def test_one_that_cannot_be_looked_at_is_unknown_and_logged_in_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As one below a folder that this user may not enter, which root cannot be refused."""
@@ -85,7 +85,7 @@ def test_each_checkpoint_is_looked_at_once(tmp_path: Path) -> None:
     assert looked == ["/c/1", "/c/2"]
 
 
-def test_the_verdict_on_an_older_checkpoint_is_not_told_of_a_newer_one(tmp_path: Path) -> None:
+def test_the_verdict_on_an_older_checkpoint_is_not_exported_for_a_newer_one(tmp_path: Path) -> None:
     gate = threading.Event()
 
     def judge(checkpoint: Checkpoint, _: int | None) -> CheckpointVerdict:

@@ -57,7 +57,7 @@ def test_old_folders_are_never_opened_and_seldom_looked_at(runs: RunsTree, calls
     assert calls["open"] == 0
 
 
-def test_an_old_folder_that_is_written_to_is_told_again(runs: RunsTree) -> None:
+def test_an_old_folder_that_is_written_to_is_reported_again(runs: RunsTree) -> None:
     runs.write("old", "metadata.json", '{"status": "running"}', modified=OLD)
     assert runs.state("old") is None
     runs.metadata("old")

@@ -69,7 +69,7 @@ def test_a_scheduler_that_does_not_end_the_job_is_not_waited_for_without_end(run
     assert (runs.state("r"), failure(runs)) == ("failed", "terminated")
 
 
-def test_the_end_of_another_start_of_the_job_says_nothing(runs: RunsTree, exchange: RunExchange) -> None:
+def test_the_end_of_another_start_of_the_job_does_not_count(runs: RunsTree, exchange: RunExchange) -> None:
     exchange.put_ended_jobs({"slurm:7:1": "cancelled", "slurm:8:0": "cancelled"})
     runs.now = NOW + 91
     assert runs.state("r") == "failed"

@@ -47,7 +47,7 @@ def test_an_unchanged_record_is_not_read_again(tree: RunsTree, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("what", ["metadata", "progress", "rank", "error", "completion", "gone"])
-def test_whatever_changes_is_told_at_the_next_look(tree: RunsTree, what: str) -> None:
+def test_every_change_is_exported_at_the_next_look(tree: RunsTree, what: str) -> None:
     if what == "metadata":
         tree.metadata("r", phase="eval")
         assert tree.value("training_phase", run_id="r", phase="eval") == 1

@@ -31,7 +31,7 @@ def shown(views: Views) -> bytes:
     return render((view.last.encoded, 0.0) for view in views.values())
 
 
-def test_a_sample_that_says_what_it_said_is_told_in_one_word_and_is_a_new_one() -> None:
+def test_an_unchanged_sample_is_sent_as_one_word_and_is_a_new_one() -> None:
     device, views = Device(), Views()
     device.sampler.sample()
     views = apply_message(sample_line(device.sampler), "nvidia", views)
@@ -48,7 +48,7 @@ def test_a_sample_that_says_what_it_said_is_told_in_one_word_and_is_a_new_one() 
     assert b'gpu_utilization_ratio{gpu="0",uuid=""} 0.75' in shown(views)
 
 
-def test_the_last_word_of_a_part_that_is_gone_is_nothing() -> None:
+def test_a_part_that_is_gone_leaves_no_sample() -> None:
     device = Device()
     device.sampler.sample()
     assert apply_message(sample_line(device.sampler, device.sampler.last.encoded), "nvidia", {}) == {}

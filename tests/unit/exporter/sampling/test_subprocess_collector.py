@@ -52,7 +52,7 @@ def test_one_look_waits_for_all_devices_that_it_finds(make: Make) -> None:
     assert page(member).count("\ngpu_utilization_ratio{") == 5
 
 
-def test_a_part_whose_samples_are_too_old_to_be_shown_is_not_said_to_be_well(
+def test_a_part_whose_samples_are_too_old_to_be_shown_is_not_reported_to_be_well(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subprocess_collector, "SLACK_SECONDS", 0.0)
@@ -92,9 +92,7 @@ def test_a_child_that_dies_is_started_again_and_leaves_nothing_behind(make: Make
     wait_until(lambda: count("fd") <= before_all[0] and count("task") <= before_all[1])
 
 
-def test_a_child_that_says_nothing_is_named_then_replaced(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_child_is_named_then_replaced(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child_process, "END_SECONDS", 0.5)
     monkeypatch.setattr(child_process, "TERMINATE_SECONDS", 30.0)
     member = make()

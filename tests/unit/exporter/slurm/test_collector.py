@@ -34,7 +34,7 @@ def _own(collector: SlurmCollector) -> str:
     return encode_text(collector.collect()).decode()
 
 
-def test_the_jobs_of_runs_are_told_of_and_all_are_counted(slurm: FakeSlurm) -> None:
+def test_the_jobs_of_runs_are_exported_and_all_are_counted(slurm: FakeSlurm) -> None:
     slurm.jobs([job_22_05(1), job_24_05(2), job_22_05(3, comment="", job_state="PENDING")])
     page = _part(_collector(slurm), "jobs")
     info = 'slurm_job_info{run_id="run-1",job_id="1",queue_id="1",name="train",user="alice",partition="main"} 1.0'
@@ -47,7 +47,7 @@ def test_the_jobs_of_runs_are_told_of_and_all_are_counted(slurm: FakeSlurm) -> N
     assert 'slurm_jobs{state="node_fail"} 0.0' in page
 
 
-def test_a_job_that_ran_into_its_time_limit_is_told_from_one_that_was_cancelled(slurm: FakeSlurm) -> None:
+def test_a_job_that_ran_into_its_time_limit_is_distinguished_from_one_that_was_cancelled(slurm: FakeSlurm) -> None:
     ended = [
         job_22_05(1, job_state="TIMEOUT", state_reason="TimeLimit", exit_code=15),
         job_22_05(2, job_state="CANCELLED", state_reason="None", exit_code=15),
@@ -86,7 +86,7 @@ def test_one_call_each_is_made_for_jobs_and_nodes(slurm: FakeSlurm) -> None:
     assert slurm.called("sinfo") == ["sinfo --json"] * 3
 
 
-def test_a_newer_scontrol_is_believed(slurm: FakeSlurm) -> None:
+def test_a_newer_scontrol_counts(slurm: FakeSlurm) -> None:
     slurm.nodes([node_24_05("g1", state=["IDLE", "DRAIN"], reason="xid 79", reason_set_by_user="root")], "scontrol")
     collector = _collector(slurm)
     page = _part(collector, "nodes")

@@ -13,7 +13,7 @@ from trainwarden.record.clock import to_iso
 from trainwarden_exporter.collectors.transport import environment, run_transport
 
 
-def test_the_ranks_of_this_node_say_what_they_ask_for(tree: TransportTree) -> None:
+def test_the_ranks_of_this_node_state_what_they_ask_for(tree: TransportTree) -> None:
     for rank in range(3):
         tree.runs.rank("r", rank, pid=500 + rank)
     tree.environ(500, "RANK=0", "HOME=/root", "FI_PROVIDER=efa", "AWS_SECRET_ACCESS_KEY=hunter2")
@@ -55,7 +55,7 @@ def test_the_process_of_another_user_is_not_looked_at(tree: TransportTree) -> No
     assert environment.of_process(tree.node.procfs, 500, owner + 1, 0) is None
 
 
-def test_a_process_that_is_another_rank_or_none_is_not_believed_and_the_record_is(tree: TransportTree) -> None:
+def test_a_process_that_is_another_rank_or_none_does_not_count_and_the_record_does(tree: TransportTree) -> None:
     tree.runs.metadata("r", environment={"nccl_net": "ofi"})
     tree.runs.rank("r", 0, pid=22)
     for variables in (("FI_PROVIDER=efa",), ("RANK=3", "FI_PROVIDER=efa"), ()):
@@ -64,7 +64,7 @@ def test_a_process_that_is_another_rank_or_none_is_not_believed_and_the_record_i
         assert tree.requested() == {"ofi": 1}
 
 
-def test_where_no_process_can_be_read_the_record_says_it(tree: TransportTree) -> None:
+def test_where_no_process_can_be_read_the_record_counts(tree: TransportTree) -> None:
     tree.runs.metadata("r", environment={"nccl_net": "ofi", "fi_provider": "efa", "slurm_job_name": "ib"})
     tree.write("r", socket(1))
     tree.look(1.0)

@@ -17,7 +17,7 @@ from trainwarden_exporter.collectors.logs import reader
 from trainwarden_exporter.collectors.logs.collector import LogsCollector, LogSettings
 
 
-def test_every_process_is_counted_once_however_often_it_says_it(tree: TransportTree) -> None:
+def test_every_process_is_counted_once_however_often_it_is_listed(tree: TransportTree) -> None:
     tree.add_efa()
     tree.write("r", "".join(efa(pid) * 3 for pid in range(8)) + "".join(efa(pid, "node2") for pid in range(8)))
     tree.look()
@@ -52,7 +52,7 @@ def test_ranks_that_are_all_on_one_host_use_no_network_and_are_not_judged(tree: 
     assert tree.used("one_host") == {("socket", ""): 8}
 
 
-def test_what_a_log_does_not_say_is_not_known(tree: TransportTree) -> None:
+def test_what_a_log_does_not_hold_is_unknown(tree: TransportTree) -> None:
     tree.add_efa()
     tree.write("r", "step 1 loss 2.0\nNCCL version 2.21.5+cuda12.4\n" + nccl("NET/IB : No device found."))
     tree.look()

@@ -58,7 +58,7 @@ def test_what_a_process_uses(lines: list[str], found: set[tuple[str, str]]) -> N
         "2025-05-16T16:39:51.208-07:00 node1:22:31 [0] ",
     ],
 )
-def test_who_says_it_is_known_whatever_a_launcher_puts_before_it(before: str) -> None:
+def test_the_rank_of_a_line_is_found_behind_a_launchers_prefix(before: str) -> None:
     assert list(parse_lines(f"x\n{before}NCCL INFO Using network IB\ny\n".encode())) == [
         NcclLine("node1", 22, used="ib")
     ]
