@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.record.folder import replace_file
-from trainwarden_exporter.core.state_folder import base_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +48,7 @@ class StateFile:
         if self.path is None:
             return None
         try:
-            with self.path.open("rb") as file:
-                data = file.read(MAX_BYTES + 1)
-            if len(data) > MAX_BYTES:
-                raise ValueError(f"it is larger than {MAX_BYTES} bytes")
-            document = json.loads(data)
-            if not isinstance(document, dict) or document.get("version") != VERSION:
-                raise ValueError(f"expected an object of version {VERSION}")
+            document = read_state(self.path, MAX_BYTES, VERSION)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError) as error:
@@ -64,14 +58,10 @@ class StateFile:
         return document
 
     def set_aside(self, why: str) -> None:
-        """Rename a file that cannot be used, and log it."""
-        if self.path is None:
-            return
-        aside = self.path.with_name(f"{self.path.name}.damaged-{time.time():.0f}")
-        if self._writable:
-            with contextlib.suppress(OSError):
-                self.path.replace(aside)
-        log.error("%s is not used, what it held begins anew: %s; kept as %s", self.path, why, aside.name)
+        """Rename a file that cannot be used, where it may be written, and log it."""
+        if self.path is not None:
+            aside = rename_damaged(self.path) if self._writable else self.path.name
+            log.error("%s is not used, what it held begins anew: %s; kept as %s", self.path, why, aside)
 
     def was_removed(self) -> bool:
         """Return whether the file was removed, from a folder that is there, since it was read or written."""
@@ -115,6 +105,44 @@ class StateFile:
                 self._fails = True
             else:
                 self._fails, self._is_there = False, True
+
+
+def read_state(path: Path, most_bytes: int, version: int) -> dict[str, Any]:
+    """Return the JSON object in a file of state.
+
+    Raises:
+        ValueError: it is none of this version, or larger.
+        RecursionError: it is nested too deeply.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise ValueError(f"is larger than {most_bytes} bytes")
+    document = json.loads(data)
+    if not isinstance(document, dict) or document.get("version") != version:
+        raise ValueError(f"is no state of version {version}")
+    return document
+
+
+def rename_damaged(path: Path) -> str:
+    """Rename a file of state that cannot be used, if that can be done; return its new name."""
+    aside = path.with_name(f"{path.name}.damaged-{time.time():.0f}")
+    with contextlib.suppress(OSError):
+        path.replace(aside)
+    return aside.name
+
+
+def base_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return where exporters keep their state: systemd's folder, else the system's, else the user's."""
+    if given := environ.get("STATE_DIRECTORY"):
+        return Path(given.split(":")[0])
+    system = Path("/var/lib/trainwarden")
+    if system.is_dir() and os.access(system, os.W_OK | os.X_OK):
+        return system / "exporter"
+    state = environ.get("XDG_STATE_HOME", "")
+    base = Path(state) if state.startswith("/") else Path(environ.get("HOME") or "/") / ".local" / "state"
+    return base / "trainwarden" / "exporter"
 
 
 def node_state(flags: Mapping[str, Any], host: str, name: str, *, durable: bool = False) -> StateFile:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.record.folder import replace_file
+from trainwarden_exporter.core.state_file import base_folder, read_state, rename_damaged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,18 +32,6 @@ class StateFolderLocked(Exception):
 def default_folder(host: str, runs: Path, environ: Mapping[str, str] = os.environ) -> Path:
     """Return systemd's folder, else the system's, else the user's; in it one folder for each host and runs folder."""
     return base_folder(environ) / f"{host}-{zlib.crc32(os.fsencode(runs.absolute())):08x}"
-
-
-def base_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return where exporters keep their state: systemd's folder, else the system's, else the user's."""
-    if given := environ.get("STATE_DIRECTORY"):
-        return Path(given.split(":")[0])
-    system = Path("/var/lib/trainwarden")
-    if system.is_dir() and os.access(system, os.W_OK | os.X_OK):
-        return system / "exporter"
-    state = environ.get("XDG_STATE_HOME", "")
-    base = Path(state) if state.startswith("/") else Path(environ.get("HOME") or "/") / ".local" / "state"
-    return base / "trainwarden" / "exporter"
 
 
 class StateFolder:
@@ -67,11 +56,9 @@ class StateFolder:
         """Return the state of a run, None if there is none, and whether a damaged one was set aside."""
         path = self._file(run_id)
         try:
-            if path.stat().st_size > MAX_BYTES:
-                raise ValueError(f"is larger than {MAX_BYTES} bytes")
-            document = json.loads(path.read_bytes())
-            if not isinstance(document, dict) or document.get("version") != VERSION or document.get("run") != run_id:
-                raise ValueError(f"is no state of version {VERSION} of the run {run_id}")
+            document = read_state(path, MAX_BYTES, VERSION)
+            if document.get("run") != run_id:
+                raise ValueError(f"is no state of the run {run_id}")
         except FileNotFoundError:
             return None, False
         except (OSError, ValueError, RecursionError) as error:
@@ -87,14 +74,9 @@ class StateFolder:
     def set_aside(self, run_id: str, why: str) -> None:
         """Rename a state that cannot be used, and log it."""
         path = self._file(run_id)
-        aside = path.with_name(f"{path.name}.damaged-{time.time():.0f}")
-        with contextlib.suppress(OSError):
-            path.replace(aside)
+        aside = rename_damaged(path)
         log.error(
-            "%s: %s; it is kept as %s, and the logs of this run are read as if for the first time",
-            path,
-            why,
-            aside.name,
+            "%s: %s; it is kept as %s, and the logs of this run are read as if for the first time", path, why, aside
         )
 
     def prune(self) -> None:
