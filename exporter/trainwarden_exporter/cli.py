@@ -72,8 +72,9 @@ def collect_once(collection: Collection) -> int:
         for name in ("runs", "logs", "transport", "runs"):
             if name in by_name:
                 by_name[name].sample_once()
-    if "gpu_jobs" in by_name and by_name.keys() & {"nvidia", "amd"}:
-        by_name["gpu_jobs"].sample_once()  # with the uuids that the others have read
+    if by_name.keys() & {"nvidia", "amd"}:
+        for name in by_name.keys() & {"gpu_jobs", "gpu_pods"}:
+            by_name[name].sample_once()  # with the uuids that the others have read
     for name in ("finetuning", "dcgm"):
         if name in by_name:
             by_name[name].sample_once()  # it shows samples of the others

@@ -14,6 +14,7 @@ from trainwarden_exporter import dcgm
 from trainwarden_exporter.collectors import clock, process
 from trainwarden_exporter.collectors.gpu import metrics as gpu
 from trainwarden_exporter.collectors.gpu_jobs import metrics as gpu_jobs
+from trainwarden_exporter.collectors.gpu_pods import metrics as gpu_pods
 from trainwarden_exporter.collectors.kernel import metrics as kernel
 from trainwarden_exporter.collectors.logs import metrics as logs
 from trainwarden_exporter.collectors.ray import metrics as ray
@@ -40,6 +41,7 @@ _SECTIONS = {
     "Networks of runs": transport,
     "GPUs": gpu,
     "Jobs of GPUs": gpu_jobs,
+    "Pods of GPUs": gpu_pods,
     "EFA": efa,
     "InfiniBand": infiniband,
     "Kernel": kernel,

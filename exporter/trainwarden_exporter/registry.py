@@ -6,6 +6,7 @@ from trainwarden_exporter.collectors.clock import SPEC as CLOCK
 from trainwarden_exporter.collectors.gpu.spec import AMD_SPEC as AMD
 from trainwarden_exporter.collectors.gpu.spec import NVIDIA_SPEC as NVIDIA
 from trainwarden_exporter.collectors.gpu_jobs.collector import SPEC as GPU_JOBS
+from trainwarden_exporter.collectors.gpu_pods.spec import SPEC as GPU_PODS
 from trainwarden_exporter.collectors.kernel.collector import SPEC as KERNEL
 from trainwarden_exporter.collectors.logs.spec import SPEC as LOGS
 from trainwarden_exporter.collectors.process import SPEC as PROCESS
@@ -19,4 +20,20 @@ from trainwarden_exporter.collectors.transport.spec import SPEC as TRANSPORT
 
 __all__ = ["AMD", "NVIDIA", "SPECS"]
 
-SPECS = (S3, RUNS, LOGS, TRANSPORT, NVIDIA, AMD, GPU_JOBS, EFA, INFINIBAND, KERNEL, CLOCK, SLURM, RAY, PROCESS)
+SPECS = (
+    S3,
+    RUNS,
+    LOGS,
+    TRANSPORT,
+    NVIDIA,
+    AMD,
+    GPU_JOBS,
+    GPU_PODS,
+    EFA,
+    INFINIBAND,
+    KERNEL,
+    CLOCK,
+    SLURM,
+    RAY,
+    PROCESS,
+)

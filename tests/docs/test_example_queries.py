@@ -34,6 +34,11 @@ def node(name: str, **said: float) -> Page:
         page[f'gpu_error_info{{gpu="1",uuid="GPU-{name}-1",error="timeout"}}'] = 1
     page |= {f'slurm_gpu_job_info{{gpu="1",uuid="GPU-{name}-1",job_id="{job}"}}': 1 for job in ("41", "42")}
     page |= {'slurm_gpu_job_info{gpu="1",uuid="GPU-of-another-label",job_id="43"}': 1}
+    for pod, gpu in (("a", "0"), ("b", "1"), ("c", "1")):
+        page[f'gpu_pod_info{{gpu="{gpu}",uuid="GPU-{name}-{gpu}",mig_uuid="",namespace="train",pod="{pod}"}}'] = 1
+    page |= {'gpu_pod_info{gpu="",uuid="",mig_uuid="MIG-1",namespace="train",pod="d"}': 1}
+    page |= {f'gpu_mig_info{{gpu="0",uuid="GPU-{name}-0",mig_uuid="MIG-{part}",profile="1g"}}': 1 for part in (1, 2)}
+    page |= {f'gpu_mig_memory_used_bytes{{gpu="0",uuid="GPU-{name}-0",mig_uuid="MIG-{part}"}}': part for part in (1, 2)}
     page |= {'gpu_node_power_watts{vendor="nvidia",stat="max"}': 600}
     page |= {'gpu_node_power_watts{vendor="nvidia",stat="min"}': said.get("power", 600)}
     for state in ("running", "succeeded"):
@@ -48,6 +53,8 @@ def node(name: str, **said: float) -> Page:
     return {f'{series.rstrip("}")},instance="{name}",job="j"}}': value for series, value in page.items()}
 
 
+# Stands in docs/gpus.md.
+MEMORY_OF_PODS = 'gpu_pod_info{mig_uuid!=""} * on (instance, mig_uuid) group_left (gpu, uuid) gpu_mig_memory_used_bytes'
 ON_2 = 'instance="n2"'
 EXPECTED: dict[str, dict[str, float]] = {
     "gpu_error_info": {f'{{error="timeout",gpu="1",{ON_2},job="j",model="H100",uuid="GPU-n2-1"}}': 1},
@@ -61,6 +68,13 @@ EXPECTED: dict[str, dict[str, float]] = {
         f'{{gpu="1",instance="{name}",job="j",job_id="{job}",uuid="GPU-{name}-1"}}': power
         for name, power in (("n1", 600), ("n2", 140))
         for job in ("41", "42")
+    },
+    "gpu_pod_info": {
+        f'{{gpu="{gpu}",instance="{name}",job="j",namespace="train",pod="{pod}",uuid="GPU-{name}-{gpu}"}}': power
+        for pod, gpu, name, power in (
+            *(("a", "0", name, 600) for name in ("n1", "n2")),
+            *((pod, "1", name, power) for pod in ("b", "c") for name, power in (("n1", 600), ("n2", 140))),
+        )
     },
     "slurm_node_gpus": {f'{{instance="{name}"}}': 12 for name in ("n1", "n2")},
     "training_heartbeat_age_seconds": {f'{{{ON_2},run_id="r1"}}': 900},
@@ -82,6 +96,17 @@ def scenario(tmp_path: Path) -> Path:
         }
         for name, samples in EXPECTED.items()
     ]
+    tests.append(
+        {
+            "expr": MEMORY_OF_PODS,
+            "eval_time": "1m",
+            "exp_samples": [
+                {"labels": f'{{gpu="0",uuid="GPU-{name}-0",{rest}}}', "value": 1}
+                for name in ("n1", "n2")
+                for rest in (f'instance="{name}",job="j",mig_uuid="MIG-1",namespace="train",pod="d"',)
+            ],
+        }
+    )
     file = tmp_path / "test.yml"
     file.write_text(yaml.safe_dump({"tests": [{"interval": "1m", "input_series": series, "promql_expr_test": tests}]}))
     return file
@@ -92,3 +117,9 @@ def test_each_finds_what_it_is_for_and_nothing_else(scenario: Path, tools: Tools
         [str(tools.promtool), "test", "rules", str(scenario)], check=False, capture_output=True, text=True
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_the_query_for_instances_is_that_of_the_page() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/gpus.md").read_text(encoding="utf-8")
+    assert f"    {MEMORY_OF_PODS}\n" in page
+    assert f"    {METRICS['gpu_pod_info'].example}\n" in page

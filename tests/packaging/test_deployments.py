@@ -12,6 +12,8 @@ import yaml
 from tests.rules.promtool import ROOT
 from trainwarden.stack.binaries import Tools
 from trainwarden_exporter.cli import EVERYWHERE
+from trainwarden_exporter.collectors.gpu_pods.spec import SOCKET
+from trainwarden_exporter.docs import METRICS
 from trainwarden_exporter.flags import build_parser
 
 UNIT = ROOT / "deploy/systemd/trainwarden-exporter.service"
@@ -49,6 +51,23 @@ def test_the_kubernetes_manifest_starts_the_exporter_with_flags_that_there_are()
     assert endpoint["port"] in {port["name"] for port in container["ports"]}
     labels = documents["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
     assert documents["PodMonitor"]["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_the_kubernetes_manifest_brings_the_kubelet_s_socket_to_where_the_exporter_looks_for_it() -> None:
+    documents = {each["kind"]: each for each in yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8"))}
+    pod = documents["DaemonSet"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    rootfs: Path = vars(build_parser().parse_args(container["args"]))["path.rootfs"]
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "pod-resources")
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "pod-resources")
+    folder = (rootfs / SOCKET).parent  # the folder: a kubelet that starts again makes another socket
+    assert mount == {"name": "pod-resources", "mountPath": str(folder), "readOnly": True}
+    assert volume["hostPath"] == {"path": f"/{folder.relative_to(rootfs)}"}
+    # Else Prometheus calls the labels of gpu_pod_info exported_pod, and those of the exporter's own pod stand in them.
+    (endpoint,) = documents["PodMonitor"]["spec"]["podMetricsEndpoints"]
+    assert endpoint["honorLabels"]
+    of_targets = {"instance", "job", "endpoint", "namespace", "pod", "container"}
+    assert {metric.name for metric in METRICS.values() if of_targets & set(metric.label_names)} == {"gpu_pod_info"}
 
 
 def test_the_jobs_for_slurmctld_are_what_prometheus_takes(tools: Tools, tmp_path: Path) -> None:

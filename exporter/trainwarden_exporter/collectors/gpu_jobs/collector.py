@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from trainwarden_exporter.collectors.gpu_jobs.claims import (
     credible,
     merge,
 )
-from trainwarden_exporter.collectors.gpu_jobs.gpus import NodeGpu, NodeGpus, find_gpus, on_node
+from trainwarden_exporter.collectors.gpu_jobs.gpus import GpuSearch, NodeGpu, NodeGpus, on_node
 from trainwarden_exporter.collectors.gpu_jobs.processes import Processes
 from trainwarden_exporter.collectors.gpu_jobs.user_names import UserNames
 from trainwarden_exporter.core.metric import Families
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable
 
-    from trainwarden_exporter.collectors.gpu.roster import NodeRoster, RosterGpu
+    from trainwarden_exporter.collectors.gpu.roster import NodeRoster
     from trainwarden_exporter.collectors.gpu_jobs.processes import ProcessJob
     from trainwarden_exporter.core.metric import Family
     from trainwarden_exporter.core.node import Node
@@ -40,7 +39,6 @@ log = logging.getLogger(__name__)
 FILES, GROUPS, ENVIRONMENTS = "files", "cgroups", "environments"
 SOURCES = (FILES, GROUPS, ENVIRONMENTS)
 MAX_CLAIMS = 1024
-LOOK_SECONDS = 30.0
 
 
 class GpuJobsCollector:
@@ -58,16 +56,13 @@ class GpuJobsCollector:
         self._node = node
         self._folder = folder
         self._processes = Processes(node.procfs, UserNames(node.rootfs))
-        self._nvidia, self._amd = nvidia, amd
-        self._gpus: NodeGpus | None = None
-        self._rosters: list[RosterGpu] = []
-        self._looked_at = 0.0
+        self._gpus = GpuSearch(node, nvidia, amd)
         self._missing = False
 
     def collect(self) -> Iterable[Family]:
         """Return which job each GPU works for; nothing where the node has no GPU."""
         families = Families()
-        gpus = self._find_gpus()
+        gpus = self._gpus.find()
         unreadable = dict.fromkeys(SOURCES, 0)
         of_files, unreadable[FILES] = self._files(gpus)  # a wrong folder is logged even where there is no GPU
         if not gpus.all:
@@ -95,15 +90,6 @@ class GpuJobsCollector:
         for source, count in unreadable.items():
             families.add(metrics.TRAINWARDEN_GPU_JOBS_UNREADABLE, count, source=source)
         return families.collected()
-
-    def _find_gpus(self) -> NodeGpus:
-        """Return the GPUs, found anew on a change and every `LOOK_SECONDS`: the bus may have hundreds of devices."""
-        now, rosters = time.monotonic(), [*self._nvidia.gpus, *self._amd.gpus]
-        if self._gpus is None or rosters != self._rosters or now - self._looked_at > LOOK_SECONDS:
-            self._gpus = find_gpus(self._node.procfs, self._node.sysfs, self._nvidia, self._amd)
-            self._rosters = [*self._nvidia.gpus, *self._amd.gpus]
-            self._looked_at = now
-        return self._gpus
 
     def _files(self, gpus: NodeGpus) -> tuple[list[GpuClaim], int]:
         if self._folder is None:

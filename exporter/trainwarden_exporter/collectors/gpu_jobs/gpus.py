@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trainwarden_exporter.collectors.gpu.roster import NodeRoster
+    from trainwarden_exporter.core.node import Node
 
 DRIVER = "driver/nvidia/gpus"
 MAX_GPUS = 64
+LOOK_SECONDS = 30.0
 _ADDRESS = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 
 
@@ -29,21 +32,24 @@ class NodeGpu:
         index: its number in the roster: its place on the PCI bus, as NVML counts, while all GPUs are there.
         uuid: as the collector of GPUs has it; where that is off, as the driver's files name it.
         minor: the number in /dev/nvidia<minor>.
+        bus: its address, 0000:3b:00.0.
     """
 
     index: int
     uuid: str
     minor: int | None
+    bus: str
 
 
 class NodeGpus:
-    """The GPUs of the node, by index, number of the device file or UUID."""
+    """The GPUs of the node, by index, number of the device file, UUID or address."""
 
     def __init__(self, gpus: list[NodeGpu]) -> None:
         self.all = gpus
         self._by_index = {gpu.index: gpu for gpu in gpus}
         self._by_minor = {gpu.minor: gpu for gpu in gpus if gpu.minor is not None}
         self._by_uuid = {gpu.uuid.lower(): gpu for gpu in gpus if gpu.uuid}
+        self._by_bus = {gpu.bus: gpu for gpu in gpus}
 
     def by_index(self, index: int) -> NodeGpu | None:
         """Return the GPU of this index in NVML, which dcgm-exporter uses too."""
@@ -56,6 +62,35 @@ class NodeGpus:
     def by_uuid(self, uuid: str) -> NodeGpu | None:
         """Return the GPU of this UUID."""
         return self._by_uuid.get(uuid.lower())
+
+    def by_bus(self, bus: str) -> NodeGpu | None:
+        """Return the GPU at this address."""
+        return self._by_bus.get(bus.lower())
+
+
+class GpuSearch:
+    """Finds the GPUs again when the rosters change and every `LOOK_SECONDS`: the bus may have hundreds of devices.
+
+    Args:
+        node: where its file systems are.
+        nvidia, amd: the GPUs that are known.
+    """
+
+    def __init__(self, node: Node, nvidia: NodeRoster, amd: NodeRoster) -> None:
+        self._node = node
+        self._nvidia, self._amd = nvidia, amd
+        self._found: NodeGpus | None = None
+        self._rosters: list[RosterGpu] = []
+        self._looked_at = 0.0
+
+    def find(self) -> NodeGpus:
+        """Return the GPUs of the node; none where there are none."""
+        now, rosters = time.monotonic(), [*self._nvidia.gpus, *self._amd.gpus]
+        if self._found is None or rosters != self._rosters or now - self._looked_at > LOOK_SECONDS:
+            self._found = find_gpus(self._node.procfs, self._node.sysfs, self._nvidia, self._amd)
+            self._rosters = [*self._nvidia.gpus, *self._amd.gpus]
+            self._looked_at = now
+        return self._found
 
 
 def find_gpus(procfs: Path, sysfs: Path, nvidia: NodeRoster, amd: NodeRoster) -> NodeGpus:
@@ -79,7 +114,7 @@ def find_gpus(procfs: Path, sysfs: Path, nvidia: NodeRoster, amd: NodeRoster) ->
         return NodeGpus([_nvidia(gpu, identities.get(gpu.bus), taken) for gpu in nvidia.gpus[:MAX_GPUS]])
     if not amd.is_sampled:
         amd.see(gpus_on_bus(sysfs, AMD))
-    return NodeGpus([NodeGpu(gpu.index, gpu.uuid, None) for gpu in amd.gpus[:MAX_GPUS]])
+    return NodeGpus([NodeGpu(gpu.index, gpu.uuid, None, gpu.bus) for gpu in amd.gpus[:MAX_GPUS]])
 
 
 def on_node(procfs: Path, sysfs: Path) -> bool:
@@ -110,6 +145,6 @@ def _identity(folder: Path) -> tuple[str, int | None]:
 def _nvidia(gpu: RosterGpu, identity: tuple[str, int | None] | None, taken: Container[int | None]) -> NodeGpu:
     """Return a GPU of the roster; one that left has its number no more if the driver gave it to another."""
     if identity is None:
-        return NodeGpu(gpu.index, gpu.uuid, None if gpu.minor in taken else gpu.minor)
+        return NodeGpu(gpu.index, gpu.uuid, None if gpu.minor in taken else gpu.minor, gpu.bus)
     uuid, minor = identity
-    return NodeGpu(gpu.index, gpu.uuid or uuid, gpu.minor if minor is None else minor)
+    return NodeGpu(gpu.index, gpu.uuid or uuid, gpu.minor if minor is None else minor, gpu.bus)

@@ -1,0 +1,1 @@
+"""Which pod has each GPU of this node."""
