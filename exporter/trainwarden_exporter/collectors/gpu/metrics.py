@@ -335,7 +335,10 @@ GPU_XID_ERRORS_TOTAL = counter(
     "",
     "Errors that the driver reported, by code; from NVML and from the kernel's log, counted once.",
     "nvmlEventSetWait_v2, /dev/kmsg",
-    'increase(gpu_xid_errors_total{xid=~"48|62|64|74|79|95|119|120|140|14[4-9]|150"}[10m]) > 0',
+    (
+        "increase(gpu_xid_errors_total[10m]) * on (instance, xid) group_left (action) "
+        'gpu_xid_info{action=~"reset_gpu|reboot|check_nvlink"} > 0'
+    ),
 )
 GPU_XID_INFO = gauge(
     "gpu_xid_info",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden_exporter.collectors.gpu_jobs.claims import short_label
 from trainwarden_exporter.core.capabilities import reading_any
+from trainwarden_exporter.core.process_files import read_environment, read_file
 from trainwarden_exporter.core.slurm_cgroup import job_and_step
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ YOUNG_SECONDS = 10.0
 AGAIN_SECONDS = 60.0
 # A process of a run opens its GPUs after it has loaded its modules.
 WAITING_SECONDS = 15.0
-MAX_ENVIRON = 1 << 20
 MAX_FILES = 4096
 # slurmstepd: [4711.0], slurmstepd-wlm: [4711.batch] (Debian), [4711+1.0]
 _STEPD = re.compile(rb"slurmstepd[\w.-]{0,16}: \[(\d{1,20})(?:\+\d{1,6})?\.([A-Za-z0-9_]{1,32})[].]")
@@ -141,7 +141,7 @@ def job_of(process: str, user_name: Callable[[int], str] = str) -> ProcessJob:
     """Return the job of a process, given its folder in /proc; raises `OSError` if the process is gone."""
     job_id, step_id = _group_job(process)
     try:
-        environment = _environment(f"{process}/environ")
+        environment = read_environment(process, _NAMES)
     except PermissionError:
         return ProcessJob(job_id, step_id, readable=False) if job_id else NO_JOB
     if not environment:
@@ -232,15 +232,6 @@ def _target(link: str) -> str:
         return ""
 
 
-def _environment(path: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for item in read_file(path, MAX_ENVIRON).split(b"\0"):
-        name, _, value = item.partition(b"=")
-        if name in _NAMES:
-            found.setdefault(name.decode(), value[:512].decode("utf-8", "replace"))
-    return found
-
-
 def _run_id(environment: Mapping[str, str]) -> str:
     try:
         return check_run_id(environment.get("TRAINWARDEN_RUN_ID", ""))
@@ -250,17 +241,3 @@ def _run_id(environment: Mapping[str, str]) -> str:
 
 def _number(text: str) -> str:
     return text if text.isascii() and text.isdigit() and len(text) <= 20 else ""
-
-
-def read_file(path: str, limit: int) -> bytes:
-    """Return up to `limit` bytes of a file; raises `OSError`."""
-    # Not open(): on a node with a thousand processes this read is most of the cost.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts = []
-        while limit > 0 and (part := os.read(descriptor, min(limit, 65536))):
-            parts.append(part)
-            limit -= len(part)
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)

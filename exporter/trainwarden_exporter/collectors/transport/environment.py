@@ -6,12 +6,11 @@ Only the variables that are listed here are read, and only the names of networks
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING
 
-from trainwarden.beneath import READ
 from trainwarden_exporter.collectors.transport.nccl_lines import EFA, OFI, OTHER, SOCKET, transport_of
 from trainwarden_exporter.core.capabilities import reading_any
+from trainwarden_exporter.core.process_files import read_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +20,7 @@ NOT_IB = "not_ib"
 NETWORKS = (EFA, OFI, "ib", SOCKET, NOT_IB)
 VARIABLES = ("NCCL_NET", "NCCL_NET_PLUGIN", "FI_PROVIDER", "NCCL_IB_DISABLE")
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-_LONGEST = 2**20
+_OF_PROCESS = frozenset(name.encode() for name in (*VARIABLES, *_RANK))
 
 
 def requested_network(environment: Mapping[str, str]) -> str | None:
@@ -52,17 +51,8 @@ def of_process(procfs: Path, pid: int, owner: int, rank: int) -> dict[str, str] 
     written by users: a record must not make the exporter read the environment of another user's process; and a process
     number from inside a container is the number of another process here.
     """
-    with contextlib.suppress(OSError):
-        with reading_any():
-            descriptor = os.open(procfs / str(pid) / "environ", READ | os.O_NOFOLLOW)
-        try:
-            if os.fstat(descriptor).st_uid != owner:
-                return None
-            data = b"".join(iter(lambda: os.read(descriptor, 65536), b""))[:_LONGEST]
-        finally:
-            os.close(descriptor)
-        pairs = (entry.partition(b"=") for entry in data.split(b"\0"))
-        known = {name.decode("ascii", "replace"): value.decode("utf-8", "replace") for name, _, value in pairs}
+    with contextlib.suppress(OSError), reading_any():
+        known = read_environment(f"{procfs}/{pid}", _OF_PROCESS, owner)
         if str(rank) in (known.get(name) for name in _RANK):
             return {name: known[name] for name in VARIABLES if name in known}
     return None

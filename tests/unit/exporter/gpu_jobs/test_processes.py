@@ -151,14 +151,11 @@ def test_environments_that_may_not_be_read_are_counted_where_they_belong_to_jobs
     """Root may read everything, so the refusal is made up."""
     for pid, cgroup in ((100, V2), (101, "/")):
         node.process(pid, cgroup, SLURM_JOB_GPUS="0")
-    read = process_module.read_file
 
-    def refused(path: str, limit: int) -> bytes:
-        if path.endswith("environ"):
-            raise PermissionError
-        return read(path, limit)
+    def refused(process: str, names: object) -> dict[str, str]:
+        raise PermissionError(process, names)
 
-    monkeypatch.setattr(process_module, "read_file", refused)
+    monkeypatch.setattr(process_module, "read_environment", refused)
     page = node.page()
     assert jobs_of(page) == set()
     assert 'trainwarden_gpu_jobs_unreadable{source="environments"}' in page
