@@ -23,7 +23,7 @@ class Watcher:
     Args:
         folder: the record of the run.
         job_id: the launcher's job; incidents of other jobs are left out.
-        prometheus: knows the alerts.
+        prometheus: has the alerts.
         remediator: has the decisions.
         terminal: where it prints.
         catch_up: is called with the Unix time of each decision and action of the remediator, before it is printed;

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 
 from tests.waiting import wait_until
 from trainwarden.server.guesses import TooManyGuesses, Turns
+
+
+def has_waiting(turns: Turns, count: int) -> bool:
+    return turns.waiting == count
 
 
 def test_clients_have_turns_one_after_the_other_however_many_one_of_them_asks_for() -> None:
@@ -22,7 +27,7 @@ def test_clients_have_turns_one_after_the_other_however_many_one_of_them_asks_fo
     with turns.turn("first"):
         for number, client in enumerate("aaaabbc"):
             threading.Thread(target=take, args=(client,)).start()
-            wait_until(lambda expected=number + 1: turns.waiting == expected)  # type: ignore[misc]
+            wait_until(partial(has_waiting, turns, number + 1))
     wait_until(lambda: threading.active_count() == before)
     assert "".join(had) == "abcabaa"
     with turns.turn("again"):
@@ -41,7 +46,7 @@ def test_more_than_some_of_a_client_and_more_than_some_of_all_are_refused() -> N
         for number, client in enumerate("aab"):
             threads.append(threading.Thread(target=take, args=(client,)))
             threads[-1].start()
-            wait_until(lambda expected=number + 1: turns.waiting == expected)  # type: ignore[misc]
+            wait_until(partial(has_waiting, turns, number + 1))
             if number == 1:
                 with pytest.raises(TooManyGuesses), turns.turn("a"):
                     pass

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
-from trainwarden.record.document import Unreadable
+from trainwarden.record.document import FileContent, Unreadable
 from trainwarden.record.folder import LOG
 from trainwarden_exporter.collectors.runs.folder import NEEDED, RunFolder, S3Place
 from trainwarden_exporter.collectors.runs.limits import DEFAULT_LIMITS, RunLimits
 from trainwarden_exporter.collectors.runs.log_evidence import completed, names_cause, verdict_of
+from trainwarden_exporter.collectors.s3.local_copy import INDEX, LOG_BYTES
 from trainwarden_exporter.core.files import CachedFile
 from trainwarden_exporter.core.owned_folder import OwnedFolder
 
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
     from trainwarden_exporter.collectors.runs.record import FailureVerdict, RunRecord
     from trainwarden_exporter.core.exchange import LogVerdict
 
-INDEX = ".s3.json"
-# So much of the end of a log is copied, at most.
-LOG_BYTES = 64 * 2**10
+# Of 100,000 runs and more.
+_MAX_INDEX_BYTES = 64 * 2**20
 # A smaller difference is the delay of the copy; a larger one the age of the record. Neither is a skew of clocks.
 MAX_COPY_SECONDS, MAX_SKEW_SECONDS = 90.0, 24 * 3600.0
 
@@ -189,11 +189,13 @@ def _look(place: Path, index: CachedFile[[], _Index], now: float) -> _Index | Un
         return Unreadable(place, error.strerror or str(error))
 
 
-def _read_index(files: OwnedFolder) -> _Index | Unreadable:
+def _read_index(files: OwnedFolder) -> _Index | Unreadable | None:
+    content = files.read(INDEX, _MAX_INDEX_BYTES)
+    if not isinstance(content, FileContent):
+        return content
     try:
-        with open(files.open(INDEX), "rb") as file:  # noqa: PTH123  # a descriptor has no path
-            document = json.load(file)
+        document = json.loads(content.data)
         looked = {run_id: float(run["looked"]) for run_id, run in document["runs"].items()}
         return _Index(looked, str(document.get("url", "")), document.get("is_aws") is True)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return Unreadable(files.path / INDEX, str(error))

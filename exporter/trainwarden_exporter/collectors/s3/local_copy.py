@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from trainwarden.clients.s3 import S3Object
 
 INDEX = ".s3.json"
+# So much of the end of a log is copied, at most.
+LOG_BYTES = 64 * 2**10
 VERSION = 1
 
 

@@ -16,6 +16,7 @@ from trainwarden.clients.s3 import DENIED, INVALID, MAX_BYTES, MISSING, REASONS,
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.record.folder import CHECKPOINTED, COMPLETE, ERROR, LOG, METADATA, PROGRESS
 from trainwarden_exporter.collectors.s3 import metrics
+from trainwarden_exporter.collectors.s3.local_copy import LOG_BYTES
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.sampling.calls import calling
 
@@ -32,7 +33,6 @@ log = logging.getLogger(__name__)
 
 NAMES = (METADATA, PROGRESS, CHECKPOINTED, ERROR, COMPLETE)
 LOG_NAME = str(LOG)
-LOG_BYTES = 64 * 2**10
 WORKERS = 8
 # As of records in a folder: a run without a heartbeat for so long is no longer exported.
 KEPT_SECONDS = 24 * 3600.0

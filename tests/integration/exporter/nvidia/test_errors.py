@@ -50,7 +50,7 @@ def test_an_error_that_nvml_alone_reports_is_counted_each_time(node: FakeNvml, s
     wait_until(lambda: exporter.page().get("gpu_kernel_log_readable{vendor=nvidia}") == 0)
     for times in (1, 2):
         node.xid(0, 13)
-        wait_until(lambda expected=times: count(exporter, 0, 13) == expected)  # type: ignore[misc]
+        wait_until(lambda expected=times: count(exporter, 0, 13) == expected)  # type: ignore[misc]  # the loop's own value
 
 
 def test_counts_go_on_over_a_release_and_a_restart(node: FakeNvml, serve: Serve, tmp_path: Path) -> None:
