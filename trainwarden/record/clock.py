@@ -44,12 +44,31 @@ def _from_own_form(text: str) -> float | None:
     """Return the time if `text` is of the form that `to_iso` writes; needs neither `datetime` nor an expression."""
     if len(text) != 27 or text[4::3][:5] != "--T::" or text[19] != "." or text[26] != "Z" or not text.isascii():
         return None
-    digits = text[:4] + text[5:7] + text[8:10] + text[11:13] + text[14:16] + text[17:19] + text[20:26]
+    digits = text[11:13] + text[14:16] + text[17:19] + text[20:26]
+    days = _days_of(text[:10])
+    if days is None or not digits.isdigit():
+        return None
+    hour, minute, second = int(digits[:2]), int(digits[2:4]), int(digits[4:6])
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    return ((days * 86400 + hour * 3600 + minute * 60 + second) * 1_000_000 + int(digits[6:])) / 1_000_000
+
+
+# Of a date the days since 1970: the times of thousands of records are of a few days.
+_days: dict[str, int] = {}
+_MAX_DAYS = 1000
+
+
+def _days_of(date: str) -> int | None:
+    """Return the days from 1970 to a date `YYYY-MM-DD`; None for another form, and for a leap day."""
+    days = _days.get(date)
+    if days is not None:
+        return days
+    digits = date[:4] + date[5:7] + date[8:]
     if not digits.isdigit():
         return None
-    year, month, day = int(digits[:4]), int(digits[4:6]), int(digits[6:8])
-    hour, minute, second = int(digits[8:10]), int(digits[10:12]), int(digits[12:14])
-    if year < 1 or not 1 <= month <= 12 or not 1 <= day <= 31 or hour > 23 or minute > 59 or second > 59:
+    year, month, day = int(digits[:4]), int(digits[4:6]), int(digits[6:])
+    if year < 1 or not 1 <= month <= 12 or not 1 <= day <= 31:
         return None
     if day > 28 and (month == 2 or day > 30 + (month in _LONG_MONTHS)):
         # A leap day, or none at all.
@@ -57,7 +76,9 @@ def _from_own_form(text: str) -> float | None:
     # Days of the Gregorian calendar, with years that begin in March so that a leap day is the last of its year.
     year, month = (year, month - 3) if month > 2 else (year - 1, month + 9)
     days = 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day - 719469
-    return ((days * 86400 + hour * 3600 + minute * 60 + second) * 1_000_000 + int(digits[14:])) / 1_000_000
+    if len(_days) < _MAX_DAYS:
+        _days[date] = days
+    return days
 
 
 def _from_any_form(text: str) -> float | None:

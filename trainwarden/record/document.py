@@ -85,6 +85,8 @@ class JsonObject:
     def text(self, key: str) -> str | None:
         """Return a string, or a whole number as text."""
         value = self.values.get(key)
+        if type(value) is str and value.isascii():
+            return value
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         if value is None or isinstance(value, str):
@@ -105,6 +107,9 @@ class JsonObject:
 
     def integer(self, key: str) -> int | None:
         """Return a whole number, 0 or more."""
+        whole = self.values.get(key)
+        if type(whole) is int and 0 <= whole < _TOO_LARGE:
+            return whole
         value = self.number(key)
         if value is None:
             return None

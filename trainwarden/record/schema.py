@@ -73,6 +73,8 @@ def _read_raw_text(source: JsonObject, key: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+_PLAIN = (JsonObject.text, _read_raw_text, JsonObject.number, JsonObject.integer, JsonObject.time)
+
 # Characters of a text that people read.
 MAX_MESSAGE = 4000
 
@@ -112,10 +114,13 @@ class RecordDocument:
     """
 
     KEYS: ClassVar[dict[str, Key]] = {}
+    # Of each key of the file its name, how it is read, and whether an absent one needs no reading.
+    _READERS: ClassVar[tuple[tuple[str, Callable[[JsonObject, str], Any], bool], ...]] = ()
 
     def __init_subclass__(cls) -> None:
         own = {name: kind for name, kind in vars(cls).items() if isinstance(kind, Key)}
         cls.KEYS = {**cls.KEYS, **own}
+        cls._READERS = tuple((name, kind.read, kind.read in _PLAIN) for name, kind in cls.KEYS.items() if kind.read)
         for name, kind in own.items():
             setattr(cls, name, kind.default)
 
@@ -130,10 +135,15 @@ class RecordDocument:
     def from_json(cls, values: Mapping[str, Any] | JsonObject) -> Self:
         """Return the document that a JSON object spells; what is absent or unusable has its default."""
         source = values if isinstance(values, JsonObject) else JsonObject(values)
-        read = {name: kind.read(source, name) for name, kind in cls.KEYS.items() if kind.read}
-        document = cls(**{name: value for name, value in read.items() if value is not None})
-        if "problems" in cls.KEYS and source.problems:
-            document.__dict__["problems"] = tuple(source.problems)
+        document = cls.__new__(cls)
+        given, present = document.__dict__, source.values
+        for name, read, is_plain in cls._READERS:
+            if name in present or not is_plain:
+                value = read(source, name)
+                if value is not None:
+                    given[name] = value
+        if source.problems and "problems" in cls.KEYS:
+            given["problems"] = tuple(source.problems)
         return document
 
     def to_json(self) -> dict[str, Any]:
