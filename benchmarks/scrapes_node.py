@@ -12,6 +12,7 @@ from tests.devices.nvml import FakeNvml
 from tests.nodes.fixtures import P5_GPUS, p5
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
+from trainwarden.record.rank import HostBeats, RankBeat, host_file
 from trainwarden.stack.ports import free_port
 
 HOST = "measured"
@@ -102,11 +103,12 @@ class GpuNode(Node):
         super().__init__(root, _ALL_COLLECTORS, {**self.nvml.environment(), **(environment or {})})
 
 
-def write_run(folder: Path, number: int) -> None:
-    """Write the record of a run that is under way."""
+def write_run(folder: Path, number: int, steps: int = 0) -> None:
+    """Write the record of a run that is under way, and was `steps` steps ago before."""
     now, key = to_iso(time.time()), f"local:{number}-1:0"
-    (folder / "ranks").mkdir(parents=True)
-    (folder / "logs").mkdir()
+    (folder / "ranks").mkdir(parents=True, exist_ok=True)
+    (folder / "logs").mkdir(exist_ok=True)
+    step = 1000 + number + steps
     metadata = {
         "run_id": folder.name, "version": 1, "status": "running", "phase": "train", "attempt": 0, "attempt_key": key,
         "job_id": f"{number}-1", "scheduler": "local", "framework": "torch", "model": "llama-3-8b", "method": "sft",
@@ -114,16 +116,18 @@ def write_run(folder: Path, number: int) -> None:
     }  # fmt: skip
     checkpoint = {"path": "/checkpoints/1000", "step": 1000, "time": now, "size_bytes": 16_000_000_000, "count": 1}
     progress = {
-        "step": 1000 + number, "total_steps": 100_000, "loss": 2.25, "learning_rate": 3e-4, "grad_norm": 0.75,
-        "tokens_per_second": 41_000.5, "samples_per_second": 20.25, "epoch": 0.5, "high_water": 1000 + number,
-        "steps_completed": 1000 + number, "nonfinite": 0, "last_updated": now, "step_time": now, "moved_time": now,
+        "step": step, "total_steps": 100_000, "loss": 2.25, "learning_rate": 3e-4, "grad_norm": 0.75,
+        "tokens_per_second": 41_000.5, "samples_per_second": 20.25, "epoch": 0.5, "high_water": step,
+        "steps_completed": step, "nonfinite": 0, "last_updated": now, "step_time": now, "moved_time": now,
         "attempt_key": key, "checkpoint": checkpoint,
     }  # fmt: skip
     write_json(folder / "metadata.json", metadata)
     write_json(folder / "progress.json", progress)
-    for rank in range(RANKS):
-        beat = {"rank": rank, "step": 1000 + number, "phase": "train", "time": now, "host": HOST, "attempt_key": key}
-        write_json(folder / "ranks" / f"{rank}.json", beat)
+    beats = tuple(
+        RankBeat(rank=rank, step=step, phase="train", time=time.time(), host=HOST, attempt_key=key)
+        for rank in range(RANKS)
+    )
+    write_json(folder / host_file(HOST, f"{number:08x}"), HostBeats(host=HOST, ranks=beats).to_json())
     (folder / "logs" / "training_log_latest.txt").write_text("step 1000 loss 2.25\n" * 20)
 
 

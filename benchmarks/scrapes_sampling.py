@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks import scrapes_gpus
 from benchmarks.scrapes_cycles import CYCLES, Cycle, cycle_of
-from benchmarks.scrapes_node import HOST, RANKS, Node
+from benchmarks.scrapes_node import HOST, RANKS, Node, write_run
 from benchmarks.tables import Table
 from tests.unit.exporter.contexts import context
 from trainwarden.record.thresholds import Thresholds
@@ -20,6 +20,9 @@ from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import single_task
 
 _RUNS = 1_000
+_LIVE_RUNS = 500
+# As Prometheus usually scrapes; records are read as often.
+_SCRAPE_SECONDS = 15.0
 
 
 def sampling() -> Table:
@@ -74,7 +77,20 @@ def _runs(node: Node, flags: dict[str, Any]) -> list[list[str]]:
     sampler = Sampler(single_task(collector, flags["collector.runs.interval"], 60.0))
     sampler.sample()
     time.sleep(2.1)  # what has just changed is read each time
-    return [_row(f"{_RUNS:,} runs of {RANKS} ranks, nothing changed", sampler.task.interval, cycle_of([sampler]))]
+    rows = [_row(f"{_RUNS:,} runs of {RANKS} ranks, nothing changed", sampler.task.interval, cycle_of([sampler]))]
+    with tempfile.TemporaryDirectory() as name:
+        live = RunsCollector(
+            Path(name), RunExchange(), host=HOST, all_hosts=False, limit=_LIVE_RUNS, defaults=Thresholds()
+        )
+        samplers = [Sampler(single_task(live, _SCRAPE_SECONDS, 60.0))]
+
+        def train(steps: int) -> None:
+            for number in range(_LIVE_RUNS):
+                write_run(Path(name, f"run-{number}"), number, steps)
+
+        title = f"{_LIVE_RUNS} runs of {RANKS} ranks, all of which train, every {_SCRAPE_SECONDS:.0f} s"
+        rows.append(_row(title, _SCRAPE_SECONDS, cycle_of(samplers, train)))
+    return rows
 
 
 def _row(title: str, interval: float, cycle: Cycle) -> list[str]:
