@@ -68,7 +68,7 @@ def test_without_control_groups_the_slurmstepd_above_a_process_names_job_and_ste
 
 
 def test_a_program_of_a_user_that_is_named_slurmstepd_is_none(node: NodeTree) -> None:
-    node.slurmstepd(50, "4711.0", uid=1000)
+    node.slurmstepd(50, "4711.0", uid=os.getuid() + 1)
     node.process(100, parent=50, SLURM_JOB_ID="4711", SLURM_JOB_GPUS="1")
     node.process(60, parent=60, SLURM_JOB_ID="4711")
     assert jobs_of(node.page()) == set()
