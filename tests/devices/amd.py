@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,20 @@ class AmdMachine:
     def flags(self) -> list[str]:
         """Return the flags with which the exporter sees this node."""
         return [f"--path.sysfs={self.sysfs}", f"--path.state={self.sysfs.parent / 'state'}"]
+
+    def page(self, *flags: str) -> str:
+        """Return what the exporter's process prints once, with only the collectors that `flags` name and `amd`."""
+        collectors = ("--collector.disable-defaults", "--collector.amd")
+        ended = subprocess.run(
+            [sys.executable, "-m", "trainwarden_exporter", "--once", *self.flags(), *collectors, *flags],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=self.environment(),
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
 
     def asked(self) -> list[str]:
         """Return what the stand-in was asked: function and index of the GPU, `-` where it is about none."""

@@ -96,7 +96,7 @@ FORMATS = {
     "netrc": "machine api.wandb.ai login user password {40:hex}",
     "new relic": "NRAK-{27:upper}",
     "ngc": "nvapi-{64}",
-    "npm": "//registry.npmjs.org/:_authToken=npm_{36}",
+    "npm": "//packages.example.org/:_authToken=npm_{36}",
     "odbc": "Driver=ODBC;Server=x;Uid=u;Pwd={12};",
     "openai": "Incorrect API key provided: sk-proj-{48}. You can find your API key at",
     "openai service": "sk-svcacct-{48}",

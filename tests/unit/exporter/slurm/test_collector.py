@@ -223,7 +223,7 @@ def test_partitions_accounts_and_users_are_added_up_over_the_whole_queue(slurm: 
 
 
 def test_groups_are_bounded_and_the_rest_is_added_up(slurm: FakeSlurm) -> None:
-    """Whoever has the most GPUs is shown; a user cannot push others off the page by many small jobs."""
+    """The users with the most GPUs are shown: none can push others off the page by many small jobs."""
     small = [
         job_24_05(n, user_name=f"u{n}", job_state=["PENDING"], state_reason=f"R{n % 5}", tres_alloc_str="")
         for n in range(2, 50)
