@@ -255,7 +255,7 @@ def test_the_ranks_of_another_user_have_a_file_of_theirs(node: Node, tmp_path: P
 def test_containers_of_one_host_name_have_a_file_each(node: Node) -> None:
     own = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o mode=700 tmpfs {node.memory} && exec "$@"', "sh")
     if subprocess.run([*own, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no mounts of its own")
+        pytest.skip("needs the permission to unshare mounts")
     ranks = [node.start(0), node.start(1, under=own), node.start(2, under=own)]
     assert node.files() == ["host"] * 3
     node.finish(*ranks)
