@@ -173,7 +173,7 @@ class CheckpointVerifier:
             self._thread.start()
 
     def _next(self) -> tuple[str, Checkpoint, int | None]:
-        """Return the next one to look at: of the user who has waited longest since its pause."""
+        """Wait for and return the run id, checkpoint and owner to verify next: of the owner whose pause ends first."""
         with self._changed:
             while True:
                 due = min(self._waiting, key=lambda run_id: self._not_before[self._waiting[run_id][1]], default=None)
