@@ -19,7 +19,7 @@ from trainwarden_exporter.configuration.check import COMMAND, check
 from trainwarden_exporter.configuration.reload import Reload
 from trainwarden_exporter.configuration.settings import read_flags
 from trainwarden_exporter.core.capabilities import lower_read_search
-from trainwarden_exporter.core.memory import keep_one_arena, offer_to_oom_killer
+from trainwarden_exporter.core.memory import keep_one_arena, look_for_cycles_seldom, offer_to_oom_killer
 from trainwarden_exporter.core.node import node_from_flags
 from trainwarden_exporter.release import Release
 from trainwarden_exporter.sampling.collection import Collection
@@ -49,12 +49,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             return FINE
         flags = read_flags(argv)
         keep_one_arena()
+        look_for_cycles_seldom()
         lower_read_search()
         log_to_stderr(flags["log.level"].upper(), log_format=flags["log.format"])
         if flags["once"]:
             logging.getLogger(STATE_CHANGES).setLevel(logging.WARNING)  # one sample shows no transition
         if flags["once"]:
-            return collect_once(Collection(CollectorSet(node_from_flags(flags), flags).runners))
+            node = node_from_flags(flags)
+            collection = Collection(CollectorSet(node, flags).runners)
+            collection.extra.append(node.add_info)
+            return collect_once(collection)
         return serve(argv, flags)
     except UsageError as error:
         print(f"trainwarden-exporter: {error}", file=sys.stderr)
@@ -99,12 +103,14 @@ def serve(argv: Sequence[str], flags: dict[str, Any]) -> int:
     with contextlib.ExitStack() as stack:
         stack.enter_context(server)
         # Bind first; start no collector if the address is taken.
-        collectors = CollectorSet(node_from_flags(flags), flags)
+        node = node_from_flags(flags)
+        collectors = CollectorSet(node, flags)
+        collection.extra.append(node.add_info)
         collection.runners = collectors.runners
         pages.off = collectors.off
         signals = stack.enter_context(SignalQueue(ENDING | {signal.SIGHUP, signal.SIGUSR1}))
         release = Release(collection, flags["release.seconds"], flags["release.file"])
-        reload = Reload(argv, flags, collectors.exchange.expected, collection, release)
+        reload = Reload(argv, flags, collectors.shared.expected, collection, release)
         stack.enter_context(port_file(flags["web.port_file"], server.bound[0]))
         if collectors.off:
             log.info("off here: %s", collectors.off)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwarden.errors import UsageError
 from trainwarden_exporter.collectors.gpu.roster import roster_of
-from trainwarden_exporter.core.exchange import RunExchange
+from trainwarden_exporter.core.shared_state import SharedState
 from trainwarden_exporter.core.spec import Context
 from trainwarden_exporter.registry import SPECS
 
@@ -50,8 +50,8 @@ def select(
 
 def select_on(node: Node, flags: Mapping[str, Any], specs: Sequence[CollectorSpec] = SPECS) -> list[CollectorSpec]:
     """Return the collectors that would run on this node. Raises as `select`."""
-    exchange = RunExchange()
-    return select(flags, lambda spec: spec.enabled(Context(spec.name, node, flags, exchange)), specs)
+    shared = SharedState()
+    return select(flags, lambda spec: spec.enabled(Context(spec.name, node, flags, shared)), specs)
 
 
 def describe_off(names: Collection[str], flags: Mapping[str, Any], specs: Sequence[CollectorSpec] = SPECS) -> str:
@@ -66,7 +66,7 @@ class CollectorSet:
     """The collectors that `flags` ask for, created but not started.
 
     Attributes:
-        exchange: what they share.
+        shared: what they share.
         runners: the collectors, in the order of the registry, and the views of them by other names.
         off: those that are on by default and found nothing here, each with what it needs.
 
@@ -75,14 +75,14 @@ class CollectorSet:
     """
 
     def __init__(self, node: Node, flags: Mapping[str, Any], specs: Sequence[CollectorSpec] = SPECS) -> None:
-        self.exchange = RunExchange()
+        self.shared = SharedState()
         self.runners: list[CollectorRunner] = []
-        selected = select(flags, lambda spec: spec.enabled(Context(spec.name, node, flags, self.exchange)), specs)
+        selected = select(flags, lambda spec: spec.enabled(Context(spec.name, node, flags, self.shared)), specs)
         names = {spec.name for spec in selected}
         self.off = describe_off(names, flags, specs)
         try:
             for spec in selected:
-                context = Context(spec.name, node, flags, self.exchange, logs_followed={"runs", "logs"} <= names)
+                context = Context(spec.name, node, flags, self.shared, logs_followed={"runs", "logs"} <= names)
                 self.runners.append(spec.create(context))
             if flags["compat.finetuning"]:
                 from trainwarden_exporter.finetuning import view  # noqa: PLC0415  # where it is on
@@ -91,7 +91,7 @@ class CollectorSet:
             if flags.get("compat.dcgm"):
                 from trainwarden_exporter import dcgm  # noqa: PLC0415  # where it is on
 
-                roster = roster_of(Context("nvidia", node, flags, self.exchange), "nvidia")
+                roster = roster_of(Context("nvidia", node, flags, self.shared), "nvidia")
                 self.runners.append(dcgm.create(list(self.runners), node, roster))
         except BaseException:
             for runner in self.runners:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainwarden_exporter.collectors.gpu import metrics as gpu
+from trainwarden_exporter.collectors.gpu.nvml import activity_metrics as activity
+from trainwarden_exporter.collectors.gpu.nvml import xid_metrics as xids
 from trainwarden_exporter.core.exposition import are_same_objects
 from trainwarden_exporter.core.metric import Families, gauge, untyped
 from trainwarden_exporter.finetuning.encoded_samples import EncodedSamples
@@ -119,16 +121,16 @@ FIELDS = (
         {"cause": "uncorrected"},
     ),
     _field("DCGM_FI_DEV_ROW_REMAP_FAILURE", "0/1", "A row could not be replaced.", gpu.GPU_ROW_REMAP_FAILURE),
-    _field("DCGM_FI_PROF_SM_ACTIVE", "0..1", "Multiprocessors that were busy.", gpu.GPU_SM_ACTIVE_RATIO),
-    _field("DCGM_FI_PROF_SM_OCCUPANCY", "0..1", "Warps that were active.", gpu.GPU_SM_OCCUPANCY_RATIO),
-    _field("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "0..1", "Tensor cores at work.", gpu.GPU_TENSOR_ACTIVE_RATIO),
-    _field("DCGM_FI_PROF_DRAM_ACTIVE", "0..1", "Bandwidth of memory in use.", gpu.GPU_MEMORY_BANDWIDTH_RATIO),
+    _field("DCGM_FI_PROF_SM_ACTIVE", "0..1", "Multiprocessors that were busy.", activity.GPU_SM_ACTIVE_RATIO),
+    _field("DCGM_FI_PROF_SM_OCCUPANCY", "0..1", "Warps that were active.", activity.GPU_SM_OCCUPANCY_RATIO),
+    _field("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "0..1", "Tensor cores at work.", activity.GPU_TENSOR_ACTIVE_RATIO),
+    _field("DCGM_FI_PROF_DRAM_ACTIVE", "0..1", "Bandwidth of memory in use.", activity.GPU_MEMORY_BANDWIDTH_RATIO),
     *(
         _field(
             f"DCGM_FI_PROF_PIPE_{pipe.upper()}_ACTIVE",
             "0..1",
             f"Units of {pipe} at work.",
-            gpu.GPU_PIPE_ACTIVE_RATIO,
+            activity.GPU_PIPE_ACTIVE_RATIO,
             1,
             {"pipe": pipe},
         )
@@ -143,7 +145,10 @@ FIELDS = (
             1,
             {"direction": direction},
         )
-        for bus, source in (("PCIE", gpu.GPU_PCIE_BYTES_PER_SECOND), ("NVLINK", gpu.GPU_NVLINK_BYTES_PER_SECOND))
+        for bus, source in (
+            ("PCIE", activity.GPU_PCIE_BYTES_PER_SECOND),
+            ("NVLINK", activity.GPU_NVLINK_BYTES_PER_SECOND),
+        )
         for direction in ("tx", "rx")
     ),
 )
@@ -169,7 +174,7 @@ _SOURCES = frozenset(
         gpu.GPU_INFO,
         gpu.GPU_UP,
         gpu.GPU_MEMORY_SIZE_BYTES,
-        gpu.GPU_XID_LAST_TIMESTAMP_SECONDS,
+        xids.GPU_XID_LAST_TIMESTAMP_SECONDS,
         *(field.source for field in FIELDS),
     }
 )
@@ -214,7 +219,7 @@ class DcgmView:
             for metric in (gpu.GPU_MEMORY_SIZE_BYTES, gpu.GPU_MEMORY_USED_BYTES, gpu.GPU_MEMORY_RESERVED_BYTES)
         )
         last = {index: (0.0, "0") for index, up in _values(samples, gpu.GPU_UP) if up}
-        for found, when in samples.of(gpu.GPU_XID_LAST_TIMESTAMP_SECONDS):
+        for found, when in samples.of(xids.GPU_XID_LAST_TIMESTAMP_SECONDS):
             index = found.get("gpu", "")
             last[index] = max(last.get(index, (0.0, "0")), (when, found.get("xid", "0")))
         for index, own in labels.items():

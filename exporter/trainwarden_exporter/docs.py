@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 
 from trainwarden_exporter import dcgm
 from trainwarden_exporter.collectors import clock, process
+from trainwarden_exporter.collectors.gpu import link_metrics as gpu_links
 from trainwarden_exporter.collectors.gpu import metrics as gpu
+from trainwarden_exporter.collectors.gpu import node_metrics as gpu_node
+from trainwarden_exporter.collectors.gpu.nvml import activity_metrics as gpu_activity
+from trainwarden_exporter.collectors.gpu.nvml import mig_metrics as gpu_mig
+from trainwarden_exporter.collectors.gpu.nvml import xid_metrics as gpu_xid
 from trainwarden_exporter.collectors.gpu_jobs import metrics as gpu_jobs
 from trainwarden_exporter.collectors.gpu_pods import metrics as gpu_pods
 from trainwarden_exporter.collectors.kernel import metrics as kernel
@@ -25,6 +30,7 @@ from trainwarden_exporter.collectors.s3 import metrics as s3
 from trainwarden_exporter.collectors.slurm import metrics as slurm
 from trainwarden_exporter.collectors.transport import metrics as transport
 from trainwarden_exporter.configuration.settings import COMMAND_LINE_ONLY
+from trainwarden_exporter.core import node
 from trainwarden_exporter.core.metric import Metric
 from trainwarden_exporter.finetuning import metrics as finetuning
 from trainwarden_exporter.flag_groups import groups
@@ -40,12 +46,18 @@ _SECTIONS = {
     "Logs": logs,
     "Networks of runs": transport,
     "GPUs": gpu,
+    "Activity of GPUs": gpu_activity,
+    "Links of GPUs": gpu_links,
+    "XID errors of GPUs": gpu_xid,
+    "MIG instances": gpu_mig,
+    "GPUs of the node together": gpu_node,
     "Jobs of GPUs": gpu_jobs,
     "Pods of GPUs": gpu_pods,
     "EFA": efa,
     "InfiniBand": infiniband,
     "Kernel": kernel,
     "Clock": clock,
+    "Names of the node": node,
     "SLURM": slurm,
     "Ray": ray,
     "Records in S3": s3,
@@ -136,7 +148,7 @@ def _row(action: argparse.Action) -> str:
     text = (action.help or "") % {"default": f"`{shown}`"}
     match = _DEFAULT_IN_HELP.search(text)
     default = match[1] if match else ""
-    if isinstance(action.default, bool):  # of which argparse says something in some versions of Python
+    if isinstance(action.default, bool):  # argparse adds a default to its help in some versions of Python only
         default = "on" if action.default else ""
     if not default and isinstance(action.default, str) and action.default != argparse.SUPPRESS:
         default = f"`{action.default}`"

@@ -160,6 +160,12 @@ def _node_flags(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="this host's name in run records (default: the host name)",
     )
+    parser.add_argument(
+        "--instance-slurm-node",
+        type=some_name,
+        metavar="NAME",
+        help="this host's name in SLURM (default: $SLURMD_NODENAME, else --instance-host without its domain)",
+    )
 
 
 def _release_flags(parser: argparse.ArgumentParser) -> None:

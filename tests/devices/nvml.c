@@ -408,6 +408,12 @@ int nvmlGpmSampleGet(Handle handle, int *sample) {
     return OK;
 }
 
+int nvmlGpmMigSampleGet(Handle handle, unsigned instance, int *sample) {
+    ENTER("nvmlGpmMigSampleGet", handle);
+    *sample = MIG_BASE + gpu * MIG_MAX + (int)instance - 1;
+    return OK;
+}
+
 typedef struct {
     unsigned id;
     int code;
@@ -423,13 +429,15 @@ typedef struct {
 
 int nvmlGpmMetricsGet(GpmMetrics *wanted) {
     if (wanted->version != 1 || wanted->before == wanted->after || *wanted->before != *wanted->after) return INVALID;
+    int of = *wanted->after - MIG_BASE, gpu = of < 0 ? *wanted->after : of / MIG_MAX;
     for (unsigned i = 0; i < wanted->count; i++) {
         char key[WIDTH], value[WIDTH];
-        snprintf(key, sizeof key, "gpm.%u", wanted->metrics[i].id);
-        wanted->metrics[i].code = look_up(*wanted->after, key, value) ? OK : UNSUPPORTED;
+        if (of < 0) snprintf(key, sizeof key, "gpm.%u", wanted->metrics[i].id);
+        else snprintf(key, sizeof key, "mig.%d.gpm.%u", of % MIG_MAX, wanted->metrics[i].id);
+        wanted->metrics[i].code = look_up(gpu, key, value) ? OK : UNSUPPORTED;
         if (wanted->metrics[i].code == OK) wanted->metrics[i].value = strtod(value, NULL);
     }
-    return called("nvmlGpmMetricsGet", *wanted->after);
+    return called("nvmlGpmMetricsGet", gpu);
 }
 
 int nvmlDeviceGetNvLinkState(Handle handle, unsigned link, unsigned *answer) {

@@ -182,7 +182,9 @@ class FakeNvml:
             name = f"{self._lines['model']} MIG {profile}"
             uuid = f"MIG-{gpu:04x}{place:04x}-0000-4000-8000-000000000000"
             memory = {"memory": 10 * GIB, "memory_used": (place + 1) * GIB, "memory_reserved": GIB // 4}
-            values: dict[str, Value] = {"name": name, "uuid": uuid, **memory}
+            activity: dict[str, Value] = {"gpm.2": 20 * (place + 1), "gpm.3": 10, "gpm.5": 5 * (place + 1)}
+            activity["gpm.10"] = "nan"
+            values: dict[str, Value] = {"name": name, "uuid": uuid, **memory, **activity}
             self.set(gpu, **{f"mig.{place}.{key}": value for key, value in values.items()})
         return self
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainwarden.clients import process
 from trainwarden_exporter.core.metric import Families, counter, gauge
+from trainwarden_exporter.core.scrape_times import ScrapeTimes
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.sampling.calls import calling
 from trainwarden_exporter.sampling.sampler import Sampler
@@ -218,7 +219,10 @@ def _libc() -> Any:
 
 def create(context: Context) -> Sampler:
     """Return the sampler of the clock."""
-    return Sampler(single_task(ClockCollector(), context.interval, context.timeout))
+    task = single_task(ClockCollector(), context.interval, context.timeout)
+    return Sampler(task, scrape_times=ScrapeTimes())
 
 
-SPEC = CollectorSpec(name="clock", help="how far the clock is off", interval="15s", timeout="5s", create=create)
+SPEC = CollectorSpec(
+    name="clock", help="how far the clock is off", interval="15s", timeout="5s", create=create, follows_scrapes=True
+)

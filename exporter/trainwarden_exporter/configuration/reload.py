@@ -15,8 +15,8 @@ from trainwarden_exporter.sampling import metrics
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trainwarden_exporter.core.exchange import ExpectedRuns
     from trainwarden_exporter.core.metric import Families
+    from trainwarden_exporter.core.shared_state import ExpectedRuns
     from trainwarden_exporter.release import Release
     from trainwarden_exporter.sampling.collection import Collection
 

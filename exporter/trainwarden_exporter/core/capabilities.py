@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
 _NUMBER = 2
 _READ_SEARCH = 1 << _NUMBER
@@ -37,12 +38,16 @@ def lower_read_search() -> None:
         _set(effective=False)
 
 
-@contextlib.contextmanager
-def reading_any() -> Iterator[None]:
+def reading_any() -> AbstractContextManager[None]:
     """Return a context with the right in this thread, if the process was started with it; else one without effect."""
-    if not may_raise():
-        yield
-        return
+    return _raised() if may_raise() else _WITHOUT_EFFECT
+
+
+_WITHOUT_EFFECT = contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _raised() -> Iterator[None]:
     _set(effective=True)
     try:
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -137,17 +138,19 @@ def are_same_objects(ones: Sequence[object], others: Sequence[object]) -> bool:
 
 
 def _encoded(family: AnyFamily, before: _EncodedFamily | None) -> _EncodedFamily:
-    rows = list(_rows(family))
-    keys = [row[3] for row in rows]
+    if isinstance(family, Family) and family.metric.kind != "histogram":  # no sample has a suffix
+        keys, values = [row.labels for row in family.rows], [row.value for row in family.rows]
+    else:
+        keys, values = [row[3] for row in _rows(family)], [row[4] for row in _rows(family)]
     if before and keys == before.keys:
         keys, prefixes = before.keys, before.prefixes
     else:
         known = dict(zip(before.keys, before.prefixes, strict=True)) if before else {}
-        prefixes = [known.get(key) or _prefix(name, names, labels) for name, names, labels, key, _ in rows]
+        prefixes = [known.get(key) or _prefix(name, names, labels) for name, names, labels, key, _ in _rows(family)]
         if len(set(keys)) != len(keys):
             raise ValueError(f"the family {family.name} has a series twice")
-    made_of = family.rows if isinstance(family, Family) and len(rows) <= SHORT else None
-    return _EncodedFamily(keys, prefixes, _block(family, prefixes, [row[4] for row in rows]), made_of)
+    made_of = family.rows if isinstance(family, Family) and len(keys) <= SHORT else None
+    return _EncodedFamily(keys, prefixes, _block(family, prefixes, values), made_of)
 
 
 def render(samples: Iterable[tuple[Encoded, float]], *, openmetrics: bool = False) -> bytes:
@@ -189,12 +192,16 @@ def _block(family: AnyFamily, prefixes: list[bytes], values: list[float]) -> Blo
     kind = "untyped" if family.type == "unknown" else family.type
     if name.endswith(AGE_SUFFIX):
         return Block(name, kind, family.documentation, b"", tuple(zip(prefixes, values, strict=True)))
-    lines = [b"%s%s\n" % (prefix, _number(value)) for prefix, value in zip(prefixes, values, strict=True)]
+    numbers = map(float, values)
+    if all(map(math.isfinite, values)):
+        lines = [b"%s%a\n" % line for line in zip(prefixes, numbers, strict=True)]
+    else:
+        lines = [b"%s%s\n" % (prefix, _number(value)) for prefix, value in zip(prefixes, numbers, strict=True)]
     return Block(name, kind, family.documentation, b"".join(lines))
 
 
 def _number(value: float) -> bytes:
-    text = repr(float(value))
+    text = repr(value)
     return _WORDS.get(text) or text.encode()
 
 

@@ -7,7 +7,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, TypeVar
 
-from trainwarden.beneath import READ, is_of, open_beneath, read_link
+from trainwarden.beneath import READ, open_beneath, read_link
 from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import LOG
 
@@ -104,11 +104,15 @@ def _open_log(files: OwnedFolder) -> int:
         link, target = read_link(name, parent)
         if link.st_uid != files.owner:
             raise PermissionError(errno.EACCES, "is another user's link", f"{files.path}/{LOG}")
-        descriptor = os.open(target, READ | os.O_NOFOLLOW, dir_fd=parent)
+        place = os.open(target, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     finally:
         os.close(parent)
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or not is_of(status, files.owner):
-        os.close(descriptor)
-        raise PermissionError(errno.EACCES, "is a link to another user's file", f"{files.path}/{LOG}")
-    return descriptor
+    try:
+        # Looked at before it is opened: opening alone moves some devices, and starts the watchdog. What root lets
+        # everybody read may be in a folder that it lets nobody enter.
+        status = os.fstat(place)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != files.owner:
+            raise PermissionError(errno.EACCES, "is a link to another user's file", f"{files.path}/{LOG}")
+        return os.open(f"/proc/self/fd/{place}", READ)
+    finally:
+        os.close(place)

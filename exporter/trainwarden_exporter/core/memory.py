@@ -1,12 +1,15 @@
-"""Limit the freed memory that GNU's C library keeps, and choose the process that ends where memory runs out."""
+"""Limit what the upkeep of memory takes, and choose the process that ends where memory runs out."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 from pathlib import Path
 
 _M_ARENA_MAX = -8
+# New objects until cycles among them are looked for, some 50 times Python's own.
+_NEW_OBJECTS = 40_000
 OOM_SCORE = Path("/proc/self/oom_score_adj")
 # In thousandths of the memory: more than the difference between the processes of one service.
 PROTECTED = 500
@@ -16,6 +19,11 @@ def keep_one_arena() -> None:
     """Make all threads allocate from one arena: with one each, memory freed by one thread is not reused by another."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+
+
+def look_for_cycles_seldom() -> None:
+    """Look seldom for objects that refer to each other in a circle: a sample makes thousands of others, and no such."""
+    gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])
 
 
 def offer_to_oom_killer(file: Path = OOM_SCORE) -> None:

@@ -20,7 +20,7 @@ class Metric:
 
     Attributes:
         name: as exposed, with `_total` if it is a counter.
-        kind: gauge, counter, histogram or untyped.
+        kind: gauge, counter, histogram, summary or untyped.
         labels: names, separated by blanks.
         unit: for readers.
         help: one sentence, exposed as HELP.
@@ -57,6 +57,11 @@ def histogram(name: str, labels: str, unit: str, help: str, source: str = "", ex
     return Metric(name, "histogram", labels, unit, help, source, example)
 
 
+def summary(name: str, labels: str, unit: str, help: str, source: str = "", example: str = "") -> Metric:  # noqa: A002
+    """Define quantiles that were computed elsewhere, by the label `quantile`; without a sum and a count."""
+    return Metric(name, "summary", labels, unit, help, source, example)
+
+
 def untyped(name: str, labels: str, unit: str, help: str, source: str = "", example: str = "") -> Metric:  # noqa: A002
     """Define a metric of which it is not known whether it only rises."""
     return Metric(name, "untyped", labels, unit, help, source, example)
@@ -68,6 +73,10 @@ class Row(NamedTuple):
     suffix: str
     labels: tuple[str, ...]
     value: float
+
+
+# Without the call of a Python function, which takes longer than all else.
+_row = functools.partial(tuple.__new__, Row)
 
 
 class Sample(NamedTuple):
@@ -131,7 +140,7 @@ class Families:
         """Add one sample; leave out None and what is not finite, for missing is not zero."""
         ordered = _ordered(metric, labels)
         if value is not None and math.isfinite(value):
-            self._family(metric).add(self._labels.setdefault(ordered, ordered), value)
+            self._family(metric).rows.append(_row(("", self._labels.setdefault(ordered, ordered), value)))
 
     def add_histogram(
         self, metric: Metric, buckets: Sequence[tuple[float, int]], total: float, /, **labels: str

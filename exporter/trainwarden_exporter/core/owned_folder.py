@@ -10,9 +10,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from trainwarden.beneath import READ, is_of, open_beneath, read_link
-from trainwarden.record.document import FileContent, Unreadable
+from trainwarden.record.document import FileContent, Unreadable, read_open
 from trainwarden.record.folder import METADATA, PROGRESS
-from trainwarden_exporter.core.capabilities import may_raise, reading_any
+from trainwarden_exporter.core.capabilities import reading_any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,12 +90,14 @@ class OwnedFolder:
         """A path to the open folder, whatever is at `path` now, while the context lasts."""
         return f"/proc/self/fd/{self.descriptor}"
 
+    def path_of(self, name: str) -> str:
+        """The path of a name right in the folder, for messages; a `Path` takes as long to make as a file to look at."""
+        return f"{self.path}/{name}"
+
     def stat(self, name: str) -> os.stat_result:
         """Return the status of a name right in the folder, of a link its own; raise `OSError`."""
-        if may_raise():  # else five times a run and sample for nothing
-            with reading_any():
-                return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
-        return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        with reading_any():
+            return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
 
     def may_read(self, size: int) -> bool:
         """Take bytes from the owner's budget; return False if nothing is left of it."""
@@ -111,6 +113,9 @@ class OwnedFolder:
             NotTheOwners: it is another user's.
             OSError: it cannot be opened, is no plain file, or a part of its path is a link (ELOOP).
         """
+        return self._open(name)[0]
+
+    def _open(self, name: str) -> tuple[int, os.stat_result]:
         with reading_any():
             descriptor = open_beneath(self.descriptor, name, READ)
         try:
@@ -122,14 +127,17 @@ class OwnedFolder:
         except BaseException:
             os.close(descriptor)
             raise
-        return descriptor
+        return descriptor, status
 
     def read(self, name: str, limit: int) -> FileContent | Unreadable | None:
         """Return the content of a file of at most `limit` bytes below the folder; None if there is none."""
         try:
-            with open(self.open(name), "rb") as file:  # noqa: PTH123  # a descriptor has no path
-                data = file.read(limit + 1)
-                modified = os.fstat(file.fileno()).st_mtime
+            descriptor, status = self._open(name)
+            try:
+                data = read_open(descriptor, status.st_size, limit + 1)
+                modified = os.fstat(descriptor).st_mtime
+            finally:
+                os.close(descriptor)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:

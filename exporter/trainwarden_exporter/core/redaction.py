@@ -12,15 +12,23 @@ REDACTED = "[redacted]"
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
+
+def _patterns(*pairs: tuple[str, str]) -> tuple[re.Pattern[str], ...]:
+    """Return patterns of what is kept, followed by a secret."""
+    return tuple(re.compile(f"(?P<kept>{kept}){secret}") for kept, secret in pairs)
+
+
 # Tokens that show by their first characters whose they are, with what follows at least.
 _PREFIXED = (
     r"(?:AKIA|ASIA|ABIA|ACCA|AROA|AIDA)[A-Z0-9]{12,}",  # AWS
     r"(?:LTAI|AKID)[A-Za-z0-9]{12,}",  # Alibaba, Tencent
     r"AIza[\w-]{30,}",  # Google
+    r"(?:4/0A|1//0)[\w-]{8,}",
+    r"AQ\.[\w-]{30,}",
     r"ya29\.[\w.-]{8,}",
     r"GOCSPX-[\w-]{10,}",
     r"(?:hf_|api_org_)[A-Za-z0-9]{12,}",  # Hugging Face
-    r"(?:sk|pk|rk)[-_](?=[\w-]*\d)[\w-]{6,}",  # OpenAI, Anthropic, Stripe, Langfuse
+    r"(?:sk|pk|rk)(?:-(?=[\w-]*\d)[\w-]{6,}|_(?=(?:\w*\d){2})\w{16,})",  # OpenAI, Anthropic, Stripe, Langfuse
     r"whsec_\w{6,}",
     r"(?:gsk|r8|fw|rpa|tgp_v1|pat|npm|pul|rubygems|sbp|pypi|ops|ntn)[-_](?=(?:[\w-]*\d){2})[\w-]{16,}",
     r"(?:pplx|xai|nvapi|csk)-[\w-]{6,}",
@@ -46,57 +54,125 @@ _PREFIXED = (
     r"\w{3}8Q~[\w.~-]{20,}",  # Azure AD
     r"[MNO][A-Za-z\d_-]{23,}\.[\w-]{6}\.[\w-]{27,}",  # Discord
     r"\d{8,10}:AA[\w-]{30,}",  # Telegram
+    r"wandb_v\d_\w{16,}",
+    # Pinecone, LangSmith, Anyscale, Notion, Supabase, PostHog, Vercel, Render
+    r"(?:pcsk|lsv2_(?:pt|sk)|e?secret|sb_secret|aph0|ph[cx]|vc[kp]|rnd)_(?=[A-Za-z_-]{0,64}\d)[\w.-]{8,}",
+    r"(?:fm[12]|fo1)_[\w+/=,-]{24,}",  # Fly
+    r"(?:tskey|xkeysib)-[\w-]{10,}",  # Tailscale, Brevo
+    r"a[ks]-(?=\w*[a-z]\w*[A-Z])[A-Za-z0-9]{20,}",  # Modal
+    r"sq[apu]_[0-9a-f]{32,}",  # SonarQube
+    r"CCI(?:PAT|PRJ)_\w{12,}",
+    r"bkua_[0-9a-f]{32,}",
+    r"EAAA[A-Za-z0-9]\w{24,}",  # Square, Meta
+    r"[0-9a-f]{32}-us\d{1,2}\b",  # Mailchimp
+    r"(?:AKCp\d|cmVmdGtu)[A-Za-z0-9]{12,}",  # JFrog
+    r"pat[A-Za-z0-9]{14}\.[0-9a-f]{16,}",  # Airtable
+    r"s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}\b",  # Vault before 1.10
+    r"gAAAAA[\w-]{12,}={0,2}",  # Fernet
+    r"MUNGE:[\w+/=]{8,}",
+    r"\$(?:2[abxy]|[156y]|7|argon2\w{1,2})\$[\w./$=,+-]{12,}",  # crypt(3)
+    # What is base64 by its end, with letters and digits at random.
+    r"(?=[A-Za-z+/]*\d)(?=[a-z0-9+/]*[A-Z])[A-Za-z0-9+/]{31,}={1,2}(?![\w=])",
 )
 # Names of secrets. After the first kind of name any value is one; after the second not a number, a flag or a `<pad>`.
+_PHRASE = r"(?i:pass(?:wor[dt]|wd|[_-]?phrase)|kennwort|contraseña|mot de passe|senha|密码|密碼|パスワード|пароль)"
 _SURE = (
-    r"(?i:pass(?:word|wd|phrase)?|pwd|secret|credentials?"
-    r"|(?:api|access|private|account|secret|shared[_-]?access|signing|encryption|auth|master)[ _-]?key(?:[ _-]?id)?)"
+    rf"(?:{_PHRASE}|(?i:pass|pwd(?![=:]\s*[/~.])|secret|credentials?|(?:php|j)?sessionid"
+    r"|(?:api|access|private|account|secret|shared[_-]?access|signing|encryption|auth|master|application|routing"
+    r"|integration|licen[cs]e)[ _-]?key(?:[ _-]?(?:id|base|data))?))"
 )
 _LIKELY = (
-    r"(?:[A-Z0-9]_KEY|(?i:token|cookie|sig(?:nature)?|auth"
+    r"(?:[A-Z0-9]_KEY|(?i:(?<!Expired|Invalid)token|cookie|sig(?:nature)?|auth"
     r"|x-(?:amz|goog)-(?:signature|credential|security-token)|(?<=[?&])key))"
 )
-_VALUE = r"(?:\"[^\"]*\"?|'[^']*'?|[^\s,;&\"')\]}]+)"
-_HARMLESS = r"(?![\"']?(?:\d{1,9}|true|false|none|null|<[^>]*>?|\[\w+\]|redacted|\*+)(?:[\s,;&\"')\]}.]|$))"
+# In JSON within JSON quotes are escaped; in an address within an address, `=` is %3D.
+_QUOTE = r"(?:\\*[\"'])"
+_EQUALS = rf"{_QUOTE}?\s*(?:[=:]|=>|%3[aAdD])\s*(?:[|>][+-]?\s+(?=\S))?"
+_VALUE = r"(?:[bBrRuU]{0,2}\\*(?:\"[^\"]*\"?|'[^']*'?)|[^\s,;&\"')\]}]+)"
+_HARMLESS = r"(?!\\*[\"']?(?:\d{1,9}|true|false|none|null|<[^>]*>?|\[\w+\]|redacted|\*+)(?:[\s,;&\"')\]}.\\]|$))"
+# A text of both letters and digits: no word of a sentence.
+_MIXED = r"(?=[^\s\"',;]*\d)(?=[^\s\"',;]*[A-Za-z])"
 
 # Each keeps what stands before the secret, so that a reader still sees what kind it was.
-_SECRETS = tuple(
-    re.compile(f"(?P<kept>{kept}){secret}")
-    for kept, secret in (
-        ("", r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*"),
-        (r"[A-Za-z][A-Za-z0-9+.-]{0,30}://", r"[^\s/@]+@"),
-        (r"(?i:\bauthorization[\"']?\s*[=:]\s*[\"']?)", r"(?i:(?:bearer|basic|token)\s+)?[^\s\"']+"),
-        (r"(?i:\b(?:bearer|basic)\s+)", r"[A-Za-z0-9._~+/=-]{16,}"),
-        (r"(?i:\b(?:set-)?cookie:\s*)", r"\S.*"),
-        ("", rf"(?<![A-Za-z0-9])(?:{'|'.join(_PREFIXED)})"),
-        (r"(?i:hooks\.slack(?:-gov)?\.com/)(?:services|workflows|triggers)/", r"\S+"),
-        (r"(?i:discord(?:app)?\.com/api/webhooks/|webhook\.office\.com/webhookb2/|api\.telegram\.org/bot)", r"\S+"),
+_BY_FORM = _patterns(
+    ("", r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*"),
+    # A password may hold what should have been escaped; the number of a port is none.
+    (
+        r"[A-Za-z][A-Za-z0-9+.-]{0,30}://",
+        r"(?:[^\s/@]{1,512}@(?:[^\s/@\"']+@)*|[^\s/@:]{0,64}:(?!\d{1,5}\b)[^\s@\"'<>]{1,128}@)",
+    ),
+    (r"(?i:%3a%2f%2f)", r"[^\s%/@]*(?i:%3a)[^\s&/]+?%40"),
+    (r"(?i:\b(?:bearer|basic)\s+)", r"[A-Za-z0-9._~+/=-]{16,}"),
+    ("", rf"(?<![A-Za-z0-9])(?:{'|'.join(_PREFIXED)})"),
+    (r"(?i:hooks\.slack(?:-gov)?\.com/)(?:services|workflows|triggers)/", r"\S+"),
+    (
         (
-            rf"{_SURE}[\"']?(?:\s*[=:]\s*|\s+provided:\s+|\s+is\s+(?=\S*\d))",
-            rf"(?!\[redacted\]|(?i:none|null)\b){_VALUE}",
+            r"(?i:discord(?:app)?\.com/api/webhooks/|webhook\.office\.com/webhookb2/|api\.telegram\.org/bot"
+            r"|/open-apis/bot/v2/hook/|hooks\.zapier\.com/hooks/catch/|/with/key/)"
         ),
-        (rf"{_LIKELY}[\"']?\s*[=:]\s*", rf"(?i:{_HARMLESS}){_VALUE}"),
+        r"\S+",
+    ),
+    (r"/hooks/", r"[a-z0-9]{26}\b"),  # Mattermost
+    (r"(?i:\bconda[\w.-]*/t/)", r"[^\s/]+"),
+    # A line of ~/.pgpass: host, port, database, user. No address of hexadecimal digits, no place in a log's format.
+    (
         (
-            r"(?i:--?(?:password|passwd|pass|passphrase|token|secret|api[-_]key|auth[-_]token|access[-_]key))[\s=]+",
-            r"[^\s-]\S*",
+            r"(?<![\w.*/:-])(?!(?:[0-9A-Fa-f]{0,4}:){4})(?:[\w.*/-]{1,253}):(?:\d{4,5}|\*):(?:[\w.*-]{1,63}):"
+            r"(?!(?i:debug|info|warn|warning|error|critical|fatal):)[A-Za-z_*][\w.$*-]{0,62}:"
         ),
-        (r"(?i:\b(?:curl|wget)\b[^|;]{0,200}\s(?:-u|--user)[\s=]*[\"']?[^\s:\"']{1,64}:)", r"[^\s\"']+"),
+        r"[^\s\"']+",
+    ),
+    (r"(?i:\becho\s+(?:-\w+\s+)?)", r"[^|;]{1,200}(?=\|\s*(?:sudo\s+-S|passwd\b|[^|;]{0,80}--?password-stdin))"),
+    (r"(?i:\b(?:curl|wget)\b[^|;]{0,200}\s(?:-u|--user)[\s=]*[\"']?[^\s:\"']{1,64}:)", r"[^\s\"']+"),
+    (
+        r"(?i:\b(?:docker|podman|sshpass|mysql|mysqldump|ldapsearch|oc|helm)\b[^|;]{0,200}?\s-[pw]\s?)",
+        r"(?![\d:]+\b)[^\s-]\S*",
+    ),
+    (r"(?i:\bwandb(?:\.exe)?\s+login\s+(?:--\S+\s+)*)", r"[^\s-]\S{15,}"),
+)
+_BY_NAME = _patterns(
+    (rf"(?i:\bauthorization{_QUOTE}?\s*[=:,]\s*{_QUOTE}?)", r"(?i:(?:bearer|basic|token)\s+)?[^\s\"'\\]+"),
+    (rf"(?i:\b(?:set-)?cookie{_QUOTE}?:\s*)", r"\S.*"),
+    (r"(?i:pass[_-]?phrase\s*:\s+)", r"(?![\\\"']|\[redacted\]).+"),
+    # Several words to the end of the line, as YAML has them.
+    (rf"{_PHRASE}{_QUOTE}?\s*:\s+", r"[^\W_][\w-]*(?:\s+[\w-]+){1,11}[.!]?$"),
+    (
+        rf"{_SURE}(?:{_EQUALS}|\s+provided:\s+|\s+(?:is|was)\s*[=:]?\s*(?=\S*\d))",
+        rf"(?!\[redacted\]|(?i:none|null)\b){_VALUE}",
+    ),
+    # `auth: munge plugin not found` is a sentence.
+    (rf"{_LIKELY}{_EQUALS}", rf"(?!(?<=: )[A-Za-z]{{1,12}} [A-Za-z])(?i:{_HARMLESS}){_VALUE}"),
+    # Pairs of Python, and its lists of arguments.
+    (rf"(?:{_SURE}|{_LIKELY}){_QUOTE}\s*,\s*(?=[bru]?\\*[\"'])", rf"(?=[bru]?\\*[\"'][^\s\"']*\d){_VALUE}"),
+    (rf"{_PHRASE}\s+", rf"{_MIXED}[^\s\"',;]{{6,}}"),
+    (rf"(?:{_SURE}|(?i:auth[_-]?token))\s+", rf"{_MIXED}[\w+/=-]{{12,}}"),
+    (r"(?i:\bkeys?[\"']?[\s:=]{1,8}[\"']?)", r"(?:[0-9a-f]{32}|[0-9a-f]{40})\b"),
+    (r"(?i:\b(?:unseal|recovery)\s+key\s+\d+:\s*)", r"\S+"),
+    (
         (
-            r"(?i:\b(?:docker|podman|sshpass|mysql|mysqldump|ldapsearch|oc|helm)\b[^|;]{0,200}?\s-[pw]\s?)",
-            r"(?![\d:]+\b)[^\s-]\S*",
+            r"(?i:(?<![\w-])--?[\w.]?[\w.-]{0,40}?(?<![A-Za-z])"
+            r"(?:password|passwd|pass|passphrase|token|secret|(?:api|auth|access|secret|private)[-_]?key))"
+            rf"(?:{_QUOTE}\s*,\s*|[\s=]+)"
         ),
-        (r"(?i:\bwandb(?:\.exe)?\s+login\s+(?:--\S+\s+)*)", r"[^\s-]\S{15,}"),
-        (r"(?i:\blogin\s+\S+\s+password\s+)", r"\S+"),
-    )
+        rf"(?!-)(?i:{_HARMLESS}){_VALUE}",
+    ),
+    (r"(?i:\b(?:setenv|set\s+-\w{1,3})\s+\w*(?:key|token|secret|passw\w*|pwd|credentials?)\s+)", r"\S+"),
+    (r"(?i:\blogin\s+\S+\s+password\s+)", r"\S+"),
+)
+# One of these is in every text that has such a name: most lines have none, and cost little.
+_NAMES = re.compile(
+    r"(?i:pass|pwd|secret|credential|key|token|cookie|sig|auth|x-|sessionid"
+    r"|kennwort|contraseña|mot de passe|senha|密码|密碼|パスワード|пароль)"
 )
 # What has no name and no known beginning: letters and digits at random, unlike words, paths, hashes and symbols of C++.
-_WORD = re.compile(r"(?<![\w./+-])[\w+-]{24,}={0,2}(?![\w./])")
-_LONG_PART = re.compile(r"[A-Za-z0-9]{24,}")
+# A line of a key in base64 holds slashes as well.
+_WORD = re.compile(r"(?<![\w./+-])[\w+-]{24,}={0,2}(?![\w./])|(?<!\S)[A-Za-z0-9+][A-Za-z0-9+/]{39,}={0,2}(?!\S)")
+_LONG_PART = re.compile(r"[A-Za-z0-9]{24,}|(?<!\S)[A-Za-z0-9+/]{40,}")
 
 
 def redact(text: str) -> str:
     """Return the text with everything that looks like a secret replaced."""
-    for pattern in _SECRETS:
+    for pattern in (*_BY_FORM, *_BY_NAME) if _NAMES.search(text) else _BY_FORM:
         text = pattern.sub(lambda match: match["kept"] + REDACTED, text)
     return _WORD.sub(lambda match: REDACTED if _is_random(match[0]) else match[0], text)
 

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
 
-    from trainwarden_exporter.core.exchange import RunExchange
     from trainwarden_exporter.core.node import Node
+    from trainwarden_exporter.core.shared_state import SharedState
     from trainwarden_exporter.sampling.task import CollectorRunner
 
 
@@ -68,14 +68,14 @@ class Context:
         name: of the collector.
         node: the node that is watched.
         flags: of the exporter, by name.
-        exchange: what the collectors of runs, logs and schedulers share.
-        logs_followed: whether both `runs` and `logs` run, so that the exchange will hold what logs show.
+        shared: what the collectors of runs, logs and schedulers share.
+        logs_followed: whether both `runs` and `logs` run, so that the shared state will hold what logs show.
     """
 
     name: str
     node: Node
     flags: Mapping[str, Any]
-    exchange: RunExchange
+    shared: SharedState
     logs_followed: bool = False
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -16,12 +17,19 @@ from trainwarden.record.folder import replace_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from trainwarden_exporter.core.node import Node
+
 log = logging.getLogger(__name__)
 
 VERSION = 1
 MAX_BYTES = 4 * 2**20
 # A disk that answers has the document by then; one that does not costs the caller no more than this, once.
 WAIT_SECONDS = 1.0
+# What could not be written is tried again so often, for it may not change for months.
+RETRY_SECONDS = 60.0
+# Folders of state by whether they are this process's to write, and the locks that it holds until it ends.
+_owned: dict[Path, bool] = {}
+_locks: list[int] = []
 
 
 class StateFile:
@@ -31,15 +39,32 @@ class StateFile:
         path: of the file; None: nothing is kept.
         writable: whether `write` does anything; `--once` reads the state of the service and leaves it.
         durable: write it through to the disk, for what changes seldom and must survive a reset of the node.
+        machine: identifies the machine: what was stored on another is not used.
+        retry_seconds: after which a write that failed is tried again.
+
+    Attributes:
+        writable: `write` does something.
     """
 
-    def __init__(self, path: Path | None, *, writable: bool = True, durable: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        writable: bool = True,
+        durable: bool = False,
+        machine: str = "",
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
         self.path = path
-        self._writable = writable and path is not None
+        self.machine = machine
+        self.writable = writable and path is not None
         self._durable = durable
         self._lock = threading.Lock()
         self._pending: Mapping[str, Any] | None = None
         self._writer: threading.Thread | None = None
+        self._retry_seconds = retry_seconds
+        # Something is to be written; what was to be written is, or cannot be.
+        self._wanted, self._settled = threading.Event(), threading.Event()
         self._fails = False
         self._is_there = False
 
@@ -55,12 +80,15 @@ class StateFile:
             self.set_aside(str(error))
             return None
         self._is_there = True
+        if document.get("machine", self.machine) != self.machine:
+            log.warning("%s is of another machine: what it held begins anew", self.path)
+            return None
         return document
 
     def set_aside(self, why: str) -> None:
         """Rename a file that cannot be used, where it may be written, and log it."""
         if self.path is not None:
-            aside = rename_damaged(self.path) if self._writable else self.path.name
+            aside = rename_damaged(self.path) if self.writable else self.path.name
             log.error("%s is not used, what it held begins anew: %s; kept as %s", self.path, why, aside)
 
     def was_removed(self) -> bool:
@@ -76,24 +104,28 @@ class StateFile:
     def write(self, state: Mapping[str, Any]) -> None:
         """Replace the object, in another thread; of several that wait for a slow disk the last is written.
 
-        Where that fails, log it once: what is counted then begins anew after a restart.
+        Where that fails, log it once, and try again: what is counted until then begins anew after a restart.
         """
-        if not self._writable:
+        if not self.writable:
             return
         with self._lock:
-            self._pending = {"version": VERSION, **state}
+            self._pending = {"version": VERSION, "machine": self.machine, **state}
+            self._wanted.set()
             if self._writer is not None:
                 return
-            writer = self._writer = threading.Thread(target=self._write_pending, name="state-file", daemon=True)
-            writer.start()
-        writer.join(WAIT_SECONDS)
+            self._settled.clear()
+            self._writer = threading.Thread(target=self._write_pending, name="state-file", daemon=True)
+            self._writer.start()
+        self._settled.wait(WAIT_SECONDS)
 
     def _write_pending(self) -> None:
         while True:
             with self._lock:
+                self._wanted.clear()
                 document, self._pending = self._pending, None
                 if document is None or self.path is None:
                     self._writer = None
+                    self._settled.set()
                     return
             try:
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -103,8 +135,16 @@ class StateFile:
                 if not self._fails:
                     log.warning("%s cannot be written, what it holds begins anew after a restart: %s", self.path, error)
                 self._fails = True
+                self._put_back(document)
+                self._settled.set()
+                self._wanted.wait(self._retry_seconds)
             else:
                 self._fails, self._is_there = False, True
+
+    def _put_back(self, document: Mapping[str, Any]) -> None:
+        with self._lock:
+            if self._pending is None:
+                self._pending = document
 
 
 def read_state(path: Path, most_bytes: int, version: int) -> dict[str, Any]:
@@ -145,7 +185,45 @@ def base_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return base / "trainwarden" / "exporter"
 
 
-def node_state(flags: Mapping[str, Any], host: str, name: str, *, durable: bool = False) -> StateFile:
-    """Return a state file of this node, below `--path.state`."""
-    path = (flags.get("path.state") or base_folder()) / f"node-{host.replace('/', '_')}" / f"{name}.json"
-    return StateFile(path, writable=not flags.get("once"), durable=durable)
+def node_state(flags: Mapping[str, Any], node: Node, name: str, *, durable: bool = False) -> StateFile:
+    """Return a state file of this node, below `--path.state`; two exporters may read it, and the first alone writes."""
+    folder = (flags.get("path.state") or base_folder()) / f"node-{node.host.replace('/', '_')}"
+    writable = not flags.get("once") and _is_owned(folder)
+    return StateFile(folder / f"{name}.json", writable=writable, durable=durable, machine=machine_of(node))
+
+
+def machine_of(node: Node) -> str:
+    """Return what distinguishes this machine from a clone of its disk: its type and its machine id."""
+    return "/".join(map(_content, (node.sysfs / "class/dmi/id/product_name", node.rootfs / "etc/machine-id")))
+
+
+def _is_owned(folder: Path) -> bool:
+    """Return whether no other exporter writes to the folder: it is locked until this process ends."""
+    if not _owned.get(folder):
+        _owned[folder] = _lock(folder)
+    return _owned[folder]
+
+
+def _lock(folder: Path) -> bool:
+    lock = -1
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        log.warning("%s: another exporter keeps its state there; what this one counts ends with it", folder)
+        return False
+    except OSError:
+        if lock >= 0:  # a file system without locks
+            os.close(lock)
+        return True  # what cannot be written is reported where it is written
+    _locks.append(lock)
+    return True
+
+
+def _content(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()[:128]
+    except OSError:
+        return ""

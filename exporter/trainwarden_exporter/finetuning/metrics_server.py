@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from trainwarden.errors import UsageError
 from trainwarden.service_log import FORMATS, log_to_stderr
-from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.node import node_from_flags
+from trainwarden_exporter.core.shared_state import SharedState
 from trainwarden_exporter.core.spec import Context
 from trainwarden_exporter.finetuning.collector import TrainingInfoCollector
 from trainwarden_exporter.finetuning.job import JobLabels
@@ -61,7 +61,7 @@ def serve(arguments: argparse.Namespace, signals: set[signal.Signals]) -> signal
     gpus = create_gpu_collectors() if arguments.gpus else []
     labels = JobLabels(arguments.job_name, arguments.model_id, arguments.method)
     collector = TrainingInfoCollector(arguments.training_info, labels, gpus)
-    collection = Collection([Sampler(single_task(collector, arguments.interval, TIMEOUT_SECONDS))])
+    collection = Collection([Sampler(single_task(collector, arguments.interval, TIMEOUT_SECONDS))], gpus)
     try:
         server = ExporterPages(collection).server([(arguments.listen_address, arguments.port)])
     except OSError as error:
@@ -87,7 +87,7 @@ def create_gpu_collectors() -> list[CollectorRunner]:
     node = node_from_flags(flags)
     found = []
     for spec in (NVIDIA, AMD):
-        context = Context(spec.name, node, flags, RunExchange())
+        context = Context(spec.name, node, flags, SharedState())
         if spec.enabled(context):
             try:
                 found.append(spec.create(context))

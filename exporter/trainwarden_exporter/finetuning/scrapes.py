@@ -49,6 +49,8 @@ class Scrapes:
 class ScrapeTimeRunner:
     """A `CollectorRunner` without a thread: each scrape calls the collector, which must neither wait nor raise."""
 
+    scrape_listener = None
+
     def __init__(self, collector: Collector, scrapes: Scrapes) -> None:
         self.name = collector.name
         self._scrapes = scrapes

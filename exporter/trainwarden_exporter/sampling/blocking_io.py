@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -23,7 +23,9 @@ T = TypeVar("T")
 
 TIMEOUT_SECONDS = 2.0
 # Each costs a thread that cannot be ended. Where more are blocked, all of the file system is gone: the sample fails.
+# Where keys belong to users, a user with so many blocked is passed over, and only so many of all users fail the sample.
 MAX_BLOCKED = 16
+MAX_BLOCKED_OF_ALL = 64
 
 
 class TooManyBlocked(Exception):
@@ -94,11 +96,17 @@ class BlockingIoPool(Generic[K]):
 
     Args:
         timeout: after which a call counts as blocked, seconds.
+        owner: whose a key is; None: all keys are of one.
+
+    Attributes:
+        passed_over: keys that the last call of `map` did not try, because too many of their owner are blocked.
     """
 
-    def __init__(self, timeout: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, timeout: float = TIMEOUT_SECONDS, owner: Callable[[K], int] | None = None) -> None:
         self._timeout = timeout
+        self._owner: Callable[[K], int] = owner or _nobody
         self._stuck: dict[K, _Worker[K, object]] = {}
+        self.passed_over: list[K] = []
 
     @property
     def blocked(self) -> list[Blocked[K]]:
@@ -148,12 +156,13 @@ class BlockingIoPool(Generic[K]):
         A blocked key is skipped until its call has returned.
 
         Raises:
-            TooManyBlocked: more than `MAX_BLOCKED` calls are blocked.
+            TooManyBlocked: `MAX_BLOCKED` calls of every owner are blocked, or more than `MAX_BLOCKED_OF_ALL`.
         """
         for key in [key for key, worker in self._stuck.items() if worker.done.is_set()]:
             del self._stuck[key]
         results: dict[K, R] = {}
-        pending = deque(key for key in keys if key not in self._stuck)
+        self.passed_over = []
+        pending = self._within_limits(deque(key for key in keys if key not in self._stuck), results)
         timeout = self._timeout
         while pending:
             worker = _Worker(pending, function)
@@ -164,12 +173,26 @@ class BlockingIoPool(Generic[K]):
             if rest is None or worker.current is None:
                 break
             self._stuck[worker.current[0]] = worker  # type: ignore[assignment]  # its result is discarded
-            pending = rest
+            pending = self._within_limits(rest, results)
             # Several that block at once are of one file system: together they must not exceed the sample's deadline.
             timeout = self._timeout / 4
-            if len(self._stuck) > MAX_BLOCKED:
-                raise TooManyBlocked(f"more than {MAX_BLOCKED} do not answer")
         return results
+
+    def _within_limits(self, pending: deque[K], results: Mapping[K, object]) -> deque[K]:
+        """Return the keys of owners of whom not too many are blocked; a new deque if there are others."""
+        blocked = Counter(map(self._owner, self._stuck))
+        over = {owner for owner, number in blocked.items() if number >= MAX_BLOCKED}
+        if not over or not pending:
+            return pending
+        tried = deque(key for key in pending if self._owner(key) not in over)
+        self.passed_over += [key for key in pending if self._owner(key) in over]
+        if (self.passed_over and not tried and not results) or len(self._stuck) > MAX_BLOCKED_OF_ALL:
+            raise TooManyBlocked(f"{len(self._stuck)} do not answer")
+        return tried
+
+
+def _nobody(_: object) -> int:
+    return 0
 
 
 def _more(more: Callable[[K, list[T]], list[T]], remaining: Mapping[K, list[T]], key: K) -> list[T]:

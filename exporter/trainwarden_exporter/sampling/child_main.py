@@ -6,6 +6,7 @@ every device and ends. It writes its samples to its output, see `messages`.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -18,7 +19,8 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.service_log import log_to_stderr
-from trainwarden_exporter.core.memory import hide_from_oom_killer
+from trainwarden_exporter.core.memory import hide_from_oom_killer, keep_one_arena
+from trainwarden_exporter.core.scrape_times import ScrapeTimes
 from trainwarden_exporter.sampling.device_group import DeviceGroup
 from trainwarden_exporter.sampling.messages import kept_line, sample_line, state_line
 from trainwarden_exporter.sampling.sampler import Sampler
@@ -82,6 +84,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent acts upon it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     hide_from_oom_killer()
+    keep_one_arena()
     spec = json.loads(sys.stdin.buffer.readline())
     log_to_stderr(spec["log_level"], log_format=spec["log_format"])
     output = SampleWriter()
@@ -91,17 +94,30 @@ def main() -> int:
             output.state(samplers)
         output.sample(sampler)
 
-    runner = _runner(spec, done, output.keep)
+    scrape_times = ScrapeTimes() if spec["follows_scrapes"] else None
+    runner = _runner(spec, done, output.keep, scrape_times)
     samplers = runner.samplers if isinstance(runner, DeviceGroup) else lambda: [runner]
     runner.start()
     try:
-        while not select.select([sys.stdin], [], [], STATE_SECONDS)[0]:
+        while _take_scrapes(STATE_SECONDS, scrape_times):
             output.state(samplers)
     finally:
         released = _released(runner)
         # Not by an orderly end of the interpreter: a thread that hangs in a driver would hold it up.
         sys.stderr.flush()
         os._exit(0 if released else 1)
+
+
+def _take_scrapes(seconds: float, scrape_times: ScrapeTimes | None) -> bool:
+    """Take note of the scrapes that the parent reports within `seconds`; return False at the end of the input."""
+    if not select.select([sys.stdin], [], [], seconds)[0]:
+        return True
+    data = os.read(sys.stdin.fileno(), 2**16)
+    for line in data.splitlines():
+        with contextlib.suppress(ValueError):  # a line that was cut
+            if scrape_times is not None:
+                scrape_times.scraped(json.loads(line)["scraped"])
+    return bool(data)
 
 
 def _released(runner: DeviceGroup | Sampler) -> bool:
@@ -114,14 +130,18 @@ def _released(runner: DeviceGroup | Sampler) -> bool:
 
 
 def _runner(
-    spec: dict[str, Any], done: Callable[[Sampler], None], keep: Callable[[str, Any], None]
+    spec: dict[str, Any],
+    done: Callable[[Sampler], None],
+    keep: Callable[[str, Any], None],
+    scrape_times: ScrapeTimes | None,
 ) -> DeviceGroup | Sampler:
     collector = importlib.import_module(spec["module"]).build(spec["settings"])
     if hasattr(collector, "keep"):
         collector.keep = keep
     if hasattr(collector, "tasks"):
-        return DeviceGroup(collector, spec["interval"], spec["timeout"], done)
-    return Sampler(single_task(collector, spec["interval"], spec["timeout"]), done)
+        return DeviceGroup(collector, spec["interval"], spec["timeout"], done, scrape_times=scrape_times)
+    task = single_task(collector, spec["interval"], spec["timeout"])
+    return Sampler(task, done, scrape_times=scrape_times)
 
 
 if __name__ == "__main__":

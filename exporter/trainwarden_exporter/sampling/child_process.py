@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 COMMAND = (sys.executable, "-m", "trainwarden_exporter.sampling.child_main")
@@ -38,16 +39,24 @@ class ChildProcess:
         assert self._process.stdout is not None  # noqa: S101  # as above
         self._input, self._output = self._process.stdin, self._process.stdout
         self._rest = b""
+        self._input_lock = threading.Lock()
         self._ready = select.poll()  # unlike select, it takes descriptors above 1023
         self._ready.register(self._output, select.POLLIN)
         with contextlib.suppress(OSError):  # it has ended already: the next read returns nothing
             self._input.write(first_line)
             self._input.flush()
+        os.set_blocking(self._input.fileno(), False)
 
     @property
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
+
+    def send(self, line: bytes) -> None:
+        """Write a line to its input, unless that is full or closed: one that hangs must not hold up a scrape."""
+        with self._input_lock, contextlib.suppress(OSError):
+            if not self._input.closed:
+                os.write(self._input.fileno(), line)
 
     def lines(self, seconds: float) -> list[bytes] | None:
         """Return the lines that it wrote, after `seconds` at the latest; None at the end of its output.
@@ -81,7 +90,7 @@ class ChildProcess:
 
         Never with SIGKILL: killed in the middle of a call, it may leave a GPU unusable.
         """
-        with contextlib.suppress(OSError):
+        with self._input_lock, contextlib.suppress(OSError):
             self._input.close()
         if self._waited(END_SECONDS):
             return True
@@ -97,7 +106,7 @@ class ChildProcess:
     def close(self) -> None:
         """Close its pipes: if it ever goes on, its next message ends it."""
         for pipe in (self._input, self._output):
-            with contextlib.suppress(OSError):
+            with self._input_lock, contextlib.suppress(OSError):
                 pipe.close()
 
     def _waited(self, seconds: float) -> bool:

@@ -11,7 +11,6 @@ from trainwarden import __version__
 from trainwarden_exporter.core.exposition import Encoder, are_same_objects, render
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.sampling import metrics
-from trainwarden_exporter.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,10 +22,16 @@ if TYPE_CHECKING:
 
 
 class Collection:
-    """Runs collectors in the background and renders their page."""
+    """Runs collectors in the background and renders their page.
 
-    def __init__(self, runners: Sequence[CollectorRunner]) -> None:
+    Args:
+        runners: the collectors of the page.
+        sources: further collectors, whose samples those of the page show; scrapes are passed on to them, nothing else.
+    """
+
+    def __init__(self, runners: Sequence[CollectorRunner], sources: Sequence[CollectorRunner] = ()) -> None:
         self.runners = list(runners)
+        self._sources = list(sources)
         self.released = False
         # Further series of the exporter itself, added to each page.
         self.extra: list[Callable[[Families], None]] = []
@@ -92,9 +97,11 @@ class Collection:
 
     def scraped(self, only: Names[str] | None, client: str) -> None:
         """Take note of a scrape, of the collectors in `only` where it is given, by the connection `client`."""
-        samplers = [each for each in self.runners if isinstance(each, Sampler) and (only is None or each.name in only)]
-        for times in {each.scrape_times for each in samplers if each.scrape_times is not None}:
-            times.scraped(client)
+        listening = [each for each in self.runners if only is None or each.name in only]
+        if any(each.scrape_listener is None for each in listening):
+            listening = [*self.runners, *self._sources]  # one that shows what others have sampled needs theirs
+        for listener in {each.scrape_listener for each in listening if each.scrape_listener is not None}:
+            listener.scraped(client)
 
     def _conflicts(self, ready: list[tuple[str, Encoded]]) -> dict[int, str]:
         """Return the places of those that repeat a series of an earlier one: a page with both would be refused."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from trainwarden_exporter.core.exposition import AnyFamily, Encoded
+    from trainwarden_exporter.core.scrape_times import ScrapeTimes
     from trainwarden_exporter.sampling.task import DeviceCollector, Status
 
 # A device that takes longer keeps its thread; another thread goes on with the others.
@@ -30,6 +31,7 @@ class DeviceGroup:
         done: called after each sample, in its thread.
         in_turn: sample all devices in one thread, one after the other, at `interval`; for devices that are quick to
             read: waking a thread for each of 32 takes longer than reading them.
+        scrape_times: when samples are due, at the earliest after their interval; without it, at each interval.
     """
 
     def __init__(
@@ -40,16 +42,24 @@ class DeviceGroup:
         done: Callable[[Sampler], None] | None = None,
         *,
         in_turn: bool = False,
+        scrape_times: ScrapeTimes | None = None,
     ) -> None:
         self.collector = collector
         self.name = collector.name
         self._done = done
-        self._discovery = Sampler(SampleTask(collector.name, self._discover, interval, timeout), done)
+        self._scrape_times = scrape_times
+        self._discovery = self._sampler(SampleTask(collector.name, self._discover, interval, timeout))
         self._devices: dict[tuple[str, str], Sampler] = {}
         self._lock = threading.Lock()
-        self._round_robin = RoundRobinSampler(lambda: self.samplers()[1:], interval) if in_turn else None
+        turns = RoundRobinSampler(lambda: self.samplers()[1:], interval, scrape_times) if in_turn else None
+        self._round_robin = turns
         self._started = False
         self._released = False
+
+    @property
+    def scrape_listener(self) -> ScrapeTimes | None:
+        """What to call at each scrape."""
+        return self._scrape_times
 
     def start(self) -> None:
         """Start sampling in the background."""
@@ -108,6 +118,9 @@ class DeviceGroup:
         """Open the devices again at the next discovery."""
         self._released = False
 
+    def _sampler(self, task: SampleTask) -> Sampler:
+        return Sampler(task, self._done, scrape_times=self._scrape_times)
+
     def _discover(self) -> Iterable[AnyFamily]:
         if self._released:
             return ()
@@ -131,7 +144,7 @@ class DeviceGroup:
                 del self._devices[key]
             new = [key for key in found if key not in self._devices]
             for key in new:
-                sampler = Sampler(found[key], self._done)
+                sampler = self._sampler(found[key])
                 if self._started and self._round_robin is None:
                     sampler.start()  # raises where no thread can be started: the next discovery tries again
                 self._devices[key] = sampler
@@ -145,9 +158,15 @@ class RoundRobinSampler:
     A second thread watches the first, and replaces it while it hangs.
     """
 
-    def __init__(self, samplers: Callable[[], Sequence[Sampler]], interval: float) -> None:
+    def __init__(
+        self,
+        samplers: Callable[[], Sequence[Sampler]],
+        interval: float,
+        scrape_times: ScrapeTimes | None = None,
+    ) -> None:
         self._samplers = samplers
         self._interval = interval
+        self._scrape_times = scrape_times
         self._stopped = threading.Event()
         self._due = threading.Event()
         self._under_way = threading.Event()
@@ -161,12 +180,14 @@ class RoundRobinSampler:
     def stop(self) -> None:
         """Stop after the sample that is being taken."""
         self._stopped.set()
-        self._due.set()
+        self.wake()
         self._under_way.set()
 
     def wake(self) -> None:
         """Begin the next round now, for there are new devices."""
         self._due.set()
+        if self._scrape_times is not None:
+            self._scrape_times.wake()
 
     def _watch(self) -> None:
         while not self._stopped.is_set():
@@ -186,6 +207,7 @@ class RoundRobinSampler:
         me = threading.current_thread()
         while not self._stopped.is_set():
             self._due.clear()
+            begun = time.monotonic()
             self._under_way.set()
             for sampler in self._samplers():
                 if sampler.running() is not None:
@@ -196,6 +218,9 @@ class RoundRobinSampler:
                     return
             self._current = None
             self._under_way.clear()
-            self._due.wait(self._interval)
+            if self._scrape_times is None:
+                self._due.wait(self._interval)
+            else:
+                self._scrape_times.wait(begun, time.monotonic(), self._interval, self._due)
             if self._thread is not me:
                 return

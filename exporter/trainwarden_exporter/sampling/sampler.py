@@ -58,7 +58,7 @@ class Sampler:
         self._done = done
         self._wall = wall
         self._monotonic = monotonic
-        self.scrape_times = scrape_times
+        self._scrape_times = scrape_times
         self._encoder = Encoder()
         self._stop = threading.Event()
         self._background: threading.Thread | None = None
@@ -66,6 +66,11 @@ class Sampler:
         # Both are replaced as a whole: a reader sees the old or the new value.
         self.last = LastSample()
         self._begun: float | None = None
+
+    @property
+    def scrape_listener(self) -> ScrapeTimes | None:
+        """What to call at each scrape."""
+        return self._scrape_times
 
     def start(self) -> None:
         """Start sampling in the background."""
@@ -76,8 +81,8 @@ class Sampler:
     def stop(self) -> None:
         """Stop sampling after the sample that is being taken."""
         self._stop.set()
-        if self.scrape_times is not None:
-            self.scrape_times.wake()
+        if self._scrape_times is not None:
+            self._scrape_times.wake()
         if self._background is None and self.task.close is not None:
             self.task.close()
 
@@ -121,8 +126,8 @@ class Sampler:
             if before.error is not None:
                 log.info("%s works again", self._shown())
             result = LastSample(encoded, begun, last_success=self._wall())
-            if self.scrape_times is not None and encoded.series is not before.encoded.series:
-                self.scrape_times.shown_has_changed()
+            if self._scrape_times is not None and encoded.series is not before.encoded.series:
+                self._scrape_times.shown_has_changed()
         self.last = replace(result, duration=self._monotonic() - begun, attempted=True)
         self._begun = None
         calls.leave()
@@ -162,10 +167,10 @@ class Sampler:
             if self._stop.is_set():
                 break
             self.sample()
-            if self.scrape_times is None:
+            if self._scrape_times is None:
                 self._stop.wait(self.task.interval)
             else:
-                self.scrape_times.wait(begun, self._monotonic(), self.task.interval, self._stop)
+                self._scrape_times.wait(begun, self._monotonic(), self.task.interval, self._stop)
         self._begun = None
         if self.task.close is not None:
             self.task.close()

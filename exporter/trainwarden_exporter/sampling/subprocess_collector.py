@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainwarden.service_log import current_format
+from trainwarden_exporter.core.scrape_times import LONGEST_SECONDS
 from trainwarden_exporter.sampling.child_process import END_SECONDS, ChildProcess, InvalidMessage
 from trainwarden_exporter.sampling.messages import View, apply_message, kept_value
 from trainwarden_exporter.sampling.sampler import status_of
@@ -51,6 +52,7 @@ class ChildSpec:
 
     Attributes:
         module: has a `build(settings)` that returns the collector, which calls its attribute `keep` if it has one.
+        follows_scrapes: samples are taken shortly before scrapes; the interval is the shortest pause.
         keepers: of what one child leaves to the next, by name; a child finds each value in its settings.
     """
 
@@ -60,6 +62,7 @@ class ChildSpec:
     timeout: float
     settings: Mapping[str, Any] = field(default_factory=dict)
     keepers: Mapping[str, Keeper] = field(default_factory=dict)
+    follows_scrapes: bool = False
 
     def line(self) -> bytes:
         """Return the first line of the child's input."""
@@ -68,6 +71,7 @@ class ChildSpec:
             "settings": {**self.settings, **{name: keeper.value() for name, keeper in self.keepers.items()}},
             "interval": self.interval,
             "timeout": self.timeout,
+            "follows_scrapes": self.follows_scrapes,
             "log_level": logging.getLogger().getEffectiveLevel(),
             "log_format": current_format(),
         }
@@ -91,6 +95,17 @@ class SubprocessCollector:
         self._wanted = threading.Event()
         self._stopped = threading.Event()
         self._lock = threading.Lock()
+
+    @property
+    def scrape_listener(self) -> SubprocessCollector | None:
+        """What to call at each scrape."""
+        return self if self._spec.follows_scrapes else None
+
+    def scraped(self, client: str) -> None:
+        """Pass a scrape on to the child."""
+        process = self._process
+        if process is not None:
+            process.send(json.dumps({"scraped": client}).encode() + b"\n")
 
     def start(self) -> None:
         """Start the child and the thread that watches it."""
@@ -136,7 +151,7 @@ class SubprocessCollector:
         last_message, views = self._last_message, self._views
         if self._released or (last_message is None and self._hanging()):
             return [self._without_child()]
-        found = [_status(view, now) for view in views.values()]
+        found = [self._status(view, now) for view in views.values()]
         if not found:
             found = [Status(self.name, self._error is not None, False, 0.0, None, self._error)]
         if last_message is None:
@@ -152,7 +167,7 @@ class SubprocessCollector:
     def ready(self) -> list[tuple[Encoded, float]]:
         """Return the good samples that are not older than the interval of their task allows."""
         now = time.monotonic()
-        good = [view.last for view in self._views.values() if _status(view, now).success]
+        good = [view.last for view in self._views.values() if self._status(view, now).success]
         return [(taken.encoded, now - taken.begun) for taken in good]
 
     def _without_child(self) -> Status:
@@ -257,16 +272,16 @@ class SubprocessCollector:
         self._left = [process for process in self._left if process.hangs()]
         return len(self._left)
 
+    def _status(self, view: View, now: float) -> Status:
+        """Return the status of a task; one without a new sample when it is due has failed."""
+        status = status_of(view.task, view.last, view.running, now)
+        pause = max(view.task.interval, LONGEST_SECONDS if self._spec.follows_scrapes else 0.0)
+        elapsed = now - view.last.begun
+        if status.success and elapsed > pause + view.task.timeout + SLACK_SECONDS:
+            return replace(status, success=False, error=f"no sample for {elapsed:.0f} s")
+        return status
+
     def _drop_views(self, error: str | None) -> None:
         with self._lock:
             self._process = None
             self._views, self._last_message, self._error = {}, None, error
-
-
-def _status(view: View, now: float) -> Status:
-    """Return the status of a task; one without a new sample when it is due has failed."""
-    status = status_of(view.task, view.last, view.running, now)
-    elapsed = now - view.last.begun
-    if status.success and elapsed > view.task.interval + view.task.timeout + SLACK_SECONDS:
-        return replace(status, success=False, error=f"no sample for {elapsed:.0f} s")
-    return status

@@ -103,12 +103,23 @@ class Status:
     released: bool = False
 
 
+class ScrapeListener(Protocol):
+    """Takes note of scrapes, to have samples taken shortly before the next."""
+
+    def scraped(self, client: str) -> None:
+        """Take note of a scrape by the connection `client`, as `host:port`; never waits."""
+
+
 class CollectorRunner(Protocol):
     """Samples one collector: a `Sampler`, a `DeviceGroup` or a `SubprocessCollector`."""
 
     @property
     def name(self) -> str:
         """The collector's."""
+
+    @property
+    def scrape_listener(self) -> ScrapeListener | None:
+        """What to call at each scrape; None where samples are taken at their interval. Runners may share one."""
 
     def start(self) -> None:
         """Start sampling in the background."""

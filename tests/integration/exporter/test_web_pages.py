@@ -40,6 +40,8 @@ def test_every_metric_of_the_catalogue_can_be_sent_in_both_formats() -> None:
     families = Families()
     for metric in METRICS.values():
         labels = dict.fromkeys(metric.label_names, 'a "quoted" \\ text\nof two lines')
+        if metric.kind == "summary":
+            labels["quantile"] = "0.5"
         if metric.kind == "histogram":
             families.add_histogram(metric, [(0.5, 1), (float("inf"), 2)], 3.0, **labels)
         else:

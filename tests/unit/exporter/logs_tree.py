@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.unit.exporter.runs_tree import HOST, RunsTree, samples_of
 from trainwarden_exporter.collectors.logs.collector import LogsCollector, LogSettings
-from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.exposition import encode_text
+from trainwarden_exporter.core.shared_state import SharedState
 from trainwarden_exporter.core.state_folder import StateFolder
 from trainwarden_exporter.sampling.blocking_io import TIMEOUT_SECONDS
 
@@ -38,13 +38,13 @@ class LogsTree:
 
     def start(self) -> None:
         """A new exporter, with the state that the one before has kept."""
-        self.exchange = RunExchange()
-        self.runs = RunsTree(self.folder / "runs", self.exchange, logs_followed=True)
+        self.shared = SharedState()
+        self.runs = RunsTree(self.folder / "runs", self.shared, logs_followed=True)
         if self._now is not None:
             self.runs.now = self._now
         self.state = StateFolder(self.folder / "state")
         self.collector = LogsCollector(
-            self.exchange, self._settings, self.state, now=lambda: self.runs.now, timeout=self._timeout
+            self.shared, self._settings, self.state, now=lambda: self.runs.now, timeout=self._timeout
         )
         self.samples: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from trainwarden.record.clock import to_iso
 from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.collectors.runs.collector import RunsCollector
-from trainwarden_exporter.core.exchange import RunExchange
+from trainwarden_exporter.collectors.runs.filesystems import Room, RunFilesystems
 from trainwarden_exporter.core.exposition import encode_text
+from trainwarden_exporter.core.shared_state import SharedState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,16 +39,22 @@ def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return opened
 
 
+def _refuse(mount: str) -> Room:
+    raise OSError(errno.EIO, os.strerror(errno.EIO), mount)
+
+
 class RunsTree:
     """A runs folder and a collector that looks at it; `now` is the collector's clock."""
 
-    def __init__(self, path: Path, exchange: RunExchange | None = None, **options: Any) -> None:
+    def __init__(self, path: Path, shared: SharedState | None = None, **options: Any) -> None:
         self.path = path
-        self.exchange = exchange or RunExchange()
+        self.shared = shared or SharedState()
         self.now = NOW
         self._writes = 0
         arguments = {"host": HOST, "all_hosts": False, "limit": 2000, "defaults": Thresholds(), **options}
-        self.collector = RunsCollector(path, self.exchange, now=lambda: self.now, **arguments)
+        # How much room there is differs from one moment to the next.
+        arguments.setdefault("filesystems", RunFilesystems(path, ask=_refuse))
+        self.collector = RunsCollector(path, self.shared, now=lambda: self.now, **arguments)
 
     def folder(self, run_id: str, modified: float = NOW) -> Path:
         folder = self.path / run_id

@@ -95,12 +95,12 @@ def test_a_log_that_answers_again_is_read_on_and_nothing_twice(tree: LogsTree, g
 
 
 def test_the_view_of_a_run_whose_log_does_not_answer_stays_as_it_was(tree: LogsTree, gate: threading.Event) -> None:
-    before = tree.exchange.views["m"]
+    before = tree.shared.views["m"]
     gate.clear()
     tree.write("m", OOM)
     tree.look()
     assert stuck(tree) == {"m": "read"}
-    assert tree.exchange.views["m"] is before
+    assert tree.shared.views["m"] is before
 
 
 def test_a_run_that_goes_while_its_log_does_not_answer_is_let_go_of(
@@ -113,7 +113,7 @@ def test_a_run_that_goes_while_its_log_does_not_answer_is_let_go_of(
     shutil.rmtree(tree.runs.folder("m"))
     (tmp_path / "scratch/m").rmdir()
     tree.look()
-    assert "m" not in tree.exchange.log_files
+    assert "m" not in tree.shared.log_files
     assert opened_below(tree.runs.folder("m"))
     gate.set()
     look_until(tree, lambda: stuck(tree) == {})

@@ -13,6 +13,7 @@ from prometheus_client.registry import CollectorRegistry
 from tests.unit.exporter.runs_tree import RunsTree
 from tests.waiting import wait_until
 from trainwarden_exporter.core.exposition import render
+from trainwarden_exporter.core.scrape_times import ScrapeTimes
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import single_task
@@ -194,3 +195,30 @@ def test_a_collector_of_ours_works_in_a_registry_of_the_users(runs: RunsTree) ->
     registry = CollectorRegistry()
     registry.register(runs.collector)  # type: ignore[arg-type]  # its families have what a Metric has
     assert registry.get_sample_value("training_run_state", {"run_id": "r", "state": "running"}) == 1
+
+
+class RecordedScrapes(ScrapeTimes):
+    """The scrapes of one collector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scrapes: list[str] = []
+
+    def scraped(self, client: str) -> None:
+        self.scrapes.append(client)
+
+
+def test_a_scrape_is_passed_on_to_what_it_shows_and_by_a_view_to_what_that_reads() -> None:
+    runs, devices, behind = RecordedScrapes(), RecordedScrapes(), RecordedScrapes()
+
+    def sampler(name: str, times: ScrapeTimes | None) -> Sampler:
+        return Sampler(single_task(Scripted(name), 60.0, 5.0), scrape_times=times)
+
+    shown = [sampler("runs", runs), sampler("devices", devices), sampler("view", None)]
+    collection = Collection(shown, [sampler("behind", behind)])
+    collection.scraped({"runs"}, "a:1")
+    assert (runs.scrapes, devices.scrapes, behind.scrapes) == (["a:1"], [], [])
+    collection.scraped({"view"}, "b:2")
+    collection.scraped(None, "c:3")
+    assert runs.scrapes == ["a:1", "b:2", "c:3"]
+    assert devices.scrapes == behind.scrapes == ["b:2", "c:3"]

@@ -14,13 +14,21 @@ from trainwarden.stack.binaries import Tools
 from trainwarden_exporter.collectors.runs import metrics
 from trainwarden_exporter.core.metric import Metric
 
-# Of runs that are in S3 alone or nowhere, of checkpoints that are looked at elsewhere, and of durations.
+# Of runs that are in S3 alone or nowhere, of durations, and of processes, file systems and checkpoints.
 NOT_HERE = {
     "training_run_observed_timestamp_seconds",
     "training_run_expected",
     "training_run_s3_info",
     "training_checkpoint_complete",
+    "training_rank_process_state",
+    "training_missing_ranks",
+    "training_filesystem_avail_bytes",
+    "training_filesystem_size_bytes",
+    "training_filesystem_files_avail",
+    "training_filesystem_answer_seconds",
+    "training_filesystem_answering",
     "training_run_duration_seconds",
+    "training_silent_ranks_timestamp_seconds",
 }
 GOLDEN = Path(__file__).parent / "golden.prom"
 
@@ -37,10 +45,11 @@ def fixture_tree(runs: RunsTree) -> RunsTree:
         grad_norm=0.9,
         tokens_per_second=5000.5,
         samples_per_second=10,
+        step_durations={"count": 300, "p50": 0.8, "p99": 1.25, "max": 4.5},
         checkpoint={"path": "/c/100", "step": 100, "time": to_iso(NOW - 60), "size_bytes": 4096, "count": 2},
     )
     for rank in (0, 1):
-        runs.rank("healthy", rank)
+        runs.rank("healthy", rank, sections={"data": 0.25, "forward": 0.5} if rank else None)
     runs.metadata("failed", attempt=1, attempt_key="slurm:12:1", job_id="12", scheduler="slurm")
     runs.write(
         "failed",

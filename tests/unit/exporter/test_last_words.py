@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.unit.exporter.runs_tree import NOW, RunsTree
 from trainwarden.record.clock import to_iso
 from trainwarden.record.thresholds import Thresholds
@@ -78,3 +80,18 @@ def test_last_lines_can_be_shown_of_all_runs_or_of_none(tmp_path: Path) -> None:
     runs.metadata("r", status="failed", reason="watchdog")
     words = runs.labels("training_failure_message_info", "r")
     assert (words["message"], words["last_line"]) == ("watchdog", "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "shown"),
+    [
+        ("KeyError", "'input_ids'", "KeyError: 'input_ids'"),
+        ("KeyError", "KeyError: 'input_ids'", "KeyError: 'input_ids'"),
+        ("SystemExit", "exit status 3", "exit status 3"),
+        (None, "disk full", "disk full"),
+    ],
+)
+def test_the_message_of_an_exception_has_its_type(runs: RunsTree, kind: str | None, message: str, shown: str) -> None:
+    runs.metadata("r")
+    runs.write("r", "_error", {"attempt_key": "local:77-1:0", "message": message, "exception_type": kind})
+    assert runs.labels("training_failure_message_info", "r")["message"] == shown

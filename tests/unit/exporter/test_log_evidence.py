@@ -15,7 +15,7 @@ from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.collectors.runs.folder import RunFolder
 from trainwarden_exporter.collectors.runs.log_evidence import LogEvidence
 from trainwarden_exporter.collectors.runs.record import failure_verdict
-from trainwarden_exporter.core.exchange import LogVerdict, LogView
+from trainwarden_exporter.core.shared_state import LogVerdict, LogView
 
 KEY = "local:77-1:0"
 
@@ -89,8 +89,8 @@ def test_the_log_counts_only_where_the_record_names_no_cause(logs: LogsTree, own
     fail(logs, failure=own)
     record = RunFolder(logs.folder / "runs" / "r", Thresholds()).read(logs.runs.now)
     cause = LogVerdict("type", found, "", "critical", "it said so", "", "signal", "root")
-    logs.exchange.views = {"r": LogView(KEY, True, cause, None, None, logs.runs.now)}
-    assert LogEvidence(logs.exchange, logs_followed=True).refine(record, failure_verdict(record)).failure == shown
+    logs.shared.views = {"r": LogView(KEY, True, cause, None, None, logs.runs.now)}
+    assert LogEvidence(logs.shared, logs_followed=True).refine(record, failure_verdict(record)).failure == shown
 
 
 def test_a_log_without_a_cause_leaves_that_of_the_record(logs: LogsTree) -> None:

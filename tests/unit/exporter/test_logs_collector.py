@@ -24,6 +24,12 @@ def logs(tmp_path: Path) -> Iterator[LogsTree]:
     tree.state.close()
 
 
+def last_write(logs: LogsTree, seconds: float) -> float | None:
+    """When the run's log was last written to, by the page `seconds` later."""
+    logs.look(seconds)
+    return logs.value("training_log_last_write_timestamp_seconds", run_id="r")
+
+
 def test_a_first_event_shows_as_a_rise_from_zero(logs: LogsTree) -> None:
     logs.write("r", "hello\n")
     logs.look()
@@ -205,6 +211,26 @@ def test_silence_and_its_threshold_are_reported(tmp_path: Path) -> None:
     assert logs.value("training_log_last_write_timestamp_seconds", run_id="r") == NOW
     assert logs.value("training_log_silence_threshold_seconds", run_id="r") == 900
     logs.state.close()
+
+
+@pytest.mark.parametrize("ahead", [60, 1800, 86400], ids=["a minute", "half an hour", "a day"])
+def test_a_log_dated_in_the_future_falls_silent_all_the_same(logs: LogsTree, ahead: float) -> None:
+    logs.runs.metadata("r")
+    path = logs.write("r", "hello\n")
+    os.utime(path, (NOW + ahead, NOW + ahead))
+    assert [last_write(logs, seconds) for seconds in (5, 10, 30)] == [NOW + 5] * 3
+    with path.open("a") as file:
+        file.write("one more\n")
+    os.utime(path, (NOW + ahead + 1, NOW + ahead + 1))
+    assert last_write(logs, 10) == NOW + 55
+
+
+def test_a_log_falls_silent_although_the_clock_was_set_back(logs: LogsTree) -> None:
+    logs.runs.metadata("r")
+    logs.write("r", "hello\n")
+    logs.look()
+    back = NOW + 2 - 3600
+    assert [last_write(logs, seconds) for seconds in (-3600, 60)] == [back, back]
 
 
 def test_logs_of_another_host_are_left_to_its_exporter(logs: LogsTree) -> None:

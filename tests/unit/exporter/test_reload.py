@@ -26,7 +26,7 @@ class Running:
         self.collectors = CollectorSet(Node("n"), flags)
         self.collection = Collection(self.collectors.runners)
         self.release = Release(self.collection, flags["release.seconds"], flags["release.file"])
-        self.reload = Reload(argv, flags, self.collectors.exchange.expected, self.collection, self.release)
+        self.reload = Reload(argv, flags, self.collectors.shared.expected, self.collection, self.release)
 
     @property
     def is_current(self) -> float:
@@ -58,7 +58,7 @@ def test_what_needs_no_collector_anew_is_applied(file: Path, tmp_path: Path) -> 
     running.reload.read_again()
     assert logging.getLogger().level == logging.WARNING
     assert (running.release.seconds, running.release.file) == (3600, tmp_path / "there")
-    assert set(running.collectors.exchange.expected.runs()) == {"r1"}
+    assert set(running.collectors.shared.expected.runs()) == {"r1"}
     assert running.is_current == 1
 
 

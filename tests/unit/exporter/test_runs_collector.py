@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable
 from typing import Any
@@ -117,6 +118,13 @@ def test_a_run_of_another_host_is_left_to_that_hosts_exporter_but_its_own_ranks_
     assert "training_step" not in samples
     assert runs.value("training_rank_step", run_id="r", rank="1") == 120
     assert runs.value("training_rank_step", run_id="r", rank="0") is None
+
+
+def test_whose_each_run_is_other_collectors_can_read_of_runs_of_other_hosts_too(runs: RunsTree) -> None:
+    runs.metadata("r", host="node0")
+    runs.metadata("s")
+    runs.samples()
+    assert runs.shared.owners == dict.fromkeys(("r", "s"), os.getuid())
 
 
 def test_two_exporters_over_one_folder_export_no_series_twice(make_runs: Callable[..., RunsTree]) -> None:

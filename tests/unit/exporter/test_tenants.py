@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.exporter.runs_tree import HOST, NOW, RunsTree
+from tests.unit.exporter.runs_tree import HOST, NOW, RunsTree, opened_files
 from tests.users import ANOTHER, needs_root
+from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
+from trainwarden.record.folder import LOG
 from trainwarden_exporter.collectors.runs.limits import RunLimits
 from trainwarden_exporter.collectors.runs.names import RunNames
 
@@ -89,7 +91,7 @@ def test_a_user_with_many_series_takes_no_place_of_a_user_with_few(tmp_path: Pat
 
 
 def test_the_ranks_of_a_run_are_bounded_and_the_run_stays(tmp_path: Path) -> None:
-    tree = RunsTree(tmp_path / "runs", limits=RunLimits(run_series=40))
+    tree = RunsTree(tmp_path / "runs", limits=RunLimits(run_series=80))
     tree.metadata("r")
     for rank in range(30):
         tree.rank("r", rank)
@@ -134,13 +136,56 @@ def test_what_is_kept_of_large_records_is_small(tmp_path: Path) -> None:
             tree.metadata(f"r{number}", environment={str(each): "x" for each in range(9000)}, s3=padding)
             tree.progress(f"r{number}", metrics=padding)
         tracemalloc.start()
-        assert len(tree.samples()["training_run_attempt"]) == count
+        wait_until(lambda: len(tree.samples().get("training_run_attempt", {})) == count)
         size, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return size
 
     small, large = kept(1), kept(11)
     assert (large - small) / 10 < 2**17
+
+
+def crashed(tree: RunsTree, run_id: str, names: int = 0) -> None:
+    """Write a run whose only rank crashed, and so many other names beside its trace."""
+    tree.metadata(run_id, attempt_key=KEY, start_time=to_iso(NOW - 100))
+    header = f"attempt_key={KEY} pid=1 start=2 host=elsewhere".ljust(511)
+    tree.write(run_id, "ranks/0.trace", f"{header}\nFatal Python error: Segmentation fault\n")
+    for number in range(names):
+        (tree.path / run_id / f"ranks/x{number}").touch()
+
+
+@needs_root
+def test_a_user_whose_ranks_leave_many_files_delays_its_own_crashes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = RunsTree(tmp_path / "runs", limits=RunLimits(owner_crash_work=400))
+    for number in range(12):
+        crashed(tree, f"many-{number:02d}", names=100)
+        give(tree.path / f"many-{number:02d}")
+    crashed(tree, "other")
+    opened = opened_files(monkeypatch)
+    assert tree.state("other") == "failed"
+    assert 1 < opened.count("0.trace") <= 4
+    for _ in range(12):
+        tree.now += 2
+        tree.samples()
+    assert {tree.state(f"many-{number:02d}") for number in range(12)} == {"failed"}
+
+
+@needs_root
+def test_no_trace_of_a_crash_is_read_beyond_what_its_user_has_a_share_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of large files were read in each sample, until every run was missing."""
+    tree = RunsTree(tmp_path / "runs", limits=RunLimits(owner_crash_work=2000))
+    crashed(tree, "many")
+    for rank in range(1, 50):
+        with (tree.path / f"many/ranks/{rank}.trace").open("wb") as file:
+            file.truncate(2**20)
+    tree.metadata("good")
+    opened = opened_files(monkeypatch)
+    assert tree.state("good") == "running"
+    assert not [name for name in opened if name.endswith(".trace")]
 
 
 def test_empty_folders_take_no_more_than_names(tmp_path: Path) -> None:
@@ -244,3 +289,23 @@ def test_what_root_writes_into_a_users_record_for_all_to_read_counts(tmp_path: P
     error.chmod(0o600)
     tree.now += 40
     assert tree.state("r") == "running"
+
+
+@needs_root
+def test_a_link_as_a_log_shows_nothing_of_root_and_opens_no_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that root lets nobody enter may hold files that everybody could read; opening a watchdog starts it."""
+    (tmp_path / "closed").mkdir(mode=0o700)
+    (tmp_path / "closed/notes").write_text("the launch is on monday")
+    os.mkfifo(tmp_path / "device")
+    tree = RunsTree(tmp_path / "runs")
+    for run_id, target in (("thief", "closed/notes"), ("breaker", "device")):
+        tree.metadata(run_id, status="failed")
+        (tree.folder(run_id) / "logs").mkdir()
+        (tree.path / run_id / LOG).symlink_to(tmp_path / target)
+        give(tree.path / run_id)
+    opened = opened_files(monkeypatch)
+    assert "monday" not in tree.text()
+    assert tree.state("thief") == tree.state("breaker") == "failed"
+    assert not {"notes", "device"} & set(opened)

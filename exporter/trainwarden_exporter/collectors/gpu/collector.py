@@ -11,6 +11,7 @@ from trainwarden_exporter.collectors.gpu.device import WAIT_SHARE, DriverTime, G
 from trainwarden_exporter.collectors.gpu.node import GpuNode
 from trainwarden_exporter.collectors.gpu.roster import Roster, RosterGpu, roster_gpus
 from trainwarden_exporter.collectors.gpu.state import GpuState
+from trainwarden_exporter.collectors.gpu.sums import GpuSums
 from trainwarden_exporter.core.state_file import StateFile
 from trainwarden_exporter.sampling.task import SampleTask
 
@@ -35,8 +36,11 @@ def build(settings: Mapping[str, Any]) -> GpuCollector:
     if settings["vendor"] == "nvidia":
         from trainwarden_exporter.collectors.gpu.nvml.driver import NvmlDriver  # noqa: PLC0415
 
-        kept = settings.get("xid_state")
-        state = StateFile(Path(kept) if kept else None, writable=not settings.get("once"))
+        match settings.get("xid_state"):
+            case {"path": str(path), "writable": bool(writable), "machine": str(machine)}:
+                state = StateFile(Path(path), writable=writable, machine=machine)
+            case _:
+                state = StateFile(None)
         driver = NvmlDriver(
             Path(settings["kernel_log"]),
             state=state,
@@ -105,6 +109,7 @@ class GpuCollector:
         # The GPUs of the roster by bus address.
         self._states: dict[str, GpuState] = {}
         self._devices: dict[str, GpuDevice] = {}
+        self._sums = GpuSums(driver.vendor, self._states, timeout)
         self._node = GpuNode(self._states, driver, self._spent, interval=interval, timeout=timeout, expected=expected)
 
     def collect(self) -> Sequence[Family]:
@@ -132,19 +137,22 @@ class GpuCollector:
                         self._driver,
                         self._identified,
                         self._spent,
+                        self._sums,
                         slow_interval=self._slow_interval,
                         timeout=self._timeout,
                     )
         return ()
 
     def tasks(self) -> Sequence[SampleTask]:
-        """Return two tiers of each GPU, the driver as a whole, its own tasks, and the node."""
+        """Return two tiers of each GPU, their sums, the driver as a whole, its own tasks, and the node."""
         tasks = []
         for bus, gpu in self._devices.items():
             if self._states.get(bus) is not gpu.state:
                 continue  # another driver was given it
             tasks.append(SampleTask(self.name, gpu.fast, self._interval, self._timeout, bus, "fast"))
             tasks.append(SampleTask(self.name, gpu.slow, self._interval, self._timeout, bus, "slow"))
+        if tasks:
+            tasks.append(SampleTask(self.name, self._sums.read, self._interval, self._timeout, tier="sums"))
         return [
             *tasks,
             SampleTask(self.name, self._open, self._interval, self._timeout, tier="driver"),

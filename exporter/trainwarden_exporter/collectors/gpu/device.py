@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from trainwarden_exporter.collectors.gpu.driver import FastTier, GpuDriver, OpenGpu, SlowTier
     from trainwarden_exporter.collectors.gpu.state import GpuState
+    from trainwarden_exporter.collectors.gpu.sums import GpuSums
     from trainwarden_exporter.core.metric import Family
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class GpuDevice:
         driver: opens and reads the GPU.
         identified: called with the state and the GPU that was opened, before it is read: it may be another than before.
         spent: sums up the time of the samples.
+        sums: over the GPUs of the node, to which the counters are added.
         slow_interval: how old the series of `slow` may be, seconds.
         timeout: of a sample, seconds.
     """
@@ -64,6 +66,7 @@ class GpuDevice:
         driver: GpuDriver,
         identified: Callable[[GpuState, OpenGpu], None],
         spent: DriverTime,
+        sums: GpuSums,
         *,
         slow_interval: float,
         timeout: float,
@@ -72,6 +75,7 @@ class GpuDevice:
         self._driver = driver
         self._identified = identified
         self._spent = spent
+        self._sums = sums
         self._slow_interval = slow_interval
         self._timeout = timeout
         # The generation of the library that opened the GPU, its handle, what reads it.
@@ -100,6 +104,7 @@ class GpuDevice:
             state.busy = None
             state.attempted.set()
             self._spent.add("fast", time.monotonic() - begun)
+        self._sums.count(families)
         return families.collected()
 
     def slow(self) -> list[Family]:
@@ -109,6 +114,12 @@ class GpuDevice:
         """
         with calling("waiting for the first sample of the GPU"):
             self.state.attempted.wait(min(OPEN_SECONDS, self._timeout / 2))
+        try:
+            return self._read_slow_tier()
+        finally:
+            self.state.attempted_slow.set()
+
+    def _read_slow_tier(self) -> list[Family]:
         with self._driver.used():
             handle = self._handle()
             if handle is None or self.state.error is not None or self._driver.is_suspended(self.state.bus):
@@ -126,6 +137,7 @@ class GpuDevice:
                 return []  # the next fast sample finds it down too, and records why
             finally:
                 self._spent.add("slow", time.monotonic() - begun)
+            self._sums.count(families)
             self._read_slow = (begun, families.collected())
             return self._read_slow[1]
 

@@ -6,12 +6,13 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.collectors.gpu import metrics
+from trainwarden_exporter.collectors.gpu import metrics, node_metrics
 from trainwarden_exporter.collectors.gpu.device import WAIT_SHARE
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Iterable, Mapping, Sequence
 
     from trainwarden_exporter.collectors.gpu.device import DriverTime
@@ -55,7 +56,8 @@ class GpuNode:
         states, begun = list(self._states.values()), time.monotonic()
         driver_error = self._driver.error(WAIT_SHARE * self._timeout)  # a library that opens slowly does not hang
         if self._driver.is_open and driver_error is None:
-            _wait_for_first_samples(states, self._timeout - (time.monotonic() - begun))
+            attempted = [state.attempted for state in states]
+            wait_for_first_samples(attempted, self._timeout - (time.monotonic() - begun))
         families, now = Families(), time.monotonic()
         suspended = {state.bus: self._driver.is_suspended(state.bus) for state in states}
         awake = [state for state in states if not suspended[state.bus]]
@@ -84,27 +86,27 @@ class GpuNode:
     def _add_counts(self, families: Families, answering: int, driver_error: str | None) -> None:
         vendor = self._driver.vendor
         expected = len(self._states) if self._expected is None else self._expected
-        families.add(metrics.GPU_DEVICES_EXPECTED, expected, vendor=vendor)
-        families.add(metrics.GPU_DEVICES_VISIBLE, self._driver.visible(answering), vendor=vendor)
+        families.add(node_metrics.GPU_DEVICES_EXPECTED, expected, vendor=vendor)
+        families.add(node_metrics.GPU_DEVICES_VISIBLE, self._driver.visible(answering), vendor=vendor)
         if driver_error is not None:
-            families.add(metrics.GPU_DRIVER_ERROR_INFO, 1, vendor=vendor, error=driver_error)
+            families.add(node_metrics.GPU_DRIVER_ERROR_INFO, 1, vendor=vendor, error=driver_error)
         for tier, seconds in self._spent.totals().items():
-            families.add(metrics.TRAINWARDEN_DRIVER_SECONDS_TOTAL, seconds, collector=vendor, tier=tier)
+            families.add(node_metrics.TRAINWARDEN_DRIVER_SECONDS_TOTAL, seconds, collector=vendor, tier=tier)
 
 
 def add_totals(families: Families, vendor: str, readings: Sequence[GpuReading], down: int | None) -> None:
     """Add the aggregates over the GPUs that answer; `down` is how many do not, None where that is not known."""
     utilization = [reading.utilization for reading in readings if reading.utilization is not None]
     for stat, value in _stats(utilization).items():
-        families.add(metrics.GPU_NODE_UTILIZATION_RATIO, value, vendor=vendor, stat=stat)
+        families.add(node_metrics.GPU_NODE_UTILIZATION_RATIO, value, vendor=vendor, stat=stat)
     power = [reading.power for reading in readings if reading.power is not None]
     for stat, value in {**_stats(power), **({"sum": math.fsum(power)} if power else {})}.items():
-        families.add(metrics.GPU_NODE_POWER_WATTS, value, vendor=vendor, stat=stat)
+        families.add(node_metrics.GPU_NODE_POWER_WATTS, value, vendor=vendor, stat=stat)
     temperatures = [reading.temperature for reading in readings if reading.temperature is not None]
-    families.add(metrics.GPU_NODE_TEMPERATURE_CELSIUS, max(temperatures, default=None), vendor=vendor, stat="max")
+    families.add(node_metrics.GPU_NODE_TEMPERATURE_CELSIUS, max(temperatures, default=None), vendor=vendor, stat="max")
     memory = [reading.memory_used for reading in readings if reading.memory_used is not None]
-    families.add(metrics.GPU_NODE_MEMORY_USED_BYTES, sum(memory) if memory else None, vendor=vendor)
-    families.add(metrics.GPU_NODE_DEVICES_DOWN, down, vendor=vendor)
+    families.add(node_metrics.GPU_NODE_MEMORY_USED_BYTES, sum(memory) if memory else None, vendor=vendor)
+    families.add(node_metrics.GPU_NODE_DEVICES_DOWN, down, vendor=vendor)
 
 
 def _add_up(families: Families, state: GpuState, why_down: str | None) -> None:
@@ -118,9 +120,9 @@ def _stats(values: Sequence[float]) -> dict[str, float]:
     return {"min": min(values), "avg": math.fsum(values) / len(values), "max": max(values)} if values else {}
 
 
-def _wait_for_first_samples(states: Iterable[GpuState], timeout: float) -> None:
+def wait_for_first_samples(attempted: Iterable[threading.Event], timeout: float) -> None:
     """Wait until each GPU was sampled once, at most for most of `timeout` (seconds), the deadline of the caller."""
     deadline = time.monotonic() + WAIT_SHARE * timeout
     with calling("waiting for the first sample of each GPU"):
-        for state in states:
-            state.attempted.wait(max(deadline - time.monotonic(), 0.0))
+        for event in attempted:
+            event.wait(max(deadline - time.monotonic(), 0.0))

@@ -12,9 +12,7 @@ from trainwarden_exporter.core.state_file import StateFile, node_state
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
-    from pathlib import Path
 
-    from trainwarden_exporter.core.node import Node
     from trainwarden_exporter.core.spec import Context
 
 log = logging.getLogger(__name__)
@@ -141,16 +139,14 @@ class NodeRoster(Roster):
 
     Args:
         file: where it is stored.
-        machine: identifies the machine: the GPUs of another are none of this one's.
 
     Attributes:
         is_sampled: a collector samples these GPUs and reports them: it alone numbers them.
     """
 
-    def __init__(self, file: StateFile | None = None, machine: str = "") -> None:
+    def __init__(self, file: StateFile | None = None) -> None:
         super().__init__()
         self._file = file or StateFile(None)
-        self._machine = machine
         self.is_sampled = False
         self._load()
 
@@ -186,24 +182,20 @@ class NodeRoster(Roster):
         document = self._file.read()
         if document is None:
             return
-        if document.get("machine") != self._machine:
-            log.warning("%s is of another machine: the GPUs are numbered anew", self._file.path)
-            return
         try:
             self.replace_by(roster_gpus(document.get("gpus")))
         except ValueError as error:
             self._file.set_aside(str(error))
 
     def _store(self) -> None:
-        self._file.write({"machine": self._machine, "gpus": self.to_json()})
+        self._file.write({"gpus": self.to_json()})
 
 
 def roster_of(context: Context, vendor: str) -> NodeRoster:
     """Return the one roster of a vendor's GPUs on the node, read from its file the first time."""
-    rosters, node = context.exchange.gpus, context.node
+    rosters, node = context.shared.gpus, context.node
     if (vendor, node) not in rosters:
-        file = node_state(context.flags, node.host, f"gpus-{vendor}", durable=True)
-        rosters[vendor, node] = NodeRoster(file, machine_of(node))
+        rosters[vendor, node] = NodeRoster(node_state(context.flags, node, f"gpus-{vendor}", durable=True))
     return rosters[vendor, node]
 
 
@@ -218,11 +210,6 @@ def roster_gpus(value: Any) -> list[RosterGpu]:
     return sorted(gpus, key=lambda gpu: gpu.index)
 
 
-def machine_of(node: Node) -> str:
-    """Return what distinguishes this machine from a clone of its disk: its type and its machine id."""
-    return "/".join(map(_content, (node.sysfs / "class/dmi/id/product_name", node.rootfs / "etc/machine-id")))
-
-
 def _gpu(entry: Any) -> RosterGpu:
     match entry:
         case {
@@ -235,13 +222,6 @@ def _gpu(entry: Any) -> RosterGpu:
             known = {name: value[:256] for name, value in info.items() if name in _INFO and isinstance(value, str)}
             return RosterGpu(index, bus, uuid, minor, known)
     raise ValueError("holds what is no GPU")
-
-
-def _content(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()[:128]
-    except OSError:
-        return ""
 
 
 def _functions(addresses: Iterable[str]) -> dict[str, set[str]]:

@@ -70,15 +70,15 @@ def amd_enabled(context: Context) -> bool:
 
 def _create_nvidia(context: Context) -> CollectorRunner:
     node, flags = context.node, context.flags
+    xids = node_state(flags, node, "xids")
     return _create(
         context,
         NVIDIA,
         expected=_expected_nvidia(context),
         kernel_log=str(node.rootfs / "dev/kmsg"),
-        xid_state=str(node_state(flags, node.host, "xids").path),
+        xid_state={"path": str(xids.path), "writable": xids.writable, "machine": xids.machine},
         boot_id=node.boot_id,
         activity=flags["collector.nvidia.activity"],
-        once=bool(flags.get("once")),
     )
 
 
@@ -106,7 +106,8 @@ def _create(context: Context, pci_vendor: int, **settings: Any) -> CollectorRunn
     roster.is_sampled = True
     if settings["by_bus"]:
         roster.see(gpus_on_bus(context.node.sysfs, pci_vendor))  # `gpu_jobs` needs no child to number them
-    return SubprocessCollector(ChildSpec(name, MODULE, interval, timeout, settings, {"roster": roster}))
+    keepers = {"roster": roster}
+    return SubprocessCollector(ChildSpec(name, MODULE, interval, timeout, settings, keepers, follows_scrapes=True))
 
 
 def _expected_nvidia(context: Context) -> int | None:
@@ -129,6 +130,7 @@ NVIDIA_SPEC = CollectorSpec(
     needs="an NVIDIA GPU on the PCI bus, or --expect.gpus",
     create=_create_nvidia,
     enabled=nvidia_enabled,
+    follows_scrapes=True,
     add_flags=_add_nvidia_flags,
 )
 AMD_SPEC = CollectorSpec(
@@ -139,5 +141,6 @@ AMD_SPEC = CollectorSpec(
     needs="an AMD GPU on the PCI bus, or /dev/kfd",
     create=_create_amd,
     enabled=amd_enabled,
+    follows_scrapes=True,
     add_flags=partial(_add_flags, "amd", "amdsmi", "ECC, links, PCIe, throttling"),
 )

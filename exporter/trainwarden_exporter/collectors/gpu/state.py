@@ -41,6 +41,7 @@ class GpuState:
         good: when the last good sample was begun, and its values.
         busy: since when a sample is being taken; None between two.
         attempted: set after the first sample.
+        attempted_slow: set after the first sample of the slow tier.
         read_errors: failed calls of a GPU that answers others, by error.
     """
 
@@ -51,6 +52,7 @@ class GpuState:
     good: tuple[float, GpuReading] | None = None
     busy: float | None = None
     attempted: threading.Event = field(default_factory=threading.Event)
+    attempted_slow: threading.Event = field(default_factory=threading.Event)
     read_errors: dict[str, int] = field(default_factory=dict)
 
     def why_down(self, now: float, timeout: float, fresh_seconds: float) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +21,14 @@ from trainwarden_exporter.collectors.gpu_jobs.gpus import GpuSearch, NodeGpu, No
 from trainwarden_exporter.collectors.gpu_jobs.processes import Processes
 from trainwarden_exporter.collectors.gpu_jobs.user_names import UserNames
 from trainwarden_exporter.core.metric import Families
+from trainwarden_exporter.core.scrape_times import ScrapeTimes
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import single_task
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from trainwarden_exporter.collectors.gpu.roster import NodeRoster
     from trainwarden_exporter.collectors.gpu_jobs.processes import ProcessJob
@@ -48,12 +50,21 @@ class GpuJobsCollector:
         node: where its file systems are.
         folder: where SLURM's prolog writes its files; None where it writes none.
         nvidia, amd: the GPUs of the node.
+        owners: return the uid of the user of each run that has a record.
     """
 
     name = "gpu_jobs"
 
-    def __init__(self, node: Node, folder: Path | None, nvidia: NodeRoster, amd: NodeRoster) -> None:
+    def __init__(
+        self,
+        node: Node,
+        folder: Path | None,
+        nvidia: NodeRoster,
+        amd: NodeRoster,
+        owners: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
         self._node = node
+        self._owners = owners
         self._folder = folder
         self._processes = Processes(node.procfs, UserNames(node.rootfs))
         self._gpus = GpuSearch(node, nvidia, amd)
@@ -68,7 +79,8 @@ class GpuJobsCollector:
         if not gpus.all:
             return ()
         of_groups, unreadable[GROUPS] = claims_of_groups(self._node.sysfs, gpus)
-        jobs = self._processes.jobs()
+        owners = self._owners()
+        jobs = [_of_own_run(job, owners) for job in self._processes.jobs()]
         unreadable[ENVIRONMENTS] = sum(not job.readable for job in jobs)
         of_processes, of_runs = _of_processes(jobs, gpus)
         claims = credible([*of_files, *of_processes, *of_groups])
@@ -103,6 +115,15 @@ class GpuJobsCollector:
             return [], 1
         self._missing = False
         return found
+
+
+def _of_own_run(job: ProcessJob, owners: Mapping[str, int]) -> ProcessJob:
+    """Return the job of a process without a run that is another user's: any process may name any run.
+
+    The processes of root may work for any run, and a run without a record here has no owner to compare with.
+    """
+    owner = owners.get(job.run_id)
+    return job if owner is None or job.uid in (0, owner) else replace(job, run_id="")
 
 
 def _of_processes(jobs: Iterable[ProcessJob], gpus: NodeGpus) -> tuple[list[GpuClaim], set[tuple[str, NodeGpu]]]:
@@ -141,14 +162,18 @@ def enabled(context: Context) -> bool:
 def create(context: Context) -> Sampler:
     """Return what samples it. The folder need not exist yet: the first job may create it."""
     nvidia, amd = (roster_of(context, vendor) for vendor in ("nvidia", "amd"))
-    collector = GpuJobsCollector(context.node, context.flags["collector.gpu_jobs.path"], nvidia, amd)
-    return Sampler(single_task(collector, context.interval, context.timeout))
+    shared = context.shared
+    collector = GpuJobsCollector(
+        context.node, context.flags["collector.gpu_jobs.path"], nvidia, amd, lambda: shared.owners
+    )
+    return Sampler(single_task(collector, context.interval, context.timeout), scrape_times=ScrapeTimes())
 
 
 SPEC = CollectorSpec(
     name="gpu_jobs",
     help="which job each GPU works for",
     interval="5s",
+    follows_scrapes=True,
     timeout="10s",
     needs="a GPU",
     create=create,

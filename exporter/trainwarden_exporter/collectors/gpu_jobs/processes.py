@@ -53,6 +53,7 @@ class ProcessJob:
         user: the name of the user that runs it.
         gpus: numbers of device files by its environment: SLURM's, of the step, else of the job.
         open_gpus: numbers of the device files that it has open, and that its environment names if it names any.
+        uid: of the user that runs it, where it names a run; -1 if unknown.
         readable: whether its environment could be read.
     """
 
@@ -63,6 +64,7 @@ class ProcessJob:
     run_id: str = ""
     gpus: frozenset[int] = frozenset()
     open_gpus: frozenset[int] = frozenset()
+    uid: int = -1
     readable: bool = True
 
 
@@ -150,7 +152,7 @@ def job_of(process: str, user_name: Callable[[int], str] = str) -> ProcessJob:
         job_id, step_id = _ancestor_job(process)
     run_id = _run_id(environment)
     if not job_id:
-        return ProcessJob(run_id=run_id, open_gpus=open_gpus(process)) if run_id else NO_JOB
+        return ProcessJob(run_id=run_id, open_gpus=open_gpus(process), uid=_real_uid(process)) if run_id else NO_JOB
     indices = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS", "")
     # Not CUDA_VISIBLE_DEVICES, whose numbers begin at 0 in every job; SLURM's are those of the node.
     gpus = frozenset(int(index) for index in indices.split(",") if _number(index) and len(index) < 4)
@@ -164,6 +166,7 @@ def job_of(process: str, user_name: Callable[[int], str] = str) -> ProcessJob:
         run_id=run_id,
         gpus=gpus,
         open_gpus=opened & gpus if gpus else opened,
+        uid=_real_uid(process) if run_id else -1,
     )
 
 

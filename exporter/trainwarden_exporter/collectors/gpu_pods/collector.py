@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MAX_SERIES = 1024
 NAME_BYTES = 253
 _RESOURCE = re.compile(r"(?P<vendor>nvidia|amd)\.com/(?P<gpu>gpu|mig-)?.*", re.DOTALL)
+# Drivers of Dynamic Resource Allocation.
+_CLAIM_DRIVERS = frozenset(("gpu.nvidia.com", "gpu.amd.com"))
+_CLAIMED = re.compile(r"gpu-(\d{1,3})", re.ASCII)
 # Of the plugin of GKE: nvidia0, nvidia0/gi1, nvidia0/vgpu2.
 _MINOR = re.compile(r"nvidia(\d{1,3})(?:/[\w/]{1,32})?", re.ASCII)
 # The second form, of drivers before 470, names the GPU of which the instance is a part.
@@ -52,11 +55,15 @@ class GpuPodsCollector:
         unmatched = 0
         for device in self._kubelet.devices():
             resource = _RESOURCE.fullmatch(device.resource)
-            if resource is None:
+            claimed = device.resource in _CLAIM_DRIVERS
+            if resource is not None:
+                place = _place(device.device_id, resource["vendor"], gpus)
+            elif claimed:
+                place = _claimed_place(device, gpus)
+            else:
                 continue
-            place = _place(device.device_id, resource["vendor"], gpus)
             if place is None:
-                unmatched += resource["gpu"] is not None
+                unmatched += claimed or (resource is not None and resource["gpu"] is not None)
             else:
                 found.add(_labels(place, device))
         for labels in sorted(found)[:MAX_SERIES]:
@@ -76,6 +83,16 @@ def _place(device_id: str, vendor: str, gpus: NodeGpus) -> _Place | None:
     minor = _MINOR.fullmatch(device_id)
     gpu = gpus.by_minor(int(minor[1])) if minor else gpus.by_uuid(device_id)
     return _Place(gpu) if gpu else None
+
+
+def _claimed_place(device: PodDevice, gpus: NodeGpus) -> _Place | None:
+    """Return the GPU of a device of a claim; None where its name leaves open which one that is.
+
+    NVIDIA's driver names a GPU by the number of its device file, and an instance by its shape, which is no UUID.
+    """
+    number = _CLAIMED.fullmatch(device.device_id) if device.resource == "gpu.nvidia.com" else None
+    gpu = gpus.by_minor(int(number[1])) if number else None
+    return _Place(gpu) if gpu is not None and gpu.minor is not None else None
 
 
 def _labels(place: _Place, device: PodDevice) -> tuple[str, ...]:

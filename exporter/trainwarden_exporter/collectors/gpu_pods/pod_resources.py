@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 METHOD = "/v1.PodResourcesLister/List"
-MAX_ANSWER_BYTES = 16 * 2**20
+# What gRPC itself takes by default; read, an answer of empty messages takes thirty times its size.
+MAX_ANSWER_BYTES = 4 * 2**20
+# Of every resource; a node with some plugins has thousands. Texts of two bytes fill an answer with millions.
+MAX_DEVICES = 100_000
 MAX_DETAILS = 500
 _CHANNEL = (
     ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
@@ -31,8 +35,14 @@ _CHANNEL = (
 _FIELDS = {
     "ListPodResourcesResponse": (("pod_resources", 1, "PodResources"),),
     "PodResources": (("name", 1, ""), ("namespace", 2, ""), ("containers", 3, "ContainerResources")),
-    "ContainerResources": (("name", 1, ""), ("devices", 2, "ContainerDevices")),
+    "ContainerResources": (
+        ("name", 1, ""),
+        ("devices", 2, "ContainerDevices"),
+        ("dynamic_resources", 5, "DynamicResource"),
+    ),
     "ContainerDevices": (("resource_name", 1, ""), ("device_ids", 2, "[]")),
+    "DynamicResource": (("claim_resources", 4, "ClaimResource"),),
+    "ClaimResource": (("driver_name", 2, ""), ("device_name", 4, "")),
 }
 
 
@@ -41,7 +51,10 @@ class KubeletError(Exception):
 
 
 class PodDevice(NamedTuple):
-    """A device of a container; one that several share appears once for each."""
+    """A device of a container; one that several share appears once for each.
+
+    One of a `ResourceClaim` has the name of its driver as its resource, and its name in that driver as its id.
+    """
 
     namespace: str
     pod: str
@@ -75,9 +88,12 @@ class PodResources:
                 code, details = error.code().name, str(error.details())[:MAX_DETAILS]
                 raise KubeletError(f"{self._socket}: {code}: {details}") from error
         try:
-            return list(_devices(answer))
+            devices = list(islice(_devices(answer), MAX_DEVICES + 1))
         except DecodeError as error:
             raise KubeletError(f"{self._socket}: the answer is no ListPodResourcesResponse") from error
+        if len(devices) > MAX_DEVICES:
+            raise KubeletError(f"{self._socket}: the answer has more than {MAX_DEVICES} devices")
+        return devices
 
 
 def _devices(answer: bytes) -> Iterator[PodDevice]:
@@ -86,6 +102,9 @@ def _devices(answer: bytes) -> Iterator[PodDevice]:
             for devices in container.devices:
                 for device_id in devices.device_ids:
                     yield PodDevice(pod.namespace, pod.name, container.name, devices.resource_name, device_id)
+            for claim in container.dynamic_resources:
+                for device in claim.claim_resources:
+                    yield PodDevice(pod.namespace, pod.name, container.name, device.driver_name, device.device_name)
 
 
 def _response_class() -> Any:

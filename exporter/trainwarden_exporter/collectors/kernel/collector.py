@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trainwarden_exporter.collectors.kernel import metrics
 from trainwarden_exporter.collectors.kernel.events import EVENTS, event_of, killed_process, oom_victim
 from trainwarden_exporter.collectors.kernel.log import Journal, Kmsg, journal_readable, kmsg_readable
+from trainwarden_exporter.collectors.kernel.log_state import LogState, Positioned
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.redaction import label_text
 from trainwarden_exporter.core.spec import CollectorSpec
-from trainwarden_exporter.core.state_file import StateFile, node_state
+from trainwarden_exporter.core.state_file import node_state
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import single_task
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from trainwarden_exporter.collectors.kernel.log import KernelLine
     from trainwarden_exporter.core.metric import Family
     from trainwarden_exporter.core.spec import Context
+    from trainwarden_exporter.core.state_file import StateFile
 
 log = logging.getLogger(__name__)
 
@@ -29,24 +31,15 @@ KEPT_KILLS = 8
 KMSG = "dev/kmsg"
 # More than any ring holds; what is logged faster than it is read waits for the next sample.
 MAX_READS = 64
-# An event is stored at once; lines that are none would be read again, and only then count as lost.
-STORE_SECONDS = 60.0
 _OOM = frozenset({"oom_kill", "cgroup_oom_kill"})
 
 
-class LineSource(Protocol):
+class LineSource(Positioned, Protocol):
     """A source of kernel log lines."""
 
     @property
     def lost(self) -> int | None:
         """Lines that could not be read; None where that is not known."""
-
-    @property
-    def position(self) -> Mapping[str, Any]:
-        """Up to where it was read."""
-
-    def restore(self, position: Mapping[str, Any]) -> bool:
-        """Go on behind a position of the same boot; return False if it is of another source."""
 
     def read(self) -> Sequence[KernelLine]:
         """Return the new lines; raise if that cannot be known."""
@@ -78,17 +71,14 @@ class KernelCollector:
     ) -> None:
         self._log = log
         self._source = source
-        self._state = state if state is not None and boot_id else StateFile(None)
-        self._boot_id = boot_id
+        self._state = LogState(state, boot_id, log)
         self._since = now()
         self._counts = dict.fromkeys(EVENTS, 0)
         self._last: dict[str, float] = {}
         self._jobs: dict[int, str] = {}
         self._kills: dict[tuple[str, str], float] = {}
         self._lost_before = 0
-        self._counting = False
-        self._stored_at: float | None = None
-        self._restore()
+        self._counting = self._state.restore(self._take)
 
     def collect(self) -> list[Family]:
         """Read the new lines and return the families."""
@@ -100,7 +90,7 @@ class KernelCollector:
             for line in lines:
                 found |= self._count(line)
         self._counting = True
-        self._store(at_once=found)
+        self._state.store(self._counted, at_once=found)
         families = Families()
         for event, count in self._counts.items():
             families.add(metrics.KERNEL_EVENTS_TOTAL, count, event=event)
@@ -115,7 +105,7 @@ class KernelCollector:
     def close(self) -> None:
         """Store up to where the log was read."""
         if self._counting:
-            self._store(at_once=True)
+            self._state.store(self._counted, at_once=True)
 
     @property
     def _lost(self) -> int | None:
@@ -148,40 +138,22 @@ class KernelCollector:
         while len(self._kills) > KEPT_KILLS:
             del self._kills[next(iter(self._kills))]
 
-    def _restore(self) -> None:
-        """Take over the counts; lines of another boot are all new."""
-        stored = self._state.read()
-        if stored is None:
-            return
-        try:
-            since = float(stored["since"])
-            counts = {event: int(stored["counts"].get(event, 0)) for event in EVENTS}
-            last = {event: float(stored["last"][event]) for event in EVENTS if event in stored["last"]}
-            kills = {(str(process), str(job)): float(when) for process, job, when in stored["kills"][-KEPT_KILLS:]}
-            lost = int(stored["lost"] or 0)
-            counting = stored["boot_id"] != self._boot_id or self._log.restore(stored["position"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            log.warning("%s is not used: %r", self._state.path, error)
-            return
+    def _take(self, stored: Mapping[str, Any], _: bool) -> None:
+        since = float(stored["since"])
+        counts = {event: int(stored["counts"].get(event, 0)) for event in EVENTS}
+        last = {event: float(stored["last"][event]) for event in EVENTS if event in stored["last"]}
+        kills = {(str(process), str(job)): float(when) for process, job, when in stored["kills"][-KEPT_KILLS:]}
+        self._lost_before = int(stored["lost"] or 0)
         self._since, self._counts, self._last, self._kills = since, counts, last, kills
-        self._lost_before, self._counting = lost, counting
 
-    def _store(self, *, at_once: bool) -> None:
-        now = time.monotonic()
-        if not at_once and self._stored_at is not None and now - self._stored_at < STORE_SECONDS:
-            return
-        self._stored_at = now
-        self._state.write(
-            {
-                "boot_id": self._boot_id,
-                "position": self._log.position,
-                "since": self._since,
-                "counts": self._counts,
-                "last": self._last,
-                "kills": [[process, job, when] for (process, job), when in self._kills.items()],
-                "lost": self._lost,
-            }
-        )
+    def _counted(self) -> dict[str, Any]:
+        return {
+            "since": self._since,
+            "counts": self._counts,
+            "last": self._last,
+            "kills": [[process, job, when] for (process, job), when in self._kills.items()],
+            "lost": self._lost,
+        }
 
 
 def enabled(context: Context) -> bool:
@@ -192,7 +164,7 @@ def enabled(context: Context) -> bool:
 def create(context: Context) -> Sampler:
     """Return the sampler: of /dev/kmsg where that can be read or nothing can, else of the journal."""
     root = context.node.rootfs
-    state, boot_id = node_state(context.flags, context.node.host, "kernel"), context.node.boot_id
+    state, boot_id = node_state(context.flags, context.node, "kernel"), context.node.boot_id
     if not kmsg_readable(root / KMSG) and journal_readable(root):
         collector = KernelCollector(Journal(root), "journal", state, boot_id)
     else:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
+import math
 import os
 import re
 import shutil
@@ -19,6 +21,8 @@ from trainwarden_exporter.sampling.calls import calling
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+log = logging.getLogger(__name__)
+
 # The kernel gives one record a read, and refuses a buffer that is too small for it.
 _READ_BYTES = 65536
 # A full ring of a large machine is read in several calls, to bound memory.
@@ -31,7 +35,7 @@ _JOURNALCTL_BYTES = 64 << 20
 _JOURNALS = ("var/log/journal", "run/log/journal")
 _RECORD = re.compile(rb"(\d{1,10}),(\d{1,20}),(\d{1,20}),[^;]*;(.*)", re.DOTALL)
 _KERNEL_FACILITY = 0
-_MAX_CURSOR = 1024
+_CURSOR = re.compile(r"[!-~]{1,1024}")
 # journald stores a line that much later than the kernel logged it, at most.
 _JOURNALD_SECONDS = 2.0
 _ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
@@ -109,7 +113,10 @@ class KernelClock:
 
     def restore(self, position: Mapping[str, Any]) -> None:
         """Take over the state of the clock; raises `KeyError`, `TypeError` or `ValueError`."""
-        self.drained, self.drift = float(position["drained"]), float(position["drift"])
+        drained, drift = float(position["drained"]), float(position["drift"])
+        if not (math.isfinite(drift) and -math.inf < drained <= self.monotonic()):
+            raise ValueError(f"no times of this boot: {drained}, {drift}")
+        self.drained, self.drift = drained, drift
 
 
 @dataclass(frozen=True)
@@ -253,6 +260,7 @@ class Journal:
         self._clock = KernelClock(monotonic)
         self._seconds = seconds
         self._cursor: str | None = None
+        self._read_before = -math.inf
         self._read_at: float | None = None
         self._count = 0
 
@@ -268,7 +276,7 @@ class Journal:
             KeyError, TypeError, ValueError: what was stored is damaged.
         """
         cursor = position.get("cursor")
-        if position["source"] != "journal" or not isinstance(cursor, str) or len(cursor) > _MAX_CURSOR:
+        if position["source"] != "journal" or not isinstance(cursor, str) or not _CURSOR.fullmatch(cursor):
             return False
         self._clock.restore(position)
         self._cursor = cursor
@@ -299,9 +307,14 @@ class Journal:
                 done = process.run(command, self._seconds, environment=os.environ, limit=_JOURNALCTL_BYTES)
         except process.ProcessError as error:
             raise KernelLogUnreadable(f"journalctl: {error}") from error
+        if done.status and self._cursor is not None:
+            # A damaged cursor, or one of another journal, is refused each time.
+            log.warning("journalctl does not go on behind its last line: %s", process.one_line(_last_line(done.errors)))
+            self._cursor, self._read_before = None, self._clock.drained
+            return self._journalctl()
         if done.status:
-            last = done.errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise KernelLogUnreadable(f"journalctl: ended with status {done.status}: {process.one_line(last)}")
+            last = process.one_line(_last_line(done.errors))
+            raise KernelLogUnreadable(f"journalctl: ended with status {done.status}: {last}")
         return done.output
 
     def _line(self, entry: bytes) -> KernelLine | None:
@@ -315,10 +328,14 @@ class Journal:
         except (ValueError, KeyError, TypeError, AttributeError):
             return None  # an empty or a half-written line
         self._cursor = cursor
-        if not kernel:
+        if not kernel or monotonic / 1e6 <= self._read_before:
             return None
         self._count += 1
         return self._clock.line(self._count, monotonic / 1e6, level, _message(message))
+
+
+def _last_line(errors: bytes) -> str:
+    return errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
 
 
 def kmsg_readable(path: Path) -> bool:

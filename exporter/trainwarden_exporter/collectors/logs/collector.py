@@ -13,17 +13,17 @@ from trainwarden_exporter.collectors.logs.problems import LogProblems
 from trainwarden_exporter.collectors.logs.reader import LogReader
 from trainwarden_exporter.collectors.logs.run_logs import RunLogs
 from trainwarden_exporter.collectors.logs.series import add_logs
-from trainwarden_exporter.core.exchange import WatchedRun
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.redaction import label_text
+from trainwarden_exporter.core.shared_state import WatchedRun
 from trainwarden_exporter.sampling.blocking_io import TIMEOUT_SECONDS, BlockingIoPool, add_blocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from trainwarden.signals.tailing.template import Template
-    from trainwarden_exporter.core.exchange import RunExchange
     from trainwarden_exporter.core.metric import Family
+    from trainwarden_exporter.core.shared_state import SharedState
     from trainwarden_exporter.core.state_folder import StateFolder
 
 # The logs of a run that is over are read less often.
@@ -59,10 +59,10 @@ class LogSettings:
 
 
 class LogsCollector:
-    """Exports what the logs of the runs on the exchange show, and publishes it there.
+    """Exports what the logs of the runs in the shared state show, and publishes it there.
 
     Args:
-        exchange: lists the runs, and takes the views of their logs.
+        shared: lists the runs, and takes the views of their logs.
         settings: what is read.
         state: stores offsets and findings; None to store nothing.
         now: the clock, Unix seconds.
@@ -76,13 +76,13 @@ class LogsCollector:
 
     def __init__(
         self,
-        exchange: RunExchange,
+        shared: SharedState,
         settings: LogSettings,
         state: StateFolder | None,
         now: Callable[[], float] = time.time,
         timeout: float = TIMEOUT_SECONDS,
     ) -> None:
-        self._exchange = exchange
+        self._shared = shared
         self._settings = settings
         self._state = state
         self._now = now
@@ -91,7 +91,7 @@ class LogsCollector:
         self._runs: dict[str, RunLogs] = {}
         self._read_at: dict[str, float] = {}
         self._reader = LogReader(
-            self._packs, settings.roots, settings.max_files, exchange, self._problems, timeout=timeout
+            self._packs, settings.roots, settings.max_files, shared, self._problems, timeout=timeout
         )
         self._search: BlockingIoPool[Template] = BlockingIoPool(timeout)
         self._found: dict[Template, list[str]] = {}
@@ -122,17 +122,17 @@ class LogsCollector:
             self._state.close()
 
     def _update(self, now: float) -> None:
-        """Take the runs from the exchange, and those without a record from the paths of logs."""
-        if self._exchange.runs is None:
+        """Take the runs from the shared state, and those without a record from the paths of logs."""
+        if self._shared.runs is None:
             return  # not sampled yet
-        watched = {run.run_id: run for run in self._exchange.runs}
+        watched = {run.run_id: run for run in self._shared.runs}
         if now - self._searched_at >= SEARCH_SECONDS:
             self._found |= self._search.map(self._settings.templates, lambda template: list(template.runs()))
             self._searched_at = now
             for blocked in self._search.blocked:
                 self._problems.add("blocked", blocked.key.text, f"{blocked.key.text}: its folders do not answer")
         for run in self._without_record():
-            if run.run_id not in self._exchange.others:
+            if run.run_id not in self._shared.others:
                 watched.setdefault(run.run_id, run)
         for run_id in self._runs.keys() - watched.keys():
             self._reader.forget(self._runs.pop(run_id))
@@ -198,10 +198,10 @@ class LogsCollector:
 
     def _publish(self, answering: Sequence[RunLogs], now: float) -> None:
         # A blocked run keeps its last view.
-        known = {run_id: view for run_id, view in self._exchange.views.items() if run_id in self._runs}
-        self._exchange.views = known | {run.run.run_id: run.view(now) for run in answering}
-        self._exchange.log_files = self._reader.files(list(self._runs.values()))
-        self._exchange.log_only = tuple(run_id for run_id, run in self._runs.items() if run.run.folder is None)
+        known = {run_id: view for run_id, view in self._shared.views.items() if run_id in self._runs}
+        self._shared.views = known | {run.run.run_id: run.view(now) for run in answering}
+        self._shared.log_files = self._reader.files(list(self._runs.values()))
+        self._shared.log_only = tuple(run_id for run_id, run in self._runs.items() if run.run.folder is None)
 
     def _families(self, runs: Iterable[RunLogs], now: float) -> list[Family]:
         families = Families()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trainwarden_exporter.collectors.logs.problems import LogProblems
-    from trainwarden_exporter.core.exchange import WatchedRun
+    from trainwarden_exporter.core.shared_state import WatchedRun
 
 MAX_PACKS = 64
 # Of the path in a template of a record's: each lets a user list all folders at its place.

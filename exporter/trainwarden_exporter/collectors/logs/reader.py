@@ -1,4 +1,4 @@
-"""Read the logs of all runs, each byte once, for signals, progress and whatever else is registered on the exchange.
+"""Read the logs of all runs, each byte once, for signals, progress and whatever else is registered in the shared state.
 
 The bytes of a log go to the scanner of signals and progress first, which decides where a record ends, and then to each
 `LogConsumer`. Logs are read in rounds, in the threads of a `BlockingIoPool`: a log that never answers costs its own run
@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from trainwarden.signals.tailing.follower import Follower
-from trainwarden_exporter.core.exchange import LogFiles
+from trainwarden_exporter.core.shared_state import LogFiles
 from trainwarden_exporter.sampling.blocking_io import BlockingIoPool
 from trainwarden_exporter.sampling.calls import enter
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from trainwarden_exporter.collectors.logs.packs import LogPacks
     from trainwarden_exporter.collectors.logs.problems import LogProblems
     from trainwarden_exporter.collectors.logs.run_logs import RunLogs
-    from trainwarden_exporter.core.exchange import LogConsumer, RunExchange
+    from trainwarden_exporter.core.shared_state import LogConsumer, SharedState
     from trainwarden_exporter.sampling.blocking_io import Blocked
 
 # Limits of one round: a storm in one log, or a long log seen for the first time, must not delay the others.
@@ -118,7 +118,7 @@ class LogReader:
         packs: name the logs of a run and what is searched in them.
         roots: folders outside of which nothing is read.
         max_files: limit of the number of logs.
-        exchange: names the consumers.
+        shared: names the consumers.
         problems: counts what cannot be read.
         timeout: seconds until a run counts as blocked.
 
@@ -133,16 +133,18 @@ class LogReader:
         packs: LogPacks,
         roots: Sequence[str],
         max_files: int,
-        exchange: RunExchange,
+        shared: SharedState,
         problems: LogProblems,
         timeout: float,
     ) -> None:
         self._packs = packs
         self._roots = roots
         self._max_files = max_files
-        self._exchange = exchange
+        self._shared = shared
         self._problems = problems
-        self._pool: BlockingIoPool[RunLogs] = BlockingIoPool(timeout)
+        self._pool: BlockingIoPool[RunLogs] = BlockingIoPool(
+            timeout, lambda run: -1 if run.run.owner is None else run.run.owner
+        )
         self._feeds: dict[RunLogs, dict[LogConsumer, LogFeed]] = {}
         self._forgotten: set[RunLogs] = set()  # that a thread is still using
         self._rounds = self._followed = self._bytes_left = 0
@@ -241,7 +243,7 @@ class LogReader:
     def _feeds_of(self, run: RunLogs) -> dict[LogConsumer, LogFeed]:
         """Return the feeds of the consumers that want the run, and close those of the others."""
         before = self._feeds.get(run, {})
-        feeds = {each: before.get(each) or LogFeed() for each in self._exchange.log_consumers if each.wants(run.run)}
+        feeds = {each: before.get(each) or LogFeed() for each in self._shared.log_consumers if each.wants(run.run)}
         for consumer in before.keys() - feeds.keys():
             before[consumer].close()
         return feeds
@@ -268,8 +270,7 @@ class LogReader:
                 self._problems.add("nuls", log.path, f"{log.path}: NUL bytes: a hole, or an encoding that is not read")
             for consumer in self._feeds.get(run, {}):
                 self._problems.isolate(run.run.run_id, partial(consumer.feed, run.run, log.path, data))
-        modified = log.follower.modified
-        if not data and modified is not None and now - modified > REST_SECONDS:
+        if not data and log.written is not None and now - log.written > REST_SECONDS:
             log.follower.close_idle()
         return bool(data)
 

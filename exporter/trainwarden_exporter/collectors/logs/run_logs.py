@@ -16,7 +16,7 @@ from trainwarden.signals.tailing.remainder import Position, copied_so_far, stand
 from trainwarden_exporter.collectors.logs.counts import SignalCounts
 from trainwarden_exporter.collectors.logs.packs import OF_RECORD
 from trainwarden_exporter.collectors.logs.problems import DONE, FAILED
-from trainwarden_exporter.core.exchange import LogVerdict, LogView
+from trainwarden_exporter.core.shared_state import LogVerdict, LogView
 from trainwarden_exporter.sampling.calls import enter
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from trainwarden.signals.progress import LogProgress
     from trainwarden.signals.tailing.log import Searcher
     from trainwarden_exporter.collectors.logs.problems import LogProblems
-    from trainwarden_exporter.core.exchange import WatchedRun
     from trainwarden_exporter.core.metric import CachedSamples
+    from trainwarden_exporter.core.shared_state import WatchedRun
 
 _MESSAGE = 400
 # Of a message with fields: what of it is shown, and the fields in it.
@@ -43,7 +43,7 @@ class RunLogs:
     """The state of one run's logs.
 
     Attributes:
-        run: as the exchange described it last.
+        run: as the shared state described it last.
         logs: that are followed, by path.
         unreadable: paths that could not be looked at or read in the last round.
         dropped: logs beyond the limit in the last round.
@@ -92,7 +92,7 @@ class RunLogs:
         return self._settled
 
     def update(self, run: WatchedRun) -> None:
-        """Take the run as the exchange describes it now."""
+        """Take the run as the shared state describes it now."""
         self.run = run
         if run.attempt != self._attempt:
             for log in self.logs.values():
@@ -226,8 +226,7 @@ class RunLogs:
 
     def read_piece(self, log: TailedLog, now: float) -> bytes:
         """Search the next piece of a log; return its bytes, whole records; empty if there are none."""
-        modified = log.follower.modified
-        silent = modified is not None and now - modified > SILENT_SECONDS
+        silent = log.written is not None and now - log.written > SILENT_SECONDS
         step = log.progress.step
         taken = log.take(self.searcher, now, last=self.run.ended or silent or log.follower.stays)
         self._finished += log.follower.take_finished()
@@ -241,7 +240,7 @@ class RunLogs:
             times = [one.time for one in log.seen if one.match.signal.name == name]
             self.last[name] = max((self.last.get(name, 0.0), *(times[-1:] or [now])))
         if log.progress.step != step:
-            self.moved = min(now, modified or now)
+            self.moved = min(now, log.written or now)
         self.dirty = True
         return data
 
@@ -277,7 +276,7 @@ class RunLogs:
         )
 
     def view(self, now: float) -> LogView:
-        """Return what the exchange shows of the logs."""
+        """Return what the shared state shows of the logs."""
         return LogView(self._attempt, self._settled, self._verdict, self.progress, self.moved, now, self._users_signals)
 
     @property

@@ -21,8 +21,8 @@ MAX_SIGNALS_PER_RUN = 1000
 def add_logs(families: Families, logs: RunLogs, room: int, now: float) -> tuple[int, int]:
     """Add the samples of one run; return how many signals are shown, `room` at most, and how many are left out."""
     run_id = logs.run.run_id
-    modified = [log.follower.modified for log in logs.logs.values() if log.follower.modified is not None]
-    last_write = plausible_timestamp(max(modified, default=None), now)
+    written = [log.written for log in logs.logs.values() if log.written is not None]
+    last_write = plausible_timestamp(max(written, default=None), now)
     families.add(metrics.TRAINING_LOG_LAST_WRITE_TIMESTAMP_SECONDS, last_write, run_id=run_id)
     families.add(
         metrics.TRAINING_LOG_SILENCE_THRESHOLD_SECONDS, logs.searcher.pack.inactivity_threshold_seconds, run_id=run_id

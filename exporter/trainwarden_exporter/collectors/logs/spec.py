@@ -130,13 +130,13 @@ def create(context: Context) -> Sampler:
     )
     state = _state(flags, node, runs)
     try:
-        collector = LogsCollector(context.exchange, settings, state)
+        collector = LogsCollector(context.shared, settings, state)
     except PackError as error:
         if state is not None:
             state.close()
         raise UsageError(f"--collector.logs.signals {settings.pack}: {error}") from error
     task = single_task(collector, context.interval, context.timeout)
-    return Sampler(task, scrape_times=context.exchange.scrape_times)
+    return Sampler(task, scrape_times=context.shared.scrape_times)
 
 
 def _state(flags: Mapping[str, Any], node: Node, runs: Path) -> StateFolder | None:

@@ -88,7 +88,7 @@ def create(context: Context) -> CollectorRunner:
         dashboard(flags),
         limit=flags["collector.ray.max_jobs"],
         node_gpus=flags["collector.ray.node_gpus"],
-        expect=functools.partial(context.exchange.expected.put, "ray") if expects_all else None,
+        expect=functools.partial(context.shared.expected.put, "ray") if expects_all else None,
     )
     return Sampler(single_task(collector, context.interval, context.timeout))
 

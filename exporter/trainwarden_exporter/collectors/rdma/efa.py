@@ -10,6 +10,7 @@ from trainwarden_exporter.collectors.rdma.devices import efa_functions, rdma_dev
 from trainwarden_exporter.collectors.rdma.efa_device import EfaDevice, NodeTotals
 from trainwarden_exporter.collectors.rdma.files import allow_many_files
 from trainwarden_exporter.core.instance import inventory
+from trainwarden_exporter.core.scrape_times import ScrapeTimes
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.sampling.calls import calling
 from trainwarden_exporter.sampling.device_group import DeviceGroup
@@ -45,6 +46,7 @@ class EfaCollector(RdmaCollector):
 
     def _add_node(self, families: Families) -> None:
         families.add(efa_metrics.EFA_DEVICES_EXPECTED, self._expected_devices())
+        families.add(efa_metrics.EFA_NODE_DEVICES_DOWN, sum(not present for present in self._known.up.values()))
         self._totals.add_to(families)
 
     def _expected_devices(self) -> int | None:
@@ -75,7 +77,7 @@ def create(context: Context) -> DeviceGroup:
     allow_many_files()
     expected = context.flags["expect.efa_devices"]
     collector = EfaCollector(context.node.sysfs, context.interval, context.timeout, expected=expected)
-    return DeviceGroup(collector, context.interval, context.timeout, in_turn=True)
+    return DeviceGroup(collector, context.interval, context.timeout, in_turn=True, scrape_times=ScrapeTimes())
 
 
 SPEC = CollectorSpec(
@@ -86,4 +88,5 @@ SPEC = CollectorSpec(
     needs="an EFA device, or --expect.efa-devices",
     create=create,
     enabled=enabled,
+    follows_scrapes=True,
 )

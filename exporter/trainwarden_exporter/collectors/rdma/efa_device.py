@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from trainwarden_exporter.collectors.rdma import efa_metrics
 from trainwarden_exporter.collectors.rdma.device import LinkMetrics, add_link, device_info, ports, read_link
 from trainwarden_exporter.collectors.rdma.files import DeviceFiles
+from trainwarden_exporter.core.device_sums import DeviceSums
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.redaction import label_text
 
@@ -19,11 +20,22 @@ if TYPE_CHECKING:
     from trainwarden_exporter.collectors.rdma.devices import RdmaDevice
     from trainwarden_exporter.core.metric import Family, Metric
 
+# By the name of the counter's file.
 _SUMMED = {
     "tx_bytes": efa_metrics.EFA_NODE_TX_BYTES_TOTAL,
     "rx_bytes": efa_metrics.EFA_NODE_RX_BYTES_TOTAL,
+    "tx_pkts": efa_metrics.EFA_NODE_TX_PACKETS_TOTAL,
+    "rx_drops": efa_metrics.EFA_NODE_RX_DROPS_TOTAL,
     "retrans_bytes": efa_metrics.EFA_NODE_RETRANSMITTED_BYTES_TOTAL,
+    "retrans_pkts": efa_metrics.EFA_NODE_RETRANSMITTED_PACKETS_TOTAL,
+    "retrans_timeout_events": efa_metrics.EFA_NODE_RETRANSMISSION_TIMEOUTS_TOTAL,
+    "unresponsive_remote_events": efa_metrics.EFA_NODE_UNRESPONSIVE_REMOTES_TOTAL,
+    "impaired_remote_conn_events": efa_metrics.EFA_NODE_IMPAIRED_REMOTE_CONNECTIONS_TOTAL,
+    "rdma_read_wr_err": efa_metrics.EFA_NODE_WORK_REQUEST_ERRORS_TOTAL,
+    "rdma_write_wr_err": efa_metrics.EFA_NODE_WORK_REQUEST_ERRORS_TOTAL,
+    "no_completion_cmds": efa_metrics.EFA_NODE_NO_COMPLETION_COMMANDS_TOTAL,
 }
+_KEEP_ALIVES = "keep_alive_rcvd"
 _LINK = LinkMetrics(
     efa_metrics.EFA_PORT_UP,
     efa_metrics.EFA_PORT_STATE,
@@ -35,32 +47,35 @@ _VERSION = "module/efa/version"
 
 
 class NodeTotals:
-    """Sums over all EFA devices of the node that never fall: not when a device vanishes, restarts its counts or hangs.
-
-    They begin at 0 when a counter is first read: what a device had counted before would look like a burst.
+    """Sums over all EFA devices of the node, the ports that are down, and the device that was silent longest.
 
     Args:
         keep: for how long the state of a device's links counts as current, seconds.
-        monotonic: the clock.
+        monotonic: the clock of that.
+        now: the clock of what is exported, Unix seconds.
     """
 
-    def __init__(self, keep: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, keep: float, monotonic: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time
+    ) -> None:
         self._keep = keep
         self._monotonic = monotonic
-        self._last: dict[tuple[str, str], int] = {}
-        self._sums: dict[Metric, int] = {}
+        self._now = now
+        self._sums = DeviceSums()
         self._down: dict[str, tuple[int, float]] = {}
+        # Of each device: its count of keep-alives, and when that last moved; None before it moved.
+        self._alive: dict[str, tuple[int, float | None]] = {}
         self._lock = threading.Lock()
 
     def count(self, device: str, file: str, counter: str, value: int) -> None:
         """Add what one counter of a device has grown by."""
-        total = _SUMMED.get(counter)
-        if total is None:
-            return
-        with self._lock:
-            before = self._last.get((device, file), value)
-            self._last[device, file] = value
-            self._sums[total] = self._sums.get(total, 0) + (value - before if value >= before else value)
+        if counter in _SUMMED:
+            self._sums.count((device, file), value, _SUMMED[counter])
+        elif counter == _KEEP_ALIVES:
+            with self._lock:
+                before = self._alive.get(device)
+                if before is None or before[0] != value:
+                    self._alive[device] = (value, None if before is None else self._now())
 
     def down(self, device: str, ports: int) -> None:
         """Record how many ports of a device are down."""
@@ -68,19 +83,20 @@ class NodeTotals:
             self._down[device] = (ports, self._monotonic())
 
     def forget(self, device: str) -> None:
-        """Drop the links of a device that is gone."""
+        """Drop the links and the keep-alives of a device that is gone."""
         with self._lock:
             self._down.pop(device, None)
+            self._alive.pop(device, None)
 
     def add_to(self, families: Families) -> None:
         """Add the sums; leave out what no device has reported."""
         now = self._monotonic()
         with self._lock:
             fresh = [ports for ports, since in self._down.values() if now - since <= self._keep]
-            sums = dict(self._sums)
+            heard = [heard for _, heard in self._alive.values() if heard is not None]
         families.add(efa_metrics.EFA_NODE_PORTS_DOWN, sum(fresh) if fresh else None)
-        for total, value in sums.items():
-            families.add(total, value)
+        families.add(efa_metrics.EFA_NODE_KEEP_ALIVE_TIMESTAMP_SECONDS, min(heard, default=None))
+        self._sums.add_to(families)
 
 
 class Counter(NamedTuple):

@@ -107,6 +107,14 @@ EFA_DEVICE_UP = gauge(
     _CLASS,
     "efa_device_up == 0",
 )
+EFA_NODE_DEVICES_DOWN = gauge(
+    "efa_node_devices_down",
+    "",
+    "devices",
+    "EFA devices that the node has shown since the exporter began and no longer shows.",
+    "the number of efa_device_up that are 0",
+    "efa_node_devices_down > 0",
+)
 EFA_NODE_PORTS_DOWN = gauge(
     "efa_node_ports_down",
     "",
@@ -138,6 +146,74 @@ EFA_NODE_RETRANSMITTED_BYTES_TOTAL = counter(
     "Bytes that all EFA devices have sent again since the exporter began to watch them; since driver 2.17.",
     "the sum of efa_retransmitted_bytes_total, without its resets",
     "rate(efa_node_retransmitted_bytes_total[5m]) / rate(efa_node_tx_bytes_total[5m]) > 0.01",
+)
+
+
+def _node(name: str, unit: str, text: str, example: str) -> Metric:
+    return counter(
+        f"efa_node_{name}_total",
+        "",
+        unit,
+        f"{text} since the exporter began to watch them.",
+        f"the sum of efa_{name}_total, without its resets",
+        example,
+    )
+
+
+EFA_NODE_TX_PACKETS_TOTAL = _node(
+    "tx_packets", "packets", "Packets that all EFA devices have sent", "rate(efa_node_tx_packets_total[5m])"
+)
+EFA_NODE_RX_DROPS_TOTAL = _node(
+    "rx_drops",
+    "packets",
+    "Packets that all EFA devices have received and dropped",
+    "rate(efa_node_rx_drops_total[5m]) > 0",
+)
+EFA_NODE_RETRANSMITTED_PACKETS_TOTAL = _node(
+    "retransmitted_packets",
+    "packets",
+    "Packets that all EFA devices have sent again",
+    "rate(efa_node_retransmitted_packets_total[5m]) / rate(efa_node_tx_packets_total[5m]) > 0.01",
+)
+EFA_NODE_RETRANSMISSION_TIMEOUTS_TOTAL = _node(
+    "retransmission_timeouts",
+    "",
+    "Times that an answer to any EFA device was so late that the path was changed",
+    "increase(efa_node_retransmission_timeouts_total[10m]) > 0",
+)
+EFA_NODE_UNRESPONSIVE_REMOTES_TOTAL = _node(
+    "unresponsive_remotes",
+    "",
+    "Times that a remote side did not answer any EFA device",
+    "increase(efa_node_unresponsive_remotes_total[10m]) > 0",
+)
+EFA_NODE_IMPAIRED_REMOTE_CONNECTIONS_TOTAL = _node(
+    "impaired_remote_connections",
+    "",
+    "Times that a connection of any EFA device was slowed down because it is impaired",
+    "increase(efa_node_impaired_remote_connections_total[10m]) > 0",
+)
+EFA_NODE_WORK_REQUEST_ERRORS_TOTAL = counter(
+    "efa_node_work_request_errors_total",
+    "",
+    "work requests",
+    "RDMA reads and writes of all EFA devices that failed since the exporter began to watch them.",
+    "the sum of efa_rdma_read_work_request_errors_total and efa_rdma_write_work_request_errors_total",
+    "increase(efa_node_work_request_errors_total[10m]) > 0",
+)
+EFA_NODE_NO_COMPLETION_COMMANDS_TOTAL = _node(
+    "no_completion_commands",
+    "commands",
+    "Commands that any EFA device never completed",
+    "increase(efa_node_no_completion_commands_total[10m]) > 0",
+)
+EFA_NODE_KEEP_ALIVE_TIMESTAMP_SECONDS = gauge(
+    "efa_node_keep_alive_timestamp_seconds",
+    "",
+    "Unix seconds",
+    "When the count of keep-alives last moved, of the EFA device where that is longest ago.",
+    "efa_keep_alives_received_total",
+    "time() - efa_node_keep_alive_timestamp_seconds > 120",
 )
 EFA_DEVICE_INFO = gauge(
     "efa_device_info",

@@ -9,13 +9,16 @@ from trainwarden_exporter.collectors.rdma.collector import RdmaCollector
 from trainwarden_exporter.collectors.rdma.device import LinkMetrics, add_link, device_info, ports, read_link
 from trainwarden_exporter.collectors.rdma.devices import rdma_devices
 from trainwarden_exporter.collectors.rdma.files import DeviceFiles, allow_many_files
+from trainwarden_exporter.core.device_sums import DeviceSums
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.redaction import label_text
+from trainwarden_exporter.core.scrape_times import ScrapeTimes
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.sampling.device_group import DeviceGroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from trainwarden_exporter.collectors.rdma.devices import RdmaDevice
     from trainwarden_exporter.core.metric import Family
@@ -40,14 +43,38 @@ _COUNTERS = {
     "port_xmit_discards": (infiniband_metrics.INFINIBAND_TX_DISCARDS_TOTAL, 1),
     "port_xmit_wait": (infiniband_metrics.INFINIBAND_TX_WAIT_TICKS_TOTAL, 1),
 }
+# Counters that are summed up over the node's ports as errors, by file name.
+_ERRORS = {
+    "symbol_error": "symbol",
+    "link_error_recovery": "link_recovery",
+    "link_downed": "link_downed",
+    "port_rcv_errors": "receive",
+    "port_xmit_discards": "transmit_discard",
+    "local_ack_timeout_err": "ack_timeout",
+    "out_of_sequence": "sequence",
+    "packet_seq_err": "sequence",
+    "roce_adp_retrans": "retransmission",
+    "rnr_nak_retry_err": "receiver_not_ready",
+    "out_of_buffer": "receiver_not_ready",
+    "rx_icrc_encapsulated": "icrc",
+    "req_cqe_error": "completion",
+    "resp_cqe_error": "completion",
+}
 _HARDWARE_COUNTERS = {file: (metric, 1) for file, metric in infiniband_metrics.HARDWARE_COUNTERS.items()}
 
 
 class InfinibandDevice:
-    """A device that is sampled again and again; `below`: the first descriptor that is not kept open in between."""
+    """A device that is sampled again and again.
 
-    def __init__(self, device: RdmaDevice, below: int) -> None:
+    Args:
+        device: as it was found.
+        below: the first descriptor that is not kept open between two samples.
+        sums: over the node, to which the device's counters are added.
+    """
+
+    def __init__(self, device: RdmaDevice, below: int, sums: DeviceSums) -> None:
         self.device = device
+        self._sums = sums
         self.files = DeviceFiles(device.path, below)
         self._info: dict[str, str] = {}
 
@@ -76,6 +103,15 @@ class InfinibandDevice:
             for file, (metric, factor) in counters.items():
                 value = self.files.counter(f"{path}/{file}") if file in names else None
                 families.add(metric, None if value is None else value * factor, device=self.device.name, port=port)
+                if value is not None:
+                    self._count(file, port, value)
+
+    def _count(self, file: str, port: str, value: int) -> None:
+        counter = (self.device.name, port, file)
+        if file in _ERRORS:
+            self._sums.count(counter, value, infiniband_metrics.INFINIBAND_NODE_ERRORS_TOTAL, (_ERRORS[file],))
+        elif file == "port_xmit_packets":
+            self._sums.count(counter, value, infiniband_metrics.INFINIBAND_NODE_TX_PACKETS_TOTAL)
 
 
 class InfinibandCollector(RdmaCollector):
@@ -85,11 +121,18 @@ class InfinibandCollector(RdmaCollector):
     count = infiniband_metrics.INFINIBAND_DEVICES
     up = infiniband_metrics.INFINIBAND_DEVICE_UP
 
+    def __init__(self, sysfs: Path, interval: float, timeout: float) -> None:
+        super().__init__(sysfs, interval, timeout)
+        self._sums = DeviceSums()
+
     def _is_sampled(self, device: RdmaDevice) -> bool:
         return not device.is_efa
 
     def _opened(self, device: RdmaDevice) -> InfinibandDevice:
-        return InfinibandDevice(device, self._below)
+        return InfinibandDevice(device, self._below, self._sums)
+
+    def _add_node(self, families: Families) -> None:
+        self._sums.add_to(families)
 
 
 def enabled(context: Context) -> bool:
@@ -104,7 +147,7 @@ def create(context: Context) -> DeviceGroup:
     """Return the runner of the collector."""
     allow_many_files()
     collector = InfinibandCollector(context.node.sysfs, context.interval, context.timeout)
-    return DeviceGroup(collector, context.interval, context.timeout)
+    return DeviceGroup(collector, context.interval, context.timeout, scrape_times=ScrapeTimes())
 
 
 SPEC = CollectorSpec(
@@ -115,4 +158,5 @@ SPEC = CollectorSpec(
     needs="an RDMA device other than EFA",
     create=create,
     enabled=enabled,
+    follows_scrapes=True,
 )

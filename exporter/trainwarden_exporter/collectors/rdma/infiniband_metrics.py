@@ -68,6 +68,27 @@ INFINIBAND_READ_ERRORS_TOTAL = counter(
     "increase(infiniband_read_errors_total[10m]) > 0",
 )
 
+INFINIBAND_NODE_TX_PACKETS_TOTAL = counter(
+    "infiniband_node_tx_packets_total",
+    "",
+    "packets",
+    "Packets that all ports have sent since the exporter began to watch them.",
+    "the sum of infiniband_tx_packets_total, without its resets",
+    "rate(infiniband_node_tx_packets_total[5m])",
+)
+INFINIBAND_NODE_ERRORS_TOTAL = counter(
+    "infiniband_node_errors_total",
+    "error",
+    "",
+    (
+        "Errors of all ports since the exporter began to watch them: symbol, link_recovery, link_downed, receive, "
+        "transmit_discard; of drivers that count them ack_timeout, sequence, retransmission, receiver_not_ready, icrc, "
+        "completion."
+    ),
+    "the sums of the ports' counters of errors, without their resets",
+    "increase(infiniband_node_errors_total[15m]) > 0",
+)
+
 
 def _port(
     file: str,

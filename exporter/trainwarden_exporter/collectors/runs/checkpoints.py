@@ -131,7 +131,8 @@ class CheckpointVerifier:
         self._verify = verify or CheckpointAccess().verify
         self._pause_factor = pause_factor
         self._changed = threading.Condition()
-        self._waiting: dict[str, tuple[Checkpoint, int | None]] = {}
+        # By owner: of hundreds of runs that save at once the next one is found without a look at all of them.
+        self._waiting: dict[int | None, dict[str, Checkpoint]] = {}
         self._not_before: defaultdict[int | None, float] = defaultdict(float)
         self._wanted: dict[str, Checkpoint] = {}
         self._results: dict[str, tuple[Checkpoint, bool | None]] = {}
@@ -140,7 +141,7 @@ class CheckpointVerifier:
     @property
     def idle(self) -> bool:
         """No checkpoint waits to be verified."""
-        return not self._waiting
+        return not any(self._waiting.values())
 
     def is_complete(self, record: RunRecord, owner: int | None) -> bool | None:
         """Return whether a run can resume from its last checkpoint; None while, or where, that is not known.
@@ -153,7 +154,9 @@ class CheckpointVerifier:
         if self._wanted.get(record.run_id) != checkpoint:
             self._wanted[record.run_id] = checkpoint
             with self._changed:
-                self._waiting[record.run_id] = checkpoint, owner
+                for others in self._waiting.values():
+                    others.pop(record.run_id, None)
+                self._waiting.setdefault(owner, {})[record.run_id] = checkpoint
                 self._changed.notify()
             self._start()
         known = self._results.get(record.run_id)
@@ -165,7 +168,8 @@ class CheckpointVerifier:
             del self._wanted[run_id]
             self._results.pop(run_id, None)
             with self._changed:
-                self._waiting.pop(run_id, None)
+                for waiting in self._waiting.values():
+                    waiting.pop(run_id, None)
 
     def _start(self) -> None:
         if self._thread is None:
@@ -176,10 +180,16 @@ class CheckpointVerifier:
         """Wait for and return the run id, checkpoint and owner to verify next: of the owner whose pause ends first."""
         with self._changed:
             while True:
-                due = min(self._waiting, key=lambda run_id: self._not_before[self._waiting[run_id][1]], default=None)
-                pause = None if due is None else self._not_before[self._waiting[due][1]] - time.monotonic()
-                if due is not None and pause is not None and pause <= 0:
-                    return due, *self._waiting.pop(due)
+                owners = [owner for owner, waiting in self._waiting.items() if waiting]
+                if not owners:
+                    self._changed.wait()
+                    continue
+                owner = min(owners, key=self._not_before.__getitem__)
+                pause = self._not_before[owner] - time.monotonic()
+                if pause <= 0:
+                    waiting = self._waiting[owner]
+                    run_id = next(iter(waiting))
+                    return run_id, waiting.pop(run_id), owner
                 self._changed.wait(pause)
 
     def _run(self) -> None:

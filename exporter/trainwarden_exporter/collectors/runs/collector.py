@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.collectors.runs import metrics
@@ -12,6 +13,7 @@ from trainwarden_exporter.collectors.runs.attempts import AttemptDurations, Stat
 from trainwarden_exporter.collectors.runs.checkpoints import CheckpointVerifier
 from trainwarden_exporter.collectors.runs.copies import CopiedRunFolder
 from trainwarden_exporter.collectors.runs.discovery import RunDiscovery
+from trainwarden_exporter.collectors.runs.filesystems import RunFilesystems
 from trainwarden_exporter.collectors.runs.folder import NEEDED
 from trainwarden_exporter.collectors.runs.limits import (
     BYTES,
@@ -21,37 +23,45 @@ from trainwarden_exporter.collectors.runs.limits import (
     REASONS,
     RUNS,
     SERIES,
+    SERIES_OF_RANK,
     RunLimits,
     fair_order,
     share_series,
 )
 from trainwarden_exporter.collectors.runs.log_evidence import LogEvidence, is_training_by_log, watched_run
 from trainwarden_exporter.collectors.runs.problems import RecordProblems
+from trainwarden_exporter.collectors.runs.rank_processes import RankProcesses
 from trainwarden_exporter.collectors.runs.record import RunRecord, is_quiet
 from trainwarden_exporter.collectors.runs.scheduler_end import SchedulerEnds
 from trainwarden_exporter.collectors.runs.series import (
     add_ages,
     add_expected,
     add_failure_message,
+    add_hosts,
+    add_liveness,
     add_log_only,
     add_log_progress,
+    add_missing_ranks,
     add_place,
     add_rank,
+    add_rank_place,
     add_run,
+    add_silent_ranks,
     add_verdict,
+    progress_line,
 )
 from trainwarden_exporter.core.metric import CachedSamples, Families
 from trainwarden_exporter.sampling.blocking_io import TIMEOUT_SECONDS, add_blocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
+    from trainwarden.record.rank import RankBeat
     from trainwarden.record.thresholds import Thresholds
     from trainwarden_exporter.collectors.runs.discovery import DiscoveredRun
     from trainwarden_exporter.collectors.runs.folder import RunFolder
-    from trainwarden_exporter.core.exchange import RunExchange
     from trainwarden_exporter.core.metric import Family
+    from trainwarden_exporter.core.shared_state import SharedState
 
 EXPORTED, OTHER_HOST, EXPIRED, DROPPED = "exported", "other_host", "expired", "dropped"
 OUTCOMES = (EXPORTED, OTHER_HOST, EXPIRED, DROPPED)
@@ -62,7 +72,7 @@ class RunsCollector:
 
     Args:
         path: the runs folder; need not exist yet.
-        exchange: takes the runs whose logs are followed; has the views of their logs, and the expected runs.
+        shared: takes the runs whose logs are followed; has the views of their logs, and the expected runs.
         host: this host's name in records.
         all_hosts: export every run and rank, not only those of `host`; records in `path` without a host always are.
         limit: how many runs at most; of each user those that run, with the latest sign of life, come first.
@@ -74,6 +84,8 @@ class RunsCollector:
         checkpoints: verifies the last checkpoint of each run.
         now: the clock, Unix seconds.
         timeout: seconds until a run's folder counts as blocked.
+        procfs: where the processes of ranks are looked at.
+        filesystems: asks the file systems under the runs.
     """
 
     name = "runs"
@@ -81,7 +93,7 @@ class RunsCollector:
     def __init__(
         self,
         path: Path,
-        exchange: RunExchange,
+        shared: SharedState,
         *,
         host: str,
         all_hosts: bool,
@@ -94,9 +106,11 @@ class RunsCollector:
         checkpoints: CheckpointVerifier | None = None,
         now: Callable[[], float] = time.time,
         timeout: float = TIMEOUT_SECONDS,
+        procfs: Path = Path("/proc"),
+        filesystems: RunFilesystems | None = None,
     ) -> None:
         self._path = path
-        self._exchange = exchange
+        self._shared = shared
         self._host = host
         self._all_hosts = all_hosts
         self._limits = replace(limits, runs=limit)
@@ -108,10 +122,12 @@ class RunsCollector:
         self._discovery = RunDiscovery(
             path, copies, defaults, self._problems, timeout, last_line, self._limits, None if all_hosts else host
         )
-        self._evidence = LogEvidence(exchange, logs_followed=logs_followed)
-        self._ends = SchedulerEnds(exchange)
+        self._evidence = LogEvidence(shared, logs_followed=logs_followed)
+        self._ends = SchedulerEnds(shared)
         self._state_changes = StateChangeLog()
         self._durations = AttemptDurations(now())
+        self._processes = RankProcesses(procfs, host)
+        self._filesystems = filesystems or RunFilesystems(path)
 
     def collect(self) -> Iterable[Family]:
         """Return the families of all runs; raise `OSError` if the runs folder exists and cannot be read."""
@@ -119,11 +135,12 @@ class RunsCollector:
         self._problems.begin()
         families, outcomes = Families(), Counter(dict.fromkeys(OUTCOMES, 0))
         found = self._discovery.discover(now)
+        self._shared.owners = {each.folder.run_id: each.folder.owner for each in found if not each.copied}
         mine = [each for each in found if self._owns_run(each) or self._owns_ranks(each.record)]
         outcomes[EXPIRED] = self._discovery.expired
         outcomes[OTHER_HOST], outcomes[DROPPED] = len(found) - len(mine), max(0, len(mine) - self._limits.runs)
         mine = fair_order(mine, _owner_of, lambda each: each.record.precedence(now))[: self._limits.runs]
-        granted, without = share_series(mine, _owner_of, self._ranks_of, self._limits)
+        granted, without = share_series(mine, _owner_of, self._series_of_ranks, self._limits)
         outcomes[DROPPED] += without
         left_out = Counter({FOLDERS: self._discovery.left_out, RUNS: outcomes[DROPPED] - without})
         left_out.update({SERIES: without, BYTES: self._discovery.unread})
@@ -132,6 +149,8 @@ class RunsCollector:
             left_out.update(each.folder.left_out | (set() if with_ranks else {RANKS}))
         mine = sorted((each for each, _ in granted), key=lambda each: each.folder.run_id)
         self._publish(mine, now)
+        self._filesystems.ask(each.record for each in mine if self._has_files(each))
+        self._processes.look(beat for each in mine for beat in self._ranks(each.folder, each.record))
         for each in mine:
             with self._problems.isolated(each.folder.run_id):
                 self._add(families, each, now)
@@ -152,7 +171,10 @@ class RunsCollector:
     def _add(self, families: Families, run: DiscoveredRun, now: float) -> None:
         folder, record = run.folder, run.record
         if not self._owns_run(run):
-            self._add_ranks(families, folder, record, now)
+            ranks = self._ranks(folder, record)
+            _add_ranks(families, record, ranks, now)
+            self._add_rank_places(families, folder, ranks)
+            add_silent_ranks(families, record, ranks, now)
             return
         verdict = folder.verdict(record)
         awaited = verdict is not None and self._ends.is_awaited(record, verdict, now)
@@ -163,7 +185,9 @@ class RunsCollector:
         if verdict and (awaited or self._evidence.is_awaited(record, verdict, now)):
             # The failure is shown together with its cause, so that the alert keeps one name; until then as before.
             if folder.shown is None or folder.shown.attempt_key != record.attempt_key:
-                self._add_ranks(families, folder, record, now)
+                ranks = self._ranks(folder, record)
+                _add_ranks(families, record, ranks, now)
+                self._add_rank_places(families, folder, ranks)
                 return
             record, verdict = folder.shown, None
         folder.shown = record
@@ -171,48 +195,70 @@ class RunsCollector:
         if is_training_by_log(record, view):
             record = replace(record, from_logs=True)
         self._state_changes.observe(record)
-        self._add_cached(families, folder, record, now)
+        logged = view.moved if view and view.progress and not record.has_progress else None
+        self._add_cached(families, folder, record, logged, now)
+        if self._has_files(run):
+            self._filesystems.add(families, record)
         add_ages(families, record, folder.observed, now)
         add_place(families, record.run_id, folder.s3_place)
         add_log_progress(families, record, view, now)
         if verdict:
             verdict = self._evidence.refine(record, verdict)
             add_verdict(families, record.run_id, verdict, now)
-            add_failure_message(families, record.run_id, verdict.message, folder.last_line, verdict.hint)
+            last_line = folder.last_line or progress_line(record)
+            add_failure_message(families, record.run_id, verdict.message, last_line, verdict.hint)
         else:
             quiet = is_quiet(record, folder.steps(record, now).advanced, now)
             cause = view.verdict if view and quiet else None
             message, hint = (cause.message, cause.hint) if cause else ("", "")
-            add_failure_message(families, record.run_id, message, folder.last_line, hint)
+            last_line = folder.last_line or (progress_line(record) if quiet else None)
+            add_failure_message(families, record.run_id, message, last_line, hint)
 
-    def _add_cached(self, families: Families, folder: RunFolder, record: RunRecord, now: float) -> None:
+    def _add_cached(
+        self, families: Families, folder: RunFolder, record: RunRecord, logged: float | None, now: float
+    ) -> None:
         """Add the samples that change only with the record; most records are the same object as in the last sample."""
         steps = folder.steps(record, now)
         complete = self._checkpoints.is_complete(record, None if isinstance(folder, CopiedRunFolder) else folder.owner)
-        made_from = (record, steps, complete, folder.shows_ranks)
+        ranks = self._ranks(folder, record)
+        made_from = (record, steps, logged, complete, folder.shows_ranks)
         if folder.cached is None or folder.cached.made_from != made_from:
             own = Families()
-            self._add_ranks(own, folder, record, now)
+            _add_ranks(own, record, ranks, now)
             add_run(own, record, steps, now)
+            add_liveness(own, record, ranks, steps, logged, now)
+            add_missing_ranks(own, record)
             own.add(metrics.TRAINING_CHECKPOINT_COMPLETE, complete, run_id=record.run_id)
             folder.cached = CachedSamples(made_from, own.rows())
         families.extend(folder.cached.rows)
+        self._add_rank_places(families, folder, ranks)
+        if record.state == "running":
+            add_silent_ranks(families, record, ranks, now)
 
-    def _add_ranks(self, families: Families, folder: RunFolder, record: RunRecord, now: float) -> None:
-        for beat in record.current_ranks if folder.shows_ranks else ():
-            if self._owns(beat.host):
-                add_rank(families, record.run_id, beat, now)
+    def _add_rank_places(self, families: Families, folder: RunFolder, ranks: Sequence[RankBeat]) -> None:
+        """Add what seldom changes of the ranks, though each beat is another object."""
+        places = [(beat.rank, beat.host, beat.gpu, beat.uuid, beat.pid, self._processes.state(beat)) for beat in ranks]
+        if folder.cached_places is None or folder.cached_places.made_from != places:
+            own = Families()
+            for beat, place in zip(ranks, places, strict=True):
+                add_rank_place(own, folder.run_id, beat, place[-1])
+            folder.cached_places = CachedSamples(places, own.rows())
+        families.extend(folder.cached_places.rows)
+
+    def _ranks(self, folder: RunFolder, record: RunRecord) -> list[RankBeat]:
+        """Return the ranks that are exported."""
+        return [beat for beat in record.current_ranks if self._owns(beat.host)] if folder.shows_ranks else []
 
     def _add_expected(self, families: Families, log_only: Iterable[str], now: float) -> None:
         """Add the expected runs that have neither a record nor logs."""
         there = self._discovery.known | set(log_only)
-        for run_id, sources in self._exchange.expected.runs().items():
+        for run_id, sources in self._shared.expected.runs().items():
             if run_id not in there:
                 record = RunRecord(run_id, min(sources.values()), self._defaults)
                 add_expected(families, record, sources, now)
 
     def _publish(self, mine: list[DiscoveredRun], now: float) -> None:
-        """Forget the runs that are gone, and put the others on the exchange if their logs are followed."""
+        """Forget the runs that are gone, and put the others in the shared state if their logs are followed."""
         run_ids = {each.folder.run_id for each in mine}
         self._evidence.keep_only(run_ids)
         self._state_changes.keep_only(run_ids)
@@ -220,9 +266,9 @@ class RunsCollector:
         self._checkpoints.keep_only(run_ids)
         if not self._logs_followed:
             return
-        self._exchange.others = self._discovery.known - run_ids
+        self._shared.others = self._discovery.known - run_ids
         host = None if self._all_hosts else self._host
-        self._exchange.runs = tuple(
+        self._shared.runs = tuple(
             watched_run(
                 each.record,
                 # Only the end of a log in S3 is copied, again and again: it is no file that grows.
@@ -236,9 +282,9 @@ class RunsCollector:
             for each in mine
         )
 
-    def _ranks_of(self, run: DiscoveredRun) -> int:
-        """Return how many ranks would be exported, at most."""
-        return sum(self._owns(beat.host) for beat in run.record.ranks)
+    def _series_of_ranks(self, run: DiscoveredRun) -> int:
+        """Return how many series of ranks would be exported, at most."""
+        return sum(SERIES_OF_RANK + len(beat.sections) for beat in run.record.ranks if self._owns(beat.host))
 
     def _owns_run(self, run: DiscoveredRun) -> bool:
         host = run.record.metadata.host if run.record.metadata else None
@@ -246,11 +292,21 @@ class RunsCollector:
             return self._all_hosts  # every exporter sees the records in S3
         return not run.record.node_only and self._owns(host)
 
+    def _has_files(self, run: DiscoveredRun) -> bool:
+        """Return whether the run writes to file systems of this host; of a record in S3 they are another's."""
+        return not run.copied and self._owns_run(run)
+
     def _owns_ranks(self, record: RunRecord) -> bool:
         return any(self._owns(beat.host) for beat in record.current_ranks)
 
     def _owns(self, host: str | None) -> bool:
         return self._all_hosts or host is None or host == self._host
+
+
+def _add_ranks(families: Families, record: RunRecord, ranks: Sequence[RankBeat], now: float) -> None:
+    for beat in ranks:
+        add_rank(families, record.run_id, beat, now)
+    add_hosts(families, record.run_id, ranks, now)
 
 
 def _owner_of(run: DiscoveredRun) -> int:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from trainwarden.record.document import FileContent, Unreadable
 from trainwarden.record.folder import LOG
 from trainwarden_exporter.collectors.runs.folder import NEEDED, RunFolder, S3Place
+from trainwarden_exporter.collectors.runs.future_times import METADATA_TIMES, PROGRESS_TIMES
 from trainwarden_exporter.collectors.runs.limits import DEFAULT_LIMITS, RunLimits
 from trainwarden_exporter.collectors.runs.log_evidence import completed, names_cause, verdict_of
 from trainwarden_exporter.collectors.s3.local_copy import INDEX, LOG_BYTES
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from trainwarden.record.sentinels import Sentinel
     from trainwarden.record.thresholds import Thresholds
     from trainwarden_exporter.collectors.runs.record import FailureVerdict, RunRecord
-    from trainwarden_exporter.core.exchange import LogVerdict
+    from trainwarden_exporter.core.shared_state import LogVerdict
 
 # Of 100,000 runs and more.
 _MAX_INDEX_BYTES = 64 * 2**20
@@ -34,10 +35,6 @@ _MAX_INDEX_BYTES = 64 * 2**20
 MAX_COPY_SECONDS, MAX_SKEW_SECONDS = 90.0, 24 * 3600.0
 
 Timed = TypeVar("Timed", "Metadata", "Progress")
-_TIMES = (
-    "start_time", "attempt_start_time", "phase_time", "end_time", "last_update", "last_updated", "step_time",
-    "moved_time",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -168,7 +165,7 @@ class S3Copies:
 def _move_times(stated: Timed, ahead: float) -> Timed:
     if not ahead:
         return stated
-    times = {name: getattr(stated, name, None) for name in _TIMES}
+    times = {name: getattr(stated, name, None) for name in (*METADATA_TIMES, *PROGRESS_TIMES)}
     return stated.replace(**{name: time - ahead for name, time in times.items() if time is not None})
 
 

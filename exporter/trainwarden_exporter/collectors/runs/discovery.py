@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # An expired record may be written to again, but thousands of them need not be looked at in each sample.
 ASLEEP_SECONDS = 15.0
+# How many places further the next round begins.
+ROTATED = 61
 # A copy is some seconds late; the choice between the two must not change in each sample.
 FRESHER_SECONDS = 60.0
 
@@ -81,8 +83,10 @@ class RunDiscovery:
         self._limits = limits
         self._host = host
         self._budget = ReadBudget(limits.owner_bytes)
+        self._crash_budget = ReadBudget(limits.owner_crash_work)
+        self._rounds = 0
         self._problems = problems
-        self._pool: BlockingIoPool[RunFolder] = BlockingIoPool(timeout)
+        self._pool: BlockingIoPool[RunFolder] = BlockingIoPool(timeout, lambda folder: folder.owner)
         self._folders: dict[str, RunFolder] = {}
         self.known: frozenset[str] = frozenset()
         self.blocked: list[Blocked[RunFolder]] = []
@@ -104,7 +108,11 @@ class RunDiscovery:
         folders = [*here.values(), *copies.values()]
         awake = [folder for folder in folders if folder.asleep_until <= now]
         self._budget.begin()
-        records = self._pool.map(awake, lambda folder: self._read(folder, now))
+        self._crash_budget.begin()
+        # Each is among the first in some round: what there is no budget for in one is done in another.
+        self._rounds += 1
+        first = self._rounds * ROTATED % max(1, len(awake))
+        records = self._pool.map([*awake[first:], *awake[:first]], lambda folder: self._read(folder, now))
         for name, folder in here.items():
             names[name].asleep_until = folder.asleep_until
         # Of an expired run nothing but its name is kept: there are thousands of them.
@@ -112,6 +120,10 @@ class RunDiscovery:
         self.blocked = self._pool.blocked
         self._problems.extend(
             RecordProblem(BLOCKED, each.key.run_id, f"{each.call} does not answer") for each in self.blocked
+        )
+        self._problems.extend(
+            RecordProblem(BLOCKED, each.run_id, "is not looked at: too many of the same user do not answer")
+            for each in self._pool.passed_over
         )
         self.unread = sum(folder.shown is None and BYTES in folder.left_out for folder in awake)
         found: dict[str, DiscoveredRun] = {}
@@ -139,10 +151,17 @@ class RunDiscovery:
             shown = {name for name, folder in self._folders.items() if folder.shown is not None}
             self.left_out += len(awake) - self._limits.folders
             awake = self._names.newest(awake, self._limits.folders, shown)
-        return {each.name: self._folders.get(each.name) or self._folder(each.name) for each in awake}
+        # Whose a folder is has to be known before it is opened: it may be a link to what never answers.
+        self._names.look(each for each in awake if each.name not in self._folders)
+        return {each.name: self._folders.get(each.name) or self._folder(each) for each in awake}
 
-    def _folder(self, name: str) -> RunFolder:
-        return RunFolder(self._path / name, self._defaults, self._last_line, self._limits, self._budget, self._host)
+    def _folder(self, named: NamedFolder) -> RunFolder:
+        path = self._path / named.name
+        folder = RunFolder(
+            path, self._defaults, self._last_line, self._limits, self._budget, self._host, self._crash_budget
+        )
+        folder.owner = -1 if named.owner is None else named.owner
+        return folder
 
     def _read(self, folder: RunFolder, now: float) -> RunRecord | None:
         """Return the record of one run; None if it has expired or cannot be read."""

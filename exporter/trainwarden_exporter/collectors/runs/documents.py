@@ -26,7 +26,7 @@ D = TypeVar("D", bound="RecordDocument")
 def read_metadata(files: OwnedFolder, limit: int) -> Metadata | Unreadable | None:
     """Return `metadata.json` of a run's folder, of at most `limit` bytes; None if there is none."""
     content = files.read(METADATA, limit)
-    found = parse_metadata(content, files.path / METADATA) if isinstance(content, FileContent) else content
+    found = parse_metadata(content, files.path_of(METADATA)) if isinstance(content, FileContent) else content
     if not isinstance(found, Metadata):
         return found
     current = tuple(attempt for attempt in found.attempts if attempt.key == found.attempt_key)
@@ -39,7 +39,7 @@ def read_metadata(files: OwnedFolder, limit: int) -> Metadata | Unreadable | Non
 def read_progress(files: OwnedFolder, limit: int) -> Progress | Unreadable | None:
     """Return `progress.json` of a run's folder, of at most `limit` bytes; None if there is none."""
     content = files.read(PROGRESS, limit)
-    found = parse_progress(content, files.path / PROGRESS) if isinstance(content, FileContent) else content
+    found = parse_progress(content, files.path_of(PROGRESS)) if isinstance(content, FileContent) else content
     if not isinstance(found, Progress):
         return found
     last = found.checkpoint
@@ -53,7 +53,7 @@ def read_sentinel(
 ) -> Sentinel | Unreadable | None:
     """Return a sentinel of a run's folder if it is about the attempt `key`, which began at `attempt_start`."""
     content = files.read(name, limit)
-    found = parse_sentinel(content, files.path / name) if isinstance(content, FileContent) else content
+    found = parse_sentinel(content, files.path_of(name)) if isinstance(content, FileContent) else content
     if isinstance(found, Sentinel):
         found = _bounded(found).replace(traceback=None)
     return of_attempt(found, key, attempt_start)

@@ -15,6 +15,7 @@ from trainwarden.record.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS, 
 from trainwarden.record.store import UNKNOWN_END
 from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.collectors.runs.documents import read_metadata, read_progress, read_sentinel
+from trainwarden_exporter.collectors.runs.future_times import FutureTimes
 from trainwarden_exporter.collectors.runs.limits import BYTES, DEFAULT_LIMITS, RunLimits
 from trainwarden_exporter.collectors.runs.limits import RANKS as TOO_MANY_RANKS
 from trainwarden_exporter.collectors.runs.problems import UNEXPECTED, UNREADABLE, RecordProblem
@@ -107,6 +108,7 @@ class RunFolder:
         last_line: when the last line of its log is shown: NEEDED, ALWAYS or NEVER.
         limits: of what is read and kept.
         budget: of what is read of its owner's files in one round; None for any.
+        crash_budget: of what is done to find crashes in its owner's runs in one round; None for any.
         host: whose ranks are read, beside those with a file of their own; those of all hosts if None.
 
     Attributes:
@@ -119,6 +121,7 @@ class RunFolder:
         observed: when the record was last confirmed in S3, Unix seconds; None for a record in the runs folder.
         s3_place: where it is in S3; None for a record in the runs folder.
         cached: the samples that were made from the record.
+        cached_places: those of where its ranks run.
         last_line: of its log, where it is to be shown.
     """
 
@@ -130,6 +133,7 @@ class RunFolder:
         limits: RunLimits = DEFAULT_LIMITS,
         budget: ReadBudget | None = None,
         host: str | None = None,
+        crash_budget: ReadBudget | None = None,
     ) -> None:
         self.run_id = path.name
         self.owner = 0
@@ -148,6 +152,8 @@ class RunFolder:
         self._limits = limits
         self._budget = budget
         self._host = host
+        self._crash_budget = crash_budget
+        self._crashed: tuple[str | None, Sentinel | None] = (None, None)
         limit = limits.file_bytes
         self._metadata = CachedFile(METADATA, partial(read_metadata, limit=limit))
         self._progress = CachedFile(PROGRESS, partial(read_progress, limit=limit))
@@ -156,10 +162,12 @@ class RunFolder:
         self._ranks = CachedFile(RANKS, self._read_ranks)
         self._too_many_ranks = False
         self._changed: int | None = None
+        self._future = FutureTimes()
         self._steps_seen: StepHistory | None = None
         self._files: _Files | None = None
         self._built = self._raw = self._localized = RunRecord(self.run_id, 0.0, defaults)
         self.cached: CachedSamples | None = None
+        self.cached_places: CachedSamples | None = None
         self._verdict: tuple[str | None, FailureVerdict] | None = None
 
     def read(self, now: float) -> RunRecord:
@@ -168,8 +176,8 @@ class RunFolder:
         with OwnedFolder.opened(self._path, self._budget) as files:
             self.owner = files.owner
             raw = self._record(files, now)
-            if raw is not self._raw:
-                self._raw, self._localized = raw, self.localized(raw)
+            if raw is not self._raw or self._future.is_due(now):
+                self._raw, self._localized = raw, self._future.replaced(self.localized(raw), now)
             record = self._localized
             self._steps_seen = observe_step(self._steps_seen, record, now)
             self._read_last_line(files, record, now)
@@ -227,7 +235,7 @@ class RunFolder:
         if not isinstance(metadata, Unreadable):
             key = metadata.attempt_key if metadata else None
             stated = (metadata.attempt_start_time or metadata.start_time) if metadata else None
-            start = self.to_local_time(stated, metadata)
+            start = self._future.seen("attempt", "start", self.to_local_time(stated, metadata), now)
             enter(ERROR)
             error = self._error.get(files, now, key, start)
             completion = self._completion.get(files, now, key, start)
@@ -244,9 +252,20 @@ class RunFolder:
         """Return the `_error` that stands for the crash of a rank; None if there is none."""
         if ranks is None or isinstance(ranks, Unreadable):
             return None
+        spent = False
+
+        def take(cost: int) -> bool:
+            nonlocal spent
+            spent = self._crash_budget is not None and not self._crash_budget.take(files.owner, cost)
+            return not spent
+
         with reading_any():
-            found = crash_error(Path(files.as_path), metadata, files.owner)
-        return found and found.replace(run_id=self.run_id, traceback=None)
+            found = crash_error(Path(files.as_path), metadata, files.owner, take)
+        key = metadata.attempt_key if metadata else None
+        if not spent:
+            self._crashed = key, found and found.replace(run_id=self.run_id, traceback=None)
+        # That of an earlier sample, until it is looked for again.
+        return self._crashed[1] if self._crashed[0] == key else None
 
     def _build(self, files: _Files) -> RunRecord:
         self.problems = []

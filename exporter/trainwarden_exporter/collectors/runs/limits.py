@@ -16,7 +16,7 @@ FOLDERS, RUNS, BYTES, RANKS, SERIES = "folders", "runs", "bytes", "ranks", "seri
 # Why something of a run is not exported.
 REASONS = (FOLDERS, RUNS, BYTES, RANKS, SERIES)
 # Series of a run without its ranks, at most, and of each rank.
-SERIES_OF_RUN, SERIES_OF_RANK = 64, 2
+SERIES_OF_RUN, SERIES_OF_RANK = 88, 4
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class RunLimits:
         runs: that are exported; twice as many folders are read.
         file_bytes: of one file of a record; a larger one is not read.
         owner_bytes: of one user's changed files that are read in one sample; the rest is read in the next.
+        owner_crash_work: what is done in one sample to find crashes in one user's runs, about so many names looked at;
+            the rest is done in the next.
         series: on the page.
         owner_series: of one user.
         run_series: of one run; so many of its ranks are kept as that allows.
@@ -36,9 +38,10 @@ class RunLimits:
     runs: int = 2000
     file_bytes: int = 512 * 2**10
     owner_bytes: int = 16 * 2**20
+    owner_crash_work: int = 65_536
     series: int = 200_000
     owner_series: int = 100_000
-    run_series: int = 10_000
+    run_series: int = 20_000
     rank_files: int = 16384
     rank_bytes: int = 16 * 2**20
 
@@ -69,11 +72,13 @@ def fair_order(items: Iterable[T], owner: Callable[[T], int], rank: Callable[[T]
 
 
 def share_series(
-    items: Iterable[T], owner: Callable[[T], int], ranks: Callable[[T], int], limits: RunLimits
+    items: Iterable[T], owner: Callable[[T], int], of_ranks: Callable[[T], int], limits: RunLimits
 ) -> tuple[list[tuple[T, bool]], int]:
     """Decide which runs have a place on the page, and which of them have one for their ranks too.
 
     The next place goes to the user who has the fewest series so far, to the first of its runs in the order given.
+
+    `of_ranks` returns how many series the ranks of a run have.
 
     Returns:
         The runs that have a place, whether their ranks have one, and the number of runs that have none.
@@ -88,7 +93,7 @@ def share_series(
         used, uid = heapq.heappop(queue)
         item = waiting[uid].popleft()
         free = min(room, limits.owner_series - used)
-        with_ranks = SERIES_OF_RUN + SERIES_OF_RANK * ranks(item)
+        with_ranks = SERIES_OF_RUN + of_ranks(item)
         taken = next((size for size in (with_ranks, SERIES_OF_RUN) if size <= free), 0)
         if taken:
             granted.append((item, taken == with_ranks))

@@ -10,14 +10,14 @@ from trainwarden.failures.records import cause_in
 from trainwarden.record.store import UNKNOWN_END
 from trainwarden.taxonomy import FAILURES
 from trainwarden_exporter.collectors.runs.record import ENDED, is_quiet
-from trainwarden_exporter.core.exchange import LogVerdict, WatchedRun
+from trainwarden_exporter.core.shared_state import LogVerdict, WatchedRun
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from trainwarden_exporter.collectors.runs.record import FailureVerdict, RunRecord, StepTimes
-    from trainwarden_exporter.core.exchange import LogView, RunExchange
+    from trainwarden_exporter.core.shared_state import LogView, SharedState
 
 # A failure is shown together with its cause if the logs are read within this time.
 WAIT_SECONDS = 8.0
@@ -121,16 +121,16 @@ def verdict_of(text: str) -> LogVerdict | None:
 
 
 class LogEvidence:
-    """Completes records with what the exchange has of their logs.
+    """Completes records with what the shared state has of their logs.
 
     Args:
-        exchange: where the collector of logs publishes.
+        shared: where the collector of logs publishes.
         logs_followed: whether that collector runs.
         wait: seconds that a failure without a cause is held back for its logs.
     """
 
-    def __init__(self, exchange: RunExchange, *, logs_followed: bool, wait: float = WAIT_SECONDS) -> None:
-        self._exchange = exchange
+    def __init__(self, shared: SharedState, *, logs_followed: bool, wait: float = WAIT_SECONDS) -> None:
+        self._shared = shared
         self._logs_followed = logs_followed
         self._wait = wait
         self._failed: dict[str, tuple[str, float]] = {}
@@ -170,17 +170,17 @@ class LogEvidence:
 
     def view_of_attempt(self, record: RunRecord) -> LogView | None:
         """Return the view of the logs if it is about the attempt that owns the record."""
-        found = self._exchange.views.get(record.run_id)
+        found = self._shared.views.get(record.run_id)
         return found if found and found.attempt == attempt_id(record) else None
 
     def current_view(self, run_id: str, now: float) -> LogView | None:
         """Return the view of a run's logs unless it is out of date."""
-        found = self._exchange.views.get(run_id)
+        found = self._shared.views.get(run_id)
         return found if found and now - found.taken < FRESH_SECONDS else None
 
     def log_only_views(self, known: Collection[str], now: float) -> Iterator[tuple[str, LogView]]:
         """Yield the runs that have logs and no record."""
-        for run_id in self._exchange.log_only:
+        for run_id in self._shared.log_only:
             if run_id not in known and (view := self.current_view(run_id, now)):
                 yield run_id, view
 

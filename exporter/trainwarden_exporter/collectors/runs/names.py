@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING
@@ -10,11 +11,11 @@ from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden_exporter.collectors.runs.limits import fair_order
 from trainwarden_exporter.collectors.runs.problems import INVALID_NAME, RecordProblem
 from trainwarden_exporter.core.files import FRESH_SECONDS
-from trainwarden_exporter.sampling.blocking_io import BlockingIoPool
+from trainwarden_exporter.sampling.blocking_io import BlockingIoPool, TooManyBlocked
 from trainwarden_exporter.sampling.calls import calling, enter
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Container, Iterable, Iterator
     from pathlib import Path
 
 # Beyond any use: so many names only fill the memory.
@@ -69,15 +70,20 @@ class RunNames:
         """Return at most so many of the folders: of each user the newest, those named in `first` before the others."""
         if len(folders) <= most:
             return folders
-        looked = self._pool.map([each.name for each in folders if each.owner is None], self._look)
-        for each in folders:
-            if (status := looked.get(each.name)) is not None:
-                each.owner, each.modified = status.st_uid, status.st_mtime
+        self.look(folders)
         return fair_order(
             folders,
             lambda each: -1 if each.owner is None else each.owner,
             lambda each: (each.name not in first, -each.modified),
         )[:most]
+
+    def look(self, folders: Iterable[NamedFolder]) -> None:
+        """Learn the owners of these folders and links, as far as they answer, and when they were changed."""
+        unknown = {each.name: each for each in folders if each.owner is None}
+        with contextlib.suppress(TooManyBlocked):  # the owners of the others stay unknown
+            for name, status in self._pool.map(unknown, self._look).items():
+                if status is not None:
+                    unknown[name].owner, unknown[name].modified = status.st_uid, status.st_mtime
 
     def _look(self, name: str) -> os.stat_result | None:
         enter("stat")

@@ -27,9 +27,10 @@ def read_rank_files(
         host: whose file is read, beside those of single ranks; the files of all hosts if None.
         most: of so many files or ranks at most any is read; `limits.rank_files` if None.
     """
-    place = files.path / RANKS
+    place = files.path_of(RANKS)
     most = limits.rank_files if most is None else most
-    listed = count = size = 0
+    listed = size = 0
+    names = []
     try:
         with reading_any(), os.scandir(f"{files.as_path}/{RANKS}") as entries:
             for entry in entries:
@@ -37,17 +38,17 @@ def read_rank_files(
                 if listed > limits.rank_files:
                     return Unreadable(place, f"holds more than {limits.rank_files} files")
                 if holds_ranks(entry.name, host):
-                    count += 1
+                    names.append(entry.name)
                     size += entry.stat(follow_symlinks=False).st_size
     except OSError as error:
         return Unreadable(place, error.strerror or str(error))
-    if count > most:
+    if len(names) > most:
         return Unreadable(place, f"holds the files of more than {most} ranks")
     if size > limits.rank_bytes:
         return Unreadable(place, f"holds more than {limits.rank_bytes} bytes")
     files.may_read(size)
     with reading_any():
-        found = read_ranks(files.as_path, host=host, limit=most)
+        found = read_ranks(files.as_path, names=sorted(names), limit=most)
     if len(found) > most:
         return Unreadable(place, f"holds more than {most} ranks")
     return [_named(beat, files) for beat in found if isinstance(beat, Unreadable) or beat.owner == files.owner]

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from trainwarden.record.folder import PHASES
 from trainwarden.record.metadata import STATUSES
 from trainwarden_exporter.collectors.runs import metrics
+from trainwarden_exporter.collectors.runs.liveness import (
+    last_life,
+    missing_ranks,
+    motion,
+    rank_ranges,
+    ranks_by_host,
+    silent_ranks,
+)
 from trainwarden_exporter.collectors.runs.record import StepTimes, plausible_timestamp
 from trainwarden_exporter.core.redaction import label_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from trainwarden.record.metadata import Metadata
     from trainwarden.record.progress import Checkpoint, Progress
     from trainwarden.record.rank import RankBeat
+    from trainwarden.record.step_durations import StepDurations
     from trainwarden.signals.progress import LogProgress
     from trainwarden_exporter.collectors.runs.folder import S3Place
     from trainwarden_exporter.collectors.runs.record import FailureVerdict, RunRecord
-    from trainwarden_exporter.core.exchange import LogView
     from trainwarden_exporter.core.metric import Families
+    from trainwarden_exporter.core.shared_state import LogView
 
 HINT_BYTES = 300
+UUID_BYTES = 64
 # By the field of `Progress`, in records, and of `LogProgress`.
 REPORTED = {
     "step": metrics.TRAINING_STEP,
@@ -55,6 +66,7 @@ def add_run(families: Families, record: RunRecord, steps: StepTimes, now: float)
     if record.current_progress:
         _add_heartbeat(families, run_id, "progress", record.current_progress.last_updated, now)
         add_reported(families, run_id, record.current_progress)
+        _add_step_durations(families, run_id, record.current_progress.step_durations)
         families.add(metrics.TRAINING_STEP_TIMESTAMP_SECONDS, plausible_timestamp(steps.advanced, now), run_id=run_id)
         families.add(
             metrics.TRAINING_STEP_CHANGE_TIMESTAMP_SECONDS, plausible_timestamp(steps.changed, now), run_id=run_id
@@ -64,6 +76,47 @@ def add_run(families: Families, record: RunRecord, steps: StepTimes, now: float)
     families.add(metrics.TRAINING_STALE_THRESHOLD_SECONDS, record.thresholds.stale_seconds, run_id=run_id)
     for phase, seconds in record.thresholds.stall_seconds.items():
         families.add(metrics.TRAINING_STALL_THRESHOLD_SECONDS, seconds, run_id=run_id, phase=phase)
+
+
+def add_liveness(
+    families: Families,
+    record: RunRecord,
+    ranks: Sequence[RankBeat],
+    steps: StepTimes,
+    logged: float | None,
+    now: float,
+) -> None:
+    """Add when the run last gave a sign of life and moved; `logged` is when the step in its log last changed."""
+    run_id = record.run_id
+    families.add(metrics.TRAINING_LIFE_TIMESTAMP_SECONDS, last_life(record, ranks, now), run_id=run_id)
+    if record.metadata:
+        budget = record.thresholds.stall_seconds.get(record.metadata.phase or "train")
+        families.add(metrics.TRAINING_STALL_BUDGET_SECONDS, budget, run_id=run_id)
+    if moves := motion(record, steps, logged, now):
+        labels = {"run_id": run_id, "phase": moves.phase, "basis": moves.basis}
+        families.add(metrics.TRAINING_MOTION_TIMESTAMP_SECONDS, moves.moved, **labels)
+        families.add(metrics.TRAINING_ADVANCE_TIMESTAMP_SECONDS, moves.advanced, run_id=run_id)
+
+
+def add_hosts(families: Families, run_id: str, ranks: Sequence[RankBeat], now: float) -> None:
+    """Add which ranks each host has."""
+    for each in ranks_by_host(ranks, now):
+        labels = {"run_id": run_id, "host": label_text(each.host), "ranks": label_text(each.ranks)}
+        families.add(metrics.TRAINING_HOST_HEARTBEAT_TIMESTAMP_SECONDS, each.time, **labels)
+
+
+def add_silent_ranks(families: Families, record: RunRecord, ranks: Sequence[RankBeat], now: float) -> None:
+    """Add the ranks that have been silent for too long."""
+    for each in silent_ranks(ranks, record.thresholds.stale_seconds, now):
+        labels = {"run_id": record.run_id, "host": label_text(each.host), "ranks": label_text(each.ranks)}
+        families.add(metrics.TRAINING_SILENT_RANKS_TIMESTAMP_SECONDS, each.time, **labels)
+
+
+def add_missing_ranks(families: Families, record: RunRecord) -> None:
+    """Add the ranks that have not written anything yet."""
+    if record.metadata and (missing := missing_ranks(record)):
+        labels = {"ranks": label_text(rank_ranges(missing)), "world_size": str(record.metadata.world_size)}
+        families.add(metrics.TRAINING_MISSING_RANKS, len(missing), run_id=record.run_id, **labels)
 
 
 def add_ages(families: Families, record: RunRecord, observed: float | None, now: float) -> None:
@@ -81,7 +134,7 @@ def add_ages(families: Families, record: RunRecord, observed: float | None, now:
         ("progress", progress.last_updated if progress else None),
     ):
         beat = plausible_timestamp(time, now)
-        age = None if beat is None else now - beat
+        age = None if beat is None else max(0.0, now - beat)
         families.add(metrics.TRAINING_HEARTBEAT_AGE_SECONDS, age, run_id=run_id, source=source)
 
 
@@ -104,13 +157,40 @@ def add_reported(families: Families, run_id: str, progress: Progress | LogProgre
         families.add(metric, getattr(progress, field), run_id=run_id)
 
 
+def _add_step_durations(families: Families, run_id: str, durations: StepDurations | None) -> None:
+    if durations is None:
+        return
+    families.add(metrics.TRAINING_STEP_DURATIONS_OBSERVED, durations.count, run_id=run_id)
+    for quantile, seconds in (("0.5", durations.p50), ("0.99", durations.p99), ("1", durations.max)):
+        families.add(metrics.TRAINING_STEP_DURATION_SECONDS, seconds, run_id=run_id, quantile=quantile)
+
+
 def add_rank(families: Families, run_id: str, beat: RankBeat, now: float) -> None:
-    """Add one rank."""
+    """Add what changes of a rank while it trains."""
     rank = str(beat.rank)
     families.add(
         metrics.TRAINING_RANK_HEARTBEAT_TIMESTAMP_SECONDS, plausible_timestamp(beat.time, now), run_id=run_id, rank=rank
     )
     families.add(metrics.TRAINING_RANK_STEP, beat.step, run_id=run_id, rank=rank)
+    for section, seconds in beat.sections.items():
+        families.add(metrics.TRAINING_SECTION_SECONDS, seconds, run_id=run_id, rank=rank, section=section)
+
+
+def add_rank_place(families: Families, run_id: str, beat: RankBeat, process_state: str | None) -> None:
+    """Add where a rank runs, and the state of its process, None where it is unknown."""
+    rank = str(beat.rank)
+    families.add(
+        metrics.TRAINING_RANK_INFO,
+        1,
+        run_id=run_id,
+        rank=rank,
+        host=label_text(beat.host or ""),
+        gpu="" if beat.gpu is None else str(beat.gpu),
+        uuid=label_text(beat.uuid or "", UUID_BYTES),
+        pid="" if beat.pid is None else str(beat.pid),
+    )
+    if process_state is not None:
+        families.add(metrics.TRAINING_RANK_PROCESS_STATE, 1, run_id=run_id, rank=rank, state=process_state)
 
 
 def add_verdict(families: Families, run_id: str, verdict: FailureVerdict, now: float) -> None:
@@ -126,6 +206,16 @@ def add_verdict(families: Families, run_id: str, verdict: FailureVerdict, now: f
         severity=label_text(verdict.severity),
     )
     families.add(metrics.TRAINING_FAILURE_TIMESTAMP_SECONDS, plausible_timestamp(verdict.time, now), run_id=run_id)
+
+
+def progress_line(record: RunRecord) -> str | None:
+    """Return how far the attempt has come, for a run without a log, e.g. `step 1500/5000, loss 2.134`."""
+    progress = record.current_progress
+    if progress is None or progress.step is None:
+        return None
+    target = "" if progress.total_steps is None else f"/{progress.total_steps}"
+    loss = "" if progress.loss is None or not math.isfinite(progress.loss) else f", loss {progress.loss:.4g}"
+    return f"step {progress.step}{target}{loss}"
 
 
 def add_failure_message(families: Families, run_id: str, message: str, last_line: str | None, hint: str) -> None:
@@ -168,6 +258,17 @@ def _add_identity(families: Families, run_id: str, metadata: Metadata | None) ->
     # A label that is empty is a label that is absent.
     known = {label: label_text(getattr(metadata, label, None) or "") for label in labels}
     families.add(metrics.TRAINING_RUN_INFO, 1, run_id=run_id, **known)
+    attempt = "" if metadata is None or metadata.attempt is None else str(metadata.attempt)
+    families.add(
+        metrics.TRAINING_ATTEMPT_INFO,
+        1,
+        run_id=run_id,
+        attempt=attempt,
+        job_id=known["job_id"],
+        scheduler=known["scheduler"],
+        node=known["host"],
+        instance_id=known["instance_id"],
+    )
 
 
 def _add_phase(families: Families, run_id: str, metadata: Metadata, now: float) -> None:

@@ -136,10 +136,10 @@ def create(context: Context) -> Sampler:
         defaults = choose_thresholds(None)
     except InvalidThreshold as error:
         raise UsageError(str(error)) from error
-    context.exchange.expected.keep("flag", flags["expect.run"], time.time())
+    context.shared.expected.keep("flag", flags["expect.run"], time.time())
     collector = RunsCollector(
         path,
-        context.exchange,
+        context.shared,
         host=node.host,
         all_hosts=flags["collector.runs.scope"] == "all",
         limit=flags["collector.runs.max"],
@@ -148,10 +148,11 @@ def create(context: Context) -> Sampler:
         defaults=defaults,
         logs_followed=context.logs_followed,
         copies=copies(context),
+        procfs=node.procfs,
         checkpoints=CheckpointVerifier(CheckpointAccess((path, *flags["collector.runs.checkpoint_root"])).verify),
     )
     task = single_task(collector, context.interval, context.timeout)
-    return Sampler(task, scrape_times=context.exchange.scrape_times)
+    return Sampler(task, scrape_times=context.shared.scrape_times)
 
 
 SPEC = CollectorSpec(

@@ -7,7 +7,8 @@ import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainwarden.clients.s3 import S3Bucket, parse_s3_url
+from trainwarden.clients.s3 import S3Bucket
+from trainwarden.clients.s3_location import parse_s3_url
 from trainwarden_exporter.collectors.s3.local_copy import LocalCopy, copy_folder
 from trainwarden_exporter.collectors.s3.prefix_sync import WORKERS, Bounds, PrefixSync
 from trainwarden_exporter.sampling.task import SampleTask

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainwarden.clients.s3 import InvalidLocation, parse_s3_url, records_location
+from trainwarden.clients.s3_location import InvalidLocation, parse_s3_url, records_location
 from trainwarden.errors import UsageError
 from trainwarden_exporter.collectors.s3.local_copy import copy_folder
 from trainwarden_exporter.core.runs_folder import runs_folder

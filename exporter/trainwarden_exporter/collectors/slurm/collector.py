@@ -15,9 +15,16 @@ from trainwarden.clients.slurm.nodes import NODE_STATES
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden_exporter.collectors.slurm import metrics
 from trainwarden_exporter.collectors.slurm.groups import JobGroups
-from trainwarden_exporter.collectors.slurm.series import add_job, add_job_totals, add_node, add_node_totals
+from trainwarden_exporter.collectors.slurm.series import (
+    add_job,
+    add_job_nodes,
+    add_job_totals,
+    add_node,
+    add_node_totals,
+)
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.redaction import label_text
+from trainwarden_exporter.core.shared_state import JobEnd
 from trainwarden_exporter.sampling.calls import calling
 from trainwarden_exporter.sampling.task import SampleTask
 
@@ -33,8 +40,10 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-JOBS, NODES = "jobs", "nodes"
+JOBS, NODES, JOB_NODES = "jobs", "nodes", "job_nodes"
 OUTCOMES = ("exported", "other", "dropped", "unreadable")
+# Nodes of jobs on the page, at most.
+MAX_JOB_NODES = 20_000
 # Part of a sample's time after which a command is ended: its error is shown before the sample counts as hung.
 SPARE = 0.9
 # States of nodes that are left out first where there are too many.
@@ -61,7 +70,7 @@ class SlurmSettings:
     name_filter: re.Pattern[str] | None = None
     max_groups: int = 200
     expect: Callable[[Mapping[str, float]], None] | None = None
-    put_ended: Callable[[Mapping[str, str]], None] = lambda _ends: None
+    put_ended: Callable[[Mapping[str, JobEnd]], None] = lambda _ends: None
 
 
 class SlurmCollector:
@@ -123,13 +132,13 @@ class SlurmCollector:
         outcomes: Counter[str] = Counter()
         states: dict[str, str] = {}  # by id, which stands once on the page: of several records the last counts
         ours: dict[str, tuple[SlurmJob, str]] = {}
-        ends: dict[str, str] = {}
+        ends: dict[str, JobEnd] = {}
         groups = JobGroups(self._settings.max_groups)
         with calling("squeue --json --states=all"):
             for job in self._readable(JOBS, self._settings.client.jobs(), outcomes):
                 groups.add(job)
                 if job.end:
-                    ends[f"slurm:{job.job_id}:{job.restarts or 0}"] = job.end
+                    ends[f"slurm:{job.job_id}:{job.restarts or 0}"] = JobEnd(job.end, job.ended)
                 try:
                     run_id = self._run_id(job)
                 except ValueError as error:
@@ -144,6 +153,7 @@ class SlurmCollector:
         families = Families()
         for job, run_id in exported:
             add_job(families, job, run_id)
+        self._add_job_nodes(families, [job for job, _ in exported])
         add_job_totals(families, states.values())
         groups.add_to(families)
         self._note(JOBS, outcomes)
@@ -151,6 +161,20 @@ class SlurmCollector:
         if self._settings.expect:
             self._settings.expect(expected(exported, time.time()))
         return families.collected()
+
+    def _add_job_nodes(self, families: Families, jobs: Iterable[SlurmJob]) -> None:
+        outcomes: Counter[str] = Counter()
+        for job in jobs:
+            room = MAX_JOB_NODES - outcomes["exported"]
+            try:
+                added = add_job_nodes(families, job, room)
+            except ValueError as error:
+                self._skip(JOB_NODES, f"job {job.job_id}: {error}", outcomes)
+                continue
+            outcomes["exported"] += added
+            if added == room and job.nodes is not None:
+                outcomes["dropped"] += max(0, job.nodes - added)
+        self._note(JOB_NODES, outcomes)
 
     def _run_id(self, job: SlurmJob) -> str | None:
         """Return the run that a job works for; raises `ValueError` if its mark or its name cannot be one."""

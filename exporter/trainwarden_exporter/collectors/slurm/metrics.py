@@ -78,6 +78,14 @@ SLURM_JOB_NODES = gauge(
     f"{_QUEUE}, node_count",
     'sum by (instance, run_id) (slurm_job_nodes and on (instance, job_id) slurm_job_state{state="running"} == 1)',
 )
+SLURM_JOB_NODE_INFO = gauge(
+    "slurm_job_node_info",
+    "job_id node",
+    "1",
+    "A job of a run has this node, by its name in SLURM; one for each node, absent before it starts and after its end.",
+    f"{_QUEUE}, nodes",
+    "count by (job_id) (slurm_job_node_info * on (instance, node) group_left () slurm_node_drain_info)",
+)
 SLURM_JOB_GPUS = gauge(
     "slurm_job_gpus",
     _JOB,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from trainwarden.clients.slurm.hostlist import expand_hostlist
 from trainwarden.clients.slurm.jobs import ENDED_STATES, JOB_STATES
 from trainwarden.clients.slurm.nodes import NODE_STATES
 from trainwarden_exporter.collectors.slurm import metrics
@@ -43,6 +44,23 @@ def add_job(families: Families, job: SlurmJob, run_id: str) -> None:
         families.add(metrics.SLURM_JOB_END_TIMESTAMP_SECONDS, job.ended, **ids)
         families.add(metrics.SLURM_JOB_EXIT_CODE, job.exit_code, **ids)
         families.add(metrics.SLURM_JOB_EXIT_SIGNAL, job.exit_signal, **ids)
+
+
+def add_job_nodes(families: Families, job: SlurmJob, limit: int) -> int:
+    """Add the nodes that a job has, at most `limit`, and return how many were added.
+
+    Raises:
+        ValueError: SLURM's list of them cannot be read; what stands before the unreadable part is added.
+    """
+    added: set[str] = set()
+    for name in expand_hostlist(job.node_list):
+        if len(added) == limit:
+            break
+        node = label_text(name, NAME_BYTES)
+        if node not in added:
+            added.add(node)
+            families.add(metrics.SLURM_JOB_NODE_INFO, 1, job_id=job.job_id, node=node)
+    return len(added)
 
 
 def add_job_totals(families: Families, states: Iterable[str]) -> None:

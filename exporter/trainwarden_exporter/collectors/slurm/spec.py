@@ -73,10 +73,10 @@ def create(context: Context) -> DeviceGroup:
         max_nodes=flags["collector.slurm.max_nodes"],
         name_filter=flags["collector.slurm.job_filter"],
         max_groups=flags["collector.slurm.max_groups"],
-        expect=functools.partial(context.exchange.expected.put, "slurm") if sees_all_records else None,
-        put_ended=context.exchange.put_ended_jobs,
+        expect=functools.partial(context.shared.expected.put, "slurm") if sees_all_records else None,
+        put_ended=context.shared.put_ended_jobs,
     )
-    context.exchange.put_ended_jobs({})
+    context.shared.put_ended_jobs({})
     return DeviceGroup(SlurmCollector(settings), min(interval, LOOK_SECONDS), timeout)
 
 

@@ -17,16 +17,16 @@ from trainwarden_exporter.sampling.calls import enter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from trainwarden_exporter.core.exchange import RunExchange, WatchedRun
     from trainwarden_exporter.core.metric import Family
     from trainwarden_exporter.core.node import Node
+    from trainwarden_exporter.core.shared_state import SharedState, WatchedRun
 
 
 class TransportCollector:
     """Exports which networks the runs use. It is a `LogConsumer`: the log reader feeds it the lines of NCCL.
 
     Args:
-        exchange: lists the runs, their log files, and the consumers of logs.
+        shared: lists the runs, their log files, and the consumers of logs.
         node: whose devices and processes are read.
         now: the clock, Unix seconds.
         timeout: seconds until a run's folder counts as blocked.
@@ -36,19 +36,19 @@ class TransportCollector:
 
     def __init__(
         self,
-        exchange: RunExchange,
+        shared: SharedState,
         node: Node,
         now: Callable[[], float] = time.time,
         timeout: float = TIMEOUT_SECONDS,
     ) -> None:
-        self._exchange = exchange
+        self._shared = shared
         self._node = node
         self._devices = RdmaDevices(node.sysfs)
         self._now = now
         self._lock = threading.Lock()
         self._runs: dict[str, RunTransport] = {}
         self._environments: BlockingIoPool[RunTransport] = BlockingIoPool(timeout)
-        exchange.add_log_consumer(self)
+        shared.add_log_consumer(self)
 
     def wants(self, run: WatchedRun) -> bool:
         """Return whether the run has a record and was seen running."""
@@ -83,25 +83,25 @@ class TransportCollector:
 
     def close(self) -> None:
         """Take no more lines."""
-        self._exchange.remove_log_consumer(self)
+        self._shared.remove_log_consumer(self)
 
     def _known_runs(self) -> dict[str, RunTransport]:
-        """Return the runs that are still on the exchange, and forget the others."""
+        """Return the runs that are still in the shared state, and forget the others."""
         with self._lock:
-            if self._exchange.runs is not None:
-                there = {run.run_id for run in self._exchange.runs}
+            if self._shared.runs is not None:
+                there = {run.run_id for run in self._shared.runs}
                 self._runs = {run_id: run for run_id, run in self._runs.items() if run_id in there}
             return dict(self._runs)
 
     def _is_over(self, run: RunTransport) -> bool:
         """Return whether the attempt has ended and its logs were read to their end."""
-        view = self._exchange.views.get(run.run.run_id)
+        view = self._shared.views.get(run.run.run_id)
         return view is not None and view.settled and view.attempt == run.run.attempt
 
     def _families(self, runs: dict[str, RunTransport]) -> list[Family]:
         families = Families()
         fabric = self._fabric()
-        files = {run_id: found for run_id, found in self._exchange.log_files.items() if run_id in runs}
+        files = {run_id: found for run_id, found in self._shared.log_files.items() if run_id in runs}
         blocked = {run_id: found.blocked for run_id, found in files.items() if found.blocked}
         blocked |= {each.key.run.run_id: each.call for each in self._environments.blocked}
         add_blocked(families, self.name, blocked)

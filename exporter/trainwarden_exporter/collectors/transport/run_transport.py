@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from trainwarden.record.rank import RankBeat
-    from trainwarden_exporter.core.exchange import WatchedRun
     from trainwarden_exporter.core.node import Node
+    from trainwarden_exporter.core.shared_state import WatchedRun
 
 MAX_PROCESSES = 65536
 # Bytes kept of a line that is not complete; the lines of NCCL are shorter.

@@ -28,7 +28,7 @@ def create(context: Context) -> Sampler:
         )
     from trainwarden_exporter.collectors.transport.collector import TransportCollector  # noqa: PLC0415  # where it is on
 
-    collector = TransportCollector(context.exchange, context.node)
+    collector = TransportCollector(context.shared, context.node)
     return Sampler(single_task(collector, context.interval, context.timeout))
 
 

@@ -54,6 +54,43 @@ def test_what_the_card_does_not_offer_or_nobody_wants_is_not_sampled(
     assert called.count("nvmlGpmQueryDeviceSupport") == (0 if flags else 1)
 
 
+def of_instances(page: Page) -> list[tuple[str, float]]:
+    """The name without `gpu_mig_`, the place of the instance, and the value."""
+    found = [(key, value) for key, value in page.items() if key.startswith("gpu_mig_") and "_ratio{gpu=0" in key]
+    return sorted((key.partition("{")[0].removeprefix("gpu_mig_"), value) for key, value in found)
+
+
+def test_each_instance_of_a_divided_gpu_has_its_own(node: FakeNvml, serve: Serve) -> None:
+    exporter = serve(node.gpus(1).mig(0, "1g.10gb", "3g.40gb"))
+    wait_until(lambda: of_instances(exporter.page()))
+    page = exporter.page()
+    assert of_instances(page) == [
+        ("sm_active_ratio", 0.2),
+        ("sm_active_ratio", 0.4),
+        ("sm_occupancy_ratio", 0.1),
+        ("sm_occupancy_ratio", 0.1),
+        ("tensor_active_ratio", 0.05),
+        ("tensor_active_ratio", 0.1),
+    ]
+    assert page["gpu_mig_sm_active_ratio{gpu=0,mig_uuid=MIG-00000001-0000-4000-8000-000000000000}"] == 0.4
+    node.set(0, **{"mig.1.uuid": None})
+    wait_until(lambda: len(of_instances(exporter.page())) == 3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "model"), [(("--no-collector.nvidia.activity",), "h100"), ((), "a100")], ids=["unwanted", "not offered"]
+)
+def test_an_instance_without_it_is_listed_all_the_same(
+    node: FakeNvml, serve: Serve, flags: tuple[str, ...], model: str
+) -> None:
+    exporter = serve(node.gpus(1, model).mig(0, "1g.10gb").set(note_calls=1), *flags)
+    wait_until(lambda: [what for _, what in node.calls()].count("nvmlDeviceGetMigMode") > 2)
+    page = exporter.page()
+    assert of_instances(page) == []
+    assert page["gpu_mig_enabled{gpu=0}"] == 1
+    assert "nvmlGpmMigSampleGet" not in [what for _, what in node.calls()]
+
+
 def test_a_gpu_that_is_opened_again_uses_the_same_buffers(node: FakeNvml, serve: Serve) -> None:
     exporter = serve(node.gpus(1))
     wait_until(lambda: activity(exporter.page()))

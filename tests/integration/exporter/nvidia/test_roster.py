@@ -165,6 +165,28 @@ def test_where_the_bus_is_numbered_otherwise_after_a_loss_each_gpu_keeps_its_lab
     wait_until(lambda: series(exporter, "gpu_up") == {own(0): 1, own(1): 0, own(2): 1})
 
 
+def test_after_the_driver_was_loaded_anew_labels_are_those_of_slots_and_uuids_those_of_cards(
+    node: FakeNvml, serve: Serve
+) -> None:
+    exporter = serve(node.gpus(4))
+    wait_until(lambda: series(exporter, "gpu_up") == {own(gpu): 1 for gpu in range(4)})
+    (child,) = exporter.children()
+    # Two cards changed places, and one is another.
+    exchanged = {("0", node.uuid(3)): 1, ("1", "GPU-new"): 1, own(2): 1, ("3", node.uuid(0)): 1}
+    node.set(0, uuid=node.uuid(3)).set(1, uuid="GPU-new", serial="77").set(3, uuid=node.uuid(0))
+    os.kill(child, signal.SIGKILL)
+    wait_until(lambda: exporter.children() not in ([], [child]))
+    wait_until(lambda: series(exporter, "gpu_up") == exchanged)
+    wait_until(lambda: series(exporter, "gpu_power_watts").keys() == exchanged.keys())
+    assert exporter.page()["gpu_devices_expected{vendor=nvidia}"] == 4
+    wait_until(
+        lambda: {gpu["uuid"] for gpu in json.loads(stored(node).read_text())["gpus"]} == {u for _, u in exchanged}
+    )
+    exporter.end()
+    exporter = serve(node)
+    wait_until(lambda: series(exporter, "gpu_up") == exchanged)
+
+
 def test_a_gpu_that_another_driver_was_given_is_not_missing(node: FakeNvml, serve: Serve, tmp_path: Path) -> None:
     exporter = serve(node.gpus(2))
     wait_until(lambda: series(exporter, "gpu_up") == {own(0): 1, own(1): 1})

@@ -10,15 +10,16 @@ from typing import Any
 from tests.integration.s3.faulty_server import FaultyServer
 from tests.integration.s3.store import Store
 from tests.unit.exporter.runs_tree import samples_of
-from trainwarden.clients.s3 import S3Bucket, parse_s3_url
+from trainwarden.clients.s3 import S3Bucket
+from trainwarden.clients.s3_location import parse_s3_url
 from trainwarden.record.clock import to_iso
 from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.collectors.runs.collector import RunsCollector
 from trainwarden_exporter.collectors.s3.collector import build
 from trainwarden_exporter.collectors.s3.local_copy import copy_folder
 from trainwarden_exporter.collectors.s3.prefix_sync import PrefixSync
-from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.exposition import encode_text
+from trainwarden_exporter.core.shared_state import SharedState
 
 HOST = "node1"
 KEY = "slurm:7:0"
@@ -75,7 +76,7 @@ class Prefix:
         places = [copy_folder(self.cache, self.store.url)]
         return RunsCollector(
             self.runs,
-            RunExchange(),
+            SharedState(),
             host=host,
             all_hosts=all_hosts,
             limit=100,

@@ -35,7 +35,7 @@ def test_a_healthy_node_has_what_its_type_should_have(
     watched.look()
     assert watched.value("efa_devices") == watched.value("efa_devices_expected") == count
     assert set(watched.labelled("efa_device_up", "device").values()) == {1}
-    assert watched.value("efa_node_ports_down") == 0
+    assert (watched.value("efa_node_devices_down"), watched.value("efa_node_ports_down")) == (0, 0)
 
 
 def test_the_flag_wins_over_the_type_and_the_type_over_the_bus(tmp_path: Path, watch: Watch) -> None:
@@ -104,6 +104,7 @@ def test_a_device_that_vanishes_stays_in_sight_and_costs_the_others_nothing(tree
     tree.remove_rdma("rdmap79s0")
     watched.look()
     assert watched.labelled("efa_device_up", "device") == {"rdmap79s0": 0, "rdmap80s0": 1}
+    assert watched.value("efa_node_devices_down") == 1
     assert watched.labelled("efa_port_up", "device") == {"rdmap80s0": 1}
     assert watched.value("efa_devices") == 1
     assert watched.success == 1
@@ -118,6 +119,7 @@ def test_a_device_that_comes_back_under_another_name_is_not_missed_for_ever(tree
     tree.rdma("efa_0", "0000:4f:00.0", firmware="0.0.0.0")
     watched.look()
     assert watched.labelled("efa_device_up", "device") == {"efa_0": 1}
+    assert watched.value("efa_node_devices_down") == 0
 
 
 def test_a_device_whose_driver_was_loaded_anew_is_read_anew(tree: NodeTree, watch: Watch) -> None:

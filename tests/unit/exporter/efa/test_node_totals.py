@@ -39,7 +39,7 @@ def test_a_device_that_counts_anew_counts_on() -> None:
 
 def test_what_no_device_reports_is_absent() -> None:
     totals = NodeTotals(10.0)
-    totals.count("a", "ports/1/hw_counters/tx_pkts", "tx_pkts", 5)
+    totals.count("a", "ports/1/hw_counters/rx_pkts", "rx_pkts", 5)
     assert shown(totals) == {}
 
 
@@ -54,6 +54,36 @@ def test_the_links_of_a_device_that_hangs_or_is_gone_are_not_exported() -> None:
     assert shown(totals) == {"efa_node_ports_down": 3}
     clock[0] = 11.0
     assert shown(totals) == {"efa_node_ports_down": 2}
+
+
+def test_failed_reads_and_writes_are_one_sum() -> None:
+    totals = NodeTotals(10.0)
+    for value in (7, 9):
+        totals.count("a", "ports/1/hw_counters/rdma_read_wr_err", "rdma_read_wr_err", value)
+        totals.count("a", "ports/1/hw_counters/rdma_write_wr_err", "rdma_write_wr_err", value + 1)
+    assert shown(totals) == {"efa_node_work_request_errors_total": 4}
+
+
+def test_the_device_that_was_silent_longest_is_shown() -> None:
+    clock = [1000.0]
+    totals = NodeTotals(10.0, now=lambda: clock[0])
+
+    def beat(device: str, value: int) -> None:
+        totals.count(device, "hw_counters/keep_alive_rcvd", "keep_alive_rcvd", value)
+
+    beat("a", 5)
+    beat("never sends any", 0)
+    assert shown(totals) == {}, "when its count last moved is not known yet"
+    clock[0] = 1001.0
+    beat("a", 6)
+    beat("b", 8)
+    clock[0] = 1060.0
+    beat("a", 6)
+    beat("b", 9)
+    beat("never sends any", 0)
+    assert shown(totals) == {"efa_node_keep_alive_timestamp_seconds": 1001.0}
+    totals.forget("a")
+    assert shown(totals) == {"efa_node_keep_alive_timestamp_seconds": 1060.0}
 
 
 def test_the_sums_hold_while_devices_go_and_come(tree: NodeTree, watch: Callable[..., Watched]) -> None:

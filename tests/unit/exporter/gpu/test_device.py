@@ -11,6 +11,7 @@ from trainwarden_exporter.collectors.gpu.device import DriverTime, GpuDevice
 from trainwarden_exporter.collectors.gpu.driver import OpenGpu
 from trainwarden_exporter.collectors.gpu.nvml.driver import NvmlDriver
 from trainwarden_exporter.collectors.gpu.state import GpuReading, GpuState
+from trainwarden_exporter.collectors.gpu.sums import GpuSums
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +66,9 @@ def test_a_gpu_that_goes_down_under_a_slow_sample_has_no_slow_series(tmp_path: P
     tier = FastTier()
     driver = Driver(tmp_path / "kmsg", tier)
     state = GpuState("0000:3b:00.0", {"gpu": "0", "uuid": ""})
-    gpu = GpuDevice(state, driver, lambda *_: None, DriverTime(), slow_interval=30.0, timeout=5.0)
+    gpu = GpuDevice(
+        state, driver, lambda *_: None, DriverTime(), GpuSums(driver.vendor, {}, 5.0), slow_interval=30.0, timeout=5.0
+    )
     gpu.fast()
 
     def go_down() -> None:

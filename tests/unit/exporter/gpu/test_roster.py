@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import wait_until
 from trainwarden_exporter.collectors.gpu.roster import NodeRoster, Roster, RosterGpu, roster_gpus
 from trainwarden_exporter.core.state_file import StateFile
 
@@ -82,7 +83,7 @@ def test_partitions_are_numbered_anew_when_gpus_are_divided_otherwise_and_not_wh
 
 def test_a_roster_survives_as_it_is(tmp_path: Path) -> None:
     def load() -> NodeRoster:
-        return NodeRoster(StateFile(tmp_path / "node/gpus.json"), "machine")
+        return NodeRoster(StateFile(tmp_path / "node/gpus.json", machine="machine"))
 
     load().keep(roster().to_json())
     assert load().gpus == roster().gpus
@@ -97,6 +98,16 @@ def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path: Path, caplog:
     made.see([*BUSES, "0000:c0:00.0"])
     assert len(made.value()) == 5
     assert len([record for record in caplog.records if "begins anew after a restart" in record.message]) == 1
+
+
+def test_a_roster_that_found_the_disk_full_is_stored_once_there_is_room(tmp_path: Path) -> None:
+    (tmp_path / "node").touch()
+    path = tmp_path / "node/gpus.json"
+    made = NodeRoster(StateFile(path, retry_seconds=0.01))
+    made.keep(roster().to_json())
+    (tmp_path / "node").unlink()
+    wait_until(path.exists)
+    assert NodeRoster(StateFile(path)).gpus == roster().gpus
 
 
 @pytest.mark.parametrize(

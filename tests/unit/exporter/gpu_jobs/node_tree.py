@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from trainwarden_exporter.collectors.gpu.roster import NodeRoster
@@ -73,14 +74,15 @@ class NodeTree:
         file.write_text("c 1:3 rwm\nc 195:255 rw\n" + "".join(f"c 195:{minor} rwm\n" for minor in minors))
         return file
 
-    def collector(self, files: bool = True) -> GpuJobsCollector:
-        """A collector that looks here."""
+    def collector(self, files: bool = True, owners: Mapping[str, int] | None = None) -> GpuJobsCollector:
+        """A collector that looks here; `owners`: the users of the runs that have a record."""
         node = Node("n1", self.sysfs, self.procfs, self.rootfs)
-        return GpuJobsCollector(node, self.files if files else None, NodeRoster(), NodeRoster())
+        folder = self.files if files else None
+        return GpuJobsCollector(node, folder, NodeRoster(), NodeRoster(), lambda: owners or {})
 
-    def page(self) -> set[str]:
+    def page(self, owners: Mapping[str, int] | None = None) -> set[str]:
         """The samples of a new collector."""
-        return samples(self.collector())
+        return samples(self.collector(owners=owners))
 
 
 def samples(collector: GpuJobsCollector) -> set[str]:

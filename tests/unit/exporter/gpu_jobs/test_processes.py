@@ -145,6 +145,19 @@ def test_outside_slurm_a_run_has_the_gpus_that_its_processes_have_open(node: Nod
     assert jobs_of(node.page()) == {training(index_of(2), "r1")}
 
 
+def test_a_process_works_for_no_run_of_another_user(node: NodeTree) -> None:
+    """Any process may have the run id of another user's run in its environment."""
+    node.process(100, devices=(0,), uid=1000, TRAINWARDEN_RUN_ID="r1")
+    node.process(101, devices=(1,), uid=1001, TRAINWARDEN_RUN_ID="r1")
+    node.process(102, V2, devices=(2,), uid=1001, SLURM_STEP_GPUS="2", TRAINWARDEN_RUN_ID="r1")
+    node.process(103, devices=(3,), uid=0, TRAINWARDEN_RUN_ID="r1")
+    user = {line for line in jobs_of(node.page({"r1": 1000})) if line.startswith("training_gpu_info")}
+    assert user == {training(index_of(0), "r1"), training(index_of(3), "r1")}
+    assert not any('job_id="4711"' in line and 'run_id="r1"' in line for line in node.page({"r1": 1000}))
+    unknown = {line for line in node.page() if line.startswith("training_gpu_info")}
+    assert len(unknown) == 4, "a run without a record here has no owner to compare with"
+
+
 def test_environments_that_may_not_be_read_are_counted_where_they_belong_to_jobs(
     node: NodeTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:

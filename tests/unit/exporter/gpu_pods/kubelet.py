@@ -26,9 +26,20 @@ def devices(resource: str, *device_ids: str) -> bytes:
     return field(1, resource) + b"".join(field(2, device_id) for device_id in device_ids) + field(3, topology)
 
 
-def container(name: str, *its_devices: bytes) -> bytes:
-    """A message ContainerResources, with cores, memory and a dynamic resource that nobody asked for."""
-    memory, claim = field(1, "hugepages-2Mi") + b"\x10\x80\x08", field(1, "class") + field(2, "claim")
+def claimed(driver: str, *names: str) -> bytes:
+    """The devices of a ResourceClaim, as fields of a message DynamicResource."""
+    pool = "node-1"
+    return b"".join(
+        field(
+            4, field(1, field(1, f"k8s.{driver}/claim=x-{name}")) + field(2, driver) + field(3, pool) + field(4, name)
+        )
+        for name in names
+    )
+
+
+def container(name: str, *its_devices: bytes, claims: bytes = b"") -> bytes:
+    """A message ContainerResources, with cores, memory, and a claim that has these devices."""
+    memory, claim = field(1, "hugepages-2Mi") + b"\x10\x80\x08", field(1, "class") + field(2, "claim") + claims
     return (
         field(1, name)
         + b"".join(field(2, each) for each in its_devices)

@@ -9,11 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.unit.exporter.gpu_jobs.node_tree import MINORS, NodeTree, uuid
-from tests.unit.exporter.gpu_pods.kubelet import Kubelet, container, devices, field, pod, with_gpus
+from tests.unit.exporter.gpu_pods.kubelet import Kubelet, claimed, container, devices, field, pod, with_gpus
 from trainwarden_exporter.collectors.gpu.roster import NodeRoster, RosterGpu
 from trainwarden_exporter.collectors.gpu_jobs.gpus import GpuSearch
 from trainwarden_exporter.collectors.gpu_pods.collector import MAX_SERIES, GpuPodsCollector
-from trainwarden_exporter.collectors.gpu_pods.pod_resources import MAX_ANSWER_BYTES, KubeletError, PodResources
+from trainwarden_exporter.collectors.gpu_pods.pod_resources import (
+    MAX_ANSWER_BYTES,
+    MAX_DEVICES,
+    KubeletError,
+    PodResources,
+)
 from trainwarden_exporter.core.exposition import encode_text
 from trainwarden_exporter.core.node import Node
 from trainwarden_exporter.sampling.sampler import Sampler
@@ -193,8 +198,9 @@ def test_a_kubelet_that_starts_again_is_asked_at_its_new_socket(tree: NodeTree, 
         (field(1, b"\0" * (MAX_ANSWER_BYTES + 1)), "RESOURCE_EXHAUSTED"),
         (b"\x0a\xff", "no ListPodResourcesResponse"),
         (field(1, field(1, b"\xff\xfe")), "no ListPodResourcesResponse"),
+        (with_gpus("p", *[""] * (MAX_DEVICES + 1)), "more than 100000 devices"),
     ],
-    ids=["oversized", "cut off", "no UTF-8"],
+    ids=["oversized", "cut off", "no UTF-8", "countless"],
 )
 def test_an_answer_that_cannot_be_read_is_an_error(
     tree: NodeTree, kubelet: Kubelet, answer: bytes, message: str
@@ -202,3 +208,17 @@ def test_an_answer_that_cannot_be_read_is_an_error(
     kubelet.answer = answer
     with pytest.raises(KubeletError, match=message):
         page(collector(tree, kubelet))
+
+
+def test_gpus_of_a_claim_have_the_containers_that_share_it(shown: Callable[..., list[str]]) -> None:
+    """The driver names a GPU by the number of its device file."""
+    claim = claimed("gpu.nvidia.com", f"gpu-{MINORS[1]}")
+    two = pod("llm-0", container("a", claims=claim), container("b", claims=claim))
+    assert shown(two) == [of_gpu(1, "llm-0", container=name) for name in ("a", "b")]
+
+
+def test_a_device_of_a_claim_that_is_no_whole_gpu_is_counted(shown: Callable[..., list[str]]) -> None:
+    names = ("gpu-0-mig-9-0-1", "gpu-0-mig-1g10gb-0", "gpu-vfio-0", "gpu-99", "gpu-", "gpu-0/../1", "")
+    assert not shown(pod("p", container("c", claims=claimed("gpu.nvidia.com", *names))), unmatched=len(names))
+    assert not shown(pod("p", container("c", claims=claimed("gpu.amd.com", "gpu-0"))), unmatched=1)
+    assert not shown(pod("p", container("c", claims=claimed("dra.example.org", "gpu-0"))))

@@ -129,3 +129,16 @@ def test_loss_and_congestion_are_counted_where_the_driver_counts_them(tree: Node
     tree.counters(tree.sysfs / "class/infiniband/mlx5_0/ports/1/hw_counters", {"roce_adp_retrans": 7})
     watched.look()
     assert watched.value("infiniband_adaptive_retransmissions_total", device=FIRST, port="1") == 7
+
+
+def test_the_errors_of_all_ports_are_summed_up_by_their_kind(tree: NodeTree, watched: Watched) -> None:
+    watched.look()
+    name = "infiniband_node_errors_total"
+    assert watched.value(name, error="symbol") == 0, "what was counted before would look like a burst"
+    for device, value in ((FIRST, 100), ("mlx5_3", 5)):
+        tree.counters(tree.sysfs / f"class/infiniband/{device}/ports/1/counters", {"symbol_error": value})
+    watched.look()
+    watched.look()
+    assert watched.value(name, error="symbol") == 102
+    assert watched.value(name, error="link_downed") == 0
+    assert watched.value("infiniband_node_tx_packets_total") == 0

@@ -143,7 +143,14 @@ def test_a_log_whose_numbers_are_behind_those_of_the_state_is_another_one(log: L
     assert xids(log.collector()) == 2
 
 
-@pytest.mark.parametrize("stored", ["", "{", '{"version":1}', '{"version":1,"since":"x"}', '{"version":7}', "[]"])
+INFINITE = (
+    '{"version":1,"boot_id":"boot-1","since":1,"counts":{"xid":1e999},"last":{},"kills":[],"lost":0,"position":{}}'
+)
+
+
+@pytest.mark.parametrize(
+    "stored", ["", "{", '{"version":1}', '{"version":1,"since":"x"}', '{"version":7}', "[]", INFINITE]
+)
 def test_a_state_that_cannot_be_used_costs_the_counts_of_before_alone(log: Log, stored: str) -> None:
     assert log.state.path is not None
     log.state.path.parent.mkdir()

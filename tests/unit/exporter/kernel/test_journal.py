@@ -99,6 +99,49 @@ def test_a_restarted_exporter_reads_the_journal_where_the_last_ended(journalctl:
     assert "--after-cursor=c1" in (tmp_path / "asked").read_text().splitlines()[1]
 
 
+def test_a_cursor_that_journalctl_refuses_is_left_and_no_line_is_counted_twice(
+    journalctl: Path, tmp_path: Path
+) -> None:
+    state, said, clock = StateFile(tmp_path / "state.json"), tmp_path / "said", Clock()
+    said.write_text(entry("c1", XID))
+    KernelCollector(Journal(tmp_path, clock), "journal", state, "boot-1").collect()
+    said.write_text(entry("c1", XID) + "\n" + entry("c2", XID, 150_000_000))
+    journalctl.write_text(
+        f'#!/bin/sh\ncase "$*" in *--after-cursor=*) echo "Failed to seek to cursor" >&2; exit 1;; esac\ncat {said}\n'
+    )
+    clock.now = 200.0
+    again = KernelCollector(Journal(tmp_path, clock), "journal", state, "boot-1")
+    assert sum(count_of(again)) == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"cursor": "a\0b"},
+        {"cursor": "\ud800"},
+        {"cursor": "c1\n--merge"},
+        {"cursor": ""},
+        {"cursor": ["c1"]},
+        {"drained": float("inf")},
+        {"drained": float("nan")},
+        {"drained": 1e12},
+        {"drift": float("-inf")},
+    ],
+    ids=str,
+)
+def test_a_damaged_position_costs_no_more_than_itself(
+    journalctl: Path, tmp_path: Path, damage: dict[str, object]
+) -> None:
+    state, said = StateFile(tmp_path / "state.json"), tmp_path / "said"
+    position = {"source": "journal", "cursor": "c1", "drained": 50.0, "drift": 0.0, **damage}
+    counted = {"since": 1.0, "counts": {"xid": 7}, "last": {}, "kills": [], "lost": None}
+    state.write({"boot_id": "boot-1", "position": position, **counted})
+    said.write_text(entry("c2", XID))
+    collector = KernelCollector(Journal(tmp_path, Clock()), "journal", state, "boot-1")
+    assert sum(count_of(collector)) == 7, "a line that may have been counted is not counted again"
+    assert "--after-cursor" not in (tmp_path / "asked").read_text()
+
+
 def count_of(collector: KernelCollector) -> list[float]:
     families = {family.name: family for family in collector.collect()}
     return [sample.value for sample in families["kernel_events"].samples]

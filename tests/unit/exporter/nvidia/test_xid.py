@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.nodes.kmsg import KmsgFile
 from trainwarden_exporter.collectors.gpu.nvml.xid import (
@@ -14,10 +15,12 @@ from trainwarden_exporter.collectors.gpu.nvml.xid import (
     Xid,
     XidCounter,
     XidKernelLog,
+    add_xids,
     parse_xid,
 )
-from trainwarden_exporter.collectors.gpu.nvml.xid_codes import ACTION_CODES
+from trainwarden_exporter.collectors.gpu.nvml.xid_codes import ACTION_CODES, ACTIONS
 from trainwarden_exporter.collectors.kernel.log import KernelLine
+from trainwarden_exporter.core.exposition import encode_text
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.state_file import StateFile
 
@@ -223,3 +226,72 @@ def test_an_event_before_a_restart_and_its_line_after_it_are_one_error(node: Exp
     counter, log = node.start()
     sample(log)
     assert number(counter, 48) == 1
+
+
+def by_action(counter: XidCounter) -> dict[str, float]:
+    families = Families()
+    add_xids(families, counter, {BUS: {"gpu": "0", "uuid": "GPU-1"}})
+    (family,) = [each for each in families.collected() if each.metric.name == "gpu_node_xid_errors_total"]
+    return {row.labels[0]: row.value for row in family.rows}
+
+
+def test_the_node_counts_errors_by_what_clears_them(counter: XidCounter, clock: Clock) -> None:
+    assert by_action(counter) == dict.fromkeys(ACTIONS, 0), "increase() sees the first of each"
+    for code in (79, 48, 48, 45, 9999):
+        counter.report_event(BUS, code)
+    counter.report_event("0000:99:00.0", 95)  # a GPU that is no longer there
+    clock.now += NEW_CODE_SECONDS
+    expected = {"reboot": 1, "reset_gpu": 3, "none": 1, "unknown": 1}
+    assert by_action(counter) == dict.fromkeys(ACTIONS, 0) | expected
+
+
+OTHER_BUS = "0000:5e:00.0"
+
+
+def exported(counter: XidCounter, uuids: dict[str, str]) -> dict[str, float]:
+    """The counts of XID 48 by uuid, given the uuid at each address; those that are 0 are left out."""
+    families = Families()
+    add_xids(families, counter, {bus: {"gpu": str(gpu), "uuid": uuid} for gpu, (bus, uuid) in enumerate(uuids.items())})
+    found = {}
+    for family in text_string_to_metric_families(encode_text(families.collected()).decode()):
+        for each in family.samples:
+            if each.name == "gpu_xid_errors_total" and each.labels["xid"] == "48" and each.value:
+                found[each.labels["uuid"]] = each.value
+    return found
+
+
+def test_a_gpu_that_takes_the_slot_of_another_has_none_of_its_errors(node: Exporters) -> None:
+    counter, log = node.start()
+    sample(log)
+    before = {BUS: "GPU-old", OTHER_BUS: "GPU-other"}
+    assert not exported(counter, before)
+    for _ in range(3):
+        counter.report_event(BUS, 48)
+    assert exported(counter, before) == {"GPU-old": 3}
+    log.close()
+    counter, log = node.start("boot-2")
+    sample(log)
+    assert exported(counter, before) == {"GPU-old": 3}, "until it was opened"
+    assert not exported(counter, {**before, BUS: "GPU-new"})
+    counter.report_event(BUS, 48)
+    assert exported(counter, {**before, BUS: "GPU-new"}) == {"GPU-new": 1}
+    assert sum(count.number for count in counter.counts().values()) == 4, "a sum over all never falls"
+    log.close()
+    counter, log = node.start("boot-3")
+    assert exported(counter, before) == {"GPU-old": 3}, "it came back"
+
+
+def test_the_errors_of_gpus_that_change_places_go_with_them(counter: XidCounter) -> None:
+    assert not exported(counter, {BUS: "GPU-a", OTHER_BUS: "GPU-b"})
+    counter.report_event(BUS, 48)
+    assert exported(counter, {BUS: "GPU-a", OTHER_BUS: "GPU-b"}) == {"GPU-a": 1}
+    assert not exported(counter, {BUS: "GPU-b", OTHER_BUS: ""}), "the other is not opened yet"
+    assert exported(counter, {BUS: "GPU-b", OTHER_BUS: "GPU-a"}) == {"GPU-a": 1}
+    assert exported(counter, {BUS: "GPU-a"}) == {"GPU-a": 1}, "it moved"
+
+
+def test_errors_from_before_a_gpu_was_opened_are_its_own(counter: XidCounter) -> None:
+    counter.report_event(BUS, 48)
+    assert exported(counter, {BUS: ""}) == {"": 1}
+    assert exported(counter, {BUS: "GPU-a"}) == {"GPU-a": 1}
+    assert exported(counter, {}) == {"": 1}, "its address has no GPU"

@@ -167,4 +167,4 @@ def test_runs_are_expected_by_an_exporter_of_all_records_while_the_collector_is_
         argv += ["--collector.runs", f"--collector.ray.url={served.url}"]
         collectors = CollectorSet(node, flags(*argv, "--collector.ray"))
         next(runner for runner in collectors.runners if runner.name == "ray").sample_once()
-        assert set(collectors.exchange.expected.runs()) == expected
+        assert set(collectors.shared.expected.runs()) == expected

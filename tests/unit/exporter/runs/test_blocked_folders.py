@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 
 from tests.unit.exporter.runs.silent_mount import silent_mount
 from tests.unit.exporter.runs_tree import RunsTree
+from tests.users import ANOTHER, needs_root
 from tests.waiting import wait_until
 from trainwarden_exporter.collectors.runs.folder import RunFolder
+from trainwarden_exporter.collectors.runs.names import RunNames
 from trainwarden_exporter.collectors.runs.record import RunRecord
 from trainwarden_exporter.sampling.blocking_io import MAX_BLOCKED, BlockingIoPool, TooManyBlocked
 
@@ -93,5 +96,76 @@ def test_many_that_hang_are_the_trouble_of_the_whole_collector() -> None:
         with pytest.raises(TooManyBlocked):
             reader.map(range(100), lambda _: opened.wait())
         assert sum(thread.name == "blocking-io" for thread in threading.enumerate()) <= MAX_BLOCKED + 1
+    finally:
+        opened.set()
+
+
+@needs_root
+def test_a_user_with_many_folders_that_hang_hides_no_run_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One dead mount and a link to it for each run is all that it takes."""
+    tree = RunsTree(tmp_path / "runs", timeout=0.2)
+    for run_id in (*(f"hangs-{number:02d}" for number in range(MAX_BLOCKED + 8)), "a", "z"):
+        tree.metadata(run_id)
+        if run_id.startswith("hangs"):
+            os.chown(tree.path / run_id, ANOTHER, ANOTHER)
+    opened, real = threading.Event(), RunFolder.read
+
+    def record(folder: RunFolder, now: float) -> RunRecord:
+        if folder.run_id.startswith("hangs"):
+            opened.wait()
+        return real(folder, now)
+
+    monkeypatch.setattr(RunFolder, "read", record)
+    try:
+        for _ in range(2):
+            samples = tree.samples()
+            assert {dict(labels)["run_id"] for labels in samples["training_run_attempt"]} == {"a", "z"}
+            assert samples["trainwarden_runs_unreadable"][frozenset({("reason", "blocked")})] == MAX_BLOCKED + 8
+            assert len(samples["trainwarden_collector_stuck"]) == MAX_BLOCKED
+    finally:
+        opened.set()
+
+
+@needs_root
+def test_folders_that_do_not_even_show_whose_they_are_hide_no_run_that_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = RunsTree(tmp_path / "runs", timeout=0.2)
+    for run_id in ("a", "m", "z"):
+        tree.metadata(run_id)
+    assert {dict(labels)["run_id"] for labels in tree.samples()["training_run_attempt"]} == {"a", "m", "z"}
+    opened, real_read, real_look = threading.Event(), RunFolder.read, RunNames._look  # lstat of a mount
+
+    def read(folder: RunFolder, now: float) -> RunRecord:
+        if folder.run_id.startswith("hangs"):
+            opened.wait()
+        return real_read(folder, now)
+
+    def look(names: RunNames, name: str) -> os.stat_result | None:
+        if name.startswith("hangs"):
+            opened.wait()
+        return real_look(names, name)
+
+    monkeypatch.setattr(RunFolder, "read", read)
+    monkeypatch.setattr(RunNames, "_look", look)
+    for number in range(MAX_BLOCKED + 8):
+        tree.metadata(f"hangs-{number:02d}")
+        os.chown(tree.path / f"hangs-{number:02d}", ANOTHER, ANOTHER)
+    try:
+        for _ in range(2):
+            assert {dict(labels)["run_id"] for labels in tree.samples()["training_run_attempt"]} == {"a", "m", "z"}
+    finally:
+        opened.set()
+
+
+def test_where_the_keys_of_every_owner_hang_the_call_fails() -> None:
+    opened = threading.Event()
+    reader: BlockingIoPool[int] = BlockingIoPool(timeout=0.01, owner=lambda key: key % 2)
+    try:
+        with pytest.raises(TooManyBlocked):
+            reader.map(range(100), lambda _: opened.wait())
+        assert sum(thread.name == "blocking-io" for thread in threading.enumerate()) <= 2 * MAX_BLOCKED + 1
     finally:
         opened.set()

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.exporter.runs_tree import NOW, RunsTree
-from trainwarden_exporter.core.exchange import ExpectedRuns
+from trainwarden_exporter.core.shared_state import ExpectedRuns
 from trainwarden_exporter.flags import build_parser
 
 
 @pytest.fixture
 def expected(tree: RunsTree) -> ExpectedRuns:
-    return tree.exchange.expected
+    return tree.shared.expected
 
 
 @pytest.fixture

@@ -21,16 +21,16 @@ NODE = Node("node1")
 IN_PARENT = """
 import sys
 from trainwarden_exporter.flags import build_parser
-from trainwarden_exporter.core.exchange import RunExchange
+from trainwarden_exporter.core.shared_state import SharedState
 from trainwarden_exporter.core.node import Node
 from trainwarden_exporter.core.state_folder import StateFolder, StateFolderLocked
 from trainwarden_exporter.core.spec import Context
 from trainwarden_exporter.collectors.runs import spec as runs
 from trainwarden_exporter.collectors.s3 import spec
 flags = vars(build_parser().parse_args(sys.argv[1:]))
-assert spec.enabled(Context("s3", Node("n"), flags, RunExchange()))
-spec.create(Context("s3", Node("n"), flags, RunExchange()))
-runs.create(Context("runs", Node("n"), flags, RunExchange()))
+assert spec.enabled(Context("s3", Node("n"), flags, SharedState()))
+spec.create(Context("s3", Node("n"), flags, SharedState()))
+runs.create(Context("runs", Node("n"), flags, SharedState()))
 sys.exit(sorted({"boto3", "botocore"} & sys.modules.keys()) or 0)
 """
 

@@ -12,6 +12,7 @@ from tests.waiting import wait_until
 from trainwarden_exporter.collectors.rdma import efa_metrics
 from trainwarden_exporter.core.exposition import render
 from trainwarden_exporter.core.metric import Families, Family
+from trainwarden_exporter.core.scrape_times import ScrapeTimes
 from trainwarden_exporter.sampling import device_group as rounds
 from trainwarden_exporter.sampling.calls import calling
 from trainwarden_exporter.sampling.device_group import DeviceGroup
@@ -101,6 +102,27 @@ def test_a_device_that_comes_late_does_not_wait_for_the_next_round(ports: Ports)
     ports.devices.append("d")
     group.samplers()[0].sample_once()  # discovers it
     wait_until(lambda: ports.samples["d"])
+    group.stop()
+
+
+def test_the_next_round_begins_when_scrapes_ask_for_it(ports: Ports) -> None:
+    class Asked(ScrapeTimes):
+        now = False
+
+        def due(self, begun: float, ended: float, interval: float) -> float:
+            return ended if self.now else begun + 3600.0
+
+    times = Asked()
+    group = DeviceGroup(ports, 0.02, 5.0, in_turn=True, scrape_times=times)
+    group.start()
+    wait_until(lambda: all(ports.samples[device] for device in "abc"))
+    ports.devices.append("d")
+    group.samplers()[0].sample_once()
+    wait_until(lambda: ports.samples["d"])  # a new device waits for no scrape
+    before = Counter(ports.samples)
+    times.now = True
+    times.wake()
+    wait_until(lambda: all(ports.samples[device] > before[device] for device in "abc"))
     group.stop()
 
 

@@ -171,6 +171,35 @@ def test_a_child_that_cannot_start_is_tried_again(make: Make, monkeypatch: pytes
     wait_until(lambda: SAMPLE in page(member))
 
 
+def test_scrapes_are_passed_on_to_the_child(make: Make, say: Callable[..., None], tmp_path: Path) -> None:
+    say(f"import sys\nfor line in sys.stdin: open({str(tmp_path / 'input')!r}, 'a').write(line)")
+    member = make()
+    member.start()
+    wait_until(lambda: starts(tmp_path) == 1)
+
+    def has_passed_one_on() -> bool:
+        member.scraped("10.0.0.1:4711")
+        return "10.0.0.1:4711" in _input_of(tmp_path)
+
+    wait_until(has_passed_one_on)
+
+
+def _input_of(folder: Path) -> str:
+    file = folder / "input"
+    return file.read_text() if file.exists() else ""
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_child_that_reads_nothing_holds_up_no_scrape(make: Make, say: Callable[..., None], tmp_path: Path) -> None:
+    say("import time\ntime.sleep(60)")
+    member = make()
+    member.start()
+    wait_until(lambda: starts(tmp_path) == 1)
+    pipe_bytes = 2**20
+    for _ in range(pipe_bytes // 16):
+        member.scraped("10.0.0.1:4711")  # would block once the pipe is full
+
+
 def test_what_is_being_heard_when_the_devices_are_released_is_not_shown(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

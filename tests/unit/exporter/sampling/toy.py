@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwarden_exporter.collectors.gpu import metrics as gpu_metrics
+from trainwarden_exporter.collectors.gpu import node_metrics
 from trainwarden_exporter.core.metric import Families, Family
 from trainwarden_exporter.sampling.calls import calling
 from trainwarden_exporter.sampling.task import SampleTask
@@ -41,7 +42,7 @@ class Toy:
             libc.printf(b"a library that prints\n")
             libc.fflush(None)
         families = Families()
-        families.add(gpu_metrics.GPU_DEVICES_EXPECTED, len(self._devices), vendor="nvidia")
+        families.add(node_metrics.GPU_DEVICES_EXPECTED, len(self._devices), vendor="nvidia")
         return families.collected()
 
     def tasks(self) -> Sequence[SampleTask]:

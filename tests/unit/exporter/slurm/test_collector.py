@@ -12,8 +12,8 @@ import pytest
 from tests.unit.clients.slurm.commands import FakeSlurm, job_22_05, job_24_05, node_22_05, node_24_05
 from trainwarden.clients.slurm.client import REASONS, SlurmError
 from trainwarden_exporter.collectors.slurm.collector import SlurmCollector, SlurmSettings
-from trainwarden_exporter.core.exchange import ExpectedRuns
 from trainwarden_exporter.core.exposition import encode_text
+from trainwarden_exporter.core.shared_state import ExpectedRuns
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.device_group import DeviceGroup
 
@@ -72,7 +72,9 @@ def test_the_ends_of_all_jobs_are_known_by_their_attempt(slurm: FakeSlurm) -> No
     )
     ends: list[Any] = []
     _part(_collector(slurm, put_ended=ends.append), "jobs")
-    assert ends == [{"slurm:1:0": "timeout", "slurm:2:3": "cancelled", "slurm:3:1": "preempted"}]
+    states = {key: end.state for key, end in ends[0].items()}
+    assert states == {"slurm:1:0": "timeout", "slurm:2:3": "cancelled", "slurm:3:1": "preempted"}
+    assert all(end.time for end in ends[0].values())
 
 
 def test_one_call_each_is_made_for_jobs_and_nodes(slurm: FakeSlurm) -> None:
@@ -246,3 +248,39 @@ def test_a_node_that_is_defined_and_not_there_has_no_gpus(slurm: FakeSlurm) -> N
     page = _part(_collector(slurm), "nodes")
     assert "slurm_gpus 4.0" in page
     assert 'slurm_nodes{state="future"} 1.0' in page
+
+
+def test_the_nodes_of_a_job_that_runs_are_exported(slurm: FakeSlurm) -> None:
+    slurm.jobs(
+        [
+            job_22_05(1, nodes="gpu[07-08]"),
+            job_24_05(2, nodes="gpu09"),
+            job_22_05(3, job_state="PENDING", nodes=""),
+            job_22_05(4, job_state="COMPLETED", nodes="gpu10"),
+            job_22_05(5, comment="", nodes="gpu11"),
+        ]
+    )
+    collector = _collector(slurm)
+    page = _part(collector, "jobs")
+    assert [line for line in page.splitlines() if line.startswith("slurm_job_node_info{")] == [
+        'slurm_job_node_info{job_id="2",node="gpu09"} 1.0',
+        'slurm_job_node_info{job_id="1",node="gpu07"} 1.0',
+        'slurm_job_node_info{job_id="1",node="gpu08"} 1.0',
+    ]
+    assert 'trainwarden_slurm_records{kind="job_nodes",outcome="exported"} 3.0' in _own(collector)
+
+
+def test_a_list_of_nodes_that_cannot_be_read_costs_no_other_job(slurm: FakeSlurm) -> None:
+    slurm.jobs([job_22_05(1, nodes="gpu[07"), job_22_05(2, nodes="gpu08")])
+    collector = _collector(slurm)
+    page = _part(collector, "jobs")
+    assert 'slurm_job_node_info{job_id="2",node="gpu08"} 1.0' in page
+    assert 'slurm_job_info{run_id="run-1",job_id="1"' in page
+    assert 'trainwarden_slurm_records{kind="job_nodes",outcome="unreadable"} 1.0' in _own(collector)
+
+
+def test_more_nodes_than_the_limit_are_counted_and_left_out(slurm: FakeSlurm) -> None:
+    slurm.jobs([job_22_05(1, nodes="n[1-30000]", node_count=30000), job_22_05(2, nodes="m[1-5]", node_count=5)])
+    collector = _collector(slurm)
+    assert _part(collector, "jobs").count("slurm_job_node_info{") == 20_000
+    assert 'trainwarden_slurm_records{kind="job_nodes",outcome="dropped"} 10005.0' in _own(collector)

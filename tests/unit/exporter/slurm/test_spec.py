@@ -11,8 +11,8 @@ from tests.unit.exporter.contexts import context
 from trainwarden.errors import UsageError
 from trainwarden_exporter.collector_set import select_on
 from trainwarden_exporter.collectors.slurm import spec
-from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.node import node_from_flags
+from trainwarden_exporter.core.shared_state import SharedState
 from trainwarden_exporter.flags import build_parser
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.task import CollectorRunner
@@ -22,8 +22,8 @@ def _flags(*arguments: str) -> dict[str, Any]:
     return vars(build_parser().parse_args(["--collector.disable-defaults", "--collector.slurm", *arguments]))
 
 
-def _runner(flags: dict[str, Any], exchange: RunExchange | None = None) -> CollectorRunner:
-    return spec.SPEC.create(context(spec.SPEC, node_from_flags(flags), flags, exchange))
+def _runner(flags: dict[str, Any], shared: SharedState | None = None) -> CollectorRunner:
+    return spec.SPEC.create(context(spec.SPEC, node_from_flags(flags), flags, shared))
 
 
 def test_it_is_off_unless_switched_on() -> None:
@@ -76,6 +76,6 @@ def test_a_wrong_value_is_refused_and_no_secret_shown(argument: str, capsys: pyt
 def test_only_an_exporter_of_all_records_expects_some(slurm: FakeSlurm, scope: str, expected: set[str]) -> None:
     slurm.jobs([job_22_05(1)])
     flags = _flags(f"--collector.slurm.bin-dir={slurm.folder}", f"--collector.runs.scope={scope}")
-    exchange = RunExchange()
-    Collection([_runner(flags, exchange)]).sample_once()
-    assert set(exchange.expected.runs()) == expected
+    shared = SharedState()
+    Collection([_runner(flags, shared)]).sample_once()
+    assert set(shared.expected.runs()) == expected

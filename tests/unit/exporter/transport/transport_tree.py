@@ -8,9 +8,9 @@ from tests.nodes.tree import NodeTree
 from tests.unit.exporter.runs_tree import HOST, RunsTree, samples_of
 from trainwarden_exporter.collectors.logs.collector import LogsCollector, LogSettings
 from trainwarden_exporter.collectors.transport.collector import TransportCollector
-from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.exposition import encode_text
 from trainwarden_exporter.core.node import Node
+from trainwarden_exporter.core.shared_state import SharedState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,21 +45,21 @@ class TransportTree:
 
     def __init__(self, folder: Path, templates: tuple[Template, ...] = (), **settings: Any) -> None:
         self.node = NodeTree(folder / "node")
-        self.exchange = RunExchange()
-        self.runs = RunsTree(folder / "runs", self.exchange, logs_followed=True)
+        self.shared = SharedState()
+        self.runs = RunsTree(folder / "runs", self.shared, logs_followed=True)
         pack = folder / "pack.yaml"
         pack.write_text("log_signals: [{name: never, pattern: never}]\n")
         roots = (str(folder / "runs"), *(template.root for template in templates))
         self.settings = LogSettings(
             **{"pack": str(pack), "templates": templates, "roots": roots, "host": HOST, **settings}
         )
-        self.logs = LogsCollector(self.exchange, self.settings, None, now=lambda: self.runs.now, timeout=1.0)
+        self.logs = LogsCollector(self.shared, self.settings, None, now=lambda: self.runs.now, timeout=1.0)
         self.collector = self.new_collector()
         self.samples: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
 
     def new_collector(self) -> TransportCollector:
         node = Node(HOST, self.node.sysfs, self.node.procfs, self.node.rootfs)
-        return TransportCollector(self.exchange, node, now=lambda: self.runs.now)
+        return TransportCollector(self.shared, node, now=lambda: self.runs.now)
 
     def add_efa(self) -> None:
         self.node.pci("0000:4f:00.0", "0x1d0f", "0xefa2", "0x020000", 0)

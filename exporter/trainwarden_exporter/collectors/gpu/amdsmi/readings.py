@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trainwarden_exporter.collectors.gpu import metrics
+from trainwarden_exporter.collectors.gpu import link_metrics, metrics
 from trainwarden_exporter.collectors.gpu.amdsmi import values
 from trainwarden_exporter.collectors.gpu.state import GpuReading
 
@@ -154,16 +154,19 @@ class AmdsmiSlowTier:
 
     def _add_xgmi(self, families: Families, gpu: dict[str, str]) -> None:
         states = _list(self._calls.table("amdsmi_get_gpu_xgmi_link_status").get("status"))
-        for link, state in enumerate(states):
-            families.add(metrics.GPU_XGMI_LINK_UP, LINK_STATES.get(str(state)), **gpu, link=str(link))
+        ups = [LINK_STATES.get(str(state)) for state in states]
+        for link, up in enumerate(ups):
+            families.add(link_metrics.GPU_XGMI_LINK_UP, up, **gpu, link=str(link))
+        known = [up for up in ups if up is not None]
+        families.add(link_metrics.GPU_LINKS_UP, sum(known) if known else None, **gpu, kind="xgmi")
         links = _list(self._calls.table("amdsmi_get_link_metrics").get("links"))
         for direction, metric in (
-            ("read", metrics.GPU_XGMI_READ_BYTES_TOTAL),
-            ("write", metrics.GPU_XGMI_WRITE_BYTES_TOTAL),
+            ("read", link_metrics.GPU_XGMI_READ_BYTES_TOTAL),
+            ("write", link_metrics.GPU_XGMI_WRITE_BYTES_TOTAL),
         ):
             amounts = [values.number(link.get(direction)) for link in links if isinstance(link, dict)]
-            known = [amount for amount in amounts if amount is not None]
-            families.add(metric, sum(known) * KIB if known else None, **gpu)
+            counted = [amount for amount in amounts if amount is not None]
+            families.add(metric, sum(counted) * KIB if counted else None, **gpu)
 
     def _add_pages(self, families: Families, gpu: dict[str, str]) -> None:
         pages = self._calls.call("amdsmi_get_gpu_bad_page_info")

@@ -1,4 +1,7 @@
-"""How busy the parts of one GPU are, by NVML's GPM: Hopper and newer. It compares two samples of the GPU's counters."""
+"""How busy the parts of one GPU, or of one instance, are, by NVML's GPM: Hopper and newer.
+
+It compares two samples of counters.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pynvml
 
-from trainwarden_exporter.collectors.gpu import metrics
 from trainwarden_exporter.collectors.gpu.calls import FORGET_SECONDS
-from trainwarden_exporter.collectors.gpu.nvml import values
+from trainwarden_exporter.collectors.gpu.nvml import activity_metrics, mig_metrics, values
 from trainwarden_exporter.collectors.gpu.nvml.codes import failure_of
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
     from trainwarden_exporter.collectors.gpu.calls import DriverCalls
     from trainwarden_exporter.core.metric import Families, Metric
+
+Buffers = dict[str, tuple[Any, Any]]
 
 
 class ActivityReading(NamedTuple):
@@ -30,44 +34,53 @@ class ActivityReading(NamedTuple):
 
 
 READINGS = (
-    ActivityReading(metrics.GPU_SM_ACTIVE_RATIO, 2, values.ratio),
-    ActivityReading(metrics.GPU_SM_OCCUPANCY_RATIO, 3, values.ratio),
-    ActivityReading(metrics.GPU_TENSOR_ACTIVE_RATIO, 5, values.ratio),
-    ActivityReading(metrics.GPU_MEMORY_BANDWIDTH_RATIO, 10, values.ratio),
-    ActivityReading(metrics.GPU_PIPE_ACTIVE_RATIO, 4, values.ratio, {"pipe": "int"}),
-    ActivityReading(metrics.GPU_PIPE_ACTIVE_RATIO, 11, values.ratio, {"pipe": "fp64"}),
-    ActivityReading(metrics.GPU_PIPE_ACTIVE_RATIO, 12, values.ratio, {"pipe": "fp32"}),
-    ActivityReading(metrics.GPU_PIPE_ACTIVE_RATIO, 13, values.ratio, {"pipe": "fp16"}),
-    ActivityReading(metrics.GPU_PCIE_BYTES_PER_SECOND, 20, values.bytes_of_mib, {"direction": "tx"}),
-    ActivityReading(metrics.GPU_PCIE_BYTES_PER_SECOND, 21, values.bytes_of_mib, {"direction": "rx"}),
-    ActivityReading(metrics.GPU_NVLINK_BYTES_PER_SECOND, 61, values.bytes_of_mib, {"direction": "tx"}),
-    ActivityReading(metrics.GPU_NVLINK_BYTES_PER_SECOND, 60, values.bytes_of_mib, {"direction": "rx"}),
+    ActivityReading(activity_metrics.GPU_SM_ACTIVE_RATIO, 2, values.ratio),
+    ActivityReading(activity_metrics.GPU_SM_OCCUPANCY_RATIO, 3, values.ratio),
+    ActivityReading(activity_metrics.GPU_TENSOR_ACTIVE_RATIO, 5, values.ratio),
+    ActivityReading(activity_metrics.GPU_MEMORY_BANDWIDTH_RATIO, 10, values.ratio),
+    ActivityReading(activity_metrics.GPU_PIPE_ACTIVE_RATIO, 4, values.ratio, {"pipe": "int"}),
+    ActivityReading(activity_metrics.GPU_PIPE_ACTIVE_RATIO, 11, values.ratio, {"pipe": "fp64"}),
+    ActivityReading(activity_metrics.GPU_PIPE_ACTIVE_RATIO, 12, values.ratio, {"pipe": "fp32"}),
+    ActivityReading(activity_metrics.GPU_PIPE_ACTIVE_RATIO, 13, values.ratio, {"pipe": "fp16"}),
+    ActivityReading(activity_metrics.GPU_PCIE_BYTES_PER_SECOND, 20, values.bytes_of_mib, {"direction": "tx"}),
+    ActivityReading(activity_metrics.GPU_PCIE_BYTES_PER_SECOND, 21, values.bytes_of_mib, {"direction": "rx"}),
+    ActivityReading(activity_metrics.GPU_NVLINK_BYTES_PER_SECOND, 61, values.bytes_of_mib, {"direction": "tx"}),
+    ActivityReading(activity_metrics.GPU_NVLINK_BYTES_PER_SECOND, 60, values.bytes_of_mib, {"direction": "rx"}),
+)
+MIG_READINGS = (
+    ActivityReading(mig_metrics.GPU_MIG_SM_ACTIVE_RATIO, 2, values.ratio),
+    ActivityReading(mig_metrics.GPU_MIG_SM_OCCUPANCY_RATIO, 3, values.ratio),
+    ActivityReading(mig_metrics.GPU_MIG_TENSOR_ACTIVE_RATIO, 5, values.ratio),
+    ActivityReading(mig_metrics.GPU_MIG_MEMORY_BANDWIDTH_RATIO, 10, values.ratio),
 )
 
 
 class Activity:
-    """Reads one GPU, from the second sample on; for one thread.
+    """Reads one GPU or instance, from the second sample on; for one thread.
 
     Args:
         calls: of the GPU.
-        buffers: the library's for two samples of each GPU, by address; a GPU may be opened many times. Added to.
-        bus: the GPU's address.
+        buffers: the library's for two samples of each place; a GPU may be opened many times. Added to.
+        place: the GPU's address, and of an instance its numbers.
+        instance: the number of the GPU instance; None for a whole GPU.
     """
 
-    def __init__(self, calls: DriverCalls, buffers: dict[str, tuple[Any, Any]], bus: str) -> None:
+    def __init__(self, calls: DriverCalls, buffers: Buffers, place: str, instance: int | None = None) -> None:
         self._calls = calls
         self._buffers = buffers
-        self._bus = bus
+        self._place = place
+        self._readings = READINGS if instance is None else MIG_READINGS
+        self._sample = ("nvmlGpmSampleGet",) if instance is None else ("nvmlGpmMigSampleGet", instance)
         self._not_before = 0.0
         self._pair: tuple[Any, Any] | None = None  # the sample before, the buffer for the next
         self._has_before = False
         # Made once: it has room for every metric of GPM, 19 KB.
         self._wanted = pynvml.c_nvmlGpmMetricsGet_t()
-        self._wanted.version, self._wanted.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(READINGS)
-        for place, reading in enumerate(READINGS):
-            self._wanted.metrics[place].metricId = reading.number
+        self._wanted.version, self._wanted.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(self._readings)
+        for at, reading in enumerate(self._readings):
+            self._wanted.metrics[at].metricId = reading.number
 
-    def add_to(self, families: Families, gpu: dict[str, str]) -> None:
+    def add_to(self, families: Families, labels: dict[str, str]) -> None:
         """Add the series of the time since the sample before; raises `GpuDown`."""
         if time.monotonic() < self._not_before:
             return
@@ -77,11 +90,11 @@ class Activity:
                 self._not_before = time.monotonic() + FORGET_SECONDS
                 return
         before, buffer = self._pair
-        if self._calls.call("nvmlGpmSampleGet", buffer) is None:
+        if self._calls.call(*self._sample, buffer) is None:
             self._has_before = False
             return
         if self._has_before:
-            self._add(families, gpu, before, buffer)
+            self._add(families, labels, before, buffer)
         self._pair, self._has_before = (buffer, before), True
 
     def _begun(self) -> tuple[Any, Any] | None:
@@ -89,19 +102,19 @@ class Activity:
         if support is None or not support.isSupportedDevice:
             return None
         try:
-            if self._bus not in self._buffers:
-                self._buffers[self._bus] = (pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc())
-            return self._buffers[self._bus]
+            if self._place not in self._buffers:
+                self._buffers[self._place] = (pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc())
+            return self._buffers[self._place]
         except pynvml.NVMLError as error:
             self._calls.fail(("nvmlGpmSampleAlloc", ()), failure_of(error))
             return None
 
-    def _add(self, families: Families, gpu: dict[str, str], before: Any, after: Any) -> None:
+    def _add(self, families: Families, labels: dict[str, str], before: Any, after: Any) -> None:
         wanted = self._wanted
         wanted.sample1, wanted.sample2 = before, after
         if self._calls.call_with(wanted, "nvmlGpmMetricsGet") is None:
             return
-        for place, reading in enumerate(READINGS):
-            found = wanted.metrics[place]
+        for at, reading in enumerate(self._readings):
+            found = wanted.metrics[at]
             if found.nvmlReturn == 0 and math.isfinite(found.value):
-                families.add(reading.metric, reading.value(found.value), **gpu, **reading.labels)
+                families.add(reading.metric, reading.value(found.value), **labels, **reading.labels)

@@ -142,9 +142,15 @@ class NvmlDriver(GpuDriver):
 
     def slow_tier(self, handle: Any, state: GpuState) -> NvmlSlowTier:
         """Return what reads ECC, remapped rows, PCIe, fabric, NVLink states and MIG instances."""
+        from trainwarden_exporter.collectors.gpu.nvml.activity import Activity  # noqa: PLC0415  # imports pynvml
         from trainwarden_exporter.collectors.gpu.nvml.readings import NvmlSlowTier  # noqa: PLC0415  # imports pynvml
 
-        return NvmlSlowTier(self._calls(handle, state))
+        calls = self._calls(handle, state)
+
+        def activity(place: str, instance: int) -> Activity:
+            return Activity(calls, self._activity_buffers, f"{state.bus}/{place}", instance)
+
+        return NvmlSlowTier(calls, activity if self._activity else None)
 
     def visible(self, answering: int) -> int:
         """Return how many GPUs answer: NVML lists those that it cannot open, too."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctypes import Structure, byref, c_ubyte, c_uint
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trainwarden_exporter.collectors.gpu import metrics
+from trainwarden_exporter.collectors.gpu import link_metrics
 from trainwarden_exporter.collectors.gpu.nvml import values
 
 if TYPE_CHECKING:
@@ -81,14 +81,14 @@ class Fabric:
         if info is None:
             return
         state = values.within(info.state, 1, 255)  # 0: the GPU has no fabric
-        families.add(metrics.GPU_FABRIC_STATE, state, **gpu)
+        families.add(link_metrics.GPU_FABRIC_STATE, state, **gpu)
         if state != COMPLETED:
             return
         problems = problems_of(getattr(info, "mask", 0))
         for problem, there in problems.items():
-            families.add(metrics.GPU_FABRIC_PROBLEM, there, **gpu, problem=problem)
+            families.add(link_metrics.GPU_FABRIC_PROBLEM, there, **gpu, problem=problem)
         well = getattr(info, "summary", 0) in _HEALTHY and not any(problems.values())
-        families.add(metrics.GPU_FABRIC_HEALTHY, info.status == 0 and well, **gpu)
+        families.add(link_metrics.GPU_FABRIC_HEALTHY, info.status == 0 and well, **gpu)
 
     def _read(self) -> Any:
         for variant, (call, table) in enumerate(self._tables):

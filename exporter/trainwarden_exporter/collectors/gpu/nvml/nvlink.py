@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pynvml
 
-from trainwarden_exporter.collectors.gpu import metrics
+from trainwarden_exporter.collectors.gpu import link_metrics
 from trainwarden_exporter.collectors.gpu.nvml.fields import ALL_LINKS, FieldValues
 from trainwarden_exporter.collectors.gpu.nvml.values import bit_error_ratio
 
@@ -31,7 +31,7 @@ NVLINK5 = {
     219: "effective",
     221: "symbol",
 }
-NVLINK5_BYTES = {202: metrics.GPU_NVLINK_TX_BYTES_TOTAL, 204: metrics.GPU_NVLINK_RX_BYTES_TOTAL}
+NVLINK5_BYTES = {202: link_metrics.GPU_NVLINK_TX_BYTES_TOTAL, 204: link_metrics.GPU_NVLINK_RX_BYTES_TOTAL}
 NVLINK5_BIT_ERRORS = {220: "effective", 222: "symbol"}
 # The bytes of all links until Hopper, which the fast tier exports.
 _BYTES = (138, ALL_LINKS)
@@ -53,14 +53,17 @@ class NvLinks:
 
     def add_to(self, families: Families, gpu: dict[str, str]) -> None:
         """Add the series of one sample; raises `GpuDown`."""
-        links = 0
+        links = number_up = 0
         for link in range(MAX_LINKS):
-            up = self._calls.call("nvmlDeviceGetNvLinkState", link)
-            if up is not None:
+            state = self._calls.call("nvmlDeviceGetNvLinkState", link)
+            if state is not None:
                 links = link + 1
-                families.add(metrics.GPU_NVLINK_UP, up == pynvml.NVML_FEATURE_ENABLED, **gpu, link=str(link))
+                up = state == pynvml.NVML_FEATURE_ENABLED
+                number_up += up
+                families.add(link_metrics.GPU_NVLINK_UP, up, **gpu, link=str(link))
         if not links:
             return
+        families.add(link_metrics.GPU_LINKS_UP, number_up, **gpu, kind="nvlink")
         if links > self._links:
             self._links, self._per_link = links, _fields_of_links(self._calls, links)
         totals = self._totals.read()
@@ -74,13 +77,13 @@ class NvLinks:
         errors = {name: sums[field] for field, name in (PER_LINK | NVLINK5).items() if field in sums}
         errors |= {TOTALS[key]: value for key, value in totals.items() if key in TOTALS}
         for error, value in errors.items():
-            families.add(metrics.GPU_NVLINK_ERRORS_TOTAL, value, **gpu, error=error)
+            families.add(link_metrics.GPU_NVLINK_ERRORS_TOTAL, value, **gpu, error=error)
         for field, metric in NVLINK5_BYTES.items():
             if field in sums and _BYTES not in totals:
                 families.add(metric, sums[field], **gpu)
         for field, kind in NVLINK5_BIT_ERRORS.items():
             ratios = [bit_error_ratio(value) for key, value in fields.items() if key[0] == field]
-            families.add(metrics.GPU_NVLINK_BIT_ERROR_RATIO, max(ratios, default=None), **gpu, kind=kind)
+            families.add(link_metrics.GPU_NVLINK_BIT_ERROR_RATIO, max(ratios, default=None), **gpu, kind=kind)
 
 
 def _fields_of_links(calls: DriverCalls, links: int) -> list[FieldValues]:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pynvml
 
-from trainwarden_exporter.collectors.gpu import metrics
+from trainwarden_exporter.collectors.gpu import link_metrics, metrics
 from trainwarden_exporter.collectors.gpu.nvml import values
 from trainwarden_exporter.collectors.gpu.nvml.fabric import Fabric
 from trainwarden_exporter.collectors.gpu.nvml.fields import ALL_LINKS, FieldValues
-from trainwarden_exporter.collectors.gpu.nvml.mig import add_instances
+from trainwarden_exporter.collectors.gpu.nvml.mig import MigInstances
 from trainwarden_exporter.collectors.gpu.nvml.nvlink import NvLinks
 from trainwarden_exporter.collectors.gpu.state import GpuReading
 
@@ -70,8 +70,8 @@ FAST_FIELDS = (
     FieldReading(metrics.GPU_THROTTLE_SECONDS_TOTAL, (269, 0), values.seconds, {"reason": "sw_thermal"}),
     FieldReading(metrics.GPU_THROTTLE_SECONDS_TOTAL, (270, 0), values.seconds, {"reason": "hw_thermal"}),
     FieldReading(metrics.GPU_THROTTLE_SECONDS_TOTAL, (271, 0), values.seconds, {"reason": "hw_power_brake"}),
-    FieldReading(metrics.GPU_NVLINK_TX_BYTES_TOTAL, (138, ALL_LINKS), values.bytes_of_kib),
-    FieldReading(metrics.GPU_NVLINK_RX_BYTES_TOTAL, (139, ALL_LINKS), values.bytes_of_kib),
+    FieldReading(link_metrics.GPU_NVLINK_TX_BYTES_TOTAL, (138, ALL_LINKS), values.bytes_of_kib),
+    FieldReading(link_metrics.GPU_NVLINK_RX_BYTES_TOTAL, (139, ALL_LINKS), values.bytes_of_kib),
 )
 SLOW_CALLS = (
     CallReading(metrics.GPU_PCIE_REPLAYS_TOTAL, "nvmlDeviceGetPcieReplayCounter", values.counted),
@@ -190,10 +190,11 @@ class NvmlFastTier(_Tier):
 class NvmlSlowTier(_Tier):
     """Reads of one GPU what is slow to read or seldom changes; for one thread."""
 
-    def __init__(self, calls: DriverCalls) -> None:
+    def __init__(self, calls: DriverCalls, activity: Callable[[str, int], Activity] | None = None) -> None:
         super().__init__(calls, SLOW_CALLS, SLOW_FIELDS)
         self._links = NvLinks(calls)
         self._fabric = Fabric(calls)
+        self._instances = MigInstances(calls, activity)
 
     def read(self, families: Families, gpu: dict[str, str]) -> None:
         """Add the series of one sample; raises `GpuDown`."""
@@ -202,7 +203,7 @@ class NvmlSlowTier(_Tier):
         self._add_sram(families, gpu)
         self._fabric.add_to(families, gpu)
         self._links.add_to(families, gpu)
-        add_instances(families, self._calls, gpu)
+        self._instances.add_to(families, gpu)
 
     def _add_remapped_rows(self, families: Families, gpu: dict[str, str]) -> None:
         rows = self._calls.call("nvmlDeviceGetRemappedRows")

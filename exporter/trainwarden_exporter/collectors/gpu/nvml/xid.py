@@ -9,11 +9,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainwarden_exporter.collectors.gpu import metrics
 from trainwarden_exporter.collectors.gpu.bus import bus_address
-from trainwarden_exporter.collectors.gpu.nvml.xid_codes import ACTION_CODES, CODES
+from trainwarden_exporter.collectors.gpu.nvml import xid_metrics
+from trainwarden_exporter.collectors.gpu.nvml.xid_codes import ACTION_CODES, ACTIONS, CODES, action_of
 from trainwarden_exporter.collectors.kernel.log import MAX_LINES, KernelLogUnreadable, Kmsg, unix_time
-from trainwarden_exporter.core.state_file import StateFile
+from trainwarden_exporter.collectors.kernel.log_state import LogState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from trainwarden_exporter.collectors.kernel.log import KernelLine
     from trainwarden_exporter.core.metric import Families
+    from trainwarden_exporter.core.state_file import StateFile
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,6 @@ SAME_SECONDS = 10.0
 # A code that is not among those above is exported as 0 for this time, which spans the pause between two scrapes.
 NEW_CODE_SECONDS = 90.0
 MAX_UNPAIRED = 100
-STORE_SECONDS = 60.0
 # The sources of a report; the second is a line of the kernel's log that names the error without its code.
 NVML, KERNEL, KERNEL_IN_WORDS = "nvml", "kernel", "kernel, in words"
 
@@ -108,6 +108,7 @@ class XidCounter:
         self._counts: dict[tuple[str, int], XidCount] = {}
         self._recent: dict[tuple[str, int], list[_Report]] = {}
         self._new: dict[tuple[str, int], float] = {}
+        self._uuids: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def report_event(self, bus: str, code: int) -> None:
@@ -125,6 +126,32 @@ class XidCounter:
         with self._lock:
             number = self._counts.get((xid.bus, xid.code), XidCount()).number
             self._counts[xid.bus, xid.code] = XidCount(number, line.time)
+
+    def identify(self, uuids: Mapping[str, str]) -> None:
+        """Have the counts follow the GPUs, given the uuid at each address, empty where not known.
+
+        Those of a GPU that was exchanged or moved are kept by its uuid until it is there again.
+        """
+        with self._lock:
+            places = {uuid: bus for bus, uuid in uuids.items() if uuid}
+            for bus, uuid in list(self._uuids.items()):
+                if uuids.get(bus) != uuid and (uuids.get(bus) or uuid in places):
+                    self._move(bus, uuid)
+                    del self._uuids[bus]
+            for uuid, bus in places.items():
+                if bus not in self._uuids:
+                    self._move(uuid, bus)
+                    self._uuids[bus] = uuid
+                    self.changed = True
+
+    def _move(self, before: str, after: str) -> None:
+        for code in [code for place, code in self._counts if place == before]:
+            count = self._counts.pop((before, code))
+            self._counts[after, code] = _sum(self._counts.get((after, code), XidCount()), count)
+            if reports := self._recent.pop((before, code), None):
+                self._recent.setdefault((after, code), []).extend(reports)
+            if (born := self._new.pop((before, code), None)) is not None:
+                self._new[after, code] = born
 
     def _report(self, bus: str, code: int, earliest: float, latest: float, source: str) -> None:
         key = (bus, code)
@@ -163,6 +190,7 @@ class XidCounter:
             self.changed = False
             return {
                 "since": self.since,
+                "uuids": self._uuids,
                 "counts": [[bus, code, count.number, count.last] for (bus, code), count in self._counts.items()],
                 "recent": [
                     [bus, code, report.earliest, report.latest, sorted(report.sources)]
@@ -180,6 +208,7 @@ class XidCounter:
         recent: dict[tuple[str, int], list[_Report]] = {}
         for bus, code, earliest, latest, sources in state["recent"] if same_boot else ():
             recent.setdefault((str(bus), int(code)), []).append(_Report(float(earliest), float(latest), set(sources)))
+        self._uuids = {str(bus): str(uuid) for bus, uuid in dict(state.get("uuids", {})).items()}
         self.since, self._counts, self._recent = float(state["since"]), counts, recent
 
 
@@ -199,19 +228,16 @@ class XidKernelLog:
     def __init__(self, path: Path, counter: XidCounter, state: StateFile | None = None, boot_id: str = "") -> None:
         self._log = Kmsg(path)
         self._counter = counter
-        self._state = state if state is not None and boot_id else StateFile(None)
-        self._boot_id = boot_id
-        self._counting = False
-        self._stored_at: float | None = None
+        self._state = LogState(state, boot_id, self._log)
+        self._counting = self._state.restore(lambda stored, same_boot: counter.restore(stored, same_boot=same_boot))
         self.readable: bool | None = None
-        self._restore()
 
     def add_to(self, families: Families, vendor: str) -> None:
         """Count the new errors, and add whether the log can be read and since when errors are counted."""
         self.read()
-        self._store()
-        families.add(metrics.GPU_KERNEL_LOG_READABLE, self.readable, vendor=vendor)
-        families.add(metrics.GPU_XID_ERRORS_SINCE_TIMESTAMP_SECONDS, self._counter.since, vendor=vendor)
+        self._state.store(self._counter.state, at_once=self._counter.changed)
+        families.add(xid_metrics.GPU_KERNEL_LOG_READABLE, self.readable, vendor=vendor)
+        families.add(xid_metrics.GPU_XID_ERRORS_SINCE_TIMESTAMP_SECONDS, self._counter.since, vendor=vendor)
 
     def read(self) -> None:
         """Count the new errors."""
@@ -234,47 +260,35 @@ class XidKernelLog:
     def close(self) -> None:
         """Close the log, and store the counts."""
         self._log.close()
-        self._stored_at = None
-        self._store()
-
-    def _restore(self) -> None:
-        """Take over the counts; lines of another boot are all new."""
-        stored = self._state.read()
-        if stored is None:
-            return
-        try:
-            same_boot = stored["boot_id"] == self._boot_id
-            self._counter.restore(stored, same_boot=same_boot)
-            self._counting = not same_boot or self._log.restore(stored["position"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            log.warning("%s is not used: %r", self._state.path, error)
-
-    def _store(self) -> None:
-        now = time.monotonic()
-        if self._counter.changed or self._stored_at is None or now - self._stored_at >= STORE_SECONDS:
-            self._stored_at = now
-            position = self._log.position
-            self._state.write({"boot_id": self._boot_id, "position": position, **self._counter.state()})
+        self._state.store(self._counter.state, at_once=True)
 
 
 def add_xids(families: Families, counter: XidCounter, labels: Mapping[str, dict[str, str]]) -> None:
-    """Add the counts of each GPU, given its labels by bus address; those of GPUs without any are added up."""
+    """Add the counts of each GPU, given its labels by bus address; those of addresses without a GPU are added up."""
+    counter.identify({bus: gpu["uuid"] for bus, gpu in labels.items()})
     found = counter.counts()
     counts: dict[tuple[str, str, int], XidCount] = {}
     for bus, gpu in labels.items():
         for code in ACTION_CODES:
             counts[gpu["gpu"], gpu["uuid"], code] = found.get((bus, code), XidCount())
     for (bus, code), count in found.items():
+        if bus not in labels and bus_address(bus) is None and bus:
+            continue  # of a GPU that was exchanged, by its uuid
         gpu = labels.get(bus, {"gpu": "", "uuid": ""})
         key = (gpu["gpu"], gpu["uuid"], code)
         before = counts.get(key)
         counts[key] = count if before is None or bus in labels else _sum(before, count)
     for (index, uuid, code), count in sorted(counts.items()):
-        families.add(metrics.GPU_XID_ERRORS_TOTAL, count.number, gpu=index, uuid=uuid, xid=str(code))
-        families.add(metrics.GPU_XID_LAST_TIMESTAMP_SECONDS, count.last, gpu=index, uuid=uuid, xid=str(code))
+        families.add(xid_metrics.GPU_XID_ERRORS_TOTAL, count.number, gpu=index, uuid=uuid, xid=str(code))
+        families.add(xid_metrics.GPU_XID_LAST_TIMESTAMP_SECONDS, count.last, gpu=index, uuid=uuid, xid=str(code))
+    by_action = dict.fromkeys(ACTIONS, 0)
+    for (_, code), count in found.items():
+        by_action[action_of(code)] += count.number
+    for action, number in by_action.items():
+        families.add(xid_metrics.GPU_NODE_XID_ERRORS_TOTAL, number, action=action)
     seen = {code for (_, _, code), count in counts.items() if count.last is not None}
     for code in sorted(seen & CODES.keys()):
-        families.add(metrics.GPU_XID_INFO, 1, xid=str(code), meaning=CODES[code].meaning, action=CODES[code].action)
+        families.add(xid_metrics.GPU_XID_INFO, 1, xid=str(code), meaning=CODES[code].meaning, action=CODES[code].action)
 
 
 def _sum(one: XidCount, other: XidCount) -> XidCount:

@@ -49,5 +49,12 @@ CODES = {
     150: XidCode("an error of an NVLink 5, in its unit MSE", CHECK_NVLINK),
     154: XidCode("the driver requests another recovery action", RECOVERY_ACTION),
 }
+UNKNOWN_ACTION = "unknown"
+ACTIONS = (NOTHING, RESTART_JOB, RESET_GPU, REBOOT, CHECK_NVLINK, RECOVERY_ACTION, UNKNOWN_ACTION)
 # Each GPU has these from the start, so that `increase` sees the first error.
 ACTION_CODES = tuple(CODES)
+
+
+def action_of(code: int) -> str:
+    """Return what clears the error of a code."""
+    return CODES[code].action if code in CODES else UNKNOWN_ACTION

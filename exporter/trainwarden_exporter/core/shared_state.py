@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from trainwarden_exporter.core.scrape_times import ScrapeTimes
 
@@ -160,19 +160,26 @@ class ExpectedRuns:
         return found
 
 
-class RunExchange:
+class JobEnd(NamedTuple):
+    """How a scheduler ended a job, as `SlurmJob.end` names it, and when, Unix seconds."""
+
+    state: str
+    time: float | None
+
+
+class SharedState:
     """What the collectors of one exporter share about runs.
 
     Attributes:
         runs: the runs with a record here, written by the collector of runs; None before its first sample.
+        owners: uid of the user whose record in the runs folder each run is; by the collector of runs.
         others: ids of runs that belong to other exporters; by the collector of runs.
         views: what the logs of each run show, by run id; by the collector of logs.
         log_files: the files of each run, by run id; by the collector of logs.
         log_only: ids of runs that have logs and no record; by the collector of logs.
         log_consumers: what else is fed by the log reader.
         expected: the runs that flags and schedulers expect.
-        ended_jobs: by attempt key, how its scheduler ended the job, as `SlurmJob.end` names it; None where no collector
-            reads a scheduler.
+        ended_jobs: by attempt key, how its scheduler ended the job; None where no collector reads a scheduler.
         gpus: the GPUs of each vendor and node, as `roster_of` reads them; they outlive the collectors.
         scrape_times: when scrapes come, for the collectors that are sampled as they do.
     """
@@ -180,16 +187,17 @@ class RunExchange:
     def __init__(self, scrape_times: ScrapeTimes | None = None) -> None:
         self.scrape_times = scrape_times or ScrapeTimes()
         self.runs: tuple[WatchedRun, ...] | None = None
+        self.owners: Mapping[str, int] = {}
         self.others: frozenset[str] = frozenset()
         self.views: Mapping[str, LogView] = {}
         self.log_files: Mapping[str, LogFiles] = {}
         self.log_only: tuple[str, ...] = ()
         self.log_consumers: tuple[LogConsumer, ...] = ()
         self.expected = ExpectedRuns()
-        self.ended_jobs: Mapping[str, str] | None = None
+        self.ended_jobs: Mapping[str, JobEnd] | None = None
         self.gpus: dict[tuple[str, Node], NodeRoster] = {}
 
-    def put_ended_jobs(self, ends: Mapping[str, str]) -> None:
+    def put_ended_jobs(self, ends: Mapping[str, JobEnd]) -> None:
         """Replace what is known of ended jobs."""
         self.ended_jobs = ends
 

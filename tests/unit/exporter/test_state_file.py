@@ -1,0 +1,77 @@
+"""The state of a node over a restart: which exporter writes it, and whose it is."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import wait_until
+from trainwarden_exporter.core.node import Node
+from trainwarden_exporter.core.state_file import StateFile, node_state
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/machine-id").write_text("a\n")
+    return Node("n1", tmp_path, tmp_path, tmp_path)
+
+
+def test_a_second_exporter_reads_the_state_and_does_not_write_it(
+    node: Node, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two exporters on one folder would each restore what the other one counted."""
+    state = tmp_path / "state"
+    (state / "node-n1").mkdir(parents=True)
+    (state / "node-n1/kernel.json").write_text('{"version":1,"counts":13}')
+    with (state / "node-n1/.lock").open("w") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        second = node_state({"path.state": state}, node, "kernel")
+        assert (second.read() or {})["counts"] == 13
+        second.write({"counts": 0})
+        assert (second.read() or {})["counts"] == 13
+        assert "another exporter keeps its state there" in caplog.text
+    alone = node_state({"path.state": state}, node, "kernel")
+    alone.write({"counts": 14})
+    assert (alone.read() or {})["counts"] == 14
+
+
+def test_every_state_of_one_exporter_is_written_before_and_after_a_reload(node: Node, tmp_path: Path) -> None:
+    for name in ("kernel", "xids", "kernel"):
+        node_state({"path.state": tmp_path}, node, name).write({"name": name})
+        assert (node_state({"path.state": tmp_path}, node, name).read() or {})["name"] == name
+
+
+def test_the_state_of_another_machine_is_not_used(node: Node, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An image of a disk was made where an exporter ran: its counts are not those of the machines made from it."""
+    flags = {"path.state": tmp_path}
+    node_state(flags, node, "kernel").write({"counts": 13})
+    (node.rootfs / "etc/machine-id").write_text("b\n")
+    assert node_state(flags, node, "kernel").read() is None
+    assert "is of another machine" in caplog.text
+    (node.rootfs / "etc/machine-id").write_text("a\n")
+    assert (node_state(flags, node, "kernel").read() or {})["counts"] == 13
+
+
+def test_a_folder_that_cannot_be_made_costs_a_warning_when_it_is_written(
+    node: Node, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    state = node_state({"path.state": tmp_path / "file"}, node, "kernel")
+    assert not caplog.records
+    state.write({"counts": 1})
+    assert "cannot be written" in caplog.text
+
+
+def test_what_could_not_be_written_is_not_written_over_what_came_later(tmp_path: Path) -> None:
+    (tmp_path / "node").touch()
+    path = tmp_path / "node/state.json"
+    state = StateFile(path, retry_seconds=0.01)
+    for count in range(3):
+        state.write({"counts": count})
+    (tmp_path / "node").unlink()
+    wait_until(lambda: (state.read() or {}).get("counts") == 2)
+    state.write({"counts": 3})
+    wait_until(lambda: (state.read() or {}).get("counts") == 3)
