@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         phase,
         resume_checkpoint,
         run,
+        section,
         step,
     )
     from trainwarden.training.run import Run
@@ -43,6 +44,7 @@ __all__ = [
     "resume_checkpoint",
     "retry",
     "run",
+    "section",
     "step",
 ]
 

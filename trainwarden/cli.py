@@ -31,6 +31,7 @@ _OWN = {
     "shell-init": ("trainwarden.shell:shell_init", "where trainwarden.sh is, for shell scripts to source"),
     "checkpoints": ("trainwarden.checkpoint.command", "find checkpoints and say whether they are complete"),
     "scan": ("trainwarden.scan.command", "name the cause of a failure from the logs that it left behind"),
+    "rules": ("trainwarden.rules.command", "make the rule files that a Prometheus loads, with your own values"),
     "runs": ("trainwarden.listing", "list the runs whose records are in a folder"),
 }
 # The same for what the exporter adds, which is not imported for a list of commands.

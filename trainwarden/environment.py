@@ -87,7 +87,7 @@ def read_environment(environ: Mapping[str, str] = os.environ, root: str = "/") -
     known |= _named(environ, _MODAL if "MODAL_TASK_ID" in environ else {})
     instance = ec2_instance_id(root)
     if instance:
-        known |= {"ec2_instance_id": instance, "ec2_instance_type": _line(root, _DMI, "product_name")}
+        known |= {"ec2_instance_id": instance, "ec2_instance_type": ec2_instance_type(root) or ""}
     return {name: _short(text) for name, text in known.items() if text}
 
 
@@ -109,18 +109,26 @@ def _pack(text: str) -> str:
     return os.path.abspath(text) if "/" in text or text.endswith((".yaml", ".yml")) else text  # noqa: PTH100  # quick
 
 
-def ec2_instance_id(root: str = "/") -> str | None:
-    """Return the id of the EC2 instance; None elsewhere, and on older instances that do not publish it locally."""
-    if "Amazon" not in _line(root, _DMI, "sys_vendor"):
+def ec2_instance_id(root: str = "/", dmi: str = _DMI) -> str | None:
+    """Return the id of the EC2 instance; None elsewhere, and on older instances that do not publish it locally.
+
+    `dmi` is the folder of what the firmware states, below `root` unless it is absolute.
+    """
+    if not _is_ec2(root, dmi):
         return None
-    tag = _line(root, _DMI, "board_asset_tag")
+    tag = _line(root, dmi, "board_asset_tag")
     return tag if tag.startswith("i-") else None
 
 
-def instance_id(environ: Mapping[str, str] = os.environ, root: str = "/") -> str | None:
+def ec2_instance_type(root: str = "/", dmi: str = _DMI) -> str | None:
+    """Return the type of the EC2 instance; None elsewhere. `dmi` as for `ec2_instance_id`."""
+    return (_line(root, dmi, "product_name") or None) if _is_ec2(root, dmi) else None
+
+
+def instance_id(environ: Mapping[str, str] = os.environ, root: str = "/", dmi: str = _DMI) -> str | None:
     """Return the cloud's id of this machine, from a variable or what cloud-init and the firmware left; never asked for.
 
-    None where none of them has one, as on most machines outside of clouds.
+    None where none of them has one, as on most machines outside of clouds. `dmi` as for `ec2_instance_id`.
     """
     for name in ("TRAINWARDEN_INSTANCE_ID", "EC2_INSTANCE_ID", "INSTANCE_ID"):
         given = environ.get(name, "").strip()
@@ -128,7 +136,11 @@ def instance_id(environ: Mapping[str, str] = os.environ, root: str = "/") -> str
         if given and (name.startswith("TRAINWARDEN_") or _is_instance_id(given)):
             return _short(given)
     left = _line(root, _CLOUD_INIT)
-    return ec2_instance_id(root) or (left if _is_instance_id(left) else None)
+    return ec2_instance_id(root, dmi) or (left if _is_instance_id(left) else None)
+
+
+def _is_ec2(root: str, dmi: str) -> bool:
+    return "Amazon" in _line(root, dmi, "sys_vendor")
 
 
 def _is_instance_id(text: str) -> bool:

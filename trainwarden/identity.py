@@ -256,6 +256,15 @@ def _is_numbered_rank(environ: Mapping[str, str]) -> bool:
     return in_kubernetes(environ) and bool(environ.get("JOB_COMPLETION_INDEX")) and bool(rendezvous)
 
 
+def boot_id(procfs: str | os.PathLike[str] = "/proc") -> str:
+    """Return the id of the kernel's boot, another after each; empty where procfs does not have it."""
+    try:
+        with open(os.path.join(procfs, "sys/kernel/random/boot_id"), "rb") as file:  # noqa: PTH118, PTH123  # pathlib is slow to import
+            return file.read(64).decode("ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
 def host_name() -> str:
     """Return the host name, as records and the exporter use it."""
     return os.uname().nodename

@@ -20,8 +20,11 @@ class LineFormatter(logging.Formatter):
         return super().format(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name in `logging`
-        """Return the record's line."""
-        return escape_controls(super().formatMessage(record))
+        """Return the record's line, and behind it the fields of its attribute `fields`."""
+        line = super().formatMessage(record)
+        if fields := fields_of(record):
+            line += f" [{' '.join(f'{name}={_logfmt(text)}' for name, text in fields.items())}]"
+        return escape_controls(line)
 
     def formatException(self, ei: object) -> str:  # noqa: N802  # the name in `logging`
         """Return the lines of a traceback."""
@@ -46,6 +49,7 @@ class FieldsFormatter(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "msg": record.getMessage(),
+            **fields_of(record),
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
@@ -67,6 +71,12 @@ def current_format() -> str:
     """Return the format that `log_to_stderr` was called with, for processes that this one starts."""
     formatters = (handler.formatter for handler in logging.getLogger().handlers)
     return next((each.log_format for each in formatters if isinstance(each, FieldsFormatter)), "text")
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, str]:
+    """Return what `extra={"fields": …}` gave a record; what is None is left out."""
+    fields = getattr(record, "fields", {})
+    return {name: str(value) for name, value in fields.items() if value is not None}
 
 
 def escape_controls(text: str) -> str:

@@ -66,7 +66,7 @@ def pickle_of(contents: CheckpointFiles, path: str) -> bytes | None:
 def content_is_recorded(
     contents: CheckpointFiles, path: str, damaged: tuple[int, int], *, start: int = 0, length: int | None = None
 ) -> bool | None:
-    """Return whether members are what their checksums in the zip directory say; None if that cannot be told.
+    """Return whether members are what their checksums in the zip directory say; None where they have none.
 
     Args:
         contents: of the checkpoint.
@@ -82,7 +82,7 @@ def content_is_recorded(
         with _opened(_RangeFile(contents, path, start, length), path) as archive:
             members = archive.infolist()
             if not any(member.CRC for member in members) or any(member.compress_type for member in members):
-                # torch can be told to record none.
+                # torch has a setting that records none.
                 return None
             for member in members:
                 if member.header_offset < end and begin < member.header_offset + _LOCAL_HEADER_BYTES + member.file_size:

@@ -8,7 +8,8 @@ from typing import Literal
 
 from trainwarden.checkpoint import names
 from trainwarden.checkpoint.tree import MAX_FILES, MAX_MANIFEST_BYTES, Listing, NotThere, TreeEntry
-from trainwarden.clients.s3 import S3Bucket, S3Error, S3Location
+from trainwarden.clients.s3 import S3Bucket, S3Error
+from trainwarden.clients.s3_location import S3Location
 from trainwarden.deadline import Deadline, DeadlineExceeded
 
 

@@ -39,7 +39,7 @@ class Findings:
     Attributes:
         layouts: the kinds of checkpoint whose files were recognised.
         proofs: why it is complete.
-        doubts: what is not known; the recorded size settles it, and so does an owner who vouches for the checkpoint.
+        doubts: what is unknown; the recorded size settles it, and so does an owner who vouches for the checkpoint.
         unread: what could not be read; the recorded size settles it.
         suspicions: signs of damage that may have another cause; only digests settle them.
         defects: proofs that it is incomplete.

@@ -1,4 +1,4 @@
-"""S3: how users write a place in it, and the one client for its objects, through boto3.
+"""The one client for objects in S3, through boto3.
 
 Credentials, region and endpoint are found as boto3 finds them. boto3 is imported with the first request alone: it is
 an extra, and takes 60 MiB.
@@ -6,14 +6,15 @@ an extra, and takes 60 MiB.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
 import time
-import unicodedata
 import weakref
 from dataclasses import dataclass, replace
 
+from trainwarden.clients.s3_location import S3Location
 from trainwarden.descriptor import HeldDescriptor
 
 TYPE_CHECKING = False
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-# The prefix below which existing monitors look for records.
-MONITORING_PREFIX = "training-runs"
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 5.0
 MAX_BYTES = 4 * 2**20
@@ -34,10 +33,6 @@ UNREACHABLE, DENIED, THROTTLED, MISSING, INVALID = "unreachable", "denied", "thr
 REASONS = (UNREACHABLE, DENIED, THROTTLED, MISSING, INVALID)
 # The two operations that are counted: `S3Bucket.requests`.
 LIST, GET = "list", "get"
-
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
-# A key has at most 1024 bytes; the run id and the file's name come after the prefix.
-_MAX_PREFIX_BYTES = 700
 
 _CODE = re.compile(r"[A-Za-z0-9._-]{1,80}")
 _NO_OBJECT = frozenset(("NoSuchKey", "404", "NotFound"))
@@ -51,6 +46,7 @@ _RETRIABLE_STATUS = (408, 409, 425, 429)
 _RETRIABLE = frozenset(("RequestTimeout", "RequestTimeTooSkewed")) | _THROTTLING | _EXPIRED
 _CONDITION_FAILED = frozenset(("PreconditionFailed", "ConditionalRequestConflict", "412", "409"))
 _CONDITION_UNKNOWN = frozenset(("NotImplemented", "501", "InvalidRequest", "InvalidArgument", "ParamValidationError"))
+_SERVICES = frozenset(("s3", "sts", "sso", "portal.sso", "oidc", "signin"))
 # The header Date counts whole seconds, and an answer takes its time.
 _CLOCK_TOLERANCE_SECONDS = 2.0
 
@@ -58,32 +54,8 @@ _CLOCK_TOLERANCE_SECONDS = 2.0
 _abandoned: list[Any] = []
 
 
-class InvalidLocation(ValueError):
-    """The text names no place in S3; the message quotes it, with what was expected."""
-
-
 class MissingBoto3(Exception):
     """boto3 is needed and not installed."""
-
-
-@dataclass(frozen=True)
-class S3Location:
-    """A prefix in a bucket, without a slash at either end; `""` is the whole bucket. `region` is boto3's if None."""
-
-    bucket: str
-    prefix: str = ""
-    region: str | None = None
-
-    def __str__(self) -> str:
-        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
-
-    def below(self, name: str) -> S3Location:
-        """Return the place called `name` in this one."""
-        return replace(self, prefix=self.key(name))
-
-    def key(self, name: str) -> str:
-        """Return the key of the object called `name`."""
-        return f"{self.prefix}/{name}" if self.prefix else name
 
 
 class S3Error(Exception):
@@ -171,63 +143,6 @@ def load_boto3() -> None:
             "S3 needs boto3, which is not installed: pip install 'trainwarden[s3]', or unset TRAINWARDEN_S3_URL and "
             "MONITORING_BUCKET"
         ) from error
-
-
-def parse_s3_url(url: object, region: str | None = None, *, source: str = "s3") -> S3Location:
-    """Return the place that `url` names.
-
-    Args:
-        url: `s3://bucket/prefix`, the prefix taken letter by letter.
-        region: of the bucket.
-        source: where the text comes from, for the message.
-
-    Raises:
-        InvalidLocation: `url` is no such text.
-    """
-    if not isinstance(url, str) or not url.startswith("s3://"):
-        raise InvalidLocation(f"{source}={_shown(url)} is no place in S3: expected s3://bucket/prefix")
-    bucket, _, prefix = url[len("s3://") :].partition("/")
-    if not _BUCKET.fullmatch(bucket) or ".." in bucket:
-        raise InvalidLocation(
-            f"{source}={_shown(url)}: the bucket's name is not usable: "
-            "expected 3 to 255 letters, digits, '.', '-' or '_' after s3://"
-        )
-    prefix = prefix.strip("/")
-    if any(unicodedata.category(letter) in {"Cc", "Cs"} for letter in prefix):
-        raise InvalidLocation(f"{source}={_shown(url)}: the prefix holds control characters")
-    if len(prefix.encode()) > _MAX_PREFIX_BYTES:
-        raise InvalidLocation(f"{source}={_shown(url)}: the prefix is longer than {_MAX_PREFIX_BYTES} bytes")
-    return S3Location(bucket, prefix, region)
-
-
-def records_location(given: object = None, environ: Mapping[str, str] = os.environ) -> S3Location | None:
-    """Return where records are copied to; None for nowhere.
-
-    Args:
-        given: `s3://bucket/prefix`; None or "" to read the environment.
-        environ: may hold TRAINWARDEN_S3_URL, MONITORING_BUCKET and MONITORING_REGION.
-
-    Raises:
-        InvalidLocation: the first one that is set names no place in S3.
-    """
-    region = environ.get("MONITORING_REGION") or None
-    if given is not None and given != "":
-        return parse_s3_url(given, region)
-    if url := environ.get("TRAINWARDEN_S3_URL"):
-        return parse_s3_url(url, region, source="TRAINWARDEN_S3_URL")
-    if bucket := environ.get("MONITORING_BUCKET"):
-        if "/" in bucket:
-            raise InvalidLocation(f"MONITORING_BUCKET={_shown(bucket)}: expected the name of a bucket alone")
-        return parse_s3_url(f"s3://{bucket}/{MONITORING_PREFIX}", region, source="MONITORING_BUCKET")
-    return None
-
-
-def _shown(value: object) -> str:
-    # What stands before an @ in a URL may be a secret.
-    if isinstance(value, str) and "@" in value:
-        value = f"…@{value.rpartition('@')[2]}"
-    shown = repr(value)
-    return shown if len(shown) <= 120 else f"{shown[:120]}…"
 
 
 class S3Bucket:
@@ -447,6 +362,7 @@ class S3Bucket:
         )
         # A session of its own: the default one is the training's, and shared between threads.
         session = boto3.session.Session()
+        _forget_other_services(session)
         return session.client("s3", region_name=self.location.region, config=config)
 
     def _error(self, error: Exception, name: str, *, conditional: bool) -> S3Error:
@@ -477,6 +393,18 @@ class S3Bucket:
     def _clock_shift(self) -> float:
         offset = self.clock_offset or 0.0
         return offset if abs(offset) > _CLOCK_TOLERANCE_SECONDS else 0.0
+
+
+def _forget_other_services(session: Any) -> None:
+    """Drop what botocore has read of the endpoints of 400 services: 5 MiB in each process that has a client.
+
+    Those of S3 stay, and those that hand out credentials.
+    """
+    with contextlib.suppress(Exception):  # another version of botocore: it only takes more memory
+        endpoints, _ = session._session.get_component("data_loader").load_data_with_path("endpoints")  # noqa: SLF001  # boto3 hides it
+        for partition in endpoints["partitions"]:
+            services = partition["services"]
+            partition["services"] = {name: services[name] for name in _SERVICES & services.keys()}
 
 
 def _new_guard(bucket: S3Bucket) -> HeldDescriptor:

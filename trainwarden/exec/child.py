@@ -90,6 +90,11 @@ class Child:
             preexec_fn=prepare,  # noqa: PLW1509  # system calls alone, which take no lock that another thread may hold
         )
 
+    @property
+    def pid(self) -> int:
+        """The process of the command."""
+        return self._process.pid
+
     def wait(self, on_signal: Callable[[int], None] = lambda _number: None) -> int:
         """Pass signals on until the command has ended; returns its status, minus the signal for one.
 

@@ -20,6 +20,7 @@ from trainwarden.exec.output import Output
 from trainwarden.exec.printed_progress import PrintedProgress
 from trainwarden.exec.record_writer import ExternalRankWriter, ExternalRecordWriter, record_ending, s3_startup
 from trainwarden.exec.request import ExecRequest, InvalidExecRequest, parser, to_request
+from trainwarden.exec.stacks import CommandStacks
 from trainwarden.exec.tail import Tail
 from trainwarden.identity import world_size
 from trainwarden.record.crash import read_crash, trace_path
@@ -56,6 +57,9 @@ class WrappedCommand:
         self._writer: ExternalRecordWriter | None = None
         self._store = RecordStore(request.folder)
         self._rank = ExternalRankWriter(self._store, request.key, request.rank)
+        self._stacks = CommandStacks(
+            request.folder, str(request.key), request.rank, request.environment, lambda: self._rank.is_anothers
+        )
         environment, number = dict(request.environment), 0
         users_log = _users_log(request.log)
         try:
@@ -118,6 +122,7 @@ class WrappedCommand:
 
     def _keep(self, data: bytes) -> None:
         self._tail.add(data)
+        self._stacks.add(data)
         if self._printed:
             self._printed.add(data)
         for log in self._logs:
@@ -126,6 +131,7 @@ class WrappedCommand:
     def _beat(self, child: Child, over: threading.Event) -> None:
         written = -LIVENESS_SECONDS
         while True:
+            self._stacks.check(child.pid)
             # A stopped command makes no progress: no sign of life.
             if not child.stopped:
                 changed = self._writer is not None and self._writer.read_output()

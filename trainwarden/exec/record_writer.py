@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainwarden.clients.s3 import InvalidLocation, records_location
+from trainwarden.clients.s3_location import InvalidLocation, records_location
 from trainwarden.environment import instance_id, read_run_settings
 from trainwarden.exec.printed_progress import InferredPhase, PrintedProgress
 from trainwarden.identity import AttemptKey, host_name, process_lives, world_size
@@ -312,6 +312,11 @@ class ExternalRankWriter:
         except OSError:
             return False
         return True
+
+    @property
+    def is_anothers(self) -> bool:
+        """Whether another process, such as a training with the library, writes of this rank."""
+        return self._is_anothers(self._known())
 
     def has_failed(self) -> bool:
         """Return whether the training itself has written that the rank failed, or that it was ended."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwarden.identity import AttemptKey, host_name, process_start_ticks
+from trainwarden.record.capture import forget_answers
 from trainwarden.record.crash import forget_crashes, record_crash
 from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import PROGRESS, RESUME
@@ -77,6 +78,7 @@ def begin_attempt(folder: Path, key: AttemptKey, now: float, environ: Mapping[st
     lost = _lost_attempt(folder, metadata, past, key)
     RecordStore(folder).set_sentinels_aside(metadata, str(key), begun_before=begun_before)
     forget_crashes(folder, str(key), begun_before=begun_before)
+    forget_answers(folder)
     # No rank may obey the choice of an earlier start.
     (folder / RESUME).unlink(missing_ok=True)
     this = same or Attempt(_next_number(metadata, past, environ), str(key), now)

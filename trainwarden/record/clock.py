@@ -42,31 +42,41 @@ def from_iso(text: str) -> float | None:
 
 def _from_own_form(text: str) -> float | None:
     """Return the time if `text` is of the form that `to_iso` writes; needs neither `datetime` nor an expression."""
-    if len(text) != 27 or text[4::3][:5] != "--T::" or text[19] != "." or text[26] != "Z" or not text.isascii():
+    if len(text) != 27 or text[19] != "." or text[26] != "Z":
         return None
-    digits = text[11:13] + text[14:16] + text[17:19] + text[20:26]
-    days = _days_of(text[:10])
-    if days is None or not digits.isdigit():
+    start = text[:17]
+    minute = _minutes.get(start)
+    if minute is None:
+        minute = _minute_of(start)
+        if minute is None:
+            return None
+        if len(_minutes) >= _MAX_MINUTES:
+            _minutes.clear()
+        _minutes[start] = minute
+    micros = text[17:19] + text[20:26]
+    if not micros.isascii() or not micros.isdigit() or micros[0] > "5":
         return None
-    hour, minute, second = int(digits[:2]), int(digits[2:4]), int(digits[4:6])
-    if hour > 23 or minute > 59 or second > 59:
-        return None
-    return ((days * 86400 + hour * 3600 + minute * 60 + second) * 1_000_000 + int(digits[6:])) / 1_000_000
+    return (minute * 60_000_000 + int(micros)) / 1_000_000
 
 
-# Of a date the days since 1970: the times of thousands of records are of a few days.
-_days: dict[str, int] = {}
-_MAX_DAYS = 1000
+# Of a minute, as `YYYY-MM-DDTHH:MM:`, the minutes since 1970: most times of thousands of records are of the last ones.
+_minutes: dict[str, int] = {}
+_MAX_MINUTES = 1000
 
 
-def _days_of(date: str) -> int | None:
-    """Return the days from 1970 to a date `YYYY-MM-DD`; None for another form, and for a leap day."""
-    days = _days.get(date)
-    if days is not None:
-        return days
-    digits = date[:4] + date[5:7] + date[8:]
-    if not digits.isdigit():
+def _minute_of(text: str) -> int | None:
+    """Return the minutes from 1970 to a minute `YYYY-MM-DDTHH:MM:`; None for another form, and for a leap day."""
+    if text[4::3] != "--T::" or not text.isascii():
         return None
+    digits = text[:4] + text[5:7] + text[8:10] + text[11:13] + text[14:16]
+    days = _days_of(digits[:8]) if digits.isdigit() else None
+    if days is None or digits[8:10] > "23" or digits[10:] > "59":
+        return None
+    return (days * 24 + int(digits[8:10])) * 60 + int(digits[10:])
+
+
+def _days_of(digits: str) -> int | None:
+    """Return the days from 1970 to a date YYYYMMDD; None for a leap day, and for no date."""
     year, month, day = int(digits[:4]), int(digits[4:6]), int(digits[6:])
     if year < 1 or not 1 <= month <= 12 or not 1 <= day <= 31:
         return None
@@ -75,10 +85,7 @@ def _days_of(date: str) -> int | None:
         return None
     # Days of the Gregorian calendar, with years that begin in March so that a leap day is the last of its year.
     year, month = (year, month - 3) if month > 2 else (year - 1, month + 9)
-    days = 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day - 719469
-    if len(_days) < _MAX_DAYS:
-        _days[date] = days
-    return days
+    return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day - 719469
 
 
 def _from_any_form(text: str) -> float | None:

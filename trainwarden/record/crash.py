@@ -12,7 +12,7 @@ import re
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainwarden.identity import host_name, process_lives, process_start_ticks
 from trainwarden.record.document import FileContent, read_file
@@ -22,10 +22,16 @@ from trainwarden.record.sentinels import Sentinel, failure_sentinel
 from trainwarden.record.store import RecordStore
 from trainwarden.taxonomy import FAILURES
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 # A file that is no longer than its first line holds no trace: of thousands of ranks only the size is read.
 HEADER_BYTES = 512
 # Ends the name of a trace of an earlier attempt that no `_error` is written for yet.
 OLDER = ".1"
+
+# What it costs to look at names, and to read a page of a trace, where looking at one name costs 1.
+_NAMES_AT_ONCE, _COST_OF_PAGE = 64, 16
 
 _FATAL = "Fatal Python error: "
 # The names that faulthandler writes.
@@ -72,21 +78,29 @@ def header(key: str) -> bytes:
     return line.encode("utf-8", "replace")[: HEADER_BYTES - 1].ljust(HEADER_BYTES - 1) + b"\n"
 
 
-def crash_of(folder: Path, metadata: Metadata | None, owner: int | None = None) -> Crash | None:
+def crash_of(
+    folder: Path, metadata: Metadata | None, owner: int | None = None, take: Callable[[int], bool] | None = None
+) -> Crash | None:
     """Return the first crash of a rank of the attempt that owns the record, if that has no end in the record yet.
 
-    Only the traces that belong to the user `owner` (uid) count, unless it is None.
+    Args:
+        folder: of the run.
+        metadata: of the run.
+        owner: uid; only the traces that belong to this user count, unless it is None.
+        take: called before each part of the work with what it costs; looking ends when it returns False.
     """
     if metadata is None or metadata.attempt_key is None or not metadata.is_live:
         return None
-    found = (read_crash(path) for path in traces(folder, owner))
+    found = (read_crash(path) for path in traces(folder, owner, take))
     ours = [crash for crash in found if crash and crash.attempt_key == metadata.attempt_key]
     return min(ours, key=lambda crash: crash.time, default=None)
 
 
-def crash_error(folder: Path, metadata: Metadata | None, owner: int | None = None) -> Sentinel | None:
-    """Return the `_error` for `crash_of(folder, metadata, owner)`; None if there is no such crash. Never raises."""
-    crash = crash_of(folder, metadata, owner)
+def crash_error(
+    folder: Path, metadata: Metadata | None, owner: int | None = None, take: Callable[[int], bool] | None = None
+) -> Sentinel | None:
+    """Return the `_error` for `crash_of` with the same arguments; None if there is no such crash. Never raises."""
+    crash = crash_of(folder, metadata, owner, take)
     if crash is None or metadata is None:
         return None
     number = metadata.number_of(crash.attempt_key)
@@ -128,11 +142,23 @@ def forget_crashes(folder: Path, key: str, *, begun_before: bool) -> None:
             path.unlink(missing_ok=True)
 
 
-def traces(folder: Path, owner: int | None = None) -> list[Path]:
-    """Return the files that hold more than a first line; only those of the user `owner` (uid), unless it is None."""
+def traces(folder: Path, owner: int | None = None, take: Callable[[int], bool] | None = None) -> list[Path]:
+    """Return the files that hold more than a first line; only those of the user `owner` (uid), unless it is None.
+
+    `take` is called with the cost of each part of the work, of which looking at one name is 1; none is returned once it
+    returns False.
+    """
+    found: list[Path] = []
     with contextlib.suppress(OSError), os.scandir(folder / RANKS) as entries:
-        return [Path(entry.path) for entry in entries if _is_trace(entry.name) and _holds_more(entry, owner)]
-    return []
+        for number, entry in enumerate(entries):
+            if take is not None and number % _NAMES_AT_ONCE == 0 and not take(_NAMES_AT_ONCE):
+                return []
+            size = _size(entry, owner) if _is_trace(entry.name) else 0
+            if size > HEADER_BYTES:
+                if take is not None and not take(_COST_OF_PAGE * (1 + size // 4096)):
+                    return []
+                found.append(Path(entry.path))
+    return found
 
 
 def trace_path(folder: Path, rank: int) -> Path:
@@ -186,9 +212,10 @@ def _is_trace(name: str) -> bool:
     return kind in ("trace", f"trace{OLDER}") and rank.isascii() and rank.isdigit() and len(rank) < 8
 
 
-def _holds_more(entry: os.DirEntry[str], owner: int | None) -> bool:
+def _size(entry: os.DirEntry[str], owner: int | None) -> int:
+    """Return the size of a file that counts, of another 0."""
     try:
         status = entry.stat(follow_symlinks=False)
     except OSError:
-        return False
-    return status.st_size > HEADER_BYTES and owner in (None, status.st_uid)
+        return 0
+    return status.st_size if owner in (None, status.st_uid) else 0

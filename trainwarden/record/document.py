@@ -3,8 +3,6 @@
 Shell commands load this: dataclasses, typing and pathlib take too long to import.
 """
 
-# ruff: noqa: PTH123
-
 from __future__ import annotations
 
 import errno
@@ -152,6 +150,25 @@ class JsonObject:
         self.problems.append(f"{key}: {str(self.values.get(key))[:60]!r} is not {expected}")
 
 
+def read_open(descriptor: int, size: int, limit: int) -> bytes:
+    """Return the content of an open file from where it is, at most `limit` bytes; `size` is what its status states.
+
+    A file object allocates as many bytes as it is to read, however short the file is.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    data = os.read(descriptor, min(size + 1, limit))
+    if not data or len(data) == limit:
+        return data
+    parts = [data]
+    limit -= len(data)
+    while limit > 0 and (data := os.read(descriptor, min(limit, 65536))):
+        parts.append(data)
+        limit -= len(data)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 def read_file(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> FileContent | Unreadable | None:
     """Return the content of a plain file of at most `limit` bytes; None if there is no file.
 
@@ -165,13 +182,14 @@ def read_file(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> FileConte
         is_link = error.errno == errno.ELOOP
         return Unreadable(path, "is a symbolic link, not a file" if is_link else error.strerror or str(error))
     try:
-        with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                return Unreadable(path, "is not a plain file")
-            data = file.read(limit + 1)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return Unreadable(path, "is not a plain file")
+        data = read_open(descriptor, status.st_size, limit + 1)
     except OSError as error:
         return Unreadable(path, error.strerror or str(error))
+    finally:
+        os.close(descriptor)
     if len(data) > limit:
         return Unreadable(path, f"is larger than {limit} bytes")
     return FileContent(data, status.st_mtime, status.st_uid)

@@ -28,6 +28,7 @@ SUMMARY = "summary.json"
 ERROR = "_error"
 COMPLETE = "_complete"
 RESTART = "_restart"
+CAPTURE = "_capture"
 RESUME = "resume.json"
 OWNER = ".owner"
 WRAPPER = ".wrapper"
@@ -100,8 +101,8 @@ def encode(document: Mapping[str, Any]) -> bytes:
     return json.dumps(known, allow_nan=False).encode("ascii") + b"\n"
 
 
-def write_temporary(path: str, content: bytes, *, durable: bool) -> str:
-    """Write `content` beside `path`, ready to be renamed or linked to it, with the permissions that the umask leaves.
+def write_temporary(path: str, content: bytes, *, durable: bool, mode: int = 0o666) -> str:
+    """Write `content` beside `path`, ready to be renamed or linked to it, with what the umask leaves of `mode`.
 
     No other writer, on this host or another, uses the same name at the same time.
 
@@ -115,7 +116,7 @@ def write_temporary(path: str, content: bytes, *, durable: bool) -> str:
     _serial += 1
     parent, name = os.path.split(path)
     temporary = os.path.join(parent, f".{name}.{os.uname().nodename}.{os.getpid()}.{_serial}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with open(descriptor, "wb") as file:
             file.write(content)
@@ -128,18 +129,19 @@ def write_temporary(path: str, content: bytes, *, durable: bool) -> str:
     return temporary
 
 
-def replace_file(path: str | os.PathLike[str], content: bytes, *, durable: bool = False) -> None:
+def replace_file(path: str | os.PathLike[str], content: bytes, *, durable: bool = False, mode: int = 0o666) -> None:
     """Replace `path` at once: a reader sees the old content or the new, never a part.
 
     Args:
         path: of the file.
         content: new content.
         durable: write it through to the disk first.
+        mode: permissions, of which the umask takes away.
 
     Raises:
         OSError: it could not be written; `path` is as before.
     """
-    temporary = write_temporary(os.fspath(path), content, durable=durable)
+    temporary = write_temporary(os.fspath(path), content, durable=durable, mode=mode)
     try:
         os.replace(temporary, path)
     except OSError:

@@ -41,8 +41,8 @@ _OTHER_SPELLINGS = {"completed": "succeeded", "canceled": "cancelled"}
 
 def _read_status(source: JsonObject, key: str) -> str | None:
     text = source.text(key)
-    if text is None:
-        return None
+    if text is None or text in STATUSES:
+        return text
     status = _OTHER_SPELLINGS.get(text.strip().lower(), text.strip().lower())
     if status in STATUSES:
         return status

@@ -23,6 +23,7 @@ from trainwarden.record.schema import (
     parts,
     required,
 )
+from trainwarden.record.step_durations import StepDurations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Progress(RecordDocument):
     grad_norm: float | None = NUMBER
     tokens_per_second: float | None = NUMBER
     samples_per_second: float | None = NUMBER
+    step_durations: StepDurations | None = part(StepDurations)
     metrics: Mapping[str, Any] = VALUES
     checkpoint: Checkpoint | None = part(Checkpoint)
     checkpoints_saved: int | None = NOT_IN_FILE

@@ -17,7 +17,7 @@ from trainwarden.record.folder import RANKS
 from trainwarden.record.metadata import PHASE, STATUS
 from trainwarden.record.schema import (
     INTEGER,
-    NOT_IN_FILE,
+    OWNER,
     PROBLEMS,
     TEXT,
     TIME,
@@ -29,22 +29,52 @@ from trainwarden.record.schema import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator, Mapping
     from typing import Any
 
 # More than a host has cores. The file of so many is smaller than the bytes that are read.
 MAX_RANKS_OF_HOST = 1024
-_MAX_HOST_BYTES = 2**19
+_MAX_HOST_BYTES = 2**20
+# Of a step, by the names that the training gives them.
+MAX_SECTIONS = 8
+_MAX_SECTION = 32
 _MAX_RANK = 10**7 - 1
 _MAX_PROBLEMS = 3
 _HASH_DIGITS = 8
 _OLD_SECONDS = 60.0
 
 
+def is_section(name: str) -> bool:
+    """Return whether a text can be the name of a section: letters, digits, `_`, `-` and `.`, a letter first."""
+    return (
+        name.isascii()
+        and len(name) <= _MAX_SECTION
+        and name[:1].isalpha()
+        and all(each.isalnum() or each in "_-." for each in name)
+    )
+
+
+def _read_sections(source: JsonObject, name: str) -> dict[str, float] | None:
+    child = source.child(name) if name in source.values else None
+    if child is None:
+        return None
+    found: dict[str, float] = {}
+    for section in child.values:
+        seconds = child.number(section) if is_section(section) else None
+        if seconds is not None and seconds >= 0 and len(found) < MAX_SECTIONS:
+            found[section] = seconds
+    return found or None
+
+
+_SECTIONS: Any = key(_read_sections, lambda sections: dict(sections) or None, {})
+
+
 class RankBeat(RecordDocument):
     """`ranks/<rank>.json`: `time` is the liveness of the rank's process, `step` where its loop is, `status` its end.
 
-    `owner` is the uid that the file belongs to which it was read from.
+    `gpu` is the number of its GPU on the host and `uuid` the GPU's. `process_start` (clock ticks since boot) and
+    `pid_namespace` belong to `pid`. `sections` are mean seconds of a step. `owner` is the uid that the file belongs to
+    which it was read from.
     """
 
     rank: int = required(INTEGER)
@@ -55,7 +85,12 @@ class RankBeat(RecordDocument):
     host: str | None = TEXT
     pid: int | None = INTEGER
     attempt_key: str | None = TEXT
-    owner: int | None = NOT_IN_FILE
+    gpu: int | None = INTEGER
+    uuid: str | None = TEXT
+    process_start: int | None = INTEGER
+    pid_namespace: int | None = INTEGER
+    sections: Mapping[str, float] = _SECTIONS
+    owner: int | None = OWNER
     problems: tuple[str, ...] = PROBLEMS
 
 
@@ -71,11 +106,11 @@ def _read_beats(source: JsonObject, name: str) -> tuple[RankBeat, ...]:
             source.problems.append(f"{name}: more than {MAX_RANKS_OF_HOST} ranks of a host, which are left out")
             break
         # With problems of its own: each rank answers for what it wrote itself.
-        beat = read_part(RankBeat, JsonObject(entry.values))
+        beat = read_part(RankBeat, JsonObject(entry.values, owner=source.owner))
         if beat is None or beat.rank > _MAX_RANK:
             source.problems.append(f"{name}[{number}].rank: {str(entry.values.get('rank'))[:60]!r} is no rank")
         else:
-            beats.append(beat.replace(owner=source.owner))
+            beats.append(beat)
     return tuple(beats)
 
 
@@ -137,6 +172,7 @@ def read_ranks(
     *,
     ranks: Container[int] | None = None,
     host: str | None = None,
+    names: Iterable[str] | None = None,
     limit: int | None = None,
 ) -> list[RankBeat | Unreadable]:
     """Return the newest beat of each rank and attempt, by rank: compare `attempt_key`; then what cannot be read.
@@ -145,9 +181,11 @@ def read_ranks(
         folder: of the run.
         ranks: those to return; all if None.
         host: whose file is read, beside those of single ranks; the files of all hosts if None.
+        names: of the files in the folder of ranks, those of `holds_ranks`; they are looked for if None.
         limit: reading ends once there are more.
     """
-    names = [name for name in _names(folder) if holds_ranks(name, host)]
+    if names is None:
+        names = [name for name in _names(folder) if holds_ranks(name, host)]
     newest: dict[tuple[int, str | None], RankBeat] = {}
     unreadable: list[Unreadable] = []
     for found in _read_files(folder, names, ranks):
@@ -155,7 +193,8 @@ def read_ranks(
             unreadable.append(found)
         else:
             one = found.rank, found.attempt_key
-            newest[one] = max(newest.get(one, found), found, key=_order)
+            before = newest.get(one)
+            newest[one] = found if before is None else max(before, found, key=_order)
         if limit is not None and len(newest) + len(unreadable) > limit:
             break
     return [*sorted(newest.values(), key=lambda beat: beat.rank), *unreadable]
@@ -196,7 +235,8 @@ def newest_beats(found: Iterable[RankBeat | Unreadable]) -> tuple[RankBeat, ...]
     newest: dict[int, RankBeat] = {}
     for beat in found:
         if isinstance(beat, RankBeat):
-            newest[beat.rank] = max(newest.get(beat.rank, beat), beat, key=_order)
+            before = newest.get(beat.rank)
+            newest[beat.rank] = beat if before is None else max(before, beat, key=_order)
     return tuple(newest[rank] for rank in sorted(newest))
 
 
@@ -214,7 +254,7 @@ def _read_files(
             if ranks is None or rank in ranks:
                 source = read_json(os.path.join(folder, rank_file(rank)))
                 if isinstance(source, JsonObject):
-                    yield RankBeat.from_json(source).replace(rank=rank, owner=source.owner)
+                    yield RankBeat.from_json(source).replace(rank=rank)
                 elif source is not None:
                     yield source
         elif _host_of(name) is not None:

@@ -13,7 +13,7 @@ class ResumeChoice(RecordDocument):
     """Rank 0's choice: `path` is None where the attempt starts from the beginning.
 
     `size_bytes` is that of the file or folder as rank 0 sees it, None where it could not be measured. `host`, `pid` and
-    `process_start`, in clock ticks since boot, are of rank 0's process.
+    `process_start`, in clock ticks since boot, are of rank 0's process. `trust`: what it took for complete.
     """
 
     attempt_key: str = required(TEXT)
@@ -24,6 +24,7 @@ class ResumeChoice(RecordDocument):
     host: str | None = TEXT
     pid: int | None = INTEGER
     process_start: int | None = INTEGER
+    trust: str | None = TEXT
 
 
 def read_choice(folder: str | os.PathLike[str]) -> ResumeChoice | None:

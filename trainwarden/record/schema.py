@@ -73,7 +73,9 @@ def _read_raw_text(source: JsonObject, key: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-_PLAIN = (JsonObject.text, _read_raw_text, JsonObject.number, JsonObject.integer, JsonObject.time)
+_read_text, _read_integer = JsonObject.text, JsonObject.integer
+_PLAIN = (_read_text, _read_raw_text, JsonObject.number, _read_integer, JsonObject.time)
+_PLAIN_INTEGERS = 2**63
 
 # Characters of a text that people read.
 MAX_MESSAGE = 4000
@@ -81,11 +83,11 @@ MAX_MESSAGE = 4000
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 # The kinds are Any so that each can be the default of a field of its own type.
-TEXT: Any = Key(JsonObject.text)
+TEXT: Any = Key(_read_text)
 # As it was written: a path that is not UTF-8 must still be found.
 RAW_TEXT: Any = Key(_read_raw_text)
 NUMBER: Any = Key(JsonObject.number)
-INTEGER: Any = Key(JsonObject.integer)
+INTEGER: Any = Key(_read_integer)
 TIME: Any = Key(JsonObject.time, to_iso)
 # An object of any values; an empty one is left out of the file.
 VALUES: Any = Key(_read_values, lambda values: dict(values) or None, _NOTHING)
@@ -93,6 +95,8 @@ VALUES: Any = Key(_read_values, lambda values: dict(values) or None, _NOTHING)
 TEXTS: Any = Key(_read_texts, lambda values: dict(values) or None, _NOTHING)
 # A field of the document that its file does not hold.
 NOT_IN_FILE: Any = Key(None)
+# Uid of the owner of the file that the document was read from.
+OWNER: Any = Key(None)
 PROBLEMS: Any = Key(None, None, ())
 
 
@@ -114,13 +118,18 @@ class RecordDocument:
     """
 
     KEYS: ClassVar[dict[str, Key]] = {}
-    # Of each key of the file its name, how it is read, and whether an absent one needs no reading.
-    _READERS: ClassVar[tuple[tuple[str, Callable[[JsonObject, str], Any], bool], ...]] = ()
+    # How each key of the file is read: those that are nothing where they are absent, and the others.
+    _PLAIN: ClassVar[Mapping[str, Callable[[JsonObject, str], Any]]] = {}
+    _OTHERS: ClassVar[tuple[tuple[str, Callable[[JsonObject, str], Any]], ...]] = ()
+    _REQUIRED: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         own = {name: kind for name, kind in vars(cls).items() if isinstance(kind, Key)}
         cls.KEYS = {**cls.KEYS, **own}
-        cls._READERS = tuple((name, kind.read, kind.read in _PLAIN) for name, kind in cls.KEYS.items() if kind.read)
+        readers = {name: kind.read for name, kind in cls.KEYS.items() if kind.read}
+        cls._PLAIN = {name: read for name, read in readers.items() if read in _PLAIN}
+        cls._OTHERS = tuple((name, read) for name, read in readers.items() if read not in _PLAIN)
+        cls._REQUIRED = tuple(name for name, kind in cls.KEYS.items() if kind.is_required)
         for name, kind in own.items():
             setattr(cls, name, kind.default)
 
@@ -137,14 +146,32 @@ class RecordDocument:
         source = values if isinstance(values, JsonObject) else JsonObject(values)
         document = cls.__new__(cls)
         given, present = document.__dict__, source.values
-        for name, read, is_plain in cls._READERS:
-            if name in present or not is_plain:
-                value = read(source, name)
-                if value is not None:
-                    given[name] = value
+        plain = cls._PLAIN
+        for name, value in present.items():
+            read = plain.get(name)
+            if read is None:
+                continue
+            # What most values are, which their readers would return as they are: the exporter reads many documents.
+            kind = type(value)
+            if (kind is str and read is _read_text and value.isascii()) or (
+                kind is int and read is _read_integer and 0 <= value < _PLAIN_INTEGERS
+            ):
+                given[name] = value
+            elif (found := read(source, name)) is not None:
+                given[name] = found
+        for name, read in cls._OTHERS:
+            if (found := read(source, name)) is not None:
+                given[name] = found
+        if source.owner is not None and "owner" in cls.KEYS:
+            given["owner"] = source.owner
         if source.problems and "problems" in cls.KEYS:
             given["problems"] = tuple(source.problems)
         return document
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all keys that are required."""
+        return all(getattr(self, name) is not None for name in self._REQUIRED)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that were given, as the file holds them; one that is None is None."""
@@ -196,8 +223,7 @@ def parts(kind: type[RecordDocument]) -> Any:
 def read_part(kind: type[Part], source: JsonObject) -> Part | None:
     """Return a document that is part of another; None if it lacks a required key."""
     document = kind.from_json(source)
-    lacks = any(key.is_required and getattr(document, name) is None for name, key in kind.KEYS.items())
-    return None if lacks else document
+    return document if document.is_whole else None
 
 
 def _write_part(document: RecordDocument) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def current_completion(
 
 
 def requested_trust(folder: str | os.PathLike[str]) -> str | None:
-    """Return what counts as a complete checkpoint, by the policy of the last announced restart; None if it says not."""
+    """Return what counts as a complete checkpoint, by the policy of the last announced restart; None if unset."""
     source = read_json(os.path.join(folder, RESTART))
     return RestartNotice.from_json(source).checkpoint_trust if isinstance(source, JsonObject) else None
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from trainwarden.clients.s3 import S3Bucket, S3Error, S3Location, S3Object
+from trainwarden.clients.s3 import S3Bucket, S3Error, S3Object
+from trainwarden.clients.s3_location import S3Location
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import ERROR, LOG, METADATA, RANKS
 from trainwarden.s3.remote_record import RemoteRecord, fetch_journals, fetch_record

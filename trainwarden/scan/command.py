@@ -112,6 +112,11 @@ def _findings(
         yield from map(of_one, logs)
 
 
+def judge_log(file: str) -> Finding:
+    """Return what the default signals find in one log; its `logs` hold the error of one that cannot be read."""
+    return of_one(_log(file, Scanner(_signals([DEFAULT_PACK])), with_context=False))
+
+
 def _log(file: str, scanner: Scanner, with_context: bool) -> Log:
     # Reuse the scanner: building one takes as long as reading many megabytes. A pattern too slow for one log stays off.
     scanner.restore(_BEGINNING)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hmac
 import os
 from collections import OrderedDict
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING
 import bcrypt
 
 from trainwarden.server.guesses import Turns
+from trainwarden.server.messages import credentials_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,14 +45,8 @@ class BasicAuthUsers:
         Raises:
             TooManyGuesses: so many passwords wait to be checked, of this client or of all, that this one is not.
         """
-        scheme, _, encoded = authorization.partition(" ")
-        if scheme.lower() != "basic":
-            return False
-        try:
-            user, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
-        except (binascii.Error, ValueError):
-            return False
-        return bool(colon) and self._verify(user, password.encode(), client)
+        named = credentials_of(authorization)
+        return named is not None and self._verify(named[0], named[1].encode(), client)
 
     def close(self, seconds: float) -> None:
         """Check no more passwords; wait for the check under way, so many seconds at most.

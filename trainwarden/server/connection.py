@@ -57,7 +57,7 @@ class Connection:
         fileno: of the socket, also once TLS is around it or it is closed.
         waiting_since: since when it waits for a handshake or a head, by `time.monotonic`; None while it is answered.
         deadline: by when that has to come.
-        is_welcome: whether a request of it was answered with what it asked for.
+        is_welcome: whether a request of it was answered with what it asked for, and that was read.
         sending_since: since when it sends a response; None while it does not.
     """
 
@@ -264,7 +264,6 @@ class Connection:
         try:
             response = self._server.respond(request, self)
             log.debug("%s %s: %d", request.method, request.path, response.status)
-            self.is_welcome = self.is_welcome or response.status < HTTPStatus.BAD_REQUEST
             # Not done: the body was not read, or another protocol was asked for.
             stays = parser.their_state is h11.DONE and not self._server.is_stopping
             head = self._head(response, stays)
@@ -276,6 +275,7 @@ class Connection:
             else:
                 self._send(head, deadline)
                 self._send(body, deadline)
+            self.is_welcome = self.is_welcome or response.status < HTTPStatus.BAD_REQUEST
         finally:
             self.sending_since = None
             self._server.release_slot(self)  # held until it is sent: responses that wait for slow clients take memory

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
 from dataclasses import dataclass, field
@@ -78,3 +80,15 @@ def plain(status: HTTPStatus, text: str, *headers: tuple[str, str]) -> Response:
 def json_response(status: HTTPStatus, value: object, *headers: tuple[str, str]) -> Response:
     """Return a response whose body is `value` as JSON."""
     return Response(status, "application/json", json.dumps(value).encode(), headers)
+
+
+def credentials_of(authorization: str) -> tuple[str, str] | None:
+    """Return user and password of a header `Authorization`; None where it holds none."""
+    scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return None
+    return (user, password) if colon else None

@@ -8,6 +8,7 @@ import resource
 import socket
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -98,6 +99,7 @@ class HttpServer:
         self._changed = threading.Condition()  # guards the two sets; notified when either loses a connection
         self._answered: set[Connection] = set()
         self._slots: set[Connection] = set()
+        self._awaited = 0  # requests that wait for a slot, which is not given to others meanwhile
         self._thread: threading.Thread | None = None
         self._workers = Workers("http-request")
         self._listeners: list[socket.socket] = []
@@ -177,19 +179,40 @@ class HttpServer:
         """Take one of the places of requests under way; False if all are taken.
 
         Clients that ask and never read hold theirs until `send_seconds` are over. So where all are taken, the one that
-        has been sending longest, over a second, is cut.
+        has been sending longest is cut: over a second, or for a client that has no place, of the one that has most. A
+        connection on which a response was read before waits for that; any other is refused.
         """
         with self._changed:
-            if len(self._slots) >= self.limits.requests:
-                sending = [(each.sending_since, each) for each in self._slots if each.sending_since is not None]
-                since, slowest = min(sending, key=lambda pair: pair[0], default=(0.0, None))
-                if slowest is None or time.monotonic() - since < _STALLED_SECONDS:
-                    return False
-                _cut(slowest)
-                if not self._changed.wait_for(lambda: len(self._slots) < self.limits.requests, _STALLED_SECONDS):
-                    return False
+            if len(self._slots) + self._awaited < self.limits.requests:
+                self._slots.add(connection)
+                return True
+            deadline = time.monotonic() + 4 * _STALLED_SECONDS
+            self._awaited += 1
+            try:
+                while len(self._slots) >= self.limits.requests:
+                    if (slowest := self._slowest(connection)) is not None:
+                        _cut(slowest)
+                    elif not connection.is_welcome:
+                        return False
+                    if time.monotonic() >= deadline:
+                        return False
+                    self._changed.wait(_STALLED_SECONDS / 4)
+            finally:
+                self._awaited -= 1
             self._slots.add(connection)
             return True
+
+    def _slowest(self, connection: Connection) -> Connection | None:
+        """Return the connection that may lose its slot to another, which has been sending longest."""
+        times = [(each.sending_since, each.fileno, each) for each in self._slots]
+        sending = sorted((since, number, each) for since, number, each in times if since is not None)
+        if sending and time.monotonic() - sending[0][0] >= _STALLED_SECONDS:
+            return sending[0][2]
+        clients = Counter(each.client for each in self._slots)
+        crowd, places = clients.most_common(1)[0]
+        if clients[connection.client] or places < 2:
+            return None
+        return next((each for _, _, each in sending if each.client == crowd), None)
 
     def _refusal(self, request: Request, access: WebAccess, client: str) -> Response | None:
         """Return the response to a request that may not be answered; None for one that may."""

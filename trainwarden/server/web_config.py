@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 
 from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
+from trainwarden.regular_file import stamp_of
 from trainwarden.server.tls_settings import tls_settings
 from trainwarden.yaml_file import read_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from trainwarden.regular_file import Stamp
     from trainwarden.server.basic_auth import BasicAuthUsers
     from trainwarden.server.tls import Tls
     from trainwarden.server.tls_settings import TlsSettings
@@ -37,9 +39,6 @@ HEADERS: Mapping[str, tuple[str, ...]] = {
     "Content-Security-Policy": (),
 }
 _HASH = re.compile(r"\$2[aby]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
-
-# Of each file its time of change in ns, size in bytes and inode; None for one that is missing.
-Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 @dataclass(frozen=True)
@@ -202,7 +201,7 @@ class ReloadingWebConfig:
     def current(self) -> WebAccess:
         """Return what holds now, read again if a file changed."""
         with self._lock:
-            if _stamp(self._files) != self._stamp:
+            if stamp_of(self._files) != self._stamp:
                 self._reload()
             return self._access
 
@@ -219,12 +218,12 @@ class ReloadingWebConfig:
     def _read(self) -> None:
         # Stamped before the files are read, so that a change meanwhile is read too; and whether or not they are right,
         # so that an error is logged once.
-        self._stamp = _stamp(self._files)
+        self._stamp = stamp_of(self._files)
         settings = read_web_settings(self.file)
         tls = settings.tls
         named = (tls.cert_file, tls.key_file, tls.client_ca_file) if tls else ()
         self._files = (self.file, *(file for file in named if file is not None))
-        self._stamp = (self._stamp[0], *_stamp(self._files[1:]))
+        self._stamp = (self._stamp[0], *stamp_of(self._files[1:]))
         access = access_of(settings, self.file)
         if settings.users == self._settings.users:
             access = replace(access, users=self._access.users)  # with the passwords that it has checked
@@ -233,15 +232,3 @@ class ReloadingWebConfig:
 
 
 WebConfig = NoWebConfig | ReloadingWebConfig
-
-
-def _stamp(files: Iterable[Path]) -> Stamp:
-    return tuple(_stamp_of(file) for file in files)
-
-
-def _stamp_of(file: Path) -> tuple[int, int, int] | None:
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino

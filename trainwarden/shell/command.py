@@ -116,7 +116,7 @@ def publish(context: CommandContext, names: list[str], *, strict: bool = False) 
     import time  # noqa: PLC0415
     from pathlib import Path  # noqa: PLC0415
 
-    from trainwarden.clients.s3 import InvalidLocation, records_location  # noqa: PLC0415
+    from trainwarden.clients.s3_location import InvalidLocation, records_location  # noqa: PLC0415
     from trainwarden.s3.uploader import upload_once  # noqa: PLC0415
 
     deadline = time.monotonic() + _S3_SECONDS

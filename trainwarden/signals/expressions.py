@@ -1,6 +1,6 @@
 r"""Expressions that are searched in bounded time: their alternatives, with bounded repeats, and how far each can see.
 
-A shipped pattern may say `\d+` and `.*`; what is run has a limit for each repeat. Every alternative is searched by
+A shipped pattern may have `\d+` and `.*`; what is run has a limit for each repeat. Every alternative is searched by
 itself, near the texts that it requires, so that a hit of one text costs the time of one alternative.
 """
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from trainwarden.signals.required import UNLIMITED, inner_items, parsed
 
-# Most repeats of one item where the pattern says + or *: digits, spaces, letters of words, other sets.
+# Most repeats of one item where the pattern has + or *: digits, spaces, letters of words, other sets.
 DIGITS, SPACES, LETTERS, ANYTHING = 20, 40, 80, 200
 # An expression that can see further is wrong: a search costs at least as much for each text that is found.
 REACH_LIMIT = 2048

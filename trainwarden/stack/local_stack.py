@@ -117,7 +117,10 @@ class LocalStack:
         for folder in (prometheus, alertmanager):
             folder.mkdir(parents=True, exist_ok=True)
         _copy(bundle("prometheus"), prometheus)
-        _copy(bundle("rules"), prometheus / "rules")
+        # A file of an earlier version, under another name, would bring its rules a second time.
+        shutil.rmtree(prometheus / "rules", ignore_errors=True)
+        for kind in ("recording", "alerts"):
+            _copy(bundle("rules") / kind, prometheus / "rules" / kind)
         _copy(bundle("alertmanager"), alertmanager)
         targets = prometheus / "targets"
         targets.mkdir(exist_ok=True)
@@ -175,6 +178,7 @@ class LocalStack:
             f"--alertmanager-url={self.alertmanager_url}",
             f"--prometheus-url={self.prometheus_url}",
             f"--policy={self._settings.policy}",
+            "--mode-of-action=act",  # these runs are started to be restarted
             f"--runs-dir={self._settings.runs_dir}",
             *self._settings.driver,
         ]

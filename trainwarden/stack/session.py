@@ -36,6 +36,8 @@ _TICK_SECONDS = 0.3
 _ANSWER_SECONDS = 5
 # How long to wait after the command's end for an alert, a decision or a message that is under way.
 _DECISION_SECONDS = 90.0
+# How long the alert of an end takes: sample, scrape, evaluation and the wait for its group.
+_REPORT_SECONDS = 15.0
 _REVIVE_SECONDS = 3.0
 _DELIVERY_SECONDS = 45.0
 # Incidents that cannot lead to another start.
@@ -285,6 +287,8 @@ class Session:
             code = job.exit_code or 0
             how = f"signal {-code}" if code < 0 else f"status {code}"
             kind, text = ("good" if job.state == launcher.COMPLETED else "run"), f"{job.state}, {how}"
+            if job.state in {launcher.COMPLETED, launcher.FAILED} and not self._interrupted:
+                text += f"; its alert and what follows from it come within about {_REPORT_SECONDS:.0f} s"
         self._terminal.event(kind, f"{job.attempt_key} {text}")
 
     def _print_end(self, outcome: Outcome) -> None:

@@ -16,9 +16,12 @@ from trainwarden.record.clock import to_iso
 from trainwarden.record.metadata import VERSION, Metadata
 from trainwarden.record.progress import Checkpoint, Progress
 from trainwarden.record.rank import RankBeat
+from trainwarden.record.step_durations import StepDurations
 from trainwarden.record.thresholds import Thresholds
 from trainwarden.training.events import CaughtError, RunEvent
+from trainwarden.training.gpu_memory import GpuDevice
 from trainwarden.training.loop import LoopSnapshot, Rates, finite
+from trainwarden.training.rank_process import RankProcess
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class RunContext:
     thresholds: Thresholds
     environment: Mapping[str, str] = field(default_factory=dict)
     instance_id: str = field(default_factory=lambda: instance_id() or host_name())
+    process: RankProcess = field(default_factory=RankProcess.current)
 
     def metadata(
         self,
@@ -128,6 +132,7 @@ class RunContext:
             grad_norm=finite(view.grad_norm),
             tokens_per_second=rates.tokens,
             samples_per_second=rates.samples,
+            step_durations=StepDurations.of(view.step_seconds),
             metrics=view.metrics,
             checkpoint=checkpoints[0] if checkpoints else None,
             checkpoints_saved=saved,
@@ -170,8 +175,31 @@ class RunContext:
             "attempt_key": str(self.key),
         }
 
-    def rank_beat(self, state: AttemptState, step: int | None, now: float) -> RankBeat:
-        """Return the beat of the rank at `now`, Unix seconds."""
+    def rank_beat(
+        self,
+        state: AttemptState,
+        step: int | None,
+        now: float,
+        device: GpuDevice | None = None,
+        sections: Mapping[str, float] | None = None,
+    ) -> RankBeat:
+        """Return the beat of the rank at `now`, Unix seconds.
+
+        Args:
+            state: of the attempt.
+            step: where the loop is.
+            now: Unix seconds.
+            device: the GPU in use, where it is known.
+            sections: mean seconds of a step.
+        """
+        process = self.process if device is None else self.process.using(device)
+        known = {
+            "gpu": process.gpu,
+            "uuid": process.uuid,
+            "process_start": process.start,
+            "pid_namespace": process.namespace,
+            "sections": sections or None,
+        }
         return RankBeat(
             rank=self.rank,
             step=step,
@@ -179,9 +207,9 @@ class RunContext:
             status=state.status,
             time=now,
             host=host_name(),
-            pid=os.getpid(),
+            pid=process.pid,
             attempt_key=str(self.key),
-        )
+        ).replace(**{name: value for name, value in known.items() if value is not None})
 
 
 def script_name() -> str | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwarden import identity, log
-from trainwarden.clients.s3 import InvalidLocation, S3Location, records_location
+from trainwarden.clients.s3_location import InvalidLocation, S3Location, records_location
 from trainwarden.environment import read_environment
 from trainwarden.identity import InvalidAttemptKey, InvalidRunId
 from trainwarden.record.attempt import begin_attempt
@@ -27,6 +27,7 @@ from trainwarden.training.context import RunContext
 from trainwarden.training.loop import whole
 from trainwarden.training.resume import WAIT_SECONDS
 from trainwarden.training.run import PhaseScope, Run
+from trainwarden.training.sections import SectionScope
 from trainwarden.training.usage_warnings import UsageWarnings
 
 _MAX_TEXT = 200
@@ -173,6 +174,20 @@ def phase(name: str) -> PhaseScope:
         return _current.phase(name)
     _warn_before_run("phase")
     return PhaseScope(None, None)
+
+
+def section(name: str) -> SectionScope:
+    """Begin a section of the step, such as data, forward, backward, optimizer or wait: its time is recorded.
+
+    The one before ends. As a context manager it lets the one before go on at its end. Call it in the loop's thread.
+
+    Args:
+        name: of the section: letters, digits, `_`, `-` and `.`; a run has eight at most.
+    """
+    if _current is not None:
+        return _current.section(name)
+    _warn_before_run("section")
+    return SectionScope(None)
 
 
 def epoch(n: float) -> None:

@@ -1,4 +1,4 @@
-"""The memory of the GPU that a process trains on, as PyTorch counts it, where PyTorch is in use already.
+"""The GPU that a process trains on, and its memory, as PyTorch has them, where PyTorch is in use already.
 
 A call into the allocator may wait for a hanging GPU. So the loop's own thread makes it, inside `step()`, and the thread
 that writes the heartbeat only sets `due`. PyTorch is never imported here, CUDA or HIP never initialised.
@@ -6,7 +6,10 @@ that writes the heartbeat only sets `due`. PyTorch is never imported here, CUDA 
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import re
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +19,7 @@ SAMPLE_SECONDS = 10.0
 # More than the CUDA context of this process, which counts as used memory too.
 _HEALTHY_SHARE = 0.1
 _MB = 2**20
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # After the first step collective and mathematical libraries have buffers of their own as well.
 _LIBRARIES_BYTES = 2048 * _MB
 
@@ -33,6 +37,14 @@ class GpuMemorySample:
     def as_json(self) -> dict[str, float]:
         """Return the data of the event `gpu_stats`."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class GpuDevice:
+    """A GPU: its number among those that the process sees, and its UUID as NVIDIA's driver writes it."""
+
+    number: int | None
+    uuid: str | None
 
 
 @dataclass(frozen=True)
@@ -63,19 +75,27 @@ class GpuMemory:
     """Samples the memory when `due`, and stops after the first exception.
 
     `stats` is replaced as a whole, so any thread may read it.
+
+    Args:
+        is_recorded: whether the memory is sampled; else only the device is read, once.
+
+    Attributes:
+        device: the GPU that is in use; None until it is known.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_recorded: bool = True) -> None:
         # A plain attribute, because every `step()` reads it.
         self.due = False
         self.stats = GpuMemoryStats()
+        self.device: GpuDevice | None = None
+        self._is_recorded = is_recorded
         self._stopped = False
         self._armed_time = float("-inf")
 
     def check_before_start(self) -> None:
         """Measure how much memory other processes use, if CUDA or HIP is initialised already. Never raises."""
         try:
-            cuda = _initialised_cuda()
+            cuda = _initialised_cuda() if self._is_recorded else None
             if cuda is not None:
                 self.stats = GpuMemoryStats(healthy_before_start=_is_free(cuda, cuda.memory_stats()))
         except Exception:  # a broken GPU fails the training soon enough
@@ -93,7 +113,13 @@ class GpuMemory:
         self.due = False
         try:
             cuda = _initialised_cuda()
-            if cuda is not None:
+            if cuda is None:
+                return
+            if self.device is None:
+                self.device = _device(cuda)
+            if not self._is_recorded:
+                self._stopped = True
+            else:
                 counters = cuda.memory_stats()
                 if self.stats.healthy_before_start is None:
                     # The run began before CUDA: this is the first measurement.
@@ -111,6 +137,18 @@ def _initialised_cuda() -> Any | None:
     cuda = vars(torch).get("cuda") if torch is not None else None
     is_initialized = vars(cuda).get("is_initialized") if cuda is not None else None
     return cuda if is_initialized is not None and is_initialized() else None
+
+
+def _device(cuda: Any) -> GpuDevice:
+    number = uuid = None
+    with contextlib.suppress(Exception):  # of another version of PyTorch
+        number = int(cuda.current_device())
+        # In versions before 2.4 there is none; a partition of a GPU has its own.
+        found = str(cuda.get_device_properties(number).uuid)
+        if _UUID.fullmatch(found) and sys.modules["torch"].version.hip is None:
+            is_partition = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
+            uuid = f"{'MIG' if is_partition else 'GPU'}-{found}"
+    return GpuDevice(number, uuid)
 
 
 def _is_free(cuda: Any, counters: dict[str, Any], allowed_bytes: int = 0) -> bool:

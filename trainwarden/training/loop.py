@@ -9,8 +9,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from trainwarden.record.step_durations import StepTimer
 from trainwarden.record.steps import StepCounter, is_nonfinite
 from trainwarden.training.brief_lock import BriefLock
+from trainwarden.training.sections import SectionTimer
 
 _LARGEST = 2**63
 _MAX_METRICS = 100
@@ -43,6 +45,7 @@ class LoopSnapshot:
     nonfinite: int
     tokens: float | None
     samples: float | None
+    step_seconds: tuple[float, ...] = ()
 
     @property
     def final_metric(self) -> float | None:
@@ -76,6 +79,13 @@ class LoopState:
         self._last_updated: float | None = None
         self._tokens: float | None = None
         self._samples: float | None = None
+        self._timer = StepTimer()
+        self.sections = SectionTimer()
+
+    def interrupt(self) -> None:
+        """Leave the step that is being made out of the durations: the training does something else in it."""
+        self._timer.interrupt()
+        self.sections.interrupt()
 
     def report(
         self,
@@ -109,6 +119,7 @@ class LoopState:
         bad = is_nonfinite(value, norm)
         more_tokens, more_samples = finite(tokens), finite(samples)
         plain = plain_metrics(metrics) if metrics else {}
+        moment = time.monotonic()
         with self._lock:
             self._reports += 1
             self.thread = threading.get_ident()
@@ -124,7 +135,10 @@ class LoopState:
             if samples is not None:
                 self._samples = (self._samples or 0.0) + (more_samples or 0.0)
             if number is not None:
+                if self.sections.in_use and number != self._steps.step:
+                    self.sections.end_step(max(1, number - (self._steps.step or 0)), moment)
                 self._steps.advance(number, now)
+                self._timer.report(number, moment)
         if (
             number is None
             or (value is None and loss is not None)
@@ -162,6 +176,11 @@ class LoopState:
         """The first step that this attempt reported."""
         return self._steps.first_step
 
+    def section_totals(self) -> tuple[int, dict[str, float]]:
+        """Return the number of steps with sections, and the seconds of each section in all of them."""
+        with self._brief_lock:
+            return self.sections.totals()
+
     def snapshot(self) -> LoopSnapshot:
         """Return a copy, consistent unless a signal handler that interrupted a report waits for it."""
         with self._brief_lock:
@@ -184,6 +203,7 @@ class LoopState:
                 nonfinite=steps.nonfinite,
                 tokens=self._tokens,
                 samples=self._samples,
+                step_seconds=self._timer.seconds,
             )
 
 
@@ -229,8 +249,13 @@ def _ignored(given: tuple[Any, ...], taken: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def _number(value: Any) -> float | None:
-    if type(value) is float or value is None:
-        return value
+    kind = type(value)
+    if kind is float or value is None:
+        return value  # type: ignore[no-any-return]
+    if kind is int and -_LARGEST < value < _LARGEST:
+        return float(
+            value
+        )  # nearly every other value: the search for the `item` of a tensor takes longer than `step()`
     if isinstance(value, (str, bytes)):
         return None
     try:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainwarden.descriptor import HeldDescriptor
-from trainwarden.identity import host_name
+from trainwarden.identity import boot_id, host_name
 from trainwarden.record.document import JsonObject, read_json
 from trainwarden.record.folder import encode, replace_file
 from trainwarden.record.rank import MAX_RANKS_OF_HOST, RankBeat
@@ -46,12 +46,17 @@ class NodeFolder:
     def __init__(self, record: Path, key: str, environ: Mapping[str, str] = os.environ) -> None:
         self._base = environ.get(VARIABLE, _MEMORY)
         record = record.resolve()
-        place = (host_name(), os.geteuid(), _boot_id(), _device(self._base), _device(record), os.fspath(record))
+        place = (host_name(), os.geteuid(), boot_id(), _device(self._base), _device(record), os.fspath(record))
         self.digits = _hash(place)
         self._key = key
         self._mine = Path(self._base, f"trainwarden-{os.geteuid()}")
         self._path = self._mine / f"{self.digits}-{_hash((key,))}"
         self._has_swept = False
+
+    @property
+    def path(self) -> Path:
+        """Where it is; it may not be there, or not be usable."""
+        return self._path
 
     def prepare(self) -> bool:
         """Return whether the folder is there, made now if need be, and belongs to this user alone."""
@@ -187,13 +192,6 @@ def _is_private(path: Path) -> bool:
 def _device(path: str | Path) -> int | None:
     try:
         return os.stat(path).st_dev  # noqa: PTH116  # an empty text is no Path
-    except OSError:
-        return None
-
-
-def _boot_id() -> str | None:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections import deque
@@ -34,6 +35,11 @@ _PAUSE_SECONDS = 0.05
 _JOIN_SECONDS = 1.0
 _END_TRIES = 3
 
+# Held while a thread of the library imports. A fork waits for that: a module whose import is cut off can never be
+# imported in the child.
+importing = threading.RLock()
+os.register_at_fork(before=importing.acquire, after_in_parent=importing.release, after_in_child=importing.release)
+
 
 class RecordThread:
     """Passes what the training reports to the thread that writes it into the run's folder.
@@ -59,6 +65,7 @@ class RecordThread:
         lost_to: Callable[[], Owner | None] = lambda: None,
     ) -> None:
         self._polls = polls
+        self._loop = loop
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._checkpoints: deque[Checkpoint] = deque()
         self._outcome: AttemptOutcome | None = None
@@ -72,8 +79,7 @@ class RecordThread:
         # One tuple, so that the name and its time change together.
         self._phase = ("init", time.time())
         self._has_imported = False
-        self.gpu_memory = GpuMemory()
-        self._samples_gpu = context.beginning is not None
+        self.gpu_memory = GpuMemory(is_recorded=context.beginning is not None)
         self._event_log = EventLog(context)
         self._writer = RecordWriter(
             context,
@@ -91,8 +97,7 @@ class RecordThread:
         Raises:
             OSError, RuntimeError: the folder cannot be written, or no more threads can be started.
         """
-        if self._samples_gpu:
-            self.gpu_memory.check_before_start()
+        self.gpu_memory.check_before_start()
         self._writer.open()
         self._sizer.open()
         self._log_relay.open()
@@ -111,6 +116,7 @@ class RecordThread:
     def enter_phase(self, name: str) -> None:
         """Change the phase, and wake the thread to write it."""
         if name != self._phase[0]:
+            self._loop.interrupt()
             self._phase = (name, time.time())
             self._wake.put(None)
 
@@ -180,8 +186,7 @@ class RecordThread:
             self._is_finished = True
             self._finished.release()
             return True
-        if self._samples_gpu:
-            self.gpu_memory.arm()
+        self.gpu_memory.arm()
         for poll in self._polls:
             writer.guarded(poll)
         writer.guarded(writer.write_what_is_due)
@@ -211,9 +216,10 @@ class RecordThread:
 
 def _import_for_the_end() -> None:
     """Import what the end and `error()` need: the training must not wait for it, nor can it be had without memory."""
-    import traceback  # noqa: PLC0415
+    with importing:
+        import traceback  # noqa: PLC0415
 
-    from trainwarden.failures import patterns  # noqa: F401, PLC0415
+        from trainwarden.failures import patterns  # noqa: F401, PLC0415
 
-    from_iso(to_iso(0.0))
-    traceback.format_exception(ValueError, ValueError("for its imports"), None)
+        from_iso(to_iso(0.0))
+        traceback.format_exception(ValueError, ValueError("for its imports"), None)

@@ -23,6 +23,7 @@ from trainwarden.record.ownership import RunRefused
 from trainwarden.record.progress import Checkpoint
 from trainwarden.record.resume import ResumeChoice, parse_choice, read_choice
 from trainwarden.record.store import RecordStore
+from trainwarden.record.superseded import overwritten
 
 if TYPE_CHECKING:
     from trainwarden.checkpoint.verdict import Trust
@@ -88,6 +89,7 @@ class Resumption:
             host=host_name(),
             pid=os.getpid(),
             process_start=process_start_ticks(os.getpid()),
+            trust=trust,
         )
         try:
             call_with_deadline(
@@ -209,13 +211,28 @@ class _RankZero:
 def best_checkpoint(folder: Path, trust: Trust) -> Checkpoint | None:
     """Return the checkpoint to resume from, by the environment and the record; log why others were rejected."""
     progress = last_progress(folder)
-    recorded = progress.known_checkpoints() if progress else ()
+    recorded = _of_this_line(folder, progress.known_checkpoints() if progress else ())
     named = os.environ.get("TRAINWARDEN_RESUME_CHECKPOINT")
     if not named:
         return _best(recorded, trust)
     path = absolute(named)
     first = next((one for one in recorded if one.path == path), Checkpoint(path))
     return _best([first], trust, recorded)
+
+
+def _of_this_line(folder: Path, recorded: tuple[Checkpoint, ...]) -> tuple[Checkpoint, ...]:
+    """Leave out what an attempt has overwritten that went on after a newer one had begun."""
+    kept = []
+    for checkpoint in recorded:
+        rival = overwritten(folder, checkpoint)
+        if rival is None:
+            kept.append(checkpoint)
+        else:
+            logger.error(
+                "checkpoint %s is left out: attempt %s on %s has saved there after a newer attempt had begun",
+                checkpoint.path, rival.attempt, rival.host,
+            )  # fmt: skip
+    return tuple(kept)
 
 
 def _best(
@@ -257,7 +274,7 @@ def _is_restart(context: RunContext) -> bool:
 
 
 def _is_alone_on_its_disk(folder: Path) -> bool:
-    """Whether the folder is on a disk of this host. False where it may be shared, or where that cannot be told."""
+    """Whether the folder is on a disk of this host. False where it may be shared, or where that is unknown."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123  # one reader
             mounts = [line.split() for line in lines]

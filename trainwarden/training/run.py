@@ -30,6 +30,8 @@ from trainwarden.training.notebook import NotebookCells
 from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome, exception_outcome, infer_outcome, is_cancellation
 from trainwarden.training.recorder import RecordThread
 from trainwarden.training.resume import WAIT_SECONDS, Resumption
+from trainwarden.training.sections import SectionScope
+from trainwarden.training.stacks import StackAnswers
 from trainwarden.training.usage_warnings import RESERVED_EVENTS, UsageWarnings, is_phase
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ class Run:
         self._hooks = ExitHooks(self._end, lambda: self._loop.reports, lambda: self._loop.thread, lambda: self._is_done)
         self._signals = self._hooks.signals
         self._trace = CrashTrace(context.folder, context.rank, str(context.key))
-        polls = (self._signals.check, self._trace.check)
+        self._stacks = StackAnswers(context.folder, str(context.key), context.rank, self._standing)
+        polls = (self._signals.check, self._trace.check, self._stacks.check)
         lost_to = ownership.lost_to if ownership else lambda: None
         self._recorder = RecordThread(context, self._loop, copy, polls, lost_to)
         self._cells = NotebookCells(self._end, self._recorder)
@@ -177,6 +180,22 @@ class Run:
             return PhaseScope(None, None)
         return PhaseScope(self._recorder, known_phase(name))
 
+    def section(self, name: str) -> SectionScope:
+        """Begin a section of the step, such as data, forward, backward, optimizer or wait: its time is recorded.
+
+        The one before ends. As a context manager it lets the one before go on at its end. Call it in the loop's thread.
+
+        Args:
+            name: of the section: letters, digits, `_`, `-` and `.`; a run has eight at most.
+        """
+        sections = self._loop.sections
+        if not self._active:
+            return SectionScope(None)
+        if not sections.may_enter(name):
+            self._warnings.warn("section", "section(%s): no name, or one of more than eight: it is not recorded", name)
+            return SectionScope(None)
+        return SectionScope(sections, sections.enter(name))
+
     def epoch(self, n: float) -> None:
         """Report that an epoch begins.
 
@@ -241,6 +260,7 @@ class Run:
         if not self._active or self._context.beginning is None:
             return
         try:
+            self._loop.interrupt()
             number = self._loop.step if step is None else whole(step)
             self._recorder.add_checkpoint(Checkpoint(absolute(path), number, time.time()))
             if verify:
@@ -342,6 +362,9 @@ class Run:
         if self._ownership:
             self._ownership.release()
         self._on_end(self)
+
+    def _standing(self) -> tuple[int | None, str, int | None]:
+        return self._loop.step, self._recorder.phase, self._loop.thread
 
     @property
     def _is_done(self) -> bool:

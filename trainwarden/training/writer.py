@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 
+from trainwarden.identity import host_name
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import (
     CHECKPOINTED,
@@ -25,6 +28,7 @@ from trainwarden.record.progress import Checkpoint
 from trainwarden.record.rank import remove_old_hosts
 from trainwarden.record.sentinels import Sentinel, attempt_number, current_error
 from trainwarden.record.store import UNKNOWN_END, RecordStore
+from trainwarden.record.superseded import Superseded, write_superseded
 from trainwarden.training.checkpoints import SavedCheckpoints
 from trainwarden.training.context import AttemptState, RunContext
 from trainwarden.training.event_log import EventLog
@@ -34,6 +38,7 @@ from trainwarden.training.loop import LoopState, Throughput
 from trainwarden.training.node_folder import NodeFolder
 from trainwarden.training.outcome import AttemptOutcome, OtherRanks, reconcile
 from trainwarden.training.rank_publisher import RankPublisher
+from trainwarden.training.sections import SectionMeans
 from trainwarden.training.summary import AttemptResult, errors_of_others, summary, summary_file
 from trainwarden.training.usage_warnings import UsageWarnings
 
@@ -45,6 +50,7 @@ _MARGIN_SECONDS = 1.0
 # How long the end waits for the error of a rank on another node, from the copy or in the folder.
 _ERROR_SECONDS = 2.0
 _NEVER = float("-inf")
+_KEPT_LATE = 20
 
 logger = logging.getLogger("trainwarden")
 
@@ -88,6 +94,7 @@ class RecordWriter:
         # Durations are measured by the monotonic clock: the system clock may be set.
         self._monotonic_start = time.monotonic() - max(0.0, time.time() - context.start)
         self._throughput = Throughput()
+        self._sections = SectionMeans()
         beginning = context.beginning
         self._checkpoints = SavedCheckpoints(*(beginning.checkpoints, beginning.checkpoints_saved) if beginning else ())
         self._warnings = UsageWarnings()
@@ -102,6 +109,8 @@ class RecordWriter:
         self._checkpoint_is_new = False
         # Another process owns the record: of a newer attempt, or of this one, for which nothing more may be written.
         self._superseded = self._is_lost = False
+        self._superseded_time = _NEVER
+        self._late_checkpoints: tuple[Checkpoint, ...] = ()
         # The files that could not be written at the end, and the last reason.
         self._lost: list[str] = []
         self._problem: Exception | None = None
@@ -136,9 +145,22 @@ class RecordWriter:
         if now - self._progress_time >= PROGRESS_SECONDS:
             self.guarded(self._write_progress)
         self.guarded(self._write_journals)
+        if self._superseded and now - self._superseded_time >= LIVENESS_SECONDS:
+            self.guarded(partial(self._write_superseded, "running"))
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Add a saved checkpoint; it is synced to the disk with the next progress."""
+        """Add a saved checkpoint; it is synced to the disk with the next progress.
+
+        One that is saved after a newer attempt began is none of the run: it is named, so that none resumes from it.
+        """
+        if self._is_superseded():
+            logger.error(
+                "checkpoint %s is not recorded: the run in %s has a newer attempt", checkpoint.path, self.context.folder
+            )
+            others = tuple(one for one in self._late_checkpoints if one.path != checkpoint.path)
+            self._late_checkpoints = (checkpoint, *others)[:_KEPT_LATE]
+            self._superseded_time = _NEVER
+            return
         self._checkpoints.add(checkpoint)
         self._checkpoint_is_new, self._progress_time = True, _NEVER
         named = {"path": checkpoint.path, "step": checkpoint.step, "size_bytes": checkpoint.size_bytes}
@@ -182,6 +204,8 @@ class RecordWriter:
         self._write_with_retries("the journals", self._write_journals)
         if context.beginning is not None and not self._superseded:
             self._write_with_retries(SUMMARY, lambda: self._write_summary(result))
+        if self._superseded:
+            self.guarded(partial(self._write_superseded, "ended"))
         self._finish_copy(deadline)
         self._log_losses(outcome)
 
@@ -288,7 +312,9 @@ class RecordWriter:
 
     def _write_beat(self) -> None:
         self._rank_state = self._state()
-        self._rank.write(self.context.rank_beat(self._rank_state, self._loop.step, time.time()))
+        sections = self._sections.add(time.monotonic(), *self._loop.section_totals())
+        now, device = time.time(), self._gpu_memory.device
+        self._rank.write(self.context.rank_beat(self._rank_state, self._loop.step, now, device, sections))
 
     def _remove_old_hosts(self) -> None:
         remove_old_hosts(self.context.folder, str(self.context.key), time.time())
@@ -338,6 +364,25 @@ class RecordWriter:
                 self.context.folder,
                 owner,
             )
+
+    def _write_superseded(self, status: str) -> None:
+        """Write that this attempt lives beside a newer one."""
+        self._superseded_time = time.monotonic()
+        beginning, metadata = self.context.beginning, read_metadata(self.context.folder)
+        number = metadata.attempt if isinstance(metadata, Metadata) else None
+        if beginning is None or number is None or number <= beginning.this.attempt:
+            return  # whoever owns the record is no newer attempt of the run
+        document = Superseded(
+            attempt=beginning.this.attempt,
+            attempt_key=str(self.context.key),
+            host=host_name(),
+            pid=os.getpid(),
+            time=time.time(),
+            step=self._loop.step,
+            status=status,
+            checkpoints=self._late_checkpoints,
+        )
+        write_superseded(self.context.folder, document)
 
     def _write_error(self, outcome: AttemptOutcome) -> None:
         if outcome.failure is None:

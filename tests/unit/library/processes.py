@@ -50,7 +50,11 @@ class Script:
         for process in self._started:
             if process.poll() is None:
                 process.kill()
-            process.communicate()
+            # Not to the end of their output: a child that a failed test left behind may hold it open.
+            process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
 
     def read(self, name: str) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self.folder / name).read_text())

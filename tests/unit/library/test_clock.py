@@ -49,3 +49,13 @@ def test_our_own_form_reads_as_datetime_reads_it(moment: datetime) -> None:
 def test_a_day_that_no_month_has_is_no_time(day: str) -> None:
     assert from_iso(f"{day}T00:00:00.000000Z") is None
     assert from_iso("2024-02-29T00:00:00.000000Z") == 1709164800.0
+
+
+@pytest.mark.parametrize("time", ["24:00:00.000000", "00:60:00.000000", "00:00:60.000000"])
+def test_a_time_that_no_day_has_is_no_time(time: str) -> None:
+    assert from_iso(f"2025-08-04T{time}Z") is None
+
+
+def test_thousands_of_minutes_are_each_read_for_themselves() -> None:
+    minutes = [_MOMENT + 60 * number + 0.25 for number in range(3000)]
+    assert [from_iso(to_iso(minute)) for minute in minutes + minutes] == minutes + minutes

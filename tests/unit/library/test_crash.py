@@ -208,26 +208,29 @@ def test_a_program_that_disables_faulthandler_has_none(script: Script) -> None:
 
 
 CLOSING = """
-    import ctypes, faulthandler, gc, os, resource, trainwarden
+    import ctypes, faulthandler, gc, os, resource, threading, trainwarden
     from tests.waiting import wait_until
+    from trainwarden.training.recorder import RecordThread
+    # The thread of the record must not be in the middle of writing: the number of its file would be the program's next.
+    between_rounds, may_go_on, wait = threading.Event(), threading.Event(), RecordThread._wait
+    def wait_here(thread):
+        between_rounds.set()
+        may_go_on.wait()
+        wait(thread)
+    RecordThread._wait = wait_here
     run = trainwarden.run("r")
     run.step(1)
+    between_rounds.wait()
     # A daemon closes what it did not open, and its program then opens files, here under the numbers of the library's.
     top = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     names = os.listdir("/proc/self/fd")
     held = {int(name) for name in names if os.path.realpath(f"/proc/self/fd/{name}").endswith((".owner", "0.trace"))}
     assert len(held) == 2
-    # The thread of the record must not be in the middle of writing: the number of its file would be the program's next.
-    def is_writing():
-        return any(
-            "/r/" in os.path.realpath(f"/proc/self/fd/{name}") and int(name) not in held
-            for name in os.listdir("/proc/self/fd")
-        )
-    wait_until(lambda: not is_writing())
     os.closerange(3, top)
     files = [open(os.path.join(os.environ["MINE"], str(number)), "w") for number in range(9)]
     for number in held:
         os.dup2(files[0].fileno(), number)
+    may_go_on.set()
 """
 
 

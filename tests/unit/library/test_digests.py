@@ -85,7 +85,7 @@ def test_they_have_the_lowest_priority_and_are_absent_where_the_run_ends_first(
         run.checkpoint_saved(huge, 9, verify=True)
         wait_until(lambda: [pid for pid in _children() if _nice(pid) == 19])
         (pid,) = _children()
-    assert not process_lives(pid)
+    wait_until(lambda: not process_lives(pid))
     assert not list(huge.parent.glob("*digests*"))
 
 

@@ -165,7 +165,7 @@ def test_a_text_of_any_size_and_kind_is_kept_short_and_printable() -> None:
 
 def test_the_record_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "r1")
-    monkeypatch.setattr("trainwarden.environment.ec2_instance_id", lambda _root: "i-1")
+    monkeypatch.setattr("trainwarden.environment.ec2_instance_id", lambda *_: "i-1")
     with trainwarden.run("r", dir=tmp_path):
         pass
     document = json.loads((tmp_path / "r" / "metadata.json").read_text())

@@ -46,7 +46,17 @@ except ValueError:
 
 
 def test_the_public_names_are_these_and_all_of_them_exist() -> None:
-    names = {"Run", "RunRefused", "__version__", "checkpoint_saved", "phase", "resume_checkpoint", "run", "step"}
+    names = {
+        "Run",
+        "RunRefused",
+        "__version__",
+        "checkpoint_saved",
+        "phase",
+        "resume_checkpoint",
+        "run",
+        "section",
+        "step",
+    }
     names |= {"epoch", "error", "finish", "note", "classify_exception", "recovery_suggestion", "retry"}
     assert set(trainwarden.__all__) == names
     for name in names:

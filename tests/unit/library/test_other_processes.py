@@ -37,6 +37,30 @@ def test_a_forked_child_writes_nothing_whatever_it_does(script: Script, how: str
     )
 
 
+def test_a_fork_waits_for_what_the_library_imports(script: Script) -> None:
+    """Else the child waits for ever for the import lock of a thread that it does not have."""
+    done = script.run("""
+        import os, signal, sys, threading, trainwarden
+        imports, forked = threading.Event(), threading.Event()
+        class Slow:
+            def find_spec(self, name, path, target=None):
+                if name == "trainwarden.failures.patterns":
+                    imports.set()
+                    forked.wait(1)
+        sys.meta_path.insert(0, Slow())
+        with trainwarden.run("r"):
+            imports.wait()
+            pid = os.fork()
+            forked.set()
+            if pid == 0:
+                signal.alarm(20)
+                import trainwarden.failures.patterns
+                os._exit(0)
+            print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    """)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
 def test_a_forked_child_dies_of_sigterm_without_a_word(script: Script) -> None:
     done = script.run("""
         import os, signal, time, trainwarden

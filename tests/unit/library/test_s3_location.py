@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainwarden.clients.s3 import InvalidLocation, S3Location, parse_s3_url, records_location
+from trainwarden.clients.s3_location import InvalidLocation, S3Location, parse_s3_url, records_location
 
 
 @pytest.mark.parametrize(

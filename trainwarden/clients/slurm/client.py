@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,6 +25,7 @@ from trainwarden.clients.process import (
 from trainwarden.clients.slurm.jobs import read_job
 from trainwarden.clients.slurm.nodes import read_node
 from trainwarden.clients.slurm.record_stream import AnswerErrors, read_records
+from trainwarden.clients.slurm.rights import Rights, read_rights, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +50,7 @@ _AUTHENTICATION = re.compile(
     r"munge|authenticat|auth_g_|credential|jwt|permission denied|access denied|access/permission|invalid user", re.I
 )
 # Only these mean that the controller understood the request and will not do it.
-_REFUSED = re.compile(r"disabled|permission denied|invalid job id|not supported|invalid user", re.I)
+_REFUSED = re.compile(r"disabled|permission denied|invalid job id|not supported|invalid user|invalid node name", re.I)
 
 
 class SlurmError(Exception):
@@ -114,24 +115,26 @@ class SlurmClient:
         self._timeout = timeout
         self._nodes_command: Sequence[str] | None = None
 
-    def jobs(self, job_id: str | None = None) -> Iterator[SlurmJob | UnreadableRecord]:
+    def jobs(self, *job_ids: str) -> Iterator[SlurmJob | UnreadableRecord]:
         """Yield the jobs of the cluster as they are read, those that have just ended included.
 
         What was yielded counts only if the iterator ends without an error.
 
         Args:
-            job_id: the only job wanted. Other records must be expected: of its array or heterogeneous job, and before
-                24.05 of the whole queue, for `squeue --json` ignored the filter. A job that SLURM does not have is an
-                error in some versions and no record in others: only a list without filter shows that it is not there.
+            job_ids: the only jobs wanted; all where none is named. Other records must be expected: of its array or
+                heterogeneous job, and before 24.05 of the whole queue, for `squeue --json` ignored the filter. A job
+                that SLURM does not have is an error in some versions and no record in others: only a list without
+                filter shows that it is not there.
 
         Raises:
             SlurmError: there is no complete answer.
-            ValueError: `job_id` is none.
+            ValueError: one of `job_ids` is none.
         """
-        if job_id is not None and not JOB_ID.fullmatch(job_id):
-            raise ValueError(f"{job_id!r} is no job id")
-        one = [] if job_id is None else [f"--jobs={job_id}"]
-        argv = [self._commands["squeue"], "--json", "--states=all", *one]
+        for job_id in job_ids:
+            if not JOB_ID.fullmatch(job_id):
+                raise ValueError(f"{job_id!r} is no job id")
+        named = [f"--jobs={','.join(job_ids)}"] if job_ids else []
+        argv = [self._commands["squeue"], "--json", "--states=all", *named]
         return self._records(argv, "jobs", read_job, self._timeout)
 
     def nodes(self) -> Iterator[SlurmNode | UnreadableRecord]:
@@ -156,11 +159,76 @@ class SlurmClient:
                 return
         yield from self._records(self._nodes_command, "nodes", read_node, deadline - time.monotonic())
 
+    def accounted_state(self, job_id: str) -> str:
+        """Return the state of a job by `sacct`, which remembers jobs that slurmctld has forgotten (MinJobAge).
+
+        Empty where there is no accounting, it gives no answer, or it has no such job.
+        """
+        if "sacct" not in self._commands or not JOB_ID.fullmatch(job_id):
+            return ""
+        fields = ("--allocations", "--noheader", "--parsable2", "--format=JobIDRaw,State")
+        try:
+            done = run(
+                [self._commands["sacct"], *fields, f"--jobs={job_id}"],
+                self._timeout,
+                environment=command_environment(os.environ),
+            )
+        except ProcessError:
+            return ""
+        if done.status:
+            return ""
+        rows = [line.split("|") for line in done.output.decode(errors="replace").splitlines()]
+        states = [row[1].split(" ")[0] for row in rows if len(row) == 2 and row[0] == job_id]
+        return states[-1] if states else ""
+
+    def described(self, job_id: str) -> bytes:
+        """Return what `scontrol show job` prints of a job; the reason where it gives no answer."""
+        if not JOB_ID.fullmatch(job_id):
+            return b""
+        argv = [self._commands["scontrol"], "show", "job", "--details", job_id]
+        try:
+            done = run(argv, self._timeout, environment=command_environment(os.environ))
+        except ProcessError as error:
+            return f"scontrol: {error}\n".encode("utf-8", "replace")
+        return done.output or done.errors
+
+    def rights(self, user: str, uid: int) -> Rights:
+        """Return what SLURM lets a user do, by `scontrol show config` and, where it can be asked, `sacctmgr`.
+
+        Raises:
+            SlurmError: the controller gives no answer.
+        """
+        settings = read_settings(self._output("scontrol", "show", "config"))
+        accounted = ""
+        if "sacctmgr" in self._commands:
+            options = ("--noheader", "--parsable2", "--readonly", "show", "user", user, "withcoord")
+            with suppress(SlurmError):
+                accounted = self._output("sacctmgr", *options, "format=user,adminlevel,coordinators")
+        return read_rights(user, uid, settings, accounted)
+
+    def _output(self, command: str, *arguments: str) -> str:
+        argv = [self._commands[command], *arguments]
+        with _named_errors(argv[0], command, self._timeout):
+            done = run(argv, self._timeout, environment=command_environment(os.environ))
+        if done.status:
+            message = _message(done)
+            raise _failure(f"{command} ended with status {done.status}: {message}", message)
+        return done.output.decode(errors="replace")
+
     def control(self, verb: str, target: str, *options: str) -> ControlResult:
         """Call scontrol, such as `scontrol requeuehold Incomplete 12_3`, for one job: `target` is `SlurmJob.target`."""
         if not _TARGET.fullmatch(target):
             return ControlResult(accepted=False, refused=True, detail=f"{target!r} is no job id")
-        argv = [self._commands["scontrol"], verb, *options, target]
+        return self._control(verb, *options, target)
+
+    def update(self, target: str, **fields: str) -> ControlResult:
+        """Change fields of one job: `scontrol update JobId=12_3 Comment=…`."""
+        if not _TARGET.fullmatch(target):
+            return ControlResult(accepted=False, refused=True, detail=f"{target!r} is no job id")
+        return self._control("update", f"JobId={target}", *(f"{name}={value}" for name, value in fields.items()))
+
+    def _control(self, *arguments: str) -> ControlResult:
+        argv = [self._commands["scontrol"], *arguments]
         called = shlex.join(argv)
         try:
             done = run(argv, self._timeout, environment=command_environment(os.environ))

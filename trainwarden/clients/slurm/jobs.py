@@ -78,13 +78,16 @@ class SlurmJob:
         held: it does not start by itself.
         held_by_requeue: it is held, or will be, as `scontrol requeuehold` leaves it, not by a user or an administrator.
         requeue: False if it was submitted with --no-requeue.
+        excluded_nodes: that it must not start on, as SLURM shortens them.
+        comment: of its user, as it stands.
         run_id: the run that its comment marks it with.
         mark_problem: why the mark in its comment is none; empty if there is no problem.
         gpus: allocated now.
         submitted: when it was submitted or last requeued, Unix seconds.
+        node_list: the nodes that it has, as SLURM shortens them; empty while it has none.
         started: when it last started; None while it waits.
         deadline: when its time limit ends it; None unless it runs.
-        ended: None before its end.
+        ended: when it ended, also while its processes are still being ended; None before.
         exit_code, exit_signal: of its batch script; None before its end.
     """
 
@@ -105,9 +108,12 @@ class SlurmJob:
     account: str
     requeue: bool | None
     heterogeneous: bool
+    excluded_nodes: str
+    comment: str
     run_id: str | None
     mark_problem: str
     nodes: int | None
+    node_list: str
     gpus: int | None
     submitted: float | None
     started: float | None
@@ -158,14 +164,17 @@ def read_job(entry: Mapping[str, Any]) -> SlurmJob:
         account=text(entry.get("account")),
         requeue=flag(entry.get("requeue")),
         heterogeneous=bool(number(entry.get("het_job_id"))),
+        excluded_nodes=text(entry.get("excluded_nodes")),
+        comment=_comment(entry.get("comment")),
         run_id=run_id,
         mark_problem=problem,
         nodes=number(entry.get("node_count")),
+        node_list=text(entry.get("nodes")) if state in ALLOCATED_STATES else "",
         gpus=_gpus(entry) if state in ALLOCATED_STATES else None,
         submitted=timestamp(entry.get("submit_time")),
         started=started,
         deadline=end if state in {"running", "suspended"} else None,
-        ended=end if state in ENDED_STATES else None,
+        ended=end if state in ENDED_STATES or state == "completing" else None,
         exit_code=exit_code,
         exit_signal=exit_signal,
     )
@@ -180,17 +189,24 @@ def marked_run(comment: object) -> str | None:
     Raises:
         InvalidRunMark: it names several runs, or one that cannot be a run id.
     """
-    if isinstance(comment, dict):
-        comment = comment.get("job")
-    if not isinstance(comment, str) or RUN_MARK not in comment:
-        return None
-    marks = {word.removeprefix(RUN_MARK) for word in _BETWEEN_MARKS.split(comment) if word.startswith(RUN_MARK)}
+    marks = {word.removeprefix(RUN_MARK) for word in comment_words(_comment(comment)) if word.startswith(RUN_MARK)}
     if len(marks) > 1:
         raise InvalidRunMark("the comment names several runs")
     try:
         return check_run_id(marks.pop()) if marks else None
     except InvalidRunId as error:
         raise InvalidRunMark(str(error)) from error
+
+
+def comment_words(comment: str) -> list[str]:
+    """Return the words of a comment, among which marks are."""
+    return [word for word in _BETWEEN_MARKS.split(comment) if word]
+
+
+def _comment(value: object) -> str:
+    if isinstance(value, dict):
+        value = value.get("job")
+    return value if isinstance(value, str) else ""
 
 
 def _target(entry: Mapping[str, Any], job_id: int) -> str | None:

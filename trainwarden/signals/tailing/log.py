@@ -45,6 +45,10 @@ class TailedLog:
 
     `take` may raise `OSError` and `Refused`; the next call continues from the same place. An incomplete record is not
     kept: it is read again once it has grown.
+
+    Attributes:
+        written: when the file was last written to, Unix seconds: as it states, and of a time in the future, of
+            a clock that is ahead, when that was first seen. None while there is no file.
     """
 
     def __init__(self, path: str, roots: Sequence[str], first_read: int) -> None:
@@ -53,6 +57,8 @@ class TailedLog:
         self.reader = ProgressReader()
         self.seen: list[Seen] = []
         self.moves: tuple[int, ...] = ()  # where a step higher than all before was reported, the last few
+        self.written: float | None = None
+        self._modified: float | None = None
         self._roots = roots
         self._first_read = first_read
         self._at = 0  # in the text of all its files, one after the other
@@ -69,6 +75,9 @@ class TailedLog:
     def poll(self, now: float) -> None:
         """Poll the file; call it once, then `take` until that returns None."""
         self.follower.poll()
+        modified = self.follower.modified
+        if modified != self._modified or (self.written is not None and self.written > now):
+            self._modified, self.written = modified, None if modified is None else min(modified, now)
         self._mark(now)
 
     def take(self, searcher: Searcher, now: float, *, last: bool = False) -> tuple[list[Match], bytes] | None:

@@ -1,0 +1,46 @@
+"""A file of a record is read with the memory that it needs, and no further than its limit."""
+
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from trainwarden.record.document import FileContent, Unreadable, read_file, read_open
+
+
+def test_a_short_file_takes_no_memory_for_a_long_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 2000)
+    tracemalloc.start()
+    try:
+        found = read_file(tmp_path / "file")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert isinstance(found, FileContent)
+    assert found.data == b"x" * 2000
+    assert peak < 100_000
+
+
+@pytest.mark.parametrize("size", [0, 1, 99, 100])
+def test_a_file_is_read_up_to_its_limit(tmp_path: Path, size: int) -> None:
+    (tmp_path / "file").write_bytes(b"x" * size)
+    found = read_file(tmp_path / "file", limit=100)
+    assert isinstance(found, FileContent)
+    assert found.data == b"x" * size
+
+
+def test_a_file_beyond_its_limit_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 101)
+    assert read_file(tmp_path / "file", limit=100) == Unreadable(tmp_path / "file", "is larger than 100 bytes")
+
+
+@pytest.mark.parametrize(("stated", "limit"), [(0, 200_000), (3, 200_000), (150_000, 200_000), (150_000, 90_000)])
+def test_a_file_that_has_grown_since_its_size_was_seen_is_read_whole(tmp_path: Path, stated: int, limit: int) -> None:
+    data = os.urandom(150_000)
+    (tmp_path / "file").write_bytes(data)
+    descriptor = os.open(tmp_path / "file", os.O_RDONLY)
+    try:
+        assert read_open(descriptor, stated, limit) == data[:limit]
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,192 @@
+"""What a team changes in the rules: one file for numbers, labels, links, and each alert by name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trainwarden.rules.files import SEVERITIES
+from trainwarden.yaml_file import YamlValue, read_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from trainwarden.rules.files import RuleFile
+    from trainwarden.rules.values import Value
+
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
+_DURATION = re.compile(r"0|(?:\d{1,6}(?:ms|[smhd]))+", re.ASCII)
+_URL = re.compile(r"https?://[^\s\"'<>{}]+", re.ASCII)
+_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
+_KUBERNETES_LABEL = re.compile(r"[a-zA-Z0-9](?:[-\w./]{0,251}[a-zA-Z0-9])?", re.ASCII)
+# Routes, inhibitions and the remediator read these; others come with the series. A team's label of the same name would
+# replace them: two alerts of one rule with equal labels are an error, and the whole rule then raises nothing.
+RESERVED = frozenset(
+    {
+        *("alertname", "alertstate", "severity", "failure_mode", "error_type", "subsystem", "remediate"),
+        *("cluster", "instance", "node", "host", "run_id", "job_id", "attempt", "scheduler", "rank", "gpu", "uuid"),
+        *("basis", "bucket", "call", "collector", "counter", "device", "error", "event", "fault", "file", "partition"),
+        *("phase", "port", "prefix", "process", "ray_error_type", "reason", "sensor", "sign", "signal", "source"),
+        *("state", "statistic", "submission_id", "use", "user", "vendor", "xid"),
+    }
+)
+# The first always fires, the second where the first does not arrive.
+WATCHDOG, DEAD_MANS_SWITCH = "TrainWatchdog", "TrainDeadMansSwitch"
+
+
+@dataclass(frozen=True)
+class AlertChange:
+    """What a team wants of one alert; None leaves it as it is."""
+
+    is_enabled: bool = True
+    severity: str | None = None
+    wait: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def described(self, rules: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+        """Yield what is changed of an alert, one thing each; `rules` are those of its name as they were."""
+        if not self.is_enabled:
+            yield "left out"
+            return
+        if self.severity is not None:
+            yield f"severity {self.severity} instead of {_each(rule['labels'].get('severity') for rule in rules)}"
+        if self.wait is not None:
+            yield f"for {self.wait} instead of {_each(rule.get('for', '0s') for rule in rules)}"
+        for label, text in self.labels.items():
+            yield f"label {label}={text}"
+
+
+def _each(texts: Iterable[str | None]) -> str:
+    return ", ".join(dict.fromkeys(str(text) for text in texts))
+
+
+@dataclass(frozen=True)
+class RuleSettings:
+    """A team's file.
+
+    Attributes:
+        values: number by name, as it stands in a rule.
+        labels: added to every alert.
+        runbooks: where the runbooks are, in place of the project's own pages; NAME.md follows.
+        dashboards: Grafana's address, put before the path of each link.
+        alerts: by name.
+        namespace, kubernetes_labels: of the PrometheusRule objects.
+    """
+
+    values: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    runbooks: str | None = None
+    dashboards: str | None = None
+    alerts: Mapping[str, AlertChange] = field(default_factory=dict)
+    namespace: str | None = None
+    kubernetes_labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def changes_only_numbers(self) -> bool:
+        """Whether the rule files can keep their comments."""
+        return not (self.labels or self.runbooks or self.dashboards or self.alerts)
+
+
+def read_settings(file: Path, values: Mapping[str, Value], files: Iterable[RuleFile]) -> RuleSettings:
+    """Return the settings of a file. Raises `UsageError`, which names file, line, key, value and what was expected."""
+    known = ("values", "labels", "runbooks", "dashboards", "alerts", "kubernetes")
+    entries = read_yaml(file).mapping(known)
+    none: Mapping[str, YamlValue] = {}
+
+    def mapping(key: str, names: Collection[str] | None = None) -> Mapping[str, YamlValue]:
+        return entries[key].mapping(names) if key in entries else none
+
+    labels: dict[str, list[Mapping[str, str]]] = {}
+    for rule in (rule for each in files for rule in each.alerts):
+        labels.setdefault(rule["alert"], []).append(rule["labels"])
+    changes = {name: _alert(given, labels[name]) for name, given in mapping("alerts", labels).items()}
+    if (
+        not changes.get(WATCHDOG, AlertChange()).is_enabled
+        and DEAD_MANS_SWITCH in labels
+        and changes.get(DEAD_MANS_SWITCH, AlertChange()).is_enabled
+    ):
+        expected = f"true, or {DEAD_MANS_SWITCH}: {{enabled: false}} beside it, which fires where {WATCHDOG} is missing"
+        raise entries["alerts"].at((WATCHDOG, "enabled")).wrong(expected)
+    kubernetes = mapping("kubernetes", ("namespace", "labels"))
+    return RuleSettings(
+        values={name: values[name].text(given) for name, given in mapping("values", values).items()},
+        labels=_labels(mapping("labels")),
+        runbooks=_matching(entries.get("runbooks"), _URL, "an address such as https://wiki.example.com/runbooks"),
+        dashboards=_matching(entries.get("dashboards"), _URL, "an address such as https://grafana.example.com"),
+        alerts=changes,
+        namespace=_matching(kubernetes.get("namespace"), _NAME, "the name of a namespace"),
+        kubernetes_labels={
+            name: str(_matching(given, _KUBERNETES_LABEL, "a label's value"))
+            for name, given in (kubernetes["labels"].mapping() if "labels" in kubernetes else none).items()
+        },
+    )
+
+
+def _alert(given: YamlValue, rules: Iterable[Mapping[str, str]]) -> AlertChange:
+    """Return the change of an alert, whose rules have these labels."""
+    fields = given.mapping(("enabled", "severity", "for", "labels"))
+    severity = fields["severity"].scalar() if "severity" in fields else None
+    if severity is not None and severity not in SEVERITIES:
+        raise fields["severity"].wrong(f"one of {', '.join(SEVERITIES)}")
+    for labels in rules if severity is not None else ():
+        if severity != "none" and labels.get("severity") == "none":
+            raise fields["severity"].wrong("none: it always fires")
+        if severity == "none" and (labels.get("severity") == "critical" or labels.get("remediate") == "true"):
+            expected = "critical, warning or info: without severity it reaches nobody (to leave it out: enabled: false)"
+            raise fields["severity"].wrong(expected)
+    return AlertChange(
+        is_enabled=fields["enabled"].boolean() if "enabled" in fields else True,
+        severity=severity,
+        wait=_matching(fields.get("for"), _DURATION, "a duration such as 5m"),
+        labels=_labels(fields["labels"].mapping()) if "labels" in fields else {},
+    )
+
+
+def _labels(given: Mapping[str, YamlValue]) -> dict[str, str]:
+    for name, value in given.items():
+        if not _LABEL.fullmatch(name) or name.startswith("__"):
+            raise value.wrong(f"letters, digits and _ in a label's name, not {name!r}")
+        if name in RESERVED:
+            raise value.wrong(f"another name than {name!r}, by which alerts are routed or told apart")
+        if "{{" in value.scalar("a text"):
+            raise value.wrong("a text that is always the same: a template would make a new alert of each value")
+    return {name: value.text for name, value in given.items()}
+
+
+def _matching(given: YamlValue | None, pattern: re.Pattern[str], expected: str) -> str | None:
+    if given is None:
+        return None
+    text = given.scalar(expected)
+    if not pattern.fullmatch(text):
+        raise given.wrong(expected)
+    return text.rstrip("/") if pattern is _URL else text
+
+
+def applied(settings: RuleSettings, groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the groups with the settings applied, but for numbers; without those that hold no rule any more."""
+    changed = ({**group, "rules": [*_rules(settings, group["rules"])]} for group in groups)
+    return [group for group in changed if group["rules"]]
+
+
+def _rules(settings: RuleSettings, rules: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+    for rule in rules:
+        if "alert" not in rule:
+            yield rule
+            continue
+        change = settings.alerts.get(rule["alert"], AlertChange())
+        if not change.is_enabled:
+            continue
+        labels = {**rule["labels"], **settings.labels, **change.labels}
+        if change.severity is not None:
+            labels["severity"] = change.severity
+        annotations = dict(rule["annotations"])
+        if settings.runbooks is not None:
+            annotations["runbook_url"] = f"{settings.runbooks}/{rule['alert']}.md"
+        if settings.dashboards is not None:
+            annotations["dashboard"] = settings.dashboards + annotations["dashboard"]
+        changed = {**rule, "labels": labels, "annotations": annotations}
+        if change.wait is not None:
+            changed["for"] = change.wait
+        yield changed
