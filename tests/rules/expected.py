@@ -29,13 +29,27 @@ def stalled(**labels: str) -> Alert:
 
 
 def never_started(**labels: str) -> Alert:
-    ours = {"severity": "warning", "failure_mode": "timeout", "remediate": "false"}
+    ours = {"severity": "warning", "failure_mode": "timeout", "subsystem": "monitoring", "remediate": "false"}
     return "TrainRunNeverStarted", {**IDENTITY, **ours, **labels}
 
 
 def degraded(**labels: str) -> Alert:
-    ours = {"severity": "warning", "failure_mode": "stall", "remediate": "false"}
+    ours = {"severity": "warning", "failure_mode": "stall", "subsystem": "monitoring", "remediate": "false"}
     return "TrainRunDegraded", {**IDENTITY, **ours, **labels}
+
+
+def rank_silent(**labels: str) -> Alert:
+    ours = {"failure_mode": "stall", "subsystem": "distributed", "remediate": "false"}
+    return "TrainRankSilent", {**IDENTITY, **HANG, **ours, "severity": "warning", **labels}
+
+
+def log_silent(**labels: str) -> Alert:
+    return "TrainLogSilent", rank_silent(**labels)[1]
+
+
+def unobserved(**labels: str) -> Alert:
+    ours = {"severity": "critical", "failure_mode": "blind", "subsystem": "exporter", "remediate": "false"}
+    return "TrainRunUnobserved", {"instance": "n1:9745", "node": "n1", "run_id": "r1", **ours, **labels}
 
 
 def succeeded(**labels: str) -> Alert:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-RULES = sorted((ROOT / "rules/alerts").glob("*.yml"))
+RULES = [*sorted((ROOT / "rules/recording").glob("*.yml")), *sorted((ROOT / "rules/alerts").glob("*.yml"))]
 STEP = 5  # seconds between two scrapes, and between two evaluations
 LIVE = math.inf
+STALL = {"init": 90.0, "train": 30.0, "eval": 120.0, "checkpoint": 120.0}
 
 Page = dict[str, float]
 Alert = tuple[str, dict[str, str]]
@@ -48,6 +45,7 @@ def run(
     progress: float | None = LIVE,
     step: float | None = LIVE,
     moved: float | None = None,
+    steps_on: bool = False,
     ranks: Mapping[int, float] | None = None,
     read: float = LIVE,
     failure: Mapping[str, str] | None = None,
@@ -57,12 +55,17 @@ def run(
 ) -> Page:
     """What an exporter shows of a run. A time is the last one of its kind: 60 follows the clock up to second 60.
 
-    `moved` is the last change of the step, its last advance unless given.
+    `moved` is the last change of the step, its last advance unless given. The steps of a failed run end with it, unless
+    they go on.
     """
+    if state == "failed" and not steps_on and step is not None:
+        step = min(each for each in (step, end, failed_at, metadata) if each is not None)
     labels = f'run_id="{run_id}",instance="{instance}",job="trainwarden-exporter"'
     page: dict[str, float | None] = {
         f'training_run_info{{{labels},attempt_key="slurm:{job_id}:{attempt}",job_id="{job_id}",scheduler="slurm",'
         f'host="{host}",policy="p{attempt}"}}': 1,
+        f'training_attempt_info{{{labels},attempt="{"" if attempt is None else attempt}",job_id="{job_id}",'
+        f'scheduler="slurm",node="{host}"}}': 1,
         f"training_run_attempt{{{labels}}}": attempt,
         f"training_attempt_start_timestamp_seconds{{{labels}}}": start,
         f"training_phase_start_timestamp_seconds{{{labels}}}": phase_start,
@@ -80,14 +83,79 @@ def run(
         page[f'training_run_state{{{labels},state="{each}"}}'] = float(each == state)
     for each in ("init", "train", "eval", "checkpoint", "idle"):
         page[f'training_phase{{{labels},phase="{each}"}}'] = float(each == phase)
-    for each, seconds in (stall or {"init": 90, "train": 30, "eval": 120, "checkpoint": 120}).items():
+    for each, seconds in (stall or STALL).items():
         page[f'training_stall_threshold_seconds{{{labels},phase="{each}"}}'] = seconds
-    for rank, beat in (ranks or {}).items():
-        page[f'training_rank_heartbeat_timestamp_seconds{{{labels},rank="{rank}"}}'] = _last(t, beat)
+    page |= _liveness(t, labels, start, phase, phase_start, metadata, progress, step, moved, ranks, inferred=inferred)
+    page[f"training_stall_budget_seconds{{{labels}}}"] = (stall or STALL).get(phase)
+    page |= ranks_of(t, run_id, instance, host, ranks or {}, stale if state == "running" else LIVE)
     if failure is not None:
         verdict = ",".join(f'{key}="{value}"' for key, value in failure.items())
         page[f"training_failure_info{{{labels},{verdict}}}"] = 1
+    return present(page)
+
+
+def present(page: Mapping[str, float | None]) -> Page:
+    """The series of a page that are shown."""
     return {series: value for series, value in page.items() if value is not None}
+
+
+def in_cluster(name: str, page: Page) -> Page:
+    """The same as Prometheus stores it for the targets of a cluster."""
+    return {series.replace("{", f'{{cluster="{name}",', 1): value for series, value in page.items()}
+
+
+def _liveness(
+    t: int,
+    labels: str,
+    start: float | None,
+    phase: str,
+    phase_start: float | None,
+    metadata: float | None,
+    progress: float | None,
+    step: float | None,
+    moved: float | None,
+    ranks: Mapping[int, float] | None,
+    *,
+    inferred: bool,
+) -> dict[str, float | None]:
+    """What the exporter derives from the record: the last sign of life, and the last motion."""
+    beats = [min(t, each) for each in (metadata, progress, *(ranks or {}).values()) if each is not None]
+    began = [each for each in (phase_start, start) if each is not None]
+    life = max([*beats, *([] if start is None else [start])], default=None) if beats else None
+    advanced = [] if step is None else [min(t, step)]
+    changed = [*advanced, *([] if moved is None else [min(t, moved)])]
+    known = phase_start is not None
+    if inferred:
+        basis = "output" if known else None
+    elif phase != "train" and known:
+        basis = "phase"
+    elif step is not None:
+        basis = "step"
+    else:
+        basis = "none" if known else None
+    page = {f"training_life_timestamp_seconds{{{labels}}}": life}
+    if basis:
+        motion = f'training_motion_timestamp_seconds{{{labels},phase="{phase}",basis="{basis}"}}'
+        page[motion] = max([*began, *changed])
+        page[f"training_advance_timestamp_seconds{{{labels}}}"] = max([*began, *advanced])
+    return page
+
+
+def ranks_of(
+    t: int, run_id: str, instance: str, host: str, ranks: Mapping[int, float], stale: float = 60
+) -> dict[str, float | None]:
+    """What an exporter shows of the ranks on one host."""
+    labels = f'run_id="{run_id}",instance="{instance}",job="trainwarden-exporter"'
+    beats = {rank: min(t, beat) for rank, beat in ranks.items()}
+    page: dict[str, float | None] = {
+        f'training_rank_heartbeat_timestamp_seconds{{{labels},rank="{rank}"}}': beat for rank, beat in beats.items()
+    }
+    silent = {rank: beat for rank, beat in beats.items() if t - beat > stale}
+    for name, some, of in (("host_heartbeat", beats, max), ("silent_ranks", silent, min)):
+        if some:
+            numbers = ",".join(map(str, sorted(some)))
+            page[f'training_{name}_timestamp_seconds{{{labels},host="{host}",ranks="{numbers}"}}'] = of(some.values())
+    return page
 
 
 def observed(instance: str) -> str:
@@ -102,70 +170,85 @@ def _last(t: int, time: float | None) -> float | None:
     return None if time is None else min(t, time)
 
 
-def behaviour(text: str) -> str:
-    """Rules without their annotations: what they do, whatever they say."""
-    rules: dict[str, Any] = yaml.safe_load(text)
-    for group in rules["groups"]:
-        for rule in group["rules"]:
-            rule.pop("annotations", None)
-    return yaml.safe_dump(rules, sort_keys=False)
-
-
-def check(promtool: Path, folder: Path, rules: Sequence[str], scenarios: Sequence[Scenario]) -> str:
-    """What promtool says against the rules; empty if every scenario comes out as promised."""
-    names = sorted(
-        {
-            rule["alert"]
-            for text in rules
-            for group in yaml.safe_load(text)["groups"]
-            for rule in group["rules"]
-            if "alert" in rule
-        }
+def document(subjects: Mapping[str, Sequence[Scenario]]) -> str:
+    """Return the scenarios as a file for promtool, which anybody can run with the rules alone."""
+    tests = "".join(
+        _test(f"{subject}: {scenario.name}", scenario) for subject, each in subjects.items() for scenario in each
     )
-    files = []
-    for number, text in enumerate(rules):
-        path = folder / f"rules-{number}.yml"
-        path.write_text(text, encoding="utf-8")
-        files.append(path.name)
-    tests = {
-        "rule_files": files,
-        "evaluation_interval": f"{STEP}s",
-        "tests": [_test(scenario, names) for scenario in scenarios],
-    }
-    path = folder / "test.yml"  # JSON is YAML, and is written a hundred times as fast
-    path.write_text(json.dumps(tests), encoding="utf-8")
-    done = subprocess.run([promtool, "test", "rules", path], capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else done.stdout + done.stderr
+    return f"{_HEAD}{tests}"
 
 
-def _test(scenario: Scenario, names: Sequence[str]) -> dict[str, Any]:
-    return {
-        "name": scenario.name,
-        "interval": f"{STEP}s",
-        "input_series": _input_series(scenario.page, max(scenario.alerts)),
-        "alert_rule_test": [
-            {
-                "eval_time": f"{second}s",
-                "alertname": name,
-                "exp_alerts": [{"exp_labels": labels} for each, labels in expected if each == name],
-            }
-            for second, expected in scenario.alerts.items()
-            for name in names
-        ],
-    }
+_HEAD = """\
+# Made by `make docs` from the scenarios in tests/rules; change them there.
+#
+# promtool test rules rules/tests/*.yml
+rule_files:
+  - ../alerts/goodput.yml
+  - ../alerts/pace.yml
+  - ../alerts/remediator.yml
+  - ../alerts/run_parts.yml
+  - ../alerts/runs.yml
+  - ../recording/goodput.yml
+  - ../recording/pace.yml
+  - ../recording/runs.yml
+evaluation_interval: 5s
+group_eval_order: [training_runs, training_runs_remembered, training_run_parts]
+tests:
+"""
 
 
-def _input_series(page: Callable[[int], Page], until: int) -> list[dict[str, str]]:
+def _test(name: str, scenario: Scenario) -> str:
+    lines = [f"  - name: {json.dumps(name)}", f"    interval: {STEP}s", "    input_series:"]
+    lines += [
+        f"      - {{series: {_quoted(series)}, values: {_quoted(values)}}}"
+        for series, values in input_series(scenario.page, max(scenario.alerts))
+    ]
+    lines.append("    promql_expr_test:")
+    for second, expected in scenario.alerts.items():
+        lines += ['      - expr: ALERTS{alertstate="firing",severity!="none"}', f"        eval_time: {second}s"]
+        lines.append("        exp_samples:" if expected else "        exp_samples: []")
+        for alert, labels in expected:
+            every = {"alertname": alert, "alertstate": "firing", **labels}
+            text = ",".join(f'{label}="{value}"' for label, value in every.items())
+            lines.append(f"          - {{labels: {_quoted('ALERTS{' + text + '}')}, value: 1}}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def input_series(page: Callable[[int], Page], until: int) -> Iterator[tuple[str, str]]:
+    """Yield each series with its values. Like a real scrape: one that a target no longer shows ends at once."""
     pages = [page(t) for t in range(0, until + STEP, STEP)]
-    return [
-        {"series": series, "values": " ".join(_values([each.get(series) for each in pages]))}
-        for series in dict.fromkeys(series for each in pages for series in each)
-    ]
+    for series in dict.fromkeys(series for each in pages for series in each):
+        values = [each.get(series) for each in pages]
+        shown: list[float | str] = [
+            value if value is not None else "stale" if before is not None else "_"
+            for before, value in zip([None, *values[:-1]], values, strict=True)
+        ]
+        yield series, " ".join(_abbreviated(shown))
 
 
-def _values(values: Sequence[float | None]) -> list[str]:
-    """Like a real scrape: a series that a target no longer shows ends at once."""
-    return [
-        f"{value:.15g}" if value is not None else "stale" if before is not None else "_"
-        for before, value in zip([None, *values[:-1]], values, strict=True)
-    ]
+def _abbreviated(values: Sequence[float | str]) -> Iterator[str]:
+    """Yield promtool's notation: `0+5x40` is 0, 5, … 200."""
+    at = 0
+    while at < len(values):
+        value, end = values[at], at + 1
+        if isinstance(value, str):
+            while value == "_" and end < len(values) and values[end] == "_":
+                end += 1
+            yield value if end == at + 1 else f"_x{end - at}"
+            at = end
+            continue
+        follower = values[end] if end < len(values) else None
+        step = follower - value if isinstance(follower, float | int) else 0.0
+        while end < len(values) and values[end] == value + step * (end - at):
+            end += 1
+        if step and end == at + 2:  # two values are no row
+            end -= 1
+        if end == at + 1:
+            yield f"{value:.15g}"
+        else:
+            yield f"{value:.15g}x{end - at - 1}" if not step else f"{value:.15g}{step:+.15g}x{end - at - 1}"
+        at = end

@@ -1,10 +1,15 @@
-"""All scenarios, and those that belong to no single alert."""
+"""All scenarios, and those that belong to no single alert.
+
+usage: python -m tests.rules.scenarios > rules/tests/runs.yml
+"""
 
 from __future__ import annotations
 
-from tests.rules.expected import stalled
-from tests.rules.promtool import LIVE, Page, Scenario, run
+from tests.rules.expected import failed, rank_silent, stalled, timed_out
+from tests.rules.promtool import LIVE, Page, Scenario, document, in_cluster, run
+from tests.rules.scenarios_contradicted import CONTRADICTED
 from tests.rules.scenarios_critical import FAILED, OOM, STALLED, TIMED_OUT
+from tests.rules.scenarios_doubt import DOUBT
 from tests.rules.scenarios_other import DEGRADED, EXHAUSTION, NEVER_STARTED, SUCCEEDED
 from tests.rules.scenarios_s3 import S3
 
@@ -95,6 +100,32 @@ GENERAL = [
         {95: [stalled(run_id="r2", job_id="43")]},
     ),
     Scenario(
+        "the same run id in two clusters is two runs, each called by its own labels",
+        lambda t: (
+            in_cluster("a", run(t, step=60, job_id="42", attempt=1, start=5))
+            | in_cluster("b", run(t, host="n2", state="failed", end=20, failure=OOM))
+        ),
+        {
+            95: [
+                stalled(cluster="a", job_id="42", attempt="1"),
+                failed(cluster="b", node="n2", error_type="oom", subsystem="cuda"),
+            ]
+        },
+    ),
+    Scenario(
+        "a run is not alive because another cluster has one of its name",
+        lambda t: (
+            in_cluster("a", run(t, phase="idle", metadata=60, progress=60, step=60))
+            | in_cluster("b", run(t, ranks={0: LIVE, 1: 60}))
+        ),
+        {125: [timed_out(cluster="a"), rank_silent(cluster="b")]},
+    ),
+    Scenario(
+        "a run that vanished is missed although another cluster shows one of its name",
+        lambda t: (in_cluster("a", run(t)) if t <= 60 else {}) | in_cluster("b", run(t, host="n2")),
+        {155: [timed_out(cluster="a", remediate="false")]},
+    ),
+    Scenario(
         "one lost scrape does not resolve an alert",
         lambda t: {} if t == 110 else run(t, step=60),
         {105: [stalled()], 110: [stalled()], 115: [stalled()]},
@@ -111,4 +142,9 @@ SCENARIOS = {
     "TrainRunSucceeded": SUCCEEDED,
     "TrainRunRestartExhausted": EXHAUSTION,
     "S3": S3,
+    "doubt": DOUBT,
+    "contradicted": CONTRADICTED,
 }
+
+if __name__ == "__main__":
+    print(document(SCENARIOS), end="")

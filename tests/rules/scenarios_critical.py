@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.rules.expected import degraded, failed, stalled, timed_out
+from tests.rules.expected import degraded, failed, rank_silent, stalled, timed_out
 from tests.rules.promtool import LIVE, Page, Scenario, run
 
 HOUR = 3600
@@ -94,7 +94,7 @@ STALLED = [
     Scenario(
         "and is a stall once it stands still",
         lambda t: run(t, step=60, moved=200),
-        {195: [degraded()], 230: [degraded()], 235: [degraded(), stalled()], 260: [stalled()]},
+        {195: [degraded()], 230: [degraded()], 235: [degraded(), stalled()], 295: [stalled()]},
     ),
     Scenario(
         "an exporter that does not show changes of the step is believed in its advances",
@@ -112,7 +112,7 @@ TIMED_OUT = [
     Scenario(
         "a run whose every heartbeat is stale has timed out, and is not called stalled as well",
         lambda t: run(t, metadata=60, progress=60, step=60, ranks={0: 60, 1: 60}),
-        {95: [stalled()], 120: [stalled()], 145: [timed_out()]},
+        {95: [stalled()], 120: [stalled()], 145: [rank_silent(), timed_out()]},
     ),
     Scenario(
         "a run that is silent in a phase without a budget",
@@ -154,7 +154,12 @@ TIMED_OUT = [
         lambda t: (
             {"up": 0} if t > 60 else run(t, start=-25 * HOUR, phase="idle", metadata=LAST, progress=LAST, step=LAST)
         ),
-        {30: [timed_out()], 150: [timed_out(remediate="false")], 195: [timed_out(remediate="false")], 230: []},
+        {
+            30: [],
+            155: [timed_out(remediate="false")],
+            195: [timed_out(remediate="false")],
+            235: [],
+        },
     ),
     Scenario(
         "a run that may be silent for longer than an hour is missed as well",
@@ -205,7 +210,7 @@ FAILED = [
     ),
     Scenario(
         "a failed run is forgotten after six hours",
-        lambda t: run(t, state="failed", end=-6 * HOUR + 60),
+        lambda t: run(t, start=-7 * HOUR, phase_start=-7 * HOUR, state="failed", end=-6 * HOUR + 60),
         {55: [failed()], 80: []},
     ),
     Scenario(

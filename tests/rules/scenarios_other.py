@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.rules.expected import degraded, never_started, succeeded
-from tests.rules.promtool import LIVE, Alert, Scenario, observed, run
+from tests.rules.expected import degraded, never_started, rank_silent, succeeded
+from tests.rules.promtool import LIVE, Alert, Scenario, observed, present, ranks_of, run
 
 HOUR = 3600
 # A loop that may be silent for longer than a heartbeat.
@@ -33,7 +33,7 @@ NEVER_STARTED = [
         lambda t: (
             run(t, phase="idle") if t >= 100 else run(t, state="pending", metadata=None, progress=None, step=None)
         ),
-        {95: [never_started()], 120: []},
+        {95: [never_started()], 165: []},
     ),
     Scenario(
         "a queued run that was heard of is none",
@@ -71,44 +71,38 @@ DEGRADED = [
     Scenario(
         "the loop's silence in another phase does not count",
         lambda t: run(t, progress=60, step=60, stall=PATIENT, phase_start=0 if t < 200 else 200),
-        {195: [degraded()], 220: [], 260: [], 265: [degraded()]},
+        {195: [degraded()], 235: [degraded()], 262: [], 265: [degraded()]},
     ),
     Scenario(
         "a rank is silent",
         lambda t: run(t, ranks={0: LIVE, 1: 60}),
-        {120: [], 125: [degraded()]},
+        {120: [], 125: [rank_silent()]},
     ),
     Scenario(
         "several ranks are silent: still one alert",
         lambda t: run(t, ranks={0: LIVE, 1: 60, 2: 70, 3: 60}),
-        {125: [degraded()], 200: [degraded()]},
+        {125: [rank_silent()], 200: [rank_silent()]},
     ),
     Scenario(
         "a rank that is back resolves it",
         lambda t: run(t, ranks={0: LIVE, 1: 60 if t < 150 else LIVE}),
-        {145: [degraded()], 170: []},
+        {145: [rank_silent()], 215: []},
     ),
     Scenario(
         "a rank on another node is judged by what that node's exporter read",
         lambda t: (
             run(t, ranks={0: LIVE})
-            | {
-                'training_rank_heartbeat_timestamp_seconds{run_id="r1",rank="1",instance="n2:9745"}': 60,
-                observed("n2:9745"): min(t, 62),
-            }
+            | present(ranks_of(min(t, 62), "r1", "n2:9745", "n2", {1: 60}))
+            | {observed("n2:9745"): min(t, 62)}
         ),
         {200: []},
     ),
     Scenario(
         "a rank of another node falls silent",
         lambda t: (
-            run(t, ranks={0: LIVE})
-            | {
-                'training_rank_heartbeat_timestamp_seconds{run_id="r1",rank="1",instance="n2:9745"}': min(t, 60),
-                observed("n2:9745"): t,
-            }
+            run(t, ranks={0: LIVE}) | present(ranks_of(t, "r1", "n2:9745", "n2", {1: 60})) | {observed("n2:9745"): t}
         ),
-        {120: [], 125: [degraded()]},
+        {120: [], 125: [rank_silent(node="n2")]},
     ),
     Scenario(
         "a rank that is gone after a restart is not missed",
@@ -123,7 +117,7 @@ DEGRADED = [
     Scenario(
         "one rank alone keeps a run from having timed out",
         lambda t: run(t, phase="idle", metadata=60, progress=60, step=60, ranks={0: 60, 1: LIVE}),
-        {125: [degraded()], 200: [degraded()]},
+        {125: [degraded(), rank_silent()], 200: [degraded(), rank_silent()]},
     ),
     Scenario(
         "a finished run misses no heartbeat",
@@ -163,7 +157,9 @@ EXHAUSTED: Alert = (
         "job_id": "41",
         "attempt": "2",
         "failure_mode": "stall",
+        "reason": "3 of 3 restarts used",
         "severity": "critical",
+        "subsystem": "remediator",
         "remediate": "false",
     },
 )
@@ -178,5 +174,9 @@ EXHAUSTION = [
             120: [EXHAUSTED],
         },
     ),
-    Scenario("it is over when the remediator says so", lambda t: {ESCALATION: 1} if t < 60 else {"up": 1}, {150: []}),
+    Scenario(
+        "it is over when the remediator says so",
+        lambda t: {ESCALATION: 1} if t < 60 else {"up": 1},
+        {55: [EXHAUSTED], 150: []},
+    ),
 ]

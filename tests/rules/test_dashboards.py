@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.rules.promtool import ROOT
+from tests.rules import promql
+from tests.rules.rule_files import RECORDINGS, ROOT, of_alerts
 from trainwarden.stack.binaries import Tools
 from trainwarden_exporter.docs import METRICS
 
 DASHBOARDS = sorted((ROOT / "grafana/dashboards").glob("*.json"))
-VARIABLES = {"$__rate_interval": "1m", "$__range": "1h", "$run": "r1"}
+VARIABLES = {"$__rate_interval": "1m", "$__range": "1h", "$run": "r1", "$cluster": "prod"}
 
 
 def dashboard(path: Path) -> dict[str, Any]:
@@ -36,15 +37,18 @@ def expressions(path: Path) -> Iterator[str]:
         yield re.sub(r"\$\w+", lambda match: VARIABLES[match[0]], expression)
 
 
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_every_panel_is_about_the_cluster_that_is_chosen(path: Path) -> None:
+    names = [variable["name"] for variable in dashboard(path)["templating"]["list"]]
+    assert names.index("cluster") < names.index("run")
+    for expression in expressions(path):
+        for node in promql.parse(expression).walk():
+            if node.kind == "selector" and node.name != "training_run_info":
+                assert ("cluster", "=~", "prod") in node.matchers, expression
+
+
 def known() -> set[str]:
-    recorded = {
-        rule["record"]
-        for path in (ROOT / "rules").glob("*/*.yml")
-        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
-        for rule in group["rules"]
-        if "record" in rule
-    }
-    return {*METRICS, *recorded, "ALERTS"}
+    return {*METRICS, *RECORDINGS, "ALERTS"}
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
@@ -78,8 +82,9 @@ def test_a_dashboard_explains_itself_and_is_found_by_its_name(path: Path) -> Non
         assert {target["datasource"]["uid"] for target in panel["targets"]} == {"${datasource}"}
 
 
-def test_the_alerts_link_to_a_dashboard_that_exists_and_takes_the_run() -> None:
-    rules = (ROOT / "rules/alerts/runs.yml").read_text(encoding="utf-8")
-    (link,) = set(re.findall(r"dashboard: /d/([\w-]+)\?var-(\w+)=", rules))
-    found = dashboard(ROOT / f"grafana/dashboards/{link[0]}.json")
-    assert link[1] in {variable["name"] for variable in found["templating"]["list"]}
+@of_alerts
+def test_an_alert_links_to_a_dashboard_that_exists_and_takes_what_it_sets(rule: dict[str, Any]) -> None:
+    link = rule["annotations"]["dashboard"]
+    (uid,) = re.findall(r"^/d/([\w-]+)", link)
+    found = dashboard(ROOT / f"grafana/dashboards/{uid}.json")
+    assert set(re.findall(r"var-(\w+)=", link)) <= {variable["name"] for variable in found["templating"]["list"]}

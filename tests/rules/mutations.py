@@ -1,0 +1,424 @@
+"""Breaks every rule on purpose and counts how many of the breaks the files in rules/tests notice.
+
+usage: python -m tests.rules.mutations [--write PAGE] [FILE ...]
+
+FILE is a rule file, such as rules/alerts/gpus.yml; all of them if none. A break that changes nothing that could be
+seen stands, with the reason, in tests/rules/equivalent, under the name of its file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.rules import promql
+from tests.rules.cases import labels, read_documents, time_of
+from tests.rules.mutants import Mutant, mutants
+from tests.rules.side_by_side import copied_rule, failures, numbers_in, unreadable, with_copies
+from trainwarden.duration import parse_duration
+from trainwarden.rules.files import read_rule_files
+from trainwarden.stack.binaries import find_tools
+
+ROOT = Path(__file__).resolve().parents[2]
+EQUIVALENT = Path(__file__).with_name("equivalent")
+# Of the tests in which nothing is expected of what a rule changes; they notice what fires and should not.
+OTHERS = 25
+# Of the tests of other files, beside those of its own.
+FOREIGN = 12
+COPIES = 150  # mutants in one evaluation
+Place = tuple[str, int, int]  # file, group, rule
+
+
+@dataclass(frozen=True, eq=False)
+class Broken:
+    """One mutant of the rule at `place`."""
+
+    place: Place
+    name: str
+    mutant: Mutant
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}: {self.mutant.what}"
+
+
+@dataclass
+class Score:
+    """How many mutants of one file there are, and what became of them."""
+
+    file: str
+    mutants: int = 0
+    equivalent: int = 0
+    survivors: list[str] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        judged = self.mutants - self.equivalent
+        return 1 - len(self.survivors) / judged if judged else 1.0
+
+    def __str__(self) -> str:
+        judged = self.mutants - self.equivalent
+        caught = judged - len(self.survivors)
+        return f"{self.file}: {caught} of {judged} noticed ({self.ratio:.1%}), {self.equivalent} equivalent"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The rules that one test loads, and those of them that have a copy for each mutant."""
+
+    loaded: set[Place]
+    copied: set[Place]
+    names: frozenset[str]
+
+
+class Bundle:
+    """All rules and how they depend on each other, and all tests."""
+
+    def __init__(self, rules: Path) -> None:
+        self.files = {file.name: file for file in read_rule_files(rules)}
+        self._rules = {
+            (file.name, group, number): rule
+            for file in self.files.values()
+            for group, each in enumerate(file.groups)
+            for number, rule in enumerate(each["rules"])
+        }
+        made: dict[str, set[Place]] = {}
+        for place, rule in self._rules.items():
+            made.setdefault(rule.get("record", "ALERTS"), set()).add(place)
+            # In ALERTS of one name.
+            if "alert" in rule:
+                made.setdefault(f"ALERTS {rule['alert']}", set()).add(place)
+        self._made = made
+        self._reads = {place: self._sources(str(rule["expr"])) for place, rule in self._rules.items()}
+        self._below: dict[Place, set[Place]] = {}
+        self._closures: dict[Place, set[Place]] = {}
+        self._scopes: dict[tuple[Place, int, bool], Scope] = {}
+        self._documents = read_documents(rules / "tests")
+        self.cases = [(stem, test) for stem, each in self._documents.items() for test in each["tests"]]
+        self._expected = [_names_in(test) for _, test in self.cases]
+        # Of the others the texts are left out, which take longer to make than the rules to evaluate.
+        self._with_texts = {each["alertname"] for _, test in self.cases for each in test.get("alert_rule_test", [])}
+        # From the shortest on: most mutants are caught by the first few.
+        self._ranked = sorted(range(len(self.cases)), key=self._size)
+
+    def broken(self, file: str) -> list[Broken]:
+        """Return all mutants of one file."""
+        return [
+            Broken(place, self._title(place), mutant)
+            for place, rule in self._rules.items()
+            if place[0] == file
+            for mutant in mutants(rule)
+        ]
+
+    def in_order(self, numbers: Collection[int]) -> list[int]:
+        """Return cases in the order in which they are run."""
+        return [number for number in self._ranked if number in numbers]
+
+    def below(self, place: Place) -> set[Place]:
+        """Return the rule and all that change with it."""
+        if place not in self._below:
+            found = {place}
+            while more := {each for each, reads in self._reads.items() if each not in found and reads & found}:
+                found |= more
+            self._below[place] = found
+        return self._below[place]
+
+    def reached(self, place: Place, stem: str) -> set[Place]:
+        """Return what changes with a rule in its own file; for a recording of others, in the tested file too."""
+        file = place[0]
+        homes = {file} if file.startswith("alerts/") else {file, f"alerts/{stem}.yml", f"recording/{stem}.yml"}
+        return {each for each in self.below(place) if each[0] in homes}
+
+    def tests(self, broken: Broken) -> tuple[list[int], list[int]]:
+        """Return which cases can notice a mutant: by what they expect of what it changes, and by what fires besides."""
+        # Where no series has a cluster, a list without it is the same list.
+        is_cluster = re.search(r"without cluster(?: \(\d+\))?$", broken.mutant.what)
+        wanted = 'cluster="' if is_cluster else ""
+        own: list[int] = []
+        foreign: list[int] = []
+        others: list[int] = []
+        for number in self._ranked:
+            stem, test = self.cases[number]
+            if not any(wanted in each["series"] for each in test["input_series"]):
+                continue
+            is_own = Path(broken.place[0]).stem == stem
+            if self._names(self.reached(broken.place, stem)) & self._expected[number]:
+                (own if is_own else foreign).append(number)
+            elif is_own:
+                others.append(number)
+        place = broken.place
+        again = [each for each in own if self._scope(place, each, is_named=False) != self._scope(place, each)]
+        # A file without tests of its own is proven by those of others.
+        return [*own, *(foreign[:FOREIGN] if own else foreign)], [*again[:OTHERS], *others[:OTHERS]]
+
+    def rule_files(self, stem: str) -> list[str]:
+        """Return the rule files that a file of tests needs."""
+        return sorted({place[0] for place in self._needed(stem)})
+
+    def _needed(self, stem: str) -> set[Place]:
+        """Return the rules that a file of tests is about, those that it names, and what all of them stand on."""
+        named = set().union(*(self._expected[number] for number, (each, _) in enumerate(self.cases) if each == stem))
+        about = {each for each in self._rules if Path(each[0]).stem == stem or self._name(each) in named}
+        return self._with_sources(about or self._rules)  # where nothing is to fire, that is said of all
+
+    def write_file(self, stem: str, folder: Path, about: str = "") -> Path:
+        """Write a file of tests, or of it those whose names begin so, with the rules that it needs."""
+        loaded = self._needed(stem)
+        self._write_rules(loaded, lambda place: [self._stripped(place)], folder)
+        cases = [test for each, test in self.cases if each == stem and test["name"].startswith(about)]
+        assert cases, f"no test of {stem} begins with {about!r}"
+        return self._write_document(stem, [self._restricted(test, loaded) for test in cases], folder)
+
+    def shortest(self, wanted: Callable[[dict[str, Any]], bool]) -> tuple[str, dict[str, Any]]:
+        """Return the file and the shortest of the tests that are wanted."""
+        return next(self.cases[number] for number in self._ranked if wanted(self.cases[number][1]))
+
+    def write_for_alert(self, name: str, stem: str, test: dict[str, Any], folder: Path) -> Path:
+        """Write one test, evaluated as those of a file, with an alert and what it stands on; return its file."""
+        loaded = self._with_sources(self._made[f"ALERTS {name}"])
+        self._write_rules(loaded, lambda place: [self._stripped(place)], folder)
+        return self._write_document(stem, [test], folder)
+
+    def write(self, broken: Mapping[int, Broken], number: int, is_named: bool, folder: Path) -> Path:
+        """Write one test with the rules that it needs, and beside them a copy for each mutant; return its file."""
+        stem, test = self.cases[number]
+        scopes = {each: self._scope(one.place, number, is_named) for each, one in broken.items()}
+        loaded = set().union(*(scope.loaded for scope in scopes.values()))
+
+        def rules(place: Place) -> list[dict[str, Any]]:
+            copies = [
+                copied_rule(
+                    one.mutant.rule if place == one.place else self._rules[place],
+                    scopes[each].names,
+                    each,
+                    has_texts=self._name(place) in self._with_texts,
+                )
+                for each, one in broken.items()
+                if place in scopes[each].copied
+            ]
+            return [self._stripped(place), *copies]
+
+        self._write_rules(loaded, rules, folder)
+        names = {each: scope.names for each, scope in scopes.items()}
+        copy = with_copies(test, self._restricted(test, loaded), names)
+        return self._write_document(stem, [copy], folder)
+
+    def _scope(self, place: Place, number: int, is_named: bool = True) -> Scope:
+        """Return what a test needs where a rule is broken: all that changes with it, or what of that the test names."""
+        if (place, number, is_named) not in self._scopes:
+            stem = self.cases[number][0]
+            reached = self.reached(place, stem)
+            if is_named:
+                named = {each for each in reached if self._name(each) in self._expected[number]}
+                reached = {place, *(reached & self._with_sources(named))}
+            loaded = self._with_sources(reached)
+            copied = self.below(place) & loaded
+            copied |= self._namesakes(copied)
+            self._scopes[place, number, is_named] = Scope(loaded, copied, frozenset(self._names(copied)))
+        return self._scopes[place, number, is_named]
+
+    def _write_document(self, stem: str, tests: Sequence[dict[str, Any]], folder: Path) -> Path:
+        path = folder / "test.yml"
+        document = {**self._documents[stem], "rule_files": ["rules-*.yml"], "tests": tests}
+        # The others would be evaluated in an order of chance.
+        first = document.get("group_eval_order", [])
+        groups = [str(group["name"]) for file in self.files.values() for group in file.groups]
+        document["group_eval_order"] = [*first, *(each for each in groups if each not in first)]
+        path.write_text(json.dumps(document), encoding="utf-8")
+        return path
+
+    def _write_rules(self, loaded: set[Place], rules: Callable[[Place], list[dict[str, Any]]], folder: Path) -> None:
+        for number, file in enumerate(sorted({place[0] for place in loaded})):
+            groups = []
+            for index, group in enumerate(self.files[file].groups):
+                places = [(file, index, each) for each in range(len(group["rules"]))]
+                kept = [rule for each in places if each in loaded for rule in rules(each)]
+                if kept:
+                    groups.append({"name": group["name"], "rules": kept})
+            (folder / f"rules-{number}.yml").write_text(json.dumps({"groups": groups}), encoding="utf-8")
+
+    def _size(self, number: int) -> float:
+        """Return how many evaluations a test takes, the longer with more series."""
+        stem, test = self.cases[number]
+        last = max(time_of(each) for each in [*test.get("promql_expr_test", []), *test.get("alert_rule_test", [])])
+        return last / parse_duration(self._documents[stem]["evaluation_interval"]) * (20 + len(test["input_series"]))
+
+    def _title(self, place: Place) -> str:
+        """Return the name, numbered where several rules of the file have it."""
+        name = self._name(place)
+        same = [each for each in self._rules if each[0] == place[0] and self._name(each) == name]
+        return name if len(same) == 1 else f"{name} [{same.index(place) + 1}]"
+
+    def _name(self, place: Place) -> str:
+        rule = self._rules[place]
+        return str(rule.get("alert") or rule["record"])
+
+    def _stripped(self, place: Place) -> dict[str, Any]:
+        has_texts = self._name(place) in self._with_texts
+        return {key: value for key, value in self._rules[place].items() if has_texts or key != "annotations"}
+
+    def _with_sources(self, places: Iterable[Place]) -> set[Place]:
+        return set().union(*map(self._sources_of, places))
+
+    def _sources_of(self, place: Place) -> set[Place]:
+        """Return the rule and all that it stands on."""
+        if place not in self._closures:
+            found = {place}
+            while more := (self._above(found) | self._namesakes(found)) - found:
+                found |= more
+            self._closures[place] = found
+        return self._closures[place]
+
+    def _above(self, places: Iterable[Place]) -> set[Place]:
+        return {source for each in places for source in self._reads[each]}
+
+    def _namesakes(self, places: Iterable[Place]) -> set[Place]:
+        names = self._names(places)
+        return {place for place in self._rules if self._name(place) in names}
+
+    def _names(self, places: Iterable[Place]) -> set[str]:
+        return {self._name(place) for place in places}
+
+    def _sources(self, expression: str) -> set[Place]:
+        found: set[Place] = set()
+        for node in promql.parse(expression).walk():
+            if node.kind != "selector":
+                continue
+            matchers = {label: value for label, operator, value in node.matchers if operator in {"=", "=~"}}
+            name = node.name or matchers.get("__name__", "")
+            if name == "ALERTS" and f"ALERTS {matchers.get('alertname')}" in self._made:
+                found |= self._made[f"ALERTS {matchers['alertname']}"]
+            elif name in self._made:
+                found |= self._made[name]
+            elif not node.name:
+                found |= {place for made, places in self._made.items() if re.fullmatch(name, made) for place in places}
+        return found
+
+    def _restricted(self, test: dict[str, Any], loaded: set[Place]) -> dict[str, Any]:
+        """Return the test with what it expects of the rules that are loaded."""
+        alerts = self._names(loaded)
+        asked = []
+        for each in test.get("promql_expr_test", []):
+            root = promql.parse(str(each["expr"]))
+            if root.kind == "selector" and root.name == "ALERTS":
+                samples = [one for one in each.get("exp_samples") or [] if labels(one)["alertname"] in alerts]
+                asked.append({**each, "exp_samples": samples})
+            elif self._sources(str(each["expr"])) <= loaded:
+                asked.append(each)
+        fired = [each for each in test.get("alert_rule_test", []) if each["alertname"] in alerts]
+        return {**test, "promql_expr_test": asked, "alert_rule_test": fired}
+
+
+def _names_in(test: dict[str, Any]) -> set[str]:
+    """Return the names that the expectations of a test have, alerts and recordings among them."""
+    expected = json.dumps([test.get("promql_expr_test"), test.get("alert_rule_test")]).replace("\\n", " ")
+    return set(re.findall(r"[\w:]+", expected))
+
+
+def judge(file: str, bundle: Bundle, promtool: Path, jobs: int) -> Score:
+    """Break each rule of a file in each way, and run the tests on it."""
+    broken = bundle.broken(file)
+    reasons = equivalents(file)
+    score = Score(file, len(broken), sum(each.title in reasons for each in broken))
+    left = {each for each in broken if each.title not in reasons}
+    tests = {each: bundle.tests(each) for each in left}
+    for which in (0, 1):
+
+        def caught(number: int, which: int = which) -> None:
+            """Take away what one test notices; whatever another has noticed by then is not broken for it."""
+            chosen = [each for each in broken if each in left and number in tests[each][which]]
+            for at in range(0, len(chosen), COPIES):
+                left.difference_update(_caught(bundle, promtool, number, which == 0, chosen[at : at + COPIES]))
+
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(caught, bundle.in_order({number for each in left for number in tests[each][which]})))
+    score.survivors = [each.title for each in broken if each in left]
+    return score
+
+
+def equivalents(file: str) -> dict[str, str]:
+    """Return the mutants of a file that change nothing that could be seen, each with the reason."""
+    path = EQUIVALENT / file
+    return (yaml.safe_load(path.read_text(encoding="utf-8")) or {}) if path.exists() else {}
+
+
+def _caught(bundle: Bundle, promtool: Path, number: int, is_named: bool, broken: Sequence[Broken]) -> set[Broken]:
+    """Return those of the mutants that a test notices."""
+    left = dict(enumerate(broken))
+    while left:
+        with tempfile.TemporaryDirectory() as name:
+            file = bundle.write(left, number, is_named, Path(name))
+            done = subprocess.run(
+                [promtool, "test", "rules", file], capture_output=True, text=True, check=False, timeout=1200
+            )
+        if done.returncode == 0:
+            break
+        # It names a mutant, and has judged none.
+        if refused := unreadable(done.stderr):
+            raise RuntimeError(f"promtool cannot read what was broken: {refused}")
+        # What is whole must pass, or what is caught proves nothing.
+        if whole := [each for each in failures(done.stderr) if not numbers_in(each)]:
+            raise RuntimeError(f"{bundle.cases[number][1]['name']}: fails although nothing is broken: {whole[0]}")
+        caught = numbers_in(done.stderr) & left.keys()
+        if not caught:
+            raise RuntimeError(f"promtool fails, and names no mutant: {done.stderr[:2000]}")
+        left = {each: one for each, one in left.items() if each not in caught}
+        # A rule that cannot be evaluated ends the test for the others too.
+        if ", err: " not in done.stderr:
+            break
+    return {one for each, one in enumerate(broken) if each not in left}
+
+
+def written(page: str, scores: Iterable[Score]) -> str:
+    """Return the page with the scores between its markers, as a table; those of other files stay."""
+    begin, end = "<!-- broken rules: measured -->\n", "<!-- end: broken rules -->"
+    head, begun, rest = page.partition(begin)
+    old, ended, tail = rest.partition(end)
+    if not begun or not ended:
+        raise ValueError(f"the page has no markers {begin.strip()} and {end}")
+    rows = {
+        row.split(" | ")[0].strip("| "): row
+        for row in old.splitlines()
+        if row.startswith(("| recording/", "| alerts/"))
+    }
+    for each in scores:
+        noticed = each.mutants - each.equivalent - len(each.survivors)
+        rows[each.file] = f"| {each.file} | {each.mutants} | {noticed} | {each.equivalent} | {each.ratio:.1%} |"
+    lines = ["| rules | broken | noticed | equivalent | score |", "|---|---:|---:|---:|---:|", *rows.values()]
+    return f"{head}{begin}\n{chr(10).join(lines)}\n\n{end}{tail}"
+
+
+def main() -> int:
+    """Print the score and the survivors of each file; return 1 if there are any."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", metavar="FILE")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the scores into this page; for all files")
+    parser.add_argument("--jobs", type=int, default=1)
+    arguments = parser.parse_args()
+    bundle = Bundle(ROOT / "rules")
+    files = ["/".join(Path(file).parts[-2:]) for file in arguments.files] or list(bundle.files)
+    if unknown := [file for file in files if file not in bundle.files]:
+        parser.error(f"{unknown[0]}: expected one of {', '.join(bundle.files)}")
+    scores = []
+    for file in files:
+        score = judge(file, bundle, find_tools().promtool, arguments.jobs)
+        print(score, *(f"  survived: {each}" for each in score.survivors), sep="\n", flush=True)
+        scores.append(score)
+    if arguments.write:
+        arguments.write.write_text(written(arguments.write.read_text(encoding="utf-8"), scores), encoding="utf-8")
+    return 1 if any(score.survivors for score in scores) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

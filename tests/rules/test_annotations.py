@@ -1,0 +1,106 @@
+"""Every alert carries the labels that route it and the texts that a person needs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tests.rules.rule_files import NAMES, of_alerts
+from trainwarden.rules.files import SEVERITIES
+from trainwarden.taxonomy import ERROR_TYPES, FAILURES, SUBSYSTEMS
+
+REQUIRED = {"summary", "description", "action", "reason", "runbook_url", "dashboard"}
+# What the message to people has a line for, besides.
+OPTIONAL = {"phase", "duration", "last_log", "instance", "s3", "s3_console"}
+OPTIONAL |= {"ranks", "lost_work", "cost", "remediation"}
+LABELS = {"severity", "failure_mode", "error_type", "subsystem", "remediate"}
+FAILURE_MODES = {"crash", "stall", "timeout", "success", "degraded", "blind"}
+OWN_SUBSYSTEMS = {"remediator", "exporter", "monitoring"}
+# Each evaluation expands the annotations of all that fires: a storm of these costs one query or more for each alert.
+WITH_QUERIES = {
+    "TrainRunFailed",
+    "TrainRunTimedOut",
+    "TrainRunStalled",
+    "TrainRunNeverStarted",
+    "TrainRunDegraded",
+    "TrainRunSucceeded",
+    "TrainRankSilent",
+    "TrainRunUnobserved",
+}
+# Whether a run may be restarted is judged by these alone.
+REMEDIABLE = {"TrainRunFailed", "TrainRunTimedOut", "TrainRunStalled"}
+CLUSTER = "{{ with $labels.cluster }}var-cluster={{ . | urlquery }}&{{ end }}"
+FLEET = "{{ with $labels.cluster }}?var-cluster={{ . | urlquery }}{{ end }}"
+RUN = "{{ with $labels.run_id }}var-run={{ . | urlquery }}{{ end }}"
+DASHBOARDS = {
+    f"/d/train-run?{CLUSTER}var-run={{{{ $labels.run_id | urlquery }}}}",
+    f"/d/train-run?{CLUSTER}{RUN}",  # of a node, which may work for one run
+    f"/d/train-run{FLEET}",
+    "/d/train-run",  # of the watchdog, which has no cluster
+}
+
+
+@of_alerts
+def test_it_has_every_annotation_and_none_that_no_message_shows(rule: dict[str, Any]) -> None:
+    assert REQUIRED <= set(rule["annotations"]) <= REQUIRED | OPTIONAL
+    assert all(text.strip() for text in rule["annotations"].values())
+
+
+@of_alerts
+def test_the_summary_is_one_sentence_that_is_always_the_same(rule: dict[str, Any]) -> None:
+    assert re.fullmatch(r"[A-Z][^.{]+\.", rule["annotations"]["summary"])
+
+
+@of_alerts
+def test_its_labels_route_it(rule: dict[str, Any]) -> None:
+    labels = rule["labels"]
+    # An empty one takes a label off that only the texts need.
+    assert {label for label, text in labels.items() if text} <= LABELS
+    assert labels["severity"] in SEVERITIES
+    assert labels["remediate"] in {"true", "false"}
+    assert labels["remediate"] == "false" or rule["alert"] in REMEDIABLE
+    # Or the expression brings them, as those of the failure that was found.
+    assert labels.get("failure_mode", "") in FAILURE_MODES or "failure_mode" in rule["expr"]
+    assert labels.get("subsystem", "monitoring") in SUBSYSTEMS | OWN_SUBSYSTEMS
+    assert labels.get("error_type", "hang") in ERROR_TYPES
+
+
+@of_alerts
+def test_its_error_type_and_subsystem_are_those_of_one_failure(rule: dict[str, Any]) -> None:
+    if "error_type" not in rule["labels"] or rule["labels"].get("subsystem", "") in OWN_SUBSYSTEMS:
+        return
+    stated = {key: rule["labels"][key] for key in ("error_type", "subsystem") if key in rule["labels"]}
+    assert any(all(getattr(each, key) == text for key, text in stated.items()) for each in FAILURES.values())
+
+
+@of_alerts
+def test_no_label_holds_a_template_or_an_address(rule: dict[str, Any]) -> None:
+    text = " ".join(rule["labels"].values())
+    assert "{{" not in text
+    assert "://" not in text
+
+
+@of_alerts
+def test_no_text_reaches_a_query_unquoted(rule: dict[str, Any]) -> None:
+    for text in rule["annotations"].values():
+        assert not re.search(r'=~?"?%[sv]', text)
+        for asked in re.findall(r"printf \"([^|]*?)\" \$labels", text):
+            assert "%q" in asked
+
+
+@of_alerts
+def test_a_storm_of_it_stays_cheap(rule: dict[str, Any]) -> None:
+    queries = re.findall(r"\|\s*query\b|\bquery \"", " ".join(rule["annotations"].values()))
+    assert not queries or rule["alert"] in WITH_QUERIES
+
+
+def test_no_alert_is_excused_in_vain() -> None:
+    assert set(NAMES) >= WITH_QUERIES | REMEDIABLE
+
+
+@of_alerts
+def test_it_links_to_its_own_runbook_and_to_a_dashboard(rule: dict[str, Any]) -> None:
+    assert rule["annotations"]["runbook_url"] == (
+        f"https://github.com/trainwarden/trainwarden/blob/main/rules/runbooks/{rule['alert']}.md"
+    )
+    assert rule["annotations"]["dashboard"] in DASHBOARDS

@@ -1,0 +1,99 @@
+"""What Prometheus makes of the annotations that ask for a recording."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.rules.rule_files import ALERTS
+from trainwarden.stack.binaries import Tools
+
+pytestmark = pytest.mark.tools
+
+LOSS = "run:training_restart_loss:current"
+DURATION = "run:training_condition_duration_seconds:current"
+STEPS = {f'{LOSS}{{run_id="r1",unit="steps"}}': 41.0}
+TIME = {f'{LOSS}{{run_id="r1",unit="seconds"}}': 720.4}
+PRICE = {f'{LOSS}{{run_id="r1",unit="gpu_hours"}}': 6.2, f'{LOSS}{{run_id="r1",unit="dollars"}}': 24.8}
+OTHER = {f'{LOSS}{{run_id="r2",unit="steps"}}': 7.0, f'{LOSS}{{cluster="b",run_id="r1",unit="steps"}}': 8.0}
+
+ALL_STEPS = {f'{LOSS}{{run_id="r1",unit="all_steps"}}': 1500.0}
+
+LOST_WORK = [
+    (ALL_STEPS, "everything since the start: 1500 steps"),
+    ({}, ""),
+    (OTHER, ""),
+    (STEPS, "41 steps since the last checkpoint"),
+    (STEPS | TIME, "41 steps since the last checkpoint, 12m 0s of training"),
+    (
+        OTHER | STEPS | TIME | PRICE,
+        "41 steps since the last checkpoint, 12m 0s of training, 6.2 GPU hours, about 24.80 USD",
+    ),
+]
+ATTEMPT = {f'{DURATION}{{run_id="r1"}}': 7620.0}
+ALL = {f'{DURATION}{{attempts="all",run_id="r1"}}': 36000.0}
+DURATIONS = [
+    ({}, "2", ""),
+    (ATTEMPT, "0", "2h 7m 0s"),
+    (ATTEMPT, "", "2h 7m 0s"),
+    (ATTEMPT, "2", "2h 7m 0s in attempt 2"),
+    (
+        ATTEMPT | ALL,
+        "2",
+        "2h 7m 0s in attempt 2, 10h 0m 0s since the first",
+    ),
+    ({f'{DURATION}{{bound="least",run_id="r1"}}': 7620.0}, "", "at least 2h 7m 0s"),
+]
+
+
+def expanded(tools: Tools, folder: Path, text: str, shown: Mapping[str, float], attempt: str, expected: str) -> str:
+    """Return what promtool has against `text` being expanded to `expected` for an alert of the run r1."""
+    rule = {
+        "alert": "TrainRunStalled",
+        "expr": f'label_replace(stalled, "attempt", "{attempt}", "", "")',
+        "annotations": {"text": text},
+    }
+    rules = {"groups": [{"name": "one", "rules": [rule]}]}
+    (folder / "rules.yml").write_text(yaml.safe_dump(rules), encoding="utf-8")
+    series = [{"series": name, "values": repr(value)} for name, value in shown.items()]
+    labels = {"run_id": "r1", **({"attempt": attempt} if attempt else {})}
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": 'stalled{run_id="r1"}', "values": "1"}, *series],
+        "alert_rule_test": [
+            {
+                "eval_time": "0m",
+                "alertname": "TrainRunStalled",
+                "exp_alerts": [{"exp_labels": labels, "exp_annotations": {"text": expected}}],
+            }
+        ],
+    }
+    (folder / "tests.yml").write_text(yaml.safe_dump({"rule_files": ["rules.yml"], "tests": [test]}), encoding="utf-8")
+    done = subprocess.run(
+        [tools.promtool, "test", "rules", folder / "tests.yml"], capture_output=True, text=True, check=False
+    )
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def texts_of(annotation: str, *names: str) -> set[str]:
+    return {rule["annotations"][annotation] for rule in ALERTS if rule["alert"] in names}
+
+
+@pytest.mark.parametrize(("shown", "expected"), LOST_WORK)
+def test_lost_work_and_its_price_show_as_far_as_they_are_known(
+    tools: Tools, tmp_path: Path, shown: dict[str, float], expected: str
+) -> None:
+    (text,) = texts_of("lost_work", "TrainRunFailed", "TrainRunTimedOut", "TrainRunStalled")
+    assert not expanded(tools, tmp_path, text, shown, "0", expected)
+
+
+@pytest.mark.parametrize(("shown", "attempt", "expected"), DURATIONS)
+def test_the_duration_of_a_restarted_run_is_that_of_its_attempt_and_says_so(
+    tools: Tools, tmp_path: Path, shown: dict[str, float], attempt: str, expected: str
+) -> None:
+    (text,) = texts_of("duration", "TrainRunFailed", "TrainRunTimedOut", "TrainRunStalled", "TrainRunSucceeded")
+    assert not expanded(tools, tmp_path, text, shown, attempt, expected)
