@@ -1,13 +1,14 @@
-"""The shipped Alertmanager configuration in a real Alertmanager, with both receivers on loopback."""
+"""The shipped Alertmanager configuration in a real Alertmanager, with all receivers on loopback."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,14 +24,41 @@ from trainwarden.stack.slack_sink import Message, SlackSink
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = ROOT / "alertmanager"
 TOKEN = "a-token-of-the-test"
+# For tests whose subject it is not.
+WARNINGS_WAIT = "group_wait: 30s  # as long as a cause may arrive later than its symptom\n      group_interval: 30s"
+SWITCHES = ("pagerduty", "opsgenie", "email", "sns", "deadman")
+
+
+def switched_on(text: str, *switches: str) -> str:
+    """Return the configuration as the documented call of sed makes it."""
+    for switch in switches:
+        text = re.sub(rf"^#{switch}# ", "", text, flags=re.MULTILINE)
+    return text
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request to a webhook; its body parsed where it is JSON."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: Any
 
 
 @dataclass
 class Webhook:
-    """What the remediator's place received: the authorization header and the body of each call."""
+    """What a webhook on loopback received."""
 
-    calls: list[tuple[str | None, dict[str, Any]]] = field(default_factory=list)
+    requests: list[Call] = field(default_factory=list)
     url: str = ""
+
+    @property
+    def calls(self) -> list[tuple[str | None, dict[str, Any]]]:
+        """The authorization header and the body of each call of the remediator."""
+        return [(each.headers.get("Authorization"), each.body) for each in self.to("/alertmanager/webhook")]
+
+    def to(self, path: str) -> list[Call]:
+        return [each for each in list(self.requests) if each.path.rstrip("/") == path]
 
     def alerts(self, run_id: str, status: str = "firing") -> list[dict[str, Any]]:
         every = [alert for _, body in self.calls for alert in body["alerts"]]
@@ -48,44 +76,70 @@ class Alertmanager:
 
     def send(self, name: str, annotations: Mapping[str, str] | None = None, /, **labels: str) -> None:
         """Report that an alert fires, as Prometheus does."""
-        self._post({"labels": {"alertname": name, **labels}, "annotations": dict(annotations or {})})
+        self.post([firing(name, annotations, **labels)])
 
     def end(self, name: str, annotations: Mapping[str, str] | None = None, /, **labels: str) -> None:
         """Report that it no longer does."""
-        ended = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - 1))
-        alert = {"labels": {"alertname": name, **labels}, "annotations": dict(annotations or {}), "endsAt": ended}
-        self._post(alert)
+        self.post([{**firing(name, annotations, **labels), "endsAt": rfc3339(time.time() - 1)}])
 
-    def _post(self, alert: Mapping[str, object]) -> None:
-        body = [{**alert, "generatorURL": "http://prometheus.example/graph?g0.expr=up&g0.tab=1"}]
-        AlertmanagerClient(self.url).post_alerts(body)
+    def post(self, alerts: Sequence[Mapping[str, object]]) -> None:
+        AlertmanagerClient(self.url).post_alerts(alerts)
 
-    def states(self, run_id: str) -> dict[str, str]:
+    def states(self, *matchers: str) -> dict[str, str]:
         """active or suppressed, by the name of the alert."""
-        return {
-            each.labels["alertname"]: each.state for each in AlertmanagerClient(self.url).alerts(f'run_id="{run_id}"')
-        }
+        return {each.labels["alertname"]: each.state for each in AlertmanagerClient(self.url).alerts(*matchers)}
 
     def messages(self, run_id: str) -> list[Message]:
-        """What Slack was told about a run."""
+        """The messages to Slack that show a run in full."""
         return [each for each in list(self.slack.messages) if f"Run ID: {run_id}\n" in f"{each.text}\n"]
+
+    def messages_of(self, cluster: str) -> list[Message]:
+        """The messages to Slack about a cluster."""
+        return [each for each in list(self.slack.messages) if each.title.endswith(f" · {cluster}")]
+
+
+def firing(name: str, annotations: Mapping[str, str] | None = None, /, **labels: str) -> dict[str, Any]:
+    """An alert as Prometheus reports it."""
+    return {
+        "labels": {"alertname": name, **labels},
+        "annotations": dict(annotations or {}),
+        "generatorURL": "http://prometheus.example/graph?g0.expr=up&g0.tab=1",
+    }
+
+
+def rfc3339(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 @contextmanager
-def alertmanager(tools: Tools, folder: Path, configuration: Path = SHIPPED) -> Iterator[Alertmanager]:
-    """The shipped configuration, with the remediator's address replaced as the local stack does it."""
-    shutil.copytree(configuration, folder, dirs_exist_ok=True)
+def alertmanager(
+    tools: Tools, folder: Path, *, switches: Sequence[str] = (), edits: Mapping[str, str] | None = None
+) -> Iterator[Alertmanager]:
+    """The shipped configuration, with the remediator's address replaced as the local stack does it.
+
+    Args:
+        tools: the real programs.
+        folder: for the configuration and the state.
+        switches: that are switched on.
+        edits: texts of the configuration and what replaces them; `WEBHOOK` in it is the sink's address.
+    """
+    shutil.copytree(SHIPPED, folder, dirs_exist_ok=True)
     number = free_port()
     url = f"http://127.0.0.1:{number}"
     slack, log = SlackSink(), folder / "alertmanager.log"
-    with _webhook() as webhook:
+    with webhook_sink() as webhook:
         main = folder / "alertmanager.yml"
-        text = main.read_text(encoding="utf-8")
-        assert text.count("http://remediator:9746") == 1
-        main.write_text(text.replace("http://remediator:9746", webhook.url), encoding="utf-8")
+        text = switched_on(main.read_text(encoding="utf-8"), *switches)
+        for old, new in {"http://remediator:9746": "WEBHOOK", **(edits or {})}.items():
+            assert text.count(old) == 1, old
+            text = text.replace(old, new.replace("WEBHOOK", webhook.url))
+        main.write_text(text, encoding="utf-8")
         (folder / "secrets").mkdir()
         (folder / "secrets/slack_url").write_text(slack.url, encoding="utf-8")
         (folder / "secrets/remediator_token").write_text(TOKEN + "\n", encoding="utf-8")
+        for name in re.findall(r"^[^#]*_file: secrets/(\w+)", text, re.MULTILINE):
+            if not (folder / "secrets" / name).exists():
+                (folder / "secrets" / name).write_text(f"secret-{name}", encoding="utf-8")
         command = [
             str(tools.alertmanager),
             f"--config.file={main}",
@@ -104,16 +158,24 @@ def alertmanager(tools: Tools, folder: Path, configuration: Path = SHIPPED) -> I
 
 
 @contextmanager
-def _webhook() -> Iterator[Webhook]:
+def webhook_sink() -> Iterator[Webhook]:
+    """An HTTP server on loopback that keeps each POST and answers as the services do."""
     webhook = Webhook()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.path == "/alertmanager/webhook":
-                webhook.calls.append((self.headers["Authorization"], json.loads(body)))
-            self.send_response(200 if self.path == "/alertmanager/webhook" else 404)
+            body: Any = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers["Content-Type"].startswith("application/json"):
+                body = json.loads(body)
+            webhook.requests.append(Call(self.path, dict(self.headers), body))
+            self.send_response(202 if self.path.startswith(("/pagerduty", "/opsgenie")) else 200)
             self.end_headers()
+            if self.path.startswith("/sns"):
+                self.wfile.write(
+                    b"<PublishResponse><PublishResult><MessageId>1</MessageId></PublishResult></PublishResponse>"
+                )
+            else:
+                self.wfile.write(b"{}")
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name is the base class's
             """Requests are no news."""

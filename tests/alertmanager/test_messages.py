@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.alertmanager.running import SHIPPED, TOKEN, Alertmanager
+from tests.alertmanager.running import SHIPPED, TOKEN, Alertmanager, firing, rfc3339
 from tests.waiting import wait_until
+from trainwarden.clients.alertmanager import AlertmanagerClient
 from trainwarden.stack.binaries import Tools
+from trainwarden.stack.slack_sink import Message
 
 pytestmark = pytest.mark.tools
 
@@ -26,15 +31,28 @@ STALLED = {
     "last_log": "Step 1500/5000, loss: 2.134",
     "runbook_url": "https://runbooks.example/TrainRunStalled.md",
     "dashboard": "/d/train-run?var-run=mistral&from=now-1h",
+    "ranks": "3, 7",
+    "lost_work": "41 steps, 6 GPU hours",
+    "cost": "14 USD",
 }
+# As long as the texts of the shipped rules are.
+TYPICAL = {**STALLED, "reason": "r" * 150, "action": "a" * 250, "last_log": "l" * 150, "instance": "i" * 40}
+SENT = (
+    "Sent to the remediator: it reads the run and its job again, "
+    "and restarts the run if its policy allows that after a stall (hang)."
+)
+PLACES = ("cluster", "node", "instance", "gpu", "device", "rank", "job_id", "attempt", "scheduler")
+# What is no longer so once the alert is over.
+PAST = {"Duration", "Since", "Rank", "Phase", "Last Log", "Lost Work", "Cost", "Reason", "Sent to the remediator"}
 CRITICAL = {"severity": "critical", "failure_mode": "stall", "error_type": "hang", "remediate": "true"}
 
 
 def test_an_alert_for_the_machine_reaches_the_remediator_and_slack(alertmanager: Alertmanager) -> None:
-    alertmanager.send("TrainRunStalled", STALLED, run_id="both", job_id="41", attempt="0", **CRITICAL)
+    alertmanager.send("TrainRunStalled", STALLED, cluster="c-both", run_id="both", job_id="41", attempt="0", **CRITICAL)
     (alert,) = wait_until(lambda: alertmanager.webhook.alerts("both"))
     assert alert["labels"] == {
         "alertname": "TrainRunStalled",
+        "cluster": "c-both",
         "run_id": "both",
         "job_id": "41",
         "attempt": "0",
@@ -45,111 +63,294 @@ def test_an_alert_for_the_machine_reaches_the_remediator_and_slack(alertmanager:
     assert wait_until(lambda: alertmanager.messages("both"))
 
 
-def test_the_slack_message_states_what_people_need(alertmanager: Alertmanager) -> None:
-    alertmanager.send("TrainRunStalled", STALLED, run_id="mistral-20250804", **CRITICAL)
+def test_the_slack_message_reads_in_the_order_of_the_questions(alertmanager: Alertmanager) -> None:
+    alertmanager.send("TrainRunStalled", STALLED, cluster="prod", run_id="mistral-20250804", **CRITICAL)
     (message,) = wait_until(lambda: alertmanager.messages("mistral-20250804"))
-    assert message.title == "[FIRING] TrainRunStalled · mistral-20250804"
+    assert message.title == "[FIRING] TrainRunStalled · mistral-20250804 · prod"
     assert message.color == "danger"
-    lines = message.text.splitlines()
-    assert lines[0] == "🔥 *A training run is alive and does not advance.*"
-    assert lines[1:] == [
+    silence = f"{alertmanager.url}/#/silences/new?filter=%7Bcluster%3D%22prod%22%2Crun_id%3D%22mistral-20250804%22"
+    since = re.search(r"^Since: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$", message.text, re.MULTILINE)
+    assert since is not None
+    assert message.text.splitlines() == [
+        "🔥 *A training run is alive and does not advance.*",
         "Run ID: mistral-20250804",
         "Status: STALLED",
         "Reason: No new step for 12m 0s",
-        "🔧 Action Required: Dump the stacks of the ranks.",
-        "Sent to the remediator: stall, hang",
-        "Instance: gpu-7 (i-01fa5b57d64c6196a)",
-        "Phase: train",
         "Duration: 2h 7m 0s",
+        since[0],
+        "Instance: gpu-7 (i-01fa5b57d64c6196a)",
+        "Rank: 3, 7",
+        "Cluster: prod",
+        "Phase: train",
         "Last Log: Step 1500/5000, loss: 2.134",
+        "Lost Work: 41 steps, 6 GPU hours",
+        "Cost: 14 USD",
+        SENT,
+        "🔧 Action Required: Dump the stacks of the ranks.",
         " · ".join(
             [
                 "<https://runbooks.example/TrainRunStalled.md|Runbook>",
                 "<http://localhost:3000/d/train-run?var-run=mistral&amp;from=now-1h|Dashboard>",
                 "<http://prometheus.example/graph?g0.expr=up&amp;g0.tab=1|Query>",
-                f"<{alertmanager.url}/#/silences/new?filter=%7Brun_id%3D%22mistral-20250804%22%7D|Silence this run>",
+                f"<{silence}%2Cremediate%3D%22true%22%7D|Hold remediation>",
+                f"<{silence}%7D|Silence this run>",
             ]
         ),
     ]
 
 
 def test_what_is_unknown_leaves_no_line(alertmanager: Alertmanager) -> None:
-    alertmanager.send("TrainRunDegraded", {"summary": "Short."}, run_id="bare", severity="warning")
+    alertmanager.send("TrainRunDegraded", {"summary": "Short."}, cluster="c-bare", run_id="bare", severity="warning")
     (message,) = wait_until(lambda: alertmanager.messages("bare"))
     assert message.color == "warning"
-    text, _, links = message.text.rpartition("\n")
-    assert text == "⚠️ *Short.*\nRun ID: bare\nStatus: DEGRADED"
+    *lines, links = message.text.splitlines()
+    assert lines[:3] == ["⚠️ *Short.*", "Run ID: bare", "Status: DEGRADED"]
+    assert [line.partition(":")[0] for line in lines[3:]] == ["Since", "Cluster"]
     assert links.startswith("<http://prometheus.example/")
 
 
-def test_markup_in_labels_and_annotations_arrives_as_text(alertmanager: Alertmanager) -> None:
-    evil = "<!channel> & <http://evil.example|click>\nStatus: SUCCEEDED"
-    annotations = dict.fromkeys(STALLED, evil)
+def test_an_alert_about_a_node_names_it_and_its_device(alertmanager: Alertmanager) -> None:
+    labels = {"cluster": "c-node", "node": "gpu-7", "instance": "gpu-7:9745", "gpu": "3", "device": "rdmap16s27"}
+    annotations = {"summary": "A GPU is lost.", "description": "GPU 3 of gpu-7 has fallen off the bus."}
+    alertmanager.send(
+        "TrainGpuLost", annotations, severity="critical", failure_mode="degraded", remediate="false", **labels
+    )
+    (message,) = wait_until(lambda: alertmanager.messages_of("c-node"))
+    assert message.title == "[FIRING] TrainGpuLost · gpu-7 · c-node"
+    lines = message.text.splitlines()
+    assert lines[:3] == [
+        "🔥 *A GPU is lost.*",
+        "Status: TrainGpuLost",
+        "Reason: GPU 3 of gpu-7 has fallen off the bus.",
+    ]
+    assert lines[4:9] == [
+        "Node: gpu-7",
+        "GPU: 3",
+        "Device: rdmap16s27",
+        "Cluster: c-node",
+        "Nothing is restarted automatically for this.",
+    ]
+    routed = {"severity": "critical", "failure_mode": "degraded", "remediate": "false"}
+    expected = {"alertname": "TrainGpuLost", **labels, **routed, "run_id": ""}
+    assert silenced(alertmanager, message, "Silence this alert") == expected
+    assert "Silence this run" not in message.text
+
+
+def test_an_end_names_what_is_over_for_every_alert(alertmanager: Alertmanager) -> None:
+    labels = {"cluster": "c-over", "node": "gpu-7", "severity": "warning"}
+    annotations = {"summary": "A GPU is <!here> throttled."}
+    alertmanager.send("TrainGpuThrottled", annotations, **labels)
+    wait_until(lambda: alertmanager.messages_of("c-over"))
+    alertmanager.end("TrainGpuThrottled", annotations, **labels)
+    message = wait_until(lambda: alertmanager.messages_of("c-over")[1:])[0]
+    assert message.title == "[RESOLVED] TrainGpuThrottled · gpu-7 · c-over"
+    lines = message.text.splitlines()
+    assert lines[:2] == ["↩️ *Over: A GPU is !here throttled.*", "Status: no longer TrainGpuThrottled"]
+    assert re.fullmatch(r"Lasted: (\d+m)?\d+s", lines[2])
+
+
+HOSTILE = [
+    "<!channel> & <http://evil.example|click>\nStatus: SUCCEEDED",
+    'a"b\\c`d|e}f{g,h=i%20j+k $1 \t{{ .Labels }} é 🙂',
+    "``` code\r\n\x1b[31m \u202e reversed",
+    "&" * 10_000,
+    "x" * 10_000,
+    "!channel",
+]
+
+
+@pytest.mark.parametrize("place", range(len(HOSTILE)))
+def test_hostile_values_arrive_as_bounded_text(alertmanager: Alertmanager, place: int) -> None:
+    evil, cluster = HOSTILE[place], f"c-evil-{place}"
     alertmanager.send(
         "TrainRunStalled",
-        annotations,
-        run_id="evil<!here>",
+        {**dict.fromkeys(STALLED, evil), "remediation": evil},
+        cluster=cluster,
+        run_id=evil,
+        node=evil,
+        gpu=evil,
+        device=evil,
+        rank=evil,
         error_type=evil,
+        failure_mode=evil,
         severity="critical",
         remediate="true",
     )
-    (message,) = wait_until(lambda: [each for each in alertmanager.slack.messages if "evil" in each.title])
+    (message,) = wait_until(lambda: alertmanager.messages_of(cluster))
     attachment = message.payload["attachments"][0]
-    allowed = {"Runbook", "Dashboard", "Query", "Silence this run"}
-    for field in ("title", "fallback", "text"):
-        for tag in attachment[field].split("<")[1:]:
+    allowed = {"Runbook", "S3 Console", "Dashboard", "Query", "Silence this run", "Hold remediation", "Alertmanager"}
+    for part in ("title", "fallback", "text", "title_link"):
+        assert len(attachment[part]) < 40_000
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\u202e]|```", attachment[part])
+        for tag in attachment[part].split("<")[1:]:
             address, _, name = tag.partition(">")[0].partition("|")
-            assert name in allowed, f"{field} holds a tag of a stranger: <{tag}"
+            assert name in allowed, f"{part} holds a tag of a stranger: <{tag}"
             assert "<" not in address
-    assert "&lt;!channel&gt; &amp; &lt;http://evil.example|click&gt;" in attachment["text"]
-    assert [line for line in attachment["text"].splitlines() if line.startswith("Status:")] == ["Status: STALLED"]
+    assert len(message.text) < 8_000  # Slack cuts the rest
+    assert [line for line in message.text.splitlines() if line.startswith("Status:")] == ["Status: STALLED"]
+    if len(evil) < 200:
+        assert silenced(alertmanager, message, "Silence this run") == {"cluster": cluster, "run_id": evil}
+        expected = {"cluster": cluster, "run_id": evil, "remediate": "true"}
+        assert silenced(alertmanager, message, "Hold remediation") == expected
+    else:
+        assert "silences" not in message.text
+
+
+def silenced(alertmanager: Alertmanager, message: Message, name: str) -> dict[str, str]:
+    """Return the matchers of a link, after Alertmanager itself has found exactly one alert by them."""
+    (address,) = re.findall(rf"<([^<>|]+)\|{name}>", message.text)
+    filter_ = unquote(urlsplit(urlsplit(address).fragment).query.removeprefix("filter="))
+    assert filter_.startswith("{")
+    assert filter_.endswith("}")
+    matchers = re.findall(r'(\w+)=("(?:[^"\\]|\\.)*")(?:,|$)', filter_[1:-1], re.DOTALL)
+    assert ",".join(f"{label}={value}" for label, value in matchers) == filter_[1:-1]
+    found = AlertmanagerClient(alertmanager.url).alerts(*(f"{label}={value}" for label, value in matchers))
+    assert len(found) == 1, filter_
+    return {label: found[0].labels.get(label, "") for label, _ in matchers}
+
+
+def test_the_links_of_a_run_name_its_cluster(alertmanager: Alertmanager) -> None:
+    for cluster in ("east", "west"):
+        alertmanager.send("TrainRunStalled", STALLED, cluster=cluster, run_id="twin", **CRITICAL)
+    messages = wait_until(lambda: found if len(found := alertmanager.messages("twin")) == 2 else None)
+    assert {message.title.rpartition(" · ")[2] for message in messages} == {"east", "west"}
+    for message in messages:
+        cluster = message.title.rpartition(" · ")[2]
+        assert silenced(alertmanager, message, "Silence this run") == {"cluster": cluster, "run_id": "twin"}
+
+
+def test_the_links_match_no_other_alert(alertmanager: Alertmanager) -> None:
+    """Neither the same run in a cluster with a name, nor what the machine acts on, nor another attempt."""
+    doubtful = {"severity": "critical", "run_id": "alone", "attempt": "0", "node": "n1", "remediate": "false"}
+    more = [{"cluster": "named"}, {"attempt": "1"}, {"remediate": "true"}, {"severity": "warning"}]
+    for other in more:
+        alertmanager.send("TrainRunTimedOut", STALLED, **{**doubtful, **other})
+    alertmanager.send("TrainMonitoringBlind", STALLED, severity="critical", cluster="other", run_id="blind")
+    wait_until(lambda: alertmanager.messages("blind"))
+    alertmanager.send("TrainRunTimedOut", {**STALLED, "reason": "doubt"}, **doubtful)
+    alertmanager.send("TrainMonitoringBlind", {**STALLED, "reason": "no exporter"}, severity="critical")
+    for reason, links in (
+        ("doubt", ["Silence this alert", "Silence this run"]),
+        ("no exporter", ["Silence this alert"]),
+    ):
+        message = wait_until(lambda: showing(alertmanager, f"Reason: {reason}\n"))  # noqa: B023
+        text = message.text[message.text.index(f"Reason: {reason}\n") :]
+        for name in links:
+            address = re.findall(rf"<([^<>|]+)\|{name}>", text)[0]
+            matchers = re.findall(r'(\w+="[^"]*")', unquote(urlsplit(urlsplit(address).fragment).query))
+            matched = AlertmanagerClient(alertmanager.url).alerts(*matchers)
+            assert {"cluster" in each.labels for each in matched} == {False}
+            assert len(matched) == (1 if name == "Silence this alert" else 4)
+
+
+def showing(alertmanager: Alertmanager, part: str) -> Message | None:
+    """The first message to Slack that holds a text."""
+    return next((each for each in list(alertmanager.slack.messages) if part in each.text), None)
 
 
 def test_several_alerts_of_a_run_are_one_message(alertmanager: Alertmanager) -> None:
-    for name in ("TrainRunFailed", "TrainRunRestartExhausted"):
-        alertmanager.send(name, {**STALLED, "reason": f"why {name}"}, run_id="several", severity="critical")
+    names = ["TrainRunFailed", "TrainRunRestartExhausted"]
+    labels = {"cluster": "c-several", "run_id": "several", "severity": "critical"}
+    alertmanager.post([firing(name, {**STALLED, "reason": f"why {name}"}, **labels) for name in names])
     (message,) = wait_until(lambda: alertmanager.messages("several"))
-    assert "why TrainRunFailed" in message.text
-    assert "why TrainRunRestartExhausted" in message.text
-    assert "Status: FAILED" in message.text
-    assert "Status: GIVEN UP" in message.text
-    assert {"TrainRunFailed", "TrainRunRestartExhausted"} == set(
-        message.title.split("] ")[1].split(" · ")[0].split(", ")
+    for part in ("why TrainRunFailed", "why TrainRunRestartExhausted", "Status: FAILED", "Status: GIVEN UP"):
+        assert part in message.text
+    assert message.title == "[FIRING] TrainRunFailed, TrainRunRestartExhausted · several · c-several"
+
+
+def test_a_message_tells_the_news_first_and_what_goes_on_in_a_line(alertmanager: Alertmanager) -> None:
+    labels = {"cluster": "c-news", "severity": "critical", "remediate": "true"}
+    earlier = rfc3339(time.time() - 7200)
+    old = [{**firing("TrainRunFailed", STALLED, run_id=f"old-{n}", **labels), "startsAt": earlier} for n in range(4)]
+    alertmanager.post([*old, firing("TrainRunTimedOut", STALLED, run_id="young", **labels)])
+    # Alertmanager may send the group before it has taken the last of what was posted.
+    message, *_ = wait_until(lambda: [each for each in alertmanager.messages("young") if each.text.count("old-") == 4])
+    assert message.title == "[FIRING] TrainRunTimedOut · young · c-news"
+    news, _, rest = message.text.partition("\n\nStill firing:\n")
+    assert "old-" not in news
+    line = f"c-news, since {earlier[11:16]} UTC: No new step for 12m 0s"
+    assert rest.splitlines() == [f"• TrainRunFailed · old-{n} · {line}" for n in range(4)]
+
+
+def test_a_storm_is_one_message_that_names_some_and_counts_all(alertmanager: Alertmanager) -> None:
+    labels = {"cluster": "c-storm", "severity": "critical", "failure_mode": "crash", "remediate": "true"}
+    alertmanager.post([firing("TrainRunFailed", TYPICAL, run_id=f"storm-{n:02}", **labels) for n in range(60)])
+    (message,) = wait_until(lambda: alertmanager.messages("storm-00"))
+    assert message.title == "[FIRING] TrainRunFailed · storm-00, storm-01, storm-02 and 57 more · c-storm"
+    assert len(re.findall(r"^Run ID: ", message.text, re.MULTILINE)) == 3
+    assert len(re.findall(r"^• TrainRunFailed · storm-", message.text, re.MULTILINE)) == 8
+    last = message.text.splitlines()[-1]
+    assert last == f"and 49 more: <{alertmanager.url}/#/alerts?filter=%7Bcluster%3D%22c-storm%22%7D|all alerts>"
+    assert len(message.text) < 8_000  # Slack cuts the rest
+
+
+def test_forty_nodes_without_a_run_are_named(alertmanager: Alertmanager) -> None:
+    labels = {"cluster": "c-nodes", "severity": "critical", "failure_mode": "crash", "remediate": "false"}
+    alertmanager.post(
+        [
+            firing("TrainGpuLost", TYPICAL, node=f"n{n:02}", instance=f"n{n:02}:9745", gpu="0", **labels)
+            for n in range(40)
+        ]
     )
+    (message,) = wait_until(lambda: alertmanager.messages_of("c-nodes"))
+    assert message.title == "[FIRING] TrainGpuLost · n00, n01, n02 and 37 more · c-nodes"
+    links = re.findall(r"<([^<>|]+)\|Silence this alert>", message.text)
+    assert len(links) == 3
+    assert all(f"node%3D%22n0{n}%22" in link for n, link in enumerate(links))
+    assert re.findall(r"^• TrainGpuLost · (n\d\d) ", message.text, re.MULTILINE) == [f"n{n:02}" for n in range(3, 11)]
 
 
 def test_a_success_reads_as_one_and_is_never_taken_back(alertmanager: Alertmanager) -> None:
-    labels = {"run_id": "won", "severity": "info", "failure_mode": "success", "remediate": "false"}
+    labels = {"cluster": "c-won", "run_id": "won", "severity": "info", "failure_mode": "success", "remediate": "false"}
     annotations = {"summary": "A training run has finished.", "action": "Nothing to do.", "duration": "3h 0m 0s"}
     alertmanager.send("TrainRunSucceeded", annotations, **labels)
     (message,) = wait_until(lambda: alertmanager.messages("won"))
-    assert message.title == "✅ TrainRunSucceeded · won"
+    assert message.title == "✅ TrainRunSucceeded · won · c-won"
     assert message.color == "good"
-    assert message.text.startswith(
-        "✅ *A training run has finished.*\nRun ID: won\nStatus: SUCCEEDED\nDuration: 3h 0m 0s\n<"
-    )
-    # Another run's failure, ended later, is told: by then the end of this one would have been.
+    lines = message.text.splitlines()
+    assert lines[:4] == [
+        "✅ *A training run has finished.*",
+        "Run ID: won",
+        "Status: SUCCEEDED",
+        "Duration: 3h 0m 0s",
+    ]
+    assert "Nothing is restarted" not in message.text
+    assert "Action Required" not in message.text
+    # The end of another run's failure is reported: by then the end of this one would have been.
     alertmanager.end("TrainRunSucceeded", annotations, **labels)
-    alertmanager.send("TrainRunFailed", run_id="later", severity="critical", remediate="false")
+    later = {"cluster": "c-later", "run_id": "later", "severity": "warning", "remediate": "false"}
+    alertmanager.send("TrainRunFailed", **later)
     wait_until(lambda: alertmanager.messages("later"))
-    alertmanager.end("TrainRunFailed", run_id="later", severity="critical", remediate="false")
+    alertmanager.end("TrainRunFailed", **later)
     over = wait_until(lambda: [each for each in alertmanager.messages("later") if "RESOLVED" in each.title])[0]
     assert over.text.startswith("↩️ *Over: a training run had failed.*\n")
     assert len(alertmanager.messages("won")) == 1
 
 
+def test_earlier_successes_are_not_told_again(alertmanager: Alertmanager) -> None:
+    labels = {"cluster": "c-wins", "severity": "info", "failure_mode": "success", "remediate": "false"}
+    first = {**firing("TrainRunSucceeded", run_id="first", **labels), "startsAt": rfc3339(time.time() - 600)}
+    alertmanager.post([first, firing("TrainRunSucceeded", run_id="second", **labels)])
+    (message,) = wait_until(lambda: alertmanager.messages("second"))
+    assert message.title == "✅ TrainRunSucceeded · second · c-wins"
+    assert "first" not in message.text
+    assert " more: " not in message.text
+
+
 def test_an_end_reaches_the_remediator_and_reads_as_no_more_than_an_end(alertmanager: Alertmanager) -> None:
-    alertmanager.send("TrainRunStalled", STALLED, run_id="ended", **CRITICAL)
+    alertmanager.send("TrainRunStalled", STALLED, cluster="c-ended", run_id="ended", **CRITICAL)
     wait_until(lambda: alertmanager.webhook.alerts("ended"))
     wait_until(lambda: alertmanager.messages("ended"))
-    alertmanager.end("TrainRunStalled", STALLED, run_id="ended", **CRITICAL)
+    alertmanager.end("TrainRunStalled", STALLED, cluster="c-ended", run_id="ended", **CRITICAL)
     wait_until(lambda: alertmanager.webhook.alerts("ended", status="resolved"))
     message = wait_until(lambda: alertmanager.messages("ended")[1:])[0]
-    assert message.title == "[RESOLVED] TrainRunStalled · ended"
+    assert message.title == "[RESOLVED] TrainRunStalled · ended · c-ended"
     assert message.color == "good"
     assert message.text.startswith("↩️ *Over: a training run did not advance.*\n")
-    assert "Status: no longer STALLED" in message.text
+    assert "Status: no longer STALLED\nReason was: No new step for 12m 0s\nLasted: " in message.text
     assert "Action Required" not in message.text
+    assert "silences" not in message.text
+    assert not PAST & {line.partition(":")[0] for line in message.text.splitlines()}
 
 
 def rendered(tools: Tools, template: str, notification: dict[str, Any], folder: Path) -> str:
@@ -174,36 +375,163 @@ def rendered(tools: Tools, template: str, notification: dict[str, Any], folder: 
     return done.stdout
 
 
-def test_the_sns_message_holds_the_same_and_an_end_reads_as_an_end(
+WIDE = {
+    "of one byte": "word " * 200,
+    "of four bytes": "🙂" * 400,
+    "that are escaped": "a <b> & " * 100,
+}
+
+
+@pytest.mark.parametrize("text", WIDE.values(), ids=WIDE)
+@pytest.mark.parametrize("number", [1, 3, 60])
+@pytest.mark.parametrize("long_labels", [False, True], ids=["short labels", "long labels"])
+def test_a_message_to_slack_has_as_many_bytes_as_it_takes_and_counts_what_is_left_out(
+    tools: Tools, tmp_path: Path, text: str, number: int, long_labels: bool
+) -> None:
+    url = "https://console.example/" + "p/" * 480
+    label = text[:190] if long_labels else "n1"
+    alerts = [
+        {
+            "status": "firing",
+            "labels": {"alertname": "TrainRunStalled", "run_id": f"{each:03}{label}", **dict.fromkeys(PLACES, label)}
+            | CRITICAL,
+            "annotations": dict.fromkeys(STALLED, text)
+            | dict.fromkeys(("runbook_url", "s3_console", "dashboard"), url),
+            "startsAt": rfc3339(time.time()),
+            "generatorURL": url,
+        }
+        for each in range(number)
+    ]
+    data = {"status": "firing", "alerts": alerts, "commonLabels": {}, "groupLabels": {}, "externalURL": "http://am"}
+    shown = rendered(tools, "trainwarden.slack.text", data, tmp_path)
+    assert len(shown.encode()) < 8_000
+    full, listed = len(re.findall(r"^Run ID: ", shown, re.MULTILINE)), len(re.findall(r"^• ", shown, re.MULTILINE))
+    left_out = re.findall(r"^and (\d+) more: ", shown, re.MULTILINE)
+    assert full >= 1
+    assert full + listed + int(left_out[0] if left_out else 0) == number
+
+
+def test_the_plain_message_holds_the_same_and_an_end_reads_as_an_end(
     alertmanager: Alertmanager, tools: Tools, tmp_path: Path
 ) -> None:
-    annotations = {**STALLED, "s3": "s3://bucket/runs/topic", "s3_console": "https://console.example/topic"}
-    alertmanager.send("TrainRunStalled", annotations, run_id="topic", **CRITICAL)
+    annotations = {**STALLED, "s3": "s3://bucket/runs/topic", "s3_console": "https://console.example/a&b"}
+    alertmanager.send("TrainRunStalled", annotations, cluster="c-topic", run_id="topic", **CRITICAL)
 
     def notification(status: str) -> dict[str, Any] | None:
         bodies = [body for _, body in alertmanager.webhook.calls]
         return next((each for each in bodies if "topic" in str(each["groupLabels"]) and each["status"] == status), None)
 
-    firing = wait_until(lambda: notification("firing"))
-    assert rendered(tools, "trainwarden.sns.subject", firing, tmp_path).startswith("[FIRING] ")
-    assert rendered(tools, "trainwarden.sns.message", firing, tmp_path).strip().splitlines() == [
+    data = wait_until(lambda: notification("firing"))
+    assert rendered(tools, "trainwarden.plain.subject", data, tmp_path) == "[FIRING] TrainRunStalled topic"
+    lines = rendered(tools, "trainwarden.plain.message", data, tmp_path).strip().splitlines()
+    assert lines[4].startswith("Duration: ")
+    assert lines[5].startswith("Since: ")
+    del lines[5]
+    assert lines == [
         "A training run is alive and does not advance.",
         "Run ID: topic",
         "Status: STALLED",
         "Reason: No new step for 12m 0s",
-        "Action Required: Dump the stacks of the ranks.",
-        "Sent to the remediator: stall, hang",
-        "Instance: gpu-7 (i-01fa5b57d64c6196a)",
-        "Phase: train",
         "Duration: 2h 7m 0s",
+        "Instance: gpu-7 (i-01fa5b57d64c6196a)",
+        "Rank: 3, 7",
+        "Cluster: c-topic",
+        "Phase: train",
         "Last Log: Step 1500/5000, loss: 2.134",
+        "Lost Work: 41 steps, 6 GPU hours",
+        "Cost: 14 USD",
+        SENT,
+        "Action Required: Dump the stacks of the ranks.",
         "S3: s3://bucket/runs/topic",
-        "S3 Console: https://console.example/topic",
+        "S3 Console: https://console.example/a&b",
         "Runbook: https://runbooks.example/TrainRunStalled.md",
         "Dashboard: http://localhost:3000/d/train-run?var-run=mistral&from=now-1h",
+        "",
+        f"All alerts: {alertmanager.url}/#/alerts?filter=%7Bcluster%3D%22c-topic%22%2Crun_id%3D%22topic%22%7D",
     ]
-    ended = {**firing, "status": "resolved", "alerts": [{**each, "status": "resolved"} for each in firing["alerts"]]}
-    text = rendered(tools, "trainwarden.sns.message", ended, tmp_path)
-    assert "no longer" in text
+    (alert,) = data["alerts"]
+    over = {**alert, "status": "resolved", "endsAt": alert["startsAt"]}
+    text = rendered(tools, "trainwarden.plain.message", {**data, "status": "resolved", "alerts": [over]}, tmp_path)
+    assert text.startswith("Over: a training run did not advance.\n")
+    assert "Status: no longer STALLED\nReason was: No new step for 12m 0s\nLasted: 0s\nInstance: gpu-7" in text
     assert "Action Required" not in text
-    assert "Sent to the remediator" not in text
+    assert not PAST & {line.partition(":")[0] for line in text.splitlines()}
+
+
+@pytest.mark.parametrize("place", range(len(HOSTILE)))
+def test_a_plain_subject_is_what_a_topic_takes(tools: Tools, tmp_path: Path, place: int) -> None:
+    evil = HOSTILE[place]
+    labels = {"alertname": evil, "run_id": evil}
+    alert = {"status": "firing", "labels": labels, "annotations": {}, "startsAt": rfc3339(time.time())}
+    data = {"status": "firing", "alerts": [alert] * 1000, "commonLabels": labels, "groupLabels": {}}
+    assert re.fullmatch(r"\[FIRING\] [ -~]{1,88}", rendered(tools, "trainwarden.plain.subject", data, tmp_path))
+    assert len(rendered(tools, "trainwarden.plain.message", data, tmp_path)) < 40_000
+
+
+RECORDED = sorted((Path(__file__).parent / "notifications").glob("*.json"))
+of_recorded = pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+
+
+def recorded(path: Path) -> list[dict[str, Any]]:
+    """Two notifications that an Alertmanager of that version sent: an alert begins beside an older one, and ends."""
+    begins, ends = json.loads(path.read_text(encoding="utf-8"))
+    return [begins, ends]
+
+
+@of_recorded
+def test_a_recorded_notification_reads_the_same_whatever_version_sent_it(
+    tools: Tools, tmp_path: Path, path: Path
+) -> None:
+    begins, ends = recorded(path)
+    assert ("notification_reason" in begins) == (path.stem != "alertmanager-0.25")
+    throttled, stalled = begins["alerts"]
+    run = "mistral-20250804-171621"
+    assert rendered(tools, "trainwarden.slack.title", begins, tmp_path) == f"[FIRING] TrainRunStalled · {run} · prod"
+    assert rendered(tools, "trainwarden.slack.title", ends, tmp_path) == f"[RESOLVED] TrainRunStalled · {run} · prod"
+    assert rendered(tools, "trainwarden.slack.color", begins, tmp_path) == "danger"
+    assert rendered(tools, "trainwarden.slack.color", ends, tmp_path) == "good"
+    text = rendered(tools, "trainwarden.slack.text", begins, tmp_path)
+    assert text.splitlines()[:6] == [
+        "🔥 *A training run is alive and does not advance.*",
+        f"Run ID: {run}",
+        "Status: STALLED",
+        "Reason: No new step for 12m 0s (budget of the phase: 10m 0s)",
+        "Duration: 2h 7m 0s",
+        f"Since: {stalled['startsAt'][:10]} {stalled['startsAt'][11:19]} UTC",
+    ]
+    since = f"since {throttled['startsAt'][11:16]} UTC"
+    still = f"• TrainGpuThrottled · gpu-9 · prod, {since}: GPU 3 of gpu-9 runs at 40 % of its clock."
+    assert text.splitlines()[-2:] == ["Still firing:", still]
+    over = rendered(tools, "trainwarden.slack.text", ends, tmp_path).splitlines()
+    assert over[0] == "↩️ *Over: a training run did not advance.*"
+    assert over[-1] == still
+
+
+@of_recorded
+@pytest.mark.parametrize("place", range(len(HOSTILE)))
+def test_a_recorded_notification_with_hostile_values_stays_text(
+    tools: Tools, tmp_path: Path, path: Path, place: int
+) -> None:
+    for data in recorded(path):
+        for alert in data["alerts"]:
+            for part in ("labels", "annotations"):
+                kept = {"alertname", "severity", "remediate"}
+                alert[part] = {name: text if name in kept else HOSTILE[place] for name, text in alert[part].items()}
+        for template in ("trainwarden.slack.title", "trainwarden.slack.text", "trainwarden.slack.title_link"):
+            text = rendered(tools, template, data, tmp_path)
+            assert len(text) < 40_000
+            assert not re.search(r"<(?!https?://[^<>|]*\|[A-Za-z0-9 ]+>)|```|[\x00-\x09\x0b-\x1f]", text)
+        for line in rendered(tools, "trainwarden.plain.message", data, tmp_path).splitlines():
+            assert len(line) < 900
+            assert not re.search(r"[\x00-\x1f\u202e]", line)
+
+
+@pytest.mark.parametrize("template", ["trainwarden.slack.text", "trainwarden.plain.message"])
+@pytest.mark.parametrize(("subsystem", "line"), [("remediator", "Remediator: h:1"), ("exporter", "Exporter: h:1")])
+def test_an_alert_without_a_node_names_the_service_that_it_is_about(
+    tools: Tools, tmp_path: Path, template: str, subsystem: str, line: str
+) -> None:
+    labels = {"alertname": "TrainX", "instance": "h:1", "subsystem": subsystem, "severity": "critical"}
+    alert = {"status": "firing", "labels": labels, "annotations": {"summary": "s"}, "startsAt": "2026-01-01T00:00:00Z"}
+    notification = {"status": "firing", "externalURL": "http://am", "commonLabels": labels, "alerts": [alert]}
+    assert line in rendered(tools, template, notification, tmp_path).splitlines()
