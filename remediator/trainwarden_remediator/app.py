@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from trainwarden.clients.alertmanager import AlertmanagerClient
+from trainwarden.clients.http import HttpClient
 from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.server.address import port_file
 from trainwarden.server.web_config import ReloadingWebConfig
+from trainwarden_remediator.act import Actor, Answer
+from trainwarden_remediator.alertmanagers import AlertmanagerAlerts
+from trainwarden_remediator.approvals import GpuHours
+from trainwarden_remediator.calls import ThreadedCalls
+from trainwarden_remediator.capture import Capturer
 from trainwarden_remediator.choice import load_policies
 from trainwarden_remediator.config import RemediatorSettings, allowed_users, read_token
+from trainwarden_remediator.credentials import Credentials, Tokens
 from trainwarden_remediator.database import Lock, open_database
 from trainwarden_remediator.drivers.driver import Driver
 from trainwarden_remediator.drivers.local import LocalDriver
@@ -22,72 +31,154 @@ from trainwarden_remediator.evidence import PrometheusRuns
 from trainwarden_remediator.examine import Examiner
 from trainwarden_remediator.http_config import http_client
 from trainwarden_remediator.metrics import Metrics, RemediatorCollector
+from trainwarden_remediator.nodes import AlertedNodes
+from trainwarden_remediator.notify import Channel, Notifier, Slack, Sns
+from trainwarden_remediator.outbox import Outbox
+from trainwarden_remediator.price import PrometheusPrices
+from trainwarden_remediator.readings import CountedDriver, CountedRuns
+from trainwarden_remediator.recoverability import Outlook
+from trainwarden_remediator.reloading import Reloading, policy_files
 from trainwarden_remediator.remediate import Remediator
+from trainwarden_remediator.score import Scores
 from trainwarden_remediator.server import RemediatorPages
+from trainwarden_remediator.snapshot import Snapshot
 from trainwarden_remediator.store import Store
+from trainwarden_remediator.storm import Storms
+from trainwarden_remediator.sweep import Sweeper
+from trainwarden_remediator.timers import Timers
 from trainwarden_remediator.worker import Worker
-from trainwarden_remediator.world import AlertmanagerAlerts, Records, SystemClock, World
+from trainwarden_remediator.world import Records, SystemClock, World
 
 log = logging.getLogger(__name__)
 
 
-def serve(settings: RemediatorSettings, stop: threading.Event) -> None:
-    """Serve until `stop` is set.
+def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading.Event) -> None:
+    """Serve until `stop` is set; read policies and token again when `hangup` is set.
 
     Raises:
         ConfigError, UsageError, StoreError: before any call to a scheduler.
     """
-    token = read_token("--webhook-token-file", settings.webhook_token_file)
-    policies = load_policies(settings.policy, settings.policy_dir, settings.run_policy)
+    token_file = settings.webhook_token_file
+    token = Reloading("token", lambda: read_token("--webhook-token-file", token_file), lambda: [token_file])
+    policy = Reloading(
+        "policy",
+        lambda: load_policies(settings.policy, settings.policy_dir, settings.run_policy, settings.mode_of_action),
+        lambda: policy_files(settings.policy, settings.policy_dir),
+    )
+    policies = policy.current()
     drivers = build_drivers(settings)
-    alertmanager, prometheus = (
-        http_client(f"--{name}-http-config-file", url, config_file, settings.http_timeout)
-        for name, url, config_file in (
-            ("alertmanager", settings.alertmanager_url, settings.alertmanager_http_config_file),
-            ("prometheus", settings.prometheus_url, settings.prometheus_http_config_file),
-        )
+    alertmanagers = {
+        url: AlertmanagerClient(_client("alertmanager", url, settings.alertmanager_http_config_file, settings))
+        for url in settings.alertmanager_url
+    }
+    channels = build_channels(settings)
+    prometheus = PrometheusClient(
+        _client("prometheus", settings.prometheus_url, settings.prometheus_http_config_file, settings)
     )
     web_config = ReloadingWebConfig(settings.web_config_file) if settings.web_config_file else None
-    clock, metrics = SystemClock(), Metrics()
+    clock, metrics = SystemClock(), Metrics(["prometheus", *drivers])
+    alerts = AlertmanagerAlerts(alertmanagers, settings.cluster, metrics.alertmanager_answered)
     lock = Lock(settings.state_dir)
     engine = open_database(settings.state_dir)
     store = Store(engine, clock)
+    outbox = Outbox(engine, clock, [channel.name for channel in channels])
+    store.tell = outbox.note
+    notifier = Notifier(outbox, channels, monotonic=clock.monotonic, state_dir=str(settings.state_dir))
+    timers = Timers(store, clock)
     world = World(
         clock=clock,
-        alerts=AlertmanagerAlerts(AlertmanagerClient(alertmanager)),
-        runs=PrometheusRuns(PrometheusClient(prometheus)),
-        drivers=drivers,
+        alerts=alerts,
+        runs=CountedRuns(PrometheusRuns(prometheus, settings.cluster), metrics),
+        drivers={name: CountedDriver(driver, metrics) for name, driver in drivers.items()},
         records=Records(settings.runs_dir),
+        nodes=AlertedNodes(list(alertmanagers.values()), prometheus, settings.cluster),
+        prices=PrometheusPrices(prometheus, settings.cluster),
     )
+    woken = threading.Event()
+    calls: ThreadedCalls[Answer] = ThreadedCalls(settings.max_actions, woken.set)
+    snapshot = Snapshot(world, settings.slurm_interval)
     remediator = Remediator(
-        world,
+        snapshot.world,
         store,
         metrics,
+        timers,
+        Actor(world, store, policies.checkpoint_trust),
+        calls,
         doubt_window=settings.doubt_window,
         repeat_after=settings.poll_interval,
         verify_timeout=settings.verify_timeout,
         checkpoint_trust=policies.checkpoint_trust,
+        captures=Capturer(
+            settings.state_dir,
+            settings.runs_dir,
+            describers(settings),
+            settings.capture_timeout,
+            policies.checkpoint_trust,
+        ),
     )
-    examiner = Examiner(world, store, policies, metrics, remediator.failed_again)
+    scores = Scores(engine, clock, world.runs)
+    examiner = Examiner(snapshot.world, store, policies, metrics, timers, remediator.failed_again, scores)
+
+    outlook = Outlook(snapshot.world.runs, policies)
+
+    def refresh() -> None:
+        force = hangup.is_set()
+        hangup.clear()
+        for each in (policy, token):
+            each.refresh(force=force)
+        policies.take(policy.current())
+        scores.settle()
+
     worker = Worker(
-        world,
+        snapshot,
         store,
         examiner,
         remediator,
         metrics,
+        timers,
+        Sweeper(
+            snapshot.world,
+            store,
+            timers,
+            doubt_window=settings.doubt_window,
+            cluster=settings.cluster,
+            outlook=outlook,
+        ),
+        Storms(snapshot.world, store, limit=settings.storm_runs, window=settings.storm_window),
+        woken,
         interval=settings.poll_interval,
         busy_interval=settings.busy_interval,
+        before_tick=refresh,
     )
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(RemediatorCollector(metrics, store, web_config))
-    pages = RemediatorPages(store, metrics, registry, clock, token, worker.wake, worker.alive)
+    more = (notifier.families, scores.families, GpuHours(engine).families, outlook.families)
+    registry.register(RemediatorCollector(metrics, store, web_config, (policy, token), more))
+    credentials = Credentials(Tokens(token.current).valid, web_config, settings.webhook_user)
+    pages = RemediatorPages(store, metrics, registry, clock, credentials, worker.wake, worker.alive, settings.cluster)
     for warning in policies.warnings():
         log.warning("%s", warning)
     try:
+        notifier.start()
         _run(settings, pages, worker, web_config, stop)
     finally:
+        notifier.stop()
+        alerts.close()
         engine.dispose()
         lock.release()
+
+
+def _client(name: str, url: str, config_file: Path | None, settings: RemediatorSettings) -> HttpClient:
+    return http_client(f"--{name}-http-config-file", url, config_file, settings.http_timeout)
+
+
+def build_channels(settings: RemediatorSettings) -> list[Channel]:
+    """Return the ways to people that the configuration names; raise ConfigError."""
+    channels: list[Channel] = []
+    if settings.notify_slack_url_file is not None:
+        channels.append(Slack(settings.notify_slack_url_file))
+    if settings.notify_sns_topic is not None:
+        channels.append(Sns(settings.notify_sns_topic))
+    return channels
 
 
 def build_drivers(settings: RemediatorSettings) -> dict[str, Driver]:
@@ -99,8 +190,16 @@ def build_drivers(settings: RemediatorSettings) -> dict[str, Driver]:
     if "slurm" in settings.driver:
         users = allowed_users(settings.slurm_allow_user)
         client = slurm_client(settings.slurm_bin_dir, settings.slurm_timeout)
-        drivers["slurm"] = SlurmDriver(client, users, settings.slurm_interval)
+        drivers["slurm"] = SlurmDriver(client, users)
     return drivers
+
+
+def describers(settings: RemediatorSettings) -> dict[str, Callable[[str], bytes]]:
+    """Return, by the name of a driver, what shows all that its scheduler has of a job."""
+    if "slurm" not in settings.driver:
+        return {}
+    timeout = min(settings.slurm_timeout, settings.capture_timeout / 3)
+    return {"slurm": slurm_client(settings.slurm_bin_dir, timeout).described}
 
 
 def _run(

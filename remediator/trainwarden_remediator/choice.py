@@ -10,6 +10,7 @@ from pathlib import Path
 
 from trainwarden.checkpoint.verdict import Trust
 from trainwarden_remediator.errors import ConfigError
+from trainwarden_remediator.modes import MODES, OPT_IN, Canary, most_cautious
 from trainwarden_remediator.policy import Policy, load_policy, read_policy, shipped
 
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
@@ -17,39 +18,69 @@ _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
 @dataclass(frozen=True)
 class Choice:
-    """The policy that applies; `objection`: why it is not the one that the record requests."""
+    """The policy that applies; `objection`: why it is not the one that the record requests.
+
+    `opted_in`: the operator has assigned it to the run, or the run's record requests it by name.
+    """
 
     policy: Policy
     objection: str | None = None
+    opted_in: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Policies:
-    """The available policies. `assigned` pairs patterns of run ids with policies; the first match applies."""
+    """The available policies. `assigned` pairs patterns of run ids with policies; the first match applies.
+
+    `mode` is that of the cluster: a mode, or OPT_IN.
+    """
 
     default: Policy
     named: Mapping[str, Policy] = field(default_factory=dict)
     assigned: Sequence[tuple[str, Policy]] = ()
+    mode: str = OPT_IN
 
     def of(self, run_id: str, requested: str | None) -> Choice:
         """Return the policy of a run whose record requests `requested`, which is only a key, never a path."""
         for pattern, policy in self.assigned:
             if fnmatchcase(run_id, pattern):
-                return Choice(policy)
+                return Choice(policy, opted_in=True)
         if requested is None or requested == self.default.name:
-            return Choice(self.default)
+            return Choice(self.default, opted_in=requested is not None)
         if not _NAME.fullmatch(requested):
-            return self._instead("the record asks for a policy by what is no name of one")
+            return self._instead("the record requests a policy by an invalid name")
         if requested not in self.named:
-            return self._instead(f"the record asks for policy {requested}, which is not installed")
+            return self._instead(f"the record requests policy {requested}, which is not installed")
         if not self.default.restarts:
-            return self._instead(f"the record asks for policy {requested}, and no record makes this remediator restart")
-        return Choice(self.named[requested])
+            return self._instead(f"the record requests policy {requested}, and no record makes this remediator restart")
+        return Choice(self.named[requested], opted_in=True)
+
+    def observed(self, run_id: str, choice: Choice) -> str | None:
+        """Return why the policy of a run is only observed; None where it is acted upon.
+
+        The more cautious of the modes of the cluster and of the policy counts. Where neither is set, a run that has not
+        opted in is observed.
+        """
+        policy = choice.policy
+        of_cluster = next((mode for mode in MODES if mode == self.mode), None)
+        mode = most_cautious(each for each in (of_cluster, policy.mode_of_action) if each is not None)
+        if mode is None:
+            return None if choice.opted_in else "the run has not opted in, and is only observed"
+        if mode == "observe":
+            where = "the cluster" if of_cluster == "observe" else f"policy {policy.name}"
+            return f"{where} is in the mode observe"
+        if mode == "canary" and not (policy.canary or Canary()).includes(run_id):
+            return "the mode is canary, and the run is none of its runs"
+        return None
 
     def checkpoint_trust(self, name: str) -> Trust | None:
         """Return what a run that the policy of that name restarts takes for a complete checkpoint; None if unset."""
         policies = (*(policy for _, policy in self.assigned), self.default, *self.named.values())
         return next((policy.checkpoint_trust for policy in policies if policy.name == name), None)
+
+    def take(self, newer: Policies) -> None:
+        """Become another set, between two decisions."""
+        vars(self).update(vars(newer))
 
     def _instead(self, why: str) -> Choice:
         return Choice(self.default, f"{why}: policy {self.default.name} is used")
@@ -60,8 +91,11 @@ class Policies:
         return list(dict.fromkeys(warning for policy in policies for warning in policy.warnings()))
 
 
-def load_policies(default: str, folder: Path | None, assignments: Sequence[str]) -> Policies:
-    """Load the policies of `--policy`, `--policy-dir` and `--run-policy`; raise ConfigError with every problem."""
+def load_policies(default: str, folder: Path | None, assignments: Sequence[str], mode: str = OPT_IN) -> Policies:
+    """Load the policies of `--policy`, `--policy-dir` and `--run-policy`; raise ConfigError with every problem.
+
+    `mode` is that of the cluster, of `--mode-of-action`.
+    """
     problems: list[str] = []
     named = {name: load_policy(name) for name in shipped()} | _installed(folder, problems)
     chosen = None
@@ -80,7 +114,7 @@ def load_policies(default: str, folder: Path | None, assignments: Sequence[str])
             problems.append(f"--run-policy: {assignment!r}: expected GLOB=NAME, with a name of {expected}")
     if chosen is None or problems:
         raise ConfigError(problems)
-    return Policies(chosen, named, tuple(assigned))
+    return Policies(chosen, named, tuple(assigned), mode)
 
 
 def _installed(folder: Path | None, problems: list[str]) -> dict[str, Policy]:

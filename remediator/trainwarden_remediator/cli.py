@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -14,15 +13,19 @@ from pathlib import Path
 import trainwarden
 from trainwarden.clients.process import keep_child_status
 from trainwarden.command_line import CommandLine
+from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 from trainwarden.service_log import FORMATS, log_to_stderr
-from trainwarden_remediator import app
-from trainwarden_remediator.config import default_state_dir, settings_from
-from trainwarden_remediator.database import open_read_only
+from trainwarden_remediator import app, commands
+from trainwarden_remediator.approvals import APPROVED, VETOED
+from trainwarden_remediator.check_config import check_config
+from trainwarden_remediator.config import DEFAULT_ALERTMANAGER, default_state_dir, settings_from
+from trainwarden_remediator.doctor import examine
 from trainwarden_remediator.errors import ConfigError, RemediatorError
-from trainwarden_remediator.incident import as_json, as_text, clean
+from trainwarden_remediator.incident import clean
+from trainwarden_remediator.modes import MODES, OPT_IN
 from trainwarden_remediator.policy import DEFAULT_POLICY, load_policy, shipped
-from trainwarden_remediator.store import read_log
+from trainwarden_remediator.policy_file import FAILURE_MODES
 
 PROGRAM = "trainwarden-remediator"
 _MISUSE = 2
@@ -38,15 +41,80 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"{PROGRAM} {trainwarden.__version__}")
     _serving(top)
     _drivers(top)
+    _telling(top)
     _timing(top)
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands, instead of serving")
-    check = commands.add_parser("check-policy", help="check a policy file; status 0 if it is right, 2 if not")
+    known = top.add_subparsers(dest="command", metavar="COMMAND", title="commands, instead of serving")
+    check = known.add_parser("check-policy", help="check a policy file; status 0 if it is right, 2 if not")
     check.add_argument("file", metavar="FILE", help="a policy file, or the name of a shipped one")
-    decisions = commands.add_parser("decisions", help="show what was decided and done, beside a running remediator")
-    decisions.add_argument("--state-dir", type=Path, required=True, metavar="DIR", help="the remediator's state folder")
-    decisions.add_argument("--run-id", metavar="RUN", help="only this run")
-    decisions.add_argument("--format", choices=("text", "json"), default="text", help="default %(default)s")
+    known.add_parser(
+        "check-config", help="check all files that the flags before it name; status 0 if they are right, 2 if not"
+    )
+    again = known.add_parser("replay", help="show what a policy would have done with failures on record, or with a log")
+    source = again.add_mutually_exclusive_group(required=True)
+    source.add_argument("--state-dir", type=Path, metavar="DIR", help="the remediator's state folder")
+    source.add_argument("--log", metavar="FILE", help="the log of a failed run, as trainwarden scan reads it")
+    again.add_argument("--policy", dest="of_policy", required=True, metavar="NAME|FILE", help="the policy")
+    again.add_argument("--run-id", metavar="RUN", help="of a database: only this run")
+    again.add_argument("--mode", choices=FAILURE_MODES, default="crash", help="of a log, default %(default)s")
+    again.add_argument("--json", action="store_true", help="print JSON")
+    shown = known.add_parser("decisions", help="show what was decided and done, beside a running remediator")
+    _on_database(shown)
+    shown.add_argument("--run-id", metavar="RUN", help="only this run")
+    shown.add_argument("--format", choices=("text", "json"), default="text", help="default %(default)s")
+    told = known.add_parser("explain", help="what was decided and why, what comes next; status 1 if nothing is known")
+    _on_database(told)
+    told.add_argument("about", metavar="RUN|ALERT|INCIDENT", help="a run, the name of an alert, or an incident")
+    ack = known.add_parser("ack", help="end the pages of a run that you have taken over; status 1 if none pages")
+    _on_database(ack)
+    which = ack.add_mutually_exclusive_group(required=True)
+    which.add_argument("--run-id", metavar="RUN", help="all incidents of a run")
+    which.add_argument("incident", nargs="?", metavar="INCIDENT", help="this one")
+    stopped = known.add_parser("freeze", help="let nothing be restarted, of a run or at all, from now on")
+    _on_database(stopped)
+    _which(stopped)
+    stopped.add_argument("--reason", default="", metavar="TEXT", help="why, for the log and for others")
+    stopped.add_argument("--for", dest="seconds", metavar="DURATION", help="how long; default until unfreeze")
+    allowed = known.add_parser("unfreeze", help="end what freeze began; status 1 if nothing was frozen")
+    _on_database(allowed)
+    _which(allowed)
+    adopted = known.add_parser("adopt", help="let a run be restarted of which the database lacks restarts")
+    _on_database(adopted)
+    adopted.add_argument("--run-id", required=True, metavar="RUN", help="the run")
+    score = known.add_parser("score", help="show what policies would have done against what people did")
+    _on_database(score)
+    score.add_argument("--policy", dest="of_policy", metavar="NAME", help="only this policy")
+    score.add_argument("--since", metavar="DURATION", help="only decisions of so long ago at most, such as 30d")
+    for name, text in (("approve", "let a restart begin that waits for it"), ("veto", "let a restart not be made")):
+        answered = known.add_parser(name, help=f"{text}; status 1 if it comes too late")
+        _on_database(answered)
+        answered.add_argument("incident", metavar="INCIDENT", help="the id of the incident")
+    ended = known.add_parser("resume", help="end a storm: restart the runs that wait; status 1 if there is none")
+    _on_database(ended)
+    audited = known.add_parser("audit", help="verify that the log of decisions is as it was written")
+    steps = audited.add_subparsers(dest="step", metavar="STEP", required=True)
+    verify = steps.add_parser(
+        "verify", help="name the first row that was changed or is missing; status 1 if there is one"
+    )
+    _on_database(verify)
+    verify.add_argument("--expect", metavar="NUMBER:HASH", help="a row that was noted elsewhere, as in a message")
+    doctor = known.add_parser(
+        "doctor",
+        help="show what SLURM lets this user do, and whether each job could be brought back; give the flags of the "
+        "service before it",
+    )
+    doctor.add_argument("--format", choices=("text", "json"), default="text", help="default %(default)s")
     return top
+
+
+def _on_database(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--state-dir", type=Path, required=True, metavar="DIR", help="the remediator's state folder")
+    command.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _which(command: argparse.ArgumentParser) -> None:
+    which = command.add_mutually_exclusive_group(required=True)
+    which.add_argument("--run-id", metavar="RUN", help="this run")
+    which.add_argument("--all", action="store_true", help="all runs")
 
 
 def _serving(top: argparse.ArgumentParser) -> None:
@@ -76,7 +144,7 @@ def _serving(top: argparse.ArgumentParser) -> None:
         "--webhook-token-file",
         type=Path,
         metavar="FILE",
-        help="the bearer token that the webhook and the API check; required",
+        help="the bearer token that the webhook and the API check, read again when it changes; required",
     )
     group.add_argument(
         "--state-dir",
@@ -85,16 +153,33 @@ def _serving(top: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the database, on a local file system, default %(default)s",
     )
-    for name, port, tool in (("alertmanager", 9093, "amtool"), ("prometheus", 9090, "promtool")):
-        group.add_argument(
-            f"--{name}-url", default=f"http://127.0.0.1:{port}", metavar="URL", help="default %(default)s"
-        )
+    group.add_argument(
+        "--webhook-user",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a user of --web.config.file who may call the webhook and the API with a password instead; repeatable",
+    )
+    group.add_argument(
+        "--alertmanager-url",
+        action="append",
+        metavar="URL",
+        help=f"default {DEFAULT_ALERTMANAGER}; repeatable, for several that stand for each other",
+    )
+    group.add_argument("--prometheus-url", default="http://127.0.0.1:9090", metavar="URL", help="default %(default)s")
+    for name, tool in (("alertmanager", "amtool"), ("prometheus", "promtool")):
         group.add_argument(
             f"--{name}-http-config-file",
             type=Path,
             metavar="FILE",
             help=f"credentials and certificates for it, in the format of {tool} --http.config.file",
         )
+    group.add_argument(
+        "--cluster",
+        default="",
+        metavar="NAME",
+        help="the value of the label cluster whose alerts are taken; default: alerts of every cluster",
+    )
     group.add_argument(
         "--policy",
         default=DEFAULT_POLICY,
@@ -113,6 +198,13 @@ def _serving(top: argparse.ArgumentParser) -> None:
         default=[],
         metavar="GLOB=NAME",
         help="the policy of the runs whose id matches, whatever their record selects; repeatable, the first counts",
+    )
+    group.add_argument(
+        "--mode-of-action",
+        choices=(OPT_IN, *MODES),
+        default=OPT_IN,
+        help="whether decisions are carried out: opt-in, the default, for runs that the operator or their own record "
+        "gives a policy by name; observe for none, canary for a part of the runs, act for all",
     )
     group.add_argument(
         "--runs-dir",
@@ -153,6 +245,20 @@ def _drivers(top: argparse.ArgumentParser) -> None:
     )
 
 
+def _telling(top: argparse.ArgumentParser) -> None:
+    text = "Off unless configured. Each decision, refusal, outcome and hand-over to a person is sent at least once."
+    group = top.add_argument_group("messages to people", text)
+    group.add_argument(
+        "--notify-slack-url-file",
+        type=Path,
+        metavar="FILE",
+        help="a file with the address of an incoming webhook of Slack's, read for each message",
+    )
+    group.add_argument(
+        "--notify-sns-topic", metavar="ARN", help="a topic of SNS; needs boto3, which finds credentials by itself"
+    )
+
+
 def _timing(top: argparse.ArgumentParser) -> None:
     group = top.add_argument_group("timing", "Durations are seconds, or carry units: 500ms, 5s, 1h30m, 1d.")
     for flag, default, text in (
@@ -162,9 +268,23 @@ def _timing(top: argparse.ArgumentParser) -> None:
         ("--slurm-timeout", "20s", "for one call of squeue or scontrol; after that its effect is in doubt"),
         ("--slurm-interval", "15s", "for which an answer of squeue serves while nothing depends on it"),
         ("--doubt-window", "60s", "during which a call that is in doubt is not repeated"),
+        ("--capture-timeout", "30s", "for what a run shows of itself before it is ended, at most 30s"),
         ("--verify-timeout", "30m", "from the new start until its step must have passed the old one"),
     ):
         group.add_argument(flag, default=default, metavar="DURATION", help=f"{text}, default %(default)s")
+    group.add_argument(
+        "--max-actions",
+        default="4",
+        metavar="N",
+        help="calls to schedulers that may be under way at a time, default %(default)s",
+    )
+    group.add_argument(
+        "--storm-runs",
+        default="5",
+        metavar="N",
+        help="runs that may be restarted within --storm-window; more are a storm: nothing is, default %(default)s",
+    )
+    group.add_argument("--storm-window", default="10m", metavar="DURATION", help="default %(default)s")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -174,8 +294,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.command == "check-policy":
             return _check_policy(arguments.file)
-        if arguments.command == "decisions":
-            return _decisions(arguments.state_dir, arguments.run_id, arguments.format)
+        if arguments.command == "check-config":
+            return _check_config(arguments)
+        if arguments.command == "replay":
+            policy, as_data = load_policy(arguments.of_policy), arguments.json
+            if arguments.log is not None:
+                return commands.replay_log_file(arguments.log, policy, arguments.mode, as_data=as_data)
+            return commands.replay_record(arguments.state_dir, policy, arguments.run_id, as_data=as_data)
+        if arguments.command == "doctor":
+            return _doctor(arguments)
+        if arguments.command is not None:
+            return _on_record(arguments)
         return _serve(arguments)
     except BrokenPipeError:
         return 0
@@ -199,18 +328,55 @@ def _check_policy(name: str) -> int:
     return 0
 
 
-def _decisions(state_dir: Path, run_id: str | None, form: str) -> int:
-    engine = open_read_only(state_dir)
-    with engine.connect() as connection:
-        found = read_log(connection, run_id)
-    engine.dispose()
-    if form == "json":
-        print(json.dumps([as_json(incident, events) for incident, events in found], indent=2))
-    else:
-        print(as_text(found), end="")
-        if not found:
-            print(f"{PROGRAM}: {state_dir}: no decision{f' about {run_id}' if run_id else ''} yet", file=sys.stderr)
-    return 0
+def _check_config(arguments: argparse.Namespace) -> int:
+    if arguments.webhook_token_file is None:
+        raise ConfigError(["--webhook-token-file: missing; there is no mode without a token"])
+    checked = check_config(settings_from(arguments))
+    for problem in checked.problems:
+        print(f"{PROGRAM}: {clean(problem, 4000)}", file=sys.stderr)
+    for warning in checked.warnings:
+        print(f"{PROGRAM}: warning: {clean(warning, 4000)}", file=sys.stderr)
+    print(checked.as_text(), end="")
+    return _MISUSE if checked.problems else 0
+
+
+def _on_record(arguments: argparse.Namespace) -> int:
+    state_dir, as_data = arguments.state_dir, arguments.json
+    if arguments.command == "decisions":
+        return commands.show_decisions(state_dir, arguments.run_id, as_data=as_data or arguments.format == "json")
+    if arguments.command == "explain":
+        return commands.explain(state_dir, arguments.about, as_data=as_data)
+    if arguments.command == "ack":
+        return commands.take_over(state_dir, arguments.run_id, arguments.incident, as_data=as_data)
+    if arguments.command == "adopt":
+        return commands.accept(state_dir, arguments.run_id, as_data=as_data)
+    if arguments.command == "score":
+        since = None if arguments.since is None else _seconds("--since", arguments.since)
+        return commands.show_score(state_dir, arguments.of_policy, since, as_data=as_data)
+    if arguments.command in ("approve", "veto"):
+        answer = APPROVED if arguments.command == "approve" else VETOED
+        return commands.answer_restart(state_dir, arguments.incident, answer, as_data=as_data)
+    if arguments.command == "freeze":
+        seconds = None if arguments.seconds is None else _seconds("--for", arguments.seconds)
+        run_id = arguments.run_id or ""
+        return commands.stop_restarts(state_dir, run_id, arguments.reason, seconds, as_data=as_data)
+    if arguments.command == "unfreeze":
+        return commands.allow_restarts(state_dir, arguments.run_id or "", as_data=as_data)
+    if arguments.command == "resume":
+        return commands.end_storms(state_dir, as_data=as_data)
+    return commands.verify_audit(state_dir, arguments.expect, as_data=as_data)
+
+
+def _seconds(flag: str, text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ConfigError([f"{flag}: {error}"]) from None
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    arguments.webhook_token_file = arguments.webhook_token_file or Path(os.devnull)  # it receives nothing
+    return examine(settings_from(arguments), arguments.format)
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -222,16 +388,19 @@ def _serve(arguments: argparse.Namespace) -> int:
     received: list[int] = []
     # Wait for the signals instead of handling them: a handler that interrupts the event's own code would deadlock.
     # Block them before any other thread starts, for every thread inherits the mask.
-    signals = {signal.SIGTERM, signal.SIGINT}
+    signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    hangup = threading.Event()
 
     def listen() -> None:
-        received.append(signal.sigwait(signals))
+        while (got := signal.sigwait(signals)) == signal.SIGHUP:
+            hangup.set()
+        received.append(got)
         stop.set()
 
     threading.Thread(target=listen, name="signals", daemon=True).start()
     try:
-        app.serve(settings, stop)
+        app.serve(settings, stop, hangup)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return 130 if received[:1] == [signal.SIGINT] else 0

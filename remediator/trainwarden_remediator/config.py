@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import pwd
+import re
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from trainwarden.server.address import parse_address
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.validation import problems_of
 
+DEFAULT_ALERTMANAGER = "http://127.0.0.1:9093"
 _MAX_TOKEN_BYTES = 4096
 
 
@@ -48,14 +50,19 @@ class RemediatorSettings(BaseModel):
     web_config_file: Path | None
     state_dir: Path
     webhook_token_file: Path
-    alertmanager_url: Url
+    webhook_user: list[str]
+    alertmanager_url: list[Url]
     alertmanager_http_config_file: Path | None
     prometheus_url: Url
     prometheus_http_config_file: Path | None
+    notify_slack_url_file: Path | None
+    notify_sns_topic: str | None
     policy: str
     policy_dir: Path | None
     run_policy: list[str]
+    mode_of_action: str
     driver: list[str]
+    cluster: str
     runs_dir: Path | None
     local_launcher_url: Url | None
     local_launcher_token_file: Path | None
@@ -66,13 +73,18 @@ class RemediatorSettings(BaseModel):
     http_timeout: Seconds
     poll_interval: Seconds
     busy_interval: Seconds
+    max_actions: Annotated[int, Field(ge=1, le=64)]
+    storm_runs: Annotated[int, Field(ge=1)]
+    storm_window: Seconds
     doubt_window: Seconds
     verify_timeout: Seconds
+    capture_timeout: Annotated[Seconds, Field(le=30)]
 
 
 def settings_from(arguments: argparse.Namespace) -> RemediatorSettings:
     """Check parsed arguments. Raises ConfigError."""
     values = {name: getattr(arguments, name) for name in RemediatorSettings.model_fields}
+    values["alertmanager_url"] = list(dict.fromkeys(values["alertmanager_url"] or [DEFAULT_ALERTMANAGER]))
     try:
         settings = RemediatorSettings.model_validate(values)
     except ValidationError as error:
@@ -82,6 +94,8 @@ def settings_from(arguments: argparse.Namespace) -> RemediatorSettings:
         problems.append("--driver local: needs --local-launcher-url and --local-launcher-token-file")
     if settings.runs_dir is not None and not settings.runs_dir.is_dir():
         problems.append(f"--runs-dir: {settings.runs_dir}: expected a folder")
+    if settings.webhook_user and settings.web_config_file is None:
+        problems.append("--webhook-user: needs --web.config.file, whose basic_auth_users have the passwords")
     if problems:
         raise ConfigError(problems)
     return settings
@@ -125,5 +139,5 @@ def default_state_dir(environment: dict[str, str]) -> Path:
 
 def _as_flag(problem: str) -> str:
     name, _, rest = problem.partition(":")
-    flag = {"listen_address": "web.listen-address"}.get(name, name.split(".")[0].replace("_", "-"))
+    flag = {"listen_address": "web.listen-address"}.get(name, re.split(r"[.[]", name)[0].replace("_", "-"))
     return f"--{flag}:{rest}"

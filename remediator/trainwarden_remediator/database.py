@@ -53,8 +53,8 @@ def open_database(state_dir: Path) -> sa.Engine:
         healthy = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
         if healthy != "ok":
             raise StoreError(f"{path}: damaged: {healthy}")
-        schema.metadata.create_all(connection)
-        _check_version(connection, path)
+        _check_version(connection, path, newest_only=False)
+        _migrate(connection)
     return engine
 
 
@@ -104,10 +104,51 @@ def _on_begin(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _check_version(connection: sa.Connection, path: Path) -> None:
+def _migrate(connection: sa.Connection) -> None:
+    """Bring the tables of older versions up to date, all or none: SQLite changes tables in transactions, too."""
+    version = _version(connection)
+    known = set(sa.inspect(connection).get_table_names())
+    for table in schema.metadata.sorted_tables:
+        if table.name in known:
+            _add_columns(connection, table)
+    for number in range(int(version) if version else schema.VERSION, schema.VERSION):
+        for statement in schema.MIGRATIONS[number]:
+            connection.exec_driver_sql(statement)
+    schema.metadata.create_all(connection)
+    for table in schema.metadata.sorted_tables:
+        for index in table.indexes:
+            index.create(connection, checkfirst=True)
     about = schema.about
-    version = connection.execute(sa.select(about.c.value).where(about.c.key == "schema")).scalar_one_or_none()
-    if version is None:
-        connection.execute(about.insert().values(key="schema", value=str(schema.VERSION)))
-    elif version != str(schema.VERSION):
+    connection.execute(about.delete().where(about.c.key == "schema"))
+    connection.execute(about.insert().values(key="schema", value=str(schema.VERSION)))
+
+
+def _add_columns(connection: sa.Connection, table: sa.Table) -> None:
+    """Add the columns that an older version of a table lacks."""
+    present = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+    for column in table.columns:
+        if column.name not in present:
+            definition = sa.schema.CreateColumn(column).compile(connection)
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
+
+
+def _version(connection: sa.Connection) -> str | None:
+    """Return the version of a database; None of an empty one."""
+    if not sa.inspect(connection).has_table(schema.about.name):
+        return None
+    query = sa.select(schema.about.c.value).where(schema.about.c.key == "schema")
+    return connection.execute(query).scalar_one_or_none()
+
+
+def _check_version(connection: sa.Connection, path: Path, *, newest_only: bool = True) -> None:
+    version = _version(connection)
+    if version is None and not newest_only:
+        return
+    if version is not None and version.isascii() and version.isdigit() and int(version) > schema.VERSION:
+        raise StoreError(
+            f"{path}: has schema version {version}, of a newer remediator; this one reads up to {schema.VERSION}. "
+            "Use the newer one, or another --state-dir"
+        )
+    readable = {str(schema.VERSION)} if newest_only else {str(number) for number in range(1, schema.VERSION + 1)}
+    if version not in readable:
         raise StoreError(f"{path}: has schema version {version}; this remediator reads {schema.VERSION}")

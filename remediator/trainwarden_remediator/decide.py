@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
+from trainwarden.record.clock import to_iso
 from trainwarden.record.store import UNKNOWN_END
 from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import ReportedRun
+from trainwarden_remediator.history import COSTLESS, History
 from trainwarden_remediator.incident import Action, Alert, parse_key
-from trainwarden_remediator.policy import Implementation, Policy
+from trainwarden_remediator.limits import Limits
+from trainwarden_remediator.policy import Policy
+from trainwarden_remediator.policy_file import Implementation
+from trainwarden_remediator.price import NOTHING_KNOWN, Approval, Loss
 from trainwarden_remediator.vocabulary import covers_error_type, covers_signal, covers_subsystem
 
 # An alert that began this long before the attempt started cannot be about it, even if two clocks differ.
 _SKEW_SECONDS = 60.0
 _ENDS_FROM_OUTSIDE = frozenset((UNKNOWN_END, "time_limit", "preempted"))
 _SCHEDULED_ENDS = frozenset(("TIMEOUT", "DEADLINE", "PREEMPTED"))
+_FAILED_ENDS = frozenset(("FAILED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "BOOT_FAIL"))
 _STATE_OF_MODE = {"crash": "failed", "stall": "running", "timeout": "running"}
 
 
@@ -28,10 +35,30 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class Held(Wait):
+    """A person has frozen or planned it so: nobody is paged for that."""
+
+
+@dataclass(frozen=True)
 class Refuse:
     """The facts rule out any action on this attempt."""
 
     reason: str
+
+
+@dataclass(frozen=True)
+class NotNow(Refuse):
+    """A decision must not be carried out; another is made if the alert goes on firing."""
+
+
+@dataclass(frozen=True)
+class Contradiction(Wait):
+    """Two sources contradict each other: a person has to find out which is right."""
+
+
+@dataclass(frozen=True)
+class Lost(Refuse):
+    """The attempt has failed, and the remediator cannot bring it back: a person has to."""
 
 
 @dataclass(frozen=True)
@@ -50,21 +77,51 @@ class AlertedFailure:
 
 
 @dataclass(frozen=True)
-class History:
-    """Restarts of the run so far, per failure mode."""
+class _Decided:
+    """A decision and its reason. `used` of `limit` restarts are spent; None where the policy has no such budget."""
 
-    used: Mapping[str, int]
+    reason: str
+    used: int = 0
+    limit: int | None = None
 
 
 @dataclass(frozen=True)
-class Decision:
-    """An action and its reason. `not_before` is Unix time; `limit` is None where the policy has no budget."""
+class Restart(_Decided):
+    """Restart the run, not before that Unix time.
 
-    action: Action
-    reason: str
-    used: int
-    limit: int | None
-    not_before: float
+    `loss`: what it loses; `approval`: what a person must or may do before it, None where it needs nobody.
+    """
+
+    action: ClassVar[Action] = Action.RESTART
+    not_before: float = 0.0
+    loss: Loss = NOTHING_KNOWN
+    approval: Approval | None = None
+
+
+@dataclass(frozen=True)
+class RestartElsewhere(Restart):
+    """Restart it away from these nodes, each with the Unix time of the evidence against it, for `hours` after that."""
+
+    exclude_nodes: Mapping[str, float] = field(default_factory=dict)
+    hours: float | None = None
+
+
+@dataclass(frozen=True)
+class StopAndPage(_Decided):
+    """Do nothing, and page a person."""
+
+    action: ClassVar[Action] = Action.ESCALATE
+
+
+@dataclass(frozen=True)
+class Nothing(_Decided):
+    """Do nothing. `would`: what it would be if the policy were acted upon."""
+
+    action: ClassVar[Action] = Action.NONE
+    would: Restart | None = None
+
+
+Decision = Restart | RestartElsewhere | StopAndPage | Nothing | Wait
 
 
 def label_problem(alert: Alert) -> str | None:
@@ -83,7 +140,7 @@ def stale(alert: Alert, run: ReportedRun | Unknown | None) -> Wait | Refuse | No
     if isinstance(run, Unknown):
         return Wait(run.reason)
     if run is None:
-        return Wait("Prometheus does not know the run")
+        return Wait("Prometheus has no series of the run")
     key = parse_key(run.attempt_key)
     if key is None:
         return Refuse(f"the run reports an unreadable attempt key {run.attempt_key!r}")
@@ -106,7 +163,7 @@ def stale(alert: Alert, run: ReportedRun | Unknown | None) -> Wait | Refuse | No
 def _contradiction(alert: Alert, run: ReportedRun) -> Wait | Refuse | None:
     """Refuse an alert that is older than what the run has reported since."""
     if run.state is None:
-        return Wait("Prometheus does not say whether the run is running or has failed")
+        return Wait("Prometheus shows no state of the run, neither running nor failed")
     expected = _STATE_OF_MODE.get(alert.mode or "")
     if expected is None or run.state == expected:
         return None
@@ -128,7 +185,7 @@ def scheduler_objection(
     if isinstance(reading, Unknown):
         return Wait(reading.reason)
     if isinstance(reading, Absent):
-        return Refuse("the scheduler does not know the job any more")
+        return _gone(reading)
     if reading.run_id != run_id:
         return Refuse(f"job {reading.job_id} is not marked as belonging to the run")
     if reading.generation > generation:
@@ -140,28 +197,175 @@ def scheduler_objection(
     return _over_or_busy(reading) or (Refuse(reading.refusal) if reading.refusal else None)
 
 
+def _gone(reading: Absent) -> Refuse:
+    if not reading.ended:
+        return Refuse("the scheduler no longer lists the job")
+    if reading.ended not in _FAILED_ENDS:
+        return Refuse(f"the scheduler no longer lists the job; by its accounting it is {reading.ended}")
+    return Lost(
+        f"by the scheduler's accounting the job is {reading.ended}, and its record is gone (MinJobAge): "
+        "it cannot be requeued, only submitted again"
+    )
+
+
 def _over_or_busy(job: ScheduledJob) -> Wait | Refuse | None:
     if job.state in (JobState.COMPLETED, JobState.CANCELLED):
-        return Refuse(f"the scheduler says that job {job.job_id} is {job.scheduler_state}")
+        return Refuse(f"the scheduler reports job {job.job_id} as {job.scheduler_state}")
+    if job.state is JobState.WITHDRAWN:
+        return Refuse(f"the scheduler ended job {job.job_id} itself: {job.scheduler_state}")
+    if job.state is JobState.WAITING:
+        return Refuse(f"job {job.job_id} waits in the queue ({job.scheduler_state}): the scheduler starts it by itself")
+    if job.state is JobState.HELD:
+        return Refuse(f"job {job.job_id} is held: it starts when it is released")
     if job.state not in (JobState.RUNNING, JobState.FAILED):
-        return Wait(f"the scheduler says that job {job.job_id} is {job.scheduler_state}")
+        return Wait(f"the scheduler reports job {job.job_id} as {job.scheduler_state}")
     return None
 
 
-def decide(failure: AlertedFailure, history: History, policy: Policy, now: float) -> Decision:
-    """Decide by budget, excluded types, included types and default, in this order; N retries mean N."""
+@dataclass(frozen=True)
+class Circumstances:
+    """What surrounds a failure, beside the run's own history.
+
+    Attributes:
+        seed: names the attempt; the jitter of its delay depends on it.
+        frozen: why nothing may be restarted now; None where it may.
+        fleet: when restarts of any run were decided within the last hour, Unix time.
+        suspects: nodes of the run that have evidence of a defect, each with that evidence.
+        cluster_nodes: how many nodes the cluster has; None where that is unknown.
+        observed: why a restart is only written down; None where it is made.
+        loss: what a restart would lose.
+    """
+
+    seed: str = ""
+    frozen: str | None = None
+    fleet: tuple[float, ...] = ()
+    suspects: Mapping[str, str] = field(default_factory=dict)
+    cluster_nodes: int | None = None
+    observed: str | None = None
+    loss: Loss = NOTHING_KNOWN
+
+
+QUIET = Circumstances()
+
+
+def decide(
+    failure: AlertedFailure, history: History, policy: Policy, now: float, around: Circumstances = QUIET
+) -> Decision:
+    """Decide by budgets, excluded types, included types and default, in this order; N retries mean N.
+
+    A restart that is wanted may have to wait for the fleet, or avoid nodes.
+    """
     rule = policy.rules.get(failure.mode)
     used = history.used.get(failure.mode, 0)
     if rule is None or rule.class_name == "NoRestartPolicy":
-        return Decision(Action.NONE, f"policy {policy.name} never restarts after a {failure.mode}", used, None, now)
+        reason = f"policy {policy.name} never restarts after a {failure.mode}"
+        return Nothing(_in_words(rule, reason, restarts=False), used)
+    if failure.error_type not in COSTLESS and (spent := _spent(failure, history, policy, rule, now)):
+        return spent
+    wanted, reason = _wanted(policy.name, rule, failure)
+    reason = _in_words(rule, reason, restarts=wanted)
+    if not wanted:
+        return Nothing(reason, used, rule.max_retries)
+    if (held := _held(policy.limits, now, around)) is not None:
+        return held
+    delay = rule.restart_delay_seconds.delay(used, around.seed) if rule.restart_delay_seconds else 0.0
+    restart = _priced(Restart(reason, used, rule.max_retries, now + delay, around.loss), policy.limits)
+    decision = _avoiding(restart, history, policy, now, around)
+    if around.observed is None or not isinstance(decision, Restart):
+        return decision
+    return Nothing(f"{around.observed}: it would be restarted, for {decision.reason}", used, None, decision)
+
+
+def _spent(
+    failure: AlertedFailure, history: History, policy: Policy, rule: Implementation, now: float
+) -> StopAndPage | None:
+    """Return the decision where a budget is used up."""
+    limits, used = policy.limits, history.used.get(failure.mode, 0)
     if used >= rule.max_retries:
         reason = f"restart budget used up: {used} of {rule.max_retries} after a {failure.mode}"
-        return Decision(Action.ESCALATE, reason, used, rule.max_retries, now)
-    wanted, reason = _wanted(policy.name, rule, failure)
-    if not wanted:
-        return Decision(Action.NONE, reason, used, rule.max_retries, now)
-    delay = rule.restart_delay_seconds.delay(used) if rule.restart_delay_seconds else 0.0
-    return Decision(Action.RESTART, reason, used, rule.max_retries, now + delay)
+        return StopAndPage(reason, used, rule.max_retries)
+    if limits.restarts is not None and len(history.made) >= limits.restarts:
+        reason = f"restart budget used up: {len(history.made)} of {limits.restarts} after failures of all kinds"
+        return StopAndPage(reason, len(history.made), limits.restarts)
+    window = limits.window
+    if window is not None and (lately := history.since(now - window.hours * 3600)) >= window.restarts:
+        reason = f"restart budget used up: {lately} of {window.restarts} within {window.hours:g} hours"
+        return StopAndPage(reason, lately, window.restarts)
+    if limits.same_cause is not None and history.same_cause >= limits.same_cause:
+        cause = f"a {failure.mode}" + (f" by {failure.error_type}" if failure.error_type else "")
+        reason = f"{history.same_cause} restarts after {cause}, and no newer checkpoint is reported since"
+        return StopAndPage(reason, history.same_cause, limits.same_cause)
+    most = max(each.max_retries for each in policy.rules.values() if each.class_name != "NoRestartPolicy")
+    if history.fruitless >= most:
+        reason = f"{history.fruitless} restarts after failures of all kinds, and the run has gained no step since"
+        return StopAndPage(reason, history.fruitless, most)
+    return None
+
+
+def _held(limits: Limits, now: float, around: Circumstances) -> Wait | None:
+    """Return why no run is restarted now; None if this one may be."""
+    if around.frozen is not None:
+        return Held(around.frozen)
+    if (until := limits.maintained_until(now)) is not None:
+        return Held(f"maintenance until {to_iso(until)}: nothing is restarted before")
+    most = limits.restarts_per_hour
+    if most is not None and len(around.fleet) >= most:
+        if most == 0:
+            return Wait("limits.restarts_per_hour of the policy is 0")
+        next_at = sorted(around.fleet)[len(around.fleet) - most] + 3600
+        return Wait(
+            f"{len(around.fleet)} of {most} restarts of all runs within an hour: the next one at {to_iso(next_at)}"
+        )
+    return None
+
+
+def _priced(restart: Restart, limits: Limits) -> Restart:
+    """Return the restart with what it loses in its reason, and with the approval that this needs."""
+    loss, most = restart.loss, limits.approval_above_gpu_hours
+    reason = "; ".join(filter(None, (restart.reason, str(loss))))
+    price = loss.of_acting
+    if most is None or (price is not None and price <= most):
+        return replace(restart, reason=reason)
+    what = "its price is unknown" if price is None else f"{price:.3g} GPU hours"
+    asked = f"{what}, and more than {most:g} GPU hours need "
+    if limits.veto_seconds is None:
+        asked += "a person: trainwarden-remediator approve or veto"
+    else:
+        asked += f"{limits.veto_seconds:g} s in which a person may veto: trainwarden-remediator veto or approve"
+    return replace(restart, reason=f"{reason}; {asked}", approval=Approval(limits.veto_seconds))
+
+
+def _avoiding(restart: Restart, history: History, policy: Policy, now: float, around: Circumstances) -> Decision:
+    """Return the restart, away from the nodes that have evidence of a defect; a page where they are too many."""
+    limit = policy.limits.exclude_nodes
+    evidence = ", ".join(f"{node} ({why})" for node, why in sorted(around.suspects.items()))
+    if limit is None:
+        if not evidence:
+            return restart
+        return replace(
+            restart, reason=f"{restart.reason}; the policy excludes no nodes, and there is evidence of {evidence}"
+        )
+    nodes = {node: at for node, at in history.excluded.items() if at > now - limit.hours * 3600}
+    nodes |= dict.fromkeys(around.suspects, now)
+    if not nodes:
+        return restart
+    known = around.cluster_nodes
+    most = min(limit.at_most, 1 if known is None else int(limit.share * known))
+    if len(nodes) > most:
+        bound = f"{limit.share:.0%} of {known}" if known is not None else "the size of the cluster is unknown"
+        reason = f"{len(nodes)} nodes are to be avoided, and at most {most} may be ({limit.at_most} of a run, {bound})"
+        return StopAndPage(f"{reason}: {evidence or ', '.join(sorted(nodes))}", restart.used, restart.limit)
+    kept = sorted(nodes.keys() - around.suspects.keys())
+    parts = ([f"away from {evidence}"] if evidence else []) + ([f"still away from {', '.join(kept)}"] if kept else [])
+    reason = f"{restart.reason}; {', '.join(parts)}"
+    moved = {**vars(restart), "reason": reason}
+    return RestartElsewhere(**moved, exclude_nodes=nodes, hours=limit.hours)
+
+
+def _in_words(rule: Implementation | None, reason: str, *, restarts: bool) -> str:
+    """Return the reason after the words that the policy file has for it: they state no fact by themselves."""
+    words = rule.words(restarts=restarts) if rule else None
+    return f"{words} ({reason})" if words else reason
 
 
 def _wanted(policy: str, rule: Implementation, failure: AlertedFailure) -> tuple[bool, str]:

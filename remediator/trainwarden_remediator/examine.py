@@ -2,68 +2,58 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from trainwarden_remediator.choice import Policies
 from trainwarden_remediator.decide import (
     AlertedFailure,
-    Decision,
-    History,
+    Contradiction,
+    Held,
+    Lost,
+    Nothing,
     Refuse,
+    Restart,
+    RestartElsewhere,
     StartedAgain,
+    StopAndPage,
     Wait,
-    decide,
-    label_problem,
-    scheduler_objection,
-    stale,
 )
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import ReportedRun
 from trainwarden_remediator.incident import OPEN_STATES, Action, Alert, Incident, State, parse_key
+from trainwarden_remediator.judge import Judge, Judged
 from trainwarden_remediator.metrics import Metrics
+from trainwarden_remediator.objections import INACTIVE, Objections
+from trainwarden_remediator.score import LEAVE, RESTART, Scores
 from trainwarden_remediator.store import Pending, Store
-from trainwarden_remediator.wait_limit import WaitLimit
+from trainwarden_remediator.timers import Timers
 from trainwarden_remediator.world import World
 
 log = logging.getLogger(__name__)
 
-INACTIVE = "Alertmanager does not list it as active: resolved, silenced or inhibited"
-_IN_PLACE_SECONDS = 60.0
-_PATIENCE_SECONDS = 1800.0
+# Page if an alert waits this long for a decision, as of a suspended job.
+_DECISION_PATIENCE_SECONDS = 1800.0
+_CONTRADICTION_SECONDS = 120.0
+# How long a run that is recorded as failed must be quiet, unless the scheduler has ended its job.
+_QUIET_SECONDS = 60.0
+# A rank may end its step after another one has failed.
+_LAST_STEP_SECONDS = 5.0
+# Kinds of timers of an alert.
+_WAITS, _CONTRADICTED, _PAGED = "waits", "contradicted", "paged"
+_SEEN_FAILED, _STEPS, _SIGNS = "failed while its job runs", "step", "life"
+_CHANGED = {_STEPS: "step changes", _SIGNS: "life changes"}
+_LIFE = (_SEEN_FAILED, *_CHANGED, *_CHANGED.values())
 # Until the start is given, a restart may still turn out to be unnecessary: another alert waits for that.
 _REVOCABLE = frozenset(OPEN_STATES) - {State.VERIFYING}
 
 
-@dataclass(frozen=True)
-class Objections:
-    """The checks before a decision, repeated right before the first call."""
-
-    world: World
-
-    def against(self, alert: Alert) -> tuple[ReportedRun | None, Wait | Refuse | None]:
-        """Return the run as it is now, where known, and the objection to touching it, if any."""
-        if reason := label_problem(alert):
-            return None, Refuse(reason)
-        assert alert.run_id is not None  # noqa: S101  # label_problem() refuses it
-        run = self.world.runs.run(alert.run_id)
-        if verdict := stale(alert, run):
-            return (run if isinstance(run, ReportedRun) else None), verdict
-        assert isinstance(run, ReportedRun)  # noqa: S101  # stale() refuses anything else
-        return run, self._of_run(run)
-
-    def _of_run(self, run: ReportedRun) -> Wait | Refuse | None:
-        key = parse_key(run.attempt_key)
-        assert key is not None  # noqa: S101  # stale() refuses it
-        if self.world.records.complete(run):
-            return Refuse("the record says that the attempt is complete")
-        driver = self.world.drivers.get(key.scheduler)
-        if driver is None:
-            return Refuse(f"no driver for scheduler {key.scheduler!r}")
-        return scheduler_objection(run.run_id, key.generation, driver.job(key.job_id), run.failure)
+class AnotherRestart(Wait):
+    """A restart of the same run is under way."""
 
 
 class Examiner:
@@ -75,54 +65,83 @@ class Examiner:
         store: Store,
         policies: Policies,
         metrics: Metrics,
+        timers: Timers,
         newer_attempt_alerts: Callable[[Incident, str], None],
+        scores: Scores,
     ) -> None:
         self._world = world
         self._store = store
         self._policies = policies
         self._metrics = metrics
         self._newer_attempt_alerts = newer_attempt_alerts
+        self._timers = timers
         self._objections = Objections(world)
-        self._wait_limit = WaitLimit(world.clock, _PATIENCE_SECONDS)
+        self._witness = Witness(world, timers)
+        self._judge = Judge(world, store, policies)
+        self._scores = scores
 
     def examine(self, pending: Pending, firing: Mapping[str, Alert]) -> bool:
         """Decide about one alert, given the firing alerts of Alertmanager; return False if it has to wait."""
         alert = pending.alert
         if alert.key not in firing:
             self._suppress(pending, None, INACTIVE, dropped=True)
+            self._timers.forget(alert.key)
             return True
         run, verdict = self._objections.against(alert)
-        if run is not None and isinstance(verdict, Wait):
-            self._page_if_expired(pending, run, verdict.reason)
-        else:
-            self._wait_limit.forget(alert.key)
         if run is not None and (verdict is None or isinstance(verdict, StartedAgain)):
-            verdict = self._decided_already(run) or verdict or self._unfinished_restart(run, alert)
+            verdict = self._decided_already(run, alert.cluster) or verdict or self._unfinished_restart(run, alert)
         if run is not None and verdict is None:
-            verdict = self._recovers_in_place(pending, run)
+            verdict = self._witness.against(alert, run) or self._unrecorded(run)
+        judged = self._judge.judge(alert, run) if run is not None and verdict is None else None
+        if judged is not None and isinstance(judged.decision, Wait):
+            verdict = judged.decision
         if isinstance(verdict, Wait):
+            self._page_if_expired(pending, run, verdict)
             if pending.waits_for != verdict.reason:
                 self._store.wait(alert, verdict.reason)
+                log.info("run %s: %s waits: %s", alert.run_id, alert.label("alertname"), verdict.reason)
             return False
-        if verdict is not None or run is None:
+        self._timers.forget(alert.key)
+        if isinstance(verdict, Lost):
+            self._page(pending, run, verdict.reason)
+        elif verdict is not None or run is None:
             self._suppress(pending, run, verdict.reason if verdict else "")
-            return True
-        self._decide(pending, run)
+        elif judged is not None and not isinstance(judged.decision, Wait):
+            self._record(pending, run, judged, judged.decision)
         return True
 
-    def _page_if_expired(self, pending: Pending, run: ReportedRun, reason: str) -> None:
-        """Page once an alert has waited too long, as of a suspended job; the alert goes on waiting."""
-        key = pending.alert.key
-        self._wait_limit.wait(key, reason)
-        if why := self._wait_limit.expired(key):
-            self._wait_limit.forget(key)
-            decision = Decision(Action.ESCALATE, why, 0, None, 0.0)
-            failure = AlertedFailure(pending.alert.mode or "unknown", pending.alert.label("error_type"))
-            about = run if pending.alert.attempt == run.attempt else None
-            self._propose(pending, about, decision, failure, State.ESCALATED, answered=False)
+    def _page_if_expired(self, pending: Pending, run: ReportedRun | None, wait: Wait) -> None:
+        """Page once where an alert has waited too long, as of a suspended job; the alert goes on waiting.
 
-    def _decided_already(self, run: ReportedRun) -> Refuse | None:
-        for earlier in self._restarts(run):
+        The time of another restart does not count: that pages by itself. Nor does one that a person has planned.
+        """
+        key = pending.alert.key
+        if isinstance(wait, AnotherRestart | Held):
+            self._timers.forget(key, _WAITS, _CONTRADICTED)
+            return
+        waited = self._timers.wait(key, _WAITS, wait.reason)
+        if not isinstance(wait, Contradiction):
+            self._timers.forget(key, _CONTRADICTED)
+        elif self._timers.wait(key, _CONTRADICTED) >= _CONTRADICTION_SECONDS:
+            self._page_once(pending, run, wait.reason)
+        if waited >= _DECISION_PATIENCE_SECONDS:
+            minutes = f"{_DECISION_PATIENCE_SECONDS / 60:g} minutes"
+            self._page_once(pending, run, f"nothing could be done for {minutes}: {wait.reason}")
+
+    def _page_once(self, pending: Pending, run: ReportedRun | None, reason: str) -> None:
+        """Page, unless this wait has paged already."""
+        if self._timers.elapsed(pending.alert.key, _PAGED) is None:
+            self._timers.wait(pending.alert.key, _PAGED)
+            self._page(pending, run, reason, answered=False)
+
+    def _page(self, pending: Pending, run: ReportedRun | None, reason: str, *, answered: bool = True) -> None:
+        decision = StopAndPage(reason)
+        failure = AlertedFailure(pending.alert.mode or "unknown", pending.alert.label("error_type"))
+        about = run if run is not None and pending.alert.attempt == run.attempt else None
+        self._propose(pending, about, decision, failure, State.ESCALATED, answered=answered)
+
+    def _decided_already(self, run: ReportedRun, cluster: str) -> Refuse | None:
+        for earlier in self._restarts(run, cluster):
             if earlier.attempt_key == run.attempt_key and earlier.state not in _REVOCABLE:
                 return Refuse(
                     f"this attempt has been restarted by the remediator itself already: "
@@ -134,54 +153,50 @@ class Examiner:
         return None
 
     def _unfinished_restart(self, run: ReportedRun, alert: Alert) -> Wait | None:
-        for earlier in self._restarts(run):
+        for earlier in self._restarts(run, alert.cluster):
             if earlier.state is State.VERIFYING:
                 name = alert.label("alertname")
                 self._newer_attempt_alerts(earlier, f"attempt {run.attempt} fails again: {name}")
             elif earlier.state in OPEN_STATES:
-                return Wait(f"incident {earlier.id} of the same run is {earlier.state.value}")
+                return AnotherRestart(f"incident {earlier.id} of the same run is {earlier.state.value}")
         return None
 
-    def _recovers_in_place(self, pending: Pending, run: ReportedRun) -> Wait | None:
-        """Wait while the job still runs after a crash: an elastic launcher may restart its ranks."""
-        key, now = parse_key(run.attempt_key), self._world.clock.now()
-        if pending.alert.mode != "crash" or key is None or not 0 <= now - pending.received < _IN_PLACE_SECONDS:
+    def _unrecorded(self, run: ReportedRun) -> Wait | None:
+        """Wait for a person where the database was put back and lacks restarts: budgets would begin anew."""
+        remembered = self._world.runs.restarts(self._store.database)
+        if isinstance(remembered, Unknown):
+            return Wait(remembered.reason)
+        seen = remembered.get(run.run_id, 0.0)
+        recorded = self._store.restarts().get(run.run_id, 0)
+        if seen <= recorded:
             return None
-        reading = self._world.drivers[key.scheduler].job(key.job_id)
-        runs = isinstance(reading, ScheduledJob) and reading.state is JobState.RUNNING
-        return Wait(f"job {key.job_id} still runs: it may recover by itself") if runs else None
-
-    def _restarts(self, run: ReportedRun) -> list[Incident]:
-        return [each for each in self._store.of_run(run.run_id) if each.action is Action.RESTART]
-
-    def _decide(self, pending: Pending, run: ReportedRun) -> None:
-        alert = pending.alert
-        failure = AlertedFailure(
-            mode=alert.mode or "",
-            error_type=alert.label("error_type") or run.error_type,
-            subsystem=alert.label("subsystem") or run.subsystem,
-            signal=run.failure,
+        self._store.note_unrecorded(run.run_id, int(seen))
+        return Contradiction(
+            f"Prometheus has seen {seen:g} restarts of the run on record, and the database has {recorded}: it was put "
+            f"back. Nothing is restarted before trainwarden-remediator adopt --run-id {run.run_id}"
         )
-        history = History(self._store.used(run.run_id))
-        choice = self._policies.of(run.run_id, run.policy)
-        decision = decide(failure, history, choice.policy, self._world.clock.now())
-        if choice.objection:
-            decision = replace(decision, reason=f"{decision.reason}; {choice.objection}")
-        if self._record(pending, run, decision, failure) and choice.objection:
-            log.warning("run %s: %s", run.run_id, choice.objection)
 
-    def _record(self, pending: Pending, run: ReportedRun, decision: Decision, failure: AlertedFailure) -> bool:
+    def _restarts(self, run: ReportedRun, cluster: str) -> list[Incident]:
+        return [each for each in self._store.of_run(run.run_id, cluster) if each.action is Action.RESTART]
+
+    def _record(
+        self, pending: Pending, run: ReportedRun, judged: Judged, decision: Restart | StopAndPage | Nothing
+    ) -> None:
         state = {
             Action.RESTART: State.PROPOSED,
             Action.ESCALATE: State.ESCALATED,
             Action.NONE: State.SUPPRESSED,
         }[decision.action]
-        return self._propose(pending, run, decision, failure, state)
+        written = self._propose(pending, run, decision, judged.failure, state)
+        if written is not None and judged.objection:
+            log.warning("run %s: %s", run.run_id, judged.objection)
+        if written is not None and isinstance(decision, Nothing):
+            self._scores.note(written, RESTART if decision.would else LEAVE)
 
     def _suppress(self, pending: Pending, run: ReportedRun | None, reason: str, *, dropped: bool = False) -> None:
         alert = pending.alert
         failure = AlertedFailure(alert.mode or "unknown", alert.label("error_type"))
-        decision = Decision(Action.NONE, reason, 0, None, 0.0)
+        decision = Nothing(reason)
         about = run if run is not None and alert.attempt == run.attempt else None
         self._propose(pending, about, decision, failure, State.SUPPRESSED, dropped=dropped)
 
@@ -189,14 +204,14 @@ class Examiner:
         self,
         pending: Pending,
         run: ReportedRun | None,
-        decision: Decision,
+        decision: Restart | StopAndPage | Nothing,
         failure: AlertedFailure,
         state: State,
         *,
         dropped: bool = False,
         answered: bool = True,
-    ) -> bool:
-        """Record the decision; return False if it is on record already."""
+    ) -> Incident | None:
+        """Record the decision; return None if it is on record already."""
         alert = pending.alert
         run_id = alert.run_id or alert.label("run_id") or ""
         key = parse_key(run.attempt_key) if run else None
@@ -219,59 +234,86 @@ class Examiner:
             step_before=run.high_water if run else None,
             created=pending.received,
             updated=self._world.clock.now(),
-            not_before=decision.not_before,
-            paging=decision.action is Action.ESCALATE,
+            not_before=decision.not_before if isinstance(decision, Restart) else 0.0,
+            paging=decision.action is Action.ESCALATE or _needs_a_person(decision),
+            checkpoint_step=run.checkpoint_step if run else None,
+            exclude_nodes=json.dumps(dict(decision.exclude_nodes)) if isinstance(decision, RestartElsewhere) else "",
+            exclude_hours=decision.hours if isinstance(decision, RestartElsewhere) else None,
+            cluster=alert.cluster,
+            **_price(decision),
         )
         written = self._store.propose(pending, incident, dropped=dropped, answered=answered)
         if written is not None:
             self._metrics.decided(written)
-        return written is not None
+        return written
 
 
-def firing_by_key(firing: list[Alert] | Unknown) -> dict[str, Alert] | None:
-    """Return the firing alerts by key; None where they are unknown."""
-    return None if isinstance(firing, Unknown) else {alert.key: alert for alert in firing}
+def _needs_a_person(decision: Restart | StopAndPage | Nothing) -> bool:
+    """Return whether a restart waits for an approval: a person is paged for that."""
+    approval = decision.approval if isinstance(decision, Restart) else None
+    return approval is not None and approval.veto_seconds is None
 
 
-class Recheck:
-    """Checks again right before an attempt is ended, for the run may have recovered since the decision.
+def _price(decision: Restart | StopAndPage | Nothing) -> dict[str, Any]:
+    """Return what an incident keeps of the price of a restart."""
+    if not isinstance(decision, Restart):
+        return {}
+    loss = decision.loss
+    return {
+        "approval": str(decision.approval or ""),
+        "lost_gpu_hours": loss.of_acting,
+        "held_gpus": 0.0 if loss.ended else loss.gpus,
+    }
 
-    Reads Alertmanager, Prometheus and the scheduler again; nothing that was read earlier in the tick counts.
+
+class Witness:
+    """Waits with a crash while its job runs and something else shows life: a run that works may write an error, too.
+
+    That the scheduler has ended the job is a second witness of a crash. Without it there must be no step since the
+    failure, and no heartbeat. A heartbeat alone may be that of a thread of a rank that hangs: it counts for as long as
+    a step may take.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, timers: Timers) -> None:
         self._world = world
-        self._objections = Objections(world)
+        self._timers = timers
 
-    def against(self, incident: Incident) -> Wait | Refuse | None:
-        """Return why the attempt of the incident must not be ended now; None if nothing forbids it."""
-        firing = self._world.alerts.firing()
-        if isinstance(firing, Unknown):
-            return Wait(firing.reason)
-        alert = _alert_of(incident, firing)
-        if alert is None:
-            return Refuse(INACTIVE)
-        run, verdict = self._objections.against(alert)
-        if verdict is not None or run is None:
-            return verdict
-        if run.attempt_key != incident.attempt_key:
-            return Refuse(f"stale: the run is at {run.attempt_key}")
-        return _recovered(incident, run)
-
-
-def _alert_of(incident: Incident, firing: Sequence[Alert]) -> Alert | None:
-    """Return the alert of the decision; a stronger one that replaced it needs a decision of its own."""
-    for alert in firing:
-        about = (alert.run_id, alert.attempt, alert.label("alertname") or "")
-        if about == (incident.run_id, incident.attempt, incident.alert):
-            return alert
-    return None
-
-
-def _recovered(incident: Incident, run: ReportedRun) -> Refuse | None:
-    """Refuse if the step has passed that of the decision. Only the run's state disproves a crash."""
-    if incident.failure_mode == "crash" or run.high_water is None or incident.step_before is None:
+    def against(self, alert: Alert, run: ReportedRun) -> Wait | None:
+        """Return what contradicts a crash; None if the attempt may be ended."""
+        key = parse_key(run.attempt_key)
+        if alert.mode != "crash" or key is None:
+            return None
+        reading = self._world.drivers[key.scheduler].job(key.job_id)
+        if not isinstance(reading, ScheduledJob) or reading.state is not JobState.RUNNING:
+            self._timers.forget(alert.key, *_LIFE)
+            return None
+        alone = self._timers.wait(alert.key, _SEEN_FAILED)
+        budget = max(_QUIET_SECONDS, run.stall_budget or 0.0)
+        stepping, unmoved = self._change(alert.key, _STEPS, run.step)
+        beating, unheard = self._change(alert.key, _SIGNS, run.alive)
+        if stepping and unmoved < _QUIET_SECONDS:
+            return Contradiction(
+                f"attempt {run.attempt} is recorded as failed, and goes on: step {run.step:g} on job {key.job_id}. "
+                "It is not ended: if it works, delete the file _error of its record; if not, cancel the job"
+            )
+        if alone < _QUIET_SECONDS:
+            return Wait(f"job {key.job_id} still runs: it may recover by itself")
+        stepped = stepping or _stepped_since_failure(run)
+        if (stepped and unmoved < budget) or (beating and unheard < _QUIET_SECONDS and alone < budget):
+            return Wait(f"job {key.job_id} still runs, and its ranks have shown life since the failure")
         return None
-    if run.high_water <= incident.step_before:
-        return None
-    return Refuse(f"the run goes on by itself: step {run.high_water:g} after {incident.step_before:g}")
+
+    def _change(self, subject: str, kind: str, value: float | None) -> tuple[bool, float]:
+        """Return whether a value of the run has been seen to change, and the seconds since then, or of watching it."""
+        shown = "" if value is None else repr(value)
+        known = self._timers.detail(subject, kind)
+        if shown and known and known != shown:
+            self._timers.wait(subject, _CHANGED[kind])
+            self._timers.restart(subject, kind, shown)
+        elapsed = self._timers.wait(subject, kind, shown or known or "")
+        return self._timers.elapsed(subject, _CHANGED[kind]) is not None, elapsed
+
+
+def _stepped_since_failure(run: ReportedRun) -> bool:
+    """Return whether a step was made since the failure, by the clocks of the run's hosts."""
+    return run.stepped is not None and run.failed is not None and run.stepped > run.failed + _LAST_STEP_SECONDS

@@ -6,18 +6,20 @@ import enum
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainwarden.identity import AttemptKey, InvalidAttemptKey, InvalidRunId, check_run_id
 from trainwarden.record.clock import to_iso
 
 MODES = ("crash", "stall", "timeout", "success")
+WATCHDOG = "TrainWatchdog"
 
 
 class State(str, enum.Enum):
     """The state of an incident. Open ones are continued after a restart of the remediator."""
 
     PROPOSED = "PROPOSED"  # decided to restart; nothing done yet
+    CAPTURING = "CAPTURING"  # the run shows where its ranks stand, before it is ended
     PREPARING = "PREPARING"  # the call that ends the attempt goes out, or has been answered
     IN_DOUBT = "IN_DOUBT"  # it is unknown whether that call took effect
     PREPARED = "PREPARED"  # the attempt has ended, the next start is held
@@ -32,6 +34,7 @@ class State(str, enum.Enum):
 
 OPEN_STATES = (
     State.PROPOSED,
+    State.CAPTURING,
     State.PREPARING,
     State.IN_DOUBT,
     State.PREPARED,
@@ -44,6 +47,7 @@ class Action(str, enum.Enum):
     """The decision."""
 
     RESTART = "restart"
+    RELEASE = "release"  # give a start that a call of ours has held after all
     NONE = "none"
     ESCALATE = "escalate"
 
@@ -79,6 +83,29 @@ class Alert:
         """Return a label as one clean line; None where it is absent or empty, which is the same to Prometheus."""
         value = self.labels.get(name)
         return clean(value, 128) if value else None
+
+    @property
+    def cluster(self) -> str:
+        """The cluster that it names; empty where it names none."""
+        return self.label("cluster") or ""
+
+    def in_cluster(self, cluster: str) -> Alert:
+        """Return the same alert with the label `cluster`, where it has none: it is of the remediator's own cluster."""
+        return (
+            self
+            if self.labels.get("cluster") or not cluster
+            else replace(self, labels={**self.labels, "cluster": cluster})
+        )
+
+    def is_of_cluster(self, cluster: str) -> bool:
+        """Return whether the alert is of this cluster; one without the label, or any where `cluster` is empty, is."""
+        named = self.labels.get("cluster")
+        return not named or not cluster or named == cluster
+
+    @property
+    def is_watchdog(self) -> bool:
+        """Whether it is the alert that always fires, whose arrival proves that alerts are delivered."""
+        return self.labels.get("alertname") == WATCHDOG
 
     @property
     def remediable(self) -> bool:
@@ -133,11 +160,45 @@ class Incident:
     committed: float | None = None
     deadline: float | None = None  # of the verification
     paging: bool = False
+    checkpoint_step: float | None = None  # of the last checkpoint that the run had reported
+    approval: str = ""  # what a person must or may do before it begins, by `Approval`
+    lost_gpu_hours: float | None = None  # by ending the attempt; 0 where the scheduler had ended it
+    held_gpus: float | None = None  # by the job at the decision; 0 where the scheduler had ended it
+    exclude_nodes: str = ""  # JSON: nodes that the restart avoids, with the Unix time of the evidence against each
+    exclude_hours: float | None = None  # for which they are avoided after that; None is for good
+    before: str | None = None  # `Figures` of the attempt that was ended
+    checks: str | None = None  # JSON: what the new attempt was compared with, once it is over
+    stacks: str | None = None  # where the ranks stood before the attempt was ended
+    suspect: str | None = None  # the rank that stands out there
+    capture: str | None = None  # the folder of what was captured
+    cluster: str = ""  # of the run; empty where alerts name none, and then the run id counts alone
+
+    @property
+    def excluded(self) -> Mapping[str, float]:
+        """The nodes that the restart avoids, with the Unix time of the evidence against each."""
+        found: dict[str, float] = json.loads(self.exclude_nodes or "{}")
+        return found
+
+    @property
+    def verified(self) -> list[dict[str, str]]:
+        """The checks after the restart, each with name, verdict and detail; empty while they are not over."""
+        found: list[dict[str, str]] = json.loads(self.checks or "[]")
+        return found
+
+    @property
+    def degraded(self) -> bool:
+        """Whether the run has recovered, and works worse than before."""
+        return self.state is State.DONE and any(each["verdict"] == "worse" for each in self.verified)
 
     @property
     def generation(self) -> int:
         """The start of the job that it is about; raises InvalidAttemptKey where that is unknown."""
         return AttemptKey.parse(self.attempt_key or "").generation
+
+
+def restarts_left(action: Action, used: int | None, limit: int | None) -> int | None:
+    """Return how many restarts of its failure mode a decision leaves; None where no limit applies."""
+    return None if limit is None else max(0, limit - (used or 0) - (action is Action.RESTART))
 
 
 @dataclass(frozen=True)
@@ -153,6 +214,7 @@ def as_json(incident: Incident, events: list[Event]) -> dict[str, object]:
     """Return the incident as the API and `decisions --format json` show it."""
     return {
         "id": incident.id,
+        "cluster": incident.cluster,
         "run_id": incident.run_id,
         "attempt": incident.attempt,
         "attempt_key": incident.attempt_key,
@@ -167,6 +229,15 @@ def as_json(incident: Incident, events: list[Event]) -> dict[str, object]:
         "policy": incident.policy,
         "budget": {"used": incident.budget_used, "limit": incident.budget_limit},
         "step_before": incident.step_before,
+        "checkpoint_step": incident.checkpoint_step,
+        "exclude_nodes": sorted(incident.excluded),
+        "approval": incident.approval,
+        "lost_gpu_hours": incident.lost_gpu_hours,
+        "held_gpus": incident.held_gpus,
+        "capture": {"stacks": incident.stacks, "suspect": incident.suspect, "folder": incident.capture},
+        "checks": incident.verified,
+        "degraded": incident.degraded,
+        "paging": incident.paging,
         "created": incident.created,
         "updated": incident.updated,
         "events": [{"time": event.time, "state": event.state, "detail": event.detail} for event in events],
@@ -186,4 +257,5 @@ def _paragraph(incident: Incident, events: list[Event]) -> str:
     head = f"{to_iso(incident.created)} {incident.run_id} attempt {attempt}: {incident.alert}"
     decided = f"  {incident.action.value} ({incident.policy}{budget}): {incident.reason}"
     lines = [f"  {to_iso(event.time)} {event.state:<10} {event.detail}" for event in events]
-    return "".join(f"{clean(line, 1200)}\n" for line in (head, decided, *lines))
+    captured = [] if incident.capture is None else [f"  captured in {incident.capture}"]
+    return "".join(f"{clean(line, 1200)}\n" for line in (head, decided, *lines, *captured))

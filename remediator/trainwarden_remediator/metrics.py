@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
 import trainwarden
 from trainwarden.server.web_config import ReloadingWebConfig
+from trainwarden_remediator.evidence import RESTARTS_METRIC
 from trainwarden_remediator.incident import MODES, Action, Incident, State
-from trainwarden_remediator.store import Store
+from trainwarden_remediator.readings import Answers
+from trainwarden_remediator.receive import Delivery
+from trainwarden_remediator.reloading import Reloading
+from trainwarden_remediator.store import Pending, Store
 
 _P = "trainwarden_remediator"
+_RELOAD = "trainwarden_config_last_reload"
+_RECOVERY_SECONDS = (60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0)
+_READINGS = {True: "known", False: "unknown"}
+_OF_INCIDENT = ("run_id", "job_id", "attempt", "failure_mode")
 _OUTCOMES = {
     State.DONE: "recovered",
     State.FAILED: "failed",
@@ -24,10 +34,18 @@ _OUTCOMES = {
 
 
 class Metrics:
-    """Counters, for any thread."""
+    """Counters, for any thread. `sources` are read beside Alertmanager: Prometheus and the schedulers."""
 
-    def __init__(self) -> None:
+    def __init__(self, sources: Sequence[str] = (), monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.answers = Answers(monotonic)
+        self._sources = ("alertmanager", *sources)
         self._lock = threading.Lock()
+        self._readings: Counter[tuple[str, str]] = Counter(
+            {(source, outcome): 0 for source in self._sources for outcome in _READINGS.values()}
+        )
+        self._foreign = 0
+        self._alertmanagers: dict[str, bool] = {}
+        self._last_watchdog: float | None = None
         self._requests: Counter[str] = Counter({"200": 0})
         self._decisions: Counter[tuple[str, str]] = Counter()
         self._restarts: Counter[str] = Counter(dict.fromkeys(_OUTCOMES.values(), 0))
@@ -44,8 +62,28 @@ class Metrics:
             if status == 200:
                 self._last_received = now
 
-    def polled(self, now: float, *, success: bool) -> None:
-        """Record a poll of Alertmanager."""
+    def delivered(self, delivery: Delivery, now: float) -> None:
+        """Record what a webhook held beside the alerts to act on."""
+        with self._lock:
+            self._foreign += delivery.foreign
+            if delivery.watchdog:
+                self._last_watchdog = now
+
+    def read(self, source: str, problem: str | None) -> None:
+        """Count a reading of a source; `problem` is why it gave no answer."""
+        self.answers.read(source, problem)
+        with self._lock:
+            self._readings[source, _READINGS[problem is None]] += 1
+
+    def alertmanager_answered(self, url: str, problem: str | None) -> None:
+        """Record whether one of the Alertmanagers answered when it was last asked."""
+        with self._lock:
+            self._alertmanagers[url] = problem is None
+
+    def polled(self, now: float, problem: str | None) -> None:
+        """Record a poll of Alertmanager; `problem` is why it gave no answer."""
+        self.read("alertmanager", problem)
+        success = problem is None
         with self._lock:
             self._poll_success = success
             if success:
@@ -87,8 +125,22 @@ class Metrics:
             restarts = CounterMetricFamily(f"{_P}_restarts", "Restarts by what came of them.", labels=["outcome"])
             for outcome, count in self._restarts.items():
                 restarts.add_metric([outcome], count)
+            readings = CounterMetricFamily(
+                f"{_P}_readings", "Readings of a source by whether it answered.", labels=["source", "outcome"]
+            )
+            for labels, count in self._readings.items():
+                readings.add_metric(labels, count)
+            alertmanagers = GaugeMetricFamily(
+                f"{_P}_alertmanager_up", "1 if this Alertmanager answered when it was last asked.", labels=["url"]
+            )
+            for url, answered in self._alertmanagers.items():
+                alertmanagers.add_metric([url], float(answered))
+            foreign = CounterMetricFamily(
+                f"{_P}_foreign_alerts", "Alerts of other clusters that were ignored.", value=self._foreign
+            )
             gauges = (
                 ("webhook_last_received_timestamp_seconds", "When a webhook was last accepted.", self._last_received),
+                ("watchdog_last_received_timestamp_seconds", "When the watchdog last arrived.", self._last_watchdog),
                 ("poll_success", "Whether the last poll of Alertmanager succeeded.", self._poll_success),
                 ("poll_last_success_timestamp_seconds", "When a poll last succeeded.", self._last_poll),
                 (
@@ -98,7 +150,14 @@ class Metrics:
                 ),
                 ("loop_last_success_timestamp_seconds", "When the loop last could do so.", self._last_tick),
             )
-        yield from (requests, decisions, restarts)
+        unable = GaugeMetricFamily(
+            f"{_P}_unable_to_judge", "1 if a source has given no answer for a minute.", labels=["source"]
+        )
+        missing = self.answers.missing()
+        for source in self._sources:
+            unable.add_metric([source], float(source in missing))
+        yield unable
+        yield from (requests, decisions, restarts, readings, alertmanagers, foreign)
         for name, text, value in gauges:
             if value is not None:
                 yield GaugeMetricFamily(f"{_P}_{name}", text, value=float(value))
@@ -107,10 +166,19 @@ class Metrics:
 class RemediatorCollector:
     """Counters, database and the state of the web configuration in one page."""
 
-    def __init__(self, metrics: Metrics, store: Store, web_config: ReloadingWebConfig | None = None) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        store: Store,
+        web_config: ReloadingWebConfig | None = None,
+        files: Sequence[Reloading[Any]] = (),
+        more: Sequence[Callable[[], Iterator[Metric]]] = (),
+    ) -> None:
         self._metrics = metrics
         self._store = store
         self._web_config = web_config
+        self._files = files
+        self._more = more
 
     def collect(self) -> Iterator[Metric]:
         """Return all families. Raises what the database raises: a failed scrape is better than a wrong one."""
@@ -120,34 +188,96 @@ class RemediatorCollector:
         for state in State:
             incidents.add_metric([state.value], counts.get(state.value, 0))
         yield incidents
-        yield _escalations(self._store.escalations())
-        if self._web_config is not None:
-            yield from _web_config(self._web_config)
+        restarts = GaugeMetricFamily(RESTARTS_METRIC, "Restarts of a run on record.", labels=["run_id", "database"])
+        for run_id, count in self._store.restarts().items():
+            restarts.add_metric([run_id, self._store.database], count)
+        yield restarts
+        yield _open_incidents(self._store.open_incidents())
+        yield _pending_alerts(self._store.pending())
+        yield _reasons("escalation_info", "The remediator gave up: a person must look.", self._store.escalations())
+        yield _recoveries(self._store.recovery_seconds())
+        yield _budgets(self._store.budgets_left())
+        yield _reasons("refusal_info", "The policy restarts no such failure.", self._store.refusals())
+        yield from self._configuration()
+        for families in self._more:
+            yield from families()
         build = GaugeMetricFamily("trainwarden_build_info", "The version that runs.", labels=["version"])
         build.add_metric([trainwarden.__version__], 1)
         yield build
 
+    def _configuration(self) -> Iterator[Metric]:
+        """Return the metrics that the exporter has of its own files."""
+        successful = GaugeMetricFamily(
+            f"{_RELOAD}_successful",
+            "1 if the file is in use; 0 if it is invalid and an older one is.",
+            labels=["file"],
+        )
+        success = GaugeMetricFamily(
+            f"{_RELOAD}_success_timestamp_seconds",
+            "When the configuration in use was read.",
+            labels=["file"],
+        )
+        if self._web_config is not None:
+            self._web_config.current()  # read again, if it changed
+            successful.add_metric(["web"], float(self._web_config.is_current))
+            success.add_metric(["web"], self._web_config.last_success)
+        for each in self._files:
+            successful.add_metric([each.name], float(each.is_current))
+            success.add_metric([each.name], each.last_success)
+        yield from (successful, success)
 
-def _web_config(web_config: ReloadingWebConfig) -> Iterator[Metric]:
-    """Return the metrics that the exporter has of its own file."""
-    web_config.current()  # read again, if it changed
-    for name, text, value in (
-        ("successful", "1 if the file is in use; 0 if it is invalid and an older one is.", web_config.is_current),
-        ("success_timestamp_seconds", "When the configuration in use was read.", web_config.last_success),
-    ):
-        family = GaugeMetricFamily(f"trainwarden_config_last_reload_{name}", text, labels=["file"])
-        family.add_metric(["web"], float(value))
-        yield family
 
-
-def _escalations(incidents: list[Incident]) -> Metric:
-    names = ["run_id", "job_id", "attempt", "failure_mode", "reason"]
-    family = GaugeMetricFamily(f"{_P}_escalation_info", "The remediator gave up: a person must look.", labels=names)
-    seen = set()
-    for incident in incidents:
-        attempt = "" if incident.attempt is None else str(incident.attempt)
-        labels = (incident.run_id, incident.job_id or "", attempt, incident.failure_mode, incident.reason)
-        if labels not in seen:
-            seen.add(labels)
-            family.add_metric(labels, 1)
+def _reasons(name: str, text: str, incidents: list[Incident]) -> Metric:
+    family = GaugeMetricFamily(f"{_P}_{name}", text, labels=[*_OF_INCIDENT, "reason"])
+    for labels in dict.fromkeys((*_labels(incident), incident.reason) for incident in incidents):
+        family.add_metric(labels, 1)
     return family
+
+
+def _recoveries(seconds: Sequence[float]) -> Metric:
+    """Return how long recoveries on record took."""
+    family = HistogramMetricFamily(
+        f"{_P}_recovery_seconds", "From receiving an alert until its run had recovered, of all restarts on record."
+    )
+    buckets = [(f"{edge:g}", sum(each <= edge for each in seconds)) for edge in _RECOVERY_SECONDS]
+    family.add_metric([], [*buckets, ("+Inf", len(seconds))], sum(seconds))
+    return family
+
+
+def _budgets(left: Mapping[tuple[str, str], int]) -> Metric:
+    family = GaugeMetricFamily(
+        f"{_P}_budget_left", "Restarts left by the last decision on a run.", labels=["run_id", "failure_mode"]
+    )
+    for labels, count in left.items():
+        family.add_metric(labels, count)
+    return family
+
+
+def _open_incidents(incidents: list[Incident]) -> Metric:
+    """Return since when each open incident could be worked on, the delay of its policy not counted."""
+    text = "When an open incident could first be worked on."
+    family = GaugeMetricFamily(f"{_P}_incident_timestamp_seconds", text, labels=[*_OF_INCIDENT, "state"])
+    since: dict[tuple[str, ...], float] = {}
+    for incident in incidents:
+        labels, begun = (*_labels(incident), incident.state.value), max(incident.created, incident.not_before)
+        since[labels] = min(begun, since.get(labels, begun))
+    for labels, begun in since.items():
+        family.add_metric(labels, begun)
+    return family
+
+
+def _pending_alerts(alerts: list[Pending]) -> Metric:
+    text = "When the oldest alert of a run that awaits a decision was received."
+    family = GaugeMetricFamily(f"{_P}_alert_pending_timestamp_seconds", text, labels=["run_id", "alert"])
+    since: dict[tuple[str, str], float] = {}
+    for pending in alerts:
+        labels = (pending.alert.run_id or "", pending.alert.label("alertname") or "")
+        since[labels] = min(pending.received, since.get(labels, pending.received))
+    for labels, received in since.items():
+        family.add_metric(labels, received)
+    return family
+
+
+def _labels(incident: Incident) -> tuple[str, ...]:
+    attempt = "" if incident.attempt is None else str(incident.attempt)
+    return incident.run_id, incident.job_id or "", attempt, incident.failure_mode

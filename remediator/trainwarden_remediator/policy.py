@@ -1,112 +1,27 @@
-"""Restart policies: users' YAML, validated strictly, and the rules that `decide` reads."""
+"""Restart policies: the rules that `decide` reads, from the shipped files or users' own."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ValidationError
 
 from trainwarden.checkpoint.verdict import Trust
 from trainwarden.errors import UsageError
+from trainwarden.signals.pack import shipped_packs
 from trainwarden.yaml_file import YamlValue, read_yaml
 from trainwarden_remediator.errors import ConfigError
+from trainwarden_remediator.limits import Limits
+from trainwarden_remediator.modes import Canary, Mode
+from trainwarden_remediator.policy_file import FAILURE_MODES, ComposedFile, Implementation, PolicyFile
 from trainwarden_remediator.validation import problems_of
 from trainwarden_remediator.vocabulary import VOCABULARIES
 
 DEFAULT_POLICY = "megatron_transient"
 _SHIPPED = Path(__file__).with_name("policies")
-
-Name = Annotated[str, Field(min_length=1, max_length=128)]
-
-
-class Backoff(BaseModel):
-    """Seconds to wait before a restart: `initial`, times `factor` for each earlier restart, at most `max`."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-    initial: float = Field(ge=0, le=86400)
-    factor: float = Field(default=2.0, ge=1, le=100)
-    max: float = Field(default=3600.0, ge=0, le=86400)
-
-    def delay(self, used: int) -> float:
-        """Return the seconds to wait after `used` earlier restarts."""
-        try:
-            return float(min(self.max, self.initial * self.factor**used))
-        except OverflowError:
-            return self.max
-
-
-class Implementation(BaseModel):
-    """How one failure mode is handled."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    class_name: Literal["AlwaysRestartPolicy", "SelectiveRestartPolicy", "NoRestartPolicy"]
-    max_retries: int = Field(default=3, ge=0, le=1000)
-    default_action: Literal["restart", "stop"] = "stop"
-    restart_on_error_types: list[Name] = []
-    restart_on_subsystems: list[Name] = []
-    restart_on_signals: list[Name] = []
-    exclude_error_types: list[Name] = []
-    restart_delay_seconds: Backoff | None = None
-
-    @field_validator(*VOCABULARIES, mode="after")
-    @classmethod
-    def _known_names(cls, names: list[str], info: ValidationInfo) -> list[str]:
-        vocabulary = VOCABULARIES[info.field_name or ""]
-        wrong = [f"{name!r}: did you mean {known!r}?" for name in names if (known := vocabulary.misspelt(name))]
-        if wrong:
-            raise ValueError(f"{'; '.join(wrong)} Expected {vocabulary.expected()}")
-        return names
-
-    @model_validator(mode="after")
-    def _no_unread_keys(self) -> Implementation:
-        selective = {name for name in type(self).model_fields if name.startswith(("restart_on", "exclude", "default"))}
-        unread = {
-            "AlwaysRestartPolicy": selective,
-            "SelectiveRestartPolicy": set[str](),
-            "NoRestartPolicy": selective | {"max_retries", "restart_delay_seconds"},
-        }[self.class_name]
-        if wrong := sorted(unread & self.model_fields_set):
-            raise ValueError(f"{self.class_name} does not read {', '.join(wrong)}")
-        return self
-
-
-class ModePolicy(BaseModel):
-    """One entry of `policies`."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    mode: Literal["crash", "stall", "timeout", "success"]
-    implementation: Implementation
-
-
-class Checkpoints(BaseModel):
-    """`checkpoints`: from what a restarted run may resume."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    trust: Trust = "layout"
-
-
-class PolicyFile(BaseModel):
-    """The whole file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    policies: list[ModePolicy] = Field(min_length=1)
-    checkpoints: Checkpoints | None = None
-
-    @model_validator(mode="after")
-    def _one_entry_per_mode(self) -> PolicyFile:
-        modes = [entry.mode for entry in self.policies]
-        if twice := sorted({mode for mode in modes if modes.count(mode) > 1}):
-            raise ValueError(f"more than one entry for mode {', '.join(twice)}")
-        if any(e.mode == "success" and e.implementation.class_name != "NoRestartPolicy" for e in self.policies):
-            raise ValueError("mode success: a finished run is never restarted; NoRestartPolicy is the only choice")
-        return self
+# Keys under which other tools' files keep the list of policies, by the key within that.
+_LISTS = {"restart_policies": "", "restart": "policies"}
 
 
 @dataclass(frozen=True)
@@ -114,12 +29,26 @@ class Policy:
     """A validated policy: its name, its rules by failure mode, and its file.
 
     `checkpoint_trust`: what a restarted run takes for a complete checkpoint; None where the policy leaves that to it.
+    `limits`: bounds of all modes together. `mode_of_action`: whether it is carried out, None where that is left to the
+    run; `canary`: on which runs it is in the mode of that name.
     """
 
     name: str
     rules: dict[str, Implementation]
     file: str | None = None
     checkpoint_trust: Trust | None = None
+    limits: Limits = field(default_factory=Limits)
+    mode_of_action: Mode | None = None
+    canary: Canary | None = None
+
+    def under(self, over: Policy) -> Policy:
+        """Return this policy with what another one states put over it."""
+        rules, trust = {**self.rules, **over.rules}, over.checkpoint_trust or self.checkpoint_trust
+        limits = self.limits.model_copy(
+            update={name: getattr(over.limits, name) for name in over.limits.model_fields_set}
+        )
+        mode, canary = over.mode_of_action or self.mode_of_action, over.canary or self.canary
+        return replace(self, rules=rules, checkpoint_trust=trust, limits=limits, mode_of_action=mode, canary=canary)
 
     @property
     def restarts(self) -> bool:
@@ -166,45 +95,127 @@ def load_policy(name_or_file: str) -> Policy:
 
 
 def read_policy(path: Path, name: str) -> Policy:
-    """Read one file, and the policies that it extends. Raises ConfigError with every problem found."""
-    return _read_policy(path, name, ())
+    """Read one file, and the policies that it is composed of. Raises ConfigError with every problem found."""
+    return _read_policy(path, name, (), chosen=True)
 
 
-def _read_policy(path: Path, name: str, within: tuple[Path, ...]) -> Policy:
+def _read_policy(path: Path, name: str, within: tuple[Path, ...], *, chosen: bool) -> Policy:
+    """Read a file. Where `chosen` is false, what it chooses of the group `restart` is overridden by another file."""
+    if path.resolve() in within:
+        raise ConfigError([f"{path}: defaults: extends itself"])
+    document = _read(path)
+    found = Policy(name, {}, str(path))
+    parts = _parts(document, chosen=chosen)
+    for part in parts:
+        if part == _SELF:
+            found = found.under(_own_policy(path, document, optional=len(parts) > 1 or not chosen))
+            continue
+        beside = part.beside(path)
+        if beside is not None:
+            inner = chosen and not any(each.overrides for each in parts)
+            found = found.under(_read_policy(beside, part.name, (*within, path.resolve()), chosen=inner or part.group))
+        elif part.group or part.name in shipped():
+            found = found.under(load_policy(part.name))
+        elif part.name not in shipped_packs():
+            problem = f"{path}: defaults: {part.name!r}: there is no such file beside it, and no such policy"
+            raise ConfigError([problem])
+    return found
+
+
+def _read(path: Path) -> YamlValue:
     try:
-        document = read_yaml(path)
-        own, bases = _without_monitoring(document)
-        if bases and "policies" not in own:
-            rules: dict[str, Implementation] = {}
-            trust: Trust | None = None
-        else:
-            checked = PolicyFile.model_validate(own)
-            rules = {entry.mode: entry.implementation for entry in checked.policies}
-            trust = checked.checkpoints.trust if checked.checkpoints else None
+        return read_yaml(path)
+    except UsageError as error:
+        raise ConfigError([str(error)]) from None
+
+
+def _own_policy(path: Path, document: YamlValue, *, optional: bool) -> Policy:
+    """Return what the file itself states. A file that is composed of others (`optional`) may state nothing."""
+    document = _listed(document)
+    model: type[BaseModel] = ComposedFile if optional else PolicyFile
+    if "class_name" in document.entries:
+        model = Implementation
+    if optional:
+        keys = {key: entry for key, entry in document.entries.items() if key in model.model_fields}
+        document = replace(document, entries=keys)
+    try:
+        if optional and not document.entries:
+            return Policy("", {})
+        checked = model.model_validate(document.data())
     except UsageError as error:
         raise ConfigError([str(error)]) from None
     except ValidationError as error:
-        raise ConfigError([f"{path}: {problem}" for problem in problems_of(error, PolicyFile, document)]) from None
-    inherited: dict[str, Implementation] = {}
-    for base in bases:
-        if path.resolve() in within:
-            raise ConfigError([f"{path}: defaults: {base}: extends itself"])
-        beside = next((each for each in (path.parent / base, path.parent / f"{base}.yaml") if each.is_file()), None)
-        known = _read_policy(beside, base, (*within, path.resolve())) if beside else load_policy(base)
-        inherited |= known.rules
-        trust = trust or known.checkpoint_trust
-    return Policy(name, inherited | rules, str(path), trust)
+        raise ConfigError([f"{path}: {problem}" for problem in problems_of(error, model, document)]) from None
+    if isinstance(checked, Implementation):
+        return Policy("", dict.fromkeys(FAILURE_MODES, checked))
+    assert isinstance(checked, PolicyFile)  # noqa: S101  # for mypy
+    rules: dict[str, Implementation] = {entry.mode: entry.implementation for entry in checked.policies}
+    trust = checked.checkpoints.trust if checked.checkpoints else None
+    limits = checked.limits or Limits()
+    return Policy("", rules, None, trust, limits, checked.mode_of_action, checked.canary)
 
 
-def _without_monitoring(document: YamlValue) -> tuple[Any, list[str]]:
-    """Return a file's own policies, and the names of those that its `defaults` list; what is for packs is left out."""
-    data = document.data()
+def _listed(document: YamlValue) -> YamlValue:
+    """Return the document with its policies under our own key, where another tool's file has them under its own."""
+    for key, inner in _LISTS.items():
+        value = document.entries.get(key)
+        value = value.entries.get(inner) if value is not None and inner else value
+        if value is not None and "policies" not in document.entries:
+            known = {name: each for name, each in document.entries.items() if name in PolicyFile.model_fields}
+            return replace(document, entries={**known, "policies": value})
+    return document
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One file that another is composed of. `group`: it was chosen as the one of the group `restart`."""
+
+    name: str
+    group: bool
+    overrides: bool = False
+
+    def beside(self, path: Path) -> Path | None:
+        """Return the file of that name in the same folder, or in the folder of the group; None where there is none."""
+        folders = [path.parent]
+        if self.group:
+            folders += [path.parent / "restart", path.parent.parent / "restart"]
+        files = (folder / f"{self.name}{suffix}" for folder in folders for suffix in ("", ".yaml", ".yml"))
+        return next((file for file in files if file.is_file()), None)
+
+
+_SELF = _Part("_self_", group=False)
+
+
+def _parts(document: YamlValue, *, chosen: bool) -> list[_Part]:
+    """Return what a file is composed of, in order: a later part replaces the modes that an earlier one has, too.
+
+    `defaults` is Hydra's list: names of files in the same folder, and choices of a group, of which only `restart`
+    counts here: `restart: NAME`, `/restart: NAME`, `override /restart: NAME`, each also with a package (`@…`), which
+    has no effect. The file itself comes last, unless `_self_` stands elsewhere.
+    """
     listed = document.entries.get("defaults")
-    if listed is None:
-        return data, []
-    names = []
-    for entry in listed.items:
-        for group, value in entry.entries.items():
-            if group.split("@")[0].removeprefix("override ").strip("/").split("/")[-1] == "restart":
-                names.append(value.scalar("the name of a policy").split("@")[0].strip("/"))
-    return {key: data[key] for key in PolicyFile.model_fields if key in data}, names
+    parts: list[_Part] = []
+    for entry in listed.items if listed is not None else ():
+        if entry.kind == "text":
+            group, _, name = _plain(entry.text).rpartition("/")
+            if group in ("", "restart"):
+                parts.append(_Part(name, group == "restart"))
+        for key, value in entry.entries.items():
+            group = _plain(key)
+            if group.split("/")[-1] != "restart" or value.kind == "nothing":
+                continue
+            overrides = key.startswith("override ")
+            if overrides:
+                parts = [part for part in parts if not part.group]
+            names = value.items or (value,)
+            parts += [_Part(_plain(each.scalar("the name of a policy")), True, overrides) for each in names]
+    if not chosen:
+        parts = [part for part in parts if not part.group]
+    return parts if _SELF in parts else [*parts, _SELF]
+
+
+def _plain(text: str) -> str:
+    """Return a name or group without its prefix, its package and its slashes."""
+    for prefix in ("override ", "optional "):
+        text = text.removeprefix(prefix)
+    return text.split("@")[0].strip().strip("/")

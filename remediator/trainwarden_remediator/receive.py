@@ -16,13 +16,14 @@ from trainwarden_remediator.validation import problems_of
 
 MAX_BODY_BYTES = 1 << 20
 MAX_ALERTS = 1000
+MAX_LABELS = 256  # of one alert
 
 
 class _Alert(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
     status: Literal["firing", "resolved"]
-    labels: dict[str, str]
+    labels: dict[str, str] = Field(max_length=MAX_LABELS)
     startsAt: str  # noqa: N815  # Alertmanager's name
 
 
@@ -36,23 +37,40 @@ class _Payload(BaseModel):
 
 @dataclass(frozen=True)
 class Delivery:
-    """One accepted body: its digest, the remediable alerts that fire, and how many of either kind were cut off."""
+    """One accepted body.
+
+    Attributes:
+        firing: the remediable alerts of this cluster that fire.
+        truncated: how many alerts, remediable or not, were cut off.
+        watchdog: whether this cluster's watchdog is among the alerts that fire.
+        foreign: how many remediable alerts of other clusters were left out.
+    """
 
     sha256: str
     firing: tuple[Alert, ...]
     truncated: int
+    watchdog: bool = False
+    foreign: int = 0
 
 
-def read_delivery(body: bytes) -> Delivery:
-    """Check one body. Raises BadRequest with 400 (no JSON), 413 (too much) or 422 (another shape)."""
+def read_delivery(body: bytes, cluster: str = "") -> Delivery:
+    """Check one body. Raises BadRequest with 400 (no JSON), 413 (too much) or 422 (another shape).
+
+    Args:
+        body: as it was received.
+        cluster: the one whose runs are restarted; where it is empty, alerts of every cluster are taken.
+    """
     if len(body) > MAX_BODY_BYTES:
         raise BadRequest(413, f"the body has more than {MAX_BODY_BYTES} bytes")
     payload = _check(_load(body))
     firing = [Alert(each.labels, from_iso(each.startsAt)) for each in payload.alerts if each.status == "firing"]
+    ours = [alert.in_cluster(cluster) for alert in firing if alert.is_of_cluster(cluster)]
     return Delivery(
         sha256=hashlib.sha256(body).hexdigest(),
-        firing=tuple(alert for alert in firing if alert.remediable),
+        firing=tuple(alert for alert in ours if alert.remediable),
         truncated=payload.truncatedAlerts,
+        watchdog=any(alert.is_watchdog for alert in ours),
+        foreign=sum(alert.remediable and not alert.is_of_cluster(cluster) for alert in firing),
     )
 
 

@@ -6,37 +6,49 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from trainwarden_remediator.decide import Refuse, Wait
+from trainwarden_remediator.act import Actor, Answer
+from trainwarden_remediator.approvals import VETOED, Approvals
+from trainwarden_remediator.calls import Calls
+from trainwarden_remediator.capture import Captured, Captures, Capturing
+from trainwarden_remediator.decide import Held, NotNow, Refuse, Wait
 from trainwarden_remediator.drivers.driver import (
     CallOutcome,
     CallResult,
     Driver,
+    JobState,
     RestartProgress,
     RestartTarget,
+    ScheduledJob,
     progress,
 )
-from trainwarden_remediator.examine import INACTIVE, Recheck
+from trainwarden_remediator.exclusions import Exclusions
 from trainwarden_remediator.incident import OPEN_STATES, Incident, State
 from trainwarden_remediator.metrics import Metrics
+from trainwarden_remediator.objections import Recheck
+from trainwarden_remediator.resume_point import STOP
 from trainwarden_remediator.store import Store
+from trainwarden_remediator.timers import Timers
 from trainwarden_remediator.verify import Verifier
-from trainwarden_remediator.wait_limit import WaitLimit
 from trainwarden_remediator.world import World
 
 log = logging.getLogger(__name__)
 
 _MAX_CALLS = 5
 # Page if no start was given within this time, plus that of all calls in doubt.
-_PATIENCE_SECONDS = 1800.0
+_START_PATIENCE_SECONDS = 1800.0
 # A controller that dies may lose what it acknowledged in its last seconds; a later change was made by a user.
 _FORGETS_SECONDS = 60.0
+# Kinds of timers of an incident. Doubt begins with a call; it is over at once for one that was answered.
+_WAITS, _HELD, _CALLED, _UNANSWERED = "waits", "held", "called", "unanswered"
 
 
 class Remediator:
-    """Advances open incidents.
+    """Advances open incidents, from the readings of a round. Not for several threads.
 
+    Calls to schedulers run beside it, upon fresh readings of `actor`: that one is under way is a state, and its answer
+    is taken in the next round, whose readings are newer.
     `checkpoint_trust` returns, for the name of a policy, what a run that it restarts takes for a complete checkpoint.
-    `crashpoint` is called around every call to a scheduler; tests make it exit there.
+    `captures`, if given, captures what a run shows before it is ended.
     """
 
     def __init__(
@@ -44,35 +56,43 @@ class Remediator:
         world: World,
         store: Store,
         metrics: Metrics,
+        timers: Timers,
+        actor: Actor,
+        calls: Calls[Answer],
         *,
         doubt_window: float,
         repeat_after: float,
         verify_timeout: float,
         checkpoint_trust: Callable[[str], str | None] = lambda _policy: None,
-        crashpoint: Callable[[str], None] = lambda _name: None,
+        captures: Captures | None = None,
     ) -> None:
         self._world = world
         self._store = store
         self._metrics = metrics
-        self._recheck = Recheck(world)
-        self._verifier = Verifier(world, verify_timeout)
-        self._wait_limit = WaitLimit(world.clock, _PATIENCE_SECONDS + _MAX_CALLS * doubt_window)
+        self._recheck = Recheck(world, store)
+        self._exclusions = Exclusions(store, world.clock)
+        self._timers = timers
+        self._approvals = Approvals(store, timers)
+        self._verifier = Verifier(world, timers, verify_timeout)
+        self._patience = _START_PATIENCE_SECONDS + _MAX_CALLS * doubt_window
         self._doubt_window = doubt_window
         self._repeat_after = repeat_after
+        self._actor = actor
+        self._calls = calls
         self._checkpoint_trust = checkpoint_trust
-        self._crashpoint = crashpoint
-        # Monotonic times of the last calls, kept in memory: after a restart of the remediator every window begins
-        # again. It can only become longer, and no jump of the wall clock shortens it.
-        self._called: dict[str, float] = {}
+        self._capturing = Capturing(captures, timers) if captures else None
+        # Monotonic times of the last calls that may be repeated, in memory: a restart may repeat one early.
         self._repeated: dict[str, float] = {}
 
     def advance(self, incident: Incident) -> bool:
         """Do the next step, if there is one; return whether anything changed."""
-        if incident.state not in OPEN_STATES:
+        if incident.state not in OPEN_STATES or self._calls.under_way(incident.id):
             return False
         if self._step(incident):
             return True
-        if reason := self._wait_limit.expired(incident.id):
+        if (self._timers.elapsed(incident.id, _WAITS) or 0.0) >= self._patience:
+            reason = f"nothing could be done for {self._patience / 60:g} minutes: "
+            reason += self._timers.detail(incident.id, _WAITS) or ""
             self._escalate(incident, f"{reason}; the job may be held" if incident.calls else reason)
             return True
         return False
@@ -83,13 +103,15 @@ class Remediator:
         driver = self._world.drivers.get(incident.scheduler or "")
         if driver is None:
             return self._wait(incident, f"no driver for scheduler {incident.scheduler!r}")
+        if incident.state is State.CAPTURING:
+            return self._capture(incident, driver)
         if incident.state in (State.PREPARING, State.IN_DOUBT):
             return self._prepare(incident, driver)
         if incident.state is State.PREPARED:
             return self._commit(incident, driver)
         if incident.state is State.COMMITTED:
             return self._start(incident, driver)
-        self._wait_limit.forget(incident.id)  # verification has a deadline of its own
+        self._timers.forget(incident.id, _WAITS)  # verification has a deadline of its own
         return self._verify(incident, driver)
 
     def failed_again(self, incident: Incident, detail: str) -> None:
@@ -101,44 +123,127 @@ class Remediator:
             return False
         verdict = self._recheck.against(incident)
         if isinstance(verdict, Wait):
-            return self._wait(incident, verdict.reason)
+            return self._wait_for(incident, verdict)
         if isinstance(verdict, Refuse):
-            self._withdraw(incident, verdict.reason)
+            self._withdraw(incident, verdict)
+            return True
+        answer = self._approvals.verdict(incident)
+        if answer is None:
+            self._timers.forget(incident.id, _WAITS)  # a person is waited for, as the policy has it
+            return False
+        answered, by = answer
+        if answered == VETOED:
+            self._withdraw(incident, Refuse(f"vetoed by {by}"))
         else:
-            self._move(incident, State.PREPARING, "nothing speaks against it")
+            state = State.CAPTURING if self._capturing else State.PREPARING
+            before = self._verifier.figures(incident.run_id, incident.attempt_key or "")
+            detail = f"nothing speaks against it{by and f', approved by {by}'}"
+            self._move(incident, state, detail, paging=False, before=before.as_text() if before else None)
         return True
+
+    def _capture(self, incident: Incident, driver: Driver) -> bool:
+        found = self._capturing.step(incident, driver.job(incident.job_id or "")) if self._capturing else Captured("")
+        if found is None:
+            return False
+        texts = {"stacks": found.text, "suspect": found.suspect, "capture": found.folder}
+        changes: dict[str, Any] = {name: text or None for name, text in texts.items()}
+        point = found.checkpoint
+        if point.verdict == STOP:
+            reason = f"{point.text}. Nothing is ended: vouch for the layout (checkpoints: in the policy), or restart it"
+            self._move(incident, State.ESCALATED, str(found), **changes, reason=reason, paging=True)
+            return True
+        if point.step is not None:
+            changes["checkpoint_step"] = float(point.step)
+        self._move(incident, State.PREPARING, str(found), **changes)
+        return True
+
+    def answers(self) -> dict[str, Answer | Exception]:
+        """Return what has come of calls, by incident, for `answered`."""
+        return self._calls.take()
+
+    def finish(self) -> None:
+        """Wait for the calls under way."""
+        self._calls.finish()
+
+    def answered(self, incident: Incident, answer: Answer | Exception) -> None:
+        """Move on by the answer of a call."""
+        if isinstance(answer, Exception):
+            log.error("incident %s: the call failed", incident.id, exc_info=answer)
+            answer = Answer(result=CallResult(CallOutcome.UNCLEAR, f"the call failed: {type(answer).__name__}"))
+        if incident.state is State.PREPARING:
+            self._prepare_answered(incident, answer)
+        elif incident.state in (State.COMMITTED, State.VERIFYING):
+            self._commit_answered(incident, answer)
+
+    def _prepare_answered(self, incident: Incident, answer: Answer) -> None:
+        result = answer.result
+        if answer.withheld is not None:
+            self._timers.forget(incident.id, _CALLED, _UNANSWERED)
+            self._repeated[incident.id] = self._world.clock.monotonic()
+            detail = f"not called: {answer.withheld.reason}"
+            incident = self._move(incident, State.PREPARING, detail, calls=incident.calls - 1)
+            if isinstance(answer.withheld, Refuse):
+                self._withdraw(incident, answer.withheld)
+            return
+        if result.outcome is CallOutcome.UNCLEAR:
+            self._begin_doubt(incident)
+        else:
+            self._timers.forget(incident.id, _UNANSWERED)
+        if result.outcome is CallOutcome.ACCEPTED:
+            self._move(incident, State.PREPARING, result.detail)
+        elif result.outcome is CallOutcome.UNCLEAR or answer.after is not RestartProgress.UNTOUCHED:
+            self._move(incident, State.IN_DOUBT, result.detail)
+        else:
+            self._escalate(incident, f"the scheduler refused: {result.detail}")
+
+    def _commit_answered(self, incident: Incident, answer: Answer) -> None:
+        result = answer.result
+        if answer.withheld is not None:
+            log.info("incident %s: not called: %s", incident.id, answer.withheld.reason)
+        elif result.outcome is CallOutcome.ACCEPTED:
+            self._move(incident, State.VERIFYING, result.detail)
+        elif result.outcome is CallOutcome.REFUSED and answer.after is RestartProgress.READY:
+            self._escalate(incident, f"the scheduler refused to start it: {result.detail}")
+        else:
+            self._move(incident, State.VERIFYING if answer.late else State.COMMITTED, result.detail)
 
     def _recheck_before_call(self, incident: Incident, *, may_have_called: bool) -> bool | None:
         """Return None if the attempt may be ended; else whether the incident changed."""
         verdict = self._recheck.against(incident)
         if isinstance(verdict, Wait):
-            return self._wait(incident, verdict.reason)
+            return self._wait_for(incident, verdict)
         if isinstance(verdict, Refuse) and may_have_called and self._in_doubt(incident):
             return self._wait(incident, verdict.reason)
         if isinstance(verdict, Refuse):
-            self._withdraw(incident, verdict.reason)
+            self._withdraw(incident, verdict)
             return True
-        problem = self._world.records.announce_restart(
-            incident.run_id,
-            incident.attempt_key or "",
-            incident.reason,
-            incident.id,
-            self._checkpoint_trust(incident.policy),
-        )
-        if problem:
-            log.warning("run %s: %s", incident.run_id, problem)
+        if not self._calls.room():
+            return self._wait(incident, "other calls are under way (--max-actions)")
         return None
+
+    def _begin_doubt(self, incident: Incident) -> None:
+        self._timers.restart(incident.id, _CALLED)
+        self._timers.restart(incident.id, _UNANSWERED)
 
     def _in_doubt(self, incident: Incident) -> bool:
         """Return whether an earlier call may still take effect; only time and a fresh reading exclude it."""
-        now = self._world.clock.monotonic()
-        return now - self._called.setdefault(incident.id, now) < self._doubt_window
+        return self._timers.wait(incident.id, _CALLED) < self._doubt_window
 
-    def _withdraw(self, incident: Incident, reason: str) -> None:
+    def _may_come_late(self, incident: Incident) -> bool:
+        """Return whether a call that was not answered may still take effect, also upon another start of the job."""
+        if self._timers.elapsed(incident.id, _UNANSWERED) is None and incident.state is not State.IN_DOUBT:
+            return False
+        return incident.calls > 0 and self._timers.wait(incident.id, _UNANSWERED) < self._doubt_window
+
+    def _withdraw(self, incident: Incident, verdict: Refuse) -> None:
         # An alert that is not active now may fire again with the same start time; a refuted one may not.
-        self._settled(self._store.withdraw(incident, reason, dropped=reason == INACTIVE))
+        self._settled(self._store.withdraw(incident, verdict.reason, dropped=isinstance(verdict, NotNow)))
 
     def _prepare(self, incident: Incident, driver: Driver) -> bool:
+        if incident.state is State.PREPARING and self._timers.elapsed(incident.id, _UNANSWERED) is not None:
+            self._begin_doubt(incident)
+            self._move(incident, State.IN_DOUBT, "the remediator ended before it had the answer of the call")
+            return True
         target = self._target(incident)
         seen = self._progress(driver, target)
         if seen is RestartProgress.READY and driver.two_phase and not incident.calls:
@@ -153,8 +258,36 @@ class Remediator:
             self._move(incident, State.IN_DOUBT, seen.value)
         elif seen is RestartProgress.BUSY:
             return self._wait(incident, seen.value)
+        elif self._came_late(incident, driver, target):
+            return self._undo(incident, driver, target)
+        elif seen is not RestartProgress.STUCK and self._may_come_late(incident):
+            return self._wait(incident, f"{seen.value}, and a call may still take effect on it")
         else:
             self._leave(incident, seen)
+        return True
+
+    def _came_late(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
+        """Return whether a newer start than the one to be ended is held as only a late call of ours leaves it."""
+        job = driver.job(target.job_id)
+        return (
+            isinstance(job, ScheduledJob)
+            and job.run_id == target.run_id
+            and job.state is JobState.HELD
+            and job.held_by_requeue
+            and job.refusal is None
+            and job.generation > target.generation + 1
+            and self._may_come_late(incident)
+        )
+
+    def _undo(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
+        """Release a start that a late call has ended and held: it goes on, and whether it does is verified."""
+        job = driver.job(target.job_id)
+        if self._too_early(incident) or not self._calls.room() or not isinstance(job, ScheduledJob):
+            return self._wait(incident, "the scheduler gave no clear answer")
+        detail = "the call took effect late, on a newer start of the job, which is released again"
+        committed = incident.committed or self._world.clock.now()
+        incident = self._move(incident, State.VERIFYING, detail, committed=committed)
+        self._start_commit(incident, driver, target, job)
         return True
 
     def _call_prepare(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
@@ -163,19 +296,15 @@ class Remediator:
         if incident.calls >= _MAX_CALLS:
             self._escalate(incident, f"the scheduler did not end the attempt after {incident.calls} calls")
             return True
-        driver.refresh()
+        jobs = driver.jobs()
         held_back = self._recheck_before_call(incident, may_have_called=False)
         if held_back is not None:
             return held_back
+        if self._too_early(incident):
+            return self._wait(incident, "something spoke against the call when it was to be made")
+        self._begin_doubt(incident)
         incident = self._move(incident, State.PREPARING, f"call {incident.calls + 1}", calls=incident.calls + 1)
-        self._called[incident.id] = self._world.clock.monotonic()
-        answer = self._call("prepare", driver.prepare, driver, target)
-        if answer.outcome is CallOutcome.ACCEPTED:
-            self._move(incident, State.PREPARING, answer.detail)
-        elif answer.outcome is CallOutcome.UNCLEAR or self._progress(driver, target) is not RestartProgress.UNTOUCHED:
-            self._move(incident, State.IN_DOUBT, answer.detail)
-        else:
-            self._escalate(incident, f"the scheduler refused: {answer.detail}")
+        self._calls.start(incident.id, lambda: self._actor.prepare(incident, target, jobs))
         return True
 
     def _commit(self, incident: Incident, driver: Driver) -> bool:
@@ -192,7 +321,6 @@ class Remediator:
 
     def _start(self, incident: Incident, driver: Driver) -> bool:
         target = self._target(incident)
-        driver.refresh()
         seen = self._progress(driver, target)
         if seen is RestartProgress.READY:
             return self._give(incident, driver, target)
@@ -207,7 +335,6 @@ class Remediator:
     def _give(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
         if self._too_early(incident):
             return self._wait(incident, "the scheduler gave no clear answer")
-        # One call that ends the old start and gives the next needs the same checks as one that only ends.
         held_back = None if driver.two_phase else self._recheck_before_call(incident, may_have_called=True)
         if held_back is not None:
             return held_back
@@ -217,15 +344,18 @@ class Remediator:
         return self._world.clock.monotonic() - self._repeated.get(incident.id, float("-inf")) < self._repeat_after
 
     def _call_commit(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
-        self._repeated[incident.id] = self._called[incident.id] = self._world.clock.monotonic()
-        answer = self._call("commit", driver.commit, driver, target)
-        if answer.outcome is CallOutcome.ACCEPTED:
-            self._move(incident, State.VERIFYING, answer.detail)
-        elif answer.outcome is CallOutcome.REFUSED and self._progress(driver, target) is RestartProgress.READY:
-            self._escalate(incident, f"the scheduler refused to start it: {answer.detail}")
-        else:
-            self._move(incident, State.COMMITTED, answer.detail)
+        if not self._calls.room():
+            return self._wait(incident, "other calls are under way (--max-actions)")
+        self._timers.restart(incident.id, _CALLED)
+        self._start_commit(incident, driver, self._exclusions.target(incident, driver, target))
         return True
+
+    def _start_commit(
+        self, incident: Incident, driver: Driver, target: RestartTarget, late: ScheduledJob | None = None
+    ) -> None:
+        self._repeated[incident.id] = self._world.clock.monotonic()
+        jobs = () if driver.two_phase else driver.jobs()
+        self._calls.start(incident.id, lambda: self._actor.commit(incident, target, jobs, late))
 
     def _verify(self, incident: Incident, driver: Driver) -> bool:
         target = self._target(incident)
@@ -235,6 +365,8 @@ class Remediator:
                 # The scheduler lost what it had acknowledged; repeating the same start is idempotent.
                 return not self._too_early(incident) and self._call_commit(incident, driver, target)
             seen = RestartProgress.STUCK  # a user holds the job
+        if seen is RestartProgress.STUCK and self._came_late(incident, driver, target):
+            return not self._too_early(incident) and self._undo(incident, driver, target)
         verdict = self._verifier.verify(incident, driver.job(target.job_id), seen)
         if verdict is None:
             return False
@@ -257,23 +389,24 @@ class Remediator:
         return moved
 
     def _settled(self, incident: Incident) -> None:
-        self._called.pop(incident.id, None)
         self._repeated.pop(incident.id, None)
-        self._wait_limit.forget(incident.id)
+        self._timers.forget(incident.id)
         self._metrics.settled(incident)
 
-    def _wait(self, incident: Incident, reason: str) -> bool:
-        self._wait_limit.wait(incident.id, reason)
+    def _wait_for(self, incident: Incident, wait: Wait) -> bool:
+        """Wait; what people have switched, or a storm, may last: it is noted once, and nobody is paged for its time."""
+        if not isinstance(wait, Held):
+            self._timers.forget(incident.id, _HELD)
+            return self._wait(incident, wait.reason)
+        if self._timers.detail(incident.id, _HELD) != wait.reason:
+            self._timers.wait(incident.id, _HELD, wait.reason)
+            self._move(incident, incident.state, f"waits: {wait.reason}")
+        self._timers.forget(incident.id, _WAITS)
         return False
 
-    def _call(
-        self, name: str, call: Callable[[RestartTarget], CallResult], driver: Driver, target: RestartTarget
-    ) -> CallResult:
-        self._crashpoint(f"{name}: before call")
-        answer = call(target)
-        driver.refresh()
-        self._crashpoint(f"{name}: after call")
-        return answer
+    def _wait(self, incident: Incident, reason: str) -> bool:
+        self._timers.wait(incident.id, _WAITS, reason)
+        return False
 
     def _progress(self, driver: Driver, target: RestartTarget) -> RestartProgress:
         return progress(driver.job(target.job_id), target, two_phase=driver.two_phase)
@@ -290,4 +423,5 @@ class Remediator:
             generation=incident.generation,
             reason=incident.reason,
             environment={"TRAINWARDEN_CHECKPOINT_TRUST": trust} if trust else {},
+            exclude_nodes=tuple(sorted(incident.excluded)),
         )

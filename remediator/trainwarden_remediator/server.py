@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hmac
 import logging
-from dataclasses import dataclass
+import threading
+import time
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from trainwarden.server.web_config import WebConfig
+    from trainwarden_remediator.credentials import Credentials
     from trainwarden_remediator.metrics import Metrics
     from trainwarden_remediator.store import Store
     from trainwarden_remediator.world import Clock
@@ -32,8 +34,29 @@ WEBHOOK = "/alertmanager/webhook"
 INCIDENTS = "/api/v1/incidents"
 _PAGES = ("/-/healthy", "/-/ready", "/metrics", INCIDENTS)
 _LIMITS = Limits(connections=256, head_seconds=10.0, body_seconds=10.0, send_seconds=10.0)
+_REFUSED_LOG_SECONDS = 60.0
 _READING = ("GET", "HEAD")
-_NEEDS_TOKEN = plain(HTTPStatus.UNAUTHORIZED, "a bearer token is needed", ("WWW-Authenticate", "Bearer"))
+
+
+class Seldom:
+    """Logs warnings that anybody can cause: one in so many seconds, with the number of those between."""
+
+    def __init__(self, seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._next = float("-inf")
+        self._unsaid = 0
+
+    def warn(self, text: str, *values: object) -> None:
+        """Log the warning, or count it."""
+        now = self._monotonic()
+        with self._lock:
+            if now < self._next:
+                self._unsaid += 1
+                return
+            self._next, unsaid, self._unsaid = now + self._seconds, self._unsaid, 0
+        log.warning("%s; %d more since the last such line", text % values, unsaid)
 
 
 @dataclass(frozen=True)
@@ -41,18 +64,21 @@ class RemediatorPages:
     """Answers requests.
 
     Attributes:
-        token: the bearer token that the webhook and the incidents ask for.
+        credentials: what the webhook and the incidents ask for.
         received: called after the alerts of a webhook are durable.
         ready: returns whether the remediator's loop runs.
+        cluster: whose alerts are taken; of all where it is empty.
     """
 
     store: Store
     metrics: Metrics
     registry: CollectorRegistry
     clock: Clock
-    token: str
+    credentials: Credentials
     received: Callable[[], None]
     ready: Callable[[], bool]
+    cluster: str = ""
+    refused: Seldom = field(default_factory=lambda: Seldom(_REFUSED_LOG_SECONDS), repr=False)
 
     def server(
         self, address: tuple[str, int], web_config: WebConfig | None = None, limits: Limits | None = None
@@ -78,30 +104,38 @@ class RemediatorPages:
         if request.path == "/-/healthy":
             return plain(HTTPStatus.OK, "OK")
         if request.path == "/-/ready":
-            ready = self.ready()
-            return plain(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, "OK" if ready else "not ready")
+            return self._readiness()
         try:
             if request.path == "/metrics":
                 return Response(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self.registry))
-            return self._incidents(request) if self._has_token(request) else _NEEDS_TOKEN
+            return self._incidents(request) if self.credentials.admit(request) else self._unauthorized()
         except SQLAlchemyError:
             log.exception("no response to %s", request.path)
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "the database does not answer")
+
+    def _readiness(self) -> Response:
+        if not self.ready():
+            return plain(HTTPStatus.SERVICE_UNAVAILABLE, "not ready")
+        missing = self.metrics.answers.missing()
+        lines = [f"unable to judge: no answer from {source}: {reason}" for source, reason in missing.items()]
+        return plain(HTTPStatus.SERVICE_UNAVAILABLE if lines else HTTPStatus.OK, "\n".join(lines) or "OK")
 
     def _webhook(self, request: Request) -> Response:
         if request.method != "POST":
             return _not_allowed("POST")
         response = self._receive(request)
         self.metrics.received(response.status.value, self.clock.now())
-        if response.status != HTTPStatus.OK:
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            self.refused.warn("a webhook from %s was refused: its token is missing or wrong", request.client)
+        elif response.status != HTTPStatus.OK:
             log.warning("webhook answered %d: %s", response.status, response.body.decode().strip())
         return response
 
     def _receive(self, request: Request) -> Response:
-        if not self._has_token(request):
-            return _NEEDS_TOKEN
         try:
-            delivery = read_delivery(request.read_body(MAX_BODY_BYTES))
+            if not self.credentials.admit(request):
+                return self._unauthorized()
+            delivery = read_delivery(request.read_body(MAX_BODY_BYTES), self.cluster)
         except BadRequest as error:
             return plain(error.status, str(error))
         try:
@@ -109,6 +143,7 @@ class RemediatorPages:
         except SQLAlchemyError:
             log.exception("the alerts could not be stored")
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "the alerts could not be stored; send them again")
+        self.metrics.delivered(delivery, self.clock.now())
         if delivery.truncated:
             log.warning("%d alerts were cut off by max_alerts; asking Alertmanager for them", delivery.truncated)
         self.received()
@@ -122,9 +157,9 @@ class RemediatorPages:
         found = self.store.with_events(query.get("run_id") or None)
         return json_response(HTTPStatus.OK, [as_json(incident, events) for incident, events in found])
 
-    def _has_token(self, request: Request) -> bool:
-        given = request.headers.get("authorization", "").encode("latin-1", "replace")
-        return hmac.compare_digest(given, f"Bearer {self.token}".encode())
+    def _unauthorized(self) -> Response:
+        challenge = ("WWW-Authenticate", self.credentials.challenge)
+        return plain(HTTPStatus.UNAUTHORIZED, "a bearer token is needed", challenge)
 
 
 def _not_allowed(*methods: str) -> Response:

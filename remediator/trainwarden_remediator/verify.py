@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from trainwarden_remediator.checks import (
+    PASSED,
+    PENDING,
+    WORSE,
+    Figures,
+    as_json,
+    compare,
+    figures_of,
+    settled,
+)
 from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, RestartProgress, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import ReportedRun
 from trainwarden_remediator.incident import Incident, State
+from trainwarden_remediator.timers import Timers
 from trainwarden_remediator.world import World
 
 # How long after the end of the new start its failure may take to reach the remediator as an alert.
 _ENDED_SECONDS = 120.0
+# How long the checks of a run whose step has passed may need more steps.
+_SETTLE_SECONDS = 600.0
+# Timers of an incident: since when the newer attempt has its highest step, the new start has left the queue, it has
+# ended, and the step has passed the old one.
+_HIGHEST, _RUNS, _ENDED, _SETTLES, _RIVAL = "highest step", "runs", "ended", "settles", "rival"
+# How long the old attempt may take to end.
+_RIVAL_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -25,23 +43,43 @@ class Verification:
 
 
 class Verifier:
-    """Verifies restarts. `timeout` counts from when the new start leaves the scheduler's queue."""
+    """Verifies restarts.
 
-    def __init__(self, world: World, timeout: float) -> None:
+    Args:
+        world: to read from.
+        timers: of incidents.
+        timeout: seconds from when the new start leaves the scheduler's queue until its step has passed the old one.
+        settle: seconds after that for the checks that need more steps.
+    """
+
+    def __init__(self, world: World, timers: Timers, timeout: float, settle: float = _SETTLE_SECONDS) -> None:
         self._world = world
+        self._timers = timers
         self._timeout = timeout
-        self._rising: dict[
-            str, tuple[float, float]
-        ] = {}  # by incident: the newer attempt's highest step, and since when
+        self._settle = settle
+
+    def figures(self, run_id: str, attempt_key: str) -> Figures | None:
+        """Return how an attempt of a run works; None where that is not known, or it is at another attempt."""
+        run = self._world.run(run_id)
+        if not isinstance(run, ReportedRun) or run.attempt_key != attempt_key:
+            return None
+        return figures_of(run, self._world.records.figures(run_id, attempt_key))
 
     def verify(self, incident: Incident, reading: Reading, seen: RestartProgress) -> Verification | None:
         """Return the verdict on a restart; None while it is too early."""
-        run = self._world.runs.run(incident.run_id)
+        run = self._world.run(incident.run_id)
         if isinstance(run, ReportedRun) and (verdict := _old_attempt_advanced(run, incident)):
             return verdict
         newer = run if isinstance(run, ReportedRun) and _newer(run, incident) else None
+        if newer is not None and (rival := self._world.records.rival(incident.run_id, self._world.clock.now())):
+            return self._two_live(incident, f"{rival}, beside attempt {newer.attempt}")
+        self._timers.forget(incident.id, _RIVAL)
         if newer is not None and (verdict := _of_attempt(newer, incident)):
-            return verdict
+            return (
+                verdict
+                if verdict.state is not State.DONE or newer.state != "running"
+                else self._checked(incident, newer, verdict.detail)
+            )
         if seen is RestartProgress.STUCK:
             return Verification(
                 State.ESCALATED, seen.value, {"paging": True, "reason": "the job is held, and not by us"}
@@ -52,42 +90,66 @@ class Verifier:
             return Verification(state, f"job {reading.job_id} is {reading.scheduler_state}")
         return self._deadline(incident, reading, newer)
 
+    def _two_live(self, incident: Incident, detail: str) -> Verification | None:
+        """Page where the attempt that was ended still lives beside the new one, after a while to end in."""
+        if self._timers.elapsed(incident.id, _RIVAL) is None:
+            self._timers.wait(incident.id, _RIVAL)
+            return Verification(State.VERIFYING, detail)
+        if self._timers.wait(incident.id, _RIVAL) < _RIVAL_SECONDS:
+            return None
+        reason = f"two attempts of the run live: {detail}: end one of them"
+        return Verification(State.ESCALATED, reason, {"paging": True, "reason": reason})
+
+    def _checked(self, incident: Incident, newer: ReportedRun, detail: str) -> Verification | None:
+        """Compare the new attempt with the old one, once enough is known or the time for it is over."""
+        after = figures_of(newer, self._world.records.figures(newer.run_id, newer.attempt_key))
+        checks = compare(replace(Figures.from_text(incident.before), checkpoint_step=incident.checkpoint_step), after)
+        is_over = self._timers.wait(incident.id, _SETTLES) >= self._settle
+        if not is_over and any(each.verdict == PENDING for each in checks):
+            return None
+        checks = settled(checks)
+        worse = [str(each) for each in checks if each.verdict == WORSE]
+        known = [str(each) for each in checks if each.verdict == PASSED]
+        if worse:
+            detail = f"recovered, degraded: {'; '.join(worse)}; {detail}"
+        return Verification(State.DONE, "; ".join((detail, *known)), {"checks": as_json(checks)})
+
     def _deadline(self, incident: Incident, reading: Reading, newer: ReportedRun | None) -> Verification | None:
-        now = self._world.clock.now()
+        ended = newer is None and (
+            isinstance(reading, Absent)
+            or (
+                isinstance(reading, ScheduledJob)
+                and reading.generation > incident.generation
+                and reading.state in (JobState.FAILED, JobState.COMPLETED)
+            )
+        )
         rises = newer is not None and self._rises(incident, newer)
-        if incident.deadline is not None and now >= incident.deadline and not rises:
+        if self._is_over(incident) and not rises:
             if newer is not None:
                 return Verification(State.FAILED, "the step did not pass the old high-water mark in time")
             reason = "restarted, but no new attempt was seen"
             return Verification(State.ESCALATED, reason, {"paging": True, "reason": reason})
-        latest = now + self._timeout
-        ended = isinstance(reading, Absent) or (
-            isinstance(reading, ScheduledJob)
-            and reading.generation > incident.generation
-            and reading.state in (JobState.FAILED, JobState.COMPLETED)
-        )
-        if ended and newer is None:
-            latest = now + _ENDED_SECONDS
         # Where the scheduler does not answer the queue is unknown: that must come to an end, too.
         left_the_queue = newer is not None or not (
             isinstance(reading, ScheduledJob) and reading.state is JobState.WAITING
         )
-        if left_the_queue and (incident.deadline is None or latest < incident.deadline):
-            return Verification(
-                State.VERIFYING,
-                _since_when(reading, ended=ended),
-                {"deadline": latest},
-            )
-        return None
+        kind = _ENDED if ended else _RUNS
+        if not left_the_queue or self._timers.elapsed(incident.id, kind) is not None:
+            return None
+        self._timers.restart(incident.id, kind)
+        return Verification(State.VERIFYING, _since_when(reading, ended=ended))
+
+    def _is_over(self, incident: Incident) -> bool:
+        """Return whether the new start has had its time: by measured seconds, which no jump of a clock changes."""
+        runs, ended = (self._timers.elapsed(incident.id, kind) or 0.0 for kind in (_RUNS, _ENDED))
+        return runs >= self._timeout or ended >= min(_ENDED_SECONDS, self._timeout)
 
     def _rises(self, incident: Incident, newer: ReportedRun) -> bool:
         """Return whether the new attempt gained a step within the timeout: catching up may take longer than that."""
-        now, step = self._world.clock.monotonic(), newer.step or 0.0
-        highest, since = self._rising.get(incident.id, (float("-inf"), now))
-        if step > highest:
-            highest, since = step, now
-        self._rising[incident.id] = highest, since
-        return now - since < self._timeout
+        step, highest = newer.step or 0.0, self._timers.detail(incident.id, _HIGHEST)
+        if highest is None or step > float(highest):
+            self._timers.restart(incident.id, _HIGHEST, repr(step))
+        return (self._timers.elapsed(incident.id, _HIGHEST) or 0.0) < self._timeout
 
 
 def _old_attempt_advanced(run: ReportedRun, incident: Incident) -> Verification | None:

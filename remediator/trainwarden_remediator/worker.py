@@ -4,54 +4,67 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import ReportedRun
-from trainwarden_remediator.examine import Examiner, firing_by_key
+from trainwarden_remediator.examine import Examiner
 from trainwarden_remediator.incident import Alert, Incident, State
 from trainwarden_remediator.metrics import Metrics
+from trainwarden_remediator.relief import Relief
 from trainwarden_remediator.remediate import Remediator
+from trainwarden_remediator.snapshot import Snapshot, Subject
 from trainwarden_remediator.store import Pending, Store
-from trainwarden_remediator.world import World
+from trainwarden_remediator.storm import Storms
+from trainwarden_remediator.sweep import Sweeper
+from trainwarden_remediator.timers import Timers
 
 log = logging.getLogger(__name__)
 
 _MAX_STEPS = 20
 _PRUNE_SECONDS = 3600.0
 _FRESH_SECONDS = 60.0  # after a start was given, read schedulers at every tick
-_UNDER_WAY = (State.PREPARING, State.IN_DOUBT, State.PREPARED, State.COMMITTED)
+_UNDER_WAY = (State.CAPTURING, State.PREPARING, State.IN_DOUBT, State.PREPARED, State.COMMITTED)
 
 
 class Worker:
-    """Ticks every `interval` seconds, every `busy_interval` while a restart is under way, and at once when woken."""
+    """Ticks every `interval` seconds, every `busy_interval` while a restart is under way, and at once when `woken`."""
 
     def __init__(
         self,
-        world: World,
+        snapshot: Snapshot,
         store: Store,
         examiner: Examiner,
         remediator: Remediator,
         metrics: Metrics,
+        timers: Timers,
+        sweeper: Sweeper,
+        storms: Storms,
+        woken: threading.Event,
         *,
         interval: float,
         busy_interval: float,
+        before_tick: Callable[[], None] = lambda: None,
     ) -> None:
-        self._world = world
+        self._world = world = snapshot.world
+        self._snapshot = snapshot
         self._store = store
         self._examiner = examiner
         self._remediator = remediator
         self._metrics = metrics
+        self._timers = timers
+        self._before_tick = before_tick
+        self._relief = Relief(world, store)
+        self._sweeper = sweeper
+        self._storms = storms
         self._interval = interval
         self._busy_interval = min(busy_interval, interval)
-        self._wake = threading.Event()
+        self._wake = woken
         self._stopping = False
         self._last_tick: float | None = None
         self._ticked = False
         self._problems: set[str] = set()
         self._known_problems: set[str] = set()
         self._pruned: float | None = None
-        self._unknown: str | None = None
         self._thread = threading.Thread(target=self._run, name="worker")
 
     def start(self) -> None:
@@ -82,6 +95,8 @@ class Worker:
             self._last_tick = self._world.clock.monotonic()
             if not self._stopping:
                 self._wake.wait(self._busy_interval if busy else self._interval)
+        self._remediator.finish()
+        self._take_answers()
 
     def run_once(self) -> bool:
         """Run one tick; return whether a restart is under way. Count each error, log it once, and go on."""
@@ -105,20 +120,45 @@ class Worker:
 
     def tick(self) -> bool:
         """Poll, examine and advance once; return whether a restart is under way."""
-        firing = self._world.alerts.firing()
-        self._metrics.polled(self._world.clock.now(), success=not isinstance(firing, Unknown))
-        self._log_change(firing.reason if isinstance(firing, Unknown) else None)
+        self._before_tick()
+        self._store.check_file()
+        firing = self._snapshot.poll()
+        self._metrics.polled(self._world.clock.now(), firing.reason if isinstance(firing, Unknown) else None)
         if not isinstance(firing, Unknown):
             self._store.observe(firing)
             self._prune()
-        if self._needs_fresh_readings():
-            for driver in self._world.drivers.values():
-                driver.refresh()
-        by_key = firing_by_key(firing)
-        waiting = self._examine(by_key) if by_key is not None else False
+        self._take_answers()
+        self._snapshot.begin(self._subjects(), fresh=self._needs_fresh_readings(), whole=self._needs_all_jobs())
+        waiting = not isinstance(firing, Unknown) and self._examine({alert.key: alert for alert in firing})
+        self._storms.watch()
+        self._sweep()
         under_way = self._advance_all()
-        self._clear_escalations()
+        self._relief.end_pages()
+        self._timers.keep()
         return waiting or under_way
+
+    def _sweep(self) -> None:
+        try:
+            self._sweeper.sweep()
+        except Exception as error:  # noqa: BLE001  # what is left of old incidents must not block the open ones
+            self._problem("the sweep", error)
+
+    def _take_answers(self) -> None:
+        """Take the answers of calls; what is read after that is newer."""
+        for incident_id, answer in self._remediator.answers().items():
+            try:
+                self._remediator.answered(self._store.incident(incident_id), answer)
+            except Exception as error:  # noqa: BLE001, PERF203  # an answer that is lost leaves that call in doubt
+                self._problem(f"incident {incident_id}", error)
+
+    def _subjects(self) -> Iterator[Subject]:
+        for pending in self._store.pending():
+            alert = pending.alert
+            if alert.run_id is not None:
+                yield Subject(alert.run_id, alert.label("scheduler"), alert.label("job_id"))
+        for incident in (*self._store.open_incidents(), *self._store.escalations()):
+            if incident.attempt is not None:
+                yield Subject(incident.run_id, incident.scheduler, incident.job_id)
 
     def _needs_fresh_readings(self) -> bool:
         """Return whether fresh readings of the schedulers are needed; else the last ones serve for a while."""
@@ -128,10 +168,10 @@ class Worker:
             for incident in self._store.open_incidents()
         )
 
-    def _log_change(self, unknown: str | None) -> None:
-        if unknown != self._unknown:
-            log.warning("%s", unknown or "Alertmanager answers again")
-        self._unknown = unknown
+    def _needs_all_jobs(self) -> bool:
+        """Return whether attempts may have to be ended: not where another job goes on with the run."""
+        begins = (State.PROPOSED, State.CAPTURING, State.PREPARING)
+        return bool(self._store.pending()) or any(each.state in begins for each in self._store.open_incidents())
 
     def _prune(self) -> None:
         now = self._world.clock.monotonic()
@@ -170,19 +210,3 @@ class Worker:
         except Exception as error:  # noqa: BLE001  # one incident that cannot be advanced must not block the others
             self._problem(f"incident {incident.id}", error)
         return incident.state in _UNDER_WAY
-
-    def _clear_escalations(self) -> None:
-        """Stop paging for attempts that a newer one has replaced, or that recovered by themselves."""
-        for incident in self._store.escalations():
-            run = self._world.runs.run(incident.run_id)
-            if isinstance(run, ReportedRun) and (relief := _relief(incident, run)):
-                self._store.move(incident, incident.state, relief, paging=False)
-
-
-def _relief(incident: Incident, run: ReportedRun) -> str | None:
-    if run.attempt_key != incident.attempt_key:
-        return f"attempt {run.attempt} has taken over"
-    before = incident.step_before
-    if run.state == "running" and before is not None and run.high_water is not None and run.high_water > before:
-        return f"the run goes on by itself: step {run.high_water:g} after {before:g}"
-    return None

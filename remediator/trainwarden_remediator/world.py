@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from trainwarden.clients.alertmanager import AlertmanagerClient, AlertmanagerError
-from trainwarden.record.clock import from_iso
+from trainwarden.record.folder import METADATA
+from trainwarden.record.metadata import Metadata, read_metadata
+from trainwarden.record.resume import read_choice
 from trainwarden.record.sentinels import Sentinel, current_completion
 from trainwarden.record.store import RecordStore
+from trainwarden.record.superseded import living_rival
 from trainwarden_remediator.drivers.driver import Driver
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import ReportedRun, RunSource
-from trainwarden_remediator.incident import Alert
+from trainwarden_remediator.evidence import Evidence, ReportedRun, RunSource
+from trainwarden_remediator.incident import Alert, clean
+from trainwarden_remediator.nodes import NodeSource, NoNodes
+from trainwarden_remediator.price import NoPrices, PriceSource
+
+# A record that was not written for longer is of a process that is gone or stopped.
+_LIVE_SECONDS = 30.0
 
 Firing = list[Alert] | Unknown
 
@@ -49,23 +57,6 @@ class AlertSource(Protocol):
         """Return every remediable alert that is active, not silenced and not inhibited."""
 
 
-class AlertmanagerAlerts:
-    """Lists the alerts of one Alertmanager. Each webhook that was lost is made up for by this list."""
-
-    def __init__(self, alertmanager: AlertmanagerClient) -> None:
-        self._alertmanager = alertmanager
-
-    def firing(self) -> Firing:
-        """Return the list, or why there is none."""
-        try:
-            alerts = self._alertmanager.alerts('remediate="true"', silenced=False, inhibited=False)
-        except AlertmanagerError as error:
-            return Unknown(str(error))
-        # Checked again: an answer that ignores the parameters must not lead to more actions.
-        found = (Alert(each.labels, from_iso(each.starts_at)) for each in alerts if not each.is_suppressed)
-        return [alert for alert in found if alert.remediable]
-
-
 class Records:
     """The run records below `runs_dir`; None where the remediator cannot see them: then every answer is "no"."""
 
@@ -77,6 +68,47 @@ class Records:
         if self._runs_dir is None:
             return False
         return isinstance(current_completion(self._runs_dir / run.run_id, run.attempt_key, run.started), Sentinel)
+
+    def owner(self, run_id: str) -> int | None:
+        """Return the uid that writes the record; None where that is not seen."""
+        if self._runs_dir is None:
+            return None
+        for path in (self._runs_dir / run_id / METADATA, self._runs_dir / run_id):
+            with suppress(OSError):
+                return path.stat(follow_symlinks=False).st_uid
+        return None
+
+    def rival(self, run_id: str, now: float) -> str | None:
+        """Return what lives beside the run's present attempt: an older one of the same run; None if nothing does."""
+        found = living_rival(self._runs_dir / run_id, now) if self._runs_dir is not None else None
+        if found is None:
+            return None
+        step = "" if found.step is None else f" at step {found.step}"
+        return f"attempt {found.attempt} still runs on {clean(found.host or '?', 80)} (pid {found.pid}){step}"
+
+    def saving(self, run_id: str, attempt_key: str, now: float) -> float | None:
+        """Return for how many seconds a live attempt has been saving a checkpoint; None where it does not."""
+        metadata = read_metadata(self._runs_dir / run_id) if self._runs_dir is not None else None
+        if not isinstance(metadata, Metadata) or metadata.attempt_key != attempt_key or metadata.status != "running":
+            return None
+        if metadata.phase != "checkpoint" or metadata.phase_time is None:
+            return None
+        is_live = now - (metadata.last_update or 0.0) <= _LIVE_SECONDS
+        return max(0.0, now - metadata.phase_time) if is_live else None
+
+    def figures(self, run_id: str, attempt_key: str) -> dict[str, int | str | None]:
+        """Return the fields of `Figures` that the record of an attempt holds."""
+        if self._runs_dir is None:
+            return {}
+        folder = self._runs_dir / run_id
+        metadata, choice = read_metadata(folder), read_choice(folder)
+        found: dict[str, int | str | None] = {}
+        if isinstance(metadata, Metadata) and metadata.attempt_key == attempt_key:
+            found["world_size"] = metadata.world_size
+            found["first_step"] = next((one.resume_step for one in metadata.attempts if one.key == attempt_key), None)
+        if choice is not None and choice.attempt_key == attempt_key:
+            found |= {"resumed_step": choice.step, "resumed_path": choice.path or ""}
+        return found
 
     def announce_restart(
         self, run_id: str, attempt_key: str, reason: str, intent: str, checkpoint_trust: str | None = None
@@ -100,3 +132,9 @@ class World:
     runs: RunSource
     drivers: Mapping[str, Driver]
     records: Records
+    nodes: NodeSource = field(default_factory=NoNodes)
+    prices: PriceSource = field(default_factory=NoPrices)
+
+    def run(self, run_id: str) -> Evidence:
+        """Return one run; its id must be well formed."""
+        return self.runs.runs((run_id,))[run_id]

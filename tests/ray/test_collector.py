@@ -13,8 +13,8 @@ from tests.ray.head import GPUS, Head, running_head
 from tests.unit.exporter.contexts import context
 from tests.waiting import wait_until
 from trainwarden_exporter.collectors.ray import spec
-from trainwarden_exporter.core.exchange import RunExchange
 from trainwarden_exporter.core.node import Node
+from trainwarden_exporter.core.shared_state import SharedState
 from trainwarden_exporter.flags import build_parser
 
 pytestmark = pytest.mark.ray
@@ -200,12 +200,12 @@ def test_runs_of_jobs_under_way_are_expected_to_have_records(head: Head, token_f
     argv = ["--collector.ray.url", head.url, "--collector.ray.token-file", str(token_file)]
     argv.append("--collector.runs.scope=all")
     flags = vars(build_parser().parse_args(argv))
-    exchange = RunExchange()
-    runner = spec.create(context(spec.SPEC, Node("head"), flags, exchange))
+    shared = SharedState()
+    runner = spec.create(context(spec.SPEC, Node("head"), flags, shared))
     before = head.call("/api/jobs/idle")["start_time"] / 1000
     runner.sample_once()
-    assert exchange.expected.runs().get("llama-7b") == {"ray": before}
-    assert "bert-1" in exchange.expected.runs()
+    assert shared.expected.runs().get("llama-7b") == {"ray": before}
+    assert "bert-1" in shared.expected.runs()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from typing import Any
 from tests.slurm.cluster import Cluster
 from tests.slurm.training_job import TrainingJob, submit
 from tests.waiting import wait_until
-from trainwarden.clients.alertmanager import AlertmanagerClient
+from trainwarden.clients.alertmanager import AlertmanagerAlert, AlertmanagerClient
 from trainwarden.clients.http import HttpAuth, HttpClient
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusError
 from trainwarden.stack.binaries import Tools
@@ -63,7 +63,9 @@ class WatchedCluster:
         self._commands = folder / "commands"
         policy = folder / "policy.yaml"
         policy.write_text(_POLICY, encoding="utf-8")
-        driver = ("--driver=slurm", f"--slurm-bin-dir={self._commands}", "--poll-interval=1", "--busy-interval=0.5")
+        often = ("--poll-interval=1", "--busy-interval=0.5")
+        # The runs of all tests together are no storm.
+        driver = ("--driver=slurm", f"--slurm-bin-dir={self._commands}", "--storm-runs=1000", *often)
         settings = StackSettings(folder / "stack", self.runs, self.sink.url, policy=str(policy), driver=driver)
         self._stack = LocalStack(settings, tools)
 
@@ -98,8 +100,8 @@ class WatchedCluster:
         )
 
     def calls(self, job: TrainingJob) -> list[str]:
-        """The verbs of scontrol that the remediator has called for a job, in order."""
-        return [words[0] for words in self._logged("calls") if words[-1] == str(job.job_id)]
+        """The verbs of scontrol by which the remediator has ended and started a job, in order."""
+        return [words[0] for words in self._logged("calls") if words[-1] == str(job.job_id) and words[0] != "show"]
 
     def readings(self) -> int:
         """How often the remediator has asked squeue and got an answer or an error."""
@@ -119,8 +121,12 @@ class WatchedCluster:
 
     def firing(self, alert: str, run_id: str) -> bool:
         """Whether Alertmanager lists the alert as active."""
+        return bool(self.active(alert, run_id))
+
+    def active(self, alert: str, run_id: str) -> list[AlertmanagerAlert]:
+        """The active alerts of this name and run, by Alertmanager."""
         alertmanager = AlertmanagerClient(self._stack.alertmanager_url)
-        return bool(alertmanager.alerts(f'alertname="{alert}"', f'run_id="{run_id}"', inhibited=False))
+        return alertmanager.alerts(f'alertname="{alert}"', f'run_id="{run_id}"', inhibited=False)
 
     def wait_for_alert(self, alert: str, run_id: str, seconds: float = 120) -> None:
         """Wait until Alertmanager lists the alert as active."""

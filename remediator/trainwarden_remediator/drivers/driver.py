@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -20,7 +20,8 @@ class JobState(enum.Enum):
     FAILED = "failed"  # ended by a failure; can be started again
     COMPLETED = "completed"
     CANCELLED = "cancelled"
-    OTHER = "other"  # suspended, revoked…: left to its user and the scheduler
+    WITHDRAWN = "withdrawn"  # ended by the scheduler for others' sake: preempted, past its deadline, revoked
+    OTHER = "other"  # suspended…: left to its user and the scheduler
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,13 @@ class ScheduledJob:
         scheduler_state: its state as the scheduler names it.
         refusal: why this remediator may not touch it at all.
         tokens: the starts that incidents of ours caused, by the incident's id.
+        user: uid that it runs as; None where users are not told apart.
+        account: that it is charged to, where there are accounts.
+        waits_for_jobs: it waits for other jobs to end, and does not start while they wait themselves.
+        excluded_nodes: that it must not start on; None where that cannot be read.
+        hold_of: the incident, by its id, that has ended the start before this one, as the job itself says.
+        nodes: that it runs on.
+        held_by_requeue: its hold is the one that the remediator's call leaves, and no later one.
     """
 
     job_id: str
@@ -42,11 +50,23 @@ class ScheduledJob:
     scheduler_state: str
     refusal: str | None = None
     tokens: Mapping[str, int] = field(default_factory=dict)
+    held_by_requeue: bool = False
+    user: int | None = None
+    hold_of: str | None = None
+    excluded_nodes: tuple[str, ...] | None = ()
+    waits_for_jobs: bool = False
+    account: str = ""
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Absent:
-    """The scheduler answered and does not list the job. That is not a failure of the job."""
+    """The scheduler answered and does not list the job. That is not a failure of the job.
+
+    `ended` is how it ended by the scheduler's accounting, in the scheduler's words; empty where that is not known.
+    """
+
+    ended: str = ""
 
 
 Reading = ScheduledJob | Absent | Unknown
@@ -54,7 +74,12 @@ Reading = ScheduledJob | Absent | Unknown
 
 @dataclass(frozen=True)
 class RestartTarget:
-    """One start of one job, and the incident that is to replace it; the incident's id is the token of the new start."""
+    """One start of one job, and the incident that is to replace it; the incident's id is the token of the new start.
+
+    Attributes:
+        exclude_nodes: that the new start must avoid: all of those that are excluded for the run now.
+        readmit_nodes: that the job avoids because of an earlier incident, and need not any more.
+    """
 
     incident: str
     run_id: str
@@ -62,6 +87,8 @@ class RestartTarget:
     generation: int
     reason: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    exclude_nodes: tuple[str, ...] = ()
+    readmit_nodes: tuple[str, ...] = ()
 
 
 class CallOutcome(enum.Enum):
@@ -86,17 +113,29 @@ class Driver(Protocol):
     name: str
     two_phase: bool
 
-    def refresh(self) -> None:
-        """Discard what was read; the next reading is a fresh one."""
+    def snapshot(self, job_ids: Collection[str] = ()) -> Driver:
+        """Return the same driver for one thread; it reads nothing from before this call, and the jobs named at once."""
 
     def job(self, job_id: str) -> Reading:
-        """Read one job."""
+        """Return one job as of this snapshot, which reads it once."""
+
+    def jobs(self) -> Sequence[ScheduledJob] | Unknown:
+        """Return every job that is marked with a run; unknown where the list may lack one."""
+
+    def obstacles(self, job: ScheduledJob) -> Sequence[str]:
+        """Return what would keep this remediator from ending and starting a job, as far as the scheduler shows it."""
 
     def prepare(self, target: RestartTarget) -> CallResult:
-        """End this start and hold the next. Never called where `two_phase` is false."""
+        """End this start as of this snapshot, and hold the next. Never called where `two_phase` is false."""
+
+    def exclude(self, target: RestartTarget) -> CallResult:
+        """Change the nodes that a job which waits must avoid, and read it back.
+
+        ACCEPTED also where there is nothing to change; REFUSED where the scheduler has no such thing, or no such node.
+        """
 
     def commit(self, target: RestartTarget) -> CallResult:
-        """Give the next start. A repeated call gives no second one."""
+        """Give the next start, without the excluded nodes of the target. Repeating the call is idempotent."""
 
 
 class RestartProgress(enum.Enum):
@@ -121,18 +160,20 @@ def progress(reading: Reading, target: RestartTarget, *, two_phase: bool) -> Res
         return RestartProgress.STARTED
     if reading.generation == target.generation:
         return _of_old_start(reading, two_phase=two_phase)
-    if reading.state is JobState.CANCELLED:
+    if reading.state in (JobState.CANCELLED, JobState.WITHDRAWN):
         return RestartProgress.GONE
     if reading.state is JobState.ENDING:
         return RestartProgress.BUSY
     if reading.state is JobState.HELD:
-        ours = reading.generation == target.generation + 1 and reading.refusal is None
+        # The hold of a person lacks SLURM's description of a requeued job, and that of an administrator its reason. A
+        # user's hold that was laid upon ours leaves no trace: SLURM has one hold.
+        ours = reading.generation == target.generation + 1 and reading.refusal is None and reading.held_by_requeue
         return RestartProgress.READY if ours else RestartProgress.STUCK
     return RestartProgress.STARTED
 
 
 def _of_old_start(job: ScheduledJob, *, two_phase: bool) -> RestartProgress:
-    if job.state in (JobState.COMPLETED, JobState.CANCELLED):
+    if job.state in (JobState.COMPLETED, JobState.CANCELLED, JobState.WITHDRAWN):
         return RestartProgress.GONE
     if job.state in (JobState.RUNNING, JobState.FAILED):
         return RestartProgress.UNTOUCHED if two_phase else RestartProgress.READY

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -37,27 +38,50 @@ class LocalDriver:
 
     def __init__(self, url: str, token: str, timeout: float) -> None:
         self._http = HttpClient(url, timeout, auth=HttpAuth(token=token))
+        self._jobs: HttpResponse | HttpError | None = None
 
-    def refresh(self) -> None:
-        """Do nothing: every reading is fresh."""
+    def snapshot(self, job_ids: Collection[str] = ()) -> LocalDriver:  # noqa: ARG002  # it reads all of them anyway
+        """Return a driver that has read nothing yet."""
+        fresh = copy.copy(self)
+        fresh._jobs = None  # noqa: SLF001  # of the same class
+        return fresh
 
     def job(self, job_id: str) -> Reading:
-        """Read one job."""
-        try:
-            response = self._http.get("/jobs")
-        except HttpError as error:
-            return Unknown(f"the launcher is unreachable: {error}")
+        """Return one job of the list, which is read once."""
+        jobs = self._read(job_id)
+        return jobs if isinstance(jobs, Unknown) else next(iter(jobs), Absent())
+
+    def jobs(self) -> Sequence[ScheduledJob] | Unknown:
+        """Return every job."""
+        return self._read()
+
+    def _read(self, only: str | None = None) -> list[ScheduledJob] | Unknown:
+        if self._jobs is None:
+            try:
+                self._jobs = self._http.get("/jobs")
+            except HttpError as error:
+                self._jobs = error
+        response = self._jobs
+        if isinstance(response, HttpError):
+            return Unknown(f"the launcher is unreachable: {response}")
         if response.status != 200:
             return Unknown(f"the launcher answered {response.status}")
         try:
-            found = [entry for entry in response.json() if entry["job_id"] == job_id]
-            return _job(found[0]) if found else Absent()
+            return [_job(entry) for entry in response.json() if only in (None, entry["job_id"])]
         except (HttpError, KeyError, TypeError, ValueError, AttributeError):
             return Unknown("the launcher gave an unexpected answer")
+
+    def obstacles(self, job: ScheduledJob) -> Sequence[str]:
+        """Return that there is none: the launcher ends and starts all of its jobs."""
+        return [] if job.refusal is None else [job.refusal]
 
     def prepare(self, target: RestartTarget) -> CallResult:
         """Refuse: `commit` ends the old start itself."""
         return CallResult(CallOutcome.REFUSED, f"job {target.job_id} needs no preparation")
+
+    def exclude(self, target: RestartTarget) -> CallResult:
+        """Refuse: all jobs run on this machine."""
+        return CallResult(CallOutcome.REFUSED, f"job {target.job_id} can run on this machine alone")
 
     def commit(self, target: RestartTarget) -> CallResult:
         """Replace the start that the incident is about, and no other, by the next."""

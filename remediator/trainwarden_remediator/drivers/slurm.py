@@ -6,20 +6,28 @@ An answer of scontrol is never the truth: it may fail and have taken effect, or 
 
 from __future__ import annotations
 
+import copy
+import os
+import pwd
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from trainwarden.clients.slurm.client import (
     JOB_ID,
     CommandsMissing,
+    ControlResult,
     SlurmClient,
     SlurmError,
     UnreadableRecord,
     find_commands,
 )
-from trainwarden.clients.slurm.jobs import SlurmJob
+from trainwarden.clients.slurm.hostlist import expand_hostlist
+from trainwarden.clients.slurm.jobs import SlurmJob, comment_words
+from trainwarden.clients.slurm.rights import Rights
 from trainwarden_remediator.drivers.driver import (
     Absent,
     CallOutcome,
@@ -34,18 +42,33 @@ from trainwarden_remediator.incident import clean
 
 # Where more jobs are read at once, one list of all costs the controller less.
 _MAX_SINGLE_READS = 8
+_RIGHTS_SECONDS = 3600.0
+# From the end of a job to the call: two scrapes, the rules, group_wait and the quiet minute of a crash.
+_DETECTION_SECONDS = 120.0
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
+_MAX_NODES = 10_000
+_HOLD_MARK = "trainwarden-hold:"
+_OLD_HOLD_MARK = re.compile(rf"\s*{_HOLD_MARK}[^\s,;]*")
+_MAX_COMMENT_BYTES = 1024  # of SLURM
+_ALREADY_OVER = re.compile("already (finished|complet)", re.IGNORECASE)
 _NO_SUCH_JOB = re.compile("invalid job id", re.IGNORECASE)
 _ENDED_BADLY = frozenset({"FAILED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "BOOT_FAIL"})
+_WITHDRAWN = frozenset({"PREEMPTED", "DEADLINE", "REVOKED"})
 _IN_BETWEEN = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_FED", "STAGE_OUT", "SIGNALING"})
+_NOT_ENDED = frozenset({"PENDING", "RUNNING", "REQUEUED", "RESIZING", "SUSPENDED"})
 _LIVE = frozenset({"RUNNING", "CONFIGURING", "RESIZING"})
 
 
 def slurm_client(folder: Path | None, timeout: float) -> SlurmClient:
     """Return a client of the commands in `folder`, else on PATH; raises `ConfigError` naming what is missing."""
     try:
-        return SlurmClient(find_commands(folder, ("squeue", "scontrol")), timeout)
+        commands = find_commands(folder, ("squeue", "scontrol"))
     except CommandsMissing as error:
         raise ConfigError([f"--driver slurm: {error}; see --slurm-bin-dir"]) from None
+    for optional in ("sacct", "sacctmgr"):
+        with suppress(CommandsMissing):
+            commands |= find_commands(folder, (optional,))
+    return SlurmClient(commands, timeout)
 
 
 class SlurmDriver:
@@ -56,30 +79,48 @@ class SlurmDriver:
     Args:
         client: the cluster's commands.
         users: uids.
-        interval: seconds for which a reading serves, unless `refresh` discards it.
     """
 
     name = "slurm"
     two_phase = True
 
-    def __init__(self, client: SlurmClient, users: Collection[int], interval: float) -> None:
+    def __init__(self, client: SlurmClient, users: Collection[int]) -> None:
         self._client = client
         self._users = frozenset(users)
-        self._interval = interval
-        self._filter_works = True
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Discard what was read."""
+        self._squeue = _Squeue()
+        self._rights = _OwnRights()
         self._queue = _Queue()
 
+    def snapshot(self, job_ids: Collection[str] = ()) -> SlurmDriver:
+        """Return a driver that reads the named jobs by one call of squeue, when the first is asked for."""
+        fresh = copy.copy(self)
+        fresh._queue = _Queue(job_ids)  # noqa: SLF001  # of the same class
+        return fresh
+
     def job(self, job_id: str) -> Reading:
-        """Read one job."""
+        """Return one job as of this snapshot."""
         found = self._find(job_id)
         return self._as_job(found) if isinstance(found, SlurmJob) else found
 
+    def jobs(self) -> Sequence[ScheduledJob] | Unknown:
+        """Return the jobs that carry the mark of a run, but those of hidden partitions; reads a list of all."""
+        if not self._queue.complete:
+            self._read(self._queue)
+        if self._queue.problem is not None:
+            return self._queue.problem
+        found = [job for job in self._queue.jobs.values() if isinstance(job, SlurmJob) and job.run_id]
+        return [self._as_job(job) for job in found]
+
+    def unmarked(self) -> Sequence[ScheduledJob]:
+        """Return the jobs of `users` that run without the mark of a run, among those that were read."""
+        found = [job for job in self._queue.jobs.values() if isinstance(job, SlurmJob) and job.user_id in self._users]
+        return [self._as_job(job) for job in found if job.run_id is None and job.state == "running"]
+
     def prepare(self, target: RestartTarget) -> CallResult:
-        """`requeuehold`, with Incomplete unless the job has ended: it must not revive what ends by itself meanwhile."""
+        """`requeuehold`, with Incomplete unless the job has ended: it must not revive what ends by itself meanwhile.
+
+        Writes into the job's comment whose hold it is: the only trace where the database is lost.
+        """
         found = self._find(target.job_id)
         job = self._as_job(found) if isinstance(found, SlurmJob) else None
         if not isinstance(found, SlurmJob) or found.target is None or job is None or job.refusal is not None:
@@ -87,17 +128,83 @@ class SlurmDriver:
         ended = job.state is JobState.FAILED
         if not ended and job.state is not JobState.RUNNING:
             return CallResult(CallOutcome.UNCLEAR, f"nothing was called: the job is {job.scheduler_state}")
-        return self._control("requeuehold", found.target, *([] if ended else ["Incomplete"]))
+        if ended:
+            # SLURM changes no job that has ended: the comment follows while the next start is held.
+            answer = self._control("requeuehold", found.target)
+            if answer.outcome is CallOutcome.ACCEPTED:
+                self._note_hold(found, target)
+            return answer
+        noted = self._note_hold(found, target)
+        if noted.outcome is CallOutcome.UNCLEAR and not _ALREADY_OVER.search(noted.detail):
+            return CallResult(noted.outcome, f"the job was not ended, for its comment could not be set: {noted.detail}")
+        return self._control("requeuehold", found.target, "Incomplete")
 
-    def commit(self, target: RestartTarget) -> CallResult:
-        """`release`; on a job that runs or waits already it changes nothing."""
+    def _note_hold(self, found: SlurmJob, target: RestartTarget) -> CallResult:
+        """Write into the comment that the incident ends this start. A comment that is not plain text stays as it is."""
+        comment = f"{_OLD_HOLD_MARK.sub('', found.comment)} {_HOLD_MARK}{target.incident}:{target.generation}".strip()
+        if found.target is None or not found.comment.isprintable() or len(comment.encode()) > _MAX_COMMENT_BYTES:
+            return CallResult(CallOutcome.REFUSED, "the comment is left as it is")
+        return self._as_result(self._client.update(found.target, Comment=comment))
+
+    def obstacles(self, job: ScheduledJob) -> Sequence[str]:
+        """Return why the job could not be requeued: its refusal, the rights of this user, how soon SLURM forgets it."""
+        found = [] if job.refusal is None else [job.refusal]
+        if job.run_id is None:
+            found.append(f"job {job.job_id} has no mark trainwarden:RUN_ID in its comment")
+        rights = self.rights()
+        if isinstance(rights, Unknown):
+            return [*found, f"the rights of this user in SLURM are unknown: {rights.reason}"]
+        if rights.may_change(job.user, job.account) is False:
+            needs = f"AdminLevel Operator, or to be a coordinator of account {job.account or '(none)'}"
+            found.append(f"SLURM lets {rights.user} change no job of uid {job.user}: it needs {needs}")
+        if rights.min_job_age is not None and rights.min_job_age < _DETECTION_SECONDS:
+            found.append(
+                f"SLURM forgets a failed job after {rights.min_job_age:g} s (MinJobAge), and a failure may take "
+                f"{_DETECTION_SECONDS:g} s to reach the remediator"
+            )
+        return found
+
+    def rights(self) -> Rights | Unknown:
+        """Return what SLURM lets this process do; asked once an hour."""
+        return self._rights.read(self._client)
+
+    def exclude(self, target: RestartTarget) -> CallResult:
+        """Set the job's ExcNodeList, while it waits, and read it back."""
         found = self._find(target.job_id)
         if not isinstance(found, SlurmJob) or found.target is None:
             return CallResult(CallOutcome.UNCLEAR, "nothing was called: the job could not be read")
-        return self._control("release", found.target)
+        before = _excluded(found)
+        if before is None or not all(_NODE.fullmatch(node) for node in target.exclude_nodes):
+            nodes = ", ".join((found.excluded_nodes, *target.exclude_nodes))
+            return CallResult(CallOutcome.REFUSED, clean(f"nothing was called: no list of nodes: {nodes}"))
+        wanted = set(before).difference(target.readmit_nodes).union(target.exclude_nodes)
+        if wanted == set(before):
+            return CallResult(CallOutcome.ACCEPTED, f"job {target.job_id} avoids {found.excluded_nodes or 'no node'}")
+        answer = self._as_result(self._client.update(found.target, ExcNodeList=",".join(sorted(wanted))))
+        if answer.outcome is not CallOutcome.ACCEPTED:
+            return answer
+        after = self.snapshot((target.job_id,))._find(target.job_id)  # noqa: SLF001  # of the same class
+        if isinstance(after, SlurmJob) and set(_excluded(after) or ()) == wanted:
+            return answer
+        return CallResult(CallOutcome.UNCLEAR, f"{answer.detail}, and the job does not show it")
+
+    def commit(self, target: RestartTarget) -> CallResult:
+        """`release`, after the nodes to avoid; on a job that runs or waits already it changes nothing."""
+        found = self._find(target.job_id)
+        if not isinstance(found, SlurmJob) or found.target is None:
+            return CallResult(CallOutcome.UNCLEAR, "nothing was called: the job could not be read")
+        if not target.exclude_nodes and not target.readmit_nodes:
+            return self._control("release", found.target)
+        excluded = self.exclude(target)
+        if excluded.outcome is not CallOutcome.ACCEPTED:
+            return excluded
+        released = self._control("release", found.target)
+        return CallResult(released.outcome, clean(f"{excluded.detail}; {released.detail}", 800))
 
     def _control(self, verb: str, target: str, *options: str) -> CallResult:
-        result = self._client.control(verb, target, *options)
+        return self._as_result(self._client.control(verb, target, *options))
+
+    def _as_result(self, result: ControlResult) -> CallResult:
         outcome = CallOutcome.REFUSED if result.refused else CallOutcome.UNCLEAR
         return CallResult(CallOutcome.ACCEPTED if result.accepted else outcome, clean(result.detail, 800))
 
@@ -106,32 +213,39 @@ class SlurmDriver:
 
         Only a complete list of all jobs shows that a job is not there.
         """
-        if self._queue.read_at is not None and time.monotonic() - self._queue.read_at > self._interval:
-            self.refresh()
         queue = self._queue
+        if queue.wanted and self._squeue.filters and not queue.complete:
+            wanted, queue.wanted = tuple(sorted(queue.wanted | ({job_id} & _valid((job_id,))))), frozenset()
+            self._read(queue, *wanted)
         if job_id not in queue.jobs and not queue.complete and len(queue.read_alone) < _MAX_SINGLE_READS:
             self._read_alone(queue, job_id)
         if job_id not in queue.jobs and not queue.complete:
-            self._read(queue, None)
+            self._read(queue)
         if job_id not in queue.jobs and queue.problem is None:
             # The list of all leaves out jobs of hidden partitions, which squeue shows where it is given their id.
             self._read_alone(queue, job_id)
         if job_id in queue.jobs:
             return queue.jobs[job_id]
-        return queue.problem or queue.unread.get(job_id) or Absent()
+        return queue.problem or queue.unread.get(job_id) or self._absent(queue, job_id)
+
+    def _absent(self, queue: _Queue, job_id: str) -> Absent:
+        """Ask the accounting how a job ended that slurmctld has forgotten."""
+        if job_id not in queue.ended:
+            state = self._client.accounted_state(job_id)
+            queue.ended[job_id] = "" if state in _NOT_ENDED else clean(state, 40)
+        return Absent(queue.ended[job_id])
 
     def _read_alone(self, queue: _Queue, job_id: str) -> None:
-        """Read one job, unless it was tried since the last `refresh`, or squeue lists all jobs anyway."""
-        if self._filter_works and job_id not in queue.read_alone and JOB_ID.fullmatch(job_id):
-            queue.read_alone.add(job_id)
+        """Read one job, unless it was tried already, or squeue lists all jobs anyway."""
+        if self._squeue.filters and job_id not in queue.read_alone and JOB_ID.fullmatch(job_id):
             self._read(queue, job_id)
 
-    def _read(self, queue: _Queue, only: str | None) -> None:
-        """Add to what was read: one job, or all where `only` is None."""
+    def _read(self, queue: _Queue, *only: str) -> None:
+        """Add to what was read: the named jobs, or all where none is named."""
         found: dict[str, SlurmJob | Unknown] = {}
         nameless = foreign = False
         try:
-            for job in self._client.jobs(only):
+            for job in self._client.jobs(*only):
                 if isinstance(job, UnreadableRecord):
                     nameless = True
                     continue
@@ -140,20 +254,21 @@ class SlurmDriver:
                 found[job.job_id] = Unknown(f"squeue: job {job.job_id} is listed twice") if twice else _checked(job)
         except SlurmError as error:
             # SLURM may fail for a job that it does not have: the list of all shows whether that is so.
-            if only is None or error.reason in ("missing", "timeout", "authentication"):
+            if not only or error.reason in ("missing", "timeout", "authentication"):
                 queue.complete, queue.problem = True, Unknown(clean(error.message))
-            elif not _NO_SUCH_JOB.search(error.message):
-                queue.unread[only] = Unknown(clean(error.message))
+            elif len(only) == 1:
+                queue.read_alone.add(only[0])
+                if not _NO_SUCH_JOB.search(error.message):
+                    queue.unread[only[0]] = Unknown(clean(error.message))
         else:
+            queue.read_alone.update(only)
             nameless_record = Unknown("squeue: a record that names no job may be of this one")
-            if only is None:
+            if not only:
                 queue.complete, queue.problem = True, nameless_record if nameless else None
             elif nameless:
-                found.setdefault(only, nameless_record)
+                found = {**dict.fromkeys(only, nameless_record), **found}
             queue.jobs.update(found)
-            self._filter_works = self._filter_works and not foreign
-        if queue.read_at is None:
-            queue.read_at = time.monotonic()
+            self._squeue.filters = self._squeue.filters and not foreign
 
     def _as_job(self, found: SlurmJob) -> ScheduledJob:
         return ScheduledJob(
@@ -163,6 +278,13 @@ class SlurmDriver:
             state=job_state(found),
             scheduler_state=clean("+".join(sorted(found.flags)), 80),
             refusal=self._refusal(found),
+            held_by_requeue=found.held_by_requeue,
+            user=found.user_id,
+            hold_of=_hold_of(found),
+            nodes=_nodes(found.node_list) or (),
+            excluded_nodes=_excluded(found),
+            account=found.account,
+            waits_for_jobs=found.reason in ("Dependency", "DependencyNeverSatisfied"),
         )
 
     def _refusal(self, found: SlurmJob) -> str | None:
@@ -179,31 +301,84 @@ class SlurmDriver:
         return None
 
 
+class _Squeue:
+    """What is known of the command, for all snapshots. `filters`: it lists the jobs alone that it is asked for."""
+
+    filters = True
+
+
+def _valid(job_ids: Collection[str]) -> frozenset[str]:
+    return frozenset(each for each in job_ids if JOB_ID.fullmatch(each))
+
+
+class _OwnRights:
+    """The rights of this process's user, kept for an hour."""
+
+    def __init__(self) -> None:
+        self._rights: Rights | None = None
+        self._read_at = 0.0
+
+    def read(self, client: SlurmClient) -> Rights | Unknown:
+        if self._rights is None or time.monotonic() - self._read_at > _RIGHTS_SECONDS:
+            uid = os.geteuid()
+            try:
+                user = pwd.getpwuid(uid).pw_name
+            except KeyError:
+                return Unknown(f"uid {uid} has no name")
+            try:
+                self._rights, self._read_at = client.rights(user, uid), time.monotonic()
+            except SlurmError as error:
+                return Unknown(clean(error.message))
+        return self._rights
+
+
 class _Queue:
     """What was read of the queue.
 
     Attributes:
+        wanted: ids to read with the first.
         jobs: by id; Unknown where the record of that job cannot be used.
         complete: no job is to be looked for outside of `jobs`.
         problem: why a job may exist although it is not in `jobs`.
         unread: why a job could not be read by itself, by id: a list of all may leave it out.
         read_alone: ids of the jobs that were read by themselves, or could not be.
-        read_at: end of the first reading, by the monotonic clock.
+        ended: the state of jobs that are gone by the accounting, by id; empty where it is not known.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Collection[str] = ()) -> None:
+        self.wanted = _valid(wanted)
         self.jobs: dict[str, SlurmJob | Unknown] = {}
         self.complete = False
         self.problem: Unknown | None = None
         self.unread: dict[str, Unknown] = {}
         self.read_alone: set[str] = set()
-        self.read_at: float | None = None
+        self.ended: dict[str, str] = {}
 
 
-def _is_foreign(job: SlurmJob, only: str | None) -> bool:
+def _hold_of(job: SlurmJob) -> str | None:
+    """Return the incident that has ended the start before this one, by the job's comment."""
+    for word in comment_words(job.comment):
+        incident, _, generation = word.removeprefix(_HOLD_MARK).partition(":")
+        if word.startswith(_HOLD_MARK) and generation == str((job.restarts or 0) - 1):
+            return clean(incident, 64)
+    return None
+
+
+def _excluded(job: SlurmJob) -> tuple[str, ...] | None:
+    return _nodes(job.excluded_nodes)
+
+
+def _nodes(text: str) -> tuple[str, ...] | None:
+    try:
+        return tuple(islice(expand_hostlist(text), _MAX_NODES))
+    except ValueError:
+        return None
+
+
+def _is_foreign(job: SlurmJob, only: Collection[str]) -> bool:
     """Return whether a version of squeue that filters would have left it out."""
     array = job.target.partition("_")[0] if job.target else job.job_id
-    return only is not None and only not in (job.job_id, array) and not job.heterogeneous
+    return bool(only) and job.job_id not in only and array not in only and not job.heterogeneous
 
 
 def _checked(job: SlurmJob) -> SlurmJob | Unknown:
@@ -223,6 +398,8 @@ def job_state(job: SlurmJob) -> JobState:
         return JobState.COMPLETED
     if job.flags & _ENDED_BADLY:
         return JobState.FAILED
+    if job.flags & _WITHDRAWN:
+        return JobState.WITHDRAWN
     if job.flags & {"PENDING", "REQUEUE_HOLD"}:
         return JobState.HELD if job.held else JobState.WAITING
     return JobState.RUNNING if job.flags & _LIVE else JobState.OTHER

@@ -39,6 +39,7 @@ class Process:
             "--alertmanager-url": services.url,
             "--prometheus-url": services.url,
             "--driver": "local",
+            "--mode-of-action": "act",
             "--local-launcher-url": services.url,
             "--local-launcher-token-file": _secret(folder / "launcher_token", LAUNCHER_TOKEN),
             "--poll-interval": "0.2",
@@ -83,6 +84,11 @@ class Process:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """End it politely; returns the exit status."""

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.remediator.conftest import Process
+from tests.integration.remediator.conftest import TOKEN, Process
 from tests.integration.remediator.fake_services import World, as_webhook
 from tests.waiting import wait_until
+from trainwarden.stack.slack_sink import SlackSink
 
 
 def test_a_webhook_leads_to_one_restart_and_the_recovery_is_verified(remediator: Process, world: World) -> None:
@@ -31,7 +32,7 @@ def test_a_webhook_leads_to_one_restart_and_the_recovery_is_verified(remediator:
     states = [event["state"] for event in incident["events"]]
     assert states.count("DONE") == 1
     walked = [state for index, state in enumerate(states) if index == 0 or states[index - 1] != state]
-    assert walked == ["RECEIVED", "PROPOSED", "PREPARING", "PREPARED", "COMMITTED", "VERIFYING", "DONE"]
+    assert walked == ["RECEIVED", "PROPOSED", "CAPTURING", "PREPARING", "PREPARED", "COMMITTED", "VERIFYING", "DONE"]
     wait_until(lambda: remediator.metric("restarts_total", outcome="recovered") == 1, "the restart to be counted")
     assert remediator.metric("decisions_total", action="restart", failure_mode="stall") == 1
     assert remediator.metric("webhook_requests_total", code="200") == 3
@@ -123,7 +124,7 @@ def test_a_cancelled_or_completed_job_is_left_alone(remediator: Process, world: 
     world.job_state = "cancelled"
     world.alert()
     remediator.start()
-    assert remediator.incident("SUPPRESSED")["reason"] == "the scheduler says that job 77-1234 is cancelled"
+    assert remediator.incident("SUPPRESSED")["reason"] == "the scheduler reports job 77-1234 as cancelled"
     assert world.starts == []
 
 
@@ -218,7 +219,8 @@ def test_labels_are_data_wherever_they_end_up(remediator: Process, world: World)
     text = remediator.command("decisions", f"--state-dir={remediator.state_dir}").stdout
     assert "\x00" not in text
     assert "`id`" not in {line.strip() for line in text.splitlines()}
-    assert "/jobs" not in world.asked
+    # Jobs are listed all at once; nothing of a label is in a request.
+    assert set(world.asked) <= {"/jobs", "/api/v1/query", "/api/v2/alerts"}
 
 
 def test_incidents_are_shown_to_the_bearer_of_the_token_only(remediator: Process, world: World) -> None:
@@ -254,6 +256,58 @@ def test_the_metrics_show_whether_the_web_configuration_is_in_use(remediator: Pr
     file.write_text("http_server_config: {headers: {X-Frame-Options: maybe}}\n")
     assert remediator.metrics()[name, labels] == 0
     assert remediator.metrics()["trainwarden_config_last_reload_success_timestamp_seconds", labels] > 0
+
+
+def test_policy_and_token_change_without_a_restart(remediator: Process, world: World, tmp_path: Path) -> None:
+    policy = tmp_path / "mine.yaml"
+    text = "policies:\n  - mode: stall\n    implementation: {class_name: %s}\n"
+    policy.write_text(text % "NoRestartPolicy")
+    remediator.flags["--policy"] = str(policy)
+    remediator.start()
+
+    def in_use(file: str) -> float | None:
+        return remediator.metrics()["trainwarden_config_last_reload_successful", (("file", file),)]
+
+    policy.write_text(text % "Nonsense")
+    wait_until(lambda: in_use("policy") == 0, "the wrong policy to be seen")
+    assert f"{policy}: line 3: policies[0].implementation.class_name: 'Nonsense'" in (tmp_path / "log").read_text()
+    policy.write_text(text % "AlwaysRestartPolicy")
+    wait_until(lambda: in_use("policy") == 1, "the right one")
+    read = remediator.metrics()["trainwarden_config_last_reload_success_timestamp_seconds", (("file", "policy"),)]
+    remediator.send_signal(signal.SIGHUP)
+    wait_until(
+        lambda: (
+            remediator.metrics()["trainwarden_config_last_reload_success_timestamp_seconds", (("file", "policy"),)]
+            > read
+        ),
+        "it to be read again",
+    )
+    (tmp_path / "webhook_token").write_text("another\n")
+    nothing = {"version": "4", "alerts": []}
+    assert [remediator.send(nothing, token).status for token in ("another", TOKEN, "third")] == [200, 200, 401]
+    world.alert()
+    assert remediator.incident("DONE")["policy"] == "mine"
+
+
+def test_people_are_told_what_is_done_while_the_way_to_them_opens_late(
+    remediator: Process, world: World, tmp_path: Path
+) -> None:
+    url = tmp_path / "slack_url"
+    url.write_text("http://127.0.0.1:1/closed\n")
+    remediator.flags["--notify-slack-url-file"] = str(url)
+    remediator.start()
+    world.alert()
+    incident = remediator.incident("DONE")
+    wait_until(lambda: (remediator.metric("messages_total", channel="slack", outcome="failed") or 0) > 0, "a failure")
+    remediator.kill()
+    sink = SlackSink()
+    url.write_text(f"{sink.url}\n")
+    remediator.start()
+    wait_until(lambda: len(sink.messages) == 2, "both messages, from the next process")
+    assert [each.payload["text"] for each in sink.messages] == ["Restarting run run-1", "Run run-1 has recovered"]
+    assert f"{incident['id']}-proposed" in sink.messages[0].payload["attachments"][0]["footer"]
+    assert "/closed" not in (tmp_path / "log").read_text()
+    sink.close()
 
 
 def test_a_second_remediator_on_the_same_state_is_refused(remediator: Process) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.unit.remediator.simulation import Simulation
-from trainwarden_remediator.examine import INACTIVE
+from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incident import Action, Alert
+from trainwarden_remediator.objections import INACTIVE
 from trainwarden_remediator.receive import Delivery
 
 FAULTS = ["lost reply", "late", "twice", "dropped", "said yes, did nothing", "refused"]
@@ -59,7 +61,7 @@ class AnyOrder(RuleBasedStateMachine):
     def the_wall_clock_jumps(self, jump: float) -> None:
         self.simulation.clock.jump += jump
 
-    @rule(what=st.sampled_from(["crash", "requeue", "cancel", "complete", "recovers", "does not recover"]))
+    @rule(what=st.sampled_from(["crash", "requeue", "cancel", "complete", "hold", "recovers", "does not recover"]))
     def the_job_changes(self, what: str) -> None:
         cluster = self.simulation.cluster
         if what == "crash":
@@ -68,6 +70,8 @@ class AnyOrder(RuleBasedStateMachine):
             cluster.requeue_by_slurm()
         elif what == "cancel":
             cluster.cancel()
+        elif what == "hold":
+            cluster.user_hold()
         elif what == "complete":
             cluster.complete()
         else:
@@ -91,7 +95,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert len(ours) == len(set(ours))  # S1
         restarts = [each for each in simulation.store.of_run("run-1") if each.action is Action.RESTART]
         assert len({each.attempt_key for each in restarts}) == len(restarts)
-        used = simulation.store.used("run-1")
+        used = Counter(each.mode for each in simulation.store.past_restarts("run-1"))
         assert all(used.get(mode, 0) <= limit for mode, limit in LIMITS.items())
         assert len(ours) <= sum(LIMITS.values())  # S6
 
@@ -108,6 +112,8 @@ class AnyOrder(RuleBasedStateMachine):
             self.nothing_forbidden_happened()
             assert simulation.store.pending() == []
             assert simulation.store.open_incidents() == []
+            held = simulation.cluster.state is JobState.HELD and simulation.cluster.held_by_requeue
+            assert not held or simulation.store.escalations() != [], "left held by a call of ours, and nobody is paged"
             for alert in simulation.alerts_now():  # an answer that says "not active" would be a lost alert
                 about = [each for each in simulation.store.of_run("run-1") if each.attempt == alert.attempt]
                 assert about[-1].reason != INACTIVE

@@ -44,7 +44,7 @@ def decide_once(tmp_path: Path) -> Iterator[Callable[..., Incident]]:
 
 
 def test_a_run_that_asks_for_nothing_gets_the_default(decide_once: Callable[..., Incident]) -> None:
-    incident = decide_once(None, load_policies("default", None, []))
+    incident = decide_once(None, load_policies("default", None, [], "act"))
     assert (incident.policy, incident.budget_limit) == ("default", 3)
     assert "record" not in incident.reason
 
@@ -63,9 +63,9 @@ def test_a_policy_that_is_not_installed_is_warned_of_once_and_the_default_is_use
     decide_once: Callable[..., Incident], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    incident = decide_once("gone", load_policies("default", None, []))
+    incident = decide_once("gone", load_policies("default", None, [], "act"))
     assert (incident.policy, incident.state) == ("default", State.DONE)
-    objection = "the record asks for policy gone, which is not installed: policy default is used"
+    objection = "the record requests policy gone, which is not installed: policy default is used"
     assert incident.reason.endswith(f"; {objection}")
     assert [record.getMessage() for record in caplog.records] == [f"run {RUN}: {objection}"]
 
@@ -78,7 +78,7 @@ def test_a_record_can_name_no_file_and_its_text_is_not_repeated(
     monkeypatch.chdir(folder)
     choice = policies.of(RUN, name.format(path=folder / "mine.yaml"))
     assert choice.policy is policies.default
-    assert choice.objection == "the record asks for a policy by what is no name of one: policy default is used"
+    assert choice.objection == "the record requests a policy by an invalid name: policy default is used"
 
 
 def test_the_operators_setting_for_a_run_beats_its_record(decide_once: Callable[..., Incident]) -> None:

@@ -41,6 +41,7 @@ def flags(tmp_path: Path) -> dict[str, str]:
         ("--prometheus-url", "http://h:99999", "--prometheus-url: 'http://h:99999': expected http://HOST:PORT"),
         ("--prometheus-url", "http://:s3cret@h", "--prometheus-url: expected http://HOST:PORT"),
         ("--alertmanager-url", "http://u:s3cret@h", "--alertmanager-url: expected http://HOST:PORT"),
+        ("--webhook-user", "am", "--webhook-user: needs --web.config.file"),
         ("--web.listen-address", "9746", "--web.listen-address: '9746' is no address: expected host:port"),
         (
             "--web.listen-address",

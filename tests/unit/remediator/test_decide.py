@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 from trainwarden_remediator.decide import (
     AlertedFailure,
-    History,
+    Lost,
+    Nothing,
     Refuse,
+    Restart,
+    StopAndPage,
     Wait,
     decide,
     label_problem,
@@ -21,8 +24,11 @@ from trainwarden_remediator.decide import (
 from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import ReportedRun
+from trainwarden_remediator.history import History
 from trainwarden_remediator.incident import MODES, Action, Alert
-from trainwarden_remediator.policy import Backoff, Implementation, Policy, load_policy
+from trainwarden_remediator.policy import Policy, load_policy
+from trainwarden_remediator.policy_file import Backoff, Implementation
+from trainwarden_remediator.price import Loss
 
 LABELS = {
     "alertname": "TrainRunFailed",
@@ -37,6 +43,12 @@ NAMES = ["oom", "hang", "nccl", "torch", "exception", "watchdog_timeout", "nccl_
 START = 1_700_000_000.0
 RUN = ReportedRun("run-1", 3, "slurm:17:2", state="failed", started=START)
 JOB = ScheduledJob("17", "run-1", 2, JobState.FAILED, "FAILED")
+
+
+def decided(failure: AlertedFailure, history: History, policy: Policy, now: float) -> Restart | StopAndPage | Nothing:
+    decision = decide(failure, history, policy, now)
+    assert not isinstance(decision, Wait)
+    return decision
 
 
 def alert(**labels: str | None) -> Alert:
@@ -55,7 +67,7 @@ def test_n_retries_mean_exactly_n(limit: int, mode: str, delay: float | None) ->
     rule = Implementation(class_name="AlwaysRestartPolicy", max_retries=limit, restart_delay_seconds=backoff)
     policy = Policy("p", {mode: rule})
     restarts = 0
-    while (decision := decide(AlertedFailure(mode), History({mode: restarts}), policy, 0)).action is Action.RESTART:
+    while (decision := decided(AlertedFailure(mode), History({mode: restarts}), policy, 0)).action is Action.RESTART:
         restarts += 1
     assert (restarts, decision.action) == (limit, Action.ESCALATE)
     assert (decision.used, decision.limit) == (limit, limit)
@@ -90,7 +102,7 @@ def test_a_cancelled_job_is_left_alone_whatever_the_record_states() -> None:
 
 @given(used=st.dictionaries(st.sampled_from(["stall", "timeout"]), st.integers(0, 50)))
 def test_each_failure_mode_has_a_budget_of_its_own(used: dict[str, int]) -> None:
-    decision = decide(AlertedFailure("crash", "hang"), History(used), load_policy("megatron_transient"), 0)
+    decision = decided(AlertedFailure("crash", "hang"), History(used), load_policy("megatron_transient"), 0)
     assert decision.action is Action.RESTART
 
 
@@ -112,7 +124,7 @@ def test_what_is_excluded_is_never_restarted_whatever_else_includes_it(
         restart_on_subsystems=["distributed"],
         default_action=default,
     )
-    decision = decide(AlertedFailure("crash", error_type, "distributed"), History({}), policy, 0)
+    decision = decided(AlertedFailure("crash", error_type, "distributed"), History({}), policy, 0)
     assert (decision.action is Action.NONE) == (error_type in excluded or _alias(error_type) in map(_alias, excluded))
 
 
@@ -148,7 +160,7 @@ def _alias(name: str | None) -> str | None:
 def test_error_type_subsystem_signal_and_default_decide_in_this_order(
     options: dict[str, object], failure: AlertedFailure, restarts: bool
 ) -> None:
-    assert (decide(failure, History({}), selective(**options), 0).action is Action.RESTART) == restarts
+    assert (decided(failure, History({}), selective(**options), 0).action is Action.RESTART) == restarts
 
 
 @pytest.mark.parametrize(
@@ -179,7 +191,7 @@ def test_error_type_subsystem_signal_and_default_decide_in_this_order(
     ],
 )
 def test_the_shipped_policies_do_what_their_names_promise(policy: str, failure: AlertedFailure, action: Action) -> None:
-    assert decide(failure, History({}), load_policy(policy), 0).action is action
+    assert decided(failure, History({}), load_policy(policy), 0).action is action
 
 
 @pytest.mark.parametrize(
@@ -207,14 +219,15 @@ def test_the_shipped_policies_do_what_their_names_promise(policy: str, failure: 
     ],
 )
 def test_a_reason_is_a_sentence_that_names_the_policy(failure: AlertedFailure, reason: str) -> None:
-    assert decide(failure, History({}), load_policy("megatron_transient"), 0).reason == reason
+    assert decided(failure, History({}), load_policy("megatron_transient"), 0).reason == reason
 
 
 def test_the_delay_grows_with_each_restart_up_to_its_maximum() -> None:
     rule = {"initial": 10.0, "factor": 3.0, "max": 100.0}
     policy = selective(default_action="restart", max_retries=9, restart_delay_seconds=rule)
     crash = AlertedFailure("crash")
-    delays = [decide(crash, History({"crash": used}), policy, 1000).not_before - 1000 for used in range(5)]
+    decisions = [decided(crash, History({"crash": used}), policy, 1000) for used in range(5)]
+    delays = [each.not_before - 1000 for each in decisions if isinstance(each, Restart)]
     assert delays == [10, 30, 90, 100, 100]
 
 
@@ -277,8 +290,12 @@ def test_an_alert_counts_only_for_the_attempt_that_is_the_present_one(
         (replace(JOB, state=JobState.CANCELLED), Refuse),
         (replace(JOB, state=JobState.COMPLETED), Refuse),
         (replace(JOB, state=JobState.ENDING), Wait),
-        (replace(JOB, state=JobState.WAITING), Wait),
-        (replace(JOB, state=JobState.HELD), Wait),
+        (replace(JOB, state=JobState.WAITING), Refuse),
+        (replace(JOB, state=JobState.HELD), Refuse),
+        (replace(JOB, state=JobState.WITHDRAWN), Refuse),
+        (Absent("CANCELLED"), Refuse),
+        (Absent("PREEMPTED"), Refuse),
+        (Absent("NODE_FAIL"), Lost),
         (replace(JOB, state=JobState.OTHER), Wait),
         (replace(JOB, refusal="not yours"), Refuse),
     ],
@@ -287,3 +304,25 @@ def test_only_this_start_of_a_job_that_is_ours_may_be_touched(reading: Reading, 
     """S4, and the job's own mark against forged records."""
     verdict = scheduler_objection("run-1", 2, reading)
     assert verdict is None if expected is None else isinstance(verdict, expected)
+
+
+def test_restarts_of_all_modes_without_a_step_end_at_the_largest_budget() -> None:
+    policy = load_policy("megatron_aggressive")
+    stall = AlertedFailure("stall", "hang")
+    assert decided(stall, History({"crash": 3, "stall": 1}, fruitless=4), policy, 0).action is Action.RESTART
+    last = decided(stall, History({"crash": 4, "stall": 1}, fruitless=5), policy, 0)
+    assert (last.action, last.used, last.limit) == (Action.ESCALATE, 5, 5)
+    assert last.reason == "5 restarts after failures of all kinds, and the run has gained no step since"
+
+
+@pytest.mark.parametrize(
+    ("high_water", "checkpoint", "text"),
+    [
+        (None, None, ""),
+        (670, None, "no checkpoint is reported: it begins anew, and 670 steps may be lost"),
+        (670, 600, "its last reported checkpoint is of step 600: 70 steps are repeated"),
+        (600, 600, "its last reported checkpoint is of step 600: 0 steps are repeated"),
+    ],
+)
+def test_what_a_restart_loses_is_stated(high_water: float | None, checkpoint: float | None, text: str) -> None:
+    assert str(Loss(high_water, checkpoint)) == text

@@ -11,9 +11,9 @@ import pytest
 from tests.unit.clients.scripted import Scripted
 from trainwarden.clients.alertmanager import AlertmanagerClient
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusSample
+from trainwarden_remediator.alertmanagers import AlertmanagerAlerts
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import PrometheusRuns, ReportedRun, read_run
-from trainwarden_remediator.world import AlertmanagerAlerts
 
 
 def sample(name: str, value: float, instance: str = "a:9745", **labels: str) -> PrometheusSample:
@@ -89,7 +89,7 @@ def prometheus(url: str) -> PrometheusRuns:
 
 
 def alertmanager(url: str) -> AlertmanagerAlerts:
-    return AlertmanagerAlerts(AlertmanagerClient(url))
+    return AlertmanagerAlerts({url: AlertmanagerClient(url)})
 
 
 @pytest.fixture
@@ -117,16 +117,62 @@ def vector(result: str) -> bytes:
 )
 def test_an_answer_of_prometheus_that_cannot_be_used_is_unknown(scripted: Scripted, status: int, body: bytes) -> None:
     scripted.status, scripted.body = status, body
-    assert isinstance(prometheus(scripted.url).run("r"), Unknown)
+    assert isinstance(prometheus(scripted.url).runs(["r"])["r"], Unknown)
 
 
 def test_an_empty_answer_of_prometheus_is_no_run_which_is_not_unknown(scripted: Scripted) -> None:
     scripted.body = b'{"status": "success", "data": {"resultType": "vector", "result": []}}'
-    assert prometheus(scripted.url).run("r") is None
+    assert prometheus(scripted.url).runs(["r"])["r"] is None
+
+
+def two_clusters() -> bytes:
+    def series(name: str, cluster: str, value: str, **labels: str) -> dict[str, Any]:
+        metric = {"__name__": name, "run_id": "r", "instance": "a:9745", "cluster": cluster, **labels}
+        return {"metric": {each: text for each, text in metric.items() if text}, "value": [1, value]}
+
+    result = [
+        series("training_run_info", "one", "1", attempt_key="slurm:17:0"),
+        series("training_run_attempt", "one", "0"),
+        series("training_run_info", "two", "1", attempt_key="slurm:99:4", instance="b:9745"),
+        series("training_run_attempt", "two", "4", instance="b:9745"),
+    ]
+    return vector(json.dumps(result))
+
+
+def test_the_same_run_id_in_another_cluster_is_another_run(scripted: Scripted) -> None:
+    scripted.body = two_clusters()
+    for cluster, key in (("one", "slurm:17:0"), ("two", "slurm:99:4")):
+        run = PrometheusRuns(PrometheusClient(scripted.url), cluster).runs(["r"])["r"]
+        assert isinstance(run, ReportedRun)
+        assert run.attempt_key == key
+    assert PrometheusRuns(PrometheusClient(scripted.url), "three").runs(["r"])["r"] is None
+
+
+def test_a_run_id_of_two_clusters_is_unknown_where_none_is_named(scripted: Scripted) -> None:
+    scripted.body = two_clusters()
+    unknown = prometheus(scripted.url).runs(["r"])["r"]
+    assert isinstance(unknown, Unknown)
+    assert "one and two" in unknown.reason
+
+
+def test_alerts_of_another_cluster_are_not_taken_from_alertmanager(scripted: Scripted) -> None:
+    alerts = [
+        {
+            "labels": {"alertname": "a", "remediate": "true", "cluster": cluster},
+            "startsAt": "2027-01-01T00:00:00Z",
+            "status": {"state": "active", "silencedBy": [], "inhibitedBy": []},
+        }
+        for cluster in ("one", "two", "")
+    ]
+    scripted.body = json.dumps(alerts).encode()
+    for cluster, expected in (("one", ["one"]), ("", ["one", "two", ""])):
+        firing = AlertmanagerAlerts({scripted.url: AlertmanagerClient(scripted.url)}, cluster).firing()
+        assert isinstance(firing, list)
+        assert [alert.labels["cluster"] for alert in firing] == expected
 
 
 def test_services_that_do_not_listen_are_unknown() -> None:
-    assert isinstance(prometheus("http://127.0.0.1:1").run("r"), Unknown)
+    assert isinstance(prometheus("http://127.0.0.1:1").runs(["r"])["r"], Unknown)
     assert isinstance(alertmanager("http://127.0.0.1:1").firing(), Unknown)
 
 
@@ -158,3 +204,35 @@ def test_only_alerts_that_are_active_and_ask_for_action_are_taken_from_alertmana
     assert [alert.label("alertname") for alert in firing] == ["1", "6"]
     assert "silenced=false" in scripted.asked
     assert "inhibited=false" in scripted.asked
+
+
+@pytest.mark.parametrize("label", ["replica", "prometheus_replica", "receive"])
+def test_series_of_replicas_are_one_fact(label: str) -> None:
+    """Thanos without deduplication, or a federation of two Prometheus."""
+    failure = {"error_type": "oom", "failure": "cuda_oom", "subsystem": "cuda"}
+    once = [*record(2, "slurm:17:1", 100), sample("training_failure_info", 1, attempt="2", **failure)]
+    alone = read_run("r", once)
+    twice = [PrometheusSample({**each.labels, label: name}, each.value) for name in "ab" for each in once]
+    assert alone is not None
+    assert alone.state == "running"
+    assert read_run("r", twice) == alone
+    assert read_run("r", once + once) == alone
+
+
+def test_of_replicas_that_differ_by_a_scrape_the_later_one_counts() -> None:
+    early, late = record(2, "slurm:17:1", 100), record(2, "slurm:17:1", 100)
+    late[3], late[4] = (
+        sample("training_run_state", 1, state="failed"),
+        sample("training_run_state", 0, state="running"),
+    )
+    late.append(sample("training_failure_timestamp_seconds", 900))
+    early.append(sample("training_life_timestamp_seconds", 890))
+    for first, second in ((early, late), (late, early)):
+        replicas = [
+            PrometheusSample({**each.labels, "replica": name}, each.value)
+            for name, series in (("a", first), ("b", second))
+            for each in series
+        ]
+        run = read_run("r", replicas)
+        assert run is not None
+        assert run.state == "failed"

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import count
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from tests.unit.remediator.simulation import DOUBT_SECONDS, Simulation
+from tests.unit.remediator.simulation import DOUBT_SECONDS, Make, Simulation
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incident import Alert, State
-from trainwarden_remediator.policy import Backoff, Implementation, Policy
-
-Make = Callable[..., Simulation]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Make]:
-    made: list[Simulation] = []
-    numbers = count()
-
-    def build(**options: Any) -> Simulation:
-        made.append(Simulation(tmp_path / str(next(numbers)), **options))
-        return made[-1]
-
-    yield build
-    for each in made:
-        each.close()
+from trainwarden_remediator.policy import Policy
+from trainwarden_remediator.policy_file import Backoff, Implementation
 
 
 def dies_after(simulation: Simulation, point: str) -> None:
@@ -143,7 +125,7 @@ def recovers(simulation: Simulation) -> None:
 def test_an_old_intent_does_not_end_a_run_that_has_recovered(make: Make, two_phase: bool) -> None:
     """The remediator dies right after the intent was written, and comes back an hour later."""
     simulation = make(two_phase=two_phase)
-    dies_after(simulation, "PROPOSED to PREPARING: after commit")
+    dies_after(simulation, "CAPTURING to PREPARING: after commit")
     recovers(simulation)
     simulation.clock.elapsed += 3600
     incidents = simulation.settle()
@@ -169,7 +151,7 @@ def test_a_step_beyond_the_one_of_the_decision_disproves_an_alert_that_still_sta
     make: Make, two_phase: bool
 ) -> None:
     simulation = make(two_phase=two_phase)
-    dies_after(simulation, "PROPOSED to PREPARING: after commit")
+    dies_after(simulation, "CAPTURING to PREPARING: after commit")
     simulation.cluster.step = simulation.cluster.high_water = 41  # the alert's next evaluation is yet to come
     incidents = simulation.settle()
     assert simulation.driver.calls == []
@@ -183,7 +165,7 @@ def test_a_step_beyond_the_one_of_the_decision_disproves_an_alert_that_still_sta
 @pytest.mark.parametrize("source", ["prometheus_down", "alertmanager_down"])
 def test_nothing_follows_from_unknown_about_an_old_intent(make: Make, two_phase: bool, source: str) -> None:
     simulation = make(two_phase=two_phase)
-    dies_after(simulation, "PROPOSED to PREPARING: after commit")
+    dies_after(simulation, "CAPTURING to PREPARING: after commit")
     setattr(simulation, source, True)
     simulation.tick(60)
     assert simulation.driver.calls == []
@@ -276,7 +258,7 @@ def test_a_job_that_can_be_neither_ended_nor_left_is_paged_until_it_goes_on(make
     simulation.clock.elapsed += 200
     simulation.tick(5)
     [incident] = simulation.store.escalations()
-    assert incident.reason == "nothing could be done for 30 minutes: the scheduler says that job 17 is other"
+    assert incident.reason == "nothing could be done for 30 minutes: the scheduler reports job 17 as other"
     assert simulation.driver.calls == []
     assert len(simulation.store.pending()) == 1
     simulation.cluster.state = JobState.RUNNING
@@ -428,7 +410,7 @@ def test_a_hold_that_is_not_ours_is_left_and_somebody_is_paged(make: Make) -> No
 def test_a_hold_from_before_our_first_call_is_not_released(make: Make) -> None:
     """The remediator dies after its intent; meanwhile a person requeues and holds the job to look at it."""
     simulation = make(two_phase=True)
-    dies_after(simulation, "PROPOSED to PREPARING: after commit")
+    dies_after(simulation, "CAPTURING to PREPARING: after commit")
     simulation.cluster.requeue_hold(0, ended=False)
     [incident] = simulation.settle()
     assert simulation.driver.calls == []
@@ -525,3 +507,27 @@ def test_a_wall_clock_that_jumps_never_starts_anything_twice(make: Make) -> None
         simulation.settle()
         assert simulation.our_starts == [0]
         assert simulation.cluster.violations == []
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "text"),
+    [(None, "no checkpoint is reported: it begins anew, and 40 steps may be lost"), (30.0, "10 steps are repeated")],
+)
+def test_the_decision_states_what_the_restart_loses(make: Make, checkpoint: float | None, text: str) -> None:
+    simulation = make(two_phase=True)
+    simulation.checkpoint_step = checkpoint
+    [incident] = simulation.settle()
+    assert incident.reason.endswith(text)
+    assert incident.checkpoint_step == checkpoint
+
+
+def test_restarts_of_all_modes_without_a_step_come_to_an_end(make: Make) -> None:
+    """Stalls and crashes by turns: each mode has a budget of its own, and together they restarted ten times."""
+    rule = Implementation(class_name="AlwaysRestartPolicy", max_retries=2)
+    simulation = make(two_phase=True, policy=Policy("both", {"stall": rule, "crash": rule}))
+    simulation.cluster.progress_after_start = False
+    for number in range(6):
+        simulation.cluster.fails_after_start = number % 2 == 0
+        simulation.settle()
+    assert len(simulation.our_starts) == 2
+    assert "gained no step" in simulation.store.escalations()[-1].reason

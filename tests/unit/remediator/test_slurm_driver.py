@@ -27,6 +27,7 @@ from trainwarden_remediator.errors import ConfigError, Unknown
 pytestmark = pytest.mark.process
 
 TARGET = RestartTarget("intent-1", "run-1", "17", 0, "why")
+NOTED = "Comment=trainwarden:run-1 trainwarden-hold:intent-1:0"
 ENTRY: dict[str, Any] = {
     "job_id": 17,
     "job_state": "RUNNING",
@@ -39,6 +40,16 @@ ENTRY: dict[str, Any] = {
     "array_job_id": 0,
     "array_task_id": None,
     "het_job_id": 0,
+}
+
+
+# As `scontrol requeuehold` leaves a job; a user's hold takes the description away.
+REQUEUED_HELD: dict[str, Any] = {
+    "restart_cnt": 1,
+    "job_state": "PENDING",
+    "priority": 0,
+    "state_reason": "JobHeldUser",
+    "state_description": "job requeued in held state",
 }
 
 
@@ -83,7 +94,7 @@ class Tools:
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     def driver(self, **options: Any) -> SlurmDriver:
-        values = {"users": {os.getuid()}, "interval": 15.0, **options}
+        values = {"users": {os.getuid()}, **options}
         return SlurmDriver(slurm_client(self.folder, values.pop("timeout", 20.0)), **values)
 
 
@@ -120,8 +131,10 @@ def job(driver: SlurmDriver) -> ScheduledJob:
         ({"job_state": "COMPLETED"}, JobState.COMPLETED),
         ({"job_state": "CANCELLED"}, JobState.CANCELLED),
         ({"job_state": "SUSPENDED"}, JobState.OTHER),
-        ({"job_state": "PREEMPTED"}, JobState.OTHER),
-        ({"job_state": "DEADLINE"}, JobState.OTHER),
+        ({"job_state": "PREEMPTED"}, JobState.WITHDRAWN),
+        ({"job_state": "DEADLINE"}, JobState.WITHDRAWN),
+        ({"job_state": ["REVOKED"]}, JobState.WITHDRAWN),
+        ({"job_state": ["PREEMPTED", "COMPLETING"]}, JobState.ENDING),
         ({"job_state": "SOMETHING_NEW"}, JobState.OTHER),
     ],
 )
@@ -206,7 +219,7 @@ def test_that_a_job_is_not_there_is_shown_by_the_list_of_all_alone(tools: Tools)
     driver = tools.driver()
     assert driver.job("16") == Absent()
     assert tools.calls_of("squeue") == ["--json --states=all --jobs=16", "--json --states=all"]
-    driver.refresh()
+    driver = driver.snapshot()
     (tools.folder / "squeue.json").write_text("{")
     assert isinstance(driver.job("16"), Unknown)
 
@@ -216,7 +229,7 @@ def test_a_squeue_that_lists_all_anyway_is_called_once_for_all_jobs(tools: Tools
     driver = tools.driver()
     assert all(isinstance(driver.job(str(number)), ScheduledJob) for number in range(10, 30))
     assert tools.calls_of("squeue") == ["--json --states=all --jobs=10"]
-    driver.refresh()
+    driver = driver.snapshot()
     assert driver.job("9") == Absent()
     assert tools.calls_of("squeue")[1:] == ["--json --states=all"]
 
@@ -253,7 +266,7 @@ def test_a_job_that_could_not_be_read_by_its_id_is_not_absent(tools: Tools, body
     assert isinstance(driver.job("17"), Unknown)
     assert isinstance(driver.job("18"), ScheduledJob)
     tools.filter(entry(job_id=18))
-    driver.refresh()
+    driver = driver.snapshot()
     assert driver.job("17") == Absent()
 
 
@@ -266,7 +279,7 @@ def test_the_tasks_of_an_array_come_with_its_first_and_are_distinguished(tools: 
     driver = tools.driver()
     assert job(driver).generation == 17
     assert isinstance(driver.job("18"), ScheduledJob)
-    driver.refresh()
+    driver = driver.snapshot()
     driver.job("17")
     assert tools.calls_of("squeue") == ["--json --states=all --jobs=17"] * 2
 
@@ -291,7 +304,7 @@ def test_a_job_that_squeue_does_not_list_is_absent_and_no_answer_is_unknown(tool
     assert driver.job("17") == Absent()
     tools.jobs(errors=["down"])
     assert driver.job("17") == Absent(), "one snapshot serves a whole tick"
-    driver.refresh()
+    driver = driver.snapshot()
     assert isinstance(driver.job("17"), Unknown)
 
 
@@ -347,7 +360,87 @@ def test_an_attempt_is_ended_by_the_call_that_cannot_revive_another(
 ) -> None:
     tools.jobs(entry(**changes))
     assert tools.driver().prepare(TARGET).outcome is CallOutcome.ACCEPTED
-    assert tools.called == [called]
+    noted = f"update JobId={called.rsplit(maxsplit=1)[-1]} {NOTED}"
+    # SLURM changes no job that has ended.
+    assert tools.called == ([called, noted] if "job_state" in changes else [noted, called])
+
+
+def test_a_comment_keeps_its_text_and_says_whose_hold_the_next_one_is(tools: Tools) -> None:
+    tools.jobs(entry(restart_cnt=3, comment="mine, trainwarden:run-1 trainwarden-hold:old:2 (keep)"))
+    tools.driver().prepare(replace(TARGET, generation=3))
+    assert tools.called[0] == "update JobId=17 Comment=mine, trainwarden:run-1 (keep) trainwarden-hold:intent-1:3"
+
+
+@pytest.mark.parametrize("comment", ["trainwarden:run-1\nsecond line", "trainwarden:run-1 " + "x" * 990])
+def test_a_comment_that_cannot_be_kept_as_it_is_is_left_alone(tools: Tools, comment: str) -> None:
+    tools.jobs(entry(comment=comment))
+    assert tools.driver().prepare(TARGET).outcome is CallOutcome.ACCEPTED
+    assert tools.called == ["requeuehold Incomplete 17"]
+
+
+def test_a_job_is_not_ended_while_it_is_unclear_whether_its_comment_was_set(tools: Tools) -> None:
+    tools.answers(1, "Socket timed out on send/recv operation")
+    answer = tools.driver().prepare(TARGET)
+    assert answer.outcome is CallOutcome.UNCLEAR
+    assert tools.called == [f"update JobId=17 {NOTED}"]
+
+
+def test_a_job_that_ends_before_its_comment_is_set_is_ended_by_a_call_that_cannot_revive_it(tools: Tools) -> None:
+    refuses = 'case "$1" in update) echo "Job has already finished for job 17" >&2; exit 1;; esac'
+    tools.write("scontrol", f'echo "$@" >> "$0.log"; {refuses}')
+    assert tools.driver().prepare(TARGET).outcome is CallOutcome.ACCEPTED
+    assert tools.called[1:] == ["requeuehold Incomplete 17"]
+
+
+@pytest.mark.parametrize(("restarts", "incident"), [(1, "intent-1"), (0, None), (2, None)])
+def test_a_hold_is_of_the_incident_that_has_ended_the_start_before(
+    tools: Tools, restarts: int, incident: str | None
+) -> None:
+    noted = "trainwarden:run-1 trainwarden-hold:intent-1:0"
+    tools.jobs(entry(**REQUEUED_HELD | {"restart_cnt": restarts}, comment=noted))
+    assert job(tools.driver()).hold_of == incident
+
+
+ELSEWHERE = replace(TARGET, exclude_nodes=("n7",), readmit_nodes=("n1",))
+
+
+def test_nodes_are_excluded_before_the_release_beside_those_of_the_user(tools: Tools) -> None:
+    before, after = (entry(**REQUEUED_HELD, excluded_nodes=nodes) for nodes in ("n[1-3]", "n[2-3,7]"))
+    tools.jobs(before)
+    (tools.folder / "after.json").write_text(json.dumps({"jobs": [after], "errors": []}))
+    tools.write("scontrol", 'echo "$@" >> "$0.log"; cp "${0%/*}/after.json" "${0%/*}/squeue.json"')
+    assert tools.driver().commit(ELSEWHERE).outcome is CallOutcome.ACCEPTED
+    assert tools.called == ["update JobId=17 ExcNodeList=n2,n3,n7", "release 17"]
+
+
+def test_a_job_that_does_not_show_the_nodes_that_it_is_to_avoid_is_not_released(tools: Tools) -> None:
+    tools.jobs(entry(**REQUEUED_HELD, excluded_nodes="n1"))
+    assert tools.driver().commit(ELSEWHERE).outcome is CallOutcome.UNCLEAR
+    assert tools.called == ["update JobId=17 ExcNodeList=n7"]
+
+
+@pytest.mark.parametrize(
+    ("own", "node", "said"),
+    [("n[1", "n7", "no list of nodes"), ("", "n7 Reason=x", "no list of nodes"), ("", "n9", "Invalid node name")],
+)
+def test_a_node_that_cannot_be_excluded_is_refused_and_the_job_not_released(
+    tools: Tools, own: str, node: str, said: str
+) -> None:
+    tools.jobs(entry(**REQUEUED_HELD, excluded_nodes=own))
+    tools.answers(1, "Invalid node name specified for job 17")
+    answer = tools.driver().commit(replace(TARGET, exclude_nodes=(node,)))
+    assert answer.outcome is CallOutcome.REFUSED
+    assert said in answer.detail
+    assert not any(call.startswith("release") for call in tools.called)
+
+
+def test_all_marked_jobs_are_listed_unless_the_list_may_lack_one(tools: Tools) -> None:
+    tools.jobs(ENTRY, entry(job_id=18, comment=""), entry(job_id=19, comment="trainwarden:run-2"))
+    found = tools.driver().jobs()
+    assert not isinstance(found, Unknown)
+    assert [each.job_id for each in found] == ["17", "19"]
+    tools.jobs(ENTRY, entry(job_id=None))
+    assert isinstance(tools.driver().jobs(), Unknown)
 
 
 @pytest.mark.parametrize("state", ["CANCELLED", "COMPLETED", "COMPLETING", "PENDING", "SUSPENDED", "PREEMPTED"])
@@ -382,11 +475,11 @@ def test_a_call_that_hangs_is_unclear(tools: Tools) -> None:
     tools.write("scontrol", "sleep 60")
     answer = driver.prepare(TARGET)
     assert answer.outcome is CallOutcome.UNCLEAR
-    assert answer.detail.endswith("requeuehold Incomplete 17: no answer within 3 s")
+    assert answer.detail.endswith("no answer within 3 s")
 
 
 def test_release_names_one_job_and_what_was_called_is_written_down(tools: Tools) -> None:
-    tools.jobs(entry(job_state="PENDING", priority=0, restart_cnt=1))
+    tools.jobs(entry(**REQUEUED_HELD))
     driver = tools.driver()
     assert progress(driver.job("17"), TARGET, two_phase=True) is RestartProgress.READY
     answer = driver.commit(TARGET)
@@ -421,7 +514,8 @@ def test_commands_are_absolute_and_what_is_missing_is_named(tools: Tools, monkey
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"restart_cnt": 1, "job_state": "PENDING", "priority": 0}, RestartProgress.READY),
+        (REQUEUED_HELD, RestartProgress.READY),
+        ({**REQUEUED_HELD, "state_description": ""}, RestartProgress.STUCK),
         ({"restart_cnt": 1, "job_state": "COMPLETING", "priority": 0}, RestartProgress.BUSY),
         ({"restart_cnt": 1, "job_state": "PENDING"}, RestartProgress.STARTED),
         ({"restart_cnt": 1}, RestartProgress.STARTED),
@@ -442,3 +536,25 @@ def test_how_far_a_restart_is_follows_from_the_restart_count(
 ) -> None:
     tools.jobs(entry(**changes))
     assert progress(tools.driver().job("17"), TARGET, two_phase=True) is expected
+
+
+@pytest.mark.parametrize(
+    ("printed", "status", "ended"),
+    [
+        ("17|NODE_FAIL", 0, "NODE_FAIL"),
+        ("17|CANCELLED by 1000", 0, "CANCELLED"),
+        ("17|RUNNING", 0, ""),
+        ("18|FAILED", 0, ""),
+        ("", 0, ""),
+        ("Slurm accounting storage is disabled", 1, ""),
+    ],
+)
+def test_a_job_past_minjobage_is_looked_up_in_the_accounting_once_for_each_reading(
+    tools: Tools, printed: str, status: int, ended: str
+) -> None:
+    tools.jobs(entry(job_id=18))
+    tools.write("sacct", f'echo "$@" >> "$0.log"; echo "{printed}"; exit {status}')
+    driver = tools.driver()
+    assert [driver.job("17") for _ in range(3)] == [Absent(ended)] * 3
+    assert len(tools.calls_of("sacct")) == 1
+    assert "--jobs=17" in tools.calls_of("sacct")[0]

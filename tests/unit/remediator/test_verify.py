@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from tests.unit.remediator.simulation import FakeClock
+from tests.unit.remediator.simulation import FakeClock, Simulation
+from trainwarden.record.superseded import Superseded, write_superseded
+from trainwarden_remediator.database import open_database
 from trainwarden_remediator.drivers.driver import JobState, RestartProgress, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import Evidence
 from trainwarden_remediator.incident import Action, Incident, State
-from trainwarden_remediator.verify import Verifier
+from trainwarden_remediator.store import Store
+from trainwarden_remediator.timers import Timers
+from trainwarden_remediator.verify import Verification, Verifier
 from trainwarden_remediator.world import World
 
 
 class NothingSeen:
     """No exporter has shown an attempt of the run yet."""
 
-    def run(self, run_id: str) -> Evidence:
+    def runs(self, run_ids: Collection[str]) -> dict[str, Evidence]:
+        return dict.fromkeys(run_ids, Unknown("no samples"))
+
+    def restarts(self, database: str) -> dict[str, float] | Unknown:
         return Unknown("no samples")
 
 
@@ -30,16 +40,55 @@ INCIDENT = Incident(
 
 @pytest.mark.parametrize(
     ("generation", "detail", "seconds"),
-    [(0, "the new start is running", 1800.0), (1, "the new start has ended", 120.0)],
+    [(0, "the new start is running", 1800), (1, "the new start has ended", 120)],
 )
 def test_the_old_start_that_is_seen_ended_is_not_taken_for_the_new_one(
-    generation: int, detail: str, seconds: float
+    tmp_path: Path, generation: int, detail: str, seconds: int
 ) -> None:
     """The launcher has taken the restart, ended the old start, and has not begun the new one yet."""
     clock = FakeClock()
     world = World(clock, cast("Any", None), NothingSeen(), {}, cast("Any", None))
+    timers = Timers(Store(open_database(tmp_path), clock), clock)
     reading = ScheduledJob("7", "r", generation, JobState.FAILED, "failed", None, {"i": 1})
-    verdict = Verifier(world, 1800.0).verify(INCIDENT, reading, RestartProgress.STARTED)
+    verifier = Verifier(world, timers, 1800.0)
+    assert verifier.verify(INCIDENT, reading, RestartProgress.STARTED) == Verification(State.VERIFYING, detail)
+    clock.jump = 1e6  # the wall clock ends nothing
+    clock.elapsed += seconds - 1
+    assert verifier.verify(INCIDENT, reading, RestartProgress.STARTED) is None
+    clock.elapsed += 1
+    verdict = verifier.verify(INCIDENT, reading, RestartProgress.STARTED)
     assert verdict is not None
-    assert (verdict.state, verdict.detail) == (State.VERIFYING, detail)
-    assert verdict.changes["deadline"] - clock.now() == seconds
+    assert verdict.state is State.ESCALATED
+
+
+def test_two_attempts_that_live_side_by_side_page_and_nothing_is_ended(tmp_path: Path) -> None:
+    simulation = Simulation(tmp_path / "state", two_phase=True)
+    simulation.runs_dir = tmp_path / "runs"
+    folder = tmp_path / "runs" / "run-1"
+    folder.mkdir(parents=True)
+    simulation.restart()
+
+    def rival() -> None:
+        (folder / "metadata.json").write_text("{}")
+        write_superseded(folder, Superseded(attempt=0, status="running", host="n1", pid=7, step=41))
+        for name in ("metadata.json", "superseded.0.json"):
+            os.utime(folder / name, (simulation.clock.now(), simulation.clock.now()))
+
+    while simulation.cluster.generation == 0:
+        simulation.tick()
+    for _ in range(45):
+        rival()
+        simulation.tick()
+    [incident] = simulation.store.of_run("run-1")
+    assert (incident.state, incident.paging) == (State.ESCALATED, True)
+    assert incident.reason == (
+        "two attempts of the run live: attempt 0 still runs on n1 (pid 7) at step 41, beside attempt 1: end one of them"
+    )
+    # The newer one fails: which of both is the run's is for a person to tell.
+    simulation.cluster.crash()
+    for _ in range(60):
+        rival()
+        simulation.tick()
+    assert simulation.our_starts == [0]
+    assert simulation.store.pending()[0].waits_for.startswith("two attempts of the run live")  # type: ignore[union-attr]
+    simulation.close()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from tests.unit.remediator.simulation import Simulation
+from trainwarden_remediator.database import FILE
 from trainwarden_remediator.metrics import RemediatorCollector
+from trainwarden_remediator.receive import Delivery
 
 
 @pytest.fixture
@@ -46,23 +49,34 @@ def test_a_loop_that_cannot_do_its_work_logs_it_once(
     assert caplog.records[-1].getMessage() == "the loop works again"
 
 
-def test_the_scheduler_is_read_anew_only_where_something_hangs_on_it(
-    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_that_fails_keeps_no_run_waiting(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ValueError("a job that nobody thought of")
+
+    monkeypatch.setattr(simulation.worker._sweeper, "sweep", fail)
+    simulation.tick(30)
+    assert [start.ours for start in simulation.clusters[0].starts] == [True]
+    simulation.worker.run_once()
+    assert loop_success(simulation) == 0
+
+
+def test_the_scheduler_is_read_anew_only_where_something_hangs_on_it(simulation: Simulation) -> None:
     """Of a large cluster, squeue's answer is no small thing; and a restarted job may queue for days."""
-    refreshed: list[float] = []
-    monkeypatch.setattr(simulation.driver, "refresh", lambda: refreshed.append(simulation.clock.elapsed))
+    read = simulation.driver.snapshots
     simulation.silenced = True
-    simulation.tick(20)
-    assert refreshed == []
+    simulation.tick()
+    read.clear()  # at the start all jobs are read for those that are held
+    simulation.tick(19)
+    assert read == []
     simulation.silenced = False
     simulation.cluster.queues_after_start = True
     simulation.tick(60)
-    assert set(refreshed) == set(range(21, 81)), "while the alert waits and the restart is under way"
+    assert {when for when, _ in read} == set(range(21, 81)), "while the alert waits and the restart is under way"
     simulation.tick(60)
-    refreshed.clear()
+    read.clear()
     simulation.tick(60)
-    assert refreshed == []
+    times = [when for when, _ in read]
+    assert [later - earlier for earlier, later in pairwise(times)] == [15] * 3
 
 
 def test_one_alert_that_cannot_be_examined_is_visible_too(
@@ -74,3 +88,23 @@ def test_one_alert_that_cannot_be_examined_is_visible_too(
     monkeypatch.setattr(simulation, "run", odd)
     simulation.worker.run_once()
     assert loop_success(simulation) == 0
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_database_that_was_deleted_under_it_is_noticed(
+    simulation: Simulation, tmp_path: Path, caplog: pytest.LogCaptureFixture, replaced: bool
+) -> None:
+    """SQLite goes on with the file that has no name any more: all would be lost with the process."""
+    simulation.silenced = True
+    simulation.worker.run_once()
+    assert loop_success(simulation) == 1
+    file = tmp_path / "state" / FILE
+    file.rename(tmp_path / "elsewhere")
+    if replaced:
+        file.write_bytes((tmp_path / "elsewhere").read_bytes())
+    simulation.worker.run_once()
+    assert loop_success(simulation) == 0
+    assert "the database was deleted or replaced" in caplog.text
+    with pytest.raises(SQLAlchemyError, match="deleted or replaced"):
+        simulation.store.receive(Delivery("x", tuple(simulation.alerts_now()), 0))
+    assert simulation.driver.calls == []

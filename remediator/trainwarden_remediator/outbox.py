@@ -1,0 +1,189 @@
+"""The messages to people that are still to be sent: written with the decision that they are about, kept until sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from trainwarden_remediator import audit
+from trainwarden_remediator.incident import Action, Incident, State, as_json
+from trainwarden_remediator.schema import alerts, facts, incident_alerts, outbox
+from trainwarden_remediator.world import Clock
+
+# What has not been delivered by then is no news any more.
+EXPIRES_SECONDS = 24 * 3600.0
+# The most that a message waits for its next try.
+LONGEST_DELAY_SECONDS = 1200.0
+_KEPT_SECONDS = 7 * 24 * 3600.0
+_MAX_FACTS = 8
+_SUSPECTS = ("rank", "node", "gpu")
+
+DECISION, REFUSAL, OUTCOME, HAND_OVER = "decision", "refusal", "outcome", "hand-over"
+_ENDS = (State.DONE, State.FAILED, State.ADOPTED)
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message, as it is to be told.
+
+    Attributes:
+        number: in the outbox.
+        channel: by which it goes.
+        mark: equal for two copies of one message, and for no others.
+        kind: decision, refusal, outcome or hand-over.
+        incident: as `as_json` has it, at that time, without its events; `detail` is what made it change,
+            `audit` the newest row of the decision log then.
+        suspects: ranks, nodes and GPUs that its alerts name.
+        evidence: what was known at the decision, a line each.
+        attempts: at sending it, that failed.
+    """
+
+    number: int
+    channel: str
+    mark: str
+    kind: str
+    incident: Mapping[str, Any]
+    created: float
+    attempts: int
+    suspects: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How many messages wait for a channel, and since when the oldest does, Unix seconds."""
+
+    count: int
+    since: float
+
+
+class Outbox:
+    """The table, for any thread. `channels` are the names of the ways by which each message goes."""
+
+    def __init__(self, engine: sa.Engine, clock: Clock, channels: Sequence[str]) -> None:
+        self._engine = engine
+        self._clock = clock
+        self.channels = tuple(channels)
+
+    def note(self, connection: sa.Connection, incident: Incident, detail: str) -> None:
+        """Insert the messages of an incident that has just been changed, in the same transaction."""
+        kind = kind_of(incident)
+        if kind is None:
+            return
+        mark = f"{incident.id}-{incident.state.value.lower()}"
+        head = audit.head(connection)
+        snapshot = json.dumps({**as_json(incident, []), "detail": detail, "audit": head and str(head)})
+        for channel in self.channels:
+            known = sa.select(outbox.c.number).where(outbox.c.mark == mark, outbox.c.channel == channel)
+            if connection.execute(known).first() is None:
+                values: dict[str, Any] = {"channel": channel, "mark": mark, "kind": kind, "incident_id": incident.id}
+                values |= {"snapshot": snapshot, "created": self._clock.now(), "attempts": 0}
+                connection.execute(outbox.insert().values(**values, not_before=0.0, state="pending"))
+
+    def due(self, channel: str, limit: int = 10) -> list[Message]:
+        """Return the messages to send now, oldest first."""
+        now, not_before = self._clock.now(), outbox.c.not_before
+        # A time further away than any delay was noted before the clock was set back.
+        is_due = sa.or_(not_before <= now, not_before > now + LONGEST_DELAY_SECONDS)
+        query = (
+            sa.select(outbox)
+            .where(outbox.c.channel == channel, outbox.c.state == "pending", is_due)
+            .order_by(outbox.c.number)
+            .limit(limit)
+        )
+        with self._engine.begin() as connection:
+            return [self._message(connection, row) for row in connection.execute(query).all()]
+
+    def sent(self, message: Message) -> None:
+        """Note that a message was delivered."""
+        self._change(message, state="sent", sent=self._clock.now(), error=None)
+
+    def failed(self, message: Message, error: str, delay: float) -> bool:
+        """Note why a message was not delivered; try again after `delay` seconds. Return whether it is given up."""
+        now = self._clock.now()
+        expired = now - message.created >= EXPIRES_SECONDS
+        state = "expired" if expired else "pending"
+        self._change(message, state=state, error=error, attempts=message.attempts + 1, not_before=now + delay)
+        return expired
+
+    def waiting(self) -> dict[str, Waiting]:
+        """Return what waits, by channel; 0 since 0 where nothing does."""
+        query = (
+            sa.select(outbox.c.channel, sa.func.count(), sa.func.min(outbox.c.created))
+            .where(outbox.c.state == "pending")
+            .group_by(outbox.c.channel)
+        )
+        found = dict.fromkeys(self.channels, Waiting(0, 0.0))
+        with self._engine.begin() as connection:
+            for channel, count, since in connection.execute(query):
+                if channel in found:
+                    found[channel] = Waiting(count, since)
+        return found
+
+    def prune(self) -> None:
+        """Delete the messages that are over since a week."""
+        before = self._clock.now() - _KEPT_SECONDS
+        with self._engine.begin() as connection:
+            connection.execute(outbox.delete().where(outbox.c.state != "pending", outbox.c.created < before))
+
+    def _change(self, message: Message, **values: Any) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(outbox.update().where(outbox.c.number == message.number).values(**values))
+
+    def _message(self, connection: sa.Connection, row: sa.Row[Any]) -> Message:
+        return Message(
+            row.number,
+            row.channel,
+            row.mark,
+            row.kind,
+            json.loads(row.snapshot),
+            row.created,
+            row.attempts,
+            suspects_of(connection, row.incident_id),
+            evidence_of(connection, row.incident_id),
+        )
+
+
+def kind_of(incident: Incident) -> str | None:
+    """Return what kind of message an incident in this state is; None where there is nothing to be told."""
+    if incident.state is State.ESCALATED:
+        return HAND_OVER
+    if incident.state is State.PROPOSED:
+        return DECISION
+    if incident.state in _ENDS and incident.action is Action.RESTART:
+        return OUTCOME
+    # A policy that could restart does not: a decision against it, beside the many alerts that need none.
+    if incident.state is State.SUPPRESSED and incident.budget_limit is not None:
+        return REFUSAL
+    return None
+
+
+def suspects_of(connection: sa.Connection, incident_id: str) -> tuple[str, ...]:
+    """Return the ranks, nodes and GPUs that the alerts of an incident name."""
+    joined = sa.select(incident_alerts.c.alert_key).where(incident_alerts.c.incident_id == incident_id)
+    query = sa.select(alerts.c.labels).where(
+        sa.or_(alerts.c.incident_id == incident_id, alerts.c.key.in_(joined.scalar_subquery()))
+    )
+    found: dict[str, None] = {}
+    for (labels,) in connection.execute(query):
+        named = json.loads(labels)
+        parts = [f"{name} {named[name]}" for name in _SUSPECTS if named.get(name)]
+        if parts:
+            found[", ".join(parts)] = None
+    return tuple(found)
+
+
+def evidence_of(connection: sa.Connection, incident_id: str) -> tuple[str, ...]:
+    """Return what was known at the last decision about an incident."""
+    latest = sa.select(sa.func.max(facts.c.decided)).where(facts.c.incident_id == incident_id).scalar_subquery()
+    query = (
+        sa.select(facts)
+        .where(facts.c.incident_id == incident_id, facts.c.decided == latest)
+        .order_by(facts.c.number)
+        .limit(_MAX_FACTS)
+    )
+    return tuple(f"{row.what}: {row.value} ({row.source})" for row in connection.execute(query))

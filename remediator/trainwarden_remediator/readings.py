@@ -1,0 +1,137 @@
+"""Readings of Prometheus and of the schedulers, counted by whether they gave an answer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainwarden_remediator.errors import Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from trainwarden_remediator.drivers.driver import CallResult, Driver, Reading, RestartTarget, ScheduledJob
+    from trainwarden_remediator.evidence import Evidence, RunSource
+    from trainwarden_remediator.metrics import Metrics
+
+
+log = logging.getLogger(__name__)
+
+# A source that gives no answer for this long leaves the remediator unable to judge.
+_UNABLE_SECONDS = 60.0
+# One that is not read any more is not needed.
+_UNREAD_SECONDS = 120.0
+
+
+@dataclass
+class _Missing:
+    since: float
+    last: float
+    reason: str
+
+
+class Answers:
+    """Which sources give no answer, and since when; for any thread. What becomes of it is logged once each time."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._missing: dict[str, _Missing] = {}
+
+    def read(self, source: str, problem: str | None) -> None:
+        """Note a reading; `problem` is why it gave no answer."""
+        now = self._monotonic()
+        with self._lock:
+            missing = self._missing.get(source)
+            if problem is None:
+                self._missing.pop(source, None)
+            elif missing is None or now - missing.last > _UNREAD_SECONDS:
+                self._missing[source] = _Missing(now, now, problem)
+            else:
+                missing.last = now
+            is_news = (missing is None or missing.reason != problem) if problem else missing is not None
+            if missing is not None and problem is not None:
+                missing.reason = problem
+        if is_news and problem is None:
+            log.info("%s answers again", source)
+        elif is_news:
+            log.warning("%s gives no answer: %s", source, problem)
+
+    def missing(self) -> dict[str, str]:
+        """Return the sources for want of which the remediator is unable to judge, each with the last reason."""
+        now = self._monotonic()
+        with self._lock:
+            return {
+                source: each.reason
+                for source, each in self._missing.items()
+                if now - each.since >= _UNABLE_SECONDS and now - each.last <= _UNREAD_SECONDS
+            }
+
+
+def _problem(found: object) -> str | None:
+    return found.reason if isinstance(found, Unknown) else None
+
+
+class CountedRuns:
+    """Reads runs from another source, and counts."""
+
+    def __init__(self, runs: RunSource, metrics: Metrics) -> None:
+        self._runs = runs
+        self._metrics = metrics
+
+    def runs(self, run_ids: Collection[str]) -> Mapping[str, Evidence]:
+        """Return the runs; they count as one reading."""
+        found = self._runs.runs(run_ids)
+        problems = (_problem(each) for each in found.values())
+        self._metrics.read("prometheus", next(filter(None, problems), None))
+        return found
+
+    def restarts(self, database: str) -> Mapping[str, float] | Unknown:
+        """Return how many restarts of each run were ever on record."""
+        found = self._runs.restarts(database)
+        self._metrics.read("prometheus", _problem(found))
+        return found
+
+
+class CountedDriver:
+    """Reads and calls a scheduler by another driver, and counts the readings."""
+
+    def __init__(self, driver: Driver, metrics: Metrics) -> None:
+        self._driver = driver
+        self._metrics = metrics
+        self.name = driver.name
+        self.two_phase = driver.two_phase
+
+    def snapshot(self, job_ids: Collection[str] = ()) -> CountedDriver:
+        """Return a driver that reads anew, and counts."""
+        return CountedDriver(self._driver.snapshot(job_ids), self._metrics)
+
+    def job(self, job_id: str) -> Reading:
+        """Read one job."""
+        found = self._driver.job(job_id)
+        self._metrics.read(self.name, _problem(found))
+        return found
+
+    def jobs(self) -> Sequence[ScheduledJob] | Unknown:
+        """Return every job that is marked with a run."""
+        found = self._driver.jobs()
+        self._metrics.read(self.name, _problem(found))
+        return found
+
+    def obstacles(self, job: ScheduledJob) -> Sequence[str]:
+        """Return what would keep this remediator from ending and starting a job."""
+        return self._driver.obstacles(job)
+
+    def prepare(self, target: RestartTarget) -> CallResult:
+        """End this start and hold the next."""
+        return self._driver.prepare(target)
+
+    def exclude(self, target: RestartTarget) -> CallResult:
+        """Change the nodes that a job must avoid."""
+        return self._driver.exclude(target)
+
+    def commit(self, target: RestartTarget) -> CallResult:
+        """Give the next start."""
+        return self._driver.commit(target)

@@ -1,0 +1,94 @@
+"""Several Alertmanagers that stand for each other: one that is away hides nothing, and what one silences is silent."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.unit.clients.scripted import Scripted
+from trainwarden.clients.alertmanager import AlertmanagerClient
+from trainwarden_remediator.alertmanagers import AlertmanagerAlerts
+from trainwarden_remediator.errors import Unknown
+
+AWAY = "http://127.0.0.1:1"
+
+
+def entry(name: str, starts: str = "2027-01-01T00:00:10Z", **status: object) -> dict[str, Any]:
+    return {
+        "labels": {"alertname": name, "remediate": "true"},
+        "startsAt": starts,
+        "status": {"state": "active", "silencedBy": [], "inhibitedBy": [], **status},
+    }
+
+
+@pytest.fixture
+def two() -> Iterator[tuple[Scripted, Scripted]]:
+    servers = Scripted(), Scripted()
+    yield servers
+    for server in servers:
+        server.close()
+
+
+class Asked:
+    """The alerts of these addresses, and what was counted of each."""
+
+    def __init__(self, *urls: str) -> None:
+        self.counted: dict[str, str | None] = {}
+        clients = {url: AlertmanagerClient(url) for url in urls}
+        self.alerts = AlertmanagerAlerts(clients, answered=self.counted.__setitem__)
+
+    def firing(self) -> list[tuple[str | None, float | None]]:
+        found = self.alerts.firing()
+        assert isinstance(found, list)
+        return [(alert.label("alertname"), alert.starts_at) for alert in found]
+
+
+def test_an_alert_fires_if_any_holds_it_and_none_has_it_suppressed(two: tuple[Scripted, Scripted]) -> None:
+    first, second = two
+    first.body = json.dumps([entry("A"), entry("B"), entry("C"), entry("both")]).encode()
+    second.body = json.dumps(
+        [entry("B", silencedBy=["x"]), entry("C", inhibitedBy=["y"]), entry("D"), entry("both")]
+    ).encode()
+    for urls in ((first.url, second.url), (second.url, first.url)):
+        assert {name for name, _ in Asked(*urls).firing()} == {"A", "D", "both"}
+    assert "silenced=true" in first.asked, "what one of them silences has to be seen"
+
+
+def test_an_alert_that_both_hold_has_its_earliest_start_whichever_answers_first(
+    two: tuple[Scripted, Scripted],
+) -> None:
+    first, second = two
+    first.body = json.dumps([entry("A", "2027-01-01T00:00:30Z")]).encode()
+    second.body = json.dumps([entry("A", "2027-01-01T00:00:10Z")]).encode()
+    assert Asked(first.url, second.url).firing() == Asked(second.url, first.url).firing() == [("A", 1798761610.0)]
+
+
+def test_one_that_is_away_is_counted_and_logged_once_and_the_others_count(
+    two: tuple[Scripted, Scripted], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    first, second = two
+    first.body, second.status = json.dumps([entry("A")]).encode(), 502
+    asked = Asked(first.url, second.url)
+    for _ in range(3):
+        assert [name for name, _ in asked.firing()] == ["A"]
+    assert asked.counted[first.url] is None
+    assert "502" in (asked.counted[second.url] or "")
+    warnings = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert f"one of 2 Alertmanagers gives no answer, the others are gone by: {second.url}" in warnings[0]
+    second.status, second.body = 200, b"[]"
+    assert [name for name, _ in asked.firing()] == ["A"]
+    assert f"Alertmanager answers again: {second.url}" in caplog.text
+
+
+def test_without_any_answer_nothing_is_known(two: tuple[Scripted, Scripted]) -> None:
+    two[0].status = 500
+    found = Asked(two[0].url, AWAY).alerts.firing()
+    assert isinstance(found, Unknown)
+    assert "500" in found.reason
+    assert "127.0.0.1:1" in found.reason

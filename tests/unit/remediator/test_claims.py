@@ -1,0 +1,89 @@
+"""Records are written by users: what one claims counts only as far as the scheduler confirms it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.remediator.simulation import Simulation
+from tests.unit.remediator.test_evidence import record, sample
+from trainwarden_remediator.cli import main
+from trainwarden_remediator.evidence import ReportedRun, read_run
+from trainwarden_remediator.incident import State
+
+
+@pytest.fixture
+def simulation(tmp_path: Path) -> Iterator[Simulation]:
+    made = Simulation(tmp_path / "state", two_phase=True)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_record_of_another_user_ends_no_job(simulation: Simulation, tmp_path: Path, own: bool) -> None:
+    record_folder = tmp_path / "runs" / "run-1"
+    record_folder.mkdir(parents=True)
+    (record_folder / "metadata.json").write_text("{}")
+    if os.geteuid() == 0:
+        os.chown(record_folder / "metadata.json", 4711, -1)
+    writer = (record_folder / "metadata.json").stat().st_uid
+    simulation.runs_dir = tmp_path / "runs"
+    simulation.restart()
+    simulation.cluster.user = writer if own else writer + 1
+    [incident] = simulation.settle()
+    assert simulation.our_starts == ([0] if own else [])
+    if not own:
+        assert incident.state is State.SUPPRESSED
+        assert incident.reason == f"the record is written by uid {writer}, and the job belongs to uid {writer + 1}"
+
+
+def test_a_record_with_a_forged_later_start_does_not_hide_the_one_that_the_scheduler_confirms(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present = simulation.run("run-1")
+    assert isinstance(present, ReportedRun)
+
+    def forged(_run_id: str) -> ReportedRun:
+        current = Simulation.run(simulation, "run-1")
+        assert isinstance(current, ReportedRun)
+        return replace(current, attempt=9, attempt_key="sim:17:9", state="running", others=(current,))
+
+    monkeypatch.setattr(simulation, "run", forged)
+    simulation.tick(5)
+    assert simulation.driver.calls[:1] == ["prepare: none"]
+
+
+def test_other_records_of_a_run_are_read_newest_first() -> None:
+    series = [*record(0, "slurm:17:0", 100, "a:1"), *record(9, "slurm:17:9", 900, "b:1")]
+    series += [*record(1, "slurm:17:1", 200, "c:1"), sample("training_step", 3, "c:1")]
+    run = read_run("r", series)
+    assert run is not None
+    assert run.attempt_key == "slurm:17:9"
+    assert [each.attempt_key for each in run.others] == ["slurm:17:1", "slurm:17:0"]
+
+
+def test_a_database_that_lacks_restarts_restarts_nothing_until_it_is_adopted(
+    simulation: Simulation, tmp_path: Path
+) -> None:
+    """Put back from a backup, it allowed five starts of a budget of three."""
+    simulation.remembered["run-1"] = 2  # what Prometheus has seen on the page of the remediator
+    simulation.tick(200)
+    assert simulation.driver.calls == []
+    [incident] = simulation.store.escalations()
+    assert "has seen 2 restarts of the run on record, and the database has 0" in incident.reason
+    assert main(["adopt", "--state-dir", str(tmp_path / "state"), "--run-id", "run-1"]) == 0
+    simulation.settle()
+    assert simulation.our_starts == [0]
+    assert main(["adopt", "--state-dir", str(tmp_path / "state"), "--run-id", "run-1"]) == 1
+
+
+def test_a_remediator_that_has_all_its_restarts_on_record_is_not_held_back(simulation: Simulation) -> None:
+    simulation.cluster.progress_after_start = False
+    for _ in range(6):
+        simulation.settle()
+    assert simulation.our_starts == [0, 1, 2]
+    assert simulation.remembered["run-1"] == 3

@@ -1,0 +1,111 @@
+"""`explain`: what was decided about a run, an alert or an incident, on which facts, and what one may do."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.unit.remediator.simulation import RUN, Simulation
+from trainwarden_remediator.cli import main
+
+
+@pytest.fixture
+def simulation(tmp_path: Path) -> Simulation:
+    return Simulation(tmp_path / "state", two_phase=True)
+
+
+def explain(simulation: Simulation, tmp_path: Path, about: str, *options: str) -> int:
+    simulation.close()
+    return main(["explain", f"--state-dir={tmp_path / 'state'}", about, *options])
+
+
+def test_a_run_that_pages_is_explained_with_what_a_person_may_do(
+    simulation: Simulation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulation.driver.faults = ["refused"]
+    simulation.tick(5)
+    [incident] = simulation.store.of_run(RUN)
+    assert explain(simulation, tmp_path, RUN) == 0
+    shown = capsys.readouterr().out
+    assert "the scheduler refused: permission denied" in shown
+    assert "next: Nothing before a person has acted. The run pages until it is acknowledged." in shown
+    assert f"you may: Act on the reason, then trainwarden-remediator ack {incident.id}" in shown
+    assert main(["explain", f"--state-dir={tmp_path / 'state'}", incident.id[:8]]) == 0, "an id may be cut"
+    assert incident.id in capsys.readouterr().out
+    assert main(["ack", f"--state-dir={tmp_path / 'state'}", incident.id, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"incident": incident.id, "run_id": RUN, "attempt": 0}]
+    assert main(["ack", f"--state-dir={tmp_path / 'state'}", incident.id]) == 1
+    assert f"{incident.id}: no such incident pages" in capsys.readouterr().err
+
+
+def test_an_alert_that_waits_is_explained_with_what_it_waits_for(
+    simulation: Simulation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulation.prometheus_down = True
+    simulation.tick(2)
+    assert explain(simulation, tmp_path, "TrainRunStalled") == 0
+    assert f"alert TrainRunStalled of run {RUN}: waits: Prometheus is down" in capsys.readouterr().out
+    assert main(["explain", f"--state-dir={tmp_path / 'state'}", RUN, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [each["waits_for"] for each in shown["alerts"]] == ["Prometheus is down"]
+    assert shown["incidents"] == []
+
+
+def test_a_recovered_run_needs_nothing(
+    simulation: Simulation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulation.tick(60)
+    assert explain(simulation, tmp_path, "TrainRunStalled", "--json") == 0
+    [incident] = json.loads(capsys.readouterr().out)["incidents"]
+    assert (incident["state"], incident["next"]) == ("DONE", "Nothing: the run has recovered.")
+    assert incident["you_may"] == "Nothing is needed."
+
+
+@pytest.mark.parametrize("about", ["nobody", "'; DROP TABLE events; --", "%", "\x1b[2J"])
+def test_what_is_not_on_record_gets_status_1(
+    simulation: Simulation, tmp_path: Path, capsys: pytest.CaptureFixture[str], about: str
+) -> None:
+    simulation.tick(2)
+    assert explain(simulation, tmp_path, about) == 1
+    error = capsys.readouterr().err
+    assert "is on record" in error
+    assert error.strip().isprintable()
+
+
+def test_each_decision_call_and_answer_is_a_line_of_the_log_with_incident_attempt_and_job(
+    simulation: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    simulation.tick(60)
+    [incident] = simulation.store.of_run(RUN)
+    lines = [(each.getMessage(), each.fields) for each in caplog.records if hasattr(each, "fields")]
+    simulation.close()
+    about_it = {"incident": incident.id, "run_id": RUN, "attempt": 0, "job_id": "17"}
+    assert all(about_it.items() <= fields.items() for _, fields in lines)
+    said = [text for text, _ in lines]
+    assert said[0].startswith("restart: ")
+    assert [text for text in said if text.startswith("call ") and "prepare" in text]
+    assert [text for text in said if "answered: accepted" in text]
+    assert lines[-1][1]["state"] == "DONE"
+
+
+def test_a_person_freezes_a_run_and_it_is_not_restarted_until_unfrozen(
+    simulation: Simulation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = f"--state-dir={tmp_path / 'state'}"
+    assert main(["freeze", folder, f"--run-id={RUN}", "--reason=I look at it"]) == 0
+    assert f"frozen: run {RUN}, until unfreeze" in capsys.readouterr().out
+    simulation.tick(30)
+    assert simulation.our_starts == []
+    assert main(["explain", folder, RUN]) == 0
+    assert f"switched: freeze of {RUN} by " in capsys.readouterr().out
+    assert main(["unfreeze", folder, f"--run-id={RUN}"]) == 0
+    assert main(["unfreeze", folder, f"--run-id={RUN}"]) == 1
+    simulation.tick(60)
+    assert simulation.our_starts == [0]
+    assert main(["freeze", folder, "--all", "--for=x"]) == 2
+    assert "--for: 'x' is no duration" in capsys.readouterr().err
+    simulation.close()

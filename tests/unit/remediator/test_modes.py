@@ -1,0 +1,165 @@
+"""Observe, canary, act: who is acted upon; and in observe the score against what people did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.remediator.simulation import RUN, Simulation
+from trainwarden_remediator.choice import Policies
+from trainwarden_remediator.cli import main
+from trainwarden_remediator.drivers.driver import JobState
+from trainwarden_remediator.incident import Action, Incident, State
+from trainwarden_remediator.modes import OPT_IN, Canary, Mode
+from trainwarden_remediator.policy import Policy, load_policy
+from trainwarden_remediator.score import read_scores
+
+DEFAULT = load_policy("default")
+NOT_OPTED_IN = "the run has not opted in, and is only observed"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "policy", "opted_in", "observed"),
+    [
+        (OPT_IN, None, False, NOT_OPTED_IN),
+        (OPT_IN, None, True, None),
+        (OPT_IN, "act", False, None),
+        (OPT_IN, "observe", True, "policy default is in the mode observe"),
+        ("act", None, False, None),
+        ("act", "observe", True, "policy default is in the mode observe"),
+        ("act", "canary", True, "the mode is canary, and the run is none of its runs"),
+        ("canary", "act", True, "the mode is canary, and the run is none of its runs"),
+        ("observe", "act", True, "the cluster is in the mode observe"),
+    ],
+)
+def test_the_more_cautious_mode_counts_and_a_run_is_observed_until_it_opts_in(
+    cluster: str, policy: Mode | None, opted_in: bool, observed: str | None
+) -> None:
+    chosen = replace(DEFAULT, mode_of_action=policy, canary=Canary(share=0))
+    policies = Policies(chosen, {}, ((RUN, chosen),) if opted_in else (), cluster)
+    assert policies.observed(RUN, policies.of(RUN, None)) == observed
+
+
+@pytest.mark.parametrize("asked", ["default", "megatron_transient"])
+def test_a_record_that_names_a_policy_opts_in_and_one_that_names_none_of_them_does_not(asked: str) -> None:
+    policies = Policies(DEFAULT, {"megatron_transient": load_policy("megatron_transient")})
+    assert policies.observed(RUN, policies.of(RUN, asked)) is None
+    assert policies.observed(RUN, policies.of(RUN, "gone")) == NOT_OPTED_IN
+    assert policies.observed(RUN, policies.of(RUN, None)) == NOT_OPTED_IN
+
+
+def test_a_canary_acts_on_the_named_runs_and_on_a_share_that_only_grows() -> None:
+    runs = [f"run-{number}" for number in range(1000)]
+    tenth, half = Canary(share=0.1), Canary(share=0.5)
+    chosen = {run for run in runs if tenth.includes(run)}
+    assert 60 < len(chosen) < 140
+    assert all(half.includes(run) for run in chosen)
+    assert Canary(share=0.0, runs=["debug-*"]).includes("debug-1")
+    assert not Canary(share=0.0, runs=["debug-*"]).includes("run-1")
+
+
+@pytest.fixture
+def observing(tmp_path: Path) -> Iterator[Callable[..., Simulation]]:
+    made: list[Simulation] = []
+
+    def build(policy: Policy = DEFAULT) -> Simulation:
+        simulation = Simulation(tmp_path / f"state{len(made)}", two_phase=True)
+        made.append(simulation)
+        simulation.policies = Policies(policy, {policy.name: policy}, mode="observe")
+        simulation.restart()
+        return simulation
+
+    yield build
+    for each in made:
+        each.close()
+
+
+def decided(sim: Simulation) -> Incident:
+    sim.tick(5)
+    [incident] = sim.store.of_run(RUN)
+    assert (incident.action, incident.state, sim.driver.calls) == (Action.NONE, State.SUPPRESSED, [])
+    return incident
+
+
+def score(sim: Simulation, seconds: float = 120.0) -> dict[tuple[str, str], int]:
+    sim.clock.elapsed += seconds
+    sim.scores.settle()
+    with sim.store._engine.begin() as connection:
+        found = read_scores(connection)
+    return {key: count for each in found.values() for key, count in each.counts.items()}
+
+
+def test_an_observed_run_is_not_touched_and_its_reason_states_what_would_be_done(
+    observing: Callable[..., Simulation],
+) -> None:
+    incident = decided(observing())
+    assert incident.reason == (
+        "the cluster is in the mode observe: it would be restarted, for policy default restarts after every stall; "
+        "no checkpoint is reported: it begins anew, and 40 steps may be lost"
+    )
+
+
+def test_a_person_who_restarts_it_agrees(observing: Callable[..., Simulation]) -> None:
+    sim = observing()
+    decided(sim)
+    assert score(sim) == {}
+    sim.cluster.requeue_by_slurm()
+    sim.tick(5)
+    assert score(sim) == {("restart", "restarted"): 1}
+
+
+def test_a_run_that_goes_on_by_itself_would_have_been_ended_for_nothing(observing: Callable[..., Simulation]) -> None:
+    sim = observing()
+    decided(sim)
+    sim.cluster.step = sim.cluster.high_water = 41.0
+    assert score(sim) == {("restart", "recovered"): 1}
+
+
+def test_a_person_who_cancels_disagrees(observing: Callable[..., Simulation]) -> None:
+    sim = observing()
+    decided(sim)
+    sim.cluster.cancel()
+    assert score(sim) == {("restart", "cancelled"): 1}
+
+
+def test_what_nobody_did_anything_about_is_settled_after_a_day(observing: Callable[..., Simulation]) -> None:
+    sim = observing()
+    decided(sim)
+    assert score(sim, 3600) == {}
+    sim.prometheus_down = True
+    assert score(sim, 86400) == {}
+    sim.prometheus_down = False
+    assert score(sim) == {("restart", "left"): 1}
+
+
+def test_a_failure_that_the_policy_leaves_and_a_person_restarts_was_missed(
+    observing: Callable[..., Simulation],
+) -> None:
+    sim = observing(load_policy("none"))
+    decided(sim)
+    sim.cluster.requeue_by_slurm()
+    sim.tick(5)
+    assert score(sim) == {("leave", "restarted"): 1}
+
+
+def test_the_command_prints_the_score(observing: Callable[..., Simulation], capsys: pytest.CaptureFixture[str]) -> None:
+    sim = observing()
+    decided(sim)
+    state = str(sim._folder)
+    assert main(["score", "--state-dir", state]) == 0
+    assert "     1  not known yet" in capsys.readouterr().out
+    sim.cluster.state = JobState.RUNNING
+    sim.cluster.requeue_by_slurm()
+    sim.tick(5)
+    score(sim)
+    assert main(["score", "--state-dir", state, "--policy", "default"]) == 0
+    out = capsys.readouterr().out
+    assert "policy default\n     1  would have restarted, and it was restarted without it\n" in out
+    assert "restarts that people made as well: 100%\n  left, but restarted: no case yet\n" in out
+    assert main(["score", "--state-dir", state, "--policy", "other"]) == 0
+    assert "no decision to score yet" in capsys.readouterr().err
+    assert main(["score", "--state-dir", state, "--since", "soon"]) == 2
+    assert "--since: 'soon' is no duration" in capsys.readouterr().err

@@ -1,0 +1,200 @@
+"""What a restart loses is a part of the decision; above a limit a person approves it, or may veto it in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.remediator.simulation import RUN, Simulation
+from trainwarden.clients.prometheus import PrometheusError, PrometheusSample
+from trainwarden_remediator.approvals import GpuHours
+from trainwarden_remediator.cli import main
+from trainwarden_remediator.decide import AlertedFailure, Circumstances, Decision, Restart, decide
+from trainwarden_remediator.errors import Unknown
+from trainwarden_remediator.history import History
+from trainwarden_remediator.incident import Incident, State
+from trainwarden_remediator.limits import Limits
+from trainwarden_remediator.policy import Policy, load_policy
+from trainwarden_remediator.price import Approval, Loss, PrometheusPrices
+
+LOSS = Loss(1000.0, 900.0, 12.3, 64.0)
+
+
+def policy(**limits: Any) -> Policy:
+    return replace(load_policy("default"), limits=Limits.model_validate(limits))
+
+
+def decided(loss: Loss, **limits: Any) -> Decision:
+    return decide(AlertedFailure("stall"), History({}), policy(**limits), 0.0, Circumstances(loss=loss))
+
+
+def test_what_is_lost_is_a_part_of_the_decision_and_of_its_reason() -> None:
+    decision = decided(LOSS)
+    assert isinstance(decision, Restart)
+    assert (decision.loss, decision.approval) == (LOSS, None)
+    assert decision.reason == (
+        "policy default restarts after every stall; its last reported checkpoint is of step 900: 100 steps are "
+        "repeated, 12 GPU hours of work, each hour of waiting holds 64 GPUs"
+    )
+    ended = decided(replace(LOSS, ended=True))
+    assert ended.reason.endswith("100 steps are repeated, 12 GPU hours of work are lost already")
+
+
+@pytest.mark.parametrize(
+    ("loss", "limits", "approval"),
+    [
+        (LOSS, {"approval_above_gpu_hours": 12.3}, None),
+        (LOSS, {"approval_above_gpu_hours": 12.0}, Approval()),
+        (LOSS, {"approval_above_gpu_hours": 12.0, "veto_seconds": 300}, Approval(300)),
+        (replace(LOSS, gpu_hours=None), {"approval_above_gpu_hours": 1000.0}, Approval()),
+        # Nothing is ended, so nothing more is lost.
+        (replace(LOSS, ended=True), {"approval_above_gpu_hours": 0}, None),
+        (replace(LOSS, gpu_hours=None, ended=True), {"approval_above_gpu_hours": 0}, None),
+    ],
+)
+def test_an_expensive_restart_of_a_job_that_runs_needs_a_person(
+    loss: Loss, limits: dict[str, float], approval: Approval | None
+) -> None:
+    decision = decided(loss, **limits)
+    assert isinstance(decision, Restart)
+    assert decision.approval == approval
+    if approval is not None:
+        assert ("300 s in which a person may veto" in decision.reason) == (approval.veto_seconds == 300)
+        assert Approval.parse(str(approval)) == approval
+
+
+class Prices:
+    """A PriceSource with one answer."""
+
+    def __init__(self, **known: float) -> None:
+        self._known = known
+
+    def of_run(self, _run_id: str) -> Mapping[str, float] | Unknown:
+        return self._known
+
+
+@pytest.fixture
+def priced(tmp_path: Path) -> Iterator[Callable[..., Simulation]]:
+    made: list[Simulation] = []
+
+    def build(**limits: Any) -> Simulation:
+        sim = Simulation(tmp_path, two_phase=True, policy=policy(approval_above_gpu_hours=5, **limits))
+        made.append(sim)
+        sim.prices = Prices(gpu_hours=12.0, gpus=64.0)
+        sim.restart()
+        sim.tick(5)
+        return sim
+
+    yield build
+    for each in made:
+        each.close()
+
+
+def only(sim: Simulation) -> Incident:
+    [incident] = sim.store.of_run(RUN)
+    return incident
+
+
+def pages(sim: Simulation) -> list[str]:
+    return [each.reason for each in sim.store.escalations()]
+
+
+def say(sim: Simulation, command: str) -> int:
+    return main([command, "--state-dir", str(sim._folder), only(sim).id])
+
+
+def test_without_an_approval_nothing_is_ended_and_a_person_is_paged(
+    priced: Callable[..., Simulation], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sim = priced()
+    sim.clock.elapsed += 5 * 3600
+    sim.tick(5)
+    incident = only(sim)
+    assert (incident.state, sim.driver.calls, incident.lost_gpu_hours) == (State.PROPOSED, [], 12.0)
+    [reason] = pages(sim)
+    assert "12 GPU hours, and more than 5 GPU hours need a person: trainwarden-remediator approve or veto" in reason
+    assert say(sim, "approve") == 0
+    assert f"approved: incident {incident.id}" in capsys.readouterr().out
+    [done] = sim.settle()
+    assert (done.state, len(sim.our_starts), pages(sim)) == (State.DONE, 1, [])
+    assert say(sim, "veto") == 1
+    assert "it waits for nobody: it is DONE" in capsys.readouterr().err
+
+
+def test_a_veto_leaves_the_attempt_as_it_is(priced: Callable[..., Simulation]) -> None:
+    sim = priced(veto_seconds=300)
+    assert say(sim, "veto") == 0
+    assert say(sim, "approve") == 1
+    sim.clock.elapsed += 600
+    sim.tick(20)
+    incident = only(sim)
+    assert (incident.state, sim.driver.calls, pages(sim)) == (State.SUPPRESSED, [], [])
+    assert incident.reason.startswith("vetoed by ")
+
+
+def test_a_countdown_goes_on_after_a_restart_of_the_remediator_and_then_it_begins(
+    priced: Callable[..., Simulation],
+) -> None:
+    sim = priced(veto_seconds=300)
+    sim.clock.elapsed += 200
+    sim.tick(5)
+    sim.restart()
+    sim.clock.jump = 86400.0  # the wall clock counts for nothing
+    sim.tick(5)
+    assert (only(sim).state, sim.driver.calls) == (State.PROPOSED, [])
+    sim.clock.elapsed += 90
+    assert sim.settle()[0].state is State.DONE
+
+
+def test_a_run_that_recovers_meanwhile_needs_no_answer_any_more(priced: Callable[..., Simulation]) -> None:
+    sim = priced()
+    sim.cluster.step = sim.cluster.high_water = 60.0
+    sim.tick(5)
+    assert (only(sim).state, pages(sim), sim.driver.calls) == (State.SUPPRESSED, [], [])
+
+
+def test_only_an_incident_that_waits_for_a_person_takes_an_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sim = Simulation(tmp_path, two_phase=True)
+    assert main(["approve", "--state-dir", str(tmp_path), "gone"]) == 1
+    assert "gone: there is no such incident" in capsys.readouterr().err
+    sim.close()
+
+
+def test_hours_lost_and_saved_are_counted(priced: Callable[..., Simulation]) -> None:
+    sim = priced()
+    assert say(sim, "approve") == 0
+    sim.settle()
+    assert sim.store.of_run(RUN)[0].state is State.DONE
+    values = {family.name: family.samples[0].value for family in GpuHours(sim.store._engine).families()}
+    assert values["trainwarden_remediator_gpu_hours_lost"] == 12.0
+    # 64 GPUs for somewhat less than half an hour.
+    assert 30 < values["trainwarden_remediator_gpu_hours_saved"] < 32
+
+
+class Prometheus:
+    """As much of a client as is asked; without samples it is down."""
+
+    def __init__(self, *samples: tuple[str, str, float]) -> None:
+        self._samples = samples
+
+    def query(self, _query: str) -> list[PrometheusSample]:
+        if not self._samples:
+            raise PrometheusError("down")
+        return [PrometheusSample({"__name__": name, "cluster": of}, value) for name, of, value in self._samples]
+
+
+def test_the_price_is_that_of_the_cluster_by_the_recordings_of_goodput() -> None:
+    recordings = (Path(__file__).parents[3] / "rules" / "recording" / "goodput.yml").read_text()
+    hours, gpus = "run:training_restart_gpu_hours:current", "run:training_gpus:last"
+    assert f"record: {hours}\n" in recordings
+    assert f"record: {gpus}\n" in recordings
+    prometheus = Prometheus((hours, "a", 3.0), (gpus, "a", 8.0), (hours, "b", 9.0), (gpus, "a", float("nan")))
+    source = PrometheusPrices(prometheus, "a")  # type: ignore[arg-type]  # as much as is asked
+    assert source.of_run(RUN) == {"gpu_hours": 3.0, "gpus": 8.0}
+    assert PrometheusPrices(Prometheus()).of_run(RUN) == Unknown("down")  # type: ignore[arg-type]  # likewise

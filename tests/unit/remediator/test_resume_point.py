@@ -1,0 +1,117 @@
+"""Before an attempt is ended, it is known what the next one resumes from; without that a person decides."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.remediator.simulation import Simulation
+from trainwarden.record.clock import to_iso
+from trainwarden.record.folder import write_json
+from trainwarden.record.progress import Checkpoint
+from trainwarden.record.superseded import Superseded, write_superseded
+from trainwarden_remediator.capture import Captured
+from trainwarden_remediator.incident import State
+from trainwarden_remediator.resume_point import ResumePoint, resume_point
+
+KEY = "sim:17:0"
+WHOLE = (2).to_bytes(8, "little") + b"{}"
+
+
+def _record(folder: Path, contents: dict[int, bytes], name: str = "safetensors", **choice: str) -> list[Checkpoint]:
+    saved: list[Checkpoint] = []
+    for step, content in contents.items():
+        path = folder / f"step_{step}.{name}"
+        path.write_bytes(content)
+        saved.insert(0, Checkpoint(path=str(path), step=step, time=1000.0))
+    documents = [each.to_json() for each in saved]
+    write_json(folder / "progress.json", {"step": 50, "checkpoint": documents[0], "checkpoints": documents})
+    write_json(folder / "resume.json", {"attempt_key": KEY, **choice})
+    return saved
+
+
+def test_the_newest_complete_one_is_named_and_what_is_damaged_is_left_out(tmp_path: Path) -> None:
+    _record(tmp_path, {30: WHOLE, 40: WHOLE, 50: WHOLE[:-1]})
+    found = resume_point(tmp_path, KEY, None, 30)
+    assert (found.verdict, found.step) == ("complete", 40)
+    assert "the newest complete checkpoint is of step 40" in found.text
+    assert "left out: step 50" in found.text
+
+
+def test_what_cannot_be_verified_stops_unless_the_owner_or_the_policy_vouches(tmp_path: Path) -> None:
+    _record(tmp_path, {40: b"no header"}, "pkl")
+    assert resume_point(tmp_path, KEY, None, 30).verdict == "stop"
+    assert resume_point(tmp_path, KEY, "complete", 30).step == 40
+    _record(tmp_path, {40: b"no header"}, "pkl", trust="complete")
+    assert resume_point(tmp_path, KEY, None, 30).step == 40
+
+
+def test_a_checkpoint_that_an_old_attempt_has_overwritten_does_not_count(tmp_path: Path) -> None:
+    saved = _record(tmp_path, {40: WHOLE, 50: WHOLE})
+    write_superseded(tmp_path, Superseded(attempt=0, checkpoints=(saved[0].replace(time=1001.0),)))
+    found = resume_point(tmp_path, KEY, None, 30)
+    assert found.step == 40
+    assert "overwritten by attempt 0" in found.text
+
+
+def test_a_run_that_resumes_by_itself_or_belongs_to_another_user_is_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _record(tmp_path, {40: b"no header"}, "pkl")
+    assert resume_point(tmp_path, "sim:17:1", None, 30).verdict == "unknown"
+    uid = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
+    assert resume_point(tmp_path, KEY, None, 30).verdict == "unknown"
+
+
+@pytest.fixture
+def simulation(tmp_path: Path) -> Iterator[Simulation]:
+    made = Simulation(tmp_path / "state", two_phase=True)
+    made.runs_dir = tmp_path / "runs"
+    (made.runs_dir / "run-1").mkdir(parents=True)
+    made.restart()
+    yield made
+    made.close()
+
+
+def test_nothing_is_ended_where_no_checkpoint_is_proven(simulation: Simulation) -> None:
+    simulation.captures.found = Captured(
+        "x", checkpoint=ResumePoint("stop", "no checkpoint is proven complete: step 4")
+    )
+    [incident] = simulation.settle()
+    assert (incident.state, incident.paging) == (State.ESCALATED, True)
+    assert incident.reason.startswith("no checkpoint is proven complete: step 4. Nothing is ended")
+    assert simulation.driver.calls == []
+
+
+def test_the_checkpoint_that_was_found_is_the_one_expected_after_the_restart(simulation: Simulation) -> None:
+    simulation.checkpoint_step = 40.0
+    simulation.captures.found = Captured("x", checkpoint=ResumePoint("complete", "the newest is of step 30", 30))
+    [incident] = simulation.settle()
+    assert (incident.state, incident.checkpoint_step) == (State.DONE, 30.0)
+
+
+def test_a_save_that_has_begun_is_waited_for_and_one_that_hangs_is_not(simulation: Simulation) -> None:
+    assert simulation.runs_dir is not None
+    began = simulation.clock.now()
+
+    def saves() -> None:
+        write_json(
+            simulation.runs_dir / "run-1" / "metadata.json",  # type: ignore[operator]  # see above
+            {
+                "attempt_key": KEY, "status": "running", "phase": "checkpoint", "phase_time": to_iso(began),
+                "last_update": to_iso(simulation.clock.now()),
+            },
+        )  # fmt: skip
+
+    for _ in range(595):
+        saves()
+        simulation.tick()
+    assert simulation.driver.calls == []
+    for _ in range(20):
+        saves()
+        simulation.tick()
+    assert simulation.driver.calls != []

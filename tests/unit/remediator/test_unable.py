@@ -1,0 +1,86 @@
+"""That the remediator cannot judge is a state: on its page of metrics, in its readiness and in its log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.unit.remediator.simulation import Simulation
+from trainwarden.server.messages import Request, Response
+from trainwarden_remediator.credentials import Credentials
+from trainwarden_remediator.metrics import RemediatorCollector
+from trainwarden_remediator.server import RemediatorPages
+
+
+@pytest.fixture
+def simulation(tmp_path: Path) -> Iterator[Simulation]:
+    made = Simulation(tmp_path / "state", two_phase=True)
+    yield made
+    made.close()
+
+
+def readiness(simulation: Simulation) -> Response:
+    pages = RemediatorPages(
+        simulation.store,
+        simulation.metrics,
+        CollectorRegistry(),
+        simulation.clock,
+        Credentials(lambda: ["t"]),
+        lambda: None,
+        lambda: True,
+    )
+    return pages.respond(Request("GET", "/-/ready", {}, lambda _limit: b""))
+
+
+def unable(simulation: Simulation) -> dict[str, float]:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(RemediatorCollector(simulation.metrics, simulation.store))
+    return {
+        sample.labels["source"]: sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "trainwarden_remediator_unable_to_judge"
+    }
+
+
+def goes_away(simulation: Simulation, source: str) -> None:
+    if source == "sim":
+        simulation.driver.down = True
+    else:
+        setattr(simulation, f"{source}_down", True)
+
+
+@pytest.mark.parametrize("source", ["alertmanager", "prometheus", "sim"])
+def test_a_source_without_an_answer_is_shown_after_a_minute_until_it_answers(
+    simulation: Simulation, source: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    goes_away(simulation, source)
+    simulation.tick(50)
+    assert readiness(simulation).status == 200, "one lost answer is nothing"
+    simulation.tick(20)
+    assert unable(simulation) == {name: float(name == source) for name in ("alertmanager", "prometheus", "sim")}
+    response = readiness(simulation)
+    assert response.status == 503
+    assert response.body.decode().startswith(f"unable to judge: no answer from {source}: ")
+    assert [each.getMessage() for each in caplog.records if "gives no answer" in each.getMessage()] != []
+    assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1, "once, not at each tick"
+
+    simulation.driver.down = simulation.prometheus_down = simulation.alertmanager_down = False
+    simulation.tick()
+    assert readiness(simulation).status == 200
+    assert set(unable(simulation).values()) == {0.0}
+    assert f"{source} answers again" in [each.getMessage() for each in caplog.records]
+
+
+def test_a_source_that_nobody_needs_any_more_keeps_nothing_unready(simulation: Simulation) -> None:
+    simulation.prometheus_down = True
+    simulation.tick(70)
+    assert readiness(simulation).status == 503
+    simulation.silenced = True  # the alert is answered: nothing is left to be judged
+    simulation.tick(130)
+    assert readiness(simulation).status == 200

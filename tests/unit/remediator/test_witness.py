@@ -1,0 +1,103 @@
+"""One piece of evidence ends no run that works: an error in its record is one, and a step after it is another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.remediator.simulation import Simulation
+from trainwarden_remediator.drivers.driver import JobState
+from trainwarden_remediator.incident import State
+from trainwarden_remediator.policy import Policy
+from trainwarden_remediator.policy_file import Backoff, Implementation
+
+
+@pytest.fixture
+def simulation(tmp_path: Path) -> Iterator[Simulation]:
+    made = Simulation(tmp_path / "state", two_phase=True)
+    yield made
+    made.close()
+
+
+def goes_on(simulation: Simulation, seconds: int) -> None:
+    for _ in range(seconds):
+        simulation.cluster.step += 1
+        simulation.cluster.high_water += 1
+        simulation.tick()
+
+
+def test_a_run_that_writes_an_error_and_goes_on_is_not_ended_and_pages_with_both_facts(simulation: Simulation) -> None:
+    simulation.cluster.run_state = "failed"
+    goes_on(simulation, 100)
+    assert simulation.store.of_run("run-1") == [], "a script may clear its error soon"
+    goes_on(simulation, 600)
+    assert simulation.driver.calls == []
+    [incident] = simulation.store.escalations()
+    assert incident.state is State.ESCALATED
+    assert "recorded as failed, and goes on: step" in incident.reason
+    assert "_error" in incident.reason
+
+
+def test_such_a_page_ends_once_the_record_says_running_again(simulation: Simulation) -> None:
+    simulation.cluster.run_state = "failed"
+    goes_on(simulation, 200)
+    assert len(simulation.store.escalations()) == 1
+    simulation.cluster.run_state = "running"
+    simulation.alerts_now = list  # type: ignore[method-assign]
+    goes_on(simulation, 2)
+    assert simulation.store.escalations() == []
+    assert simulation.driver.calls == []
+
+
+def test_a_run_that_stops_after_its_error_is_restarted(simulation: Simulation) -> None:
+    simulation.cluster.run_state = "failed"
+    goes_on(simulation, 90)
+    simulation.settle()
+    assert simulation.our_starts == [0]
+    assert simulation.store.escalations() == []
+
+
+def test_the_end_of_the_job_is_a_second_witness(simulation: Simulation) -> None:
+    simulation.cluster.run_state = "failed"
+    goes_on(simulation, 200)
+    simulation.cluster.state = JobState.FAILED
+    simulation.tick(2)
+    assert len(simulation.driver.calls) == 1
+
+
+def test_heartbeats_without_a_step_hold_back_a_restart_for_as_long_as_a_step_may_take(simulation: Simulation) -> None:
+    """They may be those of a thread of a rank that hangs."""
+    simulation.cluster.run_state = "failed"
+    simulation.stall_budget = 300.0
+    for second in range(290):
+        simulation.alive = second
+        simulation.tick()
+    assert simulation.driver.calls == []
+    for second in range(20):
+        simulation.alive = 290 + second
+        simulation.tick()
+    assert simulation.driver.calls[:1] == ["prepare: none"]
+
+
+def test_what_was_seen_of_a_run_outlives_the_remediator(simulation: Simulation) -> None:
+    simulation.cluster.run_state = "failed"
+    for _ in range(20):
+        goes_on(simulation, 10)
+        simulation.restart()
+    assert simulation.driver.calls == []
+    assert len(simulation.store.escalations()) == 1
+
+
+def test_a_step_during_the_delay_of_the_policy_calls_the_restart_off(tmp_path: Path) -> None:
+    rule = Implementation(class_name="AlwaysRestartPolicy", restart_delay_seconds=Backoff(initial=100))
+    simulation = Simulation(tmp_path / "delayed", two_phase=True, policy=Policy("patient", {"crash": rule}))
+    simulation.cluster.run_state = "failed"
+    simulation.tick(70)
+    assert [each.state for each in simulation.store.open_incidents()] == [State.PROPOSED]
+    goes_on(simulation, 300)
+    assert simulation.driver.calls == []
+    assert simulation.store.open_incidents() == []
+    assert "goes on" in simulation.store.escalations()[0].reason
+    simulation.close()
