@@ -123,7 +123,7 @@ def _compared(servers: Mapping[str, _Server]) -> dict[str, tuple[list[float], li
 def _compared_table(compared: Mapping[str, tuple[list[float], list[float]]], memory: Mapping[str, float]) -> Table:
     ratio = median_ratio(compared["sick"][0], compared["well"][0])
     titles = {"well": "all is well", "sick": "a GPU's driver hangs, S3 is a black hole"}
-    met = {"well": memory["well"] < _PSS_MIB, "sick": ratio <= _TAIL_RATIO}
+    met = {"well": memory["well"] < _PSS_MIB, "sick": memory["sick"] < _PSS_MIB and ratio <= _TAIL_RATIO}
     rows = [
         [
             titles[name],

@@ -5,15 +5,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.scrapes_client import Client
-from benchmarks.scrapes_node import GpuNode
+from benchmarks.scrapes_node import GpuNode, write_run
 from benchmarks.scrapes_process import cpu_seconds, pss_mib
 from benchmarks.tables import Table, verdict
-from trainwarden.record.clock import to_iso
-from trainwarden.record.folder import write_json
 from trainwarden_exporter.core.scrape_times import LEARNING_SECONDS
 
 _SCRAPE_SECONDS = 15.0
@@ -61,13 +60,15 @@ def _scrape(port: int, seconds: float) -> None:
 
 @contextmanager
 def _moving(node: GpuNode) -> Iterator[None]:
-    """Have counters of devices and the steps of runs move, from a thread of this process."""
+    """Have counters of devices and the steps of runs move, from a thread of this process, whose error is raised."""
     stop = threading.Event()
-    thread = threading.Thread(target=_move, args=(node, stop))
-    thread.start()
-    yield
-    stop.set()
-    thread.join()
+    with ThreadPoolExecutor(1) as thread:
+        moves = thread.submit(_move, node, stop)
+        try:
+            yield
+        finally:
+            stop.set()
+        moves.result()
 
 
 def _move(node: GpuNode, stop: threading.Event) -> None:
@@ -78,11 +79,5 @@ def _move(node: GpuNode, stop: threading.Event) -> None:
         number += 1
         for file in counters:
             file.write_text(f"{10**12 + number}\n")
-        now = to_iso(time.time())
         for run in runs:
-            beat = {"step": 2000 + number, "last_updated": now, "step_time": now, "moved_time": now}
-            write_json(run / "progress.json", beat)
-            for rank in (run / "ranks").iterdir():
-                write_json(rank, {"rank": int(rank.stem), "step": 2000 + number, "phase": "train", "time": now})
-            with (run / "logs" / "training_log_latest.txt").open("a") as log:
-                log.write(f"step {2000 + number} loss 2.25\n")
+            write_run(run, int(run.name.rpartition("-")[2]), number)

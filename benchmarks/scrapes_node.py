@@ -18,6 +18,7 @@ from trainwarden.stack.ports import free_port
 HOST = "measured"
 RANKS = 8
 _START_SECONDS = 30.0
+_SAVED = to_iso(time.time() - 600)
 _COLLECTORS = ("runs", "logs", "efa")
 _ALL_COLLECTORS = ("runs", "logs", "transport", "nvidia", "gpu-jobs", "efa", "infiniband", "kernel", "clock", "process")
 
@@ -114,12 +115,13 @@ def write_run(folder: Path, number: int, steps: int = 0) -> None:
         "job_id": f"{number}-1", "scheduler": "local", "framework": "torch", "model": "llama-3-8b", "method": "sft",
         "start_time": now, "attempt_start_time": now, "phase_time": now, "last_update": now, "host": HOST,
     }  # fmt: skip
-    checkpoint = {"path": "/checkpoints/1000", "step": 1000, "time": now, "size_bytes": 16_000_000_000, "count": 1}
+    # Saved long ago, and not again with each step.
+    saved = {"path": "/checkpoints/1000", "step": 1000, "time": _SAVED, "size_bytes": 16_000_000_000, "count": 1}
     progress = {
         "step": step, "total_steps": 100_000, "loss": 2.25, "learning_rate": 3e-4, "grad_norm": 0.75,
         "tokens_per_second": 41_000.5, "samples_per_second": 20.25, "epoch": 0.5, "high_water": step,
         "steps_completed": step, "nonfinite": 0, "last_updated": now, "step_time": now, "moved_time": now,
-        "attempt_key": key, "checkpoint": checkpoint,
+        "attempt_key": key, "checkpoint": saved,
     }  # fmt: skip
     write_json(folder / "metadata.json", metadata)
     write_json(folder / "progress.json", progress)
@@ -128,7 +130,8 @@ def write_run(folder: Path, number: int, steps: int = 0) -> None:
         for rank in range(RANKS)
     )
     write_json(folder / host_file(HOST, f"{number:08x}"), HostBeats(host=HOST, ranks=beats).to_json())
-    (folder / "logs" / "training_log_latest.txt").write_text("step 1000 loss 2.25\n" * 20)
+    with (folder / "logs" / "training_log_latest.txt").open("a" if steps else "w") as log:
+        log.write(f"step {step} loss 2.25\n" * (1 if steps else 20))
 
 
 def count_samples(page: bytes) -> int:

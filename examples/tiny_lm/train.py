@@ -13,6 +13,9 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
+# As torchrun does: threads of every rank's linear algebra would only wait for each other, and burn the cores meanwhile.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 if not __package__:
     # Run as a script from anywhere.
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

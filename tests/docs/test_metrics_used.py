@@ -10,7 +10,13 @@ from trainwarden_exporter.docs import METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = ROOT / "docs" / "metrics-without-a-rule.md"
-READERS = ("rules/**/*.yml", "grafana/**/*.json", "alertmanager/**/*.*", "remediator/**/*.py")
+READERS = (
+    "rules/alerts/*.yml",
+    "rules/recording/*.yml",
+    "grafana/**/*.json",
+    "alertmanager/**/*.*",
+    "remediator/**/*.py",
+)
 
 
 def metrics_read() -> set[str]:

@@ -10,14 +10,32 @@ import pytest
 import yaml
 
 from trainwarden.server.web_config import ReloadingWebConfig
+from trainwarden_remediator.approvals import GpuHours
 from trainwarden_remediator.cli import parser
-from trainwarden_remediator.decide import AlertedFailure, History, decide
+from trainwarden_remediator.database import open_database
+from trainwarden_remediator.decide import AlertedFailure, Nothing, Restart, StopAndPage, Wait, decide
+from trainwarden_remediator.history import History
 from trainwarden_remediator.incident import Action, State
+from trainwarden_remediator.limits import DAYS, ExcludeNodes, Limits, Window
 from trainwarden_remediator.metrics import Metrics, RemediatorCollector
-from trainwarden_remediator.policy import Backoff, Implementation, ModePolicy, Policy, PolicyFile, load_policy, shipped
+from trainwarden_remediator.notify import Notifier
+from trainwarden_remediator.outbox import Outbox
+from trainwarden_remediator.policy import Policy, load_policy, shipped
+from trainwarden_remediator.policy_file import Backoff, Implementation, ModePolicy, PolicyFile
+from trainwarden_remediator.receive import Delivery
+from trainwarden_remediator.recoverability import Outlook
+from trainwarden_remediator.score import Scores
+from trainwarden_remediator.store import Store
+from trainwarden_remediator.world import SystemClock
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "remediator.md").read_text(encoding="utf-8")
+
+
+def decided(failure: AlertedFailure, history: History, policy: Policy, now: float) -> Restart | StopAndPage | Nothing:
+    decision = decide(failure, history, policy, now)
+    assert not isinstance(decision, Wait)
+    return decision
 
 
 def section(title: str) -> str:
@@ -47,6 +65,7 @@ def test_every_flag_that_the_text_names_exists() -> None:
     of_other_programs = {
         *("--requeue", "--comment", "--json", "--no-requeue", "--jobs", "--states"),
         *("--run-id", "--http.config.file"),
+        *("--all", "--for", "--reason", "--expect", "--since", "--array", "--log", "--mode", "--format"),  # of commands
     }
     assert set(re.findall(r"`?(--[a-z][\w.-]+)", GUIDE)) - of_other_programs <= set(flags())
 
@@ -57,8 +76,8 @@ def test_every_state_is_explained() -> None:
 
 def test_every_key_of_a_policy_is_explained_and_no_other() -> None:
     keys = set(ModePolicy.model_fields) | set(Implementation.model_fields)
-    documented = re.findall(r"^\| `([^`]+)` \| (?:Always, )?(?:Selective )?\|", section("Policies"), re.MULTILINE)
-    assert set(documented) == keys - {"implementation"}
+    cells = re.findall(r"^\| (`[^|]+`) \| (?:(?:Always|Selective|No)(?:, )?)* ?\|", section("Policies"), re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(cells))) == keys - {"implementation"}
     delay = next(line for line in section("Policies").splitlines() if line.startswith("| `restart_delay_seconds`"))
     assert all(f"`{key}`" in delay for key in Backoff.model_fields)
 
@@ -66,34 +85,37 @@ def test_every_key_of_a_policy_is_explained_and_no_other() -> None:
 def test_the_example_policy_is_valid_and_shows_every_key() -> None:
     example = yaml.safe_load(section("Policies").partition("```yaml\n")[2].partition("```")[0])
     checked = PolicyFile.model_validate(example).policies[0].implementation
-    assert set(example["policies"][0]["implementation"]) == set(Implementation.model_fields)
+    shown = {key for entry in example["policies"] for key in entry["implementation"]}
+    assert shown == set(Implementation.model_fields)
     assert checked.restart_delay_seconds is not None
+
+
+def test_every_limit_is_explained_and_the_example_is_valid() -> None:
+    text = section("Policies").partition("### Limits")[2].partition("\n### ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) == list(Limits.model_fields)
+    example = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])["limits"]
+    assert set(example) == set(Limits.model_fields)
+    assert Limits.model_validate(example).maintained_until(0.0) is None
+    keys = {key for model in (ExcludeNodes, Window) for key in model.model_fields}
+    assert [key for key in keys if not re.search(rf"\b{key}\b", text)] == []
+    assert all(f"`{day}`" in text for day in (DAYS[0], DAYS[-1]))
 
 
 def restarts(policy: Policy, mode: str) -> int:
     """How often the policy restarts a run that always hangs, in one failure mode."""
     count = 0
-    while decide(AlertedFailure(mode, "hang"), History({mode: count}), policy, 0).action is Action.RESTART:
+    while decided(AlertedFailure(mode, "hang"), History({mode: count}), policy, 0).action is Action.RESTART:
         count += 1
     return count
 
 
 @pytest.mark.parametrize("name", shipped())
 def test_the_table_of_policies_gives_their_real_budgets(name: str) -> None:
-    [row] = [line for line in section("Policies").splitlines() if line.startswith(f"| `{name}`")]
+    rows = [line for line in section("Policies").splitlines() if line.startswith("| `")]
+    [row] = [line for line in rows if f"`{name}`" in line.split("|")[1]]
     cells = [re.match(r"\d+|no", cell.strip()) for cell in row.split("|")[2:5]]
     stated = [0 if cell is None or cell[0] == "no" else int(cell[0]) for cell in cells]
     assert stated == [restarts(load_policy(name), mode) for mode in ("crash", "stall", "timeout")]
-
-
-class EmptyStore:
-    """As much of a store as the metrics ask for."""
-
-    def count_by_state(self) -> dict[str, int]:
-        return {}
-
-    def escalations(self) -> list[object]:
-        return []
 
 
 def test_every_metric_is_documented_with_its_labels(tmp_path: Path) -> None:
@@ -101,12 +123,21 @@ def test_every_metric_is_documented_with_its_labels(tmp_path: Path) -> None:
     web_config = ReloadingWebConfig(tmp_path / "web.yml")
     metrics = Metrics()
     metrics.received(200, 1.0)
-    metrics.polled(1.0, success=True)
+    metrics.delivered(Delivery("", (), 0, watchdog=True), 1.0)
+    metrics.polled(1.0, None)
     metrics.ticked(1.0, success=True)
+    engine = open_database(tmp_path)
+    clock = SystemClock()
+    notifier = Notifier(Outbox(engine, clock, ["slack"]), [], monotonic=clock.monotonic)
+    scores = Scores(engine, clock, None)  # type: ignore[arg-type]  # for the metric alone
+    outlook = Outlook(None, None)  # type: ignore[arg-type]  # likewise
+    more = [notifier.families, scores.families, GpuHours(engine).families, outlook.families]
+    collector = RemediatorCollector(metrics, Store(engine, clock), web_config, more=more)
     real = {}
-    for family in RemediatorCollector(metrics, EmptyStore(), web_config).collect():  # type: ignore[arg-type]  # of a store
+    for family in collector.collect():
         labels = getattr(family, "_labelnames", ())
         name = f"{family.name}_total" if family.type == "counter" else family.name
         real[name] = set(labels)
+    engine.dispose()
     documented = re.findall(r"^\| `(\w+)(?:\{([^}]*)\})?`", section("Metrics"), re.MULTILINE)
     assert {name: set(labels.split(",")) if labels else set() for name, labels in documented} == real

@@ -33,7 +33,10 @@ def _processes_that_name(folder: Path) -> list[str]:
 
 
 @pytest.mark.usefixtures("tools")
-@pytest.mark.parametrize("scenario", ["hang", "crash", "kill9", "oom", "nan", "none"])
+@pytest.mark.parametrize(
+    "scenario",
+    ["hang", "crash", "oom", "none", *(pytest.param(each, marks=pytest.mark.long) for each in ("kill9", "nan"))],
+)
 def test_the_outcome_is_the_promised_one_and_nothing_is_left_behind(scenario: str, tmp_path: Path) -> None:
     done = _demo(scenario, tmp_path)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]

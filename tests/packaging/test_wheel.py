@@ -72,6 +72,13 @@ def test_away_from_the_checkout_it_finds_its_own_configuration(installed: Path) 
     assert all(path.is_relative_to(installed) for path in paths)
 
 
+def test_away_from_the_checkout_the_rules_are_built(installed: Path, tmp_path: Path) -> None:
+    assert "files in" in _python(installed, "-m", "trainwarden", "rules", "build", "--out", str(tmp_path / "rules"))
+    for kind in ("alerts", "recording"):
+        built = {path.name: path.read_bytes() for path in (tmp_path / "rules" / kind).glob("*.yml")}
+        assert built == {path.name: path.read_bytes() for path in (ROOT / "rules" / kind).glob("*.yml")}
+
+
 def test_away_from_the_checkout_the_exporter_and_the_policies_work(installed: Path, tmp_path: Path) -> None:
     page = _python(installed, "-m", "trainwarden_exporter", "--once", f"--collector.runs.path={tmp_path}")
     assert "trainwarden_build_info" in page

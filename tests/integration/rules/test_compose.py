@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.rules.promtool import ROOT
+from tests.alertmanager.running import SWITCHES, switched_on
+from tests.rules.promtool import ROOT, RULES
 from trainwarden.stack.binaries import Tools
 from trainwarden_exporter.flags import build_parser
 from trainwarden_remediator.cli import parser
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-SECRETS = {Path(secret["file"]) for secret in COMPOSE["secrets"].values()}
 
 
 def mounts(service: str) -> dict[str, Path]:
@@ -66,7 +66,7 @@ def test_prometheus_loads_what_is_mounted_for_it(tools: Tools, tmp_path: Path) -
         [tools.promtool, "check", "config", tmp_path / "prometheus.yml"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 rule files found" in done.stdout
+    assert f"{len(RULES)} rule files found" in done.stdout
 
 
 @pytest.mark.tools
@@ -93,13 +93,26 @@ def test_the_services_find_each_other() -> None:
         assert service in SERVICES
 
 
-def test_the_secrets_of_alertmanager_are_where_it_looks() -> None:
-    text = mounts("alertmanager")["/etc/alertmanager/alertmanager.yml"].read_text(encoding="utf-8")
+@pytest.mark.parametrize("switches", [(), *((each,) for each in SWITCHES), SWITCHES], ids="+".join)
+def test_the_secrets_of_alertmanager_are_where_it_looks(switches: tuple[str, ...]) -> None:
+    routes = mounts("alertmanager")["/etc/alertmanager/alertmanager.yml"].read_text(encoding="utf-8")
+    text = re.sub(r"^ *#.*", "", switched_on(routes, *switches), flags=re.MULTILINE)
     wanted = {f"/etc/alertmanager/{name}" for name in re.findall(r"_file: (secrets/\w+)", text)}
-    assert {secret["target"] for secret in SERVICES["alertmanager"]["secrets"]} == wanted
-    assert {path.parent for path in SECRETS} == {Path("deploy/secrets")}
+    compose = yaml.safe_load(switched_on((ROOT / "docker-compose.yml").read_text(encoding="utf-8"), *switches))
+    mounted = compose["services"]["alertmanager"]["secrets"]
+    assert {secret["target"] for secret in mounted} == wanted
+    assert {secret["source"] for secret in mounted} <= set(compose["secrets"])
+    assert {Path(secret["file"]).parent for secret in compose["secrets"].values()} == {Path("deploy/secrets")}
     ignored = (ROOT / "deploy/secrets/.gitignore").read_text(encoding="utf-8").splitlines()
     assert "*" in ignored
+
+
+def test_the_example_of_the_environment_names_what_is_read() -> None:
+    names = set(re.findall(r"^#?([A-Z0-9_]+)=", (ROOT / ".env.example").read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(re.findall(r"\$\{(\w+)", (ROOT / "docker-compose.yml").read_text(encoding="utf-8"))) <= names
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "trainwarden").rglob("*.py"))
+    assert {name for name in names if f'"{name}"' in sources} == names
+    assert ".env" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
 
 
 def test_our_own_commands_take_the_options_they_are_given() -> None:

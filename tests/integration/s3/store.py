@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from trainwarden.clients.s3 import S3Location
+from trainwarden.clients.s3_location import S3Location
 
 PREFIX = "training-runs"
 

@@ -12,7 +12,8 @@ import pytest
 from tests.integration.s3.faulty_server import FaultyServer
 from tests.integration.s3.store import Store
 from trainwarden.clients import s3 as s3_client
-from trainwarden.clients.s3 import S3Bucket, S3ConditionsUnsupported, S3Conflict, S3Error, S3Location
+from trainwarden.clients.s3 import S3Bucket, S3ConditionsUnsupported, S3Conflict, S3Error
+from trainwarden.clients.s3_location import S3Location
 
 
 def bucket_of(store: Store, prefix: str = "a/b", seconds: float = 30.0) -> S3Bucket:

@@ -166,10 +166,10 @@ def test_without_boto3_s3_is_refused_and_a_folder_is_not(store: Store, script: S
 def test_a_command_writes_one_file_within_its_time(store: Store, s3: FaultyServer, script: Script) -> None:
     code = f"""
 from trainwarden.identity import AttemptKey
-from trainwarden.clients import s3
+from trainwarden.clients import s3, s3_location
 from trainwarden.s3.uploader import upload_once
 s3.READ_SECONDS = 60.0
-record = s3.parse_s3_url({store.url!r}).below("r")
+record = s3_location.parse_s3_url({store.url!r}).below("r")
 upload_once(record, "_error", b"out of memory", AttemptKey("slurm", "7", 0), timeout_seconds=TIMEOUT)
 """
     assert script.run(code.replace("TIMEOUT", "20")).returncode == 0

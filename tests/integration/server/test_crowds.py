@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path
 
 import bcrypt
@@ -17,6 +18,7 @@ from tests.certificates import Authority
 from tests.integration.server.conftest import Served, read_all
 from tests.integration.server.test_users import basic, hashed
 from tests.waiting import wait_until
+from trainwarden.server.messages import plain
 from trainwarden.server.server import Limits
 from trainwarden.server.web_config import ReloadingWebConfig
 
@@ -188,6 +190,23 @@ def test_of_one_client_those_go_first_that_were_never_answered_with_what_they_as
         for _ in range(60):
             assert ask(stack.enter_context(served.open()), "Basic wrong") == 401
         assert ask(scraper) == 200
+
+
+@pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"], ids=["its own address", "another address"])
+def test_clients_that_send_requests_in_a_row_and_never_read_cost_no_scrape(
+    serve: Callable[..., Served], source: str
+) -> None:
+    page = "x" * 2**23  # more than the buffers of both ends take
+    served = Site(serve(lambda _: plain(HTTPStatus.OK, page), limits=Limits(requests=4)), None)
+    with contextlib.ExitStack() as stack:
+        scraper = stack.enter_context(served.open())
+        assert ask(scraper) == 200
+        crowd = [stack.enter_context(served.open(source)) for _ in range(40)]
+        for _ in range(3):
+            for connection in crowd:
+                with contextlib.suppress(OSError):  # it was cut
+                    connection.sendall(ASK % GOOD.encode() * 20)
+            assert [ask(scraper) for _ in range(3)] == [200] * 3
 
 
 def test_heads_that_are_never_finished_take_no_thread_and_no_more_than_their_limit(

@@ -164,7 +164,7 @@ def test_numpys_memory_error_is_out_of_memory_with_what_to_change(training: Trai
                 data.append(int(pages[5]))
             if training.record().progress.step >= until and min(spaces):
                 for kind, readings in ((resource.RLIMIT_AS, spaces), (resource.RLIMIT_DATA, data)):
-                    limit = min(readings) * resource.getpagesize() + 192 * 1024
+                    limit = min(readings) * resource.getpagesize() + 384 * 1024
                     resource.prlimit(pid, kind, (limit, resource.RLIM_INFINITY))
                 until += 20
         return process.poll() is not None

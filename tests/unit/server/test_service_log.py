@@ -46,6 +46,19 @@ def test_a_text_cannot_begin_a_line_of_the_log(output: io.StringIO, end: str) ->
     assert OURS.match(line)
 
 
+def test_fields_follow_the_text_in_either_format(output: io.StringIO) -> None:
+    fields = {"incident": "1a", "run_id": f"x y\n{FORGED}", "attempt": 3, "job_id": None}
+    LOGGER.warning("restart", extra={"fields": fields})
+    (line,) = output.getvalue().splitlines()
+    assert line.partition(" WARNING service: ")[2].startswith('restart [incident=1a run_id="x y\\n2026')
+    assert line.endswith(" attempt=3]")
+    with written_by(FieldsFormatter("json")) as stream:
+        LOGGER.warning("restart", extra={"fields": fields})
+    shown = json.loads(stream.getvalue())
+    assert (shown["msg"], shown["incident"], shown["attempt"]) == ("restart", "1a", "3")
+    assert "job_id" not in shown
+
+
 def test_a_terminal_escape_is_shown_as_text(output: io.StringIO) -> None:
     LOGGER.warning("%s", "\x1b[2K\x1b[1A\x08 gone \u202e reversed \udc80")
     assert output.getvalue().rstrip("\n").isprintable()

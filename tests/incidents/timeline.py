@@ -1,0 +1,75 @@
+"""Which alerts fire from second to second: the rules of the bundle over an incident, in the engine of Prometheus."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import yaml
+
+from tests.rules.promtool import RULES, STEP, Page, input_series
+
+_FIRING = 'ALERTS{alertstate="firing"}'
+_AT = re.compile(r"time: (\S+),\s+exp: nil\s+got: (.*)")
+_SAMPLE = re.compile(r'\{((?:[a-z_A-Z]+="(?:[^"\\]|\\.)*"(?:, )?)*)\} \S+')
+_LABEL = re.compile(r'([a-zA-Z_]+)=("(?:[^"\\]|\\.)*")')
+_PARTS = re.compile(r"(\d+)(h|m|s)")
+_SECONDS = {"h": 3600, "m": 60, "s": 1}
+
+Labels = Mapping[str, str]
+Timeline = dict[int, list[Labels]]
+
+
+def timeline(promtool: Path, folder: Path, page: Callable[[int], Page], seconds: int) -> Timeline:
+    """Return the alerts that fire at each evaluation, by its second; seconds at which none fires are left out.
+
+    promtool is asked to expect no alert at any time, so that it lists each that fires.
+
+    Args:
+        promtool: the program.
+        folder: to write its input to.
+        page: what is scraped at each second.
+        seconds: how long.
+
+    Raises:
+        RuntimeError: promtool cannot evaluate the rules over these series.
+    """
+    test = {
+        "interval": f"{STEP}s",
+        "input_series": [{"series": name, "values": values} for name, values in input_series(page, seconds)],
+        "promql_expr_test": [
+            {"expr": _FIRING, "eval_time": f"{second}s", "exp_samples": []} for second in range(0, seconds + 1, STEP)
+        ],
+    }
+    rules = []
+    for number, each in enumerate(RULES):
+        rules.append(f"rules-{number}.yml")
+        (folder / rules[-1]).write_text(_without_texts(each.read_text(encoding="utf-8")), encoding="utf-8")
+    path = folder / "incident.yml"  # JSON is YAML, and is written a hundred times as fast
+    path.write_text(json.dumps({"rule_files": rules, "evaluation_interval": f"{STEP}s", "tests": [test]}))
+    done = subprocess.run([promtool, "test", "rules", path], capture_output=True, text=True, check=False)
+    output = done.stdout + done.stderr
+    if done.returncode != 0 and not _AT.search(output):
+        raise RuntimeError(f"promtool cannot evaluate the incident: {output[:2000]}")
+    return _parsed(output)
+
+
+def _without_texts(rules: str) -> str:
+    """Return rules without annotations, which take longer to make than the rules to evaluate."""
+    content = yaml.safe_load(rules)
+    for group in content["groups"]:
+        for rule in group["rules"]:
+            rule.pop("annotations", None)
+    return yaml.safe_dump(content, sort_keys=False)
+
+
+def _parsed(output: str) -> Timeline:
+    return {
+        sum(int(number) * _SECONDS[unit] for number, unit in _PARTS.findall(at)): [
+            {key: json.loads(text) for key, text in _LABEL.findall(sample)} for sample in _SAMPLE.findall(got)
+        ]
+        for at, got in _AT.findall(output)
+    }
