@@ -9,11 +9,14 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 # Half of all tests' time is spent waiting for services: more workers than cores, and those tests first.
 TEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
 COMPAT_SUITE ?= sid
-# A stall and a failure: the other scenarios differ in what the library records, whatever the version of Prometheus.
-COMPAT_DEMOS := $(foreach scenario,hang crash,'tests/e2e/test_demo.py::test_the_outcome_is_the_promised_one_and_nothing_is_left_behind[$(scenario)]')
+FAST_TESTS ?= tests/unit tests/docs
+# The other scenarios differ in what the library records, whatever the version of Prometheus.
+COMPAT_DEMO := tests/e2e/test_demo.py::test_the_outcome_is_the_promised_one_and_nothing_is_left_behind[crash]
 BUT ?=
 
 SHELL := bash
+# The tests start some thousand processes: each would compile the project anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Another environment for another Python: make PYTHON=python3.12 VENV=.venv-3.12 test-fast
 VENV ?= .venv
@@ -34,7 +37,7 @@ test: $(VENV)/ready ## Run all tests, with real Prometheus, Alertmanager, SLURM 
 	$(BIN)/python -m pytest -m "not long" $(TEST_ARGS)
 
 test-fast: $(VENV)/ready ## Run the tests that start no process and no service: under two minutes
-	$(BIN)/python -m pytest tests/unit tests/docs -m "not process and not tools and not slow and not long" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(FAST_TESTS) -m "not process and not tools and not slow and not long" $(PYTEST_ARGS)
 
 test-long: $(VENV)/ready ## Run what `make test` leaves out: broken rules, long random histories, deaths at every point
 	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
@@ -55,10 +58,11 @@ test-pythons: ## Run the fast tests with every Python from 3.10 to 3.13 that is 
 	done <<< "$$pythons"; \
 	[ -z "$$failed" ] || { echo "make: the fast tests fail with Python$$failed" >&2; exit 1; }
 
+# The files of promtool are run with the newest Prometheus by .github/workflows/rules.yml.
 test-compat: $(VENV)/ready ## Repeat rule, route and end-to-end tests with the newest Prometheus and Alertmanager
 	$(BIN)/python -m trainwarden.stack.binaries --suite $(COMPAT_SUITE)
 	TRAINWARDEN_TOOLS_DIR=$(CURDIR)/.tools/$(COMPAT_SUITE) $(BIN)/python -m pytest -m "not long" $(TEST_ARGS) \
-	  tests/rules tests/alertmanager tests/integration/rules $(COMPAT_DEMOS)
+	  tests/rules tests/alertmanager tests/integration/rules '$(COMPAT_DEMO)' --ignore=tests/rules/test_files.py
 
 test-integrations: .venv-integrations/ready ## Run the tests with PyTorch, Transformers and Lightning, on the CPU
 	.venv-integrations/bin/python -m pytest tests/integrations
@@ -82,6 +86,9 @@ docs: $(VENV)/ready ## Make the generated pages and the generated module of patt
 	$(BIN)/python -m trainwarden.signals.listing > docs/signal-list.md
 	$(BIN)/python -m trainwarden.signals.pattern_module
 	$(BIN)/python -m trainwarden.failures.document > docs/failures.md
+	$(BIN)/python -m trainwarden.rules.document docs/alerts.md docs/rules.md
+	$(BIN)/python -m tests.rules.scenarios > rules/tests/runs.yml
+	$(BIN)/python -m tests.incidents.document > docs/detection.md
 
 golden: $(VENV)/ready ## Write the pages anew that the exporter is to print of whole nodes; look at what changed
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/exporter/test_golden_page.py tests/integration/exporter/nodes
