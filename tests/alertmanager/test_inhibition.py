@@ -243,7 +243,7 @@ def states(running: Alertmanager, sent: Mapping[str, Mapping[str, str]]) -> dict
         for each, labels in sent.items()
     ]
     running.post(posted)
-    # The inhibitor reads alerts in their order, some time after the API shows them: once the last is hidden, it read all.
+    # The inhibitor reads alerts in their order, after the API shows them: once the last is hidden, it has read all.
     last = {"run_id": f"last-{next(_POSTS)}", "remediate": "true"}
     running.post([firing("TrainRunFailed", **last), firing("TrainRunStalled", **last)])
     wait_until(lambda: running.states(f'run_id="{last["run_id"]}"').get("TrainRunStalled") == "suppressed")
