@@ -29,6 +29,11 @@ _NOTHING = CallResult(CallOutcome.UNCLEAR, "nothing was called")
 
 
 @dataclass(frozen=True)
+class Forgotten(Refuse):
+    """The scheduler may have forgotten what it had done for the incident: a person has to look before more is done."""
+
+
+@dataclass(frozen=True)
 class Answer:
     """What came of a call.
 
@@ -75,8 +80,11 @@ class Actor:
         seen = progress(driver.job(target.job_id), target, two_phase=driver.two_phase)
         if seen is not RestartProgress.UNTOUCHED:
             return Answer(Wait(seen.value))
+        boot = self._same_scheduler("prepare", driver, target)
+        if not isinstance(boot, str):
+            return Answer(boot)
         self._announce(incident)
-        return self._call("prepare", driver.prepare, driver, target)
+        return self._call("prepare", driver.prepare, driver, target, boot)
 
     def commit(self, incident: Incident, target: RestartTarget, jobs: Jobs, late: ScheduledJob | None = None) -> Answer:
         """Give the next start.
@@ -97,7 +105,44 @@ class Actor:
         seen = progress(job, target, two_phase=driver.two_phase)
         if job != late if late else seen is not RestartProgress.READY:
             return Answer(Wait(seen.value))
-        return replace(self._call("commit", driver.commit, driver, target), late=late is not None)
+        boot = self._same_scheduler("commit", driver, target)
+        if not isinstance(boot, str):
+            return Answer(boot)
+        return replace(self._call("commit", driver.commit, driver, target, boot), late=late is not None)
+
+    def _same_scheduler(self, verb: str, driver: Driver, target: RestartTarget) -> str | Wait | Refuse:
+        """Return the boot of the scheduler's controller; or why it must not be called again.
+
+        A controller that is killed forgets the last seconds: it may show a job as it was before a call that had taken
+        effect. A start that it has given, and forgotten, must not be given again. Read after the job: both are of one
+        controller then, if it is that of the earlier calls.
+        """
+        boot = driver.boot()
+        if isinstance(boot, Unknown):
+            return Wait(boot.reason)
+        calls = self._store.calls_of_job(driver.name, target.job_id)
+        made = [each for each in calls if each.incident_id == target.incident and each.verb == verb]
+        made = [each for each in made if each.outcome != CallOutcome.REFUSED.value]
+        job = driver.job(target.job_id)
+        if verb == "commit" and any(each.boot != boot for each in made):
+            return Forgotten(
+                f"the scheduler was started again ({boot}) after job {target.job_id} had been released, and shows it "
+                "held: it may have forgotten a start that it gave. Nothing is started again: make sure that no process "
+                "of the job lives, and release it"
+            )
+        started = job.started if isinstance(job, ScheduledJob) else None
+        if verb == "prepare" and any(each.job_started not in (None, started) for each in made):
+            return Forgotten(
+                f"the scheduler was started again and has begun job {target.job_id} once more under the restart count "
+                f"{target.generation}, which the incident was about: this start is left alone"
+            )
+        return boot
+
+    def has_committed(self, incident: Incident) -> bool:
+        """Return whether a call to give the next start was made that the scheduler has not refused."""
+        calls = self._store.calls_of_job(incident.scheduler or "", incident.job_id or "")
+        made = [each for each in calls if each.incident_id == incident.id and each.verb == "commit"]
+        return any(each.outcome != CallOutcome.REFUSED.value for each in made)
 
     def _fresh(self, incident: Incident, target: RestartTarget) -> Driver:
         return self._world.drivers[incident.scheduler or ""].snapshot((target.job_id,))
@@ -118,10 +163,20 @@ class Actor:
             log.warning("run %s: %s", incident.run_id, problem)
 
     def _call(
-        self, name: str, call: Callable[[RestartTarget], CallResult], driver: Driver, target: RestartTarget
+        self, name: str, call: Callable[[RestartTarget], CallResult], driver: Driver, target: RestartTarget, boot: str
     ) -> Answer:
-        now = self._world.clock.now()
-        made = Call(target.incident, driver.name, target.job_id, target.generation, name, now)
+        now, job = self._world.clock.now(), driver.job(target.job_id)
+        started = job.started if isinstance(job, ScheduledJob) else None
+        made = Call(
+            target.incident,
+            driver.name,
+            target.job_id,
+            target.generation,
+            name,
+            now,
+            boot=boot,
+            job_started=started,
+        )
         number = self._store.begin_call(made)
         self._crashpoint(f"{name}: before call")
         result = call(target)

@@ -120,6 +120,10 @@ class CountedDriver:
         self._metrics.read(self.name, _problem(found))
         return found
 
+    def boot(self) -> str | Unknown:
+        """Return when the scheduler's controller was started."""
+        return self._driver.boot()
+
     def obstacles(self, job: ScheduledJob) -> Sequence[str]:
         """Return what would keep this remediator from ending and starting a job."""
         return self._driver.obstacles(job)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from trainwarden_remediator.act import Actor, Answer
+from trainwarden_remediator.act import Actor, Answer, Forgotten
 from trainwarden_remediator.approvals import VETOED, Approvals
 from trainwarden_remediator.calls import Calls
 from trainwarden_remediator.capture import Captured, Captures, Capturing
@@ -182,7 +182,9 @@ class Remediator:
             self._repeated[incident.id] = self._world.clock.monotonic()
             detail = f"not called: {answer.withheld.reason}"
             incident = self._move(incident, State.PREPARING, detail, calls=incident.calls - 1)
-            if isinstance(answer.withheld, Refuse):
+            if isinstance(answer.withheld, Forgotten):
+                self._escalate(incident, answer.withheld.reason)
+            elif isinstance(answer.withheld, Refuse):
                 self._withdraw(incident, answer.withheld)
             return
         if result.outcome is CallOutcome.UNCLEAR:
@@ -198,7 +200,9 @@ class Remediator:
 
     def _commit_answered(self, incident: Incident, answer: Answer) -> None:
         result = answer.result
-        if answer.withheld is not None:
+        if isinstance(answer.withheld, Forgotten):
+            self._escalate(incident, answer.withheld.reason)
+        elif answer.withheld is not None:
             log.info("incident %s: not called: %s", incident.id, answer.withheld.reason)
         elif result.outcome is CallOutcome.ACCEPTED:
             self._move(incident, State.VERIFYING, result.detail)
@@ -324,13 +328,32 @@ class Remediator:
         seen = self._progress(driver, target)
         if seen is RestartProgress.READY:
             return self._give(incident, driver, target)
-        if seen is RestartProgress.STARTED and (driver.two_phase or self._token_seen(driver, target)):
+        if driver.two_phase and self._went_back(driver, target):
+            self._step_back(incident, target)
+        elif seen is RestartProgress.STARTED and (driver.two_phase or self._token_seen(driver, target)):
             self._move(incident, State.VERIFYING, seen.value)
         elif seen in (RestartProgress.UNKNOWN, RestartProgress.BUSY, RestartProgress.UNTOUCHED):
             return self._wait(incident, seen.value)
         else:
             self._leave(incident, seen)
         return True
+
+    def _went_back(self, driver: Driver, target: RestartTarget) -> bool:
+        """Return whether the scheduler shows the old start again, after it had shown that it was replaced."""
+        job = driver.job(target.job_id)
+        return isinstance(job, ScheduledJob) and job.run_id == target.run_id and job.generation <= target.generation
+
+    def _step_back(self, incident: Incident, target: RestartTarget) -> None:
+        """End the attempt anew if no start was given since; else page: it is unknown what lives under which count."""
+        if incident.state is State.COMMITTED and not self._actor.has_committed(incident):
+            self._move(incident, State.IN_DOUBT, "the scheduler has forgotten that it ended the attempt")
+            return
+        self._escalate(
+            incident,
+            f"the scheduler has forgotten the restart: it shows restart count {target.generation} of job "
+            f"{target.job_id} again, after {target.generation + 1}. A start that it gave may live, and another may get "
+            "the same count. Nothing is started or ended by the remediator: look which start trains",
+        )
 
     def _give(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
         if self._too_early(incident):
@@ -368,6 +391,10 @@ class Remediator:
         if seen is RestartProgress.STUCK and self._came_late(incident, driver, target):
             return not self._too_early(incident) and self._undo(incident, driver, target)
         verdict = self._verifier.verify(incident, driver.job(target.job_id), seen)
+        recovered = verdict is not None and verdict.state is State.DONE
+        if driver.two_phase and not recovered and self._went_back(driver, target):
+            self._step_back(incident, target)
+            return True
         if verdict is None:
             return False
         self._move(incident, verdict.state, verdict.detail, **verdict.changes)

@@ -127,6 +127,8 @@ calls = sa.Table(
     sa.Column("started", sa.Float, nullable=False),
     sa.Column("answered", sa.Float),
     sa.Column("outcome", sa.Text),
+    sa.Column("boot", sa.Text, nullable=False, server_default=""),
+    sa.Column("job_started", sa.Float),
 )
 sa.Index("calls_by_job", calls.c.scheduler, calls.c.job_id)
 

@@ -118,6 +118,10 @@ class _SnapshotDriver:
         """Return every job that is marked with a run."""
         return self._read().jobs()
 
+    def boot(self) -> str | Unknown:
+        """Return when the scheduler's controller was started."""
+        return self._driver.boot()
+
     def obstacles(self, job: ScheduledJob) -> Sequence[str]:
         """Return what would keep this remediator from ending and starting a job."""
         return self._driver.obstacles(job)

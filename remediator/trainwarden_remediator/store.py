@@ -83,6 +83,8 @@ class Call:
     started: float
     answered: float | None = None
     outcome: str | None = None
+    boot: str = ""  # when the controller was started that was called, in the scheduler's words
+    job_started: float | None = None  # when the start of the job began, by the scheduler's clock
 
 
 Tell = Callable[[sa.Connection, Incident, str], None]

@@ -107,6 +107,16 @@ class Cluster:
             self._spawn(node, "slurmd", "-D", "-f", conf, "-N", node, "-d", stepd)
         wait_until(self._idle, lambda: f"three idle nodes\n{self.logs()}")
 
+    def kill_slurmctld(self) -> None:
+        """SIGKILL the controller: what it has not saved yet, up to some seconds of changes, is forgotten."""
+        self._daemons["slurmctld"].kill()
+        self._daemons["slurmctld"].wait()
+
+    def start_slurmctld(self) -> None:
+        """Start the controller again, from what it has saved, and wait until it answers."""
+        self._spawn("slurmctld", "slurmctld", "-D", "-f", str(self._configuration))
+        wait_until(self._answers, lambda: f"slurmctld answers\n{self.logs()}")
+
     def run(self, *command: str, environment: Mapping[str, str] | None = None) -> str:
         """A client command's output. Raises RuntimeError with what it said where it fails."""
         done = subprocess.run(
@@ -184,6 +194,11 @@ class Cluster:
                     found = True
                     os.kill(int(environ.parent.name), signal.SIGKILL)
         return found
+
+    def _answers(self) -> bool:
+        with suppress(RuntimeError):
+            return "is UP" in self.run("scontrol", "ping")
+        return False
 
     def _idle(self) -> bool:
         dead = [name for name, process in self._daemons.items() if process.poll() is not None]

@@ -41,6 +41,7 @@ class ScheduledJob:
         hold_of: the incident, by its id, that has ended the start before this one, as the job itself says.
         nodes: that it runs on.
         held_by_requeue: its hold is the one that the remediator's call leaves, and no later one.
+        started: when its present start began, by the scheduler's clock; None where it has none, or states no time.
     """
 
     job_id: str
@@ -57,6 +58,7 @@ class ScheduledJob:
     waits_for_jobs: bool = False
     account: str = ""
     nodes: tuple[str, ...] = ()
+    started: float | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,12 @@ class Driver(Protocol):
 
     def jobs(self) -> Sequence[ScheduledJob] | Unknown:
         """Return every job that is marked with a run; unknown where the list may lack one."""
+
+    def boot(self) -> str | Unknown:
+        """Return when the scheduler's controller was started, in its own words: another text after each start of it.
+
+        Empty where the scheduler forgets nothing that it has acknowledged.
+        """
 
     def obstacles(self, job: ScheduledJob) -> Sequence[str]:
         """Return what would keep this remediator from ending and starting a job, as far as the scheduler shows it."""

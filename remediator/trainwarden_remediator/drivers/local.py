@@ -71,6 +71,10 @@ class LocalDriver:
         except (HttpError, KeyError, TypeError, ValueError, AttributeError):
             return Unknown("the launcher gave an unexpected answer")
 
+    def boot(self) -> str:
+        """Return that the launcher, which ends with its jobs, forgets nothing."""
+        return ""
+
     def obstacles(self, job: ScheduledJob) -> Sequence[str]:
         """Return that there is none: the launcher ends and starts all of its jobs."""
         return [] if job.refusal is None else [job.refusal]

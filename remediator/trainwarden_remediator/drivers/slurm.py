@@ -146,6 +146,13 @@ class SlurmDriver:
             return CallResult(CallOutcome.REFUSED, "the comment is left as it is")
         return self._as_result(self._client.update(found.target, Comment=comment))
 
+    def boot(self) -> str | Unknown:
+        """Return when slurmctld was started: it saves its state some seconds late, and a kill takes that back."""
+        try:
+            return clean(self._client.boot_time(), 40)
+        except SlurmError as error:
+            return Unknown(clean(error.message))
+
     def obstacles(self, job: ScheduledJob) -> Sequence[str]:
         """Return why the job could not be requeued: its refusal, the rights of this user, how soon SLURM forgets it."""
         found = [] if job.refusal is None else [job.refusal]
@@ -285,6 +292,7 @@ class SlurmDriver:
             excluded_nodes=_excluded(found),
             account=found.account,
             waits_for_jobs=found.reason in ("Dependency", "DependencyNeverSatisfied"),
+            started=found.started,
         )
 
     def _refusal(self, found: SlurmJob) -> str | None:

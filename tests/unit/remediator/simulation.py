@@ -92,6 +92,7 @@ class Cluster:
     state: JobState = JobState.RUNNING
     generation: int = 0
     ending: int = 0
+    started: float | None = 0.0
     after_ending: JobState = JobState.HELD
     held_by_requeue: bool = True
     user: int | None = None
@@ -142,6 +143,14 @@ class Cluster:
             self._end(JobState.HELD)
         elif ended and self.over:
             self.violations.append("S4: a job that was over was requeued")
+
+    def save(self) -> tuple[JobState, int, int, float | None]:
+        """What the scheduler has written down of the job."""
+        return self.state, self.generation, self.ending, self.started
+
+    def forget(self, saved: tuple[JobState, int, int, float | None]) -> None:
+        """The scheduler was killed, and begins again with what it had written down; processes of the job are gone."""
+        self.state, self.generation, self.ending, self.started = saved
 
     def user_hold(self) -> None:
         """A person holds the job: its user while it waits, an administrator also where it is held already."""
@@ -213,6 +222,7 @@ class Cluster:
             self._runs()
 
     def _runs(self) -> None:
+        self.started = self.clock.elapsed
         self.attempt += 1
         self.attempt_key = f"sim:{self.job_id}:{self.generation}"
         self.run_state = "running"
@@ -232,6 +242,7 @@ class FakeDriver:
         self.clock = clusters[0].clock
         self.two_phase = clusters[0].two_phase
         self.down = False
+        self.boots = 1
         self.notes_holds = True
         self.late_seconds = DOUBT_SECONDS / 2
         self.faults: list[str] = []
@@ -268,6 +279,7 @@ class FakeDriver:
             cluster.hold_of if cluster.hold_of_generation == cluster.generation - 1 else None,
             tuple(sorted(cluster.excluded)),
             nodes=cluster.nodes if cluster.state is JobState.RUNNING else (),
+            started=cluster.started,
         )
 
     def prepare(self, target: RestartTarget) -> CallResult:
@@ -283,6 +295,9 @@ class FakeDriver:
             return CallOutcome.ACCEPTED
 
         return self._call("prepare", cluster, apply)
+
+    def boot(self) -> str | Unknown:
+        return Unknown("the scheduler is down") if self.down else str(self.boots)
 
     def obstacles(self, job: ScheduledJob) -> Sequence[str]:
         return [] if job.refusal is None else [job.refusal]

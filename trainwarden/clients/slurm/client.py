@@ -206,6 +206,17 @@ class SlurmClient:
                 accounted = self._output("sacctmgr", *options, "format=user,adminlevel,coordinators")
         return read_rights(user, uid, settings, accounted)
 
+    def boot_time(self) -> str:
+        """Return when the controller was started, as `scontrol show config` prints it.
+
+        Raises:
+            SlurmError: the controller gives no answer, or states no time.
+        """
+        found = read_settings(self._output("scontrol", "show", "config")).get("BOOT_TIME", "")
+        if not found:
+            raise SlurmError("unreadable", "scontrol show config has no BOOT_TIME")
+        return found
+
     def _output(self, command: str, *arguments: str) -> str:
         argv = [self._commands[command], *arguments]
         with _named_errors(argv[0], command, self._timeout):

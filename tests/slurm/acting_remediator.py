@@ -1,0 +1,198 @@
+"""The remediator's state machine on a real cluster, in this process: only Prometheus and Alertmanager are stand-ins."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.slurm.cluster import Cluster
+from tests.waiting import wait_until
+from trainwarden_remediator.act import Actor, Answer
+from trainwarden_remediator.calls import ThreadedCalls
+from trainwarden_remediator.choice import Policies
+from trainwarden_remediator.database import open_database
+from trainwarden_remediator.drivers.slurm import SlurmDriver, slurm_client
+from trainwarden_remediator.evidence import Evidence, ReportedRun
+from trainwarden_remediator.examine import Examiner
+from trainwarden_remediator.incident import OPEN_STATES, Alert, Incident
+from trainwarden_remediator.metrics import Metrics
+from trainwarden_remediator.policy import load_policy
+from trainwarden_remediator.remediate import Remediator
+from trainwarden_remediator.score import Scores
+from trainwarden_remediator.snapshot import Snapshot
+from trainwarden_remediator.store import Store
+from trainwarden_remediator.storm import Storms
+from trainwarden_remediator.sweep import Sweeper
+from trainwarden_remediator.timers import Timers
+from trainwarden_remediator.worker import Worker
+from trainwarden_remediator.world import Firing, Records, SystemClock, World
+
+DOUBT_SECONDS = 4.0
+# Each start of the job appends a line to a file of its own: the oracle, which no controller can take back.
+BATCH = """\
+#!/bin/bash
+#SBATCH --requeue --open-mode=append --output=/dev/null
+echo "${{SLURM_RESTART_COUNT:-0}} $$" >> {starts}
+exec sleep 600
+"""
+
+
+@dataclass
+class Training:
+    """A job that hangs at its first start, and trains on at each later one while `progresses`."""
+
+    cluster: Cluster
+    run_id: str
+    job_id: int
+    file: Path
+    progresses: bool = True
+
+    @property
+    def starts(self) -> list[int]:
+        """The restart counts of all starts that happened, oldest first."""
+        text = self.file.read_text(encoding="utf-8") if self.file.exists() else ""
+        return [int(line.split()[0]) for line in text.splitlines()]
+
+    @property
+    def evidence(self) -> ReportedRun | None:
+        """The run as Prometheus would show it."""
+        starts = self.starts
+        if not starts:
+            return None
+        newest = list(dict.fromkeys(starts))
+        step = 40.0 + (len(newest) - 1 if self.progresses else 0)
+        key = f"slurm:{self.job_id}:{starts[-1]}"
+        return ReportedRun(self.run_id, len(newest) - 1, key, "running", step, 40.0)
+
+
+@dataclass
+class ActingRemediator:
+    """The loop of the remediator, a round for each call of `round`, with the readings of a real SLURM."""
+
+    cluster: Cluster
+    folder: Path
+    at: dict[str, Callable[[], None]] = field(default_factory=dict)
+    trainings: list[Training] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        self.clock = SystemClock()
+        self.engine = open_database(self.folder)
+        self.store = Store(self.engine, self.clock)
+        metrics = Metrics(["prometheus", "slurm"], self.clock.monotonic)
+        timers = Timers(self.store, self.clock)
+        policy = Policies(load_policy("default"), {}, mode="act")
+        driver = SlurmDriver(slurm_client(self.cluster.bin, 10.0), {os.getuid()})
+        world = World(self.clock, self, self, {"slurm": driver}, Records(None))
+        woken = threading.Event()
+        snapshot = Snapshot(world, 0.0)
+        self.calls: ThreadedCalls[Answer] = ThreadedCalls(4, woken.set)
+        remediator = Remediator(
+            snapshot.world,
+            self.store,
+            metrics,
+            timers,
+            Actor(world, self.store, policy.checkpoint_trust, self._point),
+            self.calls,
+            doubt_window=DOUBT_SECONDS,
+            repeat_after=1.0,
+            verify_timeout=600,
+        )
+        scores = Scores(self.engine, self.clock, self)
+        examiner = Examiner(snapshot.world, self.store, policy, metrics, timers, remediator.failed_again, scores)
+        sweeper = Sweeper(snapshot.world, self.store, timers, doubt_window=DOUBT_SECONDS)
+        storms = Storms(snapshot.world, self.store, limit=1000, window=600)
+        self.worker = Worker(
+            snapshot,
+            self.store,
+            examiner,
+            remediator,
+            metrics,
+            timers,
+            sweeper,
+            storms,
+            woken,
+            interval=0.2,
+            busy_interval=0.2,
+        )
+
+    def submit(self, run_id: str, *options: str) -> Training:
+        """Submit a job of a run, and wait until it runs."""
+        file = self.folder / f"{run_id}.starts"
+        script = self.folder / f"{run_id}.sbatch"
+        script.write_text(BATCH.format(starts=file), encoding="utf-8")
+        job_id = self.cluster.submit(script, options=[f"--comment=trainwarden:{run_id}", *options])
+        training = Training(self.cluster, run_id, job_id, file)
+        wait_until(lambda: training.starts == [0], lambda: f"the first start\n{self.cluster.logs()}")
+        self.trainings.append(training)
+        return training
+
+    def until(self, condition: Callable[[], object], seconds: float = 90.0) -> None:
+        """Go on, round by round, until a condition holds."""
+
+        def probe() -> bool:
+            self.worker.tick()
+            return bool(condition())
+
+        wait_until(probe, self.report, timeout=seconds)
+
+    def incidents(self, training: Training) -> list[Incident]:
+        """All incidents of a run."""
+        return self.store.of_run(training.run_id)
+
+    def over(self, training: Training) -> bool:
+        """Whether there was an incident, and all are over."""
+        found = self.incidents(training)
+        return bool(found) and not any(each.state in OPEN_STATES for each in found)
+
+    def report(self) -> str:
+        """All that was decided and done, for the message of a test that fails."""
+        lines = [f"{each.run_id} starts {each.starts} {self.cluster.job(each.job_id)}" for each in self.trainings]
+        log = [
+            f"{event.time:.1f} {event.state} {event.detail}"
+            for _, events in self.store.with_events()
+            for event in events
+        ]
+        return "\n".join([*lines, *log, self.cluster.logs(60)])
+
+    def close(self) -> None:
+        """End all, and the jobs."""
+        self.calls.finish()
+        for each in self.trainings:
+            self.cluster.run("scancel", str(each.job_id))
+        self.engine.dispose()
+
+    def firing(self) -> Firing:
+        """The AlertSource: each run stalls at its first attempt."""
+        found = []
+        for each in self.trainings:
+            seen = each.evidence
+            if seen is None or seen.attempt:
+                continue
+            labels = {
+                "alertname": "TrainRunStalled",
+                "run_id": each.run_id,
+                "job_id": str(each.job_id),
+                "attempt": str(seen.attempt),
+                "scheduler": "slurm",
+                "failure_mode": "stall",
+                "remediate": "true",
+            }
+            found.append(Alert(labels, 1_800_000_000.0))
+        return found
+
+    def runs(self, run_ids: Collection[str]) -> dict[str, Evidence]:
+        """The RunSource."""
+        found = {each.run_id: each.evidence for each in self.trainings}
+        return {run_id: found.get(run_id) for run_id in run_ids}
+
+    def restarts(self, _database: str) -> dict[str, float]:
+        """No other remediator is on record."""
+        return {}
+
+    def _point(self, name: str) -> None:
+        if name in self.at:
+            self.at.pop(name)()

@@ -1,0 +1,100 @@
+"""slurmctld is killed around the two calls of a restart, and comes back with what it had saved: some seconds less.
+
+The oracle is the file of the job, to which each start appends its restart count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.acting_remediator import ActingRemediator, Training
+from tests.slurm.cluster import Cluster, running_cluster
+from tests.slurm.programs import Programs
+from tests.waiting import wait_until
+from trainwarden_remediator.incident import State
+
+pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def own_cluster(programs: Programs) -> Iterator[Cluster]:
+    """A cluster whose controller dies: no other test may depend on it."""
+    with running_cluster(programs) as started:
+        yield started
+
+
+@pytest.fixture
+def acting(own_cluster: Cluster, tmp_path: Path) -> Iterator[ActingRemediator]:
+    """The remediator on that cluster."""
+    made = ActingRemediator(own_cluster, tmp_path / "state")
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def submit(acting: ActingRemediator) -> Training:
+    """Submit a training, and wait until slurmctld has saved that it runs."""
+    training = acting.submit("run-1")
+    begun = training.file.stat().st_mtime
+    saved = acting.cluster.folder / "state" / "job_state"
+    wait_until(lambda: saved.exists() and saved.stat().st_mtime > begun + 1, "slurmctld saves its state")
+    return training
+
+
+def kill_and_start(cluster: Cluster) -> None:
+    """SIGKILL; the controller starts again at once, as its service would."""
+    cluster.kill_slurmctld()
+    cluster.start_slurmctld()
+
+
+def given_at_most_once(acting: ActingRemediator, training: Training) -> None:
+    """One start at most was given, and the run trains or a person is paged."""
+    calls = acting.store.calls_of_job("slurm", str(training.job_id))
+    assert sum(call.verb == "commit" for call in calls) <= 1, acting.report()
+    assert training.starts.count(1) <= 1, acting.report()
+    assert not [count for count in training.starts if count > 1], acting.report()
+    last = acting.incidents(training)[-1]
+    if last.state is State.DONE:
+        assert training.starts[-1] == 1, acting.report()
+    else:
+        assert (last.state, last.paging) == (State.ESCALATED, True), acting.report()
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("prepare: before call", marks=pytest.mark.long),
+        pytest.param("prepare: after call", marks=pytest.mark.long),
+        pytest.param("commit: before call", marks=pytest.mark.long),
+        "commit: after call",
+    ],
+)
+def test_a_controller_that_is_killed_at_a_call_leads_to_one_start_at_most(acting: ActingRemediator, point: str) -> None:
+    training = submit(acting)
+    acting.at[point] = lambda: kill_and_start(acting.cluster)
+    acting.until(lambda: acting.over(training))
+    assert not acting.at, "the controller was killed"
+    given_at_most_once(acting, training)
+
+
+@pytest.mark.long
+def test_a_controller_that_is_killed_at_both_calls_leads_to_one_start_at_most(acting: ActingRemediator) -> None:
+    training = submit(acting)
+    for point in ("prepare: after call", "commit: after call"):
+        acting.at[point] = lambda: kill_and_start(acting.cluster)
+    acting.until(lambda: acting.over(training))
+    given_at_most_once(acting, training)
+
+
+@pytest.mark.long
+def test_a_restart_that_is_forgotten_once_it_waits_is_not_given_again(acting: ActingRemediator) -> None:
+    """The released job waits until its old credential has expired; then the controller forgets the release."""
+    training = submit(acting)
+    acting.until(lambda: acting.incidents(training) and acting.incidents(training)[0].state is State.VERIFYING)
+    kill_and_start(acting.cluster)
+    acting.until(lambda: acting.over(training))
+    given_at_most_once(acting, training)

@@ -1,0 +1,95 @@
+"""A controller that is killed forgets the last seconds: no start is given twice because of that, and none is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.remediator.simulation import Simulation
+from trainwarden_remediator.drivers.driver import JobState
+from trainwarden_remediator.incident import State
+
+
+@pytest.fixture
+def simulation(tmp_path: Path) -> Iterator[Simulation]:
+    made = Simulation(tmp_path / "state", two_phase=True)
+    yield made
+    made.close()
+
+
+def killed(simulation: Simulation, saved: tuple[JobState, int, int, float | None]) -> None:
+    """The controller is killed, and comes back with an older state."""
+    simulation.cluster.forget(saved)
+    simulation.driver.boots += 1
+
+
+def until(simulation: Simulation, condition: Callable[[], bool]) -> None:
+    """Let time pass until a condition holds."""
+    for _ in range(100):
+        if condition():
+            return
+        simulation.tick()
+    raise AssertionError(simulation.store.with_events())
+
+
+def test_a_start_that_was_given_and_forgotten_is_not_given_again(simulation: Simulation) -> None:
+    simulation.cluster.queues_after_start = True
+    until(simulation, lambda: simulation.cluster.state is JobState.WAITING)
+    killed(simulation, (JobState.HELD, 1, 0, None))
+    [incident] = simulation.settle()
+    assert simulation.driver.calls == ["prepare: none", "commit: none"]
+    assert (incident.state, incident.paging) == (State.ESCALATED, True)
+    assert "it may have forgotten a start that it gave" in incident.reason
+    assert simulation.our_starts == [0]
+
+
+def test_a_release_without_an_answer_is_repeated_while_the_controller_is_the_same(simulation: Simulation) -> None:
+    simulation.driver.faults = ["none", "dropped"]
+    [incident] = simulation.settle()
+    assert simulation.driver.calls == ["prepare: none", "commit: dropped", "commit: none"]
+    assert incident.state is State.DONE
+    assert simulation.our_starts == [0]
+
+
+def test_a_controller_that_was_started_again_before_the_release_gives_the_start(simulation: Simulation) -> None:
+    until(simulation, lambda: simulation.cluster.state is JobState.ENDING)
+    simulation.driver.boots += 1
+    [incident] = simulation.settle()
+    assert incident.state is State.DONE
+    assert simulation.our_starts == [0]
+
+
+def test_an_end_that_was_forgotten_before_the_release_is_repeated(simulation: Simulation) -> None:
+    running = simulation.cluster.save()
+    until(simulation, lambda: simulation.cluster.state is JobState.ENDING)
+    killed(simulation, running)
+    incidents = simulation.settle()
+    assert [each.state for each in incidents] == [State.DONE]
+    assert simulation.our_starts == [0]
+
+
+def test_another_start_under_the_same_count_is_left_alone(simulation: Simulation) -> None:
+    """The scheduler forgot the call and the start, and began the job once more: that start is not the stalled one."""
+    running = simulation.cluster.save()
+    until(simulation, lambda: simulation.cluster.state is JobState.ENDING)
+    killed(simulation, (*running[:3], simulation.clock.elapsed))
+    [incident] = simulation.settle()
+    assert simulation.driver.calls == ["prepare: none"]
+    assert (incident.state, incident.paging) == (State.ESCALATED, True)
+    assert "once more under the restart count 0" in incident.reason
+    assert simulation.cluster.state is JobState.RUNNING
+
+
+def test_a_restart_that_was_forgotten_altogether_pages(simulation: Simulation) -> None:
+    simulation.cluster.queues_after_start = True
+    running = simulation.cluster.save()
+    until(simulation, lambda: simulation.our_starts == [0])
+    killed(simulation, running)
+    simulation.settle()
+    incident = simulation.store.of_run("run-1")[0]
+    assert (incident.state, incident.paging) == (State.ESCALATED, True)
+    assert "restart count 0 of job 17 again, after 1" in incident.reason
+    assert simulation.our_starts == [0]
+    assert simulation.driver.calls == ["prepare: none", "commit: none"]
