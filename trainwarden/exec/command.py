@@ -77,6 +77,8 @@ class WrappedCommand:
                     self._store, request.key, request.thresholds, printed=self._printed, given=request.given
                 )
                 number = self._writer.announce()
+                if self._writer.restarted:
+                    print_error(str(self._writer.restarted))
                 environment["TRAINWARDEN_ATTEMPT"] = str(number)
             self._logs = self._open_logs(number, users_log)
         except OSError as error:

@@ -23,7 +23,7 @@ from trainwarden.record.metadata import VERSION, Attempt, Metadata, end_of_attem
 from trainwarden.record.ownership import RunRefused
 from trainwarden.record.progress import Progress, read_progress
 from trainwarden.record.rank import RankBeat, rank_file, read_rank
-from trainwarden.record.sentinels import Sentinel, current_completion, current_error
+from trainwarden.record.sentinels import RestartNotice, Sentinel, current_completion, current_error
 from trainwarden.record.store import UNKNOWN_END, RecordStore
 from trainwarden.record.thresholds import Thresholds
 from trainwarden.taxonomy import FAILURES
@@ -75,6 +75,7 @@ class ExternalRecordWriter:
         self._start = time.time()
         self._written: dict[str, Any] = {}
         self._written_progress: dict[str, Any] = {}
+        self.restarted: RestartNotice | None = None
 
     def announce(self) -> int:
         """Begin the attempt, pending; returns its number.
@@ -86,6 +87,7 @@ class ExternalRecordWriter:
         self._store.make_folder()
         values = self._store.values(METADATA)
         start = begin_attempt(Path(self._store.folder), self._key, now)
+        self.restarted = start.restarted
         number, key = start.this.attempt, str(self._key)
         if self._printed:
             before = read_progress(self._store.folder)

@@ -15,7 +15,13 @@ from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import PROGRESS, RESUME
 from trainwarden.record.metadata import Attempt, Metadata, read_metadata
 from trainwarden.record.progress import Checkpoint, Progress, read_checkpointed, read_progress
-from trainwarden.record.sentinels import Sentinel, current_completion, current_error
+from trainwarden.record.sentinels import (
+    RestartNotice,
+    Sentinel,
+    announced_restart,
+    current_completion,
+    current_error,
+)
 from trainwarden.record.steps import StepCounter
 from trainwarden.record.store import RecordStore
 
@@ -43,7 +49,7 @@ class LostAttempt:
 class AttemptStart:
     """An attempt as it starts. `attempts` are those before it and itself, last; times are Unix seconds.
 
-    `lost` is the one before, if it ended without a record of its end.
+    `lost` is the one before, if it ended without a record of its end; `restarted` why it was ended for this one.
     """
 
     this: Attempt
@@ -53,6 +59,7 @@ class AttemptStart:
     checkpoints: tuple[Checkpoint, ...]
     checkpoints_saved: int
     lost: LostAttempt | None = None
+    restarted: RestartNotice | None = None
 
 
 def begin_attempt(folder: Path, key: AttemptKey, now: float, environ: Mapping[str, str] = os.environ) -> AttemptStart:
@@ -94,6 +101,7 @@ def begin_attempt(folder: Path, key: AttemptKey, now: float, environ: Mapping[st
         checkpoints=past.known_checkpoints() if past else (),
         checkpoints_saved=(past and past.checkpoints_saved) or 0,
         lost=lost,
+        restarted=announced_restart(folder, others[-1].key) if others else None,
     )
 
 

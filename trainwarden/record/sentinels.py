@@ -86,6 +86,10 @@ class RestartNotice(RecordDocument):
     time: float | None = TIME
     checkpoint_trust: str | None = TEXT
 
+    def __str__(self) -> str:
+        reason = " ".join((self.reason or "unknown").split())
+        return f"restarted by Trainwarden: incident {self.intent or 'unknown'}, reason: {reason}"
+
 
 def failure_sentinel(
     *,

@@ -80,6 +80,8 @@ class Resumption:
 
     def _choose(self, trust: Trust) -> ResumeChoice:
         chosen = best_checkpoint(self._context.folder, trust)
+        if self._context.beginning and self._context.beginning.restarted:
+            logger.warning("restarted by Trainwarden: %s", _described(chosen))
         choice = ResumeChoice(
             attempt_key=str(self._context.key),
             path=chosen.path if chosen else None,
@@ -218,6 +220,12 @@ def best_checkpoint(folder: Path, trust: Trust) -> Checkpoint | None:
     path = absolute(named)
     first = next((one for one in recorded if one.path == path), Checkpoint(path))
     return _best([first], trust, recorded)
+
+
+def _described(chosen: Checkpoint | None) -> str:
+    if chosen is None:
+        return "from the beginning, for there is no checkpoint to resume from"
+    return f"from checkpoint {'of unknown step' if chosen.step is None else f'step {chosen.step}'}, {chosen.path}"
 
 
 def _of_this_line(folder: Path, recorded: tuple[Checkpoint, ...]) -> tuple[Checkpoint, ...]:

@@ -14,6 +14,7 @@ RESERVED_EVENTS = frozenset(
     (
         "training_started",
         "attempt_lost",
+        "attempt_restarted",
         "phase_changed",
         "epoch_started",
         "checkpoint_saved",

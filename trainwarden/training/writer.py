@@ -131,6 +131,12 @@ class RecordWriter:
             last = lost.pop("last_update")
             data = {"attempt_key": lost.pop("key"), "last_update": None if last is None else to_iso(last), **lost}
             self._event_log.add_now("attempt_lost", data, required=True)
+        if beginning and (notice := beginning.restarted):
+            restarted = {"attempt_key": notice.attempt_key, "action": "restart"}
+            restarted |= {"incident": notice.intent or "", "reason": notice.reason or ""}
+            self._event_log.add_now("attempt_restarted", restarted, required=True)
+            # At this level also where the training has set up no logging: it belongs into the output of the job.
+            logger.warning("%s", notice)
 
     def write_what_is_due(self) -> None:
         """Write what has changed, and the heartbeat if it is due."""

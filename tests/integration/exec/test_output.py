@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.integration.exec.running import Exec
+from trainwarden.record.store import RecordStore
 
 
 def test_every_byte_is_passed_on_and_kept(wrapped: Exec) -> None:
@@ -105,3 +106,10 @@ def test_closed_streams_do_no_harm(wrapped: Exec) -> None:
     done = subprocess.run(["sh", "-c", command], env=environment, timeout=30, check=False)
     assert done.returncode == 4
     assert wrapped.log == b"a\n"
+
+
+def test_a_command_that_was_restarted_states_it_in_its_output(wrapped: Exec) -> None:
+    wrapped.run("true", environment={"TRAINWARDEN_ATTEMPT_KEY": "local:5:0"})
+    RecordStore(wrapped.folder).announce_restart("local:5:0", "a hang", "4711")
+    done = wrapped.run("true", environment={"TRAINWARDEN_ATTEMPT_KEY": "local:5:1"})
+    assert b"restarted by Trainwarden: incident 4711, reason: a hang\n" in done.stderr

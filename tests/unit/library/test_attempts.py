@@ -162,3 +162,39 @@ def test_attempts_that_ended_or_go_on_are_not_lost(attempt: Starter, folder: Pat
     with attempt(3):
         pass
     assert _lost(folder) == []
+
+
+def test_a_restarted_attempt_states_incident_reason_and_checkpoint_in_its_output_and_its_events(
+    script: Script,
+) -> None:
+    script.run(
+        """
+        import trainwarden
+        with trainwarden.run("r") as run:
+            run.step(7)
+            saved = run.folder / "step_7.safetensors"
+            header = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+            saved.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+            run.checkpoint_saved(saved, 7)
+        """,
+        TRAINWARDEN_ATTEMPT_KEY="local:5:0",
+    )
+    RecordStore(script.folder).announce_restart("local:5:0", "a hang\nof rank 1", "4711")
+    code = """
+        import trainwarden
+        with trainwarden.run("r") as run:
+            run.resume_checkpoint(trust="complete")
+    """
+    output = [script.run(code, TRAINWARDEN_ATTEMPT_KEY=f"local:5:{generation}") for generation in (1, 2)]
+    restarted, not_by_us = (done.stderr for done in output)
+    assert "restarted by Trainwarden: incident 4711, reason: a hang of rank 1" in restarted
+    assert f"restarted by Trainwarden: from checkpoint step 7, {script.folder}" in restarted
+    assert "Trainwarden: " not in not_by_us
+    lines = [json.loads(line) for line in (script.folder / "events.jsonl").read_text().splitlines()]
+    [event] = [line["data"] for line in lines if line["event_type"] == "attempt_restarted"]
+    assert event == {
+        "attempt_key": "local:5:0",
+        "action": "restart",
+        "incident": "4711",
+        "reason": "a hang\nof rank 1",
+    }
