@@ -29,6 +29,10 @@ _SETTLE_SECONDS = 600.0
 # Timers of an incident: since when the newer attempt has its highest step, the new start has left the queue, it has
 # ended, and the step has passed the old one.
 _HIGHEST, _RUNS, _ENDED, _SETTLES, _RIVAL = "highest step", "runs", "ended", "settles", "rival"
+# Since when it has a reason to wait, and since when it waits for what does not come by itself.
+_QUEUED, _NEVER = "queued", "never starts"
+# Reasons of SLURM change from one round of its scheduler to the next.
+_NEVER_SECONDS = 120.0
 # How long the old attempt may take to end.
 _RIVAL_SECONDS = 30.0
 
@@ -133,11 +137,28 @@ class Verifier:
         left_the_queue = newer is not None or not (
             isinstance(reading, ScheduledJob) and reading.state is JobState.WAITING
         )
+        if not left_the_queue and isinstance(reading, ScheduledJob):
+            return self._queued(incident, reading)
+        self._timers.forget(incident.id, _QUEUED, _NEVER)
         kind = _ENDED if ended else _RUNS
         if not left_the_queue or self._timers.elapsed(incident.id, kind) is not None:
             return None
         self._timers.restart(incident.id, kind)
         return Verification(State.VERIFYING, _since_when(reading, ended=ended))
+
+    def _queued(self, incident: Incident, job: ScheduledJob) -> Verification | None:
+        """Note why the new start waits, each time that changes; page where it waits for what does not come."""
+        if not job.never_starts:
+            self._timers.forget(incident.id, _NEVER)
+        elif self._timers.wait(incident.id, _NEVER) >= _NEVER_SECONDS:
+            avoided = ", ".join((job.excluded_nodes or ())[:10])
+            reason = f"the new start of job {job.job_id} does not begin by itself: {job.waits_because}"
+            reason += f"; it avoids {avoided}" if avoided else ""
+            return Verification(State.ESCALATED, reason, {"paging": True, "reason": reason})
+        if job.waits_because in ("", self._timers.detail(incident.id, _QUEUED)):
+            return None
+        self._timers.wait(incident.id, _QUEUED, job.waits_because)
+        return Verification(State.VERIFYING, f"the new start waits in the queue: {job.waits_because}")
 
     def _is_over(self, incident: Incident) -> bool:
         """Return whether the new start has had its time: by measured seconds, which no jump of a clock changes."""

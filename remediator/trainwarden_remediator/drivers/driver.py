@@ -41,6 +41,8 @@ class ScheduledJob:
         hold_of: the incident, by its id, that has ended the start before this one, as the job itself says.
         nodes: that it runs on.
         held_by_requeue: its hold is the one that the remediator's call leaves, and no later one.
+        waits_because: why it waits, in the scheduler's words; empty where it does not, or no reason is given.
+        never_starts: it waits for what does not come by itself: no node may run it, or a limit forbids it.
         started: when its present start began, by the scheduler's clock; None where it has none, or states no time.
     """
 
@@ -59,6 +61,8 @@ class ScheduledJob:
     account: str = ""
     nodes: tuple[str, ...] = ()
     started: float | None = None
+    waits_because: str = ""
+    never_starts: bool = False
 
 
 @dataclass(frozen=True)

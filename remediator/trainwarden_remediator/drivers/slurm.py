@@ -56,6 +56,22 @@ _ENDED_BADLY = frozenset({"FAILED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "BO
 _WITHDRAWN = frozenset({"PREEMPTED", "DEADLINE", "REVOKED"})
 _IN_BETWEEN = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_FED", "STAGE_OUT", "SIGNALING"})
 _NOT_ENDED = frozenset({"PENDING", "RUNNING", "REQUEUED", "RESIZING", "SUSPENDED"})
+# Reasons of a job that waits which no other job's end takes away.
+_NEVER = frozenset(
+    (
+        "AccountNotAllowed",
+        "BadConstraints",
+        "DependencyNeverSatisfied",
+        "InvalidAccount",
+        "InvalidQOS",
+        "PartitionDown",
+        "PartitionInactive",
+        "PartitionNodeLimit",
+        "PartitionTimeLimit",
+        "QOSNotAllowed",
+        "ReqNodeNotAvail",
+    )
+)
 _LIVE = frozenset({"RUNNING", "CONFIGURING", "RESIZING"})
 
 
@@ -293,6 +309,8 @@ class SlurmDriver:
             account=found.account,
             waits_for_jobs=found.reason in ("Dependency", "DependencyNeverSatisfied"),
             started=found.started,
+            waits_because=clean(found.reason, 80) if found.state == "pending" else "",
+            never_starts=found.state == "pending" and found.reason.partition(",")[0] in _NEVER,
         )
 
     def _refusal(self, found: SlurmJob) -> str | None:

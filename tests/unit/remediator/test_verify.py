@@ -92,3 +92,29 @@ def test_two_attempts_that_live_side_by_side_page_and_nothing_is_ended(tmp_path:
     assert simulation.our_starts == [0]
     assert simulation.store.pending()[0].waits_for.startswith("two attempts of the run live")  # type: ignore[union-attr]
     simulation.close()
+
+
+def test_why_the_new_start_waits_is_noted_once_and_what_never_comes_pages(tmp_path: Path) -> None:
+    """All nodes that it could use are excluded: SLURM shows a reason, and would wait for ever."""
+    clock = FakeClock()
+    world = World(clock, cast("Any", None), NothingSeen(), {}, cast("Any", None))
+    timers = Timers(Store(open_database(tmp_path), clock), clock)
+    verifier = Verifier(world, timers, 1800.0)
+
+    def verify(reason: str, *, never: bool = False) -> Verification | None:
+        state = {"excluded_nodes": ("n1", "n2"), "waits_because": reason, "never_starts": never}
+        job = ScheduledJob("7", "r", 1, JobState.WAITING, "PENDING", None, {"i": 1}, **cast("Any", state))
+        return verifier.verify(INCIDENT, job, RestartProgress.STARTED)
+
+    noted = Verification(State.VERIFYING, "the new start waits in the queue: Priority")
+    assert verify("Priority") == noted
+    clock.elapsed += 1e6
+    assert verify("Priority") is None, "a queue may be long"
+    assert verify("BadConstraints", never=True) is not None
+    clock.elapsed += 119
+    assert verify("BadConstraints", never=True) is None
+    clock.elapsed += 1
+    verdict = verify("BadConstraints", never=True)
+    assert verdict is not None
+    assert (verdict.state, verdict.changes["paging"]) == (State.ESCALATED, True)
+    assert verdict.detail.endswith("does not begin by itself: BadConstraints; it avoids n1, n2")
