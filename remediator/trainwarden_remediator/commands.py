@@ -14,14 +14,15 @@ import sqlalchemy as sa
 
 from trainwarden.record.clock import to_iso
 from trainwarden_remediator import audit
+from trainwarden_remediator.adoption import adopt
 from trainwarden_remediator.database import open_database, open_read_only
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.explain import account_as_json, account_as_text, account_of
 from trainwarden_remediator.incident import as_json, as_text, clean
+from trainwarden_remediator.incident_rows import acknowledge, answer_approval, read_log
 from trainwarden_remediator.policy import Policy
 from trainwarden_remediator.replay import replay_database, replay_log
 from trainwarden_remediator.score import read_scores, score_as_json, score_as_text
-from trainwarden_remediator.store import acknowledge, adopt, answer_approval, read_log
 from trainwarden_remediator.switches import freeze, resume, unfreeze
 
 PROGRAM = "trainwarden-remediator"

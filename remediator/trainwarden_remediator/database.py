@@ -43,6 +43,26 @@ class Lock:
         os.close(self._fd)
 
 
+class DatabaseFile:
+    """The file of an open database, which somebody may delete or replace; one in memory is never another."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._path = Path(engine.url.database) if engine.url.database else None
+        self._identity = self._identify()
+
+    def check(self) -> None:
+        """Raise SQLAlchemyError if the file was deleted or replaced: what is committed to it would be lost."""
+        if self._identify() != self._identity:
+            raise SQLAlchemyError(f"{self._path}: the database was deleted or replaced; start the remediator again")
+
+    def _identify(self) -> tuple[int, int] | None:
+        try:
+            status = self._path.stat() if self._path else None
+        except OSError:
+            return None
+        return (status.st_dev, status.st_ino) if status else None
+
+
 def open_database(state_dir: Path) -> sa.Engine:
     """Open for writing, creating what is missing; raise StoreError."""
     path = state_dir / FILE

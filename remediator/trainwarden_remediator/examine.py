@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainwarden_remediator.alert_rows import Pending
 from trainwarden_remediator.choice import Policies
 from trainwarden_remediator.decide import (
     AlertedFailure,
@@ -30,7 +31,7 @@ from trainwarden_remediator.judge import Judge, Judged
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.objections import INACTIVE, Objections
 from trainwarden_remediator.score import LEAVE, RESTART, Scores
-from trainwarden_remediator.store import Pending, Store
+from trainwarden_remediator.store import Store
 from trainwarden_remediator.timers import Timers
 from trainwarden_remediator.world import World
 

@@ -11,10 +11,10 @@ import sqlalchemy as sa
 
 from trainwarden.record.clock import to_iso
 from trainwarden_remediator.incident import OPEN_STATES, Event, Incident, State, as_json, as_text, clean
+from trainwarden_remediator.incident_rows import read_log, select_incidents
 from trainwarden_remediator.message import budget_left, lost_work
 from trainwarden_remediator.outbox import evidence_of, suspects_of
 from trainwarden_remediator.schema import alerts, incidents, switches
-from trainwarden_remediator.store import read_log, select_incidents
 
 _MAX_INCIDENTS = 5
 _MIN_PREFIX = 6

@@ -13,12 +13,13 @@ from prometheus_client.metrics_core import Metric
 
 import trainwarden
 from trainwarden.server.web_config import ReloadingWebConfig
+from trainwarden_remediator.alert_rows import Pending
 from trainwarden_remediator.evidence import RESTARTS_METRIC
 from trainwarden_remediator.incident import MODES, Action, Incident, State
 from trainwarden_remediator.readings import Answers
 from trainwarden_remediator.receive import Delivery
 from trainwarden_remediator.reloading import Reloading
-from trainwarden_remediator.store import Pending, Store
+from trainwarden_remediator.store import Store
 
 _P = "trainwarden_remediator"
 _RELOAD = "trainwarden_config_last_reload"

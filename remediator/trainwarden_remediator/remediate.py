@@ -11,6 +11,7 @@ from trainwarden_remediator.approvals import VETOED, Approvals
 from trainwarden_remediator.calls import Calls
 from trainwarden_remediator.capture import Captured, Captures, Capturing
 from trainwarden_remediator.decide import Held, NotNow, Refuse, Wait
+from trainwarden_remediator.doubt import Doubt
 from trainwarden_remediator.drivers.driver import (
     CallOutcome,
     CallResult,
@@ -38,8 +39,8 @@ _MAX_CALLS = 5
 _START_PATIENCE_SECONDS = 1800.0
 # A controller that dies may lose what it acknowledged in its last seconds; a later change was made by a user.
 _FORGETS_SECONDS = 60.0
-# Kinds of timers of an incident. Doubt begins with a call; it is over at once for one that was answered.
-_WAITS, _HELD, _CALLED, _UNANSWERED = "waits", "held", "called", "unanswered"
+# Kinds of timers of an incident.
+_WAITS, _HELD = "waits", "held"
 
 
 class Remediator:
@@ -75,7 +76,7 @@ class Remediator:
         self._approvals = Approvals(store, timers)
         self._verifier = Verifier(world, timers, verify_timeout)
         self._patience = _START_PATIENCE_SECONDS + _MAX_CALLS * doubt_window
-        self._doubt_window = doubt_window
+        self._doubt = Doubt(timers, doubt_window)
         self._repeat_after = repeat_after
         self._actor = actor
         self._calls = calls
@@ -178,7 +179,7 @@ class Remediator:
     def _prepare_answered(self, incident: Incident, answer: Answer) -> None:
         result = answer.result
         if answer.withheld is not None:
-            self._timers.forget(incident.id, _CALLED, _UNANSWERED)
+            self._doubt.end(incident)
             self._repeated[incident.id] = self._world.clock.monotonic()
             detail = f"not called: {answer.withheld.reason}"
             incident = self._move(incident, State.PREPARING, detail, calls=incident.calls - 1)
@@ -188,9 +189,9 @@ class Remediator:
                 self._withdraw(incident, answer.withheld)
             return
         if result.outcome is CallOutcome.UNCLEAR:
-            self._begin_doubt(incident)
+            self._doubt.begin(incident)
         else:
-            self._timers.forget(incident.id, _UNANSWERED)
+            self._doubt.answered(incident)
         if result.outcome is CallOutcome.ACCEPTED:
             self._move(incident, State.PREPARING, result.detail)
         elif result.outcome is CallOutcome.UNCLEAR or answer.after is not RestartProgress.UNTOUCHED:
@@ -216,7 +217,7 @@ class Remediator:
         verdict = self._recheck.against(incident)
         if isinstance(verdict, Wait):
             return self._wait_for(incident, verdict)
-        if isinstance(verdict, Refuse) and may_have_called and self._in_doubt(incident):
+        if isinstance(verdict, Refuse) and may_have_called and self._doubt.lasts(incident):
             return self._wait(incident, verdict.reason)
         if isinstance(verdict, Refuse):
             self._withdraw(incident, verdict)
@@ -225,27 +226,13 @@ class Remediator:
             return self._wait(incident, "other calls are under way (--max-actions)")
         return None
 
-    def _begin_doubt(self, incident: Incident) -> None:
-        self._timers.restart(incident.id, _CALLED)
-        self._timers.restart(incident.id, _UNANSWERED)
-
-    def _in_doubt(self, incident: Incident) -> bool:
-        """Return whether an earlier call may still take effect; only time and a fresh reading exclude it."""
-        return self._timers.wait(incident.id, _CALLED) < self._doubt_window
-
-    def _may_come_late(self, incident: Incident) -> bool:
-        """Return whether a call that was not answered may still take effect, also upon another start of the job."""
-        if self._timers.elapsed(incident.id, _UNANSWERED) is None and incident.state is not State.IN_DOUBT:
-            return False
-        return incident.calls > 0 and self._timers.wait(incident.id, _UNANSWERED) < self._doubt_window
-
     def _withdraw(self, incident: Incident, verdict: Refuse) -> None:
         # An alert that is not active now may fire again with the same start time; a refuted one may not.
         self._settled(self._store.withdraw(incident, verdict.reason, dropped=isinstance(verdict, NotNow)))
 
     def _prepare(self, incident: Incident, driver: Driver) -> bool:
-        if incident.state is State.PREPARING and self._timers.elapsed(incident.id, _UNANSWERED) is not None:
-            self._begin_doubt(incident)
+        if incident.state is State.PREPARING and self._doubt.unanswered(incident):
+            self._doubt.begin(incident)
             self._move(incident, State.IN_DOUBT, "the remediator ended before it had the answer of the call")
             return True
         target = self._target(incident)
@@ -264,7 +251,7 @@ class Remediator:
             return self._wait(incident, seen.value)
         elif self._came_late(incident, driver, target):
             return self._undo(incident, driver, target)
-        elif seen is not RestartProgress.STUCK and self._may_come_late(incident):
+        elif seen is not RestartProgress.STUCK and self._doubt.may_come_late(incident):
             return self._wait(incident, f"{seen.value}, and a call may still take effect on it")
         else:
             self._leave(incident, seen)
@@ -280,7 +267,7 @@ class Remediator:
             and job.held_by_requeue
             and job.refusal is None
             and job.generation > target.generation + 1
-            and self._may_come_late(incident)
+            and self._doubt.may_come_late(incident)
         )
 
     def _undo(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
@@ -295,7 +282,7 @@ class Remediator:
         return True
 
     def _call_prepare(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
-        if incident.calls and self._in_doubt(incident):
+        if incident.calls and self._doubt.lasts(incident):
             return self._wait(incident, "a call may still take effect")
         if incident.calls >= _MAX_CALLS:
             self._escalate(incident, f"the scheduler did not end the attempt after {incident.calls} calls")
@@ -306,7 +293,7 @@ class Remediator:
             return held_back
         if self._too_early(incident):
             return self._wait(incident, "something spoke against the call when it was to be made")
-        self._begin_doubt(incident)
+        self._doubt.begin(incident)
         incident = self._move(incident, State.PREPARING, f"call {incident.calls + 1}", calls=incident.calls + 1)
         self._calls.start(incident.id, lambda: self._actor.prepare(incident, target, jobs))
         return True
@@ -369,7 +356,7 @@ class Remediator:
     def _call_commit(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
         if not self._calls.room():
             return self._wait(incident, "other calls are under way (--max-actions)")
-        self._timers.restart(incident.id, _CALLED)
+        self._doubt.called(incident)
         self._start_commit(incident, driver, self._exclusions.target(incident, driver, target))
         return True
 

@@ -15,11 +15,11 @@ from trainwarden_remediator.decide import AlertedFailure, Circumstances, Decisio
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.history import History, PastRestart, history_of
 from trainwarden_remediator.incident import Action, Incident, clean
+from trainwarden_remediator.incident_rows import select_incidents
 from trainwarden_remediator.policy import Policy
 from trainwarden_remediator.policy_file import FAILURE_MODES
 from trainwarden_remediator.price import Loss
 from trainwarden_remediator.schema import alerts, incidents, scores
-from trainwarden_remediator.store import select_incidents
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 
+from trainwarden_remediator.alert_rows import Pending
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine import Examiner
 from trainwarden_remediator.incident import Alert, Incident, State
@@ -13,7 +14,7 @@ from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.relief import Relief
 from trainwarden_remediator.remediate import Remediator
 from trainwarden_remediator.snapshot import Snapshot, Subject
-from trainwarden_remediator.store import Pending, Store
+from trainwarden_remediator.store import Store
 from trainwarden_remediator.storm import Storms
 from trainwarden_remediator.sweep import Sweeper
 from trainwarden_remediator.timers import Timers
