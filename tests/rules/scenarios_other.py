@@ -164,7 +164,12 @@ EXHAUSTED: Alert = (
     },
 )
 EXHAUSTION = [
-    Scenario("the remediator gave up", lambda t: {ESCALATION: 1} if t >= 60 else {"up": 1}, {55: [], 60: [EXHAUSTED]}),
+    Scenario(
+        "the remediator gave up, and nobody knows the run",
+        lambda t: {ESCALATION: 1} if t >= 60 else {"up": 1},
+        # Where somebody does, what is known of it may be recorded a moment later.
+        {70: [], 75: [EXHAUSTED]},
+    ),
     Scenario(
         "a restart of the remediator is bridged",
         lambda t: {ESCALATION: 1} if t < 60 or t > 90 else {"up": 0},
