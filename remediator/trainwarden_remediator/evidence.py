@@ -35,6 +35,16 @@ _SERIES = (
 )
 # Of how the run works, to compare it with itself.
 _FIGURES = _SERIES[-4:]
+# What says from outside of its record whether it works. Made by rules, without the labels of a target.
+_VITALS = (
+    "run:gpu_tensor_active:avg",
+    "run:gpu_power_watts:avg",
+    "run:gpu_power_watts:usual",
+    "run:gpu_utilization:avg",
+    "run:efa_tx_bytes:rate5m",
+    "run:infiniband_tx_bytes:rate2m",
+    "training_log_last_write_timestamp_seconds",
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +54,8 @@ class ReportedRun:
     `policy` is the restart policy that the record requests: a user's text, not validated. `failed`, `alive` (the last
     sign of life of any kind) and `stepped` (when the step last rose) are Unix time, too, by the clocks of the run's
     hosts. `others` are records of other attempts that claim to be the run, newest first. `stall_budget` is how many
-    seconds its present phase may take for a step. `figures` are how it works, by the names of the metrics.
+    seconds its present phase may take for a step. `figures` are how it works, and
+    `vitals` what other sources than its record say of that, by the names of the metrics.
     """
 
     run_id: str
@@ -64,6 +75,7 @@ class ReportedRun:
     stall_budget: float | None = None
     checkpoint_step: float | None = None
     figures: Mapping[str, float] = field(default_factory=dict, compare=False)
+    vitals: Mapping[str, float] = field(default_factory=dict, compare=False)
     others: tuple[ReportedRun, ...] = field(default=(), compare=False)
 
 
@@ -106,7 +118,7 @@ class PrometheusRuns:
         ids = f'="{run_ids[0]}"' if len(run_ids) == 1 else f'=~"{"|".join(run_ids).replace(".", "[.]")}"'
         samples: dict[str, list[PrometheusSample]] = {run_id: [] for run_id in run_ids}
         try:
-            for sample in self._prometheus.query(f'{{__name__=~"{"|".join(_SERIES)}",run_id{ids}}}'):
+            for sample in self._prometheus.query(f'{{__name__=~"{"|".join((*_SERIES, *_VITALS))}",run_id{ids}}}'):
                 samples[sample.labels["run_id"]].append(sample)
         except PrometheusError as error:
             return dict.fromkeys(run_ids, Unknown(str(error)))
@@ -179,6 +191,8 @@ def read_run(run_id: str, samples: Iterable[PrometheusSample]) -> ReportedRun | 
     records: dict[tuple[str, ...], _Record] = defaultdict(_Record)
     for sample in usable:
         labels = sample.labels
+        if labels["__name__"] in _VITALS:
+            continue
         _add(records[tuple(labels.get(name, "") for name in of_source)], labels, sample.value)
     complete = [each for each in records.values() if each.info and "training_run_attempt" in each.values]
     if not complete:
@@ -186,7 +200,13 @@ def read_run(run_id: str, samples: Iterable[PrometheusSample]) -> ReportedRun | 
     complete.sort(key=_Record.order, reverse=True)
     newest, *older = [_run(run_id, record) for record in complete]
     others = {each.attempt_key: each for each in reversed(older) if each.attempt_key != newest.attempt_key}
-    return replace(newest, others=tuple(reversed(others.values())))
+    vitals: dict[str, float] = {}
+    for sample in usable:
+        name = sample.labels["__name__"]
+        if name in _VITALS:  # replicas of Prometheus show each as often
+            vitals[name] = max(sample.value, vitals.get(name, sample.value))
+    older = [replace(each, vitals=vitals) for each in reversed(others.values())]
+    return replace(newest, others=tuple(older), vitals=vitals)
 
 
 def _add(record: _Record, labels: Mapping[str, str], value: float) -> None:

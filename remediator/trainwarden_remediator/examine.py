@@ -23,9 +23,9 @@ from trainwarden_remediator.decide import (
     StopAndPage,
     Wait,
 )
-from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import ReportedRun
+from trainwarden_remediator.facts import Fact, facts_of
 from trainwarden_remediator.incident import OPEN_STATES, Action, Alert, Incident, State, parse_key
 from trainwarden_remediator.judge import Judge, Judged
 from trainwarden_remediator.metrics import Metrics
@@ -33,6 +33,7 @@ from trainwarden_remediator.objections import INACTIVE, Objections
 from trainwarden_remediator.score import LEAVE, RESTART, Scores
 from trainwarden_remediator.store import Store
 from trainwarden_remediator.timers import Timers
+from trainwarden_remediator.witness import Witness
 from trainwarden_remediator.world import World
 
 log = logging.getLogger(__name__)
@@ -40,15 +41,8 @@ log = logging.getLogger(__name__)
 # Page if an alert waits this long for a decision, as of a suspended job.
 _DECISION_PATIENCE_SECONDS = 1800.0
 _CONTRADICTION_SECONDS = 120.0
-# How long a run that is recorded as failed must be quiet, unless the scheduler has ended its job.
-_QUIET_SECONDS = 60.0
-# A rank may end its step after another one has failed.
-_LAST_STEP_SECONDS = 5.0
 # Kinds of timers of an alert.
 _WAITS, _CONTRADICTED, _PAGED = "waits", "contradicted", "paged"
-_SEEN_FAILED, _STEPS, _SIGNS = "failed while its job runs", "step", "life"
-_CHANGED = {_STEPS: "step changes", _SIGNS: "life changes"}
-_LIFE = (_SEEN_FAILED, *_CHANGED, *_CHANGED.values())
 # Until the start is given, a restart may still turn out to be unnecessary: another alert waits for that.
 _REVOCABLE = frozenset(OPEN_STATES) - {State.VERIFYING}
 
@@ -243,10 +237,18 @@ class Examiner:
             cluster=alert.cluster,
             **_price(decision),
         )
-        written = self._store.propose(pending, incident, dropped=dropped, answered=answered)
+        written = self._store.propose(pending, incident, self._facts(incident, run), dropped=dropped, answered=answered)
         if written is not None:
             self._metrics.decided(written)
         return written
+
+    def _facts(self, incident: Incident, run: ReportedRun | None) -> tuple[Fact, ...]:
+        """Return what is known about the attempt of a decision."""
+        if run is None or incident.attempt_key is None:
+            return ()
+        driver = self._world.drivers.get(incident.scheduler or "")
+        reading = driver.job(incident.job_id or "") if driver else None
+        return facts_of(incident.failure_mode, run, reading, self._world.clock.now())
 
 
 def _needs_a_person(decision: Restart | StopAndPage | Nothing) -> bool:
@@ -265,56 +267,3 @@ def _price(decision: Restart | StopAndPage | Nothing) -> dict[str, Any]:
         "lost_gpu_hours": loss.of_acting,
         "held_gpus": 0.0 if loss.ended else loss.gpus,
     }
-
-
-class Witness:
-    """Waits with a crash while its job runs and something else shows life: a run that works may write an error, too.
-
-    That the scheduler has ended the job is a second witness of a crash. Without it there must be no step since the
-    failure, and no heartbeat. A heartbeat alone may be that of a thread of a rank that hangs: it counts for as long as
-    a step may take.
-    """
-
-    def __init__(self, world: World, timers: Timers) -> None:
-        self._world = world
-        self._timers = timers
-
-    def against(self, alert: Alert, run: ReportedRun) -> Wait | None:
-        """Return what contradicts a crash; None if the attempt may be ended."""
-        key = parse_key(run.attempt_key)
-        if alert.mode != "crash" or key is None:
-            return None
-        reading = self._world.drivers[key.scheduler].job(key.job_id)
-        if not isinstance(reading, ScheduledJob) or reading.state is not JobState.RUNNING:
-            self._timers.forget(alert.key, *_LIFE)
-            return None
-        alone = self._timers.wait(alert.key, _SEEN_FAILED)
-        budget = max(_QUIET_SECONDS, run.stall_budget or 0.0)
-        stepping, unmoved = self._change(alert.key, _STEPS, run.step)
-        beating, unheard = self._change(alert.key, _SIGNS, run.alive)
-        if stepping and unmoved < _QUIET_SECONDS:
-            return Contradiction(
-                f"attempt {run.attempt} is recorded as failed, and goes on: step {run.step:g} on job {key.job_id}. "
-                "It is not ended: if it works, delete the file _error of its record; if not, cancel the job"
-            )
-        if alone < _QUIET_SECONDS:
-            return Wait(f"job {key.job_id} still runs: it may recover by itself")
-        stepped = stepping or _stepped_since_failure(run)
-        if (stepped and unmoved < budget) or (beating and unheard < _QUIET_SECONDS and alone < budget):
-            return Wait(f"job {key.job_id} still runs, and its ranks have shown life since the failure")
-        return None
-
-    def _change(self, subject: str, kind: str, value: float | None) -> tuple[bool, float]:
-        """Return whether a value of the run has been seen to change, and the seconds since then, or of watching it."""
-        shown = "" if value is None else repr(value)
-        known = self._timers.detail(subject, kind)
-        if shown and known and known != shown:
-            self._timers.wait(subject, _CHANGED[kind])
-            self._timers.restart(subject, kind, shown)
-        elapsed = self._timers.wait(subject, kind, shown or known or "")
-        return self._timers.elapsed(subject, _CHANGED[kind]) is not None, elapsed
-
-
-def _stepped_since_failure(run: ReportedRun) -> bool:
-    """Return whether a step was made since the failure, by the clocks of the run's hosts."""
-    return run.stepped is not None and run.failed is not None and run.stepped > run.failed + _LAST_STEP_SECONDS

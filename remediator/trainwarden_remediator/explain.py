@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from trainwarden.record.clock import to_iso
+from trainwarden_remediator.facts import facts_as_json
 from trainwarden_remediator.incident import OPEN_STATES, Event, Incident, State, as_json, as_text, clean
 from trainwarden_remediator.incident_rows import read_log, select_incidents
 from trainwarden_remediator.message import budget_left, lost_work
@@ -67,6 +68,7 @@ class Account:
     incidents: Sequence[tuple[Incident, list[Event]]]
     evidence: dict[str, tuple[str, ...]]
     suspects: dict[str, tuple[str, ...]]
+    facts: dict[str, list[dict[str, Any]]]
     switches: Sequence[str]
 
     @property
@@ -91,6 +93,7 @@ def account_of(connection: sa.Connection, about: str) -> Account:
         found,
         {incident.id: evidence_of(connection, incident.id) for incident, _ in found},
         {incident.id: suspects_of(connection, incident.id) for incident, _ in found},
+        {incident.id: facts_as_json(connection, incident.id) for incident, _ in found},
         _switches(connection, {incident.run_id for incident, _ in found} | {each.run_id for each in waiting}),
     )
 
@@ -152,6 +155,7 @@ def account_as_json(account: Account) -> dict[str, Any]:
             {
                 **as_json(incident, events),
                 "evidence": list(account.evidence[incident.id]),
+                "facts": account.facts[incident.id],
                 "suspects": list(account.suspects[incident.id]),
                 "next": next_of(incident),
                 "you_may": may_of(incident),

@@ -18,6 +18,7 @@ from trainwarden_remediator.decide import (
 from trainwarden_remediator.drivers.driver import JobState, Reading, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import Evidence, ReportedRun
+from trainwarden_remediator.facts import contradiction
 from trainwarden_remediator.incident import Alert, Incident, parse_key
 from trainwarden_remediator.store import Store
 from trainwarden_remediator.world import World
@@ -141,7 +142,18 @@ class Recheck:
             return verdict
         if run.attempt_key != incident.attempt_key:
             return Refuse(f"stale: the run is at {run.attempt_key}")
-        return _recovered(incident, run, ended=self._ended(incident)) or self._saving(incident, run)
+        return (
+            _recovered(incident, run, ended=self._ended(incident))
+            or self._contradicted(incident, run)
+            or self._saving(incident, run)
+        )
+
+    def _contradicted(self, incident: Incident, run: ReportedRun) -> NotNow | None:
+        """Refuse where another source says by now that the attempt works; its alert waits then, and pages."""
+        driver = self._world.drivers.get(incident.scheduler or "")
+        reading = driver.job(incident.job_id or "") if driver else None
+        found = contradiction(incident.failure_mode, run, reading, self._world.clock.now())
+        return NotNow(found.reason) if found else None
 
     def _saving(self, incident: Incident, run: ReportedRun) -> Wait | None:
         """Wait for a save that has just begun, not for one that hangs; after a crash none is finished."""

@@ -10,8 +10,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from trainwarden_remediator import audit
+from trainwarden_remediator.facts import fact_as_text, facts_as_json
 from trainwarden_remediator.incident import Action, Incident, State, as_json
-from trainwarden_remediator.schema import alerts, facts, incident_alerts, outbox
+from trainwarden_remediator.schema import alerts, incident_alerts, outbox
 from trainwarden_remediator.world import Clock
 
 # What has not been delivered by then is no news any more.
@@ -179,11 +180,4 @@ def suspects_of(connection: sa.Connection, incident_id: str) -> tuple[str, ...]:
 
 def evidence_of(connection: sa.Connection, incident_id: str) -> tuple[str, ...]:
     """Return what was known at the last decision about an incident."""
-    latest = sa.select(sa.func.max(facts.c.decided)).where(facts.c.incident_id == incident_id).scalar_subquery()
-    query = (
-        sa.select(facts)
-        .where(facts.c.incident_id == incident_id, facts.c.decided == latest)
-        .order_by(facts.c.number)
-        .limit(_MAX_FACTS)
-    )
-    return tuple(f"{row.what}: {row.value} ({row.source})" for row in connection.execute(query))
+    return tuple(map(fact_as_text, facts_as_json(connection, incident_id)[-_MAX_FACTS:]))

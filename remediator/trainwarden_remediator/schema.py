@@ -178,6 +178,7 @@ facts = sa.Table(
     sa.Column("what", sa.Text, nullable=False),
     sa.Column("value", sa.Text, nullable=False),
     sa.Column("at", sa.Float),
+    sa.Column("supports", sa.Text, nullable=False, server_default="unknown"),
 )
 sa.Index("facts_by_incident", facts.c.incident_id)
 

@@ -155,7 +155,9 @@ class RemediatorPages:
         except ValueError as error:
             return plain(HTTPStatus.BAD_REQUEST, str(error))
         found = self.store.with_events(query.get("run_id") or None)
-        return json_response(HTTPStatus.OK, [as_json(incident, events) for incident, events in found])
+        known = self.store.known_of([incident.id for incident, _ in found])
+        shown = [{**as_json(incident, events), **known[incident.id]} for incident, events in found]
+        return json_response(HTTPStatus.OK, shown)
 
     def _unauthorized(self) -> Response:
         challenge = ("WWW-Authenticate", self.credentials.challenge)

@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from trainwarden_remediator.adoption import count_restarts, note_unrecorded, set_about
 from trainwarden_remediator.alert_rows import Pending, answer_alert, keep_alerts, select_pending
 from trainwarden_remediator.database import DatabaseFile
+from trainwarden_remediator.facts import Fact, facts_as_json, insert_facts
 from trainwarden_remediator.history import PastRestart
 from trainwarden_remediator.incident import Action, Alert, Event, Incident, State, clean, restarts_left
 from trainwarden_remediator.incident_rows import (
@@ -161,10 +162,17 @@ class Store:
             connection.execute(alerts.update().where(alerts.c.key == alert.key).values(waits_for=clean(reason)))
 
     def propose(
-        self, pending: Pending, incident: Incident, *, dropped: bool = False, answered: bool = True
+        self,
+        pending: Pending,
+        incident: Incident,
+        known: Sequence[Fact] = (),
+        *,
+        dropped: bool = False,
+        answered: bool = True,
     ) -> Incident | None:
         """Store the incident decided for an alert; None if the same decision is on record, which settles the alert too.
 
+        `known` are the facts of the decision, stored with it.
         A `dropped` alert becomes pending again when it fires again; one that is not `answered` stays pending.
         """
         received = Event(pending.received, "RECEIVED", f"{incident.alert} by {pending.source}")
@@ -174,6 +182,7 @@ class Store:
                 earlier = same_decision(connection, incident)
                 if earlier is None:
                     connection.execute(incidents.insert().values(**row_of(incident)))
+                    insert_facts(connection, incident.id, incident.updated, known)
                     append_event(connection, incident.id, received)
                     append_event(connection, incident.id, decided)
                 if answered:
@@ -403,6 +412,11 @@ class Store:
         """Note that the run was restarted more often than is on record, for `adopt`."""
         with self._transaction("unrecorded") as connection:
             note_unrecorded(connection, run_id, restarts)
+
+    def known_of(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return what each of these incidents was decided by, for a program: its facts."""
+        with self._engine.begin() as connection:
+            return {each: {"facts": facts_as_json(connection, each)} for each in ids}
 
     def with_events(self, run_id: str | None = None, limit: int = 1000) -> list[tuple[Incident, list[Event]]]:
         """Return the newest `limit` incidents, of one run or of all, oldest first, with their events."""

@@ -1,0 +1,169 @@
+"""What is known at a decision is stored with it, and no attempt ends while a second source says that it works."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.remediator.simulation import RUN, Simulation
+from trainwarden.clients.prometheus import PrometheusSample
+from trainwarden_remediator.cli import main
+from trainwarden_remediator.drivers.driver import JobState
+from trainwarden_remediator.errors import Unknown
+from trainwarden_remediator.evidence import Evidence, ReportedRun, read_run
+from trainwarden_remediator.facts import Supports, contradiction, facts_of
+from trainwarden_remediator.incident import State
+from trainwarden_remediator.outbox import Outbox
+
+TENSOR, POWER, USUAL = "run:gpu_tensor_active:avg", "run:gpu_power_watts:avg", "run:gpu_power_watts:usual"
+EFA, INFINIBAND = "run:efa_tx_bytes:rate5m", "run:infiniband_tx_bytes:rate2m"
+LOG = "training_log_last_write_timestamp_seconds"
+NOW = 10_000.0
+HALTED = ReportedRun("r", 0, "sim:17:0", "running", 40.0, 40.0, started=1000.0, stepped=NOW - 1200, stall_budget=600.0)
+FAILED = replace(HALTED, state="failed", failed=NOW - 600, stepped=NOW - 600)
+
+
+class Watched(Simulation):
+    """A run of which GPUs and networks are measured, too."""
+
+    vitals: dict[str, float] = {}  # noqa: RUF012  # replaced, never changed
+
+    def run(self, run_id: str) -> Evidence:
+        found = super().run(run_id)
+        if not isinstance(found, ReportedRun):
+            return found
+        since = self.clock.now() - 900
+        return replace(found, vitals=self.vitals, started=since - 9000, stepped=since, failed=since)
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    made = Watched(tmp_path / "state", two_phase=True)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("mode", ["stall", "crash"])
+@pytest.mark.parametrize(
+    ("vitals", "named"),
+    [
+        ({TENSOR: 0.45}, "tensor cores 45% active (prometheus)"),
+        ({POWER: 600.0, USUAL: 650.0}, "GPU power 600 W of usually 650 W (prometheus)"),
+        ({EFA: 5e9}, "EFA 5000 MB/s sent (prometheus)"),
+        ({INFINIBAND: 5e9}, "InfiniBand 5000 MB/s sent (prometheus)"),
+    ],
+)
+def test_a_run_whose_gpus_or_network_work_is_not_ended_and_pages_with_both_facts(
+    watched: Watched, mode: str, vitals: dict[str, float], named: str
+) -> None:
+    watched.vitals = vitals
+    watched.cluster.run_state = "failed" if mode == "crash" else "running"
+    watched.tick(100)
+    assert watched.store.of_run(RUN) == [], "it may be about to end"
+    watched.tick(100)
+    assert watched.driver.calls == []
+    [incident] = watched.store.escalations()
+    assert named in incident.reason
+    assert ("recorded as failed" if mode == "crash" else "no step is reported at step 40") in incident.reason
+    watched.vitals = dict.fromkeys(vitals, 0.0)
+    watched.tick(90)
+    assert watched.driver.calls != [], "the other source agrees now"
+
+
+def test_what_begins_to_work_during_the_delay_calls_the_restart_off(watched: Watched) -> None:
+    watched.driver.faults = ["dropped"]
+    watched.captures.seconds = 10
+    watched.tick(2)
+    assert [each.state for each in watched.store.open_incidents()] == [State.CAPTURING]
+    watched.vitals = {TENSOR: 0.45}
+    watched.tick(200)
+    assert watched.driver.calls == []
+    assert "tensor cores 45% active" in watched.store.escalations()[0].reason
+
+
+def test_a_job_that_the_scheduler_has_ended_is_restarted_whatever_the_gpus_do(watched: Watched) -> None:
+    watched.vitals = {TENSOR: 0.9}
+    watched.cluster.crash()
+    watched.tick(60)
+    assert watched.our_starts == [0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "run", "vitals"),
+    [
+        pytest.param("stall", HALTED, {TENSOR: 0.02, POWER: 600.0, USUAL: 650.0}, id="no tensor cores at full power"),
+        pytest.param("stall", HALTED, {POWER: 300.0, USUAL: 650.0}, id="half the power waits in a collective"),
+        pytest.param("stall", HALTED, {"run:gpu_utilization:avg": 1.0}, id="so does full utilization"),
+        pytest.param("stall", HALTED, {LOG: NOW - 5}, id="a watchdog writes to the log of a run that hangs"),
+        pytest.param("crash", FAILED, {LOG: NOW - 570}, id="a traceback is written after the failure"),
+        pytest.param("stall", replace(HALTED, stepped=NOW - 250), {EFA: 5e9}, id="an average over the last step"),
+        pytest.param("stall", replace(HALTED, stepped=2000.0), {POWER: 300.0, USUAL: 300.0}, id="usually it hangs"),
+        pytest.param("stall", replace(HALTED, stepped=None), {TENSOR: 0.9}, id="no step is known to compare with"),
+    ],
+)
+def test_what_a_run_that_hangs_shows_as_well_holds_nothing_back(
+    mode: str, run: ReportedRun, vitals: dict[str, float]
+) -> None:
+    assert contradiction(mode, replace(run, vitals=vitals), None, NOW) is None
+
+
+def test_a_log_that_goes_on_after_a_failure_says_that_the_run_works() -> None:
+    found = contradiction("crash", replace(FAILED, vitals={LOG: NOW - 5}), None, NOW)
+    assert found is not None
+    assert "log grows (prometheus)" in found.reason
+
+
+def test_each_fact_has_source_value_time_and_what_it_supports() -> None:
+    known = facts_of("stall", replace(HALTED, alive=NOW - 3, vitals={TENSOR: 0.02}), Unknown("down"), NOW)
+    shown = {fact.subject: (fact.source, fact.value, fact.at, fact.supports) for fact in known}
+    assert shown["steps"] == ("prometheus", "step 40", NOW - 1200, Supports.STALLED)
+    assert shown["job"] == ("scheduler", "no answer: down", NOW, Supports.UNKNOWN)
+    assert shown["tensor cores"] == ("prometheus", "2% active", NOW, Supports.UNKNOWN)
+    assert shown["heartbeat"][2] == NOW - 3
+
+
+def test_the_facts_of_a_decision_are_stored_and_shown(
+    watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert watched._engine is not None
+    outbox = Outbox(watched._engine, watched.clock, ["slack"])
+    watched.store.tell = outbox.note
+    watched.vitals = {TENSOR: 0.02}
+    watched.tick(2)
+    [incident] = watched.store.of_run(RUN)
+    known = {fact["subject"]: fact for fact in watched.store.known_of([incident.id])[incident.id]["facts"]}
+    assert known["tensor cores"]["value"] == "2% active"
+    assert known["steps"]["age"] == pytest.approx(900, abs=2)
+    assert known["job 17"]["source"] == "scheduler"
+    [message] = outbox.due("slack")
+    assert "tensor cores: 2% active (prometheus)" in message.evidence
+    watched.close()
+    assert main(["explain", f"--state-dir={tmp_path / 'state'}", RUN]) == 0
+    assert "tensor cores: 2% active (prometheus)" in capsys.readouterr().out
+    assert main(["explain", f"--state-dir={tmp_path / 'state'}", RUN, "--json"]) == 0
+    [shown] = json.loads(capsys.readouterr().out)["incidents"]
+    assert {"source", "subject", "value", "observed", "age", "supports", "decided"} == set(shown["facts"][0])
+
+
+def test_what_rules_make_of_a_run_is_read_beside_its_record() -> None:
+    ours = {"run_id": "r", "cluster": "c"}
+    target = {**ours, "instance": "n1:9745"}
+    samples = [
+        PrometheusSample({"__name__": "training_run_info", "attempt_key": "slurm:17:0", **target}, 1.0),
+        PrometheusSample({"__name__": "training_run_attempt", **target}, 0.0),
+        PrometheusSample({"__name__": TENSOR, **ours}, 0.4),
+        PrometheusSample({"__name__": LOG, **target}, 5.0),
+    ]
+    run = read_run("r", samples)
+    assert run is not None
+    assert run.vitals == {TENSOR: 0.4, LOG: 5.0}
+
+
+def test_a_job_that_runs_says_nothing_about_its_ranks(watched: Watched) -> None:
+    assert watched.cluster.state is JobState.RUNNING
+    watched.tick(60)
+    assert watched.our_starts == [0]
