@@ -66,6 +66,13 @@ def judge(
     if any(_is_of(each, job.generation - 1) and _told(each) for each in incidents):
         return Finding(Step.LEAVE)  # a person knows, or this was tried
     ended = [each for each in calls if each.verb == "prepare" and each.outcome != CallOutcome.REFUSED.value]
+    given = [each for each in calls if each.verb == "commit" and each.outcome != CallOutcome.REFUSED.value]
+    if any(each.generation == job.generation - 1 for each in given):
+        return Finding(
+            Step.PAGE,
+            f"job {job.job_id} is held although the remediator has released it: the scheduler may have forgotten a "
+            "start that it gave. Make sure that no process of the job lives, and release it",
+        )
     if any(each.generation == job.generation - 1 for each in ended):
         return Finding(Step.RELEASE, "a call of the remediator has ended it after the end of its incident")
     unclear = [each for each in ended if each.outcome != CallOutcome.ACCEPTED.value]

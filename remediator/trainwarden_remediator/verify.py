@@ -85,9 +85,10 @@ class Verifier:
                 else self._checked(incident, newer, verdict.detail)
             )
         if seen is RestartProgress.STUCK:
-            return Verification(
-                State.ESCALATED, seen.value, {"paging": True, "reason": "the job is held, and not by us"}
-            )
+            # SLURM holds what it can start nowhere: that is no hold of a person.
+            is_slurms = isinstance(reading, ScheduledJob) and reading.never_starts
+            reason = _never_starts(reading) if is_slurms else "the job is held, and not by us"
+            return Verification(State.ESCALATED, reason, {"paging": True, "reason": reason})
         if seen is RestartProgress.GONE and newer is None and isinstance(reading, ScheduledJob):
             # A start given by the remediator that was then ended counts as a failure.
             state = State.FAILED if reading.generation > incident.generation else State.ADOPTED
@@ -151,9 +152,7 @@ class Verifier:
         if not job.never_starts:
             self._timers.forget(incident.id, _NEVER)
         elif self._timers.wait(incident.id, _NEVER) >= _NEVER_SECONDS:
-            avoided = ", ".join((job.excluded_nodes or ())[:10])
-            reason = f"the new start of job {job.job_id} does not begin by itself: {job.waits_because}"
-            reason += f"; it avoids {avoided}" if avoided else ""
+            reason = _never_starts(job)
             return Verification(State.ESCALATED, reason, {"paging": True, "reason": reason})
         if job.waits_because in ("", self._timers.detail(incident.id, _QUEUED)):
             return None
@@ -181,6 +180,13 @@ def _old_attempt_advanced(run: ReportedRun, incident: Incident) -> Verification 
         return None
     detail = f"the old attempt reached step {run.high_water:g} before it ended"
     return Verification(State.VERIFYING, detail, {"step_before": run.high_water})
+
+
+def _never_starts(job: Reading) -> str:
+    assert isinstance(job, ScheduledJob)  # noqa: S101  # nothing else has a reason to wait
+    avoided = ", ".join((job.excluded_nodes or ())[:10])
+    reason = f"the new start of job {job.job_id} does not begin by itself: {job.waits_because}"
+    return f"{reason}; it avoids {avoided}" if avoided else reason
 
 
 def _since_when(reading: Reading, *, ended: bool) -> str:

@@ -93,3 +93,14 @@ def test_a_restart_that_was_forgotten_altogether_pages(simulation: Simulation) -
     assert "restart count 0 of job 17 again, after 1" in incident.reason
     assert simulation.our_starts == [0]
     assert simulation.driver.calls == ["prepare: none", "commit: none"]
+
+
+def test_a_start_that_is_forgotten_after_its_incident_is_over_is_not_given_again(simulation: Simulation) -> None:
+    [incident] = simulation.settle()
+    assert incident.state is State.DONE
+    killed(simulation, (JobState.HELD, 1, 0, None))
+    simulation.tick(200)
+    assert simulation.driver.calls == ["prepare: none", "commit: none"]
+    last = simulation.store.of_run("run-1")[-1]
+    assert last.state is State.ESCALATED
+    assert "may have forgotten a start" in last.reason
