@@ -23,6 +23,7 @@ from trainwarden_remediator.choice import load_policies
 from trainwarden_remediator.config import RemediatorSettings, allowed_users, read_token
 from trainwarden_remediator.credentials import Credentials, Tokens
 from trainwarden_remediator.database import Lock, open_database
+from trainwarden_remediator.drains import Drains
 from trainwarden_remediator.drivers.driver import Driver
 from trainwarden_remediator.drivers.local import LocalDriver
 from trainwarden_remediator.drivers.slurm import SlurmDriver, slurm_client
@@ -149,6 +150,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
         interval=settings.poll_interval,
         busy_interval=settings.busy_interval,
         before_tick=refresh,
+        drain=_drain(settings, store, clock),
     )
     registry = CollectorRegistry(auto_describe=False)
     more = (notifier.families, scores.families, GpuHours(engine).families, outlook.families)
@@ -192,6 +194,14 @@ def build_drivers(settings: RemediatorSettings) -> dict[str, Driver]:
         client = slurm_client(settings.slurm_bin_dir, settings.slurm_timeout)
         drivers["slurm"] = SlurmDriver(client, users)
     return drivers
+
+
+def _drain(settings: RemediatorSettings, store: Store, clock: SystemClock) -> Callable[[], object]:
+    """Return what drains and resumes nodes; nothing where no scheduler has any, or none may be drained."""
+    if "slurm" not in settings.driver or not settings.slurm_drain_nodes:
+        return lambda: None
+    client = slurm_client(settings.slurm_bin_dir, settings.slurm_timeout)
+    return Drains(client, store, clock, settings.slurm_drain_nodes).reconcile
 
 
 def describers(settings: RemediatorSettings) -> dict[str, Callable[[str], bytes]]:

@@ -21,6 +21,8 @@ from trainwarden_remediator.approvals import APPROVED, VETOED
 from trainwarden_remediator.check_config import check_config
 from trainwarden_remediator.config import DEFAULT_ALERTMANAGER, default_state_dir, settings_from
 from trainwarden_remediator.doctor import examine
+from trainwarden_remediator.drains import undrain
+from trainwarden_remediator.drivers.slurm import slurm_client
 from trainwarden_remediator.errors import ConfigError, RemediatorError
 from trainwarden_remediator.incident import clean
 from trainwarden_remediator.modes import MODES, OPT_IN
@@ -97,6 +99,11 @@ def parser() -> argparse.ArgumentParser:
     )
     _on_database(verify)
     verify.add_argument("--expect", metavar="NUMBER:HASH", help="a row that was noted elsewhere, as in a message")
+    resuming = known.add_parser(
+        "undrain",
+        help="resume nodes that the remediator has drained, and no others; give the flags of the service before it",
+    )
+    resuming.add_argument("nodes", nargs="+", metavar="NODE")
     doctor = known.add_parser(
         "doctor",
         help="show what SLURM lets this user do, and whether each job could be brought back; give the flags of the "
@@ -243,6 +250,12 @@ def _drivers(top: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="act on this user's jobs too, repeatable; by default only on the remediator's own user's",
     )
+    group.add_argument(
+        "--slurm-drain-nodes",
+        default="0",
+        metavar="N",
+        help="drain nodes that restarts avoid for broken hardware, at most N at a time, default %(default)s: none",
+    )
 
 
 def _telling(top: argparse.ArgumentParser) -> None:
@@ -303,6 +316,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return commands.replay_record(arguments.state_dir, policy, arguments.run_id, as_data=as_data)
         if arguments.command == "doctor":
             return _doctor(arguments)
+        if arguments.command == "undrain":
+            return _undrain(arguments)
         if arguments.command is not None:
             return _on_record(arguments)
         return _serve(arguments)
@@ -377,6 +392,15 @@ def _seconds(flag: str, text: str) -> float:
 def _doctor(arguments: argparse.Namespace) -> int:
     arguments.webhook_token_file = arguments.webhook_token_file or Path(os.devnull)  # it receives nothing
     return examine(settings_from(arguments), arguments.format)
+
+
+def _undrain(arguments: argparse.Namespace) -> int:
+    arguments.webhook_token_file = arguments.webhook_token_file or Path(os.devnull)  # it receives nothing
+    settings = settings_from(arguments)
+    problems = undrain(slurm_client(settings.slurm_bin_dir, settings.slurm_timeout), arguments.nodes)
+    for problem in problems:
+        print(f"{PROGRAM}: {problem}", file=sys.stderr)
+    return 1 if problems else 0
 
 
 def _serve(arguments: argparse.Namespace) -> int:

@@ -70,6 +70,7 @@ class RemediatorSettings(BaseModel):
     slurm_allow_user: list[str]
     slurm_timeout: Seconds
     slurm_interval: Seconds
+    slurm_drain_nodes: Annotated[int, Field(ge=0, le=1000)]
     http_timeout: Seconds
     poll_interval: Seconds
     busy_interval: Seconds

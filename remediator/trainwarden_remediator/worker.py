@@ -45,6 +45,7 @@ class Worker:
         interval: float,
         busy_interval: float,
         before_tick: Callable[[], None] = lambda: None,
+        drain: Callable[[], object] = lambda: None,
     ) -> None:
         self._world = world = snapshot.world
         self._snapshot = snapshot
@@ -54,6 +55,7 @@ class Worker:
         self._metrics = metrics
         self._timers = timers
         self._before_tick = before_tick
+        self._drain = drain
         self._relief = Relief(world, store)
         self._sweeper = sweeper
         self._storms = storms
@@ -141,6 +143,7 @@ class Worker:
     def _sweep(self) -> None:
         try:
             self._sweeper.sweep()
+            self._drain()
         except Exception as error:  # noqa: BLE001  # what is left of old incidents must not block the open ones
             self._problem("the sweep", error)
 

@@ -48,7 +48,11 @@ _DETECTION_SECONDS = 120.0
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 _MAX_NODES = 10_000
 _HOLD_MARK = "trainwarden-hold:"
-_OLD_HOLD_MARK = re.compile(rf"\s*{_HOLD_MARK}[^\s,;]*")
+_WHY_MARK = "trainwarden-why:"
+_OLD_MARKS = re.compile(rf"\s*(?:{_HOLD_MARK}|{_WHY_MARK})[^\s,;]*")
+# Of the reason, as one word: a comment is a text of words that others read, too.
+_NO_WORD = re.compile(r"[^A-Za-z0-9._+-]+")
+_MAX_WHY = 120
 _MAX_COMMENT_BYTES = 1024  # of SLURM
 _ALREADY_OVER = re.compile("already (finished|complet)", re.IGNORECASE)
 _NO_SUCH_JOB = re.compile("invalid job id", re.IGNORECASE)
@@ -81,7 +85,7 @@ def slurm_client(folder: Path | None, timeout: float) -> SlurmClient:
         commands = find_commands(folder, ("squeue", "scontrol"))
     except CommandsMissing as error:
         raise ConfigError([f"--driver slurm: {error}; see --slurm-bin-dir"]) from None
-    for optional in ("sacct", "sacctmgr"):
+    for optional in ("sacct", "sacctmgr", "sinfo"):
         with suppress(CommandsMissing):
             commands |= find_commands(folder, (optional,))
     return SlurmClient(commands, timeout)
@@ -156,8 +160,13 @@ class SlurmDriver:
         return self._control("requeuehold", found.target, "Incomplete")
 
     def _note_hold(self, found: SlurmJob, target: RestartTarget) -> CallResult:
-        """Write into the comment that the incident ends this start. A comment that is not plain text stays as it is."""
-        comment = f"{_OLD_HOLD_MARK.sub('', found.comment)} {_HOLD_MARK}{target.incident}:{target.generation}".strip()
+        """Write into the comment that the incident ends this start, and why where there is room.
+
+        A comment that is not plain text stays as it is.
+        """
+        comment = f"{_OLD_MARKS.sub('', found.comment)} {_HOLD_MARK}{target.incident}:{target.generation}".strip()
+        why = f"{comment} {_WHY_MARK}{_NO_WORD.sub('_', target.reason)[:_MAX_WHY].strip('_')}"
+        comment = why if len(why.encode()) <= _MAX_COMMENT_BYTES else comment
         if found.target is None or not found.comment.isprintable() or len(comment.encode()) > _MAX_COMMENT_BYTES:
             return CallResult(CallOutcome.REFUSED, "the comment is left as it is")
         return self._as_result(self._client.update(found.target, Comment=comment))

@@ -92,6 +92,21 @@ def test_the_next_start_of_the_same_job_waits_for_the_one_before_to_be_gone(scri
     assert line(second.stdout) == "runs\n"
 
 
+def test_a_second_start_under_the_same_restart_count_is_refused_while_the_first_lives(script: Script) -> None:
+    """A slurmctld that was killed forgets a start that it gave, and gives it once more under the same count."""
+    slurm = {"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": "1"}
+    first = script.start(HOLD, **slurm)
+    assert line(first.stdout) == "holds\n"
+    second = script.run('import trainwarden; trainwarden.run("r")', **slurm)
+    assert second.returncode == 1
+    assert "belongs to a live run: process" in second.stderr
+    assert "attempt slurm:17:1" in second.stderr
+    assert script.read("metadata.json")["pid"] == first.pid
+    first.kill()
+    first.wait()
+    assert script.run('import trainwarden; trainwarden.run("r").step(1)', **slurm).returncode == 0
+
+
 def test_asking_in_the_owning_process_does_not_lose_the_lock(script: Script) -> None:
     first = script.start("""
         import time, trainwarden

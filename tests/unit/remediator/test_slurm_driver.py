@@ -27,7 +27,7 @@ from trainwarden_remediator.errors import ConfigError, Unknown
 pytestmark = pytest.mark.process
 
 TARGET = RestartTarget("intent-1", "run-1", "17", 0, "why")
-NOTED = "Comment=trainwarden:run-1 trainwarden-hold:intent-1:0"
+NOTED = "Comment=trainwarden:run-1 trainwarden-hold:intent-1:0 trainwarden-why:why"
 ENTRY: dict[str, Any] = {
     "job_id": 17,
     "job_state": "RUNNING",
@@ -366,9 +366,19 @@ def test_an_attempt_is_ended_by_the_call_that_cannot_revive_another(
 
 
 def test_a_comment_keeps_its_text_and_says_whose_hold_the_next_one_is(tools: Tools) -> None:
-    tools.jobs(entry(restart_cnt=3, comment="mine, trainwarden:run-1 trainwarden-hold:old:2 (keep)"))
-    tools.driver().prepare(replace(TARGET, generation=3))
-    assert tools.called[0] == "update JobId=17 Comment=mine, trainwarden:run-1 (keep) trainwarden-hold:intent-1:3"
+    tools.jobs(
+        entry(restart_cnt=3, comment="mine, trainwarden:run-1 trainwarden-hold:old:2 trainwarden-why:old (keep)")
+    )
+    tools.driver().prepare(replace(TARGET, generation=3, reason="Policy x: a hang,\ntrainwarden:run-2; 40 steps"))
+    ours = "trainwarden-hold:intent-1:3 trainwarden-why:Policy_x_a_hang_trainwarden_run-2_40_steps"
+    assert tools.called[0] == f"update JobId=17 Comment=mine, trainwarden:run-1 (keep) {ours}"
+
+
+def test_a_comment_without_room_for_the_reason_says_whose_hold_it_is(tools: Tools) -> None:
+    text = "trainwarden:run-1 " + "x" * 960
+    tools.jobs(entry(comment=text))
+    tools.driver().prepare(replace(TARGET, reason="y" * 500))
+    assert tools.called[0] == f"update JobId=17 Comment={text} trainwarden-hold:intent-1:0"
 
 
 @pytest.mark.parametrize("comment", ["trainwarden:run-1\nsecond line", "trainwarden:run-1 " + "x" * 990])

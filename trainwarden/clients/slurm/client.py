@@ -45,6 +45,8 @@ KEPT_VARIABLES = frozenset(
 # More than 100,000 jobs in the longest layout. It is read record by record and never held at once.
 MAX_OUTPUT = 1 << 30
 JOB_ID = re.compile(r"[1-9][0-9]{0,9}")
+# No hostlist: each call is about one node.
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 _TARGET = re.compile(r"[0-9]+(_[0-9]+)?")
 _AUTHENTICATION = re.compile(
     r"munge|authenticat|auth_g_|credential|jwt|permission denied|access denied|access/permission|invalid user", re.I
@@ -237,6 +239,12 @@ class SlurmClient:
         if not _TARGET.fullmatch(target):
             return ControlResult(accepted=False, refused=True, detail=f"{target!r} is no job id")
         return self._control("update", f"JobId={target}", *(f"{name}={value}" for name, value in fields.items()))
+
+    def update_node(self, name: str, **fields: str) -> ControlResult:
+        """Change fields of one node: `scontrol update NodeName=n1 State=DRAIN Reason=…`."""
+        if not _NODE.fullmatch(name):
+            return ControlResult(accepted=False, refused=True, detail=f"{name!r} is no name of a node")
+        return self._control("update", f"NodeName={name}", *(f"{key}={value}" for key, value in fields.items()))
 
     def _control(self, *arguments: str) -> ControlResult:
         argv = [self._commands["scontrol"], *arguments]

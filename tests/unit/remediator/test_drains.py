@@ -1,0 +1,47 @@
+"""Which nodes are drained and resumed: by our own reason alone, and never more than allowed."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainwarden.clients.slurm.nodes import SlurmNode
+from trainwarden_remediator.drains import Change, changes, is_over, reason_of
+from trainwarden_remediator.store import Exclusion
+
+NOW = 1_800_000_000.0
+OURS = reason_of("i-1", NOW)
+
+
+def node(name: str, state: str = "idle", reason: str = "") -> SlurmNode:
+    return SlurmNode(name, state, 8, 0, reason, "root" if reason else "", None)
+
+
+@pytest.mark.parametrize("state", ["idle", "mixed", "allocated", "reserved"])
+def test_a_node_in_use_that_restarts_avoid_is_drained(state: str) -> None:
+    wanted = {"n1": Exclusion("i-2", NOW + 60)}
+    expected = Change("n1", resume=False, reason="trainwarden: incident i-2, until 2027-01-15T08:01:00Z")
+    assert changes([node("n1", state), node("n2")], wanted, NOW, 2) == [expected]
+
+
+@pytest.mark.parametrize(
+    "found", [node("n1", "drained", "ticket 5"), node("n1", "down"), node("n1", "idle", "look at it"), node("n2")]
+)
+def test_a_node_that_is_out_of_use_or_that_a_person_has_marked_is_left(found: SlurmNode) -> None:
+    assert changes([found], {"n1": Exclusion("i-2", NOW + 60)}, NOW, 2) == []
+
+
+def test_a_drain_that_is_over_is_resumed_and_makes_room() -> None:
+    nodes = [node("n1", "drained", OURS), node("n2"), node("n3")]
+    wanted = {name: Exclusion("i-2", None) for name in ("n2", "n3")}
+    resumed = Change("n1", resume=True, reason=OURS)
+    drained = Change("n2", resume=False, reason="trainwarden: incident i-2, until resumed")
+    assert changes(nodes, wanted, NOW, 1) == [resumed, drained]
+    assert changes(nodes, wanted, NOW - 1, 1) == []
+
+
+@pytest.mark.parametrize(
+    "reason", ["", "ticket 5", f"{OURS} see ticket 5", "trainwarden: mine", reason_of("i-1", None), OURS.upper()]
+)
+def test_no_other_reason_than_ours_ends_by_itself(reason: str) -> None:
+    assert not is_over(reason, NOW + 1e9)
+    assert is_over(OURS, NOW)
