@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tests.slurm.cluster import NODES, Cluster
+from tests.waiting import wait_until
 from trainwarden.clients.slurm.nodes import SlurmNode
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.drains import Drains, read_nodes
@@ -42,11 +43,23 @@ class Evidence:
 
 @pytest.fixture
 def evidence(cluster: Cluster) -> Iterator[Evidence]:
-    """Afterwards all nodes are as before."""
+    """Before and afterwards all nodes are idle."""
+    wait_for(cluster, "idle", *NODES)
     yield Evidence()
     for name, node in nodes(cluster).items():
         if node.reason:
             cluster.run("scontrol", "update", f"NodeName={name}", "State=RESUME")
+    wait_for(cluster, "idle", *NODES)
+
+
+def wait_for(cluster: Cluster, state: str, *names: str) -> None:
+    """Wait until nodes are in a state: one that is resumed counts as not responding until slurmctld has asked it."""
+
+    def probe() -> bool:
+        found = nodes(cluster)
+        return all(found[name].state == state for name in names)
+
+    wait_until(probe, lambda: f"{names} {state}: {nodes(cluster)}")
 
 
 def nodes(cluster: Cluster) -> dict[str, SlurmNode]:
@@ -72,7 +85,7 @@ def test_a_broken_node_is_drained_and_resumed_when_that_is_over(cluster: Cluster
     assert drains(cluster, evidence).reconcile() == []
     evidence.time += 3601
     assert [each.resume for each in drains(cluster, evidence).reconcile()] == [True]
-    assert nodes(cluster)["n1"].state == "idle"
+    wait_for(cluster, "idle", "n1")
 
 
 def test_a_persons_reason_is_neither_replaced_nor_resumed(cluster: Cluster, evidence: Evidence) -> None:
@@ -105,4 +118,4 @@ def test_a_person_resumes_our_drain_by_the_command(cluster: Cluster, evidence: E
     evidence.wanted = {"n1": Exclusion("i-1", None)}
     drains(cluster, evidence).reconcile()
     assert main(["--driver=slurm", f"--slurm-bin-dir={cluster.bin}", "undrain", "n1"]) == 0
-    assert nodes(cluster)["n1"].state == "idle"
+    wait_for(cluster, "idle", "n1")
