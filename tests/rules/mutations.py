@@ -1,9 +1,10 @@
 """Breaks every rule on purpose and counts how many of the breaks the files in rules/tests notice.
 
-usage: python -m tests.rules.mutations [--write PAGE] [FILE ...]
+usage: python -m tests.rules.mutations [--write PAGE] [--rule NAME ...] [FILE ...]
 
-FILE is a rule file, such as rules/alerts/gpus.yml; all of them if none. A break that changes nothing that could be
-seen stands, with the reason, in tests/rules/equivalent, under the name of its file.
+FILE is a rule file, such as rules/alerts/gpus.yml; all of them if none. NAME is an alert or a recording of it, all of
+them if none. A break that changes nothing that could be seen stands, with the reason, in tests/rules/equivalent, under
+the name of its file.
 """
 
 from __future__ import annotations
@@ -120,6 +121,10 @@ class Bundle:
             if place[0] == file
             for mutant in mutants(rule)
         ]
+
+    def has(self, file: str, name: str) -> bool:
+        """Return whether a file has a rule of that name."""
+        return any(place[0] == file and self._name(place) == name for place in self._rules)
 
     def in_order(self, numbers: Collection[int]) -> list[int]:
         """Return cases in the order in which they are run."""
@@ -326,9 +331,9 @@ def _names_in(test: dict[str, Any]) -> set[str]:
     return set(re.findall(r"[\w:]+", expected))
 
 
-def judge(file: str, bundle: Bundle, promtool: Path, jobs: int) -> Score:
-    """Break each rule of a file in each way, and run the tests on it."""
-    broken = bundle.broken(file)
+def judge(file: str, bundle: Bundle, promtool: Path, jobs: int, rules: Collection[str] = ()) -> Score:
+    """Break each rule of a file, or of it those with the names in `rules`, in each way, and run the tests on it."""
+    broken = [each for each in bundle.broken(file) if not rules or each.name.split(" [")[0] in rules]
     reasons = equivalents(file)
     score = Score(file, len(broken), sum(each.title in reasons for each in broken))
     left = {each for each in broken if each.title not in reasons}
@@ -404,15 +409,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", metavar="FILE")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the scores into this page; for all files")
+    parser.add_argument("--rule", action="append", default=[], metavar="NAME", help="break only the rules of this name")
     parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
+    if arguments.rule and arguments.write:
+        parser.error("--write: expected whole files, got --rule")
     bundle = Bundle(ROOT / "rules")
     files = ["/".join(Path(file).parts[-2:]) for file in arguments.files] or list(bundle.files)
     if unknown := [file for file in files if file not in bundle.files]:
         parser.error(f"{unknown[0]}: expected one of {', '.join(bundle.files)}")
+    if unnamed := [name for name in arguments.rule if not any(bundle.has(file, name) for file in files)]:
+        parser.error(f"{unnamed[0]}: expected an alert or a recording of {', '.join(files)}")
     scores = []
     for file in files:
-        score = judge(file, bundle, find_tools().promtool, arguments.jobs)
+        score = judge(file, bundle, find_tools().promtool, arguments.jobs, arguments.rule)
         print(score, *(f"  survived: {each}" for each in score.survivors), sep="\n", flush=True)
         scores.append(score)
     if arguments.write:
