@@ -25,11 +25,12 @@ from trainwarden_remediator.decide import (
 )
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import ReportedRun
-from trainwarden_remediator.facts import Fact, facts_of
+from trainwarden_remediator.facts import Fact, facts_of, facts_of_nodes
 from trainwarden_remediator.incident import OPEN_STATES, Action, Alert, Incident, State, parse_key
 from trainwarden_remediator.judge import Judge, Judged
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.objections import INACTIVE, Objections
+from trainwarden_remediator.roots import is_better
 from trainwarden_remediator.score import LEAVE, RESTART, Scores
 from trainwarden_remediator.store import Store
 from trainwarden_remediator.timers import Timers
@@ -45,6 +46,9 @@ _CONTRADICTION_SECONDS = 120.0
 _WAITS, _CONTRADICTED, _PAGED = "waits", "contradicted", "paged"
 # Until the start is given, a restart may still turn out to be unnecessary: another alert waits for that.
 _REVOCABLE = frozenset(OPEN_STATES) - {State.VERIFYING}
+
+# Nothing has been done yet: an alert that is nearer to the cause may still change the decision.
+_REPLACEABLE = (State.PROPOSED, State.CAPTURING)
 
 
 class AnotherRestart(Wait):
@@ -83,8 +87,16 @@ class Examiner:
             self._timers.forget(alert.key)
             return True
         run, verdict = self._objections.against(alert)
+        replaced = None
         if run is not None and (verdict is None or isinstance(verdict, StartedAgain)):
-            verdict = self._decided_already(run, alert.cluster) or verdict or self._unfinished_restart(run, alert)
+            replaced = self._open(run, alert.cluster)
+            if replaced is not None and not (replaced.state in _REPLACEABLE and is_better(alert, replaced)):
+                self._timers.forget(alert.key)
+                self._store.join(pending, replaced)
+                return True
+            verdict = (
+                self._decided_already(run, alert.cluster) or verdict or self._unfinished_restart(run, alert, replaced)
+            )
         if run is not None and verdict is None:
             verdict = self._witness.against(alert, run) or self._unrecorded(run)
         judged = self._judge.judge(alert, run) if run is not None and verdict is None else None
@@ -97,6 +109,8 @@ class Examiner:
                 log.info("run %s: %s waits: %s", alert.run_id, alert.label("alertname"), verdict.reason)
             return False
         self._timers.forget(alert.key)
+        if replaced is not None and verdict is None:
+            self._replace(replaced, alert)
         if isinstance(verdict, Lost):
             self._page(pending, run, verdict.reason)
         elif verdict is not None or run is None:
@@ -147,8 +161,23 @@ class Examiner:
                 )
         return None
 
-    def _unfinished_restart(self, run: ReportedRun, alert: Alert) -> Wait | None:
+    def _open(self, run: ReportedRun, cluster: str) -> Incident | None:
+        """Return the open restart of this very attempt."""
+        for earlier in self._restarts(run, cluster):
+            if earlier.attempt_key == run.attempt_key and earlier.state in OPEN_STATES:
+                return earlier
+        return None
+
+    def _replace(self, incident: Incident, alert: Alert) -> None:
+        """Withdraw a restart that is not begun: an alert that is nearer to the cause decides; the others join it."""
+        reason = f"decided anew: {alert.label('alertname')} is nearer to the cause than {incident.alert}"
+        self._metrics.settled(self._store.withdraw(incident, reason, dropped=True))
+        self._timers.forget(incident.id)
+
+    def _unfinished_restart(self, run: ReportedRun, alert: Alert, replaced: Incident | None) -> Wait | None:
         for earlier in self._restarts(run, alert.cluster):
+            if replaced is not None and earlier.id == replaced.id:
+                continue
             if earlier.state is State.VERIFYING:
                 name = alert.label("alertname")
                 self._newer_attempt_alerts(earlier, f"attempt {run.attempt} fails again: {name}")
@@ -248,7 +277,9 @@ class Examiner:
             return ()
         driver = self._world.drivers.get(incident.scheduler or "")
         reading = driver.job(incident.job_id or "") if driver else None
-        return facts_of(incident.failure_mode, run, reading, self._world.clock.now())
+        nodes = self._world.nodes.of_run(run.run_id) if incident.action is Action.RESTART else Unknown("not needed")
+        suspects = () if isinstance(nodes, Unknown) else facts_of_nodes(nodes.suspects)
+        return (*suspects, *facts_of(incident.failure_mode, run, reading, self._world.clock.now()))
 
 
 def _needs_a_person(decision: Restart | StopAndPage | Nothing) -> bool:

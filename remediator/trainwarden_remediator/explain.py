@@ -15,6 +15,7 @@ from trainwarden_remediator.incident import OPEN_STATES, Event, Incident, State,
 from trainwarden_remediator.incident_rows import read_log, select_incidents
 from trainwarden_remediator.message import budget_left, lost_work
 from trainwarden_remediator.outbox import evidence_of, suspects_of
+from trainwarden_remediator.roots import alert_as_text, alerts_as_json
 from trainwarden_remediator.schema import alerts, incidents, switches
 
 _MAX_INCIDENTS = 5
@@ -69,6 +70,7 @@ class Account:
     evidence: dict[str, tuple[str, ...]]
     suspects: dict[str, tuple[str, ...]]
     facts: dict[str, list[dict[str, Any]]]
+    joined: dict[str, list[dict[str, Any]]]
     switches: Sequence[str]
 
     @property
@@ -94,6 +96,7 @@ def account_of(connection: sa.Connection, about: str) -> Account:
         {incident.id: evidence_of(connection, incident.id) for incident, _ in found},
         {incident.id: suspects_of(connection, incident.id) for incident, _ in found},
         {incident.id: facts_as_json(connection, incident.id) for incident, _ in found},
+        {incident.id: alerts_as_json(connection, incident.id) for incident, _ in found},
         _switches(connection, {incident.run_id for incident, _ in found} | {each.run_id for each in waiting}),
     )
 
@@ -156,6 +159,7 @@ def account_as_json(account: Account) -> dict[str, Any]:
                 **as_json(incident, events),
                 "evidence": list(account.evidence[incident.id]),
                 "facts": account.facts[incident.id],
+                "alerts": account.joined[incident.id],
                 "suspects": list(account.suspects[incident.id]),
                 "next": next_of(incident),
                 "you_may": may_of(incident),
@@ -177,6 +181,7 @@ def account_as_text(account: Account) -> str:
         more = (
             ("incident", incident.id),
             ("state", incident.state.value + ("" if incident.state in OPEN_STATES else ", over")),
+            ("alerts", "; ".join(map(alert_as_text, account.joined[incident.id]))),
             ("facts", "; ".join(account.evidence[incident.id])),
             ("suspects", "; ".join(account.suspects[incident.id])),
             ("a restart loses", lost_work(shown)),

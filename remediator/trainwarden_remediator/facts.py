@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from trainwarden_remediator.incident import clean
 from trainwarden_remediator.schema import facts
 
 _PROMETHEUS = "prometheus"
+NODES = "alertmanager"
 # A rank may end its step after another one has failed.
 LAST_STEP_SECONDS = 5.0
 # What is averaged over some minutes says nothing about the time since a step before these are over; a minute for the
@@ -67,6 +68,11 @@ def facts_of(mode: str, run: ReportedRun, reading: Reading | None, now: float) -
         *_of_fabric(mode, run, now),
         *_of_log(mode, run, now),
     )
+
+
+def facts_of_nodes(suspects: Mapping[str, str]) -> tuple[Fact, ...]:
+    """Return the evidence of a defect of each node."""
+    return tuple(Fact(NODES, f"node {node}", why, None, Supports.UNKNOWN) for node, why in sorted(suspects.items()))
 
 
 def contradiction(mode: str, run: ReportedRun, reading: Reading | None, now: float) -> Contradiction | None:

@@ -76,6 +76,7 @@ def _lines(message: Message, run_id: str, state_dir: str) -> list[tuple[str, str
         ("Outcome", detail if detail != incident["reason"] else ""),
         ("Reason", incident["reason"]),
         ("Alert", f"{incident['alert']} ({failure_of(incident)})"),
+        ("All alerts", "; ".join(message.alerts) if len(message.alerts) > 1 else ""),
         ("Attempt", attempt_of(incident)),
         ("Suspect", "; ".join((*message.suspects, *filter(None, (capture.get("suspect"),))))),
         ("Stacks", capture.get("stacks") or ""),

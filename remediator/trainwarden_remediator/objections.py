@@ -145,8 +145,18 @@ class Recheck:
         return (
             _recovered(incident, run, ended=self._ended(incident))
             or self._contradicted(incident, run)
+            or self._new_suspects(incident)
             or self._saving(incident, run)
         )
+
+    def _new_suspects(self, incident: Incident) -> Wait | Refuse | None:
+        """Refuse where a node has become suspect since the decision: the next one avoids it."""
+        found = self._world.nodes.of_run(incident.run_id)
+        if isinstance(found, Unknown):
+            return Wait(found.reason)
+        new = sorted(found.suspects.keys() - self._store.suspects_of(incident.id) - incident.excluded.keys())
+        evidence = ", ".join(f"{node} ({found.suspects[node]})" for node in new)
+        return NotNow(f"decided anew: there is evidence of {evidence}") if new else None
 
     def _contradicted(self, incident: Incident, run: ReportedRun) -> NotNow | None:
         """Refuse where another source says by now that the attempt works; its alert waits then, and pages."""

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from trainwarden_remediator import audit
 from trainwarden_remediator.facts import fact_as_text, facts_as_json
 from trainwarden_remediator.incident import Action, Incident, State, as_json
+from trainwarden_remediator.roots import alert_as_text, alerts_as_json
 from trainwarden_remediator.schema import alerts, incident_alerts, outbox
 from trainwarden_remediator.world import Clock
 
@@ -40,6 +41,7 @@ class Message:
             `audit` the newest row of the decision log then.
         suspects: ranks, nodes and GPUs that its alerts name.
         evidence: what was known at the decision, a line each.
+        alerts: those of the incident, its root first.
         attempts: at sending it, that failed.
     """
 
@@ -52,6 +54,7 @@ class Message:
     attempts: int
     suspects: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
+    alerts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,7 @@ class Outbox:
             row.attempts,
             suspects_of(connection, row.incident_id),
             evidence_of(connection, row.incident_id),
+            tuple(map(alert_as_text, alerts_as_json(connection, row.incident_id)[:_MAX_FACTS])),
         )
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from trainwarden_remediator.adoption import count_restarts, note_unrecorded, set_about
 from trainwarden_remediator.alert_rows import Pending, answer_alert, keep_alerts, select_pending
 from trainwarden_remediator.database import DatabaseFile
-from trainwarden_remediator.facts import Fact, facts_as_json, insert_facts
+from trainwarden_remediator.facts import NODES, Fact, facts_as_json, insert_facts
 from trainwarden_remediator.history import PastRestart
 from trainwarden_remediator.incident import Action, Alert, Event, Incident, State, clean, restarts_left
 from trainwarden_remediator.incident_rows import (
@@ -31,6 +31,7 @@ from trainwarden_remediator.incident_rows import (
     select_past_restarts,
 )
 from trainwarden_remediator.receive import Delivery
+from trainwarden_remediator.roots import alerts_as_json, join
 from trainwarden_remediator.schema import (
     about,
     alerts,
@@ -39,6 +40,7 @@ from trainwarden_remediator.schema import (
     deliveries,
     events,
     exclusions,
+    incident_alerts,
     incidents,
     timers,
 )
@@ -183,6 +185,7 @@ class Store:
                 if earlier is None:
                     connection.execute(incidents.insert().values(**row_of(incident)))
                     insert_facts(connection, incident.id, incident.updated, known)
+                    join(connection, incident.id, pending.alert, incident.updated, root=True)
                     append_event(connection, incident.id, received)
                     append_event(connection, incident.id, decided)
                 if answered:
@@ -207,13 +210,29 @@ class Store:
             log_change(moved, detail)
         return moved
 
+    def join(self, pending: Pending, incident: Incident) -> None:
+        """Let an alert belong to an open incident of its attempt, which answers it."""
+        name = pending.alert.label("alertname")
+        with self._transaction("join") as connection:
+            if join(connection, incident.id, pending.alert, self._clock.now(), root=False):
+                detail = f"{name} by {pending.source} joins: {pending.alert.mode}"
+                append_event(connection, incident.id, Event(self._clock.now(), incident.state.value, detail))
+            answer_alert(connection, pending.alert, incident.id, dropped=False)
+
     def withdraw(self, incident: Incident, reason: str, *, dropped: bool) -> Incident:
         """Turn a decision to restart into one to do nothing, which allows another decision. See `propose`, `move`."""
         with self._transaction(f"{incident.state.value} to withdrawn") as connection:
             changes = {"action": Action.NONE, "reason": clean(reason, 1000), "paging": False}
             moved, _ = self._move(connection, incident, State.SUPPRESSED, reason, **changes)
-            if dropped:
-                connection.execute(alerts.update().where(alerts.c.incident_id == incident.id).values(dropped=True))
+            # Only the alert that it was decided by is refuted; those that joined may need a decision of their own.
+            joined = sa.select(incident_alerts.c.alert_key).where(~incident_alerts.c.root)
+            of_incident = alerts.c.incident_id == incident.id
+            again = (
+                of_incident
+                if dropped
+                else sa.and_(of_incident, alerts.c.key.in_(joined.filter_by(incident_id=incident.id)))
+            )
+            connection.execute(alerts.update().where(again).values(dropped=True))
         log_change(moved, f"withdrawn: {reason}")
         return moved
 
@@ -413,10 +432,19 @@ class Store:
         with self._transaction("unrecorded") as connection:
             note_unrecorded(connection, run_id, restarts)
 
-    def known_of(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return what each of these incidents was decided by, for a program: its facts."""
+    def suspects_of(self, incident_id: str) -> set[str]:
+        """Return the nodes of which a defect was known at the decision about an incident."""
         with self._engine.begin() as connection:
-            return {each: {"facts": facts_as_json(connection, each)} for each in ids}
+            known = facts_as_json(connection, incident_id)
+        return {fact["subject"].removeprefix("node ") for fact in known if fact["source"] == NODES}
+
+    def known_of(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return what each of these incidents was decided by, for a program: its alerts and facts."""
+        with self._engine.begin() as connection:
+            return {
+                each: {"alerts": alerts_as_json(connection, each), "facts": facts_as_json(connection, each)}
+                for each in ids
+            }
 
     def with_events(self, run_id: str | None = None, limit: int = 1000) -> list[tuple[Incident, list[Event]]]:
         """Return the newest `limit` incidents, of one run or of all, oldest first, with their events."""

@@ -13,6 +13,7 @@ from trainwarden_remediator.incident import Alert, Incident, State
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.relief import Relief
 from trainwarden_remediator.remediate import Remediator
+from trainwarden_remediator.roots import order
 from trainwarden_remediator.snapshot import Snapshot, Subject
 from trainwarden_remediator.store import Store
 from trainwarden_remediator.storm import Storms
@@ -185,7 +186,8 @@ class Worker:
 
     def _examine(self, firing: Mapping[str, Alert]) -> bool:
         waiting = False
-        for pending in self._store.pending():
+        # The root of each attempt decides, and the others join its incident.
+        for pending in sorted(self._store.pending(), key=lambda each: (order(each.alert), each.received)):
             if self._stopping:
                 break
             waiting = not self._examine_one(pending, firing) or waiting
