@@ -18,6 +18,7 @@ from trainwarden_remediator.act import Actor, Answer
 from trainwarden_remediator.alertmanagers import AlertmanagerAlerts
 from trainwarden_remediator.approvals import GpuHours
 from trainwarden_remediator.calls import ThreadedCalls
+from trainwarden_remediator.canary import CanaryHealings
 from trainwarden_remediator.capture import Capturer
 from trainwarden_remediator.choice import load_policies
 from trainwarden_remediator.config import RemediatorSettings, allowed_users, read_token
@@ -63,7 +64,13 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
     token = Reloading("token", lambda: read_token("--webhook-token-file", token_file), lambda: [token_file])
     policy = Reloading(
         "policy",
-        lambda: load_policies(settings.policy, settings.policy_dir, settings.run_policy, settings.mode_of_action),
+        lambda: load_policies(
+            settings.policy,
+            settings.policy_dir,
+            settings.run_policy,
+            settings.mode_of_action,
+            canary=settings.canary,
+        ),
         lambda: policy_files(settings.policy, settings.policy_dir),
     )
     policies = policy.current()
@@ -121,6 +128,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
     examiner = Examiner(snapshot.world, store, policies, metrics, timers, remediator.failed_again, scores)
 
     outlook = Outlook(snapshot.world.runs, policies)
+    canary = CanaryHealings(engine, clock, expected=settings.canary)
 
     def refresh() -> None:
         force = hangup.is_set()
@@ -153,7 +161,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
         drain=_drain(settings, store, clock),
     )
     registry = CollectorRegistry(auto_describe=False)
-    more = (notifier.families, scores.families, GpuHours(engine).families, outlook.families)
+    more = (notifier.families, scores.families, GpuHours(engine).families, outlook.families, canary.families)
     registry.register(RemediatorCollector(metrics, store, web_config, (policy, token), more))
     credentials = Credentials(Tokens(token.current).valid, web_config, settings.webhook_user)
     pages = RemediatorPages(store, metrics, registry, clock, credentials, worker.wake, worker.alive, settings.cluster)

@@ -41,7 +41,13 @@ def check_config(settings: RemediatorSettings) -> Checked:
     policies: list[Policies] = []
 
     def read_policies() -> None:
-        found = load_policies(settings.policy, settings.policy_dir, settings.run_policy, settings.mode_of_action)
+        found = load_policies(
+            settings.policy,
+            settings.policy_dir,
+            settings.run_policy,
+            settings.mode_of_action,
+            canary=settings.canary,
+        )
         policies.append(found)
 
     problems = [problem for step in (read_policies, *_other_files(settings)) for problem in _problems_of(step)]

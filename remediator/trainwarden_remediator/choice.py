@@ -9,6 +9,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from trainwarden.checkpoint.verdict import Trust
+from trainwarden_remediator.canary import POLICY as CANARY_POLICY
+from trainwarden_remediator.canary import RUN_ID as CANARY
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.modes import MODES, OPT_IN, Canary, most_cautious
 from trainwarden_remediator.policy import Policy, load_policy, read_policy, shipped
@@ -32,16 +34,19 @@ class Choice:
 class Policies:
     """The available policies. `assigned` pairs patterns of run ids with policies; the first match applies.
 
-    `mode` is that of the cluster: a mode, or OPT_IN.
+    `mode` is that of the cluster: a mode, or OPT_IN. `canary`: the operator has one, which is acted upon in every mode.
     """
 
     default: Policy
     named: Mapping[str, Policy] = field(default_factory=dict)
     assigned: Sequence[tuple[str, Policy]] = ()
     mode: str = OPT_IN
+    canary: bool = False
 
     def of(self, run_id: str, requested: str | None) -> Choice:
         """Return the policy of a run whose record requests `requested`, which is only a key, never a path."""
+        if self.canary and run_id == CANARY:
+            return Choice(self.named[CANARY_POLICY], opted_in=True)
         for pattern, policy in self.assigned:
             if fnmatchcase(run_id, pattern):
                 return Choice(policy, opted_in=True)
@@ -61,6 +66,8 @@ class Policies:
         The more cautious of the modes of the cluster and of the policy counts. Where neither is set, a run that has not
         opted in is observed.
         """
+        if self.canary and run_id == CANARY:
+            return None
         policy = choice.policy
         of_cluster = next((mode for mode in MODES if mode == self.mode), None)
         mode = most_cautious(each for each in (of_cluster, policy.mode_of_action) if each is not None)
@@ -91,10 +98,12 @@ class Policies:
         return list(dict.fromkeys(warning for policy in policies for warning in policy.warnings()))
 
 
-def load_policies(default: str, folder: Path | None, assignments: Sequence[str], mode: str = OPT_IN) -> Policies:
+def load_policies(
+    default: str, folder: Path | None, assignments: Sequence[str], mode: str = OPT_IN, *, canary: bool = False
+) -> Policies:
     """Load the policies of `--policy`, `--policy-dir` and `--run-policy`; raise ConfigError with every problem.
 
-    `mode` is that of the cluster, of `--mode-of-action`.
+    `mode` is that of the cluster, of `--mode-of-action`; `canary` is `--canary`.
     """
     problems: list[str] = []
     named = {name: load_policy(name) for name in shipped()} | _installed(folder, problems)
@@ -114,7 +123,7 @@ def load_policies(default: str, folder: Path | None, assignments: Sequence[str],
             problems.append(f"--run-policy: {assignment!r}: expected GLOB=NAME, with a name of {expected}")
     if chosen is None or problems:
         raise ConfigError(problems)
-    return Policies(chosen, named, tuple(assigned), mode)
+    return Policies(chosen, named, tuple(assigned), mode, canary)
 
 
 def _installed(folder: Path | None, problems: list[str]) -> dict[str, Policy]:

@@ -18,6 +18,7 @@ from trainwarden.errors import UsageError
 from trainwarden.service_log import FORMATS, log_to_stderr
 from trainwarden_remediator import app, commands
 from trainwarden_remediator.approvals import APPROVED, VETOED
+from trainwarden_remediator.canary_command import add_flags, keep_canary
 from trainwarden_remediator.check_config import check_config
 from trainwarden_remediator.config import DEFAULT_ALERTMANAGER, default_state_dir, settings_from
 from trainwarden_remediator.doctor import examine
@@ -110,6 +111,7 @@ def parser() -> argparse.ArgumentParser:
         "service before it",
     )
     doctor.add_argument("--format", choices=("text", "json"), default="text", help="default %(default)s")
+    add_flags(known.add_parser("canary", help="keep a job that breaks on schedule, for --canary to heal"))
     return top
 
 
@@ -212,6 +214,12 @@ def _serving(top: argparse.ArgumentParser) -> None:
         default=OPT_IN,
         help="whether decisions are carried out: opt-in, the default, for runs that the operator or their own record "
         "gives a policy by name; observe for none, canary for a part of the runs, act for all",
+    )
+    group.add_argument(
+        "--canary",
+        action="store_true",
+        help="a canary is kept in this cluster (the command canary): heal it in every mode, and report for how long it "
+        "was not healed",
     )
     group.add_argument(
         "--runs-dir",
@@ -318,6 +326,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _doctor(arguments)
         if arguments.command == "undrain":
             return _undrain(arguments)
+        if arguments.command == "canary":
+            return keep_canary(arguments)
         if arguments.command is not None:
             return _on_record(arguments)
         return _serve(arguments)

@@ -61,6 +61,7 @@ class RemediatorSettings(BaseModel):
     policy_dir: Path | None
     run_policy: list[str]
     mode_of_action: str
+    canary: bool
     driver: list[str]
     cluster: str
     runs_dir: Path | None

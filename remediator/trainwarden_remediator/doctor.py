@@ -24,7 +24,13 @@ _KNOWN = {True: "yes", False: "no", None: "unknown: sacctmgr gives no answer"}
 
 def examine(settings: RemediatorSettings, form: str) -> int:
     """Print the report; return 0 if each job could be brought back, 1 if one could not, 3 if that cannot be seen."""
-    policies = load_policies(settings.policy, settings.policy_dir, settings.run_policy, settings.mode_of_action)
+    policies = load_policies(
+        settings.policy,
+        settings.policy_dir,
+        settings.run_policy,
+        settings.mode_of_action,
+        canary=settings.canary,
+    )
     http = http_client(
         "--prometheus-http-config-file",
         settings.prometheus_url,

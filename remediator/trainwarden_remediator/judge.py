@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from trainwarden_remediator.canary import RUN_ID as CANARY
 from trainwarden_remediator.choice import Choice, Policies
 from trainwarden_remediator.decide import AlertedFailure, Circumstances, Decision, Wait, decide
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
@@ -66,7 +67,7 @@ class Judge:
         return Circumstances(
             seed=f"{run.run_id}:{run.attempt_key}",
             frozen=self._store.switches.frozen(run.run_id),
-            fleet=self._store.restarts_since(now - _HOUR_SECONDS, alert.cluster),
+            fleet=self._store.restarts_since(now - _HOUR_SECONDS, alert.cluster, leave_out=CANARY),
             suspects=nodes.suspects,
             cluster_nodes=nodes.known,
             observed=self._policies.observed(run.run_id, choice),

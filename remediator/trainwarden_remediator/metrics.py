@@ -14,6 +14,7 @@ from prometheus_client.metrics_core import Metric
 import trainwarden
 from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden_remediator.alert_rows import Pending
+from trainwarden_remediator.canary import RUN_ID as CANARY
 from trainwarden_remediator.evidence import RESTARTS_METRIC
 from trainwarden_remediator.incident import MODES, Action, Incident, State
 from trainwarden_remediator.readings import Answers
@@ -196,7 +197,7 @@ class RemediatorCollector:
         yield _open_incidents(self._store.open_incidents())
         yield _pending_alerts(self._store.pending())
         yield _reasons("escalation_info", "The remediator gave up: a person must look.", self._store.escalations())
-        yield _recoveries(self._store.recovery_seconds())
+        yield _recoveries(self._store.recovery_seconds(leave_out=CANARY))
         yield _budgets(self._store.budgets_left())
         yield _reasons("refusal_info", "The policy restarts no such failure.", self._store.refusals())
         yield from self._configuration()
@@ -238,7 +239,8 @@ def _reasons(name: str, text: str, incidents: list[Incident]) -> Metric:
 def _recoveries(seconds: Sequence[float]) -> Metric:
     """Return how long recoveries on record took."""
     family = HistogramMetricFamily(
-        f"{_P}_recovery_seconds", "From receiving an alert until its run had recovered, of all restarts on record."
+        f"{_P}_recovery_seconds",
+        "From receiving an alert until its run had recovered, of all restarts on record but the canary's.",
     )
     buckets = [(f"{edge:g}", sum(each <= edge for each in seconds)) for edge in _RECOVERY_SECONDS]
     family.add_metric([], [*buckets, ("+Inf", len(seconds))], sum(seconds))

@@ -57,7 +57,7 @@ class Implementation(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     class_name: Literal["AlwaysRestartPolicy", "SelectiveRestartPolicy", "NoRestartPolicy"]
-    max_retries: int = Field(default=3, ge=0, le=1000)
+    max_retries: int = Field(default=3, ge=0, le=100_000)
     default_action: Literal["restart", "stop"] = "stop"
     restart_on_error_types: list[Name] = []
     restart_on_subsystems: list[Name] = []

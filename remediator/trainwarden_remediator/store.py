@@ -336,9 +336,11 @@ class Store:
         """Return the incidents that page: until they are acknowledged, or the run is seen to need no person."""
         return self._incidents(incidents.c.paging)
 
-    def recovery_seconds(self) -> list[float]:
-        """Return how long each restart that helped took, from its alert on."""
-        query = sa.select(incidents.c.updated - incidents.c.created).where(incidents.c.state == State.DONE.value)
+    def recovery_seconds(self, leave_out: str | None = None) -> list[float]:
+        """Return how long each restart that helped took, from its alert on, of all runs but `leave_out`."""
+        query = sa.select(incidents.c.updated - incidents.c.created).where(
+            incidents.c.state == State.DONE.value, incidents.c.run_id != (leave_out or "")
+        )
         with self._engine.begin() as connection:
             return [max(0.0, row[0]) for row in connection.execute(query)]
 
@@ -396,11 +398,11 @@ class Store:
         with self._engine.begin() as connection:
             return select_past_restarts(connection, run_id, cluster)
 
-    def restarts_since(self, moment: float, cluster: str = "") -> tuple[float, ...]:
-        """Return when restarts of any run were given or decided since a moment."""
+    def restarts_since(self, moment: float, cluster: str = "", leave_out: str | None = None) -> tuple[float, ...]:
+        """Return when restarts of any run but `leave_out` were given or decided since a moment."""
         at = sa.func.coalesce(incidents.c.committed, incidents.c.updated)
         of_cluster = incidents.c.cluster.in_(("", cluster)) if cluster else sa.true()
-        query = sa.select(at).where(RESTARTS, at > moment, of_cluster)
+        query = sa.select(at).where(RESTARTS, at > moment, of_cluster, incidents.c.run_id != (leave_out or ""))
         with self._engine.begin() as connection:
             return tuple(row[0] for row in connection.execute(query))
 

@@ -11,6 +11,7 @@ import yaml
 
 from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden_remediator.approvals import GpuHours
+from trainwarden_remediator.canary import CanaryHealings
 from trainwarden_remediator.cli import parser
 from trainwarden_remediator.database import open_database
 from trainwarden_remediator.decide import AlertedFailure, Nothing, Restart, StopAndPage, Wait, decide
@@ -132,6 +133,7 @@ def test_every_metric_is_documented_with_its_labels(tmp_path: Path) -> None:
     scores = Scores(engine, clock, None)  # type: ignore[arg-type]  # for the metric alone
     outlook = Outlook(None, None)  # type: ignore[arg-type]  # likewise
     more = [notifier.families, scores.families, GpuHours(engine).families, outlook.families]
+    more.append(CanaryHealings(engine, clock, expected=True).families)
     collector = RemediatorCollector(metrics, Store(engine, clock), web_config, more=more)
     real = {}
     for family in collector.collect():

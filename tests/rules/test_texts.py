@@ -115,6 +115,7 @@ MONITORING = {
     "TrainLogsBehind": ["--collector.logs.max-files"],
     "TrainExporterConfigInvalid": ["journalctl"],
     "TrainWatchdog": ["Nothing to do"],
+    "TrainCanaryNotHealed": ["squeue --name=trainwarden-canary", "amtool alert query run_id=trainwarden-canary"],
     "TrainDeadMansSwitch": ["repeat_interval", "alertmanager_notifications_failed_total"],
 }
 

@@ -54,9 +54,9 @@ exit $status
 
 
 class WatchedCluster:
-    """Everything around the trainings. `stop()` leaves no process."""
+    """Everything around the trainings; `flags` are more of the remediator. `stop()` leaves no process."""
 
-    def __init__(self, cluster: Cluster, tools: Tools, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, tools: Tools, folder: Path, *flags: str) -> None:
         self.cluster = cluster
         self.runs = folder / "runs"
         self.sink = SlackSink()
@@ -65,7 +65,7 @@ class WatchedCluster:
         policy.write_text(_POLICY, encoding="utf-8")
         often = ("--poll-interval=1", "--busy-interval=0.5")
         # The runs of all tests together are no storm.
-        driver = ("--driver=slurm", f"--slurm-bin-dir={self._commands}", "--storm-runs=1000", *often)
+        driver = ("--driver=slurm", f"--slurm-bin-dir={self._commands}", "--storm-runs=1000", *often, *flags)
         settings = StackSettings(folder / "stack", self.runs, self.sink.url, policy=str(policy), driver=driver)
         self._stack = LocalStack(settings, tools)
 
@@ -157,6 +157,11 @@ class WatchedCluster:
             return f"an incident of {run_id} with {expected}; so far\n{json.dumps(so_far, indent=1)}"
 
         return wait_until(probe, message, timeout=seconds)
+
+    def metric(self, name: str) -> float:
+        """One metric of the remediator that has no labels."""
+        page = self._remediator().get("/metrics").body.decode()
+        return next(float(line.split()[1]) for line in page.splitlines() if line.startswith(f"{name} "))
 
     def post_to_webhook(self, labels: dict[str, str], started: str) -> None:
         """Send an alert to the remediator as if Alertmanager had."""

@@ -42,7 +42,7 @@ def test_a_policy_that_users_have_already_is_read_unchanged(tmp_path: Path) -> N
 
 def test_every_shipped_policy_is_valid_and_answers_every_mode() -> None:
     megatron = ["megatron_aggressive", "megatron_conservative", "megatron_transient"]
-    assert shipped() == ["default", *megatron, "none", "observe"]
+    assert shipped() == ["canary", "default", *megatron, "none", "observe"]
     for name in shipped():
         policy = load_policy(name)
         assert set(policy.rules) == {"crash", "stall", "timeout", "success"}

@@ -64,6 +64,14 @@ class SlurmError(Exception):
         self.message = message
 
 
+@dataclass(frozen=True)
+class Submission:
+    """How a call of sbatch went. Without an id it may have taken effect all the same; `detail` is for a log."""
+
+    job_id: str | None
+    detail: str
+
+
 class CommandsMissing(Exception):
     """Client commands are not there; the message names them and the place."""
 
@@ -246,8 +254,29 @@ class SlurmClient:
             return ControlResult(accepted=False, refused=True, detail=f"{name!r} is no name of a node")
         return self._control("update", f"NodeName={name}", *(f"{key}={value}" for key, value in fields.items()))
 
+    def submit(self, script: str, *options: str) -> Submission:
+        """Call sbatch with a batch script. The job gets the variables of the client commands alone."""
+        argv = [self._commands["sbatch"], "--parsable", *options]
+        called = shlex.join(argv)
+        try:
+            done = run(argv, self._timeout, stdin=script.encode(), environment=command_environment(os.environ))
+        except ProcessError as error:
+            return Submission(None, f"{called}: {error}")
+        job_id = done.output.decode(errors="replace").strip().partition(";")[0]
+        if done.status == 0 and JOB_ID.fullmatch(job_id):
+            return Submission(job_id, f"{called}: job {job_id}")
+        return Submission(None, f"{called}: status {done.status}, {_message(done)}")
+
+    def cancel_pending(self, target: str) -> ControlResult:
+        """Call scancel for one job, which has no effect once it runs."""
+        if not _TARGET.fullmatch(target):
+            return ControlResult(accepted=False, refused=True, detail=f"{target!r} is no job id")
+        return self._call(self._commands["scancel"], "--state=PENDING", target)
+
     def _control(self, *arguments: str) -> ControlResult:
-        argv = [self._commands["scontrol"], *arguments]
+        return self._call(self._commands["scontrol"], *arguments)
+
+    def _call(self, *argv: str) -> ControlResult:
         called = shlex.join(argv)
         try:
             done = run(argv, self._timeout, environment=command_environment(os.environ))
