@@ -9,7 +9,7 @@ from tests.rules.rule_files import NAMES, of_alerts
 RUNS = {
     "TrainRunFailed": ["hint", "training_log_latest.txt"],
     "TrainRunTimedOut": ["Log in to", "training_log_latest.txt", "nvidia-smi", "disk space"],
-    "TrainRunStalled": ["py-spy dump", "rendezvous", "compile cache", "df, mount"],
+    "TrainRunStalled": ["captures/INCIDENT", "py-spy dump", "rendezvous", "compile cache", "df, mount"],
     "TrainRunNeverStarted": ["queued", "trainwarden.run()"],
     "TrainRunDegraded": ["process alive", "write to the"],
     "TrainRankSilent": ["node up", "process alive", "start again without it"],
@@ -31,7 +31,7 @@ PACE = {
 }
 
 HANGS = {
-    "TrainRunCollectiveHung": ["py-spy dump"],
+    "TrainRunCollectiveHung": ["captures/INCIDENT", "py-spy dump"],
     "TrainRunDataStalled": ["GPUs are idle"],
     "TrainRunCheckpointHung": ["df, mount", "half-written checkpoint"],
     "TrainRunStartupHung": ["rendezvous", "compile cache"],

@@ -76,16 +76,18 @@ class Watcher:
         old = self._old_attempts()
         now: dict[tuple[str, str], str] = {}
         for sample in samples:
-            identity = (sample.labels["alertname"], sample.labels.get("attempt", "?"))
-            if identity[1] in old:
+            identity = (sample.labels["alertname"], sample.labels.get("attempt", ""))
+            # What may become an information to people is none yet.
+            is_news = sample.labels.get("severity") != "info" or sample.labels["alertstate"] == "firing"
+            if identity[1] in old or not is_news:
                 continue
             if now.get(identity) != "firing":
                 now[identity] = sample.labels["alertstate"]
         for (name, attempt), state in now.items():
             if self._alerts.get((name, attempt)) != state:
-                self._terminal.event("alert", f"{name} is {state} (attempt {attempt})")
+                self._terminal.event("alert", f"{name} is {state}{_of(attempt)}")
         for name, attempt in self._alerts.keys() - now.keys():
-            self._terminal.event("alert", f"{name} is over (attempt {attempt})")
+            self._terminal.event("alert", f"{name} is over{_of(attempt)}")
         self._alerts = now
         self.fired |= {name for (name, _), state in now.items() if state == "firing"}
 
@@ -157,3 +159,8 @@ class Watcher:
         total = f"/{progress.total_steps}" if progress.total_steps else ""
         loss = f", loss {progress.loss:.4f}" if progress.loss is not None else ""
         self._terminal.event("run", f"step {step}{total}{loss} (attempt {progress.attempt}){still}")
+
+
+def _of(attempt: str) -> str:
+    """Name the attempt of an alert; an alert about the whole run has none."""
+    return f" (attempt {attempt})" if attempt else ""

@@ -89,3 +89,21 @@ def test_a_loop_that_stands_still_is_shown_as_that_until_the_run_ends(tmp_path: 
     assert shown(5, "running", 6) == "step 5/9 (attempt 0)"
     assert shown(5, "failed", 6) == ""
     assert shown(5, "failed", 6) == ""
+
+
+def test_an_alert_without_attempt_names_none_and_an_information_counts_once_it_fires(tmp_path: Path) -> None:
+    class Alerting(Quiet):
+        state = "pending"
+
+        def query(self, expression: str, time: float | None = None) -> list[PrometheusSample]:
+            info = {"alertname": "TrainRunNotRecoverable", "severity": "info", "alertstate": self.state}
+            stalled = {"alertname": "TrainRunStalled", "severity": "critical", "alertstate": "pending", "attempt": "0"}
+            return [PrometheusSample(labels, 1.0) for labels in (info, stalled)]
+
+    stream, prometheus = io.StringIO(), Alerting("http://x")
+    watcher = Watcher(tmp_path, "7", prometheus, Decided("http://x", 1), Terminal(stream), lambda _time: None)
+    watcher.poll()
+    prometheus.state = "firing"
+    watcher.poll()
+    shown = [line.partition("alert")[2].strip() for line in stream.getvalue().splitlines()]
+    assert shown == ["TrainRunStalled is pending (attempt 0)", "TrainRunNotRecoverable is firing"]
