@@ -65,7 +65,8 @@ def test_the_documented_defaults_are_the_real_ones() -> None:
 def test_every_flag_that_the_text_names_exists() -> None:
     of_other_programs = {
         *("--requeue", "--comment", "--json", "--no-requeue", "--jobs", "--states"),
-        *("--run-id", "--http.config.file"),
+        *("--run-id", "--http.config.file", "--dependency", "--partition", "--name"),
+        *("--every", "--resubmit-after", "--sbatch-option", "--train"),  # of canary
         *("--all", "--for", "--reason", "--expect", "--since", "--array", "--log", "--mode", "--format"),  # of commands
     }
     assert set(re.findall(r"`?(--[a-z][\w.-]+)", GUIDE)) - of_other_programs <= set(flags())
