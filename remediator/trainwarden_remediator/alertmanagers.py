@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,6 +17,8 @@ log = logging.getLogger(__name__)
 
 Answer = Sequence[AlertmanagerAlert] | AlertmanagerError
 Answered = Callable[[str, str | None], None]
+# For how long the silences of one that is away are kept.
+_SILENCE_SECONDS = 3600.0
 _MATCHER = 'remediate="true"'
 
 
@@ -27,21 +30,30 @@ class AlertmanagerAlerts:
     """Lists the alerts of all Alertmanagers. Each webhook that was lost is made up for by this list.
 
     An alert fires if any of them holds it, unless any of them has it silenced or inhibited: in doubt nothing is
-    restarted. One that gives no answer is left out; without any answer the list is unknown.
+    restarted. One that gives no answer is left out, but what it has last had silenced stays silenced for an hour;
+    without any answer the list is unknown.
 
     Args:
         alertmanagers: to ask, by their addresses.
         cluster: whose alerts are listed, those without a cluster included; of all where it is empty.
         answered: called after each reading with the address, and why there was no answer or None.
+        monotonic: seconds.
     """
 
     def __init__(
-        self, alertmanagers: Mapping[str, AlertmanagerClient], cluster: str = "", answered: Answered = _no_count
+        self,
+        alertmanagers: Mapping[str, AlertmanagerClient],
+        cluster: str = "",
+        answered: Answered = _no_count,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._alertmanagers = dict(alertmanagers)
         self._cluster = cluster
         self._answered = answered
         self._away: set[str] = set()
+        self._monotonic = monotonic
+        # The keys of what each has silenced, and when it said so.
+        self._silenced: dict[str, tuple[float, frozenset[str]]] = {}
         # Side by side, so that those that are away take one time-out together, not one each.
         self._threads = ThreadPoolExecutor(len(self._alertmanagers), "alertmanager")
         # What one silences must not fire by the answer of another. A single one may leave those out by itself.
@@ -58,7 +70,9 @@ class AlertmanagerAlerts:
             return Unknown("; ".join(missing.values()))
         self._warn(missing, len(answers))
         lists = [answer for answer in answers.values() if not isinstance(answer, AlertmanagerError)]
-        return _firing([each for answer in lists for each in answer], self._cluster)
+        silenced = self._remember(answers)
+        firing = _firing([each for answer in lists for each in answer], self._cluster)
+        return [alert for alert in firing if alert.key not in silenced]
 
     def close(self) -> None:
         """End the threads."""
@@ -69,6 +83,19 @@ class AlertmanagerAlerts:
             return client.alerts(_MATCHER, silenced=self._suppressed, inhibited=self._suppressed)
         except AlertmanagerError as error:
             return error
+
+    def _remember(self, answers: Mapping[str, Answer]) -> frozenset[str]:
+        """Note what each has silenced now; return what those that are away had silenced lately."""
+        now, remembered = self._monotonic(), frozenset[str]()
+        for url, answer in answers.items():
+            if not isinstance(answer, AlertmanagerError):
+                silenced = (Alert(each.labels, None).in_cluster(self._cluster) for each in answer if each.is_silenced)
+                self._silenced[url] = now, frozenset(alert.key for alert in silenced)
+                continue
+            at, keys = self._silenced.get(url, (now, frozenset()))
+            if now - at < _SILENCE_SECONDS:
+                remembered |= keys
+        return remembered
 
     def _warn(self, missing: Mapping[str, str], asked: int) -> None:
         """Log once what goes away or comes back."""

@@ -38,6 +38,10 @@ class Approvals:
         counted = self._timers.wait(incident.id, COUNTDOWN)
         return (APPROVED, "the end of its countdown") if counted >= approval.veto_seconds else None
 
+    def begin_anew(self, incident: Incident) -> None:
+        """Let a countdown begin at its start again: what held the restart back was no time in which to veto it."""
+        self._timers.forget(incident.id, COUNTDOWN)
+
 
 class GpuHours:
     """The metrics of what restarts have lost and saved, by what is on record."""

@@ -350,7 +350,7 @@ def _avoiding(restart: Restart, history: History, policy: Policy, now: float, ar
     if not nodes:
         return restart
     known = around.cluster_nodes
-    most = min(limit.at_most, 1 if known is None else int(limit.share * known))
+    most = min(limit.at_most, 1 if known is None else _share(limit.share, known))
     if len(nodes) > most:
         bound = f"{limit.share:.0%} of {known}" if known is not None else "the size of the cluster is unknown"
         reason = f"{len(nodes)} nodes are to be avoided, and at most {most} may be ({limit.at_most} of a run, {bound})"
@@ -360,6 +360,11 @@ def _avoiding(restart: Restart, history: History, policy: Policy, now: float, ar
     reason = f"{restart.reason}; {', '.join(parts)}"
     moved = {**vars(restart), "reason": reason}
     return RestartElsewhere(**moved, exclude_nodes=nodes, hours=limit.hours)
+
+
+def _share(share: float, known: int) -> int:
+    """Return how many of `known` nodes a share is: at least one, unless that is all there are."""
+    return max(int(share * known), min(1, known - 1))
 
 
 def _in_words(rule: Implementation | None, reason: str, *, restarts: bool) -> str:

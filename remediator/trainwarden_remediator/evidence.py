@@ -199,6 +199,7 @@ def read_run(run_id: str, samples: Iterable[PrometheusSample]) -> ReportedRun | 
         return None
     complete.sort(key=_Record.order, reverse=True)
     newest, *older = [_run(run_id, record) for record in complete]
+    newest = _with_signs_of_life(newest, [each for each in older if each.attempt_key == newest.attempt_key])
     others = {each.attempt_key: each for each in reversed(older) if each.attempt_key != newest.attempt_key}
     vitals: dict[str, float] = {}
     for sample in usable:
@@ -207,6 +208,15 @@ def read_run(run_id: str, samples: Iterable[PrometheusSample]) -> ReportedRun | 
             vitals[name] = max(sample.value, vitals.get(name, sample.value))
     older = [replace(each, vitals=vitals) for each in reversed(others.values())]
     return replace(newest, others=tuple(older), vitals=vitals)
+
+
+def _with_signs_of_life(newest: ReportedRun, same: Iterable[ReportedRun]) -> ReportedRun:
+    """Return the newest record of an attempt with the latest signs of life and work of all records of that attempt."""
+    latest = {
+        name: max((value for each in (newest, *same) if (value := getattr(each, name)) is not None), default=None)
+        for name in ("step", "high_water", "alive", "stepped")
+    }
+    return replace(newest, **latest)
 
 
 def _add(record: _Record, labels: Mapping[str, str], value: float) -> None:

@@ -162,6 +162,7 @@ class Notifier:
 
     def start(self) -> None:
         """Deliver in a thread, if there is a channel."""
+        self._outbox.prune()
         if self._channels:
             self._thread.start()
 

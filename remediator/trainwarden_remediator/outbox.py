@@ -14,10 +14,10 @@ from trainwarden_remediator.canary import RUN_ID as CANARY
 from trainwarden_remediator.facts import fact_as_text, facts_as_json
 from trainwarden_remediator.incident import Action, Incident, State, as_json
 from trainwarden_remediator.roots import alert_as_text, alerts_as_json
-from trainwarden_remediator.schema import alerts, incident_alerts, outbox
+from trainwarden_remediator.schema import alerts, incident_alerts, incidents, outbox
 from trainwarden_remediator.world import Clock
 
-# What has not been delivered by then is no news any more.
+# What has not been delivered by then is no news any more, but for a page that stands.
 EXPIRES_SECONDS = 24 * 3600.0
 # The most that a message waits for its next try.
 LONGEST_DELAY_SECONDS = 1200.0
@@ -108,9 +108,12 @@ class Outbox:
         self._change(message, state="sent", sent=self._clock.now(), error=None)
 
     def failed(self, message: Message, error: str, delay: float) -> bool:
-        """Note why a message was not delivered; try again after `delay` seconds. Return whether it is given up."""
+        """Note why a message was not delivered; try again after `delay` seconds. Return whether it is given up.
+
+        That a person is needed is never given up while the incident pages.
+        """
         now = self._clock.now()
-        expired = now - message.created >= EXPIRES_SECONDS
+        expired = now - message.created >= EXPIRES_SECONDS and not self._pages(message)
         state = "expired" if expired else "pending"
         self._change(message, state=state, error=error, attempts=message.attempts + 1, not_before=now + delay)
         return expired
@@ -130,10 +133,21 @@ class Outbox:
         return found
 
     def prune(self) -> None:
-        """Delete the messages that are over since a week."""
-        before = self._clock.now() - _KEPT_SECONDS
+        """Delete the messages that are over since a week; give up those of a day ago by a channel that is no more."""
+        now = self._clock.now()
+        of_none = sa.and_(outbox.c.channel.not_in(self.channels), outbox.c.created <= now - EXPIRES_SECONDS)
+        given_up = {"state": "expired", "error": "the channel is not configured any more"}
         with self._engine.begin() as connection:
-            connection.execute(outbox.delete().where(outbox.c.state != "pending", outbox.c.created < before))
+            connection.execute(outbox.update().where(outbox.c.state == "pending", of_none).values(**given_up))
+            over = sa.and_(outbox.c.state != "pending", outbox.c.created < now - _KEPT_SECONDS)
+            connection.execute(outbox.delete().where(over))
+
+    def _pages(self, message: Message) -> bool:
+        if message.kind != HAND_OVER:
+            return False
+        query = sa.select(incidents.c.paging).where(incidents.c.id == message.incident["id"])
+        with self._engine.begin() as connection:
+            return bool(connection.execute(query).scalar_one_or_none())
 
     def _change(self, message: Message, **values: Any) -> None:
         with self._engine.begin() as connection:

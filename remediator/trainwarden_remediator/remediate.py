@@ -123,6 +123,8 @@ class Remediator:
         if self._world.clock.now() < incident.not_before:
             return False
         verdict = self._recheck.against(incident)
+        if isinstance(verdict, Held):
+            self._approvals.begin_anew(incident)
         if isinstance(verdict, Wait):
             return self._wait_for(incident, verdict)
         if isinstance(verdict, Refuse):

@@ -84,6 +84,8 @@ class Storms:
         self._store = store
         self._limit = limit
         self._window = window
+        # The nodes of attempts, by their keys, for the scheduler shows none of a job that has ended.
+        self._nodes: dict[str, tuple[str, ...]] = {}
 
     def watch(self) -> None:
         """Judge the restarts that were proposed and those that were made lately; before any of them is begun."""
@@ -93,6 +95,7 @@ class Storms:
                 continue
             proposals[incident.cluster].append(incident)
         alerts = self._alerts() if proposals else {}
+        self._look_up([each for of_cluster in proposals.values() for each in of_cluster])
         for cluster, found in proposals.items():
             self._judge(cluster, found, alerts)
         for page in self._store.escalations():
@@ -129,17 +132,28 @@ class Storms:
 
     def _candidate(self, incident: Incident, alerts: Mapping[str, Alert]) -> Candidate:
         traits = {("alert", incident.alert)} | ({("error type", incident.error_type)} if incident.error_type else set())
-        causes = {("node", node) for node in self._nodes(incident)}
+        causes = {("node", node) for node in self._nodes.get(incident.attempt_key or "", ())}
         if alert := alerts.get(incident.run_id):
             named = ((kind, alert.label(label)) for label, kind in _CAUSES.items())
             causes |= {(kind, name) for kind, name in named if name}
         return Candidate(incident.run_id, frozenset(traits), frozenset(causes))
 
-    def _nodes(self, incident: Incident) -> Sequence[str]:
-        """Return the nodes of the attempt that has failed, while the scheduler shows them."""
-        job = self._job(incident)
-        same = isinstance(job, ScheduledJob) and job.generation == incident.generation
-        return job.nodes if isinstance(job, ScheduledJob) and same else ()
+    def _look_up(self, proposals: Sequence[Incident]) -> None:
+        """Note the nodes of the attempts that have failed, by the scheduler, else as they were known last."""
+        found = {key: self._nodes[key] for each in proposals if (key := each.attempt_key or "") in self._nodes}
+        ended: dict[str, str] = {}
+        for each in proposals:
+            key, job = each.attempt_key or "", self._job(each)
+            if not isinstance(job, ScheduledJob) or job.generation != each.generation or key in found:
+                continue
+            if job.nodes:
+                found[key] = job.nodes
+            else:
+                ended[key] = job.job_id
+        known = self._world.nodes.of_jobs(ended.values()) if ended else {}
+        if not isinstance(known, Unknown):
+            found |= {key: tuple(known[job_id]) for key, job_id in ended.items() if known.get(job_id)}
+        self._nodes = found
 
     def _job(self, incident: Incident) -> object:
         driver = self._world.drivers.get(incident.scheduler or "")

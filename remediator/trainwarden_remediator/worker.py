@@ -134,19 +134,22 @@ class Worker:
         self._take_answers()
         self._snapshot.begin(self._subjects(), fresh=self._needs_fresh_readings(), whole=self._needs_all_jobs())
         waiting = not isinstance(firing, Unknown) and self._examine({alert.key: alert for alert in firing})
-        self._storms.watch()
-        self._sweep()
-        under_way = self._advance_all()
-        self._relief.end_pages()
+        judged = self._isolated("the judgement of storms", self._storms.watch)
+        self._isolated("the sweep", self._sweeper.sweep)
+        self._isolated("the drain of nodes", self._drain)
+        under_way = self._advance_all(begin=judged)
+        self._isolated("the end of pages", self._relief.end_pages)
         self._timers.keep()
         return waiting or under_way
 
-    def _sweep(self) -> None:
+    def _isolated(self, what: str, do: Callable[[], None]) -> bool:
+        """Do one part of a tick; return whether it did not fail."""
         try:
-            self._sweeper.sweep()
-            self._drain()
-        except Exception as error:  # noqa: BLE001  # what is left of old incidents must not block the open ones
-            self._problem("the sweep", error)
+            do()
+        except Exception as error:  # noqa: BLE001  # a part that fails must not keep restarts half done
+            self._problem(what, error)
+            return False
+        return True
 
     def _take_answers(self) -> None:
         """Take the answers of calls; what is read after that is newer."""
@@ -201,10 +204,12 @@ class Worker:
             self._problem(f"alert {alert.label('alertname')} of run {alert.run_id}", error)
             return False
 
-    def _advance_all(self) -> bool:
+    def _advance_all(self, *, begin: bool) -> bool:
+        """Advance the open incidents; none that is only proposed unless restarts may `begin`."""
         under_way = False
         for incident in self._store.open_incidents():
-            under_way = self._advance(incident) or under_way
+            if begin or incident.state is not State.PROPOSED:
+                under_way = self._advance(incident) or under_way
         return under_way
 
     def _advance(self, incident: Incident) -> bool:

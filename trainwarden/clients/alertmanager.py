@@ -30,12 +30,14 @@ class AlertmanagerAlert:
         starts_at: RFC 3339, as Alertmanager writes it.
         state: unprocessed, active or suppressed.
         is_suppressed: whether it is silenced or inhibited.
+        is_silenced: whether a person has silenced it.
     """
 
     labels: dict[str, str]
     starts_at: str
     state: str
     is_suppressed: bool
+    is_silenced: bool = False
 
 
 class AlertmanagerClient:
@@ -96,4 +98,5 @@ def _alert(entry: Mapping[str, Any]) -> AlertmanagerAlert:
         starts_at=str(entry["startsAt"]),
         state=str(status["state"]),
         is_suppressed=bool(status["state"] == "suppressed" or status["silencedBy"] or status["inhibitedBy"]),
+        is_silenced=bool(status["silencedBy"]),
     )

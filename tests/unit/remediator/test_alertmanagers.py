@@ -92,3 +92,23 @@ def test_without_any_answer_nothing_is_known(two: tuple[Scripted, Scripted]) -> 
     assert isinstance(found, Unknown)
     assert "500" in found.reason
     assert "127.0.0.1:1" in found.reason
+
+
+def test_what_one_has_silenced_stays_silenced_for_an_hour_while_it_is_away(two: tuple[Scripted, Scripted]) -> None:
+    """A person has silenced a run in one that goes away: the other does not have that silence."""
+    first, second = two
+    first.body = json.dumps([entry("A", silencedBy=["x"]), entry("B", inhibitedBy=["y"])]).encode()
+    second.body = json.dumps([entry("A"), entry("B"), entry("C")]).encode()
+    asked, now = Asked(first.url, second.url), [0.0]
+    asked.alerts._monotonic = lambda: now[0]
+    assert {name for name, _ in asked.firing()} == {"C"}
+    first.status = 503
+    assert {name for name, _ in asked.firing()} == {"B", "C"}
+    now[0] = 3599.0
+    assert {name for name, _ in asked.firing()} == {"B", "C"}
+    now[0] = 3601.0
+    assert {name for name, _ in asked.firing()} == {"A", "B", "C"}
+    first.status, first.body = 200, json.dumps([entry("A")]).encode()
+    assert {name for name, _ in asked.firing()} == {"A", "B", "C"}
+    first.status, now[0] = 503, 3700.0
+    assert {name for name, _ in asked.firing()} == {"A", "B", "C"}, "the silence was over before it went away"

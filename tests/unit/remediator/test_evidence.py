@@ -61,6 +61,18 @@ def test_of_two_machines_that_both_keep_a_record_the_newer_start_counts_whatever
         assert run.attempt_key == "slurm:17:1"
 
 
+def test_of_two_records_of_one_attempt_each_sign_of_work_counts() -> None:
+    """Two machines write the record of one attempt; the one that looks newer does not see that the other trains."""
+    stuck, works = record(0, "slurm:17:0", 100, "a:1"), record(0, "slurm:17:0", 100, "b:1")
+    stuck += [sample("training_life_timestamp_seconds", 900, "a:1")]
+    works += [sample("training_step_timestamp_seconds", 800, "b:1"), sample("training_step", 50, "b:1")]
+    works[-3] = sample("training_step_high_water", 50, "b:1")
+    for order in ([*stuck, *works], [*works, *stuck]):
+        run = read_run("r", order)
+        assert run is not None
+        assert (run.alive, run.stepped, run.step, run.high_water, run.others) == (900, 800, 50, 50, ())
+
+
 def test_what_is_missing_or_not_a_number_stays_unknown() -> None:
     result = [each for each in record(0, "local:1:0", 1) if "step" not in each.labels["__name__"]]
     run = read_run("r", [*result, sample("training_step", float("nan"))])

@@ -192,7 +192,8 @@ def test_an_exclusion_lasts_its_hours_and_no_restart_prolongs_it() -> None:
     [
         (["a", "b", "c"], 100, {}, "at most 2 may be (2 of a run, 10% of 100)"),
         (["a", "b"], 19, {}, "at most 1 may be (2 of a run, 10% of 19)"),
-        (["a"], 4, {}, "at most 0 may be (2 of a run, 10% of 4)"),
+        (["a", "b"], 8, {}, "at most 1 may be (2 of a run, 10% of 8)"),
+        (["a"], 1, {}, "at most 0 may be (2 of a run, 10% of 1)"),
         (["a", "b"], None, {}, "at most 1 may be (2 of a run, the size of the cluster is unknown)"),
     ],
 )
@@ -374,6 +375,13 @@ def test_only_alerts_about_the_hardware_of_a_node_of_the_run_are_evidence(
     alertmanagers = [Away(), Alertmanager(labels), Alertmanager(labels)]
     source = AlertedNodes(alertmanagers, Prometheus(40.0), "a")  # type: ignore[arg-type]  # as much as is asked
     assert source.of_run(RUN) == (SuspectNodes(suspects, 40) if suspects else SuspectNodes())
+
+
+@pytest.mark.parametrize(("labels", "known"), [({"cluster": "b"}, 7), ({}, None)])
+def test_the_size_is_that_of_the_cluster_of_the_evidence(labels: dict[str, str], known: int | None) -> None:
+    alert = {"alertname": "TrainGpuLost", "node": "gpu-7", **labels}
+    source = AlertedNodes([Alertmanager(alert)], Prometheus(40.0))  # type: ignore[arg-type,list-item]  # as much as is asked
+    assert source.of_run(RUN) == SuspectNodes({"gpu-7": "TrainGpuLost"}, known)
 
 
 def test_every_alert_that_is_evidence_exists() -> None:

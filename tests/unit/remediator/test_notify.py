@@ -201,6 +201,32 @@ def test_what_is_a_day_old_is_given_up_and_counted(people: Told2People) -> None:
         assert connection.execute(sa.text("SELECT COUNT(*) FROM outbox")).scalar_one() == 0
 
 
+def test_that_a_person_is_needed_is_told_for_as_long_as_it_pages(people: Told2People) -> None:
+    people.simulation.driver.faults = ["refused"]
+    people.simulation.settle()
+    [page] = people.simulation.store.escalations()
+    people.channel.fault = NotSent("no answer")
+    for _ in range(3):
+        people.simulation.clock.elapsed += EXPIRES_SECONDS
+        people.notifier.deliver()
+    assert {each.kind for each in people.outbox.due("fake")} == {"hand-over"}
+    people.channel.fault = None
+    people.simulation.clock.elapsed += 1200
+    people.notifier.deliver()
+    assert [told.kind for told, _ in people.channel.told] == ["hand-over"]
+    assert page.paging
+
+
+def test_what_was_for_a_channel_that_is_gone_is_given_up_after_a_day(people: Told2People) -> None:
+    people.simulation.tick(1)
+    other = Outbox(people.engine, people.simulation.clock, ["another"])
+    other.prune()
+    assert people.outbox.waiting()["fake"].count == 1, "it may be back after the next restart"
+    people.simulation.clock.elapsed += EXPIRES_SECONDS
+    Notifier(other, [], monotonic=people.simulation.clock.monotonic).start()
+    assert people.outbox.waiting()["fake"].count == 0
+
+
 def incident(**changes: Any) -> Incident:
     values: dict[str, Any] = {
         "id": "1", "run_id": RUN, "attempt": 0, "attempt_key": "slurm:17:0", "job_id": "17", "scheduler": "slurm",

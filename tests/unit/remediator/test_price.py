@@ -150,6 +150,20 @@ def test_a_countdown_goes_on_after_a_restart_of_the_remediator_and_then_it_begin
     assert sim.settle()[0].state is State.DONE
 
 
+def test_a_countdown_begins_anew_after_a_storm(priced: Callable[..., Simulation]) -> None:
+    """Nobody looks at single restarts while all are held back: there is time to veto after that."""
+    sim = priced(veto_seconds=300)
+    sim.store.switches.begin_storm("", "rack 7 is without power", lambda _connection: None)
+    sim.tick(5)
+    sim.clock.elapsed += 4000
+    sim.tick(5)
+    sim.store.switches.end_storm("")
+    sim.tick(280)
+    assert (only(sim).state, sim.driver.calls) == (State.PROPOSED, [])
+    sim.tick(30)
+    assert sim.settle()[0].state is State.DONE
+
+
 def test_a_run_that_recovers_meanwhile_needs_no_answer_any_more(priced: Callable[..., Simulation]) -> None:
     sim = priced()
     sim.cluster.step = sim.cluster.high_water = 60.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.unit.remediator.simulation import Make, Simulation
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incident import Alert, Incident, State
+from trainwarden_remediator.nodes import NoNodes
 from trainwarden_remediator.storm import ALERT, Candidate, judge
 
 
@@ -108,6 +110,26 @@ def test_two_runs_on_one_node_are_a_storm(make: Make) -> None:
     assert simulation.driver.calls == []
     [page] = pages(simulation)
     assert "they share node n1 (2 runs)" in page.reason
+
+
+class LastNodes(NoNodes):
+    """Prometheus has the nodes that jobs had before they ended."""
+
+    def of_jobs(self, job_ids: Collection[str]) -> dict[str, list[str]]:
+        return {job_id: ["n7"] for job_id in job_ids}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_two_runs_that_crashed_on_one_node_are_a_storm(make: Make, known: bool) -> None:
+    """The scheduler shows no nodes of a job that has ended."""
+    simulation = make(runs=2)
+    simulation.nodes = LastNodes() if known else NoNodes()
+    simulation.restart()
+    for cluster in simulation.clusters:
+        cluster.crash()
+    simulation.tick(10)
+    assert [page.reason.count("they share node n7 (2 runs)") for page in pages(simulation)] == [1] * known
+    assert (simulation.driver.calls == []) is known
 
 
 def test_the_sixth_run_in_ten_minutes_waits_until_they_are_over(make: Make) -> None:

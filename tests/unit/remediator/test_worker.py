@@ -60,6 +60,28 @@ def test_a_sweep_that_fails_keeps_no_run_waiting(simulation: Simulation, monkeyp
     assert loop_success(simulation) == 0
 
 
+def test_storms_that_cannot_be_judged_hold_back_new_restarts_and_no_others(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise ValueError("a label that nobody thought of")
+
+    simulation.tick(2)
+    assert simulation.driver.calls == ["prepare: none"]
+    monkeypatch.setattr(simulation.worker._storms, "watch", fail)
+    simulation.tick(30)
+    assert [start.ours for start in simulation.clusters[0].starts] == [True], "it had been begun, and is finished"
+    simulation.cluster.crash()
+    calls = list(simulation.driver.calls)
+    simulation.tick(200)
+    assert simulation.driver.calls == calls
+    simulation.worker.run_once()
+    assert loop_success(simulation) == 0
+    monkeypatch.undo()
+    simulation.settle()
+    assert len(simulation.driver.calls) > len(calls)
+
+
 def test_the_scheduler_is_read_anew_only_where_something_hangs_on_it(simulation: Simulation) -> None:
     """Of a large cluster, squeue's answer is no small thing; and a restarted job may queue for days."""
     read = simulation.driver.snapshots
