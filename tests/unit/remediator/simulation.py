@@ -524,11 +524,15 @@ class Simulation:
             file.unlink()
         self._engine = None
 
-    def resume(self) -> None:
-        """A person ends a storm, by the clock of this world."""
+    def switch(self, command: Callable[[sa.Connection, float], object]) -> None:
+        """A person gives a command beside the remediator, by the clock of this world."""
         assert self._engine is not None
         with self._engine.begin() as connection:
-            resume(connection, "alice", self.clock.now())
+            command(connection, self.clock.now())
+
+    def resume(self) -> None:
+        """A person ends a storm."""
+        self.switch(lambda connection, now: resume(connection, "alice", now))
 
     def close(self) -> None:
         """Let go of the database."""

@@ -133,3 +133,22 @@ def test_the_command_gives_the_head_and_names_a_broken_row(
     assert '"row": 2' in capsys.readouterr().out
     assert main(["audit", "verify", f"--state-dir={state}", "--expect=x"]) == 2
     assert "--expect: 'x': expected NUMBER:HASH" in capsys.readouterr().err
+
+
+def test_the_log_is_whole_after_old_alerts_were_deleted(tmp_path: Path) -> None:
+    simulation = Simulation(tmp_path / "pruned", two_phase=True)
+    simulation.settle()
+    simulation.cluster.complete()
+    noted: list[Head] = []
+    simulation.switch(lambda connection, _: noted.append(newest_of(connection)))
+    simulation.clock.elapsed += 40 * 86400
+    simulation.store.prune()
+
+    def check(connection: sa.Connection) -> None:
+        assert connection.execute(sa.text("SELECT COUNT(*) FROM alerts")).scalar_one() == 0
+        verdict = verify(connection, noted[0])
+        assert (verdict.broken, verdict.head) == (None, noted[0])
+
+    simulation.switch(lambda connection, _: check(connection))
+    assert len(simulation.store.with_events("run-1")) == 1, "what was decided stays"
+    simulation.close()
