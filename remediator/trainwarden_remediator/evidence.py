@@ -212,11 +212,18 @@ def read_run(run_id: str, samples: Iterable[PrometheusSample]) -> ReportedRun | 
 
 def _with_signs_of_life(newest: ReportedRun, same: Iterable[ReportedRun]) -> ReportedRun:
     """Return the newest record of an attempt with the latest signs of life and work of all records of that attempt."""
-    latest = {
-        name: max((value for each in (newest, *same) if (value := getattr(each, name)) is not None), default=None)
-        for name in ("step", "high_water", "alive", "stepped")
-    }
-    return replace(newest, **latest)
+    records = [newest, *same]
+    return replace(
+        newest,
+        step=_latest(each.step for each in records),
+        high_water=_latest(each.high_water for each in records),
+        alive=_latest(each.alive for each in records),
+        stepped=_latest(each.stepped for each in records),
+    )
+
+
+def _latest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _add(record: _Record, labels: Mapping[str, str], value: float) -> None:

@@ -142,7 +142,7 @@ class Worker:
         self._timers.keep()
         return waiting or under_way
 
-    def _isolated(self, what: str, do: Callable[[], None]) -> bool:
+    def _isolated(self, what: str, do: Callable[[], object]) -> bool:
         """Do one part of a tick; return whether it did not fail."""
         try:
             do()

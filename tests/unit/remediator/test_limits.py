@@ -28,7 +28,7 @@ from trainwarden_remediator.errors import ConfigError, Unknown
 from trainwarden_remediator.history import History, PastRestart, history_of
 from trainwarden_remediator.incident import State
 from trainwarden_remediator.limits import Limits
-from trainwarden_remediator.nodes import EVIDENCE, AlertedNodes, SuspectNodes
+from trainwarden_remediator.nodes import EVIDENCE, AlertedNodes, NoNodes, SuspectNodes
 from trainwarden_remediator.policy import Policy, load_policy
 from trainwarden_remediator.policy_file import Backoff, Implementation
 from trainwarden_remediator.schema import switches
@@ -259,7 +259,7 @@ def test_times_need_no_quotes_and_a_composed_file_keeps_the_limits_that_it_does_
     assert limits.maintained_until(NOW + 2 * 86400 + 15 * 3600) == NOW + 2 * 86400 + 22 * 3600
 
 
-class Nodes:
+class Nodes(NoNodes):
     """A NodeSource with one answer."""
 
     def __init__(self, answer: SuspectNodes | Unknown) -> None:
