@@ -17,7 +17,7 @@ from trainwarden_remediator.database import FILE, open_database
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incident import Alert, State
 from trainwarden_remediator.limits import Limits
-from trainwarden_remediator.nodes import SuspectNodes
+from trainwarden_remediator.nodes import NoNodes, SuspectNodes
 from trainwarden_remediator.outbox import Outbox
 from trainwarden_remediator.policy import Policy
 from trainwarden_remediator.policy_file import Backoff, Implementation
@@ -36,7 +36,7 @@ class Several(Simulation):
         return found + [Alert({**labels, **each}, found[0].starts_at) for each in self.more if found]
 
 
-class Suspects:
+class Suspects(NoNodes):
     """Nodes of which evidence arrives."""
 
     def __init__(self) -> None:
