@@ -22,12 +22,15 @@ _HCA = (
     r"^(?:infiniband \w{2,32}"
     rf"|(?:efa|mlx[45]_core|mlx[45]_ib|bnxt_re|bnxt_en|irdma|ionic_rdma) {_PCI})(?: [\w.-]{{1,20}})?: "
 )
+# The lines with severity and data that follow report the same fault.
+_SXID = r"^nvidia-nvswitch\d*: SXid \(PCI:[0-9a-fA-F:.]{7,20}\): \d{1,6}, "
 _AMDGPU = rf"^amdgpu {_PCI}: (?:amdgpu: )?"
 
 # A line counts as the first event that it matches. Of a fault that fills several lines exactly one is matched.
 EVENTS = {
     "xid": r"^NVRM: Xid \((?:PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2}[^)]{0,40}\): \d{1,4}\b",
-    "nvswitch_sxid": r"^nvidia-nvswitch\d*: SXid \(PCI:[0-9a-fA-F:.]{7,20}\): \d{1,6}\b",
+    "nvswitch_sxid_nonfatal": _SXID + r"Non-fatal\b",
+    "nvswitch_sxid": _SXID + r"(?!Severity \d|Data \{)",
     "gpu_fallen_off_bus": (
         rf"^NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?[0-9a-fA-F:.]{{7,20}}.*fallen off the bus"
         rf"|{_AMDGPU}device lost from bus!"
