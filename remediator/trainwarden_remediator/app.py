@@ -138,6 +138,14 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
         policies.take(policy.current())
         scores.settle()
 
+    sweeper = Sweeper(
+        snapshot.world,
+        store,
+        timers,
+        doubt_window=settings.doubt_window,
+        cluster=settings.cluster,
+        outlook=outlook,
+    )
     worker = Worker(
         snapshot,
         store,
@@ -145,14 +153,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
         remediator,
         metrics,
         timers,
-        Sweeper(
-            snapshot.world,
-            store,
-            timers,
-            doubt_window=settings.doubt_window,
-            cluster=settings.cluster,
-            outlook=outlook,
-        ),
+        sweeper,
         Storms(snapshot.world, store, limit=settings.storm_runs, window=settings.storm_window),
         woken,
         interval=settings.poll_interval,
@@ -161,7 +162,14 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
         drain=_drain(settings, store, clock),
     )
     registry = CollectorRegistry(auto_describe=False)
-    more = (notifier.families, scores.families, GpuHours(engine).families, outlook.families, canary.families)
+    more = (
+        notifier.families,
+        scores.families,
+        GpuHours(engine).families,
+        outlook.families,
+        canary.families,
+        sweeper.families,
+    )
     registry.register(RemediatorCollector(metrics, store, web_config, (policy, token), more))
     credentials = Credentials(Tokens(token.current).valid, web_config, settings.webhook_user)
     pages = RemediatorPages(store, metrics, registry, clock, credentials, worker.wake, worker.alive, settings.cluster)

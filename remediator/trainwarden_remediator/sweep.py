@@ -8,8 +8,12 @@ from __future__ import annotations
 import enum
 import logging
 import uuid
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
 
 from trainwarden.identity import AttemptKey
 from trainwarden_remediator.drivers.driver import CallOutcome, Driver, JobState, ScheduledJob
@@ -29,6 +33,7 @@ _INTERVAL_SECONDS = 60.0
 # A call that is older is not taken for the cause of a hold.
 _LATEST_SECONDS = 3600.0
 _HELD = "held without an incident"
+_OPEN, _NONE = "open", "none"
 
 
 class Step(enum.Enum):
@@ -60,8 +65,7 @@ def judge(
         now: Unix seconds.
         doubt_window: seconds for which a call without a clear answer may still take effect.
     """
-    ours = job.state is JobState.HELD and job.held_by_requeue and job.refusal is None
-    if not ours or any(each.state in OPEN_STATES for each in incidents):
+    if not _may_be_ours(job) or any(each.state in OPEN_STATES for each in incidents):
         return Finding(Step.LEAVE)
     if any(_is_of(each, job.generation - 1) and _told(each) for each in incidents):
         return Finding(Step.LEAVE)  # a person knows, or this was tried
@@ -88,6 +92,18 @@ def judge(
     if job.hold_of is not None:
         return Finding(Step.AWAIT, "its comment names an incident that is not on record: the database is another one")
     return Finding(Step.LEAVE)
+
+
+def is_held_by_us(job: ScheduledJob, calls: Sequence[Call]) -> bool:
+    """Return whether a call of the remediator holds a job, by its comment or by the calls about it on record."""
+    given = (each for each in calls if each.verb == "prepare" and each.outcome != CallOutcome.REFUSED.value)
+    return _may_be_ours(job) and (
+        job.hold_of is not None or any(each.generation == job.generation - 1 for each in given)
+    )
+
+
+def _may_be_ours(job: ScheduledJob) -> bool:
+    return job.state is JobState.HELD and job.held_by_requeue and job.refusal is None
 
 
 def _is_of(incident: Incident, generation: int) -> bool:
@@ -119,6 +135,7 @@ class Sweeper:
         self._outlook = outlook
         self._exclusions = Exclusions(store, world.clock)
         self._swept: float | None = None
+        self._held: dict[str, Counter[str]] = {}
 
     def sweep(self) -> None:
         """Judge all held jobs, if it is time to; a scheduler that gives no answer is judged the next time."""
@@ -131,8 +148,11 @@ class Sweeper:
             if self._outlook is not None:
                 self._outlook.look(driver, jobs)
             if isinstance(jobs, Unknown) or not driver.two_phase:
-                continue  # a driver that ends and starts by one call holds nothing
+                # A driver that ends and starts by one call holds nothing.
+                self._held = {name: count for name, count in self._held.items() if name != driver.name}
+                continue
             self._exclusions.end(driver, jobs)
+            self._held = {**self._held, driver.name: self._count(driver, jobs)}
             suspects = [job for job in jobs if self._judge(driver, job).step is not Step.LEAVE]
             # A person may have done something about it since it was read.
             fresh = driver.snapshot([job.job_id for job in suspects]) if suspects else driver
@@ -140,6 +160,26 @@ class Sweeper:
                 job = fresh.job(suspect.job_id)
                 if isinstance(job, ScheduledJob):
                     self._act(driver, job)
+
+    def families(self) -> Iterator[Metric]:
+        """Return how many jobs the remediator held at the last sweep, for any thread; nothing of an unknown queue."""
+        family = GaugeMetricFamily(
+            "trainwarden_remediator_held_jobs",
+            "Jobs that the remediator holds, by whether an incident about them is open.",
+            labels=["scheduler", "incident"],
+        )
+        for scheduler, count in self._held.items():
+            for incident in (_OPEN, _NONE):
+                family.add_metric([scheduler, incident], count[incident])
+        yield family
+
+    def _count(self, driver: Driver, jobs: Sequence[ScheduledJob]) -> Counter[str]:
+        count: Counter[str] = Counter()
+        for job in jobs:
+            if _may_be_ours(job) and is_held_by_us(job, self._store.calls_of_job(driver.name, job.job_id)):
+                incidents = self._store.of_job(driver.name, job.job_id)
+                count[_OPEN if any(each.state in OPEN_STATES for each in incidents) else _NONE] += 1
+        return count
 
     def _judge(self, driver: Driver, job: ScheduledJob) -> Finding:
         if job.state is not JobState.HELD:

@@ -27,7 +27,9 @@ from trainwarden_remediator.receive import Delivery
 from trainwarden_remediator.recoverability import Outlook
 from trainwarden_remediator.score import Scores
 from trainwarden_remediator.store import Store
-from trainwarden_remediator.world import SystemClock
+from trainwarden_remediator.sweep import Sweeper
+from trainwarden_remediator.timers import Timers
+from trainwarden_remediator.world import Records, SystemClock, World
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "remediator.md").read_text(encoding="utf-8")
@@ -135,7 +137,10 @@ def test_every_metric_is_documented_with_its_labels(tmp_path: Path) -> None:
     outlook = Outlook(None, None)  # type: ignore[arg-type]  # likewise
     more = [notifier.families, scores.families, GpuHours(engine).families, outlook.families]
     more.append(CanaryHealings(engine, clock, expected=True).families)
-    collector = RemediatorCollector(metrics, Store(engine, clock), web_config, more=more)
+    store = Store(engine, clock)
+    world = World(clock, None, None, {}, Records(None))  # type: ignore[arg-type]  # likewise
+    more.append(Sweeper(world, store, Timers(store, clock), doubt_window=1).families)
+    collector = RemediatorCollector(metrics, store, web_config, more=more)
     real = {}
     for family in collector.collect():
         labels = getattr(family, "_labelnames", ())

@@ -500,7 +500,7 @@ class Simulation:
         examiner = Examiner(
             snapshot.world, self.store, self.policies, metrics, timers, remediator.failed_again, self.scores
         )
-        sweeper = Sweeper(snapshot.world, self.store, timers, doubt_window=DOUBT_SECONDS)
+        self.sweeper = Sweeper(snapshot.world, self.store, timers, doubt_window=DOUBT_SECONDS)
         storms = Storms(snapshot.world, self.store, limit=self._storm_runs, window=600)
         self._woken = woken
         self.worker = Worker(
@@ -510,7 +510,7 @@ class Simulation:
             remediator,
             metrics,
             timers,
-            sweeper,
+            self.sweeper,
             storms,
             woken,
             interval=1,

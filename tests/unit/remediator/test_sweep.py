@@ -47,6 +47,58 @@ def test_a_job_that_was_held_for_an_incident_whose_database_is_lost_is_released(
     assert simulation.cluster.violations == []
 
 
+def held_jobs(simulation: Simulation) -> dict[str, float]:
+    [family] = simulation.sweeper.families()
+    assert {sample.labels["scheduler"] for sample in family.samples} <= {"sim"}
+    return {sample.labels["incident"]: sample.value for sample in family.samples}
+
+
+def _dies_and_its_job_is_held(simulation: Simulation) -> None:
+    """The database stays."""
+    simulation.crash_at_name = "prepare: after call"
+    while not simulation.crashes:
+        simulation.tick()
+    while simulation.cluster.state is not JobState.HELD:
+        simulation.clock.elapsed += 1
+        simulation.cluster.tick()
+
+
+def test_a_held_job_is_counted_while_its_incident_is_worked_on_and_after_it_was_given_up(
+    simulation: Simulation,
+) -> None:
+    assert held_jobs(simulation) == {}, "the queue was not read yet"
+    _dies_and_its_job_is_held(simulation)
+    simulation.sweeper.sweep()
+    assert held_jobs(simulation) == {"open": 1, "none": 0}
+    simulation.driver.faults = ["refused"]
+    simulation.tick(90)
+    assert [each.paging for each in simulation.store.escalations()] == [True]
+    assert held_jobs(simulation) == {"open": 0, "none": 1}
+
+
+def test_a_held_job_is_counted_by_its_comment_where_the_database_is_lost_until_it_is_released(
+    simulation: Simulation,
+) -> None:
+    _dies_and_its_job_is_held(simulation)
+    simulation.lose_database()
+    simulation.restart()
+    simulation.sweeper.sweep()
+    assert held_jobs(simulation) == {"open": 0, "none": 1}
+    simulation.tick(300)
+    assert simulation.cluster.state is JobState.RUNNING
+    assert held_jobs(simulation) == {"open": 0, "none": 0}
+
+
+def test_a_hold_of_a_person_and_a_queue_that_is_unknown_are_not_counted(simulation: Simulation) -> None:
+    _dies_and_its_job_is_held(simulation)
+    simulation.cluster.user_hold()
+    simulation.sweeper.sweep()
+    assert held_jobs(simulation) == {"open": 0, "none": 0}
+    simulation.driver.down = True
+    simulation.tick(90)
+    assert held_jobs(simulation) == {}
+
+
 def test_a_job_without_a_trace_of_the_remediator_stays_held(simulation: Simulation) -> None:
     """As a person's own requeuehold, from which it cannot be told apart."""
     simulation.driver.notes_holds = False
