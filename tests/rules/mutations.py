@@ -157,7 +157,8 @@ class Bundle:
             stem, test = self.cases[number]
             if not any(wanted in each["series"] for each in test["input_series"]):
                 continue
-            is_own = Path(broken.place[0]).stem == stem
+            about = Path(broken.place[0]).stem
+            is_own = stem == about or stem.startswith(f"{about}_")
             if self._names(self.reached(broken.place, stem)) & self._expected[number]:
                 (own if is_own else foreign).append(number)
             elif is_own:
