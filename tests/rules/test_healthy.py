@@ -23,6 +23,7 @@ ABSENT = {
     "training_run_s3_info": "of a record that is in S3 alone",
     "training_silent_ranks_timestamp_seconds": "of ranks that are silent",
     "training_missing_ranks": "of ranks that have not begun",
+    "training_superseded_attempt_info": "of an older attempt that still lives",
     "training_phase_inferred": "of a run whose command reports no phase",
     "trainwarden_remediator_escalation_info": "of a run that the remediator has given up",
     "trainwarden_remediator_refusal_info": "of a failure that a policy does not restart",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainwarden.record.document import JsonObject, read_json
+from trainwarden.record.document import FileContent, JsonObject, Unreadable, parse_json, read_json
 from trainwarden.record.folder import METADATA, encode, replace_file
 from trainwarden.record.progress import Checkpoint
 from trainwarden.record.schema import INTEGER, TEXT, TIME, RecordDocument, parts, required
@@ -32,13 +32,26 @@ class Superseded(RecordDocument):
     checkpoints: tuple[Checkpoint, ...] = parts(Checkpoint)
 
 
+def superseded_file(attempt: int) -> str:
+    """Return the name of the file of an attempt."""
+    return f"superseded.{attempt}.json"
+
+
+def parse_superseded(content: FileContent, path: str | os.PathLike[str]) -> Superseded | Unreadable | None:
+    """Return the document whose content came from elsewhere; None if it names no attempt."""
+    source = parse_json(content, path)
+    if not isinstance(source, JsonObject):
+        return source
+    return None if source.integer("attempt") is None else Superseded.from_json(source)
+
+
 def write_superseded(folder: str | os.PathLike[str], document: Superseded) -> None:
     """Write the file of an attempt.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    replace_file(Path(folder, f"superseded.{document.attempt}.json"), encode(document.to_json()))
+    replace_file(Path(folder, superseded_file(document.attempt)), encode(document.to_json()))
 
 
 def read_superseded(folder: str | os.PathLike[str]) -> list[tuple[Superseded, float]]:
@@ -52,18 +65,27 @@ def read_superseded(folder: str | os.PathLike[str]) -> list[tuple[Superseded, fl
 
 
 def living_rival(folder: str | os.PathLike[str], now: float) -> Superseded | None:
-    """Return an older attempt that lives beside the one that owns the record; None if there is none.
-
-    By the times of files, of one clock: its file is as new as the record of the other, and was written lately.
-    """
+    """Return an older attempt that lives beside the one that owns the record; None if there is none."""
     try:
         owner = Path(folder, METADATA).stat().st_mtime
     except OSError:
         return None
     for document, modified in read_superseded(folder):
-        if document.status == "running" and modified >= owner - _FRESH_SECONDS and now - modified < _LATELY_SECONDS:
+        if lives_beside(document, modified, owner, now):
             return document
     return None
+
+
+def lives_beside(document: Superseded, modified: float, owner: float, now: float) -> bool:
+    """Return whether a superseded attempt lives: its file is as new as the owner's record, and was written lately.
+
+    Args:
+        document: of the superseded attempt.
+        modified: when its file was written, Unix seconds.
+        owner: when the record of the present attempt was written, by the same clock.
+        now: Unix seconds.
+    """
+    return document.status == "running" and modified >= owner - _FRESH_SECONDS and now - modified < _LATELY_SECONDS
 
 
 def overwritten(folder: str | os.PathLike[str], checkpoint: Checkpoint) -> Superseded | None:

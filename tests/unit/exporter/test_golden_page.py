@@ -22,6 +22,7 @@ NOT_HERE = {
     "training_checkpoint_complete",
     "training_rank_process_state",
     "training_missing_ranks",
+    "training_superseded_attempt_info",
     "training_filesystem_avail_bytes",
     "training_filesystem_size_bytes",
     "training_filesystem_files_avail",

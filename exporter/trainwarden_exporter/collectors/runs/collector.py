@@ -45,6 +45,7 @@ from trainwarden_exporter.collectors.runs.series import (
     add_place,
     add_rank,
     add_rank_place,
+    add_rivals,
     add_run,
     add_silent_ranks,
     add_verdict,
@@ -201,6 +202,7 @@ class RunsCollector:
             self._filesystems.add(families, record)
         add_ages(families, record, folder.observed, now)
         add_place(families, record.run_id, folder.s3_place)
+        add_rivals(families, record.run_id, folder.rivals)
         add_log_progress(families, record, view, now)
         if verdict:
             verdict = self._evidence.refine(record, verdict)

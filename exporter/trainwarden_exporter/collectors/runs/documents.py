@@ -9,6 +9,7 @@ from trainwarden.record.folder import METADATA, PROGRESS
 from trainwarden.record.metadata import Metadata, parse_metadata
 from trainwarden.record.progress import Progress, parse_progress
 from trainwarden.record.sentinels import Sentinel, of_attempt, parse_sentinel
+from trainwarden.record.superseded import Superseded, parse_superseded, superseded_file
 
 if TYPE_CHECKING:
     from trainwarden.record.schema import RecordDocument
@@ -57,6 +58,16 @@ def read_sentinel(
     if isinstance(found, Sentinel):
         found = _bounded(found).replace(traceback=None)
     return of_attempt(found, key, attempt_start)
+
+
+def read_superseded(attempt: int, limit: int, files: OwnedFolder) -> Superseded | Unreadable | None:
+    """Return the file of an attempt that a newer one has superseded; None if there is none, or it is of another."""
+    name = superseded_file(attempt)
+    content = files.read(name, limit)
+    found = parse_superseded(content, files.path_of(name)) if isinstance(content, FileContent) else content
+    if not isinstance(found, Superseded):
+        return found
+    return _bounded(found).replace(checkpoints=()) if found.attempt == attempt else None
 
 
 def _bounded(document: D) -> D:

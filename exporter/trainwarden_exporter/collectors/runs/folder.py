@@ -13,8 +13,14 @@ from trainwarden.record.crash import crash_error
 from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS, RANKS
 from trainwarden.record.store import UNKNOWN_END
+from trainwarden.record.superseded import Superseded, lives_beside, superseded_file
 from trainwarden.record.thresholds import Thresholds
-from trainwarden_exporter.collectors.runs.documents import read_metadata, read_progress, read_sentinel
+from trainwarden_exporter.collectors.runs.documents import (
+    read_metadata,
+    read_progress,
+    read_sentinel,
+    read_superseded,
+)
 from trainwarden_exporter.collectors.runs.future_times import FutureTimes
 from trainwarden_exporter.collectors.runs.limits import BYTES, DEFAULT_LIMITS, RunLimits
 from trainwarden_exporter.collectors.runs.limits import RANKS as TOO_MANY_RANKS
@@ -49,6 +55,8 @@ T = TypeVar("T")
 LAST_LINE = NEEDED, ALWAYS, NEVER = "needed", "always", "never"
 # Each other line makes a new series, so it is read again when the state changes, and otherwise only after:
 LAST_LINE_SECONDS = 60.0
+# Of so many attempts before the present one is looked whether they still live.
+MAX_RIVALS = 3
 # A folder that was not written to for so long belongs to a run that is over, however far off its writer's clock is.
 ABANDONED_SECONDS = 3 * EXPIRY_SECONDS
 
@@ -116,6 +124,7 @@ class RunFolder:
         left_out: why something of it was left out in the last sample, of `limits.REASONS`.
         shows_ranks: its ranks have a place on the page.
         problems: those of the last sample.
+        rivals: older attempts that still live beside the present one.
         asleep_until: the folder has expired and is not read before then, Unix seconds.
         shown: the record as it was exported last.
         observed: when the record was last confirmed in S3, Unix seconds; None for a record in the runs folder.
@@ -140,6 +149,7 @@ class RunFolder:
         self.left_out: frozenset[str] = frozenset()
         self.shows_ranks = True
         self.problems: list[RecordProblem] = []
+        self.rivals: tuple[Superseded, ...] = ()
         self.asleep_until = 0.0
         self.shown: RunRecord | None = None
         self.observed: float | None = None
@@ -160,6 +170,7 @@ class RunFolder:
         self._error = CachedFile(ERROR, partial(read_sentinel, ERROR, limit))
         self._completion = CachedFile(COMPLETE, partial(read_sentinel, COMPLETE, limit))
         self._ranks = CachedFile(RANKS, self._read_ranks)
+        self._superseded: dict[int, CachedFile[[], Superseded]] = {}
         self._too_many_ranks = False
         self._changed: int | None = None
         self._future = FutureTimes()
@@ -180,6 +191,7 @@ class RunFolder:
                 self._raw, self._localized = raw, self._future.replaced(self.localized(raw), now)
             record = self._localized
             self._steps_seen = observe_step(self._steps_seen, record, now)
+            self.rivals = self._living_rivals(files, record, now)
             self._read_last_line(files, record, now)
             reasons = {BYTES: files.postponed, TOO_MANY_RANKS: self._too_many_ranks}
         self.left_out = frozenset(reason for reason, holds in reasons.items() if holds)
@@ -195,6 +207,28 @@ class RunFolder:
             enter(LOG)
             self._line = _LogLine(state, now, last_line(files))
         self.last_line = self._line.text
+
+    def _living_rivals(self, files: OwnedFolder, record: RunRecord, now: float) -> tuple[Superseded, ...]:
+        """Return which of the last attempts before the present one live, by the files that they write then."""
+        attempt = record.metadata.attempt if record.metadata and record.state == "running" else None
+        owner = self._metadata.modified
+        if not attempt or owner is None:
+            return ()
+        enter(METADATA)
+        numbers = range(max(0, attempt - MAX_RIVALS), attempt)
+        self._superseded = {
+            number: self._superseded.get(number)
+            or CachedFile(superseded_file(number), partial(read_superseded, number, self._limits.file_bytes))
+            for number in numbers
+        }
+        found = []
+        for cached in self._superseded.values():
+            document = cached.get(files, now)
+            if not isinstance(document, Superseded) or cached.modified is None:
+                continue
+            if lives_beside(document, cached.modified, owner, now):
+                found.append(document)
+        return tuple(found)
 
     def is_abandoned(self, now: float) -> bool:
         """Return whether nothing was written for `ABANDONED_SECONDS`; raise `OSError` as `read`."""

@@ -34,6 +34,15 @@ TRAINING_ATTEMPT_INFO = gauge(
     "metadata.json",
     "training_step * on (instance, run_id) group_left (attempt, job_id, node) training_attempt_info",
 )
+TRAINING_SUPERSEDED_ATTEMPT_INFO = gauge(
+    "training_superseded_attempt_info",
+    "run_id attempt host pid",
+    "1",
+    "An older attempt that still runs beside the one that owns the record, its host and process; of the last three "
+    "before it. Always 1, absent while there is none.",
+    "superseded.<attempt>.json: attempt, host, pid, status, and when it was written",
+    "max by (run_id, attempt, host) (training_superseded_attempt_info)",
+)
 TRAINING_LIFE_TIMESTAMP_SECONDS = gauge(
     "training_life_timestamp_seconds",
     "run_id",

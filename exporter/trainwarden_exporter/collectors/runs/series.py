@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trainwarden.record.progress import Checkpoint, Progress
     from trainwarden.record.rank import RankBeat
     from trainwarden.record.step_durations import StepDurations
+    from trainwarden.record.superseded import Superseded
     from trainwarden.signals.progress import LogProgress
     from trainwarden_exporter.collectors.runs.folder import S3Place
     from trainwarden_exporter.collectors.runs.record import FailureVerdict, RunRecord
@@ -142,6 +143,13 @@ def add_place(families: Families, run_id: str, place: S3Place | None) -> None:
     """Add where in S3 a record is; nothing for a record in the runs folder."""
     if place is not None:
         families.add(metrics.TRAINING_RUN_S3_INFO, 1, run_id=run_id, url=place.url, console=place.console)
+
+
+def add_rivals(families: Families, run_id: str, rivals: Sequence[Superseded]) -> None:
+    """Add the older attempts that still live beside the one that owns the record."""
+    for each in rivals:
+        labels = {"host": label_text(each.host or ""), "pid": "" if each.pid is None else str(each.pid)}
+        families.add(metrics.TRAINING_SUPERSEDED_ATTEMPT_INFO, 1, run_id=run_id, attempt=str(each.attempt), **labels)
 
 
 def add_expected(families: Families, record: RunRecord, sources: Mapping[str, float], now: float) -> None:
