@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -11,8 +12,9 @@ def tree(pid: int) -> Iterator[int]:
     """The process and its descendants."""
     yield pid
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in children.read_text().split():
-            yield from tree(int(child))
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for child in children.read_text().split():
+                yield from tree(int(child))
 
 
 def cpu_seconds(pid: int) -> float:
@@ -32,5 +34,8 @@ def _ticks(pid: int) -> int:
 
 
 def _pss_kib(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):  # a command that has just ended
+        return 0
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))

@@ -122,6 +122,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
             describers(settings),
             settings.capture_timeout,
             policies.checkpoint_trust,
+            woken.set,
         ),
     )
     scores = Scores(engine, clock, world.runs)

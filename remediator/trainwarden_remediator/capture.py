@@ -123,6 +123,7 @@ class Capturer:
         describe: returns what a scheduler has of a job, by the scheduler's name.
         timeout: seconds for one capture.
         trust: returns, for the name of a policy, what it takes for a complete checkpoint.
+        done: called in the thread of a capture when it is over.
     """
 
     def __init__(
@@ -132,7 +133,9 @@ class Capturer:
         describe: Mapping[str, Callable[[str], bytes]],
         timeout: float = TIMEOUT_SECONDS,
         trust: Callable[[str], str | None] = lambda _policy: None,
+        done: Callable[[], None] = lambda: None,
     ) -> None:
+        self._done = done
         self._trust = trust
         self.timeout = timeout
         self._captures = state_dir / FOLDER
@@ -165,6 +168,7 @@ class Capturer:
         except Exception as error:  # a capture never stands in the way of a restart
             log.warning("incident %s: nothing could be captured", incident.id, exc_info=error)
             work.found = Captured(f"nothing could be captured: {error}")
+        self._done()
 
     def _capture(self, incident: Incident, *, running: bool) -> Captured:
         begin = time.monotonic()

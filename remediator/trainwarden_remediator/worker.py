@@ -169,10 +169,14 @@ class Worker:
                 yield Subject(incident.run_id, incident.scheduler, incident.job_id)
 
     def _needs_fresh_readings(self) -> bool:
-        """Return whether fresh readings of the schedulers are needed; else the last ones serve for a while."""
+        """Return whether fresh readings of the schedulers are needed; else the last ones serve for a while.
+
+        The end of a capture needs none: all sources are read again right before the call that follows.
+        """
         now = self._world.clock.now()
         return bool(self._store.pending()) or any(
-            incident.state in _UNDER_WAY or now - (incident.committed or 0.0) < _FRESH_SECONDS
+            incident.state in (State.PREPARING, State.IN_DOUBT, State.PREPARED, State.COMMITTED)
+            or now - (incident.committed or 0.0) < _FRESH_SECONDS
             for incident in self._store.open_incidents()
         )
 

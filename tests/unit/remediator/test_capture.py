@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -74,8 +75,12 @@ def test_the_rank_that_is_stopped_is_named_and_the_others_show_where_they_stand(
 
 
 def test_a_job_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
-    capturer = Capturer(tmp_path, tmp_path / "runs", {"local": lambda _job: b"gone"}, 30.0)
-    found = wait_until(lambda: capturer.result(HUNG, running=False), timeout=10)
+    over = threading.Event()
+    capturer = Capturer(tmp_path, tmp_path / "runs", {"local": lambda _job: b"gone"}, 30.0, done=over.set)
+    assert capturer.result(HUNG, running=False) is None
+    assert over.wait(60)  # the loop is woken by it
+    found = capturer.result(HUNG, running=False)
+    assert found is not None
     assert found.text == "no rank's stacks: the job has ended"
     assert (Path(found.folder) / "job.txt").read_bytes() == b"gone"
 
