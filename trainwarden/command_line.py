@@ -17,3 +17,11 @@ class CommandLine(argparse.ArgumentParser):
             near = difflib.get_close_matches(unknown, self._option_string_actions, 1)
             message += f", expected {near[0]}?" if near else f"; `{self.prog} --help` lists the options"
         self.exit(2, f"{self.prog}: {message}\n")
+
+
+def timeout_seconds(text: str) -> float:
+    """Return the seconds that an option states, a day at most; raise what argparse shows where it states none."""
+    seconds = float(text)
+    if not 0 < seconds <= 86_400:
+        raise argparse.ArgumentTypeError("expected more than 0 and at most 86400 seconds")
+    return seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,4 +70,9 @@ def resume_point(record: Path, attempt_key: str, trust: str | None, seconds: flo
         if verdict.answer == "unverifiable" and any("gave up" in line for line in verdict.evidence):
             return ResumePoint(UNKNOWN, f"its checkpoints could not be verified in {seconds:g} s")
         rejected.append(f"{name}: {verdict}")
-    return ResumePoint(STOP, f"no checkpoint is proven complete: {clean('; '.join(rejected), _MAX_TEXT)}")
+    aside = shlex.quote(clean(known[0].path, 200))
+    return ResumePoint(
+        STOP,
+        f"no checkpoint is proven complete: {clean('; '.join(rejected), _MAX_TEXT)}; to move a damaged one out of the "
+        f"way: trainwarden checkpoints set-aside {aside}",
+    )

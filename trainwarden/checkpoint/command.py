@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 from typing import Any
 
+from trainwarden.checkpoint import set_aside
 from trainwarden.checkpoint.find import FoundCheckpoint, SearchResult, search
 from trainwarden.checkpoint.verdict import TRUSTS, CheckpointVerdict, printable
 from trainwarden.checkpoint.verify import TIMEOUT_SECONDS
-from trainwarden.command_line import CommandLine
+from trainwarden.command_line import CommandLine, timeout_seconds
 
 _STATUS = {"complete": 0, "incomplete": 1, "unverifiable": 3}
 
 
 def main(argv: list[str]) -> int:
     """Print the checkpoints. Return 0 if one is complete, 1 if none is, 2 if the path is unreadable, 3 if unknown."""
+    if argv[:1] == ["set-aside"]:
+        return set_aside.main(argv[1:])
     parser = CommandLine(
         prog="trainwarden checkpoints",
         description="List the checkpoints in a folder or an S3 prefix, and whether they are complete.",
-        epilog="exit status: 0 the one to resume from is complete; 1 none is; 2 PATH cannot be read; 3 cannot tell",
+        epilog="trainwarden checkpoints set-aside PATH moves a damaged one out of the way. "
+        "exit status: 0 the one to resume from is complete; 1 none is; 2 PATH cannot be read; 3 cannot tell",
     )
     parser.add_argument("path", metavar="PATH|s3://BUCKET/PREFIX", help="what holds checkpoints, or is one")
     parser.add_argument("--newest", action="store_true", help="print the path to resume from, and nothing else")
     parser.add_argument("--format", choices=("text", "json"), default="text")
-    parser.add_argument("--timeout", type=_seconds, default=TIMEOUT_SECONDS, help="seconds for all of it (60)")
+    parser.add_argument("--timeout", type=timeout_seconds, default=TIMEOUT_SECONDS, help="seconds for all of it (60)")
     parser.add_argument(
         "--trust",
         choices=TRUSTS,
@@ -53,13 +56,6 @@ def main(argv: list[str]) -> int:
     else:
         _print_all(arguments.path, result)
     return _STATUS[result.best[1].answer] if result.best else 1
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds <= 86_400:
-        raise argparse.ArgumentTypeError("expected more than 0 and at most 86400 seconds")
-    return seconds
 
 
 def _print_newest(result: SearchResult) -> None:

@@ -43,7 +43,9 @@ def test_the_newest_complete_one_is_named_and_what_is_damaged_is_left_out(tmp_pa
 
 def test_what_cannot_be_verified_stops_unless_the_owner_or_the_policy_vouches(tmp_path: Path) -> None:
     _record(tmp_path, {40: b"no header"}, "pkl")
-    assert resume_point(tmp_path, KEY, None, 30).verdict == "stop"
+    found = resume_point(tmp_path, KEY, None, 30)
+    assert found.verdict == "stop"
+    assert found.text.endswith(f"trainwarden checkpoints set-aside {tmp_path}/step_40.pkl")
     assert resume_point(tmp_path, KEY, "complete", 30).step == 40
     _record(tmp_path, {40: b"no header"}, "pkl", trust="complete")
     assert resume_point(tmp_path, KEY, None, 30).step == 40
