@@ -17,7 +17,7 @@ from trainwarden_remediator import audit
 from trainwarden_remediator.adoption import adopt
 from trainwarden_remediator.database import open_database, open_read_only
 from trainwarden_remediator.errors import ConfigError
-from trainwarden_remediator.explain import account_as_json, account_as_text, account_of
+from trainwarden_remediator.explain import account_as_json, account_as_text, account_of, decided_by
 from trainwarden_remediator.incident import as_json, as_text, clean
 from trainwarden_remediator.incident_rows import acknowledge, answer_approval, read_log
 from trainwarden_remediator.policy import Policy
@@ -32,8 +32,9 @@ def show_decisions(state_dir: Path, run_id: str | None, *, as_data: bool) -> int
     """Print what was decided and done; 0 also where nothing was."""
     with _reading(state_dir) as connection:
         found = read_log(connection, run_id)
+        known = decided_by(connection, [incident.id for incident, _ in found]) if as_data else {}
     if as_data:
-        _print([as_json(incident, events) for incident, events in found])
+        _print([{**as_json(incident, events), **known[incident.id]} for incident, events in found])
     else:
         print(as_text(found), end="")
         if not found:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,6 +146,13 @@ def may_of(incident: Incident) -> str:
     """Return what a person may do."""
     text = _MAY.get(incident.state, "Nothing is needed.")
     return text.replace("INCIDENT", incident.id).replace("RUN", incident.run_id)
+
+
+def decided_by(connection: sa.Connection, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return what each of these incidents was decided by, as the API shows it: its alerts and facts."""
+    return {
+        each: {"alerts": alerts_as_json(connection, each), "facts": facts_as_json(connection, each)} for each in ids
+    }
 
 
 def account_as_json(account: Account) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from trainwarden_remediator.adoption import count_restarts, note_unrecorded, set_about
 from trainwarden_remediator.alert_rows import Pending, answer_alert, keep_alerts, select_pending
 from trainwarden_remediator.database import DatabaseFile
+from trainwarden_remediator.explain import decided_by
 from trainwarden_remediator.facts import NODES, Fact, facts_as_json, insert_facts
 from trainwarden_remediator.history import PastRestart
 from trainwarden_remediator.incident import Action, Alert, Event, Incident, State, clean, restarts_left
@@ -31,7 +32,7 @@ from trainwarden_remediator.incident_rows import (
     select_past_restarts,
 )
 from trainwarden_remediator.receive import Delivery
-from trainwarden_remediator.roots import alerts_as_json, join
+from trainwarden_remediator.roots import join
 from trainwarden_remediator.schema import (
     about,
     alerts,
@@ -443,10 +444,7 @@ class Store:
     def known_of(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return what each of these incidents was decided by, for a program: its alerts and facts."""
         with self._engine.begin() as connection:
-            return {
-                each: {"alerts": alerts_as_json(connection, each), "facts": facts_as_json(connection, each)}
-                for each in ids
-            }
+            return decided_by(connection, ids)
 
     def with_events(self, run_id: str | None = None, limit: int = 1000) -> list[tuple[Incident, list[Event]]]:
         """Return the newest `limit` incidents, of one run or of all, oldest first, with their events."""

@@ -64,8 +64,15 @@ class WatchedCluster:
         policy = folder / "policy.yaml"
         policy.write_text(_POLICY, encoding="utf-8")
         often = ("--poll-interval=1", "--busy-interval=0.5")
-        # The runs of all tests together are no storm.
-        driver = ("--driver=slurm", f"--slurm-bin-dir={self._commands}", "--storm-runs=1000", *often, *flags)
+        # The runs of all tests together are no storm, though they fail on the same two nodes.
+        driver = (
+            "--driver=slurm",
+            f"--slurm-bin-dir={self._commands}",
+            "--storm-runs=1000",
+            "--storm-window=1s",
+            *often,
+            *flags,
+        )
         settings = StackSettings(folder / "stack", self.runs, self.sink.url, policy=str(policy), driver=driver)
         self._stack = LocalStack(settings, tools)
 

@@ -237,7 +237,7 @@ def test_a_stall_shows_people_where_it_stands_and_what_to_do(world: World) -> No
         "\nStatus: STALLED\n",
         "\nReason: No new step for ",
         " (budget of the phase: 1m 15s)\n",
-        "\n🔧 Action Required: Dump the stacks of the ranks",
+        "\n🔧 Action Required: Find the rank outside the collective: ",
         "\nInstance: n1\n",
         "\nPhase: train\n",
         "\nDuration: 2h 7m ",
