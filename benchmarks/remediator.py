@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from benchmarks.rounds import quantile
@@ -184,12 +185,16 @@ def _latency(folder: Path, seconds: float) -> list[str]:
             services.alerts = [alert(number)]
             begun = time.time()
             _send(remediator, [webhook(services.alerts)])
-            took.append(_await(lambda job=number: slurm.calls("requeuehold").get(job)) - begun)
-            _await(lambda job=number: slurm.has_restarted(job))
+            took.append(_await(partial(_first_call, slurm, number)) - begun)
+            _await(partial(slurm.has_restarted, number))
     p99, allowed = quantile(sorted(took), 0.99), seconds + _ALLOWED_SECONDS
     what = f"alert to command, {_TRIALS} incidents one by one, each command of SLURM takes {seconds:g} s: p99 (median)"
     measured = f"{p99:.2f} s ({quantile(sorted(took), 0.5):.2f} s)"
     return [what, measured, f"{allowed:.2f} s", verdict(p99 <= allowed)]
+
+
+def _first_call(slurm: ScriptedSlurm, number: int) -> float | None:
+    return slurm.calls("requeuehold").get(number)
 
 
 def _many(folder: Path) -> list[str]:
