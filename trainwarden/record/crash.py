@@ -23,7 +23,7 @@ from trainwarden.record.store import RecordStore
 from trainwarden.taxonomy import FAILURES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
 # A file that is no longer than its first line holds no trace: of thousands of ranks only the size is read.
 HEADER_BYTES = 512
@@ -79,7 +79,11 @@ def header(key: str) -> bytes:
 
 
 def crash_of(
-    folder: Path, metadata: Metadata | None, owner: int | None = None, take: Callable[[int], bool] | None = None
+    folder: Path,
+    metadata: Metadata | None,
+    owner: int | None = None,
+    take: Callable[[int], bool] | None = None,
+    names: Iterable[str] | None = None,
 ) -> Crash | None:
     """Return the first crash of a rank of the attempt that owns the record, if that has no end in the record yet.
 
@@ -88,19 +92,24 @@ def crash_of(
         metadata: of the run.
         owner: uid; only the traces that belong to this user count, unless it is None.
         take: called before each part of the work with what it costs; looking ends when it returns False.
+        names: of the traces in the folder of ranks; they are looked for if None.
     """
     if metadata is None or metadata.attempt_key is None or not metadata.is_live:
         return None
-    found = (read_crash(path) for path in traces(folder, owner, take))
+    found = (read_crash(path) for path in traces(folder, owner, take, names))
     ours = [crash for crash in found if crash and crash.attempt_key == metadata.attempt_key]
     return min(ours, key=lambda crash: crash.time, default=None)
 
 
 def crash_error(
-    folder: Path, metadata: Metadata | None, owner: int | None = None, take: Callable[[int], bool] | None = None
+    folder: Path,
+    metadata: Metadata | None,
+    owner: int | None = None,
+    take: Callable[[int], bool] | None = None,
+    names: Iterable[str] | None = None,
 ) -> Sentinel | None:
     """Return the `_error` for `crash_of` with the same arguments; None if there is no such crash. Never raises."""
-    crash = crash_of(folder, metadata, owner, take)
+    crash = crash_of(folder, metadata, owner, take, names)
     if crash is None or metadata is None:
         return None
     number = metadata.number_of(crash.attempt_key)
@@ -142,23 +151,35 @@ def forget_crashes(folder: Path, key: str, *, begun_before: bool) -> None:
             path.unlink(missing_ok=True)
 
 
-def traces(folder: Path, owner: int | None = None, take: Callable[[int], bool] | None = None) -> list[Path]:
+def traces(
+    folder: Path,
+    owner: int | None = None,
+    take: Callable[[int], bool] | None = None,
+    names: Iterable[str] | None = None,
+) -> list[Path]:
     """Return the files that hold more than a first line; only those of the user `owner` (uid), unless it is None.
 
     `take` is called with the cost of each part of the work, of which looking at one name is 1; none is returned once it
-    returns False.
+    returns False. `names` are those in the folder of ranks, which is listed if it is None.
     """
     found: list[Path] = []
-    with contextlib.suppress(OSError), os.scandir(folder / RANKS) as entries:
-        for number, entry in enumerate(entries):
+    place = f"{folder}/{RANKS}"
+    with contextlib.suppress(OSError):
+        for number, name in enumerate(_listed(place) if names is None else names):
             if take is not None and number % _NAMES_AT_ONCE == 0 and not take(_NAMES_AT_ONCE):
                 return []
-            size = _size(entry, owner) if _is_trace(entry.name) else 0
+            size = _size(f"{place}/{name}", owner) if is_trace(name) else 0
             if size > HEADER_BYTES:
                 if take is not None and not take(_COST_OF_PAGE * (1 + size // 4096)):
                     return []
-                found.append(Path(entry.path))
+                found.append(Path(place, name))
     return found
+
+
+def is_trace(name: str) -> bool:
+    """Return whether a file of this name in the folder of ranks is a trace."""
+    rank, _, kind = name.partition(".")
+    return kind in ("trace", f"trace{OLDER}") and rank.isascii() and rank.isdigit() and len(rank) < 8
 
 
 def trace_path(folder: Path, rank: int) -> Path:
@@ -207,15 +228,16 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
-def _is_trace(name: str) -> bool:
-    rank, _, kind = name.partition(".")
-    return kind in ("trace", f"trace{OLDER}") and rank.isascii() and rank.isdigit() and len(rank) < 8
+def _listed(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            yield entry.name
 
 
-def _size(entry: os.DirEntry[str], owner: int | None) -> int:
+def _size(path: str, owner: int | None) -> int:
     """Return the size of a file that counts, of another 0."""
     try:
-        status = entry.stat(follow_symlinks=False)
+        status = os.lstat(path)
     except OSError:
         return 0
     return status.st_size if owner in (None, status.st_uid) else 0

@@ -105,8 +105,8 @@ def _read_beats(source: JsonObject, name: str) -> tuple[RankBeat, ...]:
         if number == MAX_RANKS_OF_HOST:
             source.problems.append(f"{name}: more than {MAX_RANKS_OF_HOST} ranks of a host, which are left out")
             break
-        # With problems of its own: each rank answers for what it wrote itself.
-        beat = read_part(RankBeat, JsonObject(entry.values, owner=source.owner))
+        entry.problems = []  # each rank answers for what it wrote itself
+        beat = read_part(RankBeat, entry)
         if beat is None or beat.rank > _MAX_RANK:
             source.problems.append(f"{name}[{number}].rank: {str(entry.values.get('rank'))[:60]!r} is no rank")
         else:

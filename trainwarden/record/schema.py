@@ -75,7 +75,9 @@ def _read_raw_text(source: JsonObject, key: str) -> str | None:
 
 _read_text, _read_integer = JsonObject.text, JsonObject.integer
 _PLAIN = (_read_text, _read_raw_text, JsonObject.number, _read_integer, JsonObject.time)
-_PLAIN_INTEGERS = 2**63
+_READ_FLOAT = (JsonObject.number, JsonObject.time)
+# Below the last time that can be written, in Unix seconds.
+_PLAIN_NUMBERS = 2**37
 
 # Characters of a text that people read.
 MAX_MESSAGE = 4000
@@ -153,9 +155,13 @@ class RecordDocument:
                 continue
             # What most values are, which their readers would return as they are: the exporter reads many documents.
             kind = type(value)
-            if (kind is str and read is _read_text and value.isascii()) or (
-                kind is int and read is _read_integer and 0 <= value < _PLAIN_INTEGERS
-            ):
+            if kind is str:
+                is_plain = read is _read_text and value.isascii()
+            elif kind is int:
+                is_plain = read is _read_integer and 0 <= value < _PLAIN_NUMBERS
+            else:
+                is_plain = kind is float and read in _READ_FLOAT and 0 <= value < _PLAIN_NUMBERS
+            if is_plain:
                 given[name] = value
             elif (found := read(source, name)) is not None:
                 given[name] = found

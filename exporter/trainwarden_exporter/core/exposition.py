@@ -82,13 +82,14 @@ class Encoded:
 class _EncodedFamily:
     """A family as it was encoded last: the key of each sample and the beginning of its line, in the same order.
 
-    Of a short family, also the rows that it was made from.
+    Of a short family, also the rows that it was made from; of a long one their values.
     """
 
     keys: list[tuple[str, ...]]
     prefixes: list[bytes]
     block: Block
     rows: list[Row] | None
+    values: list[float] | None
 
 
 class Encoder:
@@ -143,6 +144,8 @@ def _encoded(family: AnyFamily, before: _EncodedFamily | None) -> _EncodedFamily
     else:
         keys, values = [row[3] for row in _rows(family)], [row[4] for row in _rows(family)]
     if before and keys == before.keys:
+        if values == before.values:
+            return before
         keys, prefixes = before.keys, before.prefixes
     else:
         known = dict(zip(before.keys, before.prefixes, strict=True)) if before else {}
@@ -150,7 +153,7 @@ def _encoded(family: AnyFamily, before: _EncodedFamily | None) -> _EncodedFamily
         if len(set(keys)) != len(keys):
             raise ValueError(f"the family {family.name} has a series twice")
     made_of = family.rows if isinstance(family, Family) and len(keys) <= SHORT else None
-    return _EncodedFamily(keys, prefixes, _block(family, prefixes, values), made_of)
+    return _EncodedFamily(keys, prefixes, _block(family, prefixes, values), made_of, None if made_of else values)
 
 
 def render(samples: Iterable[tuple[Encoded, float]], *, openmetrics: bool = False) -> bytes:

@@ -138,9 +138,18 @@ class Families:
 
     def add(self, metric: Metric, value: float | None, /, **labels: str) -> None:
         """Add one sample; leave out None and what is not finite, for missing is not zero."""
-        ordered = _ordered(metric, labels)
+        ordered = tuple(labels.values()) if tuple(labels) == metric.label_names else _ordered(metric, labels)
         if value is not None and math.isfinite(value):
-            self._family(metric).rows.append(_row(("", self._labels.setdefault(ordered, ordered), value)))
+            family = self._families.get(metric) or self._family(metric)
+            family.rows.append(_row(("", self._labels.setdefault(ordered, ordered), value)))
+
+    def add_in_order(self, metric: Metric, value: float | None, labels: tuple[str, ...]) -> None:
+        """Add one sample as `add`; `labels` are the values of its labels in their order, for what many devices have."""
+        if len(labels) != len(metric.label_names):
+            raise KeyError(f"{metric.name} has the labels {metric.label_names}, not {len(labels)} of them")
+        if value is not None and math.isfinite(value):
+            family = self._families.get(metric) or self._family(metric)
+            family.rows.append(_row(("", labels, value)))
 
     def add_histogram(
         self, metric: Metric, buckets: Sequence[tuple[float, int]], total: float, /, **labels: str
@@ -178,8 +187,6 @@ class CachedSamples:
 
 def _ordered(metric: Metric, labels: dict[str, str]) -> tuple[str, ...]:
     names = metric.label_names
-    if tuple(labels) == names:
-        return tuple(labels.values())
     if labels.keys() != set(names):
         raise KeyError(f"{metric.name} has the labels {names}, not {tuple(labels)}")
     return tuple(labels[label] for label in names)

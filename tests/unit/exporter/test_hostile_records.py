@@ -20,7 +20,7 @@ from trainwarden.record.rank import RankBeat
 from trainwarden.record.sentinels import Sentinel
 from trainwarden_exporter.collectors.runs.limits import RunLimits
 from trainwarden_exporter.collectors.runs.record import EXPIRY_SECONDS
-from trainwarden_exporter.collectors.runs.series import add_run
+from trainwarden_exporter.collectors.runs.series import add_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -217,9 +217,9 @@ def test_an_unforeseen_error_in_one_run_is_counted_and_costs_no_other(
     def fail_for_bad(families: Families, record: RunRecord, steps: StepTimes, now: float) -> None:
         if record.run_id == "bad":
             raise RuntimeError("never thought of")
-        add_run(families, record, steps, now)
+        add_progress(families, record, steps, now)
 
-    monkeypatch.setattr("trainwarden_exporter.collectors.runs.collector.add_run", fail_for_bad)
+    monkeypatch.setattr("trainwarden_exporter.collectors.runs.collector.add_progress", fail_for_bad)
     assert_neighbour_is_there(neighbour)
     assert unreadable(neighbour, "internal") == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tracemalloc
 from collections.abc import Callable
@@ -137,25 +138,27 @@ def test_what_is_kept_of_large_records_is_small(tmp_path: Path) -> None:
             tree.progress(f"r{number}", metrics=padding)
         tracemalloc.start()
         wait_until(lambda: len(tree.samples().get("training_run_attempt", {})) == count)
+        gc.collect()
         size, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return size
 
+    kept(0)  # modules that are loaded when first needed would count as kept
     small, large = kept(1), kept(11)
-    assert (large - small) / 10 < 2**15
+    assert (large - small) / 10 < 3 * 2**14
 
 
 def crashed(tree: RunsTree, run_id: str, names: int = 0) -> None:
-    """Write a run whose only rank crashed, and so many other names beside its trace."""
+    """Write a run whose only rank crashed, and so many traces of other ranks beside its own, without a crash."""
     tree.metadata(run_id, attempt_key=KEY, start_time=to_iso(NOW - 100))
     header = f"attempt_key={KEY} pid=1 start=2 host=elsewhere".ljust(511)
     tree.write(run_id, "ranks/0.trace", f"{header}\nFatal Python error: Segmentation fault\n")
     for number in range(names):
-        (tree.path / run_id / f"ranks/x{number}").touch()
+        (tree.path / run_id / f"ranks/{number + 1}.trace").touch()
 
 
 @needs_root
-def test_a_user_whose_ranks_leave_many_files_delays_its_own_crashes_alone(
+def test_a_user_whose_ranks_leave_many_traces_delays_its_own_crashes_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = RunsTree(tmp_path / "runs", limits=RunLimits(owner_crash_work=400))

@@ -43,13 +43,15 @@ from trainwarden_exporter.collectors.runs.series import (
     add_log_progress,
     add_missing_ranks,
     add_place,
+    add_progress,
     add_rank,
     add_rank_place,
     add_rivals,
-    add_run,
+    add_settings,
     add_silent_ranks,
     add_verdict,
     progress_line,
+    settings_of,
 )
 from trainwarden_exporter.core.metric import CachedSamples, Families
 from trainwarden_exporter.sampling.blocking_io import TIMEOUT_SECONDS, add_blocked
@@ -219,7 +221,10 @@ class RunsCollector:
     def _add_cached(
         self, families: Families, folder: RunFolder, record: RunRecord, logged: float | None, now: float
     ) -> None:
-        """Add the samples that change only with the record; most records are the same object as in the last sample."""
+        """Add the samples that change only with the record.
+
+        Most records are the same object as in the last sample, and of a run that trains only its progress is another.
+        """
         steps = folder.steps(record, now)
         complete = self._checkpoints.is_complete(record, None if isinstance(folder, CopiedRunFolder) else folder.owner)
         ranks = self._ranks(folder, record)
@@ -227,12 +232,19 @@ class RunsCollector:
         if folder.cached is None or folder.cached.made_from != made_from:
             own = Families()
             _add_ranks(own, record, ranks, now)
-            add_run(own, record, steps, now)
+            add_progress(own, record, steps, now)
             add_liveness(own, record, ranks, steps, logged, now)
             add_missing_ranks(own, record)
             own.add(metrics.TRAINING_CHECKPOINT_COMPLETE, complete, run_id=record.run_id)
             folder.cached = CachedSamples(made_from, own.rows())
+            settings = settings_of(record)
+            if folder.cached_settings is None or folder.cached_settings.made_from != settings:
+                own = Families()
+                add_settings(own, record)
+                folder.cached_settings = CachedSamples(settings, own.rows())
         families.extend(folder.cached.rows)
+        if folder.cached_settings is not None:
+            families.extend(folder.cached_settings.rows)
         self._add_rank_places(families, folder, ranks)
         if record.state == "running":
             add_silent_ranks(families, record, ranks, now)
@@ -249,7 +261,9 @@ class RunsCollector:
 
     def _ranks(self, folder: RunFolder, record: RunRecord) -> list[RankBeat]:
         """Return the ranks that are exported."""
-        return [beat for beat in record.current_ranks if self._owns(beat.host)] if folder.shows_ranks else []
+        if not folder.shows_ranks:
+            return []
+        return [beat for beat in record.current_ranks if self._all_hosts or beat.host in (None, self._host)]
 
     def _add_expected(self, families: Families, log_only: Iterable[str], now: float) -> None:
         """Add the expected runs that have neither a record nor logs."""
@@ -286,7 +300,8 @@ class RunsCollector:
 
     def _series_of_ranks(self, run: DiscoveredRun) -> int:
         """Return how many series of ranks would be exported, at most."""
-        return sum(SERIES_OF_RANK + len(beat.sections) for beat in run.record.ranks if self._owns(beat.host))
+        owned = [beat.sections for beat in run.record.ranks if self._all_hosts or beat.host in (None, self._host)]
+        return SERIES_OF_RANK * len(owned) + sum(map(len, owned))
 
     def _owns_run(self, run: DiscoveredRun) -> bool:
         host = run.record.metadata.host if run.record.metadata else None

@@ -32,9 +32,7 @@ def read_metadata(files: OwnedFolder, limit: int) -> Metadata | Unreadable | Non
         return found
     current = tuple(attempt for attempt in found.attempts if attempt.key == found.attempt_key)
     variables = [(name, value) for name, value in found.environment.items() if len(name) + len(value) <= _MAX_VALUE]
-    return _bounded(found).replace(
-        attempts=current[-_MAX_ATTEMPTS:], environment=dict(variables[:_MAX_VARIABLES]), s3={}
-    )
+    return _bounded(found, attempts=current[-_MAX_ATTEMPTS:], environment=dict(variables[:_MAX_VARIABLES]), s3={})
 
 
 def read_progress(files: OwnedFolder, limit: int) -> Progress | Unreadable | None:
@@ -46,7 +44,7 @@ def read_progress(files: OwnedFolder, limit: int) -> Progress | Unreadable | Non
     last = found.checkpoint
     if last is not None and len(last.path) > _MAX_TEXT:
         found = found.replace(checkpoint=None)
-    return _bounded(found).replace(metrics={}, checkpoints=())
+    return _bounded(found, metrics={}, checkpoints=())
 
 
 def read_sentinel(
@@ -56,7 +54,7 @@ def read_sentinel(
     content = files.read(name, limit)
     found = parse_sentinel(content, files.path_of(name)) if isinstance(content, FileContent) else content
     if isinstance(found, Sentinel):
-        found = _bounded(found).replace(traceback=None)
+        found = _bounded(found, traceback=None)
     return of_attempt(found, key, attempt_start)
 
 
@@ -67,17 +65,15 @@ def read_superseded(attempt: int, limit: int, files: OwnedFolder) -> Superseded 
     found = parse_superseded(content, files.path_of(name)) if isinstance(content, FileContent) else content
     if not isinstance(found, Superseded):
         return found
-    return _bounded(found).replace(checkpoints=()) if found.attempt == attempt else None
+    return _bounded(found, checkpoints=()) if found.attempt == attempt else None
 
 
-def _bounded(document: D) -> D:
-    """Return the document with its texts cut, and the first of its problems."""
-    changes: dict[str, object] = {
-        name: value[:_MAX_TEXT]
-        for name, value in vars(document).items()
-        if isinstance(value, str) and len(value) > _MAX_TEXT
-    }
+def _bounded(document: D, **changes: object) -> D:
+    """Return the document with other values for some fields, its texts cut, and the first of its problems."""
+    for name, value in vars(document).items():
+        if isinstance(value, str) and len(value) > _MAX_TEXT:
+            changes.setdefault(name, value[:_MAX_TEXT])
     problems = getattr(document, "problems", ())
     if len(problems) > _MAX_PROBLEMS:
         changes["problems"] = (*problems[:_MAX_PROBLEMS], f"and {len(problems) - _MAX_PROBLEMS} more")
-    return document.replace(**changes) if changes else document
+    return document.replace(**changes)

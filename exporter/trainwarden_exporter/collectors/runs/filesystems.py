@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.collectors.runs import metrics
+from trainwarden_exporter.core.metric import CachedSamples, Families
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from trainwarden_exporter.collectors.runs.record import RunRecord
-    from trainwarden_exporter.core.metric import Families
 
 RECORD, LOGS, CHECKPOINTS = "record", "logs", "checkpoints"
 ASK_SECONDS = 30.0
@@ -85,6 +85,8 @@ class RunFilesystems:
         self._of_path: dict[str, str | None] = {}
         self._questions: dict[str, _Question] = {}
         self._rooms: dict[str, Room] = {}
+        # Of each run, until the file systems are asked again.
+        self._samples: dict[str, CachedSamples] = {}
 
     def ask(self, records: Iterable[RunRecord]) -> None:
         """Ask what the runs that are running stand on, if it is time, and take what was answered meanwhile."""
@@ -97,6 +99,7 @@ class RunFilesystems:
         if self._clock() - self._asked_at < ASK_SECONDS:
             return
         self._asked_at = self._clock()
+        self._samples = {}
         self._mounts, self._of_path = mount_points(self._mounts_file), {}
         wanted = sorted({mount for record in records for mount in self._uses(record).values()})[:MAX_FILESYSTEMS]
         self._rooms = {mount: room for mount, room in self._rooms.items() if mount in wanted}
@@ -106,19 +109,20 @@ class RunFilesystems:
 
     def add(self, families: Families, record: RunRecord) -> None:
         """Add room and answering time of the file systems under one run."""
-        for use, mount in self._uses(record).items():
-            question, room = self._questions.get(mount), self._rooms.get(mount)
-            waited = time.monotonic() - question.began if question is not None and not question.is_done else 0.0
-            labels = {"run_id": record.run_id, "use": use}
-            if waited > TIMEOUT_SECONDS:
-                families.add(metrics.TRAINING_FILESYSTEM_ANSWERING, 0, **labels)
-                families.add(metrics.TRAINING_FILESYSTEM_ANSWER_SECONDS, waited, **labels)
-            elif room is not None:
-                families.add(metrics.TRAINING_FILESYSTEM_ANSWERING, 1, **labels)
-                families.add(metrics.TRAINING_FILESYSTEM_ANSWER_SECONDS, room.seconds, **labels)
-                families.add(metrics.TRAINING_FILESYSTEM_AVAIL_BYTES, room.available, **labels)
-                families.add(metrics.TRAINING_FILESYSTEM_SIZE_BYTES, room.size, **labels)
-                families.add(metrics.TRAINING_FILESYSTEM_FILES_AVAIL, room.files, **labels)
+        answers = [(use, self._answer(mount)) for use, mount in self._uses(record).items()]
+        known = self._samples.get(record.run_id)
+        if known is None or known.made_from != answers:
+            own = Families()
+            for use, answer in answers:
+                _add_answer(own, record.run_id, use, answer)
+            known = self._samples[record.run_id] = CachedSamples(answers, own.rows())
+        families.extend(known.rows)
+
+    def _answer(self, mount: str) -> Room | float | None:
+        """Return what a file system answered last, or for how many seconds it has not answered, if that is too long."""
+        question = self._questions.get(mount)
+        waited = time.monotonic() - question.began if question is not None and not question.is_done else 0.0
+        return waited if waited > TIMEOUT_SECONDS else self._rooms.get(mount)
 
     def _uses(self, record: RunRecord) -> dict[str, str]:
         """Return the mount of each kind of file that a running run writes."""
@@ -139,6 +143,19 @@ class RunFilesystems:
             under = (mount for mount in self._mounts if mount in ("/", whole) or whole.startswith(f"{mount}/"))
             self._of_path[path] = max(under, key=len, default=None) if path.startswith("/") else None
         return self._of_path[path]
+
+
+def _add_answer(families: Families, run_id: str, use: str, answer: Room | float | None) -> None:
+    labels = {"run_id": run_id, "use": use}
+    if isinstance(answer, float):
+        families.add(metrics.TRAINING_FILESYSTEM_ANSWERING, 0, **labels)
+        families.add(metrics.TRAINING_FILESYSTEM_ANSWER_SECONDS, answer, **labels)
+    elif answer is not None:
+        families.add(metrics.TRAINING_FILESYSTEM_ANSWERING, 1, **labels)
+        families.add(metrics.TRAINING_FILESYSTEM_ANSWER_SECONDS, answer.seconds, **labels)
+        families.add(metrics.TRAINING_FILESYSTEM_AVAIL_BYTES, answer.available, **labels)
+        families.add(metrics.TRAINING_FILESYSTEM_SIZE_BYTES, answer.size, **labels)
+        families.add(metrics.TRAINING_FILESYSTEM_FILES_AVAIL, answer.files, **labels)
 
 
 def ask_room(mount: str) -> Room:

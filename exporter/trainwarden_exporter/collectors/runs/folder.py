@@ -130,6 +130,7 @@ class RunFolder:
         observed: when the record was last confirmed in S3, Unix seconds; None for a record in the runs folder.
         s3_place: where it is in S3; None for a record in the runs folder.
         cached: the samples that were made from the record.
+        cached_settings: those of its settings, which stay while only the progress changes.
         cached_places: those of where its ranks run.
         last_line: of its log, where it is to be shown.
     """
@@ -172,12 +173,14 @@ class RunFolder:
         self._ranks = CachedFile(RANKS, self._read_ranks)
         self._superseded: dict[int, CachedFile[[], Superseded]] = {}
         self._too_many_ranks = False
+        self._traces: list[str] = []
         self._changed: int | None = None
         self._future = FutureTimes()
         self._steps_seen: StepHistory | None = None
         self._files: _Files | None = None
         self._built = self._raw = self._localized = RunRecord(self.run_id, 0.0, defaults)
         self.cached: CachedSamples | None = None
+        self.cached_settings: CachedSamples | None = None
         self.cached_places: CachedSamples | None = None
         self._verdict: tuple[str | None, FailureVerdict] | None = None
 
@@ -293,8 +296,10 @@ class RunFolder:
             spent = self._crash_budget is not None and not self._crash_budget.take(files.owner, cost)
             return not spent
 
-        with reading_any():
-            found = crash_error(Path(files.as_path), metadata, files.owner, take)
+        found = None
+        if self._traces:
+            with reading_any():
+                found = crash_error(Path(files.as_path), metadata, files.owner, take, self._traces)
         key = metadata.attempt_key if metadata else None
         if not spent:
             self._crashed = key, found and found.replace(run_id=self.run_id, traceback=None)
@@ -347,7 +352,9 @@ class RunFolder:
         """Read the files of ranks; of more than the limits allow the lowest ranks are kept."""
         if not stat.S_ISDIR(files.stat(RANKS).st_mode):
             return Unreadable(self._path / RANKS, "is no folder")
-        found = read_rank_files(files, self._limits, self._host)
+        # Of a process that crashes only the content of its trace changes, which began with it.
+        self._traces = []
+        found = read_rank_files(files, self._limits, self._host, traces=self._traces)
         if isinstance(found, Unreadable):
             return found
         self._too_many_ranks = len(found) > self._limits.ranks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from trainwarden.record.crash import is_trace
 from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import RANKS
 from trainwarden.record.rank import holds_ranks, read_ranks
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def read_rank_files(
-    files: OwnedFolder, limits: RunLimits, host: str | None, most: int | None = None
+    files: OwnedFolder,
+    limits: RunLimits,
+    host: str | None,
+    most: int | None = None,
+    traces: list[str] | None = None,
 ) -> list[RankBeat | Unreadable] | Unreadable:
     """Return the ranks of the folder's owner, by rank, then what cannot be read; or why none is read.
 
@@ -26,6 +31,7 @@ def read_rank_files(
         limits: `rank_files` bounds what is listed, and `rank_bytes` what is read.
         host: whose file is read, beside those of single ranks; the files of all hosts if None.
         most: of so many files or ranks at most any is read; `limits.rank_files` if None.
+        traces: takes the names of the traces of crashes in the same folder.
     """
     place = files.path_of(RANKS)
     most = limits.rank_files if most is None else most
@@ -40,6 +46,8 @@ def read_rank_files(
                 if holds_ranks(entry.name, host):
                     names.append(entry.name)
                     size += entry.stat(follow_symlinks=False).st_size
+                elif traces is not None and is_trace(entry.name):
+                    traces.append(entry.name)
     except OSError as error:
         return Unreadable(place, error.strerror or str(error))
     if len(names) > most:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import TYPE_CHECKING
 
 from trainwarden.record.folder import PHASES
@@ -45,24 +46,44 @@ REPORTED = {
     "tokens_per_second": metrics.TRAINING_TOKENS_PER_SECOND,
     "samples_per_second": metrics.TRAINING_SAMPLES_PER_SECOND,
 }
+_IDENTITY = ("attempt_key", "job_id", "scheduler", "framework", "model", "method", "instance_id", "host", "policy")
+_SETTINGS = operator.attrgetter(*_IDENTITY, "attempt", "phase", "phase_source")
 # A copy that was not confirmed for so long does not show how old the heartbeats are now.
 UNCONFIRMED_SECONDS = 60.0
 
 
-def add_run(families: Families, record: RunRecord, steps: StepTimes, now: float) -> None:
-    """Add all samples that are the same until the record changes: all but the ages of the heartbeats."""
+def settings_of(record: RunRecord) -> tuple[object, ...]:
+    """Return all that `add_settings` makes samples from."""
+    limits, metadata = record.thresholds, record.metadata
+    stated = None if metadata is None else _SETTINGS(metadata)
+    return record.state, limits.stale_seconds, limits.stall_seconds, stated
+
+
+def add_settings(families: Families, record: RunRecord) -> None:
+    """Add the samples that stay while a run trains, without any time: who it is, its state, phase and thresholds."""
     run_id, metadata = record.run_id, record.metadata
     _add_identity(families, run_id, metadata)
     if metadata:
         families.add(metrics.TRAINING_RUN_ATTEMPT, metadata.attempt, run_id=run_id)
-        _add_phase(families, run_id, metadata, now)
+        _add_phase(families, run_id, metadata)
+    if record.state is not None:
+        for state in STATUSES:
+            families.add(metrics.TRAINING_RUN_STATE, state == record.state, run_id=run_id, state=state)
+    families.add(metrics.TRAINING_STALE_THRESHOLD_SECONDS, record.thresholds.stale_seconds, run_id=run_id)
+    for phase, seconds in record.thresholds.stall_seconds.items():
+        families.add(metrics.TRAINING_STALL_THRESHOLD_SECONDS, seconds, run_id=run_id, phase=phase)
+
+
+def add_progress(families: Families, record: RunRecord, steps: StepTimes, now: float) -> None:
+    """Add the times of a run, its progress and what it reports: all but the ages of the heartbeats."""
+    run_id, metadata = record.run_id, record.metadata
+    if metadata:
+        began = plausible_timestamp(metadata.phase_time, now)
+        families.add(metrics.TRAINING_PHASE_START_TIMESTAMP_SECONDS, began, run_id=run_id)
         _add_heartbeat(families, run_id, "metadata", metadata.last_update, now)
     families.add(
         metrics.TRAINING_ATTEMPT_START_TIMESTAMP_SECONDS, plausible_timestamp(record.attempt_start, now), run_id=run_id
     )
-    if record.state is not None:
-        for state in STATUSES:
-            families.add(metrics.TRAINING_RUN_STATE, state == record.state, run_id=run_id, state=state)
     families.add(metrics.TRAINING_RUN_END_TIMESTAMP_SECONDS, plausible_timestamp(record.end, now), run_id=run_id)
     if record.current_progress:
         _add_heartbeat(families, run_id, "progress", record.current_progress.last_updated, now)
@@ -74,9 +95,6 @@ def add_run(families: Families, record: RunRecord, steps: StepTimes, now: float)
         )
     if record.progress:
         _add_totals(families, run_id, record.progress, now)
-    families.add(metrics.TRAINING_STALE_THRESHOLD_SECONDS, record.thresholds.stale_seconds, run_id=run_id)
-    for phase, seconds in record.thresholds.stall_seconds.items():
-        families.add(metrics.TRAINING_STALL_THRESHOLD_SECONDS, seconds, run_id=run_id, phase=phase)
 
 
 def add_liveness(
@@ -154,15 +172,17 @@ def add_rivals(families: Families, run_id: str, rivals: Sequence[Superseded]) ->
 
 def add_expected(families: Families, record: RunRecord, sources: Mapping[str, float], now: float) -> None:
     """Add a run that is expected and has left no record."""
-    add_run(families, record, StepTimes(None, None), now)
+    add_settings(families, record)
+    add_progress(families, record, StepTimes(None, None), now)
     for source in sources:
         families.add(metrics.TRAINING_RUN_EXPECTED, 1, run_id=record.run_id, source=label_text(source))
 
 
 def add_reported(families: Families, run_id: str, progress: Progress | LogProgress) -> None:
     """Add the step, loss and rates that this attempt reported last, in its record or in its log."""
+    labels = (run_id,)
     for field, metric in REPORTED.items():
-        families.add(metric, getattr(progress, field), run_id=run_id)
+        families.add_in_order(metric, getattr(progress, field), labels)
 
 
 def _add_step_durations(families: Families, run_id: str, durations: StepDurations | None) -> None:
@@ -176,10 +196,10 @@ def _add_step_durations(families: Families, run_id: str, durations: StepDuration
 def add_rank(families: Families, run_id: str, beat: RankBeat, now: float) -> None:
     """Add what changes of a rank while it trains."""
     rank = str(beat.rank)
-    families.add(
-        metrics.TRAINING_RANK_HEARTBEAT_TIMESTAMP_SECONDS, plausible_timestamp(beat.time, now), run_id=run_id, rank=rank
-    )
-    families.add(metrics.TRAINING_RANK_STEP, beat.step, run_id=run_id, rank=rank)
+    labels = run_id, rank
+    beaten = plausible_timestamp(beat.time, now)
+    families.add_in_order(metrics.TRAINING_RANK_HEARTBEAT_TIMESTAMP_SECONDS, beaten, labels)
+    families.add_in_order(metrics.TRAINING_RANK_STEP, beat.step, labels)
     for section, seconds in beat.sections.items():
         families.add(metrics.TRAINING_SECTION_SECONDS, seconds, run_id=run_id, rank=rank, section=section)
 
@@ -262,9 +282,8 @@ def _add_log_progress(families: Families, run_id: str, progress: LogProgress) ->
 
 
 def _add_identity(families: Families, run_id: str, metadata: Metadata | None) -> None:
-    labels = ("attempt_key", "job_id", "scheduler", "framework", "model", "method", "instance_id", "host", "policy")
     # A label that is empty is a label that is absent.
-    known = {label: label_text(getattr(metadata, label, None) or "") for label in labels}
+    known = {label: label_text(getattr(metadata, label, None) or "") for label in _IDENTITY}
     families.add(metrics.TRAINING_RUN_INFO, 1, run_id=run_id, **known)
     attempt = "" if metadata is None or metadata.attempt is None else str(metadata.attempt)
     families.add(
@@ -279,13 +298,10 @@ def _add_identity(families: Families, run_id: str, metadata: Metadata | None) ->
     )
 
 
-def _add_phase(families: Families, run_id: str, metadata: Metadata, now: float) -> None:
+def _add_phase(families: Families, run_id: str, metadata: Metadata) -> None:
     current = metadata.phase or "train"
     for phase in PHASES:
         families.add(metrics.TRAINING_PHASE, phase == current, run_id=run_id, phase=phase)
-    families.add(
-        metrics.TRAINING_PHASE_START_TIMESTAMP_SECONDS, plausible_timestamp(metadata.phase_time, now), run_id=run_id
-    )
     families.add(metrics.TRAINING_PHASE_INFERRED, 1 if metadata.phase_source else None, run_id=run_id)
 
 

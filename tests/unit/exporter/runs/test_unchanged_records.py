@@ -26,14 +26,18 @@ def tree(runs: RunsTree) -> RunsTree:
 
 def test_an_unchanged_record_is_not_read_again(tree: RunsTree, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    real_add = series.add_run
+    real_add: dict[str, Any] = {"add_settings": series.add_settings, "add_progress": series.add_progress}
 
-    def noted_add(families: Any, record: Any, *arguments: Any) -> None:
-        made.append(record.run_id)
-        real_add(families, record, *arguments)
+    def note(name: str) -> None:
+        def noted_add(families: Any, record: Any, *arguments: Any) -> None:
+            made.append(name)
+            real_add[name](families, record, *arguments)
+
+        monkeypatch.setattr(collector, name, noted_add)
 
     opened = opened_files(monkeypatch)
-    monkeypatch.setattr(collector, "add_run", noted_add)
+    for name in real_add:
+        note(name)
     before = tree.samples()
     assert (opened, made) == ([], [])
     tree.now += 1
@@ -44,6 +48,12 @@ def test_an_unchanged_record_is_not_read_again(tree: RunsTree, monkeypatch: pyte
     }
     labels = frozenset({("run_id", "r"), ("source", "metadata")})
     assert after[ages][labels] == before[ages][labels] + 1
+    tree.progress("r", step=121)
+    assert tree.value("training_step", run_id="r") == 121
+    assert made == ["add_progress"]
+    tree.metadata("r", phase="eval", last_update=to_iso(NOW + 30))
+    assert tree.value("training_phase", run_id="r", phase="eval") == 1
+    assert made == ["add_progress", "add_progress", "add_settings"]
 
 
 @pytest.mark.parametrize("what", ["metadata", "progress", "rank", "error", "completion", "gone"])
