@@ -27,9 +27,22 @@ RESERVED = frozenset(
     {
         *("alertname", "alertstate", "severity", "failure_mode", "error_type", "subsystem", "remediate"),
         *("cluster", "instance", "node", "host", "run_id", "job_id", "attempt", "scheduler", "rank", "gpu", "uuid"),
-        *("basis", "bucket", "call", "collector", "counter", "device", "error", "event", "fault", "file", "partition"),
+        *(
+            "basis",
+            "bucket",
+            "call",
+            "collector",
+            "counter",
+            "device",
+            "error",
+            "event",
+            "fault",
+            "file",
+            "partition",
+            "pid",
+        ),
         *("phase", "port", "prefix", "process", "ray_error_type", "reason", "sensor", "sign", "signal", "source"),
-        *("state", "statistic", "submission_id", "use", "user", "vendor", "xid"),
+        *("state", "statistic", "submission_id", "superseded", "use", "user", "vendor", "xid"),
     }
 )
 # The first always fires, the second where the first does not arrive.
