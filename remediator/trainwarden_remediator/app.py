@@ -41,6 +41,7 @@ from trainwarden_remediator.readings import CountedDriver, CountedRuns
 from trainwarden_remediator.recoverability import Outlook
 from trainwarden_remediator.reloading import Reloading, policy_files
 from trainwarden_remediator.remediate import Remediator
+from trainwarden_remediator.run_journal import JOURNALED, RunJournal
 from trainwarden_remediator.score import Scores
 from trainwarden_remediator.server import RemediatorPages
 from trainwarden_remediator.snapshot import Snapshot
@@ -89,7 +90,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
     lock = Lock(settings.state_dir)
     engine = open_database(settings.state_dir)
     store = Store(engine, clock)
-    outbox = Outbox(engine, clock, [channel.name for channel in channels])
+    outbox = Outbox(engine, clock, [channel.name for channel in channels], {RunJournal.name: JOURNALED})
     store.tell = outbox.note
     notifier = Notifier(outbox, channels, monotonic=clock.monotonic, state_dir=str(settings.state_dir))
     timers = Timers(store, clock)
@@ -197,6 +198,8 @@ def build_channels(settings: RemediatorSettings) -> list[Channel]:
         channels.append(Slack(settings.notify_slack_url_file))
     if settings.notify_sns_topic is not None:
         channels.append(Sns(settings.notify_sns_topic))
+    if settings.runs_dir is not None:
+        channels.append(RunJournal(settings.runs_dir))
     return channels
 
 

@@ -185,7 +185,7 @@ def scheduler_objection(
     if isinstance(reading, Unknown):
         return Wait(reading.reason)
     if isinstance(reading, Absent):
-        return _gone(reading)
+        return _gone(reading, failure)
     if reading.run_id != run_id:
         return Refuse(f"job {reading.job_id} is not marked as belonging to the run")
     if reading.generation > generation:
@@ -197,10 +197,11 @@ def scheduler_objection(
     return _over_or_busy(reading) or (Refuse(reading.refusal) if reading.refusal else None)
 
 
-def _gone(reading: Absent) -> Refuse:
+def _gone(reading: Absent, failure: str | None) -> Refuse:
     if not reading.ended:
         return Refuse("the scheduler no longer lists the job")
-    if reading.ended not in _FAILED_ENDS:
+    by_scheduler = failure in _ENDS_FROM_OUTSIDE and reading.ended in _SCHEDULED_ENDS
+    if by_scheduler or reading.ended not in _FAILED_ENDS:
         return Refuse(f"the scheduler no longer lists the job; by its accounting it is {reading.ended}")
     return Lost(
         f"by the scheduler's accounting the job is {reading.ended}, and its record is gone (MinJobAge): "

@@ -28,6 +28,7 @@ class Told:
     title: str
     color: str
     lines: tuple[tuple[str, str], ...]
+    attempt_key: str = ""
 
     def text(self) -> str:
         """Return the message as plain text."""
@@ -46,6 +47,7 @@ def as_told(message: Message, state_dir: str = "") -> Told:
         if incident["state"] == State.DONE.value and not incident.get("degraded")
         else _COLORS.get(message.kind, "warning"),
         tuple((name, clean(value, _MAX_LINE)) for name, value in _lines(message, run_id, state_dir) if value),
+        clean(incident.get("attempt_key") or "", 128),
     )
 
 

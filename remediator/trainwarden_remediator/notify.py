@@ -1,4 +1,4 @@
-"""Sends messages about decisions to Slack and SNS: at least once, in a thread of its own that delays no decision."""
+"""Sends messages about decisions, at least once, by a thread for each channel that delays no decision."""
 
 from __future__ import annotations
 
@@ -158,25 +158,31 @@ class Notifier:
             {(channel.name, outcome): 0 for channel in channels for outcome in outcomes}
         )
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
+        # One each: a file system that does not answer holds up no message to Slack.
+        self._threads = [
+            threading.Thread(target=self._run, args=(channel,), name=f"notify-{channel.name}", daemon=True)
+            for channel in channels
+        ]
 
     def start(self) -> None:
-        """Deliver in a thread, if there is a channel."""
+        """Deliver in threads, if there is a channel."""
         self._outbox.prune()
-        if self._channels:
-            self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Stop; what is not delivered yet stays in the outbox."""
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(_TIMEOUT_SECONDS)
+        end = self._monotonic() + _TIMEOUT_SECONDS
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(max(0.0, end - self._monotonic()))
 
-    def _run(self) -> None:
+    def _run(self, channel: Channel) -> None:
         rounds = 0
         while not self._stop.wait(_LOOK_SECONDS):
             try:
-                self.deliver()
+                self._deliver_by(channel)
                 if rounds % _PRUNE_ROUNDS == 0:
                     self._outbox.prune()
             except Exception:  # messages must not end with one error of the database
@@ -186,14 +192,17 @@ class Notifier:
     def deliver(self) -> None:
         """Send what is due, by each channel that is not resting."""
         for channel in self._channels:
-            _, rests = self._closed.get(channel.name, (0, 0.0))
-            if self._monotonic() < rests:
-                continue
-            for message in self._outbox.due(channel.name):
-                if self._stop.is_set() or not self._send(channel, message):
-                    break
-                if channel.pace and self._stop.wait(channel.pace):
-                    break
+            self._deliver_by(channel)
+
+    def _deliver_by(self, channel: Channel) -> None:
+        _, rests = self._closed.get(channel.name, (0, 0.0))
+        if self._monotonic() < rests:
+            return
+        for message in self._outbox.due(channel.name):
+            if self._stop.is_set() or not self._send(channel, message):
+                break
+            if channel.pace and self._stop.wait(channel.pace):
+                break
 
     def _send(self, channel: Channel, message: Message) -> bool:
         """Send one message; return whether the channel takes others."""

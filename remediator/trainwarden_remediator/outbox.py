@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,11 +67,25 @@ class Waiting:
 
 
 class Outbox:
-    """The table, for any thread. `channels` are the names of the ways by which each message goes."""
+    """The table, for any thread.
 
-    def __init__(self, engine: sa.Engine, clock: Clock, channels: Sequence[str]) -> None:
+    Args:
+        engine: of the database.
+        clock: for the times of messages.
+        channels: the names of the ways by which each message goes.
+        kinds: of the messages that go by a channel, where that takes not all.
+    """
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        clock: Clock,
+        channels: Sequence[str],
+        kinds: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
         self._engine = engine
         self._clock = clock
+        self._kinds = dict(kinds or {})
         self.channels = tuple(channels)
 
     def note(self, connection: sa.Connection, incident: Incident, detail: str) -> None:
@@ -83,6 +97,8 @@ class Outbox:
         head = audit.head(connection)
         snapshot = json.dumps({**as_json(incident, []), "detail": detail, "audit": head and str(head)})
         for channel in self.channels:
+            if kind not in self._kinds.get(channel, (kind,)):
+                continue
             known = sa.select(outbox.c.number).where(outbox.c.mark == mark, outbox.c.channel == channel)
             if connection.execute(known).first() is None:
                 values: dict[str, Any] = {"channel": channel, "mark": mark, "kind": kind, "incident_id": incident.id}

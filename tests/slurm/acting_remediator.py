@@ -12,6 +12,7 @@ from tests.slurm.cluster import Cluster
 from tests.waiting import wait_until
 from trainwarden_remediator.act import Actor, Answer
 from trainwarden_remediator.calls import ThreadedCalls
+from trainwarden_remediator.capture import Capturer
 from trainwarden_remediator.choice import Policies
 from trainwarden_remediator.database import open_database
 from trainwarden_remediator.drivers.slurm import SlurmDriver, slurm_client
@@ -36,19 +37,31 @@ BATCH = """\
 #!/bin/bash
 #SBATCH --requeue --open-mode=append --output=/dev/null
 echo "${{SLURM_RESTART_COUNT:-0}} $$" >> {starts}
-exec sleep 600
+until [ -e {end} ]; do sleep 0.2; done
+exit $(cat {end})
 """
 
 
 @dataclass
 class Training:
-    """A job that hangs at its first start, and trains on at each later one while `progresses`."""
+    """A job that hangs at its first start, and trains on at each later one while `progresses`.
+
+    `failure` is what its record says of its end, where it fails instead of hanging; `alerts`: whether an alert fires.
+    """
 
     cluster: Cluster
     run_id: str
     job_id: int
     file: Path
     progresses: bool = True
+    failure: str | None = None
+    alerts: bool = True
+
+    def end(self, status: int) -> None:
+        """Let its script end with a status."""
+        written = self.file.with_suffix(".ending")
+        written.write_text(str(status), encoding="utf-8")
+        written.rename(self.file.with_suffix(".end"))
 
     @property
     def starts(self) -> list[int]:
@@ -65,17 +78,22 @@ class Training:
         newest = list(dict.fromkeys(starts))
         step = 40.0 + (len(newest) - 1 if self.progresses else 0)
         key = f"slurm:{self.job_id}:{starts[-1]}"
-        return ReportedRun(self.run_id, len(newest) - 1, key, "running", step, 40.0)
+        state = "failed" if self.failure and len(newest) == 1 else "running"
+        return ReportedRun(self.run_id, len(newest) - 1, key, state, step, 40.0, failure=self.failure)
 
 
 @dataclass
 class ActingRemediator:
-    """The loop of the remediator, a round for each call of `round`, with the readings of a real SLURM."""
+    """The loop of the remediator, a round for each call of `until`'s condition, with the readings of a real SLURM.
+
+    `capture_timeout`: seconds for what is captured before an attempt is ended; None where nothing is.
+    """
 
     cluster: Cluster
     folder: Path
     at: dict[str, Callable[[], None]] = field(default_factory=dict)
     trainings: list[Training] = field(default_factory=list)
+    capture_timeout: float | None = None
 
     def __post_init__(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -89,6 +107,15 @@ class ActingRemediator:
         world = World(self.clock, self, self, {"slurm": driver}, Records(None))
         woken = threading.Event()
         snapshot = Snapshot(world, 0.0)
+        captures = None
+        if self.capture_timeout is not None:
+            describe = slurm_client(self.cluster.bin, self.capture_timeout / 3).described
+
+            def described(job_id: str) -> bytes:
+                self._point("capture")
+                return describe(job_id)
+
+            captures = Capturer(self.folder, None, {"slurm": described}, self.capture_timeout)
         self.calls: ThreadedCalls[Answer] = ThreadedCalls(4, woken.set)
         remediator = Remediator(
             snapshot.world,
@@ -100,6 +127,7 @@ class ActingRemediator:
             doubt_window=DOUBT_SECONDS,
             repeat_after=1.0,
             verify_timeout=600,
+            captures=captures,
         )
         scores = Scores(self.engine, self.clock, self)
         examiner = Examiner(snapshot.world, self.store, policy, metrics, timers, remediator.failed_again, scores)
@@ -123,7 +151,7 @@ class ActingRemediator:
         """Submit a job of a run, and wait until it runs."""
         file = self.folder / f"{run_id}.starts"
         script = self.folder / f"{run_id}.sbatch"
-        script.write_text(BATCH.format(starts=file), encoding="utf-8")
+        script.write_text(BATCH.format(starts=file, end=file.with_suffix(".end")), encoding="utf-8")
         job_id = self.cluster.submit(script, options=[f"--comment=trainwarden:{run_id}", *options])
         training = Training(self.cluster, run_id, job_id, file)
         wait_until(lambda: training.starts == [0], lambda: f"the first start\n{self.cluster.logs()}")
@@ -170,15 +198,15 @@ class ActingRemediator:
         found = []
         for each in self.trainings:
             seen = each.evidence
-            if seen is None or seen.attempt:
+            if seen is None or seen.attempt or not each.alerts:
                 continue
             labels = {
-                "alertname": "TrainRunStalled",
+                "alertname": "TrainRunFailed" if each.failure else "TrainRunStalled",
                 "run_id": each.run_id,
                 "job_id": str(each.job_id),
                 "attempt": str(seen.attempt),
                 "scheduler": "slurm",
-                "failure_mode": "stall",
+                "failure_mode": "crash" if each.failure else "stall",
                 "remediate": "true",
             }
             found.append(Alert(labels, 1_800_000_000.0))

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.slurm.accounting import CLIENTS as ACCOUNTING_CLIENTS
+from tests.slurm.accounting import Accounting
 from tests.slurm.programs import CLIENTS, Programs
 from tests.waiting import wait_until
 from trainwarden.stack.ports import free_ports
@@ -75,12 +77,29 @@ class Cluster:
     """slurmctld, three slurmd and munged as children of this process; all that they write is under `folder`.
 
     `bin` holds the client commands; nothing need be set to use them.
+
+    Args:
+        programs: of SLURM.
+        folder: of all its files.
+        settings: of slurm.conf, beside or in place of those that each cluster has.
+        partitions: more than `main`, each as in slurm.conf: all nodes are in all of them.
+        accounting: slurmdbd with its database; None for a cluster without.
     """
 
-    def __init__(self, programs: Programs, folder: Path) -> None:
+    def __init__(
+        self,
+        programs: Programs,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        partitions: Sequence[str] = (),
+        accounting: Accounting | None = None,
+    ) -> None:
         self.folder = folder
         self.bin = folder / "bin"
         self._programs = programs
+        self._settings = dict(settings or {})
+        self._partitions = partitions
+        self.accounting = accounting
         self._configuration = folder / "slurm.conf"
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -98,24 +117,35 @@ class Cluster:
     def start(self) -> None:
         """Start the daemons and wait until all nodes are idle. A failure shows their logs."""
         self._write_files()
-        at, conf, stepd = self.folder, str(self._configuration), str(self._programs.path("slurmstepd"))
+        at, conf = self.folder, str(self._configuration)
         files = [f"--{option}-file={at}/munge.{option}" for option in ("key", "log", "pid", "seed")]
         self._spawn("munged", "munged", "--foreground", "--force", f"--socket={at}/munge.sock", *files)
         wait_until((at / "munge.sock").exists, "munged listens")
+        if self.accounting is not None:
+            self.accounting.start(self)
         self._spawn("slurmctld", "slurmctld", "-D", "-c", "-f", conf)
         for node in NODES:
-            self._spawn(node, "slurmd", "-D", "-f", conf, "-N", node, "-d", stepd)
+            self.start_node(node)
         wait_until(self._idle, lambda: f"three idle nodes\n{self.logs()}")
 
     def kill_slurmctld(self) -> None:
         """SIGKILL the controller: what it has not saved yet, up to some seconds of changes, is forgotten."""
-        self._daemons["slurmctld"].kill()
-        self._daemons["slurmctld"].wait()
+        self.kill("slurmctld")
 
     def start_slurmctld(self) -> None:
         """Start the controller again, from what it has saved, and wait until it answers."""
         self._spawn("slurmctld", "slurmctld", "-D", "-f", str(self._configuration))
         wait_until(self._answers, lambda: f"slurmctld answers\n{self.logs()}")
+
+    def kill(self, name: str) -> None:
+        """SIGKILL a daemon; that of a node has its node's name."""
+        self._daemons[name].kill()
+        self._daemons[name].wait()
+
+    def start_node(self, name: str) -> None:
+        """Start the daemon of a node."""
+        stepd = str(self._programs.path("slurmstepd"))
+        self._spawn(name, "slurmd", "-D", "-f", str(self._configuration), "-N", name, "-d", stepd)
 
     def run(self, *command: str, environment: Mapping[str, str] | None = None) -> str:
         """A client command's output. Raises RuntimeError with what it said where it fails."""
@@ -158,6 +188,15 @@ class Cluster:
             return job if job and job.state in states else None
 
         return probe
+
+    def kill_job(self, job_id: int) -> None:
+        """SIGKILL all processes of a job, and the slurmstepd of its node with them, as a node that loses its power."""
+        mark = f"SLURM_JOB_ID={job_id}".encode()
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                variables = environ.read_bytes().split(b"\0")
+                if mark in variables and f"SLURM_CONF={self._configuration}".encode() in variables:
+                    os.kill(int(environ.parent.name), signal.SIGKILL)
 
     def logs(self, lines: int = 15) -> str:
         """The ends of all logs of the cluster."""
@@ -205,20 +244,27 @@ class Cluster:
         if dead:
             raise RuntimeError(f"{', '.join(dead)} ended at once\n{self.logs()}")
         with suppress(RuntimeError):  # slurmctld does not listen yet
-            return self.run("sinfo", "--noheader", "--Node", "--format=%T").split() == ["idle"] * len(NODES)
+            # A line for each node and partition.
+            states = self.run("sinfo", "--noheader", "--Node", "--format=%T").split()
+            return len(states) >= len(NODES) and set(states) == {"idle"}
         return False
 
-    def _spawn(self, name: str, program: str, *arguments: str) -> None:
-        command: Sequence[str] = [str(self._programs.path(program)), *arguments]
+    def spawn(self, name: str, programs: Programs, program: str, *arguments: str) -> None:
+        """Start a daemon that ends with the cluster."""
         with (self.folder / f"{name}.err").open("wb") as log:
             self._daemons[name] = subprocess.Popen(
-                command,
-                env=self.environment | self._marks,
+                # SLURM goes by the name: called slurmctld-wlm, slurmctld keeps no connection to slurmdbd, and crashes.
+                [program, *arguments],
+                executable=programs.path(program),
+                env=self.environment | self._marks | {"LD_LIBRARY_PATH": programs.libraries},
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
             )
+
+    def _spawn(self, name: str, program: str, *arguments: str) -> None:
+        self.spawn(name, self._programs, program, *arguments)
 
     def _write_files(self) -> None:
         for name in ("state", "bin", *NODES):
@@ -230,24 +276,33 @@ class Cluster:
         port, *node_ports = free_ports(1 + len(NODES))
         at, user = self.folder, pwd.getpwuid(os.getuid()).pw_name
         text = _CONFIGURATION.format(host=host, port=port, user=user, folder=at, plugins=self._programs.plugins)
+        settings = self._settings | dict(self.accounting.settings(at) if self.accounting else {})
+        kept = [line for line in text.splitlines() if line.partition("=")[0] not in settings]
+        text = "\n".join([*kept, *(f"{name}={value}" for name, value in settings.items())]) + "\n"
         for node, node_port in zip(NODES, node_ports, strict=True):
             text += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=8\n"
         text += f"PartitionName=main Nodes={','.join(NODES)} Default=YES State=UP MaxTime=60\n"
+        text += "".join(f"PartitionName={each} Nodes=ALL State=UP MaxTime=60\n" for each in self._partitions)
         self._configuration.write_text(text, encoding="utf-8")
-        settings = " ".join(shlex.quote(f"{name}={value}") for name, value in self._marks.items())
-        for name in CLIENTS:
+        marks = " ".join(shlex.quote(f"{name}={value}") for name, value in self._marks.items())
+        for name in (*CLIENTS, *(ACCOUNTING_CLIENTS if self.accounting else ())):
             script = self.bin / name
             program = shlex.quote(str(self._programs.path(name)))
-            script.write_text(f'#!/bin/sh\nexec env {settings} {program} "$@"\n', encoding="utf-8")
+            script.write_text(f'#!/bin/sh\nexec env {marks} {program} "$@"\n', encoding="utf-8")
             script.chmod(0o755)
 
 
 @contextmanager
-def running_cluster(programs: Programs) -> Iterator[Cluster]:
+def running_cluster(
+    programs: Programs,
+    settings: Mapping[str, str] | None = None,
+    partitions: Sequence[str] = (),
+    accounting: Accounting | None = None,
+) -> Iterator[Cluster]:
     """A started cluster in a folder of its own; stopped, and its folder removed, however the block ends."""
     parent = tempfile.gettempdir()
     folder = Path(tempfile.mkdtemp(prefix="slurm-", dir=parent if len(parent) <= _LONGEST_FOLDER else "/tmp"))
-    cluster = Cluster(programs, folder)
+    cluster = Cluster(programs, folder, settings, partitions, accounting)
     try:
         cluster.start()
         yield cluster

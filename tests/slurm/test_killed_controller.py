@@ -5,6 +5,8 @@ The oracle is the file of the job, to which each start appends its restart count
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,3 +102,25 @@ def test_a_restart_that_is_forgotten_once_it_waits_is_not_given_again(acting: Ac
     kill_and_start(acting.cluster)
     acting.until(lambda: acting.over(training))
     given_at_most_once(acting, training)
+
+
+@pytest.mark.long
+def test_a_capture_ends_in_its_time_although_the_controller_is_silent(own_cluster: Cluster, tmp_path: Path) -> None:
+    """`scontrol show job` of the capture gets no answer: its file says so, and the restart goes on after it."""
+    acting = ActingRemediator(own_cluster, tmp_path / "state", capture_timeout=6.0)
+    try:
+        training = acting.submit("run-1")
+        acting.at["capture"] = lambda: os.kill(own_cluster.slurmctld, signal.SIGSTOP)
+        try:
+            acting.until(lambda: acting.incidents(training) and acting.incidents(training)[0].capture)
+            captured = acting.incidents(training)[0]
+            assert captured.capture is not None
+            shown = (Path(captured.capture) / "job.txt").read_text()
+            assert "JobId=" not in shown, shown
+            assert training.starts == [0]
+        finally:
+            os.kill(own_cluster.slurmctld, signal.SIGCONT)
+        acting.until(lambda: acting.over(training))
+        assert training.starts == [0, 1], acting.report()
+    finally:
+        acting.close()

@@ -15,6 +15,8 @@ RESERVED_EVENTS = frozenset(
         "training_started",
         "attempt_lost",
         "attempt_restarted",
+        "attempt_not_restarted",
+        "person_needed",
         "phase_changed",
         "epoch_started",
         "checkpoint_saved",

@@ -260,12 +260,21 @@ class SlurmDriver:
             return queue.jobs[job_id]
         return queue.problem or queue.unread.get(job_id) or self._absent(queue, job_id)
 
-    def _absent(self, queue: _Queue, job_id: str) -> Absent:
-        """Ask the accounting how a job ended that slurmctld has forgotten."""
+    def _absent(self, queue: _Queue, job_id: str) -> Absent | Unknown:
+        """Read from the accounting how a job ended that slurmctld has forgotten.
+
+        The end of a job reaches it late where slurmdbd was down: until then the job is unknown.
+        """
         if job_id not in queue.ended:
-            state = self._client.accounted_state(job_id)
-            queue.ended[job_id] = "" if state in _NOT_ENDED else clean(state, 40)
-        return Absent(queue.ended[job_id])
+            gone = f"slurmctld no longer lists job {job_id}"
+            try:
+                state = clean(self._client.accounted_state(job_id), 40)
+            except SlurmError as error:
+                queue.ended[job_id] = Unknown(clean(f"{gone}, and of its end: {error.message}"))
+            else:
+                late = Unknown(f"{gone}, and the accounting has it as {state}")
+                queue.ended[job_id] = late if state in _NOT_ENDED else Absent(state)
+        return queue.ended[job_id]
 
     def _read_alone(self, queue: _Queue, job_id: str) -> None:
         """Read one job, unless it was tried already, or squeue lists all jobs anyway."""
@@ -377,7 +386,7 @@ class _Queue:
         problem: why a job may exist although it is not in `jobs`.
         unread: why a job could not be read by itself, by id: a list of all may leave it out.
         read_alone: ids of the jobs that were read by themselves, or could not be.
-        ended: the state of jobs that are gone by the accounting, by id; empty where it is not known.
+        ended: how jobs ended that are gone, by id.
     """
 
     def __init__(self, wanted: Collection[str] = ()) -> None:
@@ -387,7 +396,7 @@ class _Queue:
         self.problem: Unknown | None = None
         self.unread: dict[str, Unknown] = {}
         self.read_alone: set[str] = set()
-        self.ended: dict[str, str] = {}
+        self.ended: dict[str, Absent | Unknown] = {}
 
 
 def _hold_of(job: SlurmJob) -> str | None:

@@ -306,6 +306,13 @@ def test_only_this_start_of_a_job_that_is_ours_may_be_touched(reading: Reading, 
     assert verdict is None if expected is None else isinstance(verdict, expected)
 
 
+@pytest.mark.parametrize(
+    ("failure", "expected"), [("terminated", Refuse), ("time_limit", Refuse), ("peer_reset", Lost), (None, Lost)]
+)
+def test_a_time_limit_is_no_failure_either_once_the_job_is_forgotten(failure: str | None, expected: type) -> None:
+    assert type(scheduler_objection("run-1", 2, Absent("TIMEOUT"), failure)) is expected
+
+
 def test_restarts_of_all_modes_without_a_step_end_at_the_largest_budget() -> None:
     policy = load_policy("megatron_aggressive")
     stall = AlertedFailure("stall", "hang")

@@ -553,7 +553,6 @@ def test_how_far_a_restart_is_follows_from_the_restart_count(
     [
         ("17|NODE_FAIL", 0, "NODE_FAIL"),
         ("17|CANCELLED by 1000", 0, "CANCELLED"),
-        ("17|RUNNING", 0, ""),
         ("18|FAILED", 0, ""),
         ("", 0, ""),
         ("Slurm accounting storage is disabled", 1, ""),
@@ -568,3 +567,21 @@ def test_a_job_past_minjobage_is_looked_up_in_the_accounting_once_for_each_readi
     assert [driver.job("17") for _ in range(3)] == [Absent(ended)] * 3
     assert len(tools.calls_of("sacct")) == 1
     assert "--jobs=17" in tools.calls_of("sacct")[0]
+
+
+@pytest.mark.parametrize(
+    ("printed", "status", "why"),
+    [
+        ("17|RUNNING", 0, "slurmctld no longer lists job 17, and the accounting has it as RUNNING"),
+        ("sacct: error: Problem talking to the database: Connection refused", 1, "Connection refused"),
+    ],
+)
+def test_how_a_job_ended_is_unknown_while_the_accounting_has_not_got_it(
+    tools: Tools, printed: str, status: int, why: str
+) -> None:
+    """slurmdbd was down: a job that failed would be taken for one that needs nothing."""
+    tools.jobs(entry(job_id=18))
+    tools.write("sacct", f'echo "{printed}"; exit {status}')
+    reading = tools.driver().job("17")
+    assert isinstance(reading, Unknown)
+    assert why in reading.reason

@@ -54,6 +54,8 @@ _AUTHENTICATION = re.compile(
 # Only these mean that the controller understood the request and will not do it.
 _REFUSED = re.compile(r"disabled|permission denied|invalid job id|not supported|invalid user|invalid node name", re.I)
 
+_NOT_ACCOUNTED = re.compile("accounting storage is disabled", re.I)
+
 
 class SlurmError(Exception):
     """SLURM could not be read; `reason` is one of `REASONS`."""
@@ -172,22 +174,21 @@ class SlurmClient:
     def accounted_state(self, job_id: str) -> str:
         """Return the state of a job by `sacct`, which remembers jobs that slurmctld has forgotten (MinJobAge).
 
-        Empty where there is no accounting, it gives no answer, or it has no such job.
+        Empty where there is no accounting, or it has no such job.
+
+        Raises:
+            SlurmError: there is one, and it gives no answer, as while slurmdbd is down.
         """
         if "sacct" not in self._commands or not JOB_ID.fullmatch(job_id):
             return ""
         fields = ("--allocations", "--noheader", "--parsable2", "--format=JobIDRaw,State")
         try:
-            done = run(
-                [self._commands["sacct"], *fields, f"--jobs={job_id}"],
-                self._timeout,
-                environment=command_environment(os.environ),
-            )
-        except ProcessError:
-            return ""
-        if done.status:
-            return ""
-        rows = [line.split("|") for line in done.output.decode(errors="replace").splitlines()]
+            output = self._output("sacct", *fields, f"--jobs={job_id}")
+        except SlurmError as error:
+            if _NOT_ACCOUNTED.search(error.message):
+                return ""
+            raise
+        rows = [line.split("|") for line in output.splitlines()]
         states = [row[1].split(" ")[0] for row in rows if len(row) == 2 and row[0] == job_id]
         return states[-1] if states else ""
 

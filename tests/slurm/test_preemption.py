@@ -1,0 +1,93 @@
+"""What SLURM ends for the sake of others, or of a limit, is no failure: it costs no restart, and nobody is paged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.acting_remediator import ActingRemediator, Training
+from tests.slurm.cluster import Cluster, running_cluster
+from tests.slurm.programs import Programs
+from tests.waiting import wait_until
+from trainwarden.record.store import UNKNOWN_END
+from trainwarden_remediator.incident import State
+
+pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(programs: Programs) -> Iterator[Cluster]:
+    """A cluster whose partition `urgent` takes nodes from the others."""
+    settings = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
+    partitions = [f"{mode.lower()} PriorityTier=1 PreemptMode={mode}" for mode in ("REQUEUE", "CANCEL")]
+    with running_cluster(programs, settings, [*partitions, "urgent PriorityTier=10 PreemptMode=OFF"]) as started:
+        yield started
+
+
+@pytest.fixture
+def acting(shared_cluster: Cluster, tmp_path: Path) -> Iterator[ActingRemediator]:
+    """The remediator on that cluster."""
+    made = ActingRemediator(shared_cluster, tmp_path / "state")
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def take_node(acting: ActingRemediator) -> Training:
+    """Submit a job that needs the node of the others, and has priority."""
+    urgent = acting.submit("urgent", "--partition=urgent", "--nodelist=n1", "--exclusive")
+    urgent.alerts = False
+    return urgent
+
+
+def closed_without_a_call(acting: ActingRemediator, training: Training, why: str) -> None:
+    """The incident is over, pages nobody, and has cost nothing."""
+    acting.until(lambda: acting.over(training))
+    [incident] = acting.incidents(training)
+    assert (incident.state, incident.paging) == (State.SUPPRESSED, False), acting.report()
+    assert why in incident.reason, acting.report()
+    assert acting.store.calls_of_job("slurm", str(training.job_id)) == []
+    assert acting.store.past_restarts(training.run_id, "") == []
+
+
+@pytest.mark.parametrize("failure", [None, UNKNOWN_END, "peer_reset"])
+def test_a_preempted_job_that_is_cancelled_is_left(acting: ActingRemediator, failure: str | None) -> None:
+    training = acting.submit("run-1", "--partition=cancel", "--nodelist=n1", "--exclusive")
+    training.failure, training.alerts = failure, False
+    take_node(acting)
+    training.alerts = True
+    closed_without_a_call(acting, training, "PREEMPTED")
+    assert training.starts == [0]
+
+
+def test_a_preempted_job_that_slurm_requeues_is_left_to_slurm(acting: ActingRemediator) -> None:
+    training = acting.submit("run-1", "--partition=requeue", "--nodelist=n1", "--exclusive")
+    training.alerts = False
+    urgent = take_node(acting)
+    training.alerts = True
+    closed_without_a_call(acting, training, "has been started again already, and not by the remediator")
+    acting.cluster.run("scancel", str(urgent.job_id))
+    acting.until(lambda: len(training.starts) > 1)
+    assert training.starts == [0, 1], acting.report()
+
+
+@pytest.mark.long
+def test_a_limit_is_no_failure_where_the_ranks_were_ended_by_it(acting: ActingRemediator) -> None:
+    """SLURM's shortest limit is a minute. Where the end was not recorded, the policy for stalls decides."""
+    limited = acting.submit("limited", "--time=1", "--overcommit")
+    silent = acting.submit("silent", "--time=1", "--overcommit")
+    late = acting.submit("late", "--time=1", "--overcommit", "--deadline=now+70seconds")
+    limited.failure, late.failure = UNKNOWN_END, UNKNOWN_END
+    limited.alerts = silent.alerts = late.alerts = False
+    for each in (limited, silent):
+        wait_until(acting.cluster.in_state(each.job_id, "TIMEOUT"), acting.report, timeout=200)
+    wait_until(acting.cluster.in_state(late.job_id, "DEADLINE", "TIMEOUT"), acting.report, timeout=200)
+    limited.alerts = late.alerts = True
+    closed_without_a_call(acting, limited, "the scheduler ended job")
+    closed_without_a_call(acting, late, "the scheduler ended job")
+    silent.alerts = True
+    acting.until(lambda: acting.over(silent))
+    assert silent.starts == [0, 1], acting.report()

@@ -1,0 +1,129 @@
+"""The line of a run's own journal that says why it is not restarted: once, and never into a file of anybody else."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.unit.remediator.simulation import RUN, Simulation
+from trainwarden.record.lines import MAX_LINE
+from trainwarden.training.journal import ROTATE_BYTES
+from trainwarden_remediator.database import open_database
+from trainwarden_remediator.message import Told
+from trainwarden_remediator.notify import Notifier, NotSent
+from trainwarden_remediator.outbox import DECISION, HAND_OVER, Outbox
+from trainwarden_remediator.run_journal import JOURNALED, RunJournal
+
+TOLD = Told(HAND_OVER, RUN, "", "", (("Reason", "no start"), ("Incident", "i1")), "slurm:17:0")
+BEFORE = '{"event_type": "training_started"}\n'
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """The journal of a run whose library has begun it."""
+    folder = tmp_path / "runs" / RUN
+    folder.mkdir(parents=True)
+    (folder / "events.jsonl").write_text(BEFORE)
+    return folder / "events.jsonl"
+
+
+def channel(journal: Path) -> RunJournal:
+    return RunJournal(journal.parents[1])
+
+
+@pytest.mark.parametrize(
+    ("policy", "event_type", "reason"),
+    [
+        ("megatron_conservative", "attempt_not_restarted", "policy megatron_conservative"),
+        ("default", "person_needed", "the scheduler refused"),
+    ],
+)
+def test_a_refusal_and_a_hand_over_are_in_the_journal_of_the_run_once(
+    tmp_path: Path, journal: Path, policy: str, event_type: str, reason: str
+) -> None:
+    simulation = Simulation(tmp_path / "simulated", two_phase=True, policy=policy)
+    engine = open_database(tmp_path / "simulated")
+    outbox = Outbox(engine, simulation.clock, ["journal"], {"journal": JOURNALED})
+    simulation.store.tell = outbox.note
+    notifier = Notifier(outbox, [channel(journal)], monotonic=simulation.clock.monotonic)
+    if event_type == "person_needed":
+        simulation.driver.faults = ["refused"]
+    else:
+        simulation.cluster.crash()
+    for _ in range(3):
+        simulation.tick(5)
+        notifier.deliver()
+    _, line = [json.loads(each) for each in journal.read_text().splitlines()]
+    assert line["event_type"] == event_type
+    assert reason in line["data"]["reason"]
+    assert line["data"]["attempt_key"] == "sim:17:0"
+    assert line["data"]["incident"] in {each.id for each in simulation.store.of_run(RUN)}
+    engine.dispose()
+    simulation.close()
+
+
+def test_a_line_that_was_written_before_the_process_ended_is_not_written_again(journal: Path) -> None:
+    channel(journal).send(TOLD, "i1-escalated")
+    channel(journal).send(TOLD, "i1-escalated")
+    assert journal.read_text().count("person_needed") == 1
+
+
+def test_a_line_begins_anew_after_one_that_was_cut_off(journal: Path) -> None:
+    journal.write_text('{"event_type": "gpu_st')
+    channel(journal).send(TOLD, "m")
+    assert json.loads(journal.read_text().splitlines()[1])["event_type"] == "person_needed"
+
+
+def test_restarts_are_left_to_the_library(journal: Path) -> None:
+    channel(journal).send(Told(DECISION, RUN, "", "", ()), "m")
+    assert journal.read_text() == BEFORE
+
+
+def test_no_journal_is_created(journal: Path) -> None:
+    """It would belong to the remediator, and the training could not write it."""
+    journal.unlink()
+    channel(journal).send(TOLD, "m")
+    assert not journal.exists()
+    channel(journal).send(Told(HAND_OVER, "../x", "", "", ()), "m")
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link])
+def test_a_file_of_another_name_is_left_alone(journal: Path, tmp_path: Path, make: object) -> None:
+    """A user could point the journal at a file that the remediator alone may write."""
+    other = tmp_path / "other"
+    journal.replace(other)
+    assert callable(make)
+    make(other, journal)
+    channel(journal).send(TOLD, "m")
+    assert other.read_text() == BEFORE
+
+
+def test_a_pipe_is_no_journal(journal: Path) -> None:
+    journal.unlink()
+    os.mkfifo(journal)
+    channel(journal).send(TOLD, "m")
+
+
+def test_a_journal_that_nobody_rotates_does_not_grow_for_ever(journal: Path) -> None:
+    size = ROTATE_BYTES + MAX_LINE + 1
+    os.truncate(journal, size)
+    channel(journal).send(TOLD, "m")
+    assert journal.stat().st_size == size
+
+
+def test_a_full_disk_is_tried_again_and_leaves_no_half_of_a_line(
+    journal: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:5]))
+    with pytest.raises(NotSent, match=os.strerror(errno.ENOSPC)) as caught:
+        channel(journal).send(TOLD, "m")
+    assert caught.value.of_message, "other runs may have room"
+    assert journal.read_text() == BEFORE
+    monkeypatch.undo()
+    channel(journal).send(TOLD, "m")
+    assert "person_needed" in journal.read_text()
