@@ -128,13 +128,14 @@ class Actor:
             return Forgotten(
                 f"the scheduler was started again ({boot}) after job {target.job_id} had been released, and shows it "
                 "held: it may have forgotten a start that it gave. Nothing is started again: make sure that no process "
-                "of the job lives, and release it"
+                f"of the job lives, and release it (scontrol release {target.job_id})"
             )
         started = job.started if isinstance(job, ScheduledJob) else None
         if verb == "prepare" and any(each.job_started not in (None, started) for each in made):
             return Forgotten(
                 f"the scheduler was started again and has begun job {target.job_id} once more under the restart count "
-                f"{target.generation}, which the incident was about: this start is left alone"
+                f"{target.generation}, which the incident was about: this start is left alone. If it hangs, "
+                f"end it (scontrol requeue {target.job_id})"
             )
         return boot
 

@@ -21,7 +21,7 @@ from trainwarden_remediator.calls import ThreadedCalls
 from trainwarden_remediator.canary import CanaryHealings
 from trainwarden_remediator.capture import Capturer
 from trainwarden_remediator.choice import load_policies
-from trainwarden_remediator.config import RemediatorSettings, allowed_users, read_token
+from trainwarden_remediator.config import RemediatorSettings, allowed_users, canary_users, read_token
 from trainwarden_remediator.credentials import Credentials, Tokens
 from trainwarden_remediator.database import Lock, open_database
 from trainwarden_remediator.drains import Drains
@@ -102,6 +102,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
         records=Records(settings.runs_dir),
         nodes=AlertedNodes(list(alertmanagers.values()), prometheus, settings.cluster),
         prices=PrometheusPrices(prometheus, settings.cluster),
+        canary_users=canary_users(settings),
     )
     woken = threading.Event()
     calls: ThreadedCalls[Answer] = ThreadedCalls(settings.max_actions, woken.set)

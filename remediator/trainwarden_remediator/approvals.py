@@ -9,12 +9,11 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from trainwarden_remediator.incident import Incident, State
-from trainwarden_remediator.price import Approval
+from trainwarden_remediator.price import APPROVED, Approval
 from trainwarden_remediator.schema import incidents
 from trainwarden_remediator.store import Store
 from trainwarden_remediator.timers import Timers
 
-APPROVED, VETOED = "approved", "vetoed"
 COUNTDOWN = "veto"
 # After how long a person would have restarted a run that hangs, where it is to be said what a restart has saved.
 PERSON_SECONDS = 1800.0

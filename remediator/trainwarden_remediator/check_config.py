@@ -9,7 +9,7 @@ from trainwarden.errors import UsageError
 from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden_remediator.app import build_channels, build_drivers
 from trainwarden_remediator.choice import Policies, load_policies
-from trainwarden_remediator.config import RemediatorSettings, read_token
+from trainwarden_remediator.config import RemediatorSettings, canary_users, read_token
 from trainwarden_remediator.errors import ConfigError, RemediatorError
 from trainwarden_remediator.http_config import http_client
 
@@ -58,6 +58,7 @@ def _other_files(settings: RemediatorSettings) -> Iterator[Callable[[], object]]
     yield lambda: read_token("--webhook-token-file", settings.webhook_token_file)
     yield lambda: build_drivers(settings)
     yield lambda: build_channels(settings)
+    yield lambda: canary_users(settings)
     servers = [("prometheus", settings.prometheus_url, settings.prometheus_http_config_file)]
     servers += [("alertmanager", url, settings.alertmanager_http_config_file) for url in settings.alertmanager_url[:1]]
     for name, url, file in servers:

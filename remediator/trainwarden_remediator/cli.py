@@ -17,7 +17,6 @@ from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 from trainwarden.service_log import FORMATS, log_to_stderr
 from trainwarden_remediator import app, commands
-from trainwarden_remediator.approvals import APPROVED, VETOED
 from trainwarden_remediator.canary_command import add_flags, keep_canary
 from trainwarden_remediator.check_config import check_config
 from trainwarden_remediator.config import DEFAULT_ALERTMANAGER, default_state_dir, settings_from
@@ -29,6 +28,7 @@ from trainwarden_remediator.incident import clean
 from trainwarden_remediator.modes import MODES, OPT_IN
 from trainwarden_remediator.policy import DEFAULT_POLICY, load_policy, shipped
 from trainwarden_remediator.policy_file import FAILURE_MODES
+from trainwarden_remediator.price import APPROVED, VETOED
 
 PROGRAM = "trainwarden-remediator"
 _MISUSE = 2
@@ -220,6 +220,12 @@ def _serving(top: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a canary is kept in this cluster (the command canary): heal it in every mode, and report for how long it "
         "was not healed",
+    )
+    group.add_argument(
+        "--canary-user",
+        default="",
+        metavar="USER",
+        help="the user of the canary's job, default the remediator's own: no other job is taken for the canary",
     )
     group.add_argument(
         "--runs-dir",

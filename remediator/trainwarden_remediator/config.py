@@ -62,6 +62,7 @@ class RemediatorSettings(BaseModel):
     run_policy: list[str]
     mode_of_action: str
     canary: bool
+    canary_user: str
     driver: list[str]
     cluster: str
     runs_dir: Path | None
@@ -120,14 +121,21 @@ def read_token(flag: str, path: Path) -> str:
 
 def allowed_users(names: list[str]) -> set[int]:
     """Return the uids whose SLURM jobs may be changed: the process's own, and the named; raises ConfigError."""
-    return {os.getuid()} | {_uid(name) for name in names}
+    return {os.getuid()} | {_uid("--slurm-allow-user", name) for name in names}
 
 
-def _uid(name: str) -> int:
+def canary_users(settings: RemediatorSettings) -> frozenset[int]:
+    """Return the uids whose job may be the canary: one where it is kept, else none; raises ConfigError."""
+    if not settings.canary:
+        return frozenset()
+    return frozenset((_uid("--canary-user", settings.canary_user) if settings.canary_user else os.getuid(),))
+
+
+def _uid(flag: str, name: str) -> int:
     try:
         return pwd.getpwnam(name).pw_uid
     except (KeyError, ValueError):
-        raise ConfigError([f"--slurm-allow-user: {name!r}: no such user on this machine"]) from None
+        raise ConfigError([f"{flag}: {name!r}: no such user on this machine"]) from None
 
 
 def default_state_dir(environment: dict[str, str]) -> Path:

@@ -53,7 +53,12 @@ class NotNow(Refuse):
 
 @dataclass(frozen=True)
 class Contradiction(Wait):
-    """Two sources contradict each other: a person has to find out which is right."""
+    """Two sources contradict each other: a person has to find out which is right.
+
+    `by_facts`: whether the attempt works at all. A person may approve that it is restarted.
+    """
+
+    by_facts: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from trainwarden.clients.slurm.client import ControlResult, SlurmClient, SlurmError, UnreadableRecord
 from trainwarden.clients.slurm.nodes import SlurmNode
+from trainwarden.identity import InvalidAttemptKey
 from trainwarden.record.clock import from_iso, to_iso
 from trainwarden_remediator.drivers.driver import CallOutcome
 from trainwarden_remediator.errors import Unknown
@@ -102,15 +103,20 @@ class Drains:
             log.warning("no node is drained or resumed: %s", nodes.reason)
             return []
         wanted = {node: each for of_job in self._store.exclusions("slurm").values() for node, each in of_job.items()}
-        todo = changes(nodes, wanted, self._clock.now(), self._at_most)
-        return [change for change in todo if self._make(change)]
+        done = []
+        for change in changes(nodes, wanted, self._clock.now(), self._at_most):
+            if self._make(change):
+                done.append(change)
+            elif change.resume:
+                break  # it has made no room for another
+        return done
 
     def _make(self, change: Change) -> bool:
         """Make a change, on record before; the incident of a drain may be of another database."""
         found = _OURS.fullmatch(change.reason)
         verb = "resume" if change.resume else "drain"
         number = None
-        with suppress(KeyError):
+        with suppress(KeyError, InvalidAttemptKey):  # of another database, or one that names no start
             incident = self._store.incident(found[1] if found else "")
             call = Call(incident.id, "slurm", incident.job_id or "", incident.generation, verb, self._clock.now())
             number = self._store.begin_call(call)

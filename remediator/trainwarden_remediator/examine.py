@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trainwarden_remediator.alert_rows import Pending
@@ -30,7 +31,8 @@ from trainwarden_remediator.incident import OPEN_STATES, Action, Alert, Incident
 from trainwarden_remediator.judge import Judge, Judged
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.objections import INACTIVE, Objections
-from trainwarden_remediator.roots import is_better
+from trainwarden_remediator.price import CONTRADICTED
+from trainwarden_remediator.roots import is_better, roots_before
 from trainwarden_remediator.score import LEAVE, RESTART, Scores
 from trainwarden_remediator.store import Store
 from trainwarden_remediator.timers import Timers
@@ -49,6 +51,9 @@ _REVOCABLE = frozenset(OPEN_STATES) - {State.VERIFYING}
 
 # Nothing has been done yet: an alert that is nearer to the cause may still change the decision.
 _REPLACEABLE = (State.PROPOSED, State.CAPTURING)
+# A restart of one attempt that is decided and withdrawn so often is for a person, too.
+_WITHDRAWALS = 5
+_FLAPS = "a restart of this attempt was decided and withdrawn"
 
 
 class AnotherRestart(Wait):
@@ -75,7 +80,7 @@ class Examiner:
         self._newer_attempt_alerts = newer_attempt_alerts
         self._timers = timers
         self._objections = Objections(world)
-        self._witness = Witness(world, timers)
+        self._witness = Witness(world, store, timers)
         self._judge = Judge(world, store, policies)
         self._scores = scores
 
@@ -98,8 +103,15 @@ class Examiner:
                 self._decided_already(run, alert.cluster) or verdict or self._unfinished_restart(run, alert, replaced)
             )
         if run is not None and verdict is None:
-            verdict = self._witness.against(alert, run) or self._unrecorded(run)
-        judged = self._judge.judge(alert, run) if run is not None and verdict is None else None
+            # What is replaced was witnessed: it must not be carried out while another alert waits for that anew.
+            verdict = (self._witness.against(alert, run) if replaced is None else None) or self._unrecorded(run)
+        if run is not None and verdict is None and (decided := self._decided_by_root(alert, run, firing)) is not None:
+            self._timers.forget(alert.key)
+            self._store.join(pending, decided)
+            return True
+        judged = None
+        if run is not None and verdict is None:
+            judged = self._judge.judge(alert, run, replaced.id if replaced else None)
         if judged is not None and isinstance(judged.decision, Wait):
             verdict = judged.decision
         if isinstance(verdict, Wait):
@@ -132,22 +144,31 @@ class Examiner:
         if not isinstance(wait, Contradiction):
             self._timers.forget(key, _CONTRADICTED)
         elif self._timers.wait(key, _CONTRADICTED) >= _CONTRADICTION_SECONDS:
-            self._page_once(pending, run, wait.reason)
+            self._page_once(pending, run, wait.reason, by_facts=wait.by_facts)
         if waited >= _DECISION_PATIENCE_SECONDS:
             minutes = f"{_DECISION_PATIENCE_SECONDS / 60:g} minutes"
             self._page_once(pending, run, f"nothing could be done for {minutes}: {wait.reason}")
 
-    def _page_once(self, pending: Pending, run: ReportedRun | None, reason: str) -> None:
+    def _page_once(self, pending: Pending, run: ReportedRun | None, reason: str, *, by_facts: bool = False) -> None:
         """Page, unless this wait has paged already."""
         if self._timers.elapsed(pending.alert.key, _PAGED) is None:
             self._timers.wait(pending.alert.key, _PAGED)
-            self._page(pending, run, reason, answered=False)
+            self._page(pending, run, reason, answered=False, by_facts=by_facts)
 
-    def _page(self, pending: Pending, run: ReportedRun | None, reason: str, *, answered: bool = True) -> None:
+    def _page(
+        self,
+        pending: Pending,
+        run: ReportedRun | None,
+        reason: str,
+        *,
+        answered: bool = True,
+        by_facts: bool = False,
+    ) -> None:
         decision = StopAndPage(reason)
         failure = AlertedFailure(pending.alert.mode or "unknown", pending.alert.label("error_type"))
         about = run if run is not None and pending.alert.attempt == run.attempt else None
-        self._propose(pending, about, decision, failure, State.ESCALATED, answered=answered)
+        approval = CONTRADICTED if by_facts else ""
+        self._propose(pending, about, decision, failure, State.ESCALATED, answered=answered, approval=approval)
 
     def _decided_already(self, run: ReportedRun, cluster: str) -> Refuse | None:
         for earlier in self._restarts(run, cluster):
@@ -160,6 +181,34 @@ class Examiner:
                     f"incident {earlier.id} is {earlier.state.value}, {earlier.reason}"
                 )
         return None
+
+    def _decided_by_root(self, alert: Alert, run: ReportedRun, firing: Mapping[str, Alert]) -> Incident | None:
+        """Return the decision of a policy not to restart this very attempt, for an alert nearer to the cause."""
+        for root in roots_before(alert, firing.values()):
+            found = self._store.decided_for(root.key)
+            # Without a budget it was no policy that decided, or one that restarts nothing.
+            if found is not None and found.budget_limit is not None and found.attempt_key == run.attempt_key:
+                return None if found.action is Action.RESTART else found
+        return None
+
+    def _withdrawn(self, run: ReportedRun, cluster: str) -> list[Incident]:
+        """Return the restarts of this very attempt that were decided and withdrawn."""
+        of_run = self._store.of_run(run.run_id, cluster)
+        return [
+            each
+            for each in of_run
+            if each.attempt_key == run.attempt_key and each.state is State.SUPPRESSED and each.not_before
+        ]
+
+    def _page_if_it_flaps(self, pending: Pending, run: ReportedRun, withdrawn: Sequence[Incident]) -> None:
+        """Page once where decisions are withdrawn again and again; the next is made all the same."""
+        if len(withdrawn) < _WITHDRAWALS:
+            return
+        of_run = self._store.of_run(run.run_id, pending.alert.cluster)
+        if any(each.attempt_key == run.attempt_key and each.reason.startswith(_FLAPS) for each in of_run):
+            return
+        why = f"{_FLAPS} {len(withdrawn)} times, last because: {withdrawn[-1].reason}"
+        self._page(pending, run, why, answered=False)
 
     def _open(self, run: ReportedRun, cluster: str) -> Incident | None:
         """Return the open restart of this very attempt."""
@@ -211,6 +260,14 @@ class Examiner:
             Action.ESCALATE: State.ESCALATED,
             Action.NONE: State.SUPPRESSED,
         }[decision.action]
+        if isinstance(decision, Restart) and (withdrawn := self._withdrawn(run, pending.alert.cluster)):
+            self._page_if_it_flaps(pending, run, withdrawn)
+            # The delay counts from the first decision: alerts that come and go put a restart off no further.
+            earliest = min(each.not_before for each in withdrawn)
+            decision = replace(decision, not_before=min(decision.not_before, earliest))
+        by = self._store.approved_against_facts(run.run_id, run.attempt_key)
+        if isinstance(decision, Restart) and by is not None:
+            decision = replace(decision, reason=f"{decision.reason}; {by} has approved it against other facts")
         written = self._propose(pending, run, decision, judged.failure, state)
         if written is not None and judged.objection:
             log.warning("run %s: %s", run.run_id, judged.objection)
@@ -234,6 +291,7 @@ class Examiner:
         *,
         dropped: bool = False,
         answered: bool = True,
+        approval: str = "",
     ) -> Incident | None:
         """Record the decision; return None if it is on record already."""
         alert = pending.alert
@@ -264,7 +322,7 @@ class Examiner:
             exclude_nodes=json.dumps(dict(decision.exclude_nodes)) if isinstance(decision, RestartElsewhere) else "",
             exclude_hours=decision.hours if isinstance(decision, RestartElsewhere) else None,
             cluster=alert.cluster,
-            **_price(decision),
+            **(_price(decision) or {"approval": approval}),
         )
         written = self._store.propose(pending, incident, self._facts(incident, run), dropped=dropped, answered=answered)
         if written is not None:

@@ -15,6 +15,7 @@ from trainwarden_remediator.incident import OPEN_STATES, Event, Incident, State,
 from trainwarden_remediator.incident_rows import read_log, select_incidents
 from trainwarden_remediator.message import budget_left, lost_work
 from trainwarden_remediator.outbox import evidence_of, suspects_of
+from trainwarden_remediator.price import CONTRADICTED
 from trainwarden_remediator.roots import alert_as_text, alerts_as_json
 from trainwarden_remediator.schema import alerts, incidents, switches
 
@@ -145,6 +146,8 @@ def next_of(incident: Incident) -> str:
 def may_of(incident: Incident) -> str:
     """Return what a person may do."""
     text = _MAY.get(incident.state, "Nothing is needed.")
+    if incident.state is State.ESCALATED and incident.approval == CONTRADICTED:
+        text = "trainwarden-remediator approve INCIDENT, which lets it be restarted; or act, and ack INCIDENT."
     return text.replace("INCIDENT", incident.id).replace("RUN", incident.run_id)
 
 

@@ -28,6 +28,7 @@ _TENSOR_SECONDS, _EFA_SECONDS, _INFINIBAND_SECONDS = 120.0, 360.0, 180.0
 _TENSOR_WORKS = 0.1
 # Of what the GPUs of the run usually draw. Those that wait in a collective draw about half.
 _POWER_WORKS = 0.8
+# From each node of the run. Where a network carries other services, too, a node that idles sends some 100 KB/s.
 _FABRIC_WORKS_BYTES = 1e7
 _LOG_GROWS_SECONDS = 60.0
 _MAX_ROWS = 64
@@ -65,7 +66,7 @@ def facts_of(mode: str, run: ReportedRun, reading: Reading | None, now: float) -
         *_of_life(mode, run),
         *([] if reading is None else [_of_scheduler(reading, now)]),
         *_of_gpus(mode, run, now),
-        *_of_fabric(mode, run, now),
+        *_of_fabric(mode, run, now, len(reading.nodes) if isinstance(reading, ScheduledJob) else 1),
         *_of_log(mode, run, now),
     )
 
@@ -86,7 +87,8 @@ def contradiction(mode: str, run: ReportedRun, reading: Reading | None, now: flo
     against = "it is recorded as failed" if mode == "crash" else _halted_text(mode, run)
     return Contradiction(
         f"attempt {run.attempt}: {against} ({_PROMETHEUS}), and it works by {', '.join(map(str, working))}. "
-        "It is not ended: restart it yourself if it hangs"
+        "It is not ended: if it hangs, let it be restarted by trainwarden-remediator approve",
+        by_facts=True,
     )
 
 
@@ -96,8 +98,10 @@ def _halted_text(mode: str, run: ReportedRun) -> str:
 
 
 def _halted(mode: str, run: ReportedRun) -> float | None:
-    """Return when the run is reported to have stopped working, Unix time."""
-    return run.failed if mode == "crash" else run.stepped
+    """Return when the run is reported to have stopped working, Unix time: before its first step, when it began."""
+    if mode == "crash":
+        return run.failed
+    return run.started if run.stepped is None else run.stepped
 
 
 def _is_over(mode: str, run: ReportedRun, now: float, seconds: float) -> bool:
@@ -166,14 +170,14 @@ def _worked_long(mode: str, run: ReportedRun, now: float) -> bool:
     return halted is not None and run.started is not None and now - halted < (now - run.started) / 4
 
 
-def _of_fabric(mode: str, run: ReportedRun, now: float) -> Iterator[Fact]:
+def _of_fabric(mode: str, run: ReportedRun, now: float, nodes: int) -> Iterator[Fact]:
     for name, network, seconds in (
         ("run:efa_tx_bytes:rate5m", "EFA", _EFA_SECONDS),
         ("run:infiniband_tx_bytes:rate2m", "InfiniBand", _INFINIBAND_SECONDS),
     ):
         rate = run.vitals.get(name)
         if rate is not None:
-            works = rate >= _FABRIC_WORKS_BYTES and _is_over(mode, run, now, seconds)
+            works = rate >= _FABRIC_WORKS_BYTES * max(1, nodes) and _is_over(mode, run, now, seconds)
             yield Fact(_PROMETHEUS, network, f"{rate / 1e6:.0f} MB/s sent", now, _working(works))
 
 
@@ -181,7 +185,8 @@ def _of_log(mode: str, run: ReportedRun, now: float) -> Iterator[Fact]:
     """After a failure a log that goes on is a sign of work. Of a run that hangs it is not: its watchdogs write, too."""
     written = run.vitals.get("training_log_last_write_timestamp_seconds")
     if written is not None:
-        grows = now - written <= _LOG_GROWS_SECONDS
+        # A time that lies ahead, as of a server of files whose clock is wrong, says nothing for as long as it does.
+        grows = abs(now - written) <= _LOG_GROWS_SECONDS
         since = mode == "crash" and run.failed is not None and written > run.failed + _LOG_GROWS_SECONDS
         text = "grows" if grows else "does not grow"
         yield Fact(_PROMETHEUS, "log", text, written, _working(grows and since))

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from trainwarden_remediator import audit
 from trainwarden_remediator.history import PastRestart
 from trainwarden_remediator.incident import OPEN_STATES, Action, Event, Incident, State, clean
+from trainwarden_remediator.price import APPROVED, CONTRADICTED
 from trainwarden_remediator.schema import approvals, events, incidents
 
 log = logging.getLogger(__name__)
@@ -32,8 +33,10 @@ def select_incidents(connection: sa.Connection, *where: sa.ColumnElement[bool]) 
     ]
 
 
-def select_past_restarts(connection: sa.Connection, run_id: str, cluster: str) -> list[PastRestart]:
-    """Return the restarts of a run, made or decided, oldest first."""
+def select_past_restarts(
+    connection: sa.Connection, run_id: str, cluster: str, but: str | None = None
+) -> list[PastRestart]:
+    """Return the restarts of a run, made or decided, oldest first, without the incident `but`."""
     return [
         PastRestart(
             mode=each.failure_mode,
@@ -43,7 +46,7 @@ def select_past_restarts(connection: sa.Connection, run_id: str, cluster: str) -
             checkpoint_step=each.checkpoint_step,
             excluded=each.excluded,
         )
-        for each in select_incidents(connection, of_run(run_id, cluster), RESTARTS)
+        for each in select_incidents(connection, of_run(run_id, cluster), RESTARTS, incidents.c.id != (but or ""))
     ]
 
 
@@ -68,7 +71,10 @@ def answer_approval(connection: sa.Connection, incident_id: str, answer: str, by
     if not found:
         return "there is no such incident"
     [incident] = found
-    if incident.state is not State.PROPOSED:
+    contradicted = incident.state is State.ESCALATED and incident.approval == CONTRADICTED
+    if contradicted and answer != APPROVED:
+        return "nothing is restarted without an approval; ack ends the page"
+    if incident.state is not State.PROPOSED and not contradicted:
         return f"it waits for nobody: it is {incident.state.value}"
     if not incident.approval:
         return "it waits for nobody: freeze holds it back"
@@ -78,6 +84,8 @@ def answer_approval(connection: sa.Connection, incident_id: str, answer: str, by
     by = clean(by, 64)
     connection.execute(approvals.insert().values(incident_id=incident_id, answer=answer, by=by, at=now))
     append_event(connection, incident_id, Event(now, incident.state.value, f"{answer} by {by}"))
+    if contradicted:
+        connection.execute(incidents.update().where(incidents.c.id == incident_id).values(paging=False, updated=now))
     return None
 
 

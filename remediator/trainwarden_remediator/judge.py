@@ -37,8 +37,11 @@ class Judge:
         self._store = store
         self._policies = policies
 
-    def judge(self, alert: Alert, run: ReportedRun) -> Judged:
-        """Decide about the failure that an alert reports of a run. The alert must be one of its present attempt."""
+    def judge(self, alert: Alert, run: ReportedRun, replaced: str | None = None) -> Judged:
+        """Decide about the failure that an alert reports of a run. The alert must be one of its present attempt.
+
+        `replaced` is the incident in whose place the decision is made: its restart counts in no budget.
+        """
         choice = self._policies.of(run.run_id, run.policy)
         failure = AlertedFailure(
             mode=alert.mode or "",
@@ -46,9 +49,9 @@ class Judge:
             subsystem=alert.label("subsystem") or run.subsystem,
             signal=run.failure,
         )
-        past = self._store.past_restarts(run.run_id, alert.cluster)
+        past = self._store.past_restarts(run.run_id, alert.cluster, replaced)
         history = history_of(past, failure.mode, failure.error_type, run.high_water, run.checkpoint_step)
-        around = self._around(alert, run, choice)
+        around = self._around(alert, run, choice, replaced)
         if isinstance(around, Unknown):
             return Judged(Wait(around.reason), failure, choice.policy.name)
         decision = decide(failure, history, choice.policy, self._world.clock.now(), around)
@@ -56,7 +59,7 @@ class Judge:
             decision = replace(decision, reason=f"{decision.reason}; {choice.objection}")
         return Judged(decision, failure, choice.policy.name, choice.objection)
 
-    def _around(self, alert: Alert, run: ReportedRun, choice: Choice) -> Circumstances | Unknown:
+    def _around(self, alert: Alert, run: ReportedRun, choice: Choice, replaced: str | None) -> Circumstances | Unknown:
         now = self._world.clock.now()
         nodes = self._world.nodes.of_run(run.run_id)
         if isinstance(nodes, Unknown):
@@ -67,7 +70,7 @@ class Judge:
         return Circumstances(
             seed=f"{run.run_id}:{run.attempt_key}",
             frozen=self._store.switches.frozen(run.run_id),
-            fleet=self._store.restarts_since(now - _HOUR_SECONDS, alert.cluster, leave_out=CANARY),
+            fleet=self._store.restarts_since(now - _HOUR_SECONDS, alert.cluster, leave_out=CANARY, but=replaced),
             suspects=nodes.suspects,
             cluster_nodes=nodes.known,
             observed=self._policies.observed(run.run_id, choice),

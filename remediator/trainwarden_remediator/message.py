@@ -9,6 +9,7 @@ from typing import Any
 
 from trainwarden_remediator.incident import Action, State, clean, restarts_left
 from trainwarden_remediator.outbox import DECISION, HAND_OVER, REFUSAL, Message
+from trainwarden_remediator.price import CONTRADICTED
 
 _MAX_LINE = 600
 _COLORS = {DECISION: "warning", REFUSAL: "warning", HAND_OVER: "danger"}
@@ -73,6 +74,7 @@ def _lines(message: Message, run_id: str, state_dir: str) -> list[tuple[str, str
     options = shlex.join([*words, f"--run-id={run_id}"])
     stop = f"trainwarden-remediator freeze {options}" if message.kind == DECISION else ""
     taken = f"trainwarden-remediator ack {options}" if message.kind == HAND_OVER else ""
+    approve = shlex.join([*words, incident["id"]]) if incident.get("approval") == CONTRADICTED else ""
     detail, capture = incident["detail"], incident.get("capture") or {}
     return [
         ("Outcome", detail if detail != incident["reason"] else ""),
@@ -88,6 +90,7 @@ def _lines(message: Message, run_id: str, state_dir: str) -> list[tuple[str, str
         ("Budget", budget_left(incident)),
         ("Policy", incident["policy"]),
         ("Stop it", stop),
+        ("Restart it", f"trainwarden-remediator approve {approve}" if approve else ""),
         ("Taken over", taken),
         ("More", f"trainwarden-remediator explain {shlex.join([*words, run_id])}"),
         ("Incident", incident["id"]),

@@ -63,6 +63,7 @@ class Objections:
             return Refuse(f"no driver for scheduler {key.scheduler!r}")
         job = driver.job(key.job_id)
         objection = scheduler_objection(run.run_id, key.generation, job, run.failure) or self._of_owner(run, job)
+        objection = objection or self._of_canary(run, job)
         return objection or successor(job, driver.jobs() if self.jobs is None else self.jobs)
 
     def _confirmed(self, run: Evidence) -> Evidence:
@@ -88,6 +89,16 @@ class Objections:
         if user is None or owner in (None, 0, user):
             return None
         return Refuse(f"the record is written by uid {owner}, and the job belongs to uid {user}")
+
+    def _of_canary(self, run: ReportedRun, job: Reading) -> Refuse | None:
+        """Refuse what only has the name of the canary: no limit of other runs holds for that one."""
+        user = job.user if isinstance(job, ScheduledJob) else None
+        if run.run_id != CANARY or user is None or user in self.world.canary_users:
+            return None
+        return Refuse(
+            f"the run id {CANARY} is reserved for the canary of this cluster, and the job belongs to uid {user}; "
+            "see --canary and --canary-user"
+        )
 
 
 def successor(job: Reading, jobs: Sequence[ScheduledJob] | Unknown) -> Wait | Refuse | None:
@@ -166,7 +177,9 @@ class Recheck:
         driver = self._world.drivers.get(incident.scheduler or "")
         reading = driver.job(incident.job_id or "") if driver else None
         found = contradiction(incident.failure_mode, run, reading, self._world.clock.now())
-        return NotNow(found.reason) if found else None
+        if found is None or self._store.approved_against_facts(incident.run_id, run.attempt_key):
+            return None
+        return NotNow(found.reason)
 
     def _saving(self, incident: Incident, run: ReportedRun) -> Wait | None:
         """Wait for a save that has just begun, not for one that hangs; after a crash none is finished."""
@@ -197,8 +210,13 @@ def _alert_of(incident: Incident, firing: Sequence[Alert]) -> Alert | None:
 def _recovered(incident: Incident, run: ReportedRun, *, ended: bool) -> Refuse | None:
     """Refuse if the step has passed that of the decision. Where its job has ended, a crash is a crash nevertheless."""
     crash = incident.failure_mode == "crash"
-    if (crash and ended) or run.high_water is None or incident.step_before is None:
+    if (crash and ended) or run.high_water is None:
         return None
+    if incident.step_before is None:
+        return NotNow(f"the run has made a step since: it is at {run.high_water:g}")
+    if not crash and run.stepped is not None and run.stepped > incident.created:
+        # Below the highest step of an earlier attempt, too, as after a restart.
+        return NotNow(f"the run has made a step since: {'' if run.step is None else f'it is at {run.step:g}'}")
     if run.high_water <= incident.step_before:
         return None
     reason = f"the run goes on by itself: step {run.high_water:g} after {incident.step_before:g}"

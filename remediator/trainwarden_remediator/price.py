@@ -61,6 +61,11 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
+# In the place of an `Approval`: of a page that two sources contradict each other. A person may let it be restarted.
+CONTRADICTED = "contradicted"
+APPROVED, VETOED = "approved", "vetoed"
+
+
 @dataclass(frozen=True)
 class Approval:
     """What a person may do before a restart begins: `veto_seconds` to veto it; None where it needs an approval."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainwarden_remediator.act import Actor, Answer, Forgotten
-from trainwarden_remediator.approvals import VETOED, Approvals
+from trainwarden_remediator.approvals import Approvals
 from trainwarden_remediator.calls import Calls
 from trainwarden_remediator.capture import Captured, Captures, Capturing
 from trainwarden_remediator.decide import Held, NotNow, Refuse, Wait
@@ -26,6 +26,7 @@ from trainwarden_remediator.exclusions import Exclusions
 from trainwarden_remediator.incident import OPEN_STATES, Incident, State
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.objections import Recheck
+from trainwarden_remediator.price import VETOED
 from trainwarden_remediator.resume_point import STOP
 from trainwarden_remediator.store import Store
 from trainwarden_remediator.timers import Timers
@@ -94,7 +95,8 @@ class Remediator:
         if (self._timers.elapsed(incident.id, _WAITS) or 0.0) >= self._patience:
             reason = f"nothing could be done for {self._patience / 60:g} minutes: "
             reason += self._timers.detail(incident.id, _WAITS) or ""
-            self._escalate(incident, f"{reason}; the job may be held" if incident.calls else reason)
+            held = f"; the job may be held: look at it, and release it (scontrol release {incident.job_id})"
+            self._escalate(incident, f"{reason}{held}" if incident.calls else reason)
             return True
         return False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -35,8 +35,15 @@ def is_better(alert: Alert, incident: Incident) -> bool:
     return strength(alert.mode, alert.label("error_type")) < strength(incident.failure_mode, incident.error_type)
 
 
+def roots_before(alert: Alert, firing: Iterable[Alert]) -> list[Alert]:
+    """Return the alerts about the same attempt and failure mode that are nearer to the cause, the nearest first."""
+    about = (alert.run_id, alert.attempt, alert.mode, alert.cluster)
+    same = [each for each in firing if (each.run_id, each.attempt, each.mode, each.cluster) == about]
+    return sorted((each for each in same if order(each)[:2] < order(alert)[:2]), key=order)
+
+
 def join(connection: sa.Connection, incident_id: str, alert: Alert, now: float, *, root: bool) -> bool:
-    """Note that an alert belongs to an incident; return False if that is on record."""
+    """Note that an alert belongs to an incident; return whether that is news: the first 64 are."""
     key = {"incident_id": incident_id, "alert_key": alert.key}
     if connection.execute(sa.select(incident_alerts.c.alert_key).filter_by(**key)).first() is not None:
         return False
@@ -47,7 +54,8 @@ def join(connection: sa.Connection, incident_id: str, alert: Alert, now: float, 
     }
     row = {**key, **values, "starts_at": alert.starts_at, "joined": now, "root": root}
     connection.execute(incident_alerts.insert().values(**row))
-    return True
+    of_incident = sa.select(sa.func.count()).select_from(incident_alerts).filter_by(incident_id=incident_id)
+    return int(connection.execute(of_incident).scalar_one()) <= _MAX_ROWS
 
 
 def alerts_as_json(connection: sa.Connection, incident_id: str) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ from trainwarden_remediator.incident_rows import (
     select_incidents,
     select_past_restarts,
 )
+from trainwarden_remediator.price import APPROVED, CONTRADICTED
 from trainwarden_remediator.receive import Delivery
 from trainwarden_remediator.roots import join
 from trainwarden_remediator.schema import (
@@ -394,16 +395,37 @@ class Store:
             row = connection.execute(query).one_or_none()
         return None if row is None else (row.answer, row.by)
 
-    def past_restarts(self, run_id: str, cluster: str = "") -> list[PastRestart]:
-        """Return the restarts of a run, made or decided, oldest first."""
-        with self._engine.begin() as connection:
-            return select_past_restarts(connection, run_id, cluster)
+    def decided_for(self, alert_key: str) -> Incident | None:
+        """Return the incident that has answered an alert; None where it is pending, or there is none."""
+        answered = sa.select(alerts.c.incident_id).where(
+            alerts.c.key == alert_key, ~alerts.c.pending, ~alerts.c.dropped
+        )
+        return next(iter(self._incidents(incidents.c.id.in_(answered))), None)
 
-    def restarts_since(self, moment: float, cluster: str = "", leave_out: str | None = None) -> tuple[float, ...]:
-        """Return when restarts of any run but `leave_out` were given or decided since a moment."""
+    def approved_against_facts(self, run_id: str, attempt_key: str) -> str | None:
+        """Return who lets an attempt be restarted although another source says that it works; None if nobody does."""
+        query = (
+            sa.select(approvals.c.by)
+            .join(incidents, incidents.c.id == approvals.c.incident_id)
+            .where(incidents.c.run_id == run_id, incidents.c.attempt_key == attempt_key)
+            .where(incidents.c.approval == CONTRADICTED, approvals.c.answer == APPROVED)
+        )
+        with self._engine.begin() as connection:
+            return connection.execute(query.limit(1)).scalar_one_or_none()
+
+    def past_restarts(self, run_id: str, cluster: str = "", but: str | None = None) -> list[PastRestart]:
+        """Return the restarts of a run, made or decided, oldest first, without the incident `but`."""
+        with self._engine.begin() as connection:
+            return select_past_restarts(connection, run_id, cluster, but)
+
+    def restarts_since(
+        self, moment: float, cluster: str = "", leave_out: str | None = None, but: str | None = None
+    ) -> tuple[float, ...]:
+        """Return when restarts of any run but `leave_out` were given or decided since a moment, without `but`."""
         at = sa.func.coalesce(incidents.c.committed, incidents.c.updated)
         of_cluster = incidents.c.cluster.in_(("", cluster)) if cluster else sa.true()
-        query = sa.select(at).where(RESTARTS, at > moment, of_cluster, incidents.c.run_id != (leave_out or ""))
+        others = sa.and_(incidents.c.run_id != (leave_out or ""), incidents.c.id != (but or ""))
+        query = sa.select(at).where(RESTARTS, at > moment, of_cluster, others)
         with self._engine.begin() as connection:
             return tuple(row[0] for row in connection.execute(query))
 

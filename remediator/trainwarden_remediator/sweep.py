@@ -75,7 +75,8 @@ def judge(
         return Finding(
             Step.PAGE,
             f"job {job.job_id} is held although the remediator has released it: the scheduler may have forgotten a "
-            "start that it gave. Make sure that no process of the job lives, and release it",
+            "start that it gave. Make sure that no process of the job lives, and release it "
+            f"(scontrol release {job.job_id})",
         )
     if any(each.generation == job.generation - 1 for each in ended):
         return Finding(Step.RELEASE, "a call of the remediator has ended it after the end of its incident")

@@ -7,6 +7,7 @@ from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.evidence import ReportedRun
 from trainwarden_remediator.facts import LAST_STEP_SECONDS, contradiction
 from trainwarden_remediator.incident import Alert, parse_key
+from trainwarden_remediator.store import Store
 from trainwarden_remediator.timers import Timers
 from trainwarden_remediator.world import World
 
@@ -27,8 +28,9 @@ class Witness:
     a step may take.
     """
 
-    def __init__(self, world: World, timers: Timers) -> None:
+    def __init__(self, world: World, store: Store, timers: Timers) -> None:
         self._world = world
+        self._store = store
         self._timers = timers
 
     def against(self, alert: Alert, run: ReportedRun) -> Wait | None:
@@ -38,6 +40,8 @@ class Witness:
             return None
         reading = self._world.drivers[key.scheduler].job(key.job_id)
         against = contradiction(alert.mode or "", run, reading, self._world.clock.now())
+        if against is not None and self._store.approved_against_facts(run.run_id, run.attempt_key):
+            against = None
         if alert.mode != "crash":
             return against if alert.mode in ("stall", "timeout") else None
         if not isinstance(reading, ScheduledJob) or reading.state is not JobState.RUNNING:

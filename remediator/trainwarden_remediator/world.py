@@ -125,7 +125,10 @@ class Records:
 
 @dataclass(frozen=True)
 class World:
-    """Everything outside the remediator. `drivers` are keyed by the scheduler's name."""
+    """Everything outside the remediator. `drivers` are keyed by the scheduler's name.
+
+    `canary_users` are the uids whose job may be the canary; empty where none is kept.
+    """
 
     clock: Clock
     alerts: AlertSource
@@ -134,6 +137,7 @@ class World:
     records: Records
     nodes: NodeSource = field(default_factory=NoNodes)
     prices: PriceSource = field(default_factory=NoPrices)
+    canary_users: frozenset[int] = frozenset()
 
     def run(self, run_id: str) -> Evidence:
         """Return one run; its id must be well formed."""

@@ -421,6 +421,7 @@ class Simulation:
         policy: of all runs.
         storm_runs: so many may be restarted within ten minutes.
         runs: how many there are, each with a job and a node of its own; `cluster` is the first.
+        canary_users: uids whose job may be the canary.
         calls: makes the calls to the scheduler, given what wakes the loop; by default each at once.
     """
 
@@ -431,6 +432,7 @@ class Simulation:
         two_phase: bool = True,
         policy: str | Policy = "default",
         runs: int = 1,
+        canary_users: frozenset[int] = frozenset(),
         storm_runs: int = 5,
         calls: Callable[[Callable[[], None]], Calls[Answer]] = CallsAtOnce,
     ) -> None:
@@ -453,6 +455,7 @@ class Simulation:
         self._calls = calls
         self.captures = FakeCaptures(self.clock)
         self._storm_runs = storm_runs
+        self._canary_users = canary_users
         self.prometheus_down = False
         self.alertmanager_down = False
         self.silenced = False
@@ -479,7 +482,14 @@ class Simulation:
         self.metrics = metrics = Metrics(["prometheus", "sim"], self.clock.monotonic)
         drivers = {"sim": CountedDriver(self.driver, metrics)}
         world = World(
-            self.clock, self, CountedRuns(self, metrics), drivers, Records(self.runs_dir), self.nodes, self.prices
+            self.clock,
+            self,
+            CountedRuns(self, metrics),
+            drivers,
+            Records(self.runs_dir),
+            self.nodes,
+            self.prices,
+            self._canary_users,
         )
         woken = threading.Event()
         snapshot = Snapshot(world, 15)

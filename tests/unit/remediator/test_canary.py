@@ -180,6 +180,27 @@ def test_it_is_healed_in_every_mode_where_the_operator_keeps_one() -> None:
     assert without.observed(RUN_ID, without.of(RUN_ID, "canary")) is not None
 
 
+@pytest.mark.parametrize(("users", "calls"), [((), []), ((8,), []), ((7,), ["prepare: none", "commit: none"])])
+def test_a_run_of_another_user_by_its_name_has_none_of_its_exemptions(
+    make: Make, users: tuple[int, ...], calls: list[str]
+) -> None:
+    simulation = broken(make, canary_users=frozenset(users))
+    simulation.clusters[0].user = 7
+    simulation.tick(120)
+    assert simulation.driver.calls == calls
+    if not calls:
+        assert "reserved" in simulation.store.of_run(RUN_ID)[-1].reason
+
+
+def test_only_one_user_may_have_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    flags = [f"--webhook-token-file={token}", "--canary"]
+    assert main([*flags, "--canary-user=no-such-user", "check-config"]) == 2
+    assert "--canary-user: 'no-such-user'" in "".join(capsys.readouterr())
+    assert main([*flags, "check-config"]) == 0
+
+
 def broken(make: Make, **options: Any) -> Simulation:
     """Runs that hang, the first of which is the canary."""
     simulation = make(**options)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from tests.unit.remediator.simulation import FakeClock
+from trainwarden.clients.slurm.client import ControlResult
 from trainwarden.clients.slurm.nodes import SlurmNode
-from trainwarden_remediator.drains import Change, changes, is_over, reason_of
-from trainwarden_remediator.store import Exclusion
+from trainwarden_remediator.database import open_database
+from trainwarden_remediator.drains import Change, Drains, changes, is_over, reason_of
+from trainwarden_remediator.store import Exclusion, Store
 
 NOW = 1_800_000_000.0
 OURS = reason_of("i-1", NOW)
@@ -37,6 +43,31 @@ def test_a_drain_that_is_over_is_resumed_and_makes_room() -> None:
     drained = Change("n2", resume=False, reason="trainwarden: incident i-2, until resumed")
     assert changes(nodes, wanted, NOW, 1) == [resumed, drained]
     assert changes(nodes, wanted, NOW - 1, 1) == []
+
+
+def test_a_node_that_cannot_be_resumed_makes_no_room(tmp_path: Path) -> None:
+    class Client:
+        drained: list[str] = []  # noqa: RUF012  # of one test
+
+        def nodes(self) -> list[SlurmNode]:
+            return [node("n1", "drained", OURS), node("n2")]
+
+        def update_node(self, name: str, **fields: str) -> ControlResult:
+            if fields["State"] == "DRAIN":
+                self.drained.append(name)
+            return ControlResult(accepted=False, refused=True, detail="Access denied")
+
+    engine = open_database(tmp_path)
+    clock = FakeClock()
+    store = Store(engine, clock)
+    store.exclude("slurm", "17", {"n2": Exclusion("i-2", None)})
+    client: Any = Client()
+    drains = Drains(client, store, clock, 1)
+    for _ in range(3):
+        clock.elapsed += 61
+        assert drains.reconcile() == []
+    assert client.drained == []
+    engine.dispose()
 
 
 @pytest.mark.parametrize(

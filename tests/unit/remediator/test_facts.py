@@ -12,11 +12,12 @@ import pytest
 from tests.unit.remediator.simulation import RUN, Simulation
 from trainwarden.clients.prometheus import PrometheusSample
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.drivers.driver import JobState
+from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import Evidence, ReportedRun, read_run
 from trainwarden_remediator.facts import Supports, contradiction, facts_of
-from trainwarden_remediator.incident import State
+from trainwarden_remediator.incident import Alert, Incident, State
+from trainwarden_remediator.message import as_told
 from trainwarden_remediator.outbox import Outbox
 
 TENSOR, POWER, USUAL = "run:gpu_tensor_active:avg", "run:gpu_power_watts:avg", "run:gpu_power_watts:usual"
@@ -38,6 +39,16 @@ class Watched(Simulation):
             return found
         since = self.clock.now() - 900
         return replace(found, vitals=self.vitals, started=since - 9000, stepped=since, failed=since)
+
+
+class Stepping(Simulation):
+    """A run whose last step was made at `stepped`."""
+
+    stepped: float | None = None
+
+    def run(self, run_id: str) -> Evidence:
+        found = super().run(run_id)
+        return replace(found, stepped=self.stepped) if isinstance(found, ReportedRun) else found
 
 
 @pytest.fixture
@@ -102,13 +113,105 @@ def test_a_job_that_the_scheduler_has_ended_is_restarted_whatever_the_gpus_do(wa
         pytest.param("crash", FAILED, {LOG: NOW - 570}, id="a traceback is written after the failure"),
         pytest.param("stall", replace(HALTED, stepped=NOW - 250), {EFA: 5e9}, id="an average over the last step"),
         pytest.param("stall", replace(HALTED, stepped=2000.0), {POWER: 300.0, USUAL: 300.0}, id="usually it hangs"),
-        pytest.param("stall", replace(HALTED, stepped=None), {TENSOR: 0.9}, id="no step is known to compare with"),
+        pytest.param(
+            "stall", replace(HALTED, stepped=None, started=None), {TENSOR: 0.9}, id="nothing is known to compare with"
+        ),
+        pytest.param("crash", FAILED, {LOG: NOW + 3600}, id="a log of a server whose clock is wrong"),
+        pytest.param("stall", replace(HALTED, stepped=None, started=NOW - 60), {TENSOR: 0.9}, id="it has just begun"),
     ],
 )
 def test_what_a_run_that_hangs_shows_as_well_holds_nothing_back(
     mode: str, run: ReportedRun, vitals: dict[str, float]
 ) -> None:
     assert contradiction(mode, replace(run, vitals=vitals), None, NOW) is None
+
+
+def test_many_nodes_that_idle_do_not_add_up_to_work() -> None:
+    """Where the fabric carries storage and monitoring, too, each node sends a little in a hang."""
+    run = replace(HALTED, vitals={INFINIBAND: 256 * 1e5})
+    job = ScheduledJob("17", "r", 0, JobState.RUNNING, "RUNNING", nodes=tuple(f"n{number}" for number in range(256)))
+    assert contradiction("stall", run, job, NOW) is None
+    assert contradiction("stall", replace(run, vitals={INFINIBAND: 256 * 1e8}), job, NOW) is not None
+
+
+def test_a_run_that_works_before_its_first_step_is_not_ended() -> None:
+    """As one that evaluates first: each restart would do the same again."""
+    starting = replace(HALTED, step=None, high_water=None, stepped=None, vitals={TENSOR: 0.4})
+    found = contradiction("stall", starting, None, NOW)
+    assert found is not None
+    assert "tensor cores 40% active" in found.reason
+
+
+def test_a_first_step_before_the_end_calls_the_restart_off(watched: Watched) -> None:
+    cluster = watched.cluster
+    cluster.step = cluster.high_water = None  # type: ignore[assignment]  # none was made yet
+    watched.alerts_now = lambda: [  # type: ignore[method-assign]
+        Alert({"alertname": "TrainRunStalled", "run_id": RUN, "attempt": "0", "failure_mode": "stall"}, None)
+    ]
+    watched.captures.seconds = 10
+    watched.tick(3)
+    assert [each.state for each in watched.store.open_incidents()] == [State.CAPTURING]
+    cluster.step = cluster.high_water = 1.0
+    watched.tick(9)
+    assert watched.driver.calls == []
+    assert "has made a step" in watched.store.of_run(RUN)[0].reason
+
+
+def test_a_step_below_the_highest_before_the_end_calls_the_restart_off(tmp_path: Path) -> None:
+    """After a restart it takes a while until a run passes the step of the attempt before; it works meanwhile."""
+    stepping = Stepping(tmp_path / "stepping", two_phase=True)
+    stepping.captures.seconds = 10
+    stepping.tick(3)
+    assert [each.state for each in stepping.store.open_incidents()] == [State.CAPTURING]
+    stepping.stepped = stepping.clock.now()
+    stepping.tick(9)
+    assert stepping.driver.calls == []
+    stepping.close()
+
+
+def contradicted(watched: Watched) -> Incident:
+    watched.vitals = {TENSOR: 0.45}
+    watched.tick(130)
+    [incident] = watched.store.escalations()
+    return incident
+
+
+def test_a_person_lets_a_run_that_hangs_be_restarted_against_another_source(
+    watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert watched._engine is not None
+    outbox = Outbox(watched._engine, watched.clock, ["slack"])
+    watched.store.tell = outbox.note
+    incident = contradicted(watched)
+    [message] = outbox.due("slack")
+    assert f"trainwarden-remediator approve {incident.id}" in as_told(message).text()
+    state = f"--state-dir={tmp_path / 'state'}"
+    assert main(["explain", state, RUN]) == 0
+    assert f"you may: trainwarden-remediator approve {incident.id}" in capsys.readouterr().out
+    assert main(["veto", state, incident.id]) == 1
+    assert main(["approve", state, incident.id]) == 0
+    assert watched.store.escalations() == []
+    watched.settle()
+    assert watched.our_starts == [0]
+    made = next(each for each in watched.store.of_run(RUN) if each.committed)
+    assert "has approved it against other facts" in made.reason
+
+
+def test_to_take_a_page_over_lets_nothing_be_restarted(watched: Watched, tmp_path: Path) -> None:
+    incident = contradicted(watched)
+    assert main(["ack", f"--state-dir={tmp_path / 'state'}", incident.id]) == 0
+    watched.tick(600)
+    assert watched.driver.calls == []
+
+
+def test_an_approval_holds_for_its_attempt_alone(watched: Watched, tmp_path: Path) -> None:
+    incident = contradicted(watched)
+    watched.cluster.requeue_by_slurm()
+    watched.cluster.progress_after_start = False
+    watched.tick(5)
+    main(["approve", f"--state-dir={tmp_path / 'state'}", incident.id])
+    watched.tick(100)
+    assert watched.driver.calls == []
 
 
 def test_a_log_that_goes_on_after_a_failure_says_that_the_run_works() -> None:

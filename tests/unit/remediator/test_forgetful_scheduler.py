@@ -42,6 +42,7 @@ def test_a_start_that_was_given_and_forgotten_is_not_given_again(simulation: Sim
     assert simulation.driver.calls == ["prepare: none", "commit: none"]
     assert (incident.state, incident.paging) == (State.ESCALATED, True)
     assert "it may have forgotten a start that it gave" in incident.reason
+    assert "scontrol release 17" in incident.reason, "a person goes on by this"
     assert simulation.our_starts == [0]
 
 
@@ -59,6 +60,21 @@ def test_a_controller_that_was_started_again_before_the_release_gives_the_start(
     [incident] = simulation.settle()
     assert incident.state is State.DONE
     assert simulation.our_starts == [0]
+
+
+def test_a_planned_restart_of_the_controller_during_a_release_pages_and_a_person_goes_on(
+    simulation: Simulation,
+) -> None:
+    """Its answer is lost, and the release, too: whether a start was given is unknown."""
+    simulation.driver.faults = ["none", "dropped"]
+    until(simulation, lambda: "commit: dropped" in simulation.driver.calls)
+    simulation.driver.boots += 1
+    [incident] = simulation.settle()
+    assert (incident.state, incident.paging) == (State.ESCALATED, True)
+    assert "scontrol release 17" in incident.reason
+    simulation.cluster.release()
+    simulation.tick(5)
+    assert simulation.store.escalations() == []
 
 
 def test_an_end_that_was_forgotten_before_the_release_is_repeated(simulation: Simulation) -> None:
@@ -104,3 +120,4 @@ def test_a_start_that_is_forgotten_after_its_incident_is_over_is_not_given_again
     last = simulation.store.of_run("run-1")[-1]
     assert last.state is State.ESCALATED
     assert "may have forgotten a start" in last.reason
+    assert "scontrol release 17" in last.reason
