@@ -149,6 +149,8 @@ def stale(alert: Alert, run: ReportedRun | Unknown | None) -> Wait | Refuse | No
     key = parse_key(run.attempt_key)
     if key is None:
         return Refuse(f"the run reports an unreadable attempt key {run.attempt_key!r}")
+    if run.cluster and not alert.is_of_cluster(run.cluster):
+        return Refuse(f"stale: about cluster {alert.cluster}, the run is of cluster {run.cluster}")
     assert alert.attempt is not None  # noqa: S101  # label_problem() has refused it
     if alert.attempt > run.attempt:
         return Wait(f"Prometheus has attempt {run.attempt}, the alert is about attempt {alert.attempt}")

@@ -55,7 +55,8 @@ class ReportedRun:
     sign of life of any kind) and `stepped` (when the step last rose) are Unix time, too, by the clocks of the run's
     hosts. `others` are records of other attempts that claim to be the run, newest first. `stall_budget` is how many
     seconds its present phase may take for a step. `figures` are how it works, and
-    `vitals` what other sources than its record say of that, by the names of the metrics.
+    `vitals` what other sources than its record say of that, by the names of the metrics. `cluster` is that of its
+    series, empty where they have no such label.
     """
 
     run_id: str
@@ -74,6 +75,7 @@ class ReportedRun:
     stepped: float | None = None
     stall_budget: float | None = None
     checkpoint_step: float | None = None
+    cluster: str = ""
     figures: Mapping[str, float] = field(default_factory=dict, compare=False)
     vitals: Mapping[str, float] = field(default_factory=dict, compare=False)
     others: tuple[ReportedRun, ...] = field(default=(), compare=False)
@@ -261,5 +263,6 @@ def _run(run_id: str, record: _Record) -> ReportedRun:
         stepped=record.values.get("training_step_timestamp_seconds"),
         stall_budget=record.values.get("training_stall_budget_seconds"),
         checkpoint_step=record.values.get("training_checkpoint_step"),
+        cluster=(record.info or {}).get("cluster", ""),
         figures={name: record.values[name] for name in _FIGURES if name in record.values},
     )

@@ -141,9 +141,8 @@ class Examiner:
             self._timers.forget(key, _WAITS, _CONTRADICTED)
             return
         waited = self._timers.wait(key, _WAITS, wait.reason)
-        if not isinstance(wait, Contradiction):
-            self._timers.forget(key, _CONTRADICTED)
-        elif self._timers.wait(key, _CONTRADICTED) >= _CONTRADICTION_SECONDS:
+        # One that comes and goes, as of a run whose steps take longer than the quiet minute, is the same one.
+        if isinstance(wait, Contradiction) and self._timers.wait(key, _CONTRADICTED) >= _CONTRADICTION_SECONDS:
             self._page_once(pending, run, wait.reason, by_facts=wait.by_facts)
         if waited >= _DECISION_PATIENCE_SECONDS:
             minutes = f"{_DECISION_PATIENCE_SECONDS / 60:g} minutes"

@@ -100,6 +100,9 @@ _DENIALS = (
     "safe to ignore", "this is expected", "(optional", "[optional", "(planned",
 )  # fmt: skip
 
+# Of the next attempt's output: the reason of the restart names what the attempt before has failed of.
+_NOTICE = "restarted by Trainwarden: "
+
 
 @functools.lru_cache(maxsize=16)
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -114,6 +117,8 @@ def is_quoted(line: str, at: int, before: Sequence[str]) -> bool:
         at: where the words begin.
         before: up to `LINES_BEFORE` lines before it, the nearest last.
     """
+    if 0 <= line.find(_NOTICE) < at:
+        return True
     label, plain = unlabelled(line)
     is_raised = is_exception(plain)
     is_error = is_raised and plain.partition(":")[0].endswith(("Error", "Exception"))

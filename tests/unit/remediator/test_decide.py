@@ -266,6 +266,11 @@ def test_any_labels_at_all_are_either_an_address_or_refused(labels: dict[str, st
         ({"failure_mode": "stall"}, replace(RUN, state="running"), None),
         ({"failure_mode": "timeout"}, RUN, Refuse),
         ({"failure_mode": "timeout"}, replace(RUN, state="running"), None),
+        # Two clusters may use one run id, and one of them may have no series at this moment.
+        ({"cluster": "b"}, replace(RUN, cluster="a"), Refuse),
+        ({"cluster": "a"}, replace(RUN, cluster="a"), None),
+        ({"cluster": "b"}, RUN, None),
+        ({}, replace(RUN, cluster="a"), None),
     ],
 )
 def test_an_alert_counts_only_for_the_attempt_that_is_the_present_one(

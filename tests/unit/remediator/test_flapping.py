@@ -99,18 +99,15 @@ def test_an_alert_that_comes_and_goes_puts_a_restart_off_no_further(build: Build
 
 def test_decisions_that_are_withdrawn_again_and_again_page_once(build: Build) -> None:
     simulation = build(patient())
-    simulation.captures.seconds = 20
-    simulation.cluster.crash()
-    for _ in range(40):
-        simulation.instead = (FAR,)
-        simulation.tick(DELAY // 3)
-        simulation.instead = (NEAR,)
-        simulation.tick(DELAY // 3)
-        simulation.instead = ()
-        simulation.tick(2)
-        if simulation.our_starts:
-            break
-    assert simulation.our_starts or len(simulation.store.escalations()) == 1
+    simulation.captures.seconds = 30
+    stalled = {"alertname": "TrainRunStalled", "failure_mode": "stall", "error_type": "unknown"}
+    for _ in range(10):
+        for firing in ((stalled,), ({**stalled, "alertname": "TrainRunHung", "error_type": "hang"},), ()):
+            simulation.instead = firing
+            simulation.tick(20)
+    assert simulation.our_starts == []
+    [page] = simulation.store.escalations()
+    assert page.reason.startswith("a restart of this attempt was decided and withdrawn 5 times")
 
 
 def test_of_a_thousand_alerts_of_one_attempt_the_log_has_the_first(build: Build) -> None:

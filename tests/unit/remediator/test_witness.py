@@ -40,6 +40,19 @@ def test_a_run_that_writes_an_error_and_goes_on_is_not_ended_and_pages_with_both
     assert "_error" in incident.reason
 
 
+def test_long_steps_after_the_error_page_as_soon(simulation: Simulation) -> None:
+    """Between two steps of 90 s the run is quiet for longer than the minute after which a failure counts."""
+    simulation.cluster.run_state = "failed"
+    simulation.stall_budget = 600.0
+    for second in range(300):
+        simulation.alive = second
+        simulation.cluster.step += second % 90 == 0
+        simulation.cluster.high_water = simulation.cluster.step
+        simulation.tick()
+    assert simulation.driver.calls == []
+    assert "and goes on: step" in simulation.store.escalations()[0].reason
+
+
 def test_such_a_page_ends_once_the_record_says_running_again(simulation: Simulation) -> None:
     simulation.cluster.run_state = "failed"
     goes_on(simulation, 200)

@@ -12,6 +12,7 @@ from tests.unit.signals.verdicts import in_log, in_output, new_scanner
 from trainwarden.classify import classify_message
 from trainwarden.exec.outcome import command_outcome
 from trainwarden.exec.tail import Tail
+from trainwarden.record.sentinels import RestartNotice
 from trainwarden.signals.diagnosis import diagnose
 
 HEAD = 'Traceback (most recent call last):\n  File "/x/train.py", line 3, in main\n'
@@ -52,6 +53,10 @@ LOGS = {
         '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/x/train.py", line 3, in main\n'
         '[rank1]:   File "/x/train.py", line 3, in main\n[rank0]:     log.error("No space left on device")\n'
         f"[rank0]: {ERROR}"
+    ),
+    "the notice of a restart": (
+        f"{RestartNotice('local:1:0', 'after errors; away from n1 (TrainGpuXidFatal XID 79)', 'i-1')}\n"
+        f"[rank0]: WARNING trainwarden: {RestartNotice('local:1:0', 'CUDA out of memory', 'i-1')}\n{ERROR}"
     ),
     "a command of set -x": f"+ python train.py --on-error 'CUDA out of memory'\n++ echo 'Disk quota exceeded'\n{ERROR}",
     "a command at a prompt": f"$ grep 'CUDA out of memory' log\n{ERROR}",
