@@ -36,12 +36,16 @@ if TYPE_CHECKING:
 
 
 class Checkpoint(RecordDocument):
-    """A checkpoint that the training reported as saved; `size_bytes` is that of the file or of the whole folder."""
+    """A checkpoint that the training reported as saved; `size_bytes` is that of the file or of the whole folder.
+
+    `verified_time` is when its writer had read all of it and written its digests.
+    """
 
     path: str = required(RAW_TEXT)
     step: int | None = INTEGER
     time: float | None = TIME
     size_bytes: int | None = INTEGER
+    verified_time: float | None = TIME
 
 
 class Progress(RecordDocument):

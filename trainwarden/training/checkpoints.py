@@ -33,9 +33,19 @@ class SavedCheckpoints:
         self.count += 1
 
     def correct(self, checkpoint: Checkpoint) -> None:
-        """Replace the entry with the same path and time, such as by one with its size."""
+        """Set the size of the entry with the same path and time."""
         same = (checkpoint.path, checkpoint.time)
-        self.latest = tuple(checkpoint if (one.path, one.time) == same else one for one in self.latest)
+        self.latest = tuple(
+            one.replace(size_bytes=checkpoint.size_bytes) if (one.path, one.time) == same else one
+            for one in self.latest
+        )
+
+    def verified(self, path: str, begun: float, ended: float) -> None:
+        """Set that a checkpoint was read as a whole between two times, Unix seconds, unless it was saved anew since."""
+        self.latest = tuple(
+            one.replace(verified_time=ended) if one.path == path and (one.time or 0.0) <= begun else one
+            for one in self.latest
+        )
 
 
 @dataclass(frozen=True)

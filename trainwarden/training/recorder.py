@@ -7,11 +7,11 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainwarden.log import LogRelay
 from trainwarden.record.clock import from_iso, to_iso
@@ -68,6 +68,7 @@ class RecordThread:
         self._loop = loop
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._checkpoints: deque[Checkpoint] = deque()
+        self._verified: deque[tuple[str, float, float]] = deque()
         self._outcome: AttemptOutcome | None = None
         self._log_relay = LogRelay()
         self._thread = threading.Thread(target=self._run, name="trainwarden", daemon=True)
@@ -129,6 +130,14 @@ class RecordThread:
         self._checkpoints.append(checkpoint)
         self._wake.put(None)
 
+    def add_digests(self, path: str, result: Mapping[str, Any]) -> None:
+        """Record how the digests of a checkpoint ended, as `DigestWriter` reports it."""
+        now = time.time()
+        if "problem" not in result:
+            self._verified.append((path, now - result["seconds"], now))
+        self.add_event(RunEvent(now, "checkpoint_digests", {"path": path, **result}))
+        self._wake.put(None)
+
     def add_event(self, event: RunEvent) -> None:
         """Add a line to `events.jsonl`, on rank 0 only; changes memory only.
 
@@ -181,6 +190,8 @@ class RecordThread:
         outcome = self._outcome
         while self._checkpoints:
             writer.guarded(partial(self._write_checkpoint, self._checkpoints.popleft()))
+        while self._verified:
+            writer.guarded(partial(writer.verified_checkpoint, *self._verified.popleft()))
         if outcome is not None:
             self._write_end(outcome)
             self._is_finished = True

@@ -73,11 +73,7 @@ class Run:
         self._recorder = RecordThread(context, self._loop, copy, polls, lost_to)
         self._cells = NotebookCells(self._end, self._recorder)
         self._resumption = Resumption(context, RecordStore(context.folder, copy))
-        self._digests = DigestWriter(
-            lambda path, result: self._recorder.add_event(
-                RunEvent(time.time(), "checkpoint_digests", {"path": path, **result})
-            )
-        )
+        self._digests = DigestWriter(self._recorder.add_digests)
         self._active, self._abandoned = True, False
         # How the block was left, where the end of the process decides.
         self._left: AttemptOutcome | None = None

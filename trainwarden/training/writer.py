@@ -177,6 +177,11 @@ class RecordWriter:
         self._checkpoints.correct(checkpoint)
         self._checkpoint_is_new, self._progress_time = True, _NEVER
 
+    def verified_checkpoint(self, path: str, begun: float, ended: float) -> None:
+        """Set that a checkpoint was verified, as `SavedCheckpoints.verified`."""
+        self._checkpoints.verified(path, begun, ended)
+        self._checkpoint_is_new, self._progress_time = True, _NEVER
+
     def end(self, inferred: AttemptOutcome, deadline: float) -> None:
         """Write the end of the run, and let the copy finish until `deadline`, by the monotonic clock."""
         context = self.context

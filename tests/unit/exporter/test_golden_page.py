@@ -20,6 +20,7 @@ NOT_HERE = {
     "training_run_expected",
     "training_run_s3_info",
     "training_checkpoint_complete",
+    "training_checkpoint_verified_step",
     "training_rank_process_state",
     "training_missing_ranks",
     "training_superseded_attempt_info",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import trainwarden
+from tests.unit.library.looking import read_progress
 from tests.unit.library.processes import DEADLINE_SECONDS, Script, Starter, line
 from tests.waiting import wait_until
 from trainwarden.checkpoint import verify
@@ -63,7 +64,19 @@ def test_digests_are_written_while_the_training_goes_on(attempt: Starter, folder
         run.checkpoint_saved(saved, verify=True)
         wait_until(lambda: _events(folder, "checkpoint_digests"))
         (said,) = _events(folder, "checkpoint_digests")
+        recorded = wait_until(lambda: (known := read_progress(folder)) and known.checkpoint)
+        wait_until(lambda: (known := read_progress(folder)) and known.checkpoint and known.checkpoint.verified_time)
+        known = read_progress(folder)
+        assert known is not None
+        assert known.checkpoints[0].verified_time is not None
+        assert known.checkpoints[0].time == recorded.time
+        # Saved anew: what was verified before is another one.
         run.checkpoint_saved(saved)
+        wait_until(lambda: (known := read_progress(folder)) and known.checkpoints_saved == 2)
+        known = read_progress(folder)
+        assert known is not None
+        assert known.checkpoint is not None
+        assert known.checkpoint.verified_time is None
     assert (said["path"], said["files"], said["size_bytes"]) == (str(saved), 1, 100_000)
     assert verify(saved, trust="none").answer == "complete"
 

@@ -16,7 +16,7 @@ FOLDERS, RUNS, BYTES, RANKS, SERIES = "folders", "runs", "bytes", "ranks", "seri
 # Why something of a run is not exported.
 REASONS = (FOLDERS, RUNS, BYTES, RANKS, SERIES)
 # Series of a run without its ranks, at most, and of each rank.
-SERIES_OF_RUN, SERIES_OF_RANK = 91, 4
+SERIES_OF_RUN, SERIES_OF_RANK = 92, 4
 
 
 @dataclass(frozen=True)

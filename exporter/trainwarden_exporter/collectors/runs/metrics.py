@@ -472,6 +472,15 @@ TRAINING_CHECKPOINT_STEP = gauge(
     "progress.json: checkpoint.step",
     "training_step - training_checkpoint_step",
 )
+TRAINING_CHECKPOINT_VERIFIED_STEP = gauge(
+    "training_checkpoint_verified_step",
+    "run_id",
+    "steps",
+    "Step of the newest of the last three checkpoints whose writer has read it as a whole and written its digests: "
+    "checkpoint_saved(path, verify=True). Absent while there is none.",
+    "progress.json: checkpoints, verified_time",
+    "training_checkpoint_step - training_checkpoint_verified_step",
+)
 TRAINING_CHECKPOINT_TIMESTAMP_SECONDS = gauge(
     "training_checkpoint_timestamp_seconds",
     "run_id",

@@ -320,6 +320,8 @@ def _add_totals(families: Families, run_id: str, progress: Progress, now: float)
     families.add(metrics.TRAINING_CHECKPOINTS_TOTAL, progress.checkpoints_saved, run_id=run_id)
     if progress.checkpoint:
         _add_checkpoint(families, run_id, progress.checkpoint, now)
+    if verified := next((each for each in progress.checkpoints if each.verified_time is not None), None):
+        families.add(metrics.TRAINING_CHECKPOINT_VERIFIED_STEP, verified.step, run_id=run_id)
 
 
 def _add_checkpoint(families: Families, run_id: str, checkpoint: Checkpoint, now: float) -> None:

@@ -115,3 +115,18 @@ def test_only_the_exporter_that_owns_the_run_looks(tmp_path: Path) -> None:
     tree.text()
     wait_until(lambda: verifier.idle)
     assert looked == []
+
+
+def test_the_step_of_the_newest_checkpoint_that_its_writer_has_verified(tmp_path: Path) -> None:
+    tree = RunsTree(tmp_path / "runs")
+    tree.metadata("r")
+    saved = [{"path": f"/c/{step}", "step": step, "time": to_iso(NOW - 90)} for step in (30, 20, 10)]
+    verified = {"verified_time": to_iso(NOW - 60)}
+    tree.progress("r", checkpoint=saved[0], checkpoints=saved)
+    assert tree.value("training_checkpoint_verified_step", run_id="r") is None
+    tree.progress("r", checkpoint=saved[0], checkpoints=[saved[0], saved[1] | verified, saved[2] | verified])
+    assert tree.value("training_checkpoint_verified_step", run_id="r") == 20
+    tree.progress("r", checkpoint=saved[0] | verified, checkpoints=[])
+    assert tree.value("training_checkpoint_verified_step", run_id="r") == 30
+    tree.progress("r", checkpoint=saved[0], checkpoints=[saved[1] | {"verified_time": "soon"}])
+    assert tree.value("training_checkpoint_verified_step", run_id="r") is None
