@@ -282,7 +282,7 @@ def test_a_record_of_another_monitor_in_s3_names_its_instance_and_its_place(worl
         "\n🔧 Action Required: Log in to i-01fa5b57d64c6196a and check: ",
         ", disk space.\n",
         "\nInstance: i-01fa5b57d64c6196a\n",
-        "\nDuration: at least 1",
+        "\nDuration: at least ",
         "\nLast Log: Step 1500/5000, loss: 2.134\n",
         "\n📊 S3: s3://llm-cache/training-runs/foreign/\n",
         "<https://s3.console.aws.amazon.com/s3/buckets/llm-cache?prefix=training-runs/foreign/|S3 Console>",
