@@ -164,6 +164,7 @@ def test_attempts_that_ended_or_go_on_are_not_lost(attempt: Starter, folder: Pat
     assert _lost(folder) == []
 
 
+@pytest.mark.process
 def test_a_restarted_attempt_states_incident_reason_and_checkpoint_in_its_output_and_its_events(
     script: Script,
 ) -> None:
