@@ -47,7 +47,7 @@ def test_a_limit_of_restarts_is_exact_and_then_a_person_is_paged(up: Callable[..
     job = up("--policy", str(policy), "--", *training(tmp_path, 400))
     assert job.end() == 1, job.text[-6000:]
     assert len(starts(tmp_path)) == 3
-    assert "TrainRunRestartExhausted is firing" in job.text
+    assert "[FIRING] TrainRunRestartExhausted" in job.text, job.text[-6000:]
 
 
 def test_a_training_that_gets_sigterm_stays_ended(up: Callable[..., Up], tmp_path: Path) -> None:

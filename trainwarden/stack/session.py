@@ -39,7 +39,8 @@ _DECISION_SECONDS = 90.0
 # How long the alert of an end takes: sample, scrape, evaluation and the wait for its group.
 _REPORT_SECONDS = 15.0
 _REVIVE_SECONDS = 3.0
-_DELIVERY_SECONDS = 45.0
+# Of the page of a run that was given up: its rules are evaluated every 30 s, and wait for what is known of the run.
+_DELIVERY_SECONDS = 75.0
 # Incidents that cannot lead to another start.
 _GIVEN_UP = ("SUPPRESSED", "ESCALATED", "ADOPTED", "FAILED")
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
