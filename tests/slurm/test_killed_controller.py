@@ -106,7 +106,7 @@ def test_a_restart_that_is_forgotten_once_it_waits_is_not_given_again(acting: Ac
 
 @pytest.mark.long
 def test_a_capture_ends_in_its_time_although_the_controller_is_silent(own_cluster: Cluster, tmp_path: Path) -> None:
-    """`scontrol show job` of the capture gets no answer: its file says so, and the restart goes on after it."""
+    """`scontrol show job` of the capture gets no answer: job.txt describes no job, and the restart follows."""
     acting = ActingRemediator(own_cluster, tmp_path / "state", capture_timeout=6.0)
     try:
         training = acting.submit("run-1")

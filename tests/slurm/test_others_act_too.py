@@ -25,7 +25,7 @@ def acting(cluster: Cluster, tmp_path: Path) -> Iterator[ActingRemediator]:
 
 
 def requeue(training: Training) -> None:
-    """What a user does who has no patience."""
+    """Requeue the job as its owner would in the middle of an incident."""
     training.cluster.run("scontrol", "requeue", str(training.job_id))
 
 

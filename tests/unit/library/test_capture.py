@@ -91,7 +91,7 @@ def test_a_request_is_answered_once_and_by_its_own_attempt_alone(
     assert found is not None
     assert found.intent == "i1"
     assert requests.next() is None
-    # At most one in ten seconds, whoever asks.
+    # At most one capture in ten seconds is answered.
     write_request(tmp_path, KEY, "i2")
     assert requests.next() is None
     monkeypatch.setattr(stacks, "_PAUSE_SECONDS", 0.0)
