@@ -25,7 +25,9 @@ from trainwarden_exporter.collectors.logs import metrics as logs
 from trainwarden_exporter.collectors.ray import metrics as ray
 from trainwarden_exporter.collectors.rdma import efa_metrics as efa
 from trainwarden_exporter.collectors.rdma import infiniband_metrics as infiniband
+from trainwarden_exporter.collectors.runs import filesystem_metrics as run_filesystems
 from trainwarden_exporter.collectors.runs import metrics as runs
+from trainwarden_exporter.collectors.runs import rank_metrics as run_ranks
 from trainwarden_exporter.collectors.s3 import metrics as s3
 from trainwarden_exporter.collectors.slurm import metrics as slurm
 from trainwarden_exporter.collectors.transport import metrics as transport
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 
 _SECTIONS = {
     "Runs": runs,
+    "Ranks of runs": run_ranks,
+    "File systems of runs": run_filesystems,
     "Logs": logs,
     "Networks of runs": transport,
     "GPUs": gpu,

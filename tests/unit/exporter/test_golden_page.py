@@ -11,8 +11,8 @@ import pytest
 from tests.unit.exporter.runs_tree import NOW, RunsTree, samples_of
 from trainwarden.record.clock import to_iso
 from trainwarden.stack.binaries import Tools
-from trainwarden_exporter.collectors.runs import metrics
-from trainwarden_exporter.core.metric import Metric
+from trainwarden_exporter.collectors.runs import filesystem_metrics, metrics, rank_metrics
+from trainwarden_exporter.docs import defined_in
 
 # Of runs that are in S3 alone or nowhere, of durations, and of processes, file systems and checkpoints.
 NOT_HERE = {
@@ -91,7 +91,8 @@ def test_the_page_of_the_fixture_tree_is_the_golden_one(runs: RunsTree) -> None:
 def test_the_golden_page_holds_every_metric_of_runs_in_the_catalogue() -> None:
     exposed = samples_of(GOLDEN.read_text(encoding="utf-8")).keys()
     histogram = {f"training_run_duration_seconds{suffix}" for suffix in ("_bucket", "_count", "_sum")}
-    assert exposed - histogram == {each.name for each in vars(metrics).values() if isinstance(each, Metric)} - NOT_HERE
+    catalogue = {each.name for module in (metrics, rank_metrics, filesystem_metrics) for each in defined_in(module)}
+    assert exposed - histogram == catalogue - NOT_HERE
 
 
 @pytest.mark.process

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import wait_until
-from trainwarden_exporter.collectors.runs import metrics as runs_metrics
+from trainwarden_exporter.collectors.runs import metrics, rank_metrics
 from trainwarden_exporter.core.metric import Families, Family
 from trainwarden_exporter.release import Release
 from trainwarden_exporter.sampling.collection import Collection
@@ -42,7 +42,7 @@ class Devices:
             self.go.wait()
         assert device in self.handles, "a device is read that was released"
         families = Families()
-        families.add(runs_metrics.TRAINING_RANK_STEP, 1, run_id="x", rank=device)
+        families.add(rank_metrics.TRAINING_RANK_STEP, 1, run_id="x", rank=device)
         return families.collected()
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class Other:
 
     def collect(self) -> Iterable[Family]:
         families = Families()
-        families.add(runs_metrics.TRAINING_STEP, 1, run_id="x")
+        families.add(metrics.TRAINING_STEP, 1, run_id="x")
         return families.collected()
 
 

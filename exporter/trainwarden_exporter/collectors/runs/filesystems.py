@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.collectors.runs import metrics
+from trainwarden_exporter.collectors.runs import filesystem_metrics as metrics
 from trainwarden_exporter.core.metric import CachedSamples, Families
 
 if TYPE_CHECKING:

@@ -79,32 +79,6 @@ TRAINING_STALL_BUDGET_SECONDS = gauge(
     "time() - training_motion_timestamp_seconds > on (instance, run_id) group_left () training_stall_budget_seconds"
     + WHILE_RUNNING,
 )
-TRAINING_HOST_HEARTBEAT_TIMESTAMP_SECONDS = gauge(
-    "training_host_heartbeat_timestamp_seconds",
-    "run_id host ranks",
-    "Unix seconds",
-    "Newest heartbeat of the ranks of the attempt on one host; `ranks` are their numbers, as 0-3,7.",
-    "ranks/*.json: time",
-    "time() - training_host_heartbeat_timestamp_seconds > 60" + WHILE_RUNNING,
-)
-TRAINING_SILENT_RANKS_TIMESTAMP_SECONDS = gauge(
-    "training_silent_ranks_timestamp_seconds",
-    "run_id host ranks",
-    "Unix seconds",
-    "Oldest heartbeat of the ranks on one host that have not ended and have been silent for longer than the stale "
-    "threshold; absent while there is none.",
-    "ranks/*.json: time, status",
-    "time() - training_silent_ranks_timestamp_seconds" + WHILE_RUNNING,
-)
-TRAINING_MISSING_RANKS = gauge(
-    "training_missing_ranks",
-    "run_id ranks world_size",
-    "ranks",
-    "Ranks of the running attempt of which the folder of the run has no file, of `world_size`; `ranks` are their "
-    "numbers, as 0-3,7. Absent while there is none, and where no rank has a file or the number of ranks is unknown.",
-    "metadata.json: world_size; ranks/*.json",
-    "training_missing_ranks" + WHILE_RUNNING,
-)
 TRAINING_RUN_STATE = gauge(
     "training_run_state",
     "run_id state",
@@ -170,42 +144,6 @@ TRAINING_HEARTBEAT_AGE_SECONDS = gauge(
     "training_heartbeat_timestamp_seconds and this host's clock",
     "min by (instance, run_id) (training_heartbeat_age_seconds) > 300" + WHILE_RUNNING,
 )
-TRAINING_RANK_HEARTBEAT_TIMESTAMP_SECONDS = gauge(
-    "training_rank_heartbeat_timestamp_seconds",
-    "run_id rank",
-    "Unix seconds",
-    "Last heartbeat of one rank of the attempt.",
-    "ranks/*.json: time",
-    (
-        "time() - training_rank_heartbeat_timestamp_seconds > 60 "
-        'and on (run_id) training_run_state{state="running"} == 1'
-    ),
-)
-TRAINING_RANK_STEP = gauge(
-    "training_rank_step",
-    "run_id rank",
-    "steps",
-    "Current step of the rank's training loop.",
-    "ranks/*.json: step",
-    "bottomk by (run_id) (3, training_rank_step)",
-)
-TRAINING_RANK_INFO = gauge(
-    "training_rank_info",
-    "run_id rank host gpu uuid pid",
-    "1",
-    "Host, process and GPU of one rank of the attempt; gpu is the number on the host. Empty where unknown.",
-    "ranks/*.json: host, gpu, uuid, pid",
-    "training_rank_step * on (instance, run_id, rank) group_left (host, uuid) training_rank_info",
-)
-TRAINING_RANK_PROCESS_STATE = gauge(
-    "training_rank_process_state",
-    "run_id rank state",
-    "1",
-    "State of the process of a rank of this host that has recorded no end: alive, disk_sleep, stopped, zombie or gone. "
-    "Absent where unknown: in a container with pids of its own, or where procfs hides it.",
-    "/proc/PID/stat, where pid and start are those in ranks/*.json",
-    'training_rank_process_state{state=~"disk_sleep|stopped"} == 1',
-)
 TRAINING_STEP_DURATION_SECONDS = summary(
     "training_step_duration_seconds",
     "run_id quantile",
@@ -223,55 +161,6 @@ TRAINING_STEP_DURATIONS_OBSERVED = gauge(
     "Steps that training_step_duration_seconds stands on, 512 at most.",
     "progress.json: step_durations",
     "training_step_durations_observed < 100" + WHILE_RUNNING,
-)
-TRAINING_SECTION_SECONDS = gauge(
-    "training_section_seconds",
-    "run_id rank section",
-    "seconds",
-    "Mean time of a step that a rank spends in a section which the script names, over the last minute.",
-    "ranks/*.json: sections",
-    'topk by (run_id) (1, training_section_seconds{section="data"})',
-)
-_FILESYSTEM = "statvfs of the mount, each 30 s; use is record, logs or checkpoints. Links in a path are not followed"
-TRAINING_FILESYSTEM_AVAIL_BYTES = gauge(
-    "training_filesystem_avail_bytes",
-    "run_id use",
-    "bytes",
-    "Room for users on the file system to which a running run writes its record, logs or checkpoints.",
-    _FILESYSTEM,
-    "training_filesystem_avail_bytes < on (instance, run_id, use) 0.05 * training_filesystem_size_bytes",
-)
-TRAINING_FILESYSTEM_SIZE_BYTES = gauge(
-    "training_filesystem_size_bytes",
-    "run_id use",
-    "bytes",
-    "Size of this file system.",
-    _FILESYSTEM,
-    "training_filesystem_avail_bytes / on (instance, run_id, use) training_filesystem_size_bytes",
-)
-TRAINING_FILESYSTEM_FILES_AVAIL = gauge(
-    "training_filesystem_files_avail",
-    "run_id use",
-    "files",
-    "Files that users can still create on this file system; absent where it has no such limit.",
-    _FILESYSTEM,
-    "training_filesystem_files_avail < 10000",
-)
-TRAINING_FILESYSTEM_ANSWER_SECONDS = gauge(
-    "training_filesystem_answer_seconds",
-    "run_id use",
-    "seconds",
-    "How long this file system took to answer; of one that does not answer: so far.",
-    _FILESYSTEM,
-    "training_filesystem_answer_seconds > 1",
-)
-TRAINING_FILESYSTEM_ANSWERING = gauge(
-    "training_filesystem_answering",
-    "run_id use",
-    "0/1",
-    "0 if this file system has not answered for 5 s.",
-    _FILESYSTEM,
-    "training_filesystem_answering == 0",
 )
 TRAINING_RUN_OBSERVED_TIMESTAMP_SECONDS = gauge(
     "training_run_observed_timestamp_seconds",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainwarden.record.folder import PHASES
 from trainwarden.record.metadata import STATUSES
-from trainwarden_exporter.collectors.runs import metrics
+from trainwarden_exporter.collectors.runs import metrics, rank_metrics
 from trainwarden_exporter.collectors.runs.liveness import (
     last_life,
     missing_ranks,
@@ -121,21 +121,21 @@ def add_hosts(families: Families, run_id: str, ranks: Sequence[RankBeat], now: f
     """Add which ranks each host has."""
     for each in ranks_by_host(ranks, now):
         labels = {"run_id": run_id, "host": label_text(each.host), "ranks": label_text(each.ranks)}
-        families.add(metrics.TRAINING_HOST_HEARTBEAT_TIMESTAMP_SECONDS, each.time, **labels)
+        families.add(rank_metrics.TRAINING_HOST_HEARTBEAT_TIMESTAMP_SECONDS, each.time, **labels)
 
 
 def add_silent_ranks(families: Families, record: RunRecord, ranks: Sequence[RankBeat], now: float) -> None:
     """Add the ranks that have been silent for too long."""
     for each in silent_ranks(ranks, record.thresholds.stale_seconds, now):
         labels = {"run_id": record.run_id, "host": label_text(each.host), "ranks": label_text(each.ranks)}
-        families.add(metrics.TRAINING_SILENT_RANKS_TIMESTAMP_SECONDS, each.time, **labels)
+        families.add(rank_metrics.TRAINING_SILENT_RANKS_TIMESTAMP_SECONDS, each.time, **labels)
 
 
 def add_missing_ranks(families: Families, record: RunRecord) -> None:
     """Add the ranks that have not written anything yet."""
     if record.metadata and (missing := missing_ranks(record)):
         labels = {"ranks": label_text(rank_ranges(missing)), "world_size": str(record.metadata.world_size)}
-        families.add(metrics.TRAINING_MISSING_RANKS, len(missing), run_id=record.run_id, **labels)
+        families.add(rank_metrics.TRAINING_MISSING_RANKS, len(missing), run_id=record.run_id, **labels)
 
 
 def add_ages(families: Families, record: RunRecord, observed: float | None, now: float) -> None:
@@ -198,17 +198,17 @@ def add_rank(families: Families, run_id: str, beat: RankBeat, now: float) -> Non
     rank = str(beat.rank)
     labels = run_id, rank
     beaten = plausible_timestamp(beat.time, now)
-    families.add_in_order(metrics.TRAINING_RANK_HEARTBEAT_TIMESTAMP_SECONDS, beaten, labels)
-    families.add_in_order(metrics.TRAINING_RANK_STEP, beat.step, labels)
+    families.add_in_order(rank_metrics.TRAINING_RANK_HEARTBEAT_TIMESTAMP_SECONDS, beaten, labels)
+    families.add_in_order(rank_metrics.TRAINING_RANK_STEP, beat.step, labels)
     for section, seconds in beat.sections.items():
-        families.add(metrics.TRAINING_SECTION_SECONDS, seconds, run_id=run_id, rank=rank, section=section)
+        families.add(rank_metrics.TRAINING_SECTION_SECONDS, seconds, run_id=run_id, rank=rank, section=section)
 
 
 def add_rank_place(families: Families, run_id: str, beat: RankBeat, process_state: str | None) -> None:
     """Add where a rank runs, and the state of its process, None where it is unknown."""
     rank = str(beat.rank)
     families.add(
-        metrics.TRAINING_RANK_INFO,
+        rank_metrics.TRAINING_RANK_INFO,
         1,
         run_id=run_id,
         rank=rank,
@@ -218,7 +218,7 @@ def add_rank_place(families: Families, run_id: str, beat: RankBeat, process_stat
         pid="" if beat.pid is None else str(beat.pid),
     )
     if process_state is not None:
-        families.add(metrics.TRAINING_RANK_PROCESS_STATE, 1, run_id=run_id, rank=rank, state=process_state)
+        families.add(rank_metrics.TRAINING_RANK_PROCESS_STATE, 1, run_id=run_id, rank=rank, state=process_state)
 
 
 def add_verdict(families: Families, run_id: str, verdict: FailureVerdict, now: float) -> None:
