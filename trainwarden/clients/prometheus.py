@@ -1,4 +1,4 @@
-"""Prometheus: instant and range queries and its rules, over its HTTP API.
+"""Prometheus: instant and range queries, its alerts and its rules, over its HTTP API.
 
 https://prometheus.io/docs/prometheus/latest/querying/api/
 """
@@ -58,6 +58,14 @@ class PrometheusRule:
     last_error: str
 
 
+@dataclass(frozen=True)
+class PrometheusAlert:
+    """An alert that is not over: `state` is pending or firing, `alertname` among the labels."""
+
+    labels: dict[str, str]
+    state: str
+
+
 class PrometheusClient:
     """Queries one Prometheus. Every method raises PrometheusError, also for an answer that may be incomplete.
 
@@ -105,6 +113,17 @@ class PrometheusClient:
             ]
         except (KeyError, TypeError, AttributeError):
             raise self._malformed("/api/v1/rules", "groups of rules") from None
+
+    def alerts(self) -> list[PrometheusAlert]:
+        """Return the pending and firing alerts, which ALERTS has from the third evaluation of a group on alone."""
+        data = self._data("/api/v1/alerts", {})
+        try:
+            return [
+                PrometheusAlert({str(name): str(value) for name, value in each["labels"].items()}, str(each["state"]))
+                for each in data["alerts"]
+            ]
+        except (KeyError, TypeError, AttributeError):
+            raise self._malformed("/api/v1/alerts", "a list of alerts") from None
 
     def _result(self, path: str, params: Mapping[str, Any], kind: str) -> list[Any]:
         data = self._data(path, params)

@@ -70,19 +70,23 @@ class Watcher:
 
     def _poll_alerts(self) -> None:
         try:
-            samples = self._prometheus.query(f'ALERTS{{run_id="{self._run_id}"}}')
+            # Series alone remain over a restart of Prometheus; they lack what was found in its first two rounds, which
+            # last a minute for the rules of the remediator and are sent to people all the same.
+            recorded = self._prometheus.query(f'ALERTS{{run_id="{self._run_id}"}}')
+            active = [each for each in self._prometheus.alerts() if each.labels.get("run_id") == self._run_id]
         except PrometheusError:
             return
         old = self._old_attempts()
         now: dict[tuple[str, str], str] = {}
-        for sample in samples:
-            identity = (sample.labels["alertname"], sample.labels.get("attempt", ""))
+        states = [(each.labels, each.labels["alertstate"]) for each in recorded]
+        for labels, state in [*states, *((each.labels, each.state) for each in active)]:
+            identity = (labels["alertname"], labels.get("attempt", ""))
             # What may become an information to people is none yet.
-            is_news = sample.labels.get("severity") != "info" or sample.labels["alertstate"] == "firing"
+            is_news = labels.get("severity") != "info" or state == "firing"
             if identity[1] in old or not is_news:
                 continue
             if now.get(identity) != "firing":
-                now[identity] = sample.labels["alertstate"]
+                now[identity] = state
         for (name, attempt), state in now.items():
             if self._alerts.get((name, attempt)) != state:
                 self._terminal.event("alert", f"{name} is {state}{_of(attempt)}")

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from tests.unit.clients.scripted import Scripted
-from trainwarden.clients.prometheus import PrometheusClient, PrometheusError, PrometheusRule
+from trainwarden.clients.prometheus import PrometheusAlert, PrometheusClient, PrometheusError, PrometheusRule
 
 
 def answer(result: object, kind: str = "vector", **more: object) -> bytes:
@@ -38,6 +38,16 @@ def test_rules_carry_their_health(scripted: Scripted) -> None:
     assert PrometheusClient(scripted.url).rules() == [
         PrometheusRule("a", "ok", ""), PrometheusRule("b", "err", "many-to-many"),
     ]  # fmt: skip
+
+
+def test_alerts_carry_their_state(scripted: Scripted) -> None:
+    labels = {"alertname": "A", "run_id": "r"}
+    alert = {"labels": labels, "annotations": {}, "state": "firing", "activeAt": "2026-01-01T00:00:00Z", "value": "1"}
+    scripted.body = json.dumps({"status": "success", "data": {"alerts": [alert]}}).encode()
+    assert PrometheusClient(scripted.url).alerts() == [PrometheusAlert(labels, "firing")]
+    scripted.body = json.dumps({"status": "success", "data": {"alerts": [{"state": "firing"}]}}).encode()
+    with pytest.raises(PrometheusError, match="expected a list of alerts"):
+        PrometheusClient(scripted.url).alerts()
 
 
 @pytest.mark.parametrize(

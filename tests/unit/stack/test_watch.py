@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwarden.clients.http import HttpClient, HttpResponse
-from trainwarden.clients.prometheus import PrometheusClient, PrometheusSample
+from trainwarden.clients.prometheus import PrometheusAlert, PrometheusClient, PrometheusSample
 from trainwarden.record.folder import METADATA, PROGRESS, write_json
 from trainwarden.stack.terminal import Terminal
 from trainwarden.stack.watch import Watcher
@@ -17,6 +17,9 @@ class Quiet(PrometheusClient):
     """No alert fires."""
 
     def query(self, expression: str, time: float | None = None) -> list[PrometheusSample]:
+        return []
+
+    def alerts(self) -> list[PrometheusAlert]:
         return []
 
 
@@ -107,3 +110,28 @@ def test_an_alert_without_attempt_names_none_and_an_information_counts_once_it_f
     watcher.poll()
     shown = [line.partition("alert")[2].strip() for line in stream.getvalue().splitlines()]
     assert shown == ["TrainRunStalled is pending (attempt 0)", "TrainRunNotRecoverable is firing"]
+
+
+def test_what_fires_in_the_first_rounds_of_prometheus_is_shown_before_it_is_recorded(tmp_path: Path) -> None:
+    """A page of the remediator reaches people after its first round, and ALERTS half a minute later."""
+    exhausted = {"alertname": "TrainRunRestartExhausted", "severity": "critical", "attempt": "2"}
+
+    class Started(Quiet):
+        is_recorded = False
+
+        def query(self, expression: str, time: float | None = None) -> list[PrometheusSample]:
+            return [PrometheusSample({**exhausted, "alertstate": "firing"}, 1.0)] if self.is_recorded else []
+
+        def alerts(self) -> list[PrometheusAlert]:
+            runs = {"another": "7", tmp_path.name: "2"}
+            return [PrometheusAlert({**exhausted, "run_id": run, "attempt": n}, "firing") for run, n in runs.items()]
+
+    stream, prometheus = io.StringIO(), Started("http://x")
+    watcher = Watcher(tmp_path, "7", prometheus, Decided("http://x", 1), Terminal(stream), lambda _time: None)
+    watcher.poll()
+    assert watcher.fired == {"TrainRunRestartExhausted"}
+    prometheus.is_recorded = True
+    watcher.poll()
+    assert [line.partition("alert")[2].strip() for line in stream.getvalue().splitlines()] == [
+        "TrainRunRestartExhausted is firing (attempt 2)"
+    ]
