@@ -44,7 +44,7 @@ DURATIONS = [
     (
         ATTEMPT | ALL,
         "2",
-        "2h 7m 0s in attempt 2, 10h 0m 0s since the first",
+        "2h 7m 0s in attempt 2, at least 10h 0m 0s since the first began",
     ),
     ({f'{DURATION}{{bound="least",run_id="r1"}}': 7620.0}, "", "at least 2h 7m 0s"),
 ]

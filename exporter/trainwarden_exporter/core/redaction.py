@@ -23,13 +23,16 @@ _PREFIXED = (
     r"(?:AKIA|ASIA|ABIA|ACCA|AROA|AIDA)[A-Z0-9]{12,}",  # AWS
     r"(?:LTAI|AKID)[A-Za-z0-9]{12,}",  # Alibaba, Tencent
     r"AIza[\w-]{30,}",  # Google
+    r"GOOG1[A-Z0-9]{20,}",
     r"(?:4/0A|1//0)[\w-]{8,}",
     r"AQ\.[\w-]{30,}",
     r"ya29\.[\w.-]{8,}",
     r"GOCSPX-[\w-]{10,}",
     r"(?:hf_|api_org_)[A-Za-z0-9]{12,}",  # Hugging Face
     r"(?:sk|pk|rk)(?:-(?=[\w-]*\d)[\w-]{6,}|_(?=(?:\w*\d){2})\w{16,})",  # OpenAI, Anthropic, Stripe, Langfuse
+    r"[spr]k_(?:live|test)_\w{16,}",
     r"whsec_\w{6,}",
+    r"pa-(?=[\w-]*\d)[\w-]{40,}",  # Voyage
     r"(?:gsk|r8|fw|rpa|tgp_v1|pat|npm|pul|rubygems|sbp|pypi|ops|ntn)[-_](?=(?:[\w-]*\d){2})[\w-]{16,}",
     r"(?:pplx|xai|nvapi|csk)-[\w-]{6,}",
     r"(?:gh[opsur]_|github_pat_)\w{6,}",
@@ -48,7 +51,7 @@ _PREFIXED = (
     r"(?:glsa|glc)_[\w+/=]{8,}",
     r"(?:NRAK|NRII)-[\w-]{8,}",
     r"sntry[su]_[\w+/=-]{8,}",
-    r"(?:lin_api|figd|shp(?:at|ca|pa|ss)|pscale_(?:tkn|pw|oauth)|dp\.(?:pt|st|ct|sa|scim|audit)|PMAK|sq0[a-z]{3})[-_.][\w-]{6,}",
+    r"(?:lin_api|figd|shp(?:at|ca|pa|ss)|pscale_(?:tkn|pw|oauth)|dp\.(?:pt|st(?:\.[\w-]{1,64})?|ct|sa|scim|audit)|PMAK|sq0[a-z]{3})[-_.][\w-]{6,}",
     r"AGE-SECRET-KEY-1\w+",
     r"eyJ[\w-]{8,}(?:\.[\w-]{4,}(?:\.[\w-]*)?|[\w+/=-]{24,})",  # JSON in base64: JWT, Neptune, Grafana
     r"\w{3}8Q~[\w.~-]{20,}",  # Azure AD
@@ -70,24 +73,24 @@ _PREFIXED = (
     r"s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}\b",  # Vault before 1.10
     r"gAAAAA[\w-]{12,}={0,2}",  # Fernet
     r"MUNGE:[\w+/=]{8,}",
-    r"\$(?:2[abxy]|[156y]|7|argon2\w{1,2})\$[\w./$=,+-]{12,}",  # crypt(3)
+    r"\$(?:2[abxy]|[156y]|7|apr1|argon2\w{1,2})\$[\w./$=,+-]{12,}",  # crypt(3)
     # What is base64 by its end, with letters and digits at random.
     r"(?=[A-Za-z+/]*\d)(?=[a-z0-9+/]*[A-Z])[A-Za-z0-9+/]{31,}={1,2}(?![\w=])",
 )
 # Names of secrets. After the first kind of name any value is one; after the second not a number, a flag or a `<pad>`.
 _PHRASE = r"(?i:pass(?:wor[dt]|wd|[_-]?phrase)|kennwort|contraseña|mot de passe|senha|密码|密碼|パスワード|пароль)"
 _SURE = (
-    rf"(?:{_PHRASE}|(?i:pass|pwd(?![=:]\s*[/~.])|secret|credentials?|(?:php|j)?sessionid"
+    rf"(?:{_PHRASE}|(?i:pass|pwd(?![=:]\s*[/~.])|secret(?:[_-]?id)?|creds|psk|credentials?|(?:php|j)?sessionid"
     r"|(?:api|access|private|account|secret|shared[_-]?access|signing|encryption|auth|master|application|routing"
     r"|integration|licen[cs]e)[ _-]?key(?:[ _-]?(?:id|base|data))?))"
 )
 _LIKELY = (
-    r"(?:[A-Z0-9]_KEY|(?i:(?<!Expired|Invalid)token|cookie|sig(?:nature)?|auth"
+    r"(?:[A-Z0-9]_(?:KEY|PAT)|(?i:(?<!Expired|Invalid)token|cookie|sig(?:nature)?|auth|hmac"
     r"|x-(?:amz|goog)-(?:signature|credential|security-token)|(?<=[?&])key))"
 )
 # In JSON within JSON quotes are escaped; in an address within an address, `=` is %3D.
 _QUOTE = r"(?:\\*[\"'])"
-_EQUALS = rf"{_QUOTE}?\s*(?:[=:]|=>|%3[aAdD])\s*(?:[|>][+-]?\s+(?=\S))?"
+_EQUALS = rf"{_QUOTE}?\s*(?::?=|[:\uff1a]|=>|%3[aAdD])\s*(?:[|>][+-]?\s+(?=\S))?"
 _VALUE = r"(?:[bBrRuU]{0,2}\\*(?:\"[^\"]*\"?|'[^']*'?)|[^\s,;&\"')\]}]+)"
 _HARMLESS = r"(?!\\*[\"']?(?:\d{1,9}|true|false|none|null|<[^>]*>?|\[\w+\]|redacted|\*+)(?:[\s,;&\"')\]}.\\]|$))"
 # A text of both letters and digits: no word of a sentence.
@@ -108,7 +111,7 @@ _BY_FORM = _patterns(
     (
         (
             r"(?i:discord(?:app)?\.com/api/webhooks/|webhook\.office\.com/webhookb2/|api\.telegram\.org/bot"
-            r"|/open-apis/bot/v2/hook/|hooks\.zapier\.com/hooks/catch/|/with/key/)"
+            r"|/open-apis/bot/v2/hook/|hooks\.zapier\.com/hooks/catch/|hc-ping\.com/|/with/key/)"
         ),
         r"\S+",
     ),
@@ -128,10 +131,17 @@ _BY_FORM = _patterns(
         r"(?i:\b(?:docker|podman|sshpass|mysql|mysqldump|ldapsearch|oc|helm)\b[^|;]{0,200}?\s-[pw]\s?)",
         r"(?![\d:]+\b)[^\s-]\S*",
     ),
+    (r"(?i:\bredis-cli\b[^|;]{0,200}?\s-a\s+|\bipmitool\b[^|;]{0,200}?\s-p\s+)", r"\S+"),
+    (r"(?i:\b(?:lftp|open)\s+(?:\S+\s+)?-u\s*[^\s,]{1,64},)", r"\S+"),
+    (r"\bmc\s+(?:alias\s+set|config\s+host\s+add)\s+\S+\s+\S+\s+", r"\S+\s+\S+"),
+    (r"(?i:\bauth\s+(?:login|plain)\s+)", r"[A-Za-z0-9+/]{8,}={0,2}"),
     (r"(?i:\bwandb(?:\.exe)?\s+login\s+(?:--\S+\s+)*)", r"[^\s-]\S{15,}"),
 )
 _BY_NAME = _patterns(
-    (rf"(?i:\bauthorization{_QUOTE}?\s*[=:,]\s*{_QUOTE}?)", r"(?i:(?:bearer|basic|token)\s+)?[^\s\"'\\]+"),
+    (
+        rf"(?i:\bauthorization{_QUOTE}?\s*[=:,]\s*{_QUOTE}?)",
+        r"(?i:(?:bearer|basic|token|splunk|api-?key|key|digest|negotiate)\s+)?[^\s\"'\\]+",
+    ),
     (rf"(?i:\b(?:set-)?cookie{_QUOTE}?:\s*)", r"\S.*"),
     (r"(?i:pass[_-]?phrase\s*:\s+)", r"(?![\\\"']|\[redacted\]).+"),
     # Several words to the end of the line, as YAML has them.
@@ -142,11 +152,27 @@ _BY_NAME = _patterns(
     ),
     # `auth: munge plugin not found` is a sentence.
     (rf"{_LIKELY}{_EQUALS}", rf"(?!(?<=: )[A-Za-z]{{1,12}} [A-Za-z])(?i:{_HARMLESS}){_VALUE}"),
+    # Elements and attributes of XML; the pairs by which Kubernetes and Docker write an environment.
+    (rf"<(?:\w+:)?[\w.-]*(?:{_SURE}|(?i:token))>", r"[^<]+(?=</)"),
+    (
+        (
+            rf"(?i:\b(?:name|key)){_QUOTE}?\s*[=:]\s*{_QUOTE}[\w.-]{{0,64}}?(?:{_SURE}|{_LIKELY}){_QUOTE}"
+            rf"[\s,]{{1,4}}{_QUOTE}?(?i:value){_QUOTE}?\s*[=:]\s*"
+        ),
+        rf"(?i:{_HARMLESS}){_VALUE}",
+    ),
     # Pairs of Python, and its lists of arguments.
     (rf"(?:{_SURE}|{_LIKELY}){_QUOTE}\s*,\s*(?=[bru]?\\*[\"'])", rf"(?=[bru]?\\*[\"'][^\s\"']*\d){_VALUE}"),
+    (rf"{_PHRASE}\s+(?:->\s+|for\s[^:]{{1,64}}:\s+)", rf"{_MIXED}\S+"),
     (rf"{_PHRASE}\s+", rf"{_MIXED}[^\s\"',;]{{6,}}"),
     (rf"(?:{_SURE}|(?i:auth[_-]?token))\s+", rf"{_MIXED}[\w+/=-]{{12,}}"),
     (r"(?i:\bkeys?[\"']?[\s:=]{1,8}[\"']?)", r"(?:[0-9a-f]{32}|[0-9a-f]{40})\b"),
+    # `s3_key=…`; not the key of a cache, a sort or a dictionary.
+    (
+        rf"[a-z0-9](?<!cache)(?<!object)(?<!sort)(?<!dict)(?<!state)(?<!partition)(?<!shard)(?<!group)_key{_EQUALS}{_QUOTE}?",
+        r"(?=[A-Za-z0-9]*\d)(?=[A-Za-z0-9]*[A-Za-z])[A-Za-z0-9]{20,}",
+    ),
+    (r"(?i:(?<![A-Za-z])token\s+)", r"(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{20,}"),
     (r"(?i:\b(?:unseal|recovery)\s+key\s+\d+:\s*)", r"\S+"),
     (
         (
@@ -161,7 +187,7 @@ _BY_NAME = _patterns(
 )
 # One of these is in every text that has such a name: most lines have none, and cost little.
 _NAMES = re.compile(
-    r"(?i:pass|pwd|secret|credential|key|token|cookie|sig|auth|x-|sessionid"
+    r"(?i:pass|pwd|psk|secret|cred|hmac|_pat\b|key|token|cookie|sig|auth|x-|sessionid"
     r"|kennwort|contraseña|mot de passe|senha|密码|密碼|パスワード|пароль)"
 )
 # What has no name and no known beginning: letters and digits at random, unlike words, paths, hashes and symbols of C++.

@@ -199,7 +199,41 @@ FORMATS |= {
     "wandb v1": "wandb_v1_{77}",
     "yaml block": "db_password: |\n  {16}",
 }
-ALPHABETS = {"": "aB3dE6gH1jK4mN7pQ2sT5vW8xY9z", "hex": "0a9b8c7d6e5f41", "upper": "A2B7C4D3E6"}
+# And commands, headers, XML and environments of Kubernetes.
+FORMATS |= {
+    "apache hash": "bob:$apr1${8}${22}",
+    "arrow": "password -> {12}",
+    "authorization of splunk": "Authorization: Splunk {36}",
+    "colon of full width": "密码\uff1a{12}",
+    "credentials": "creds={8}:{12}",
+    "doppler service": "dp.st.prd.{43}",
+    "environment of a pod": '{{"name": "HF_TOKEN", "value": "{24}"}}',
+    "google hmac": "GOOG1E{56:upper}",
+    "hmac": "hmac={64:hex}",
+    "ipmitool": "ipmitool -I lanplus -U ADMIN -P {12} chassis power status",
+    "lftp": "lftp -u bob,{12} ftp.example.org",
+    "lower case key": "s3_key={24}",
+    "minio client": "mc alias set local http://minio:9000 {12} {20}",
+    "personal access token": "AZURE_DEVOPS_EXT_PAT={52}",
+    "ping": "https://hc-ping.com/{36}",
+    "prompt": "Password for user bob: {12}",
+    "redis client": "redis-cli -h cache -a {16} ping",
+    "smtp": "AUTH PLAIN {24}",
+    "stripe letters": "sk_live_{24:letters}",
+    "token in words": "the token {24} was refused",
+    "vault role": "secret_id={36}",
+    "voyage": "pa-{43}",
+    "walrus": "password := {12}",
+    "wifi": "psk={16}",
+    "xml": "<dbPassword>{12}</dbPassword>",
+    "xml attribute": '<add key="Password" value="{12}"/>',
+}
+ALPHABETS = {
+    "": "aB3dE6gH1jK4mN7pQ2sT5vW8xY9z",
+    "hex": "0a9b8c7d6e5f41",
+    "upper": "A2B7C4D3E6",
+    "letters": "aBcDeFgHiJkLmNoP",
+}
 
 
 def filled(template: str) -> tuple[str, list[str]]:
@@ -295,6 +329,10 @@ def test_what_stands_around_a_secret_stays() -> None:
         "md5 d41d8cd98f00b204e9800998ecf8427e mismatch for shard-17.tar",
         "torch2.5.1+cu124 TransformerEngineBaseModule.forward modeling_llama.LlamaForCausalLM",
         "auth token expired 30 seconds ago, api key rotated, license key missing",
+        "cache_key=3f785a0b1c2d4e5f60718293a4b5c6d7e8f90123 sort_key=length20 primary_key: id",
+        '{"name": "pad_token", "value": "<pad>"} {"name": "max_tokens", "value": 4096}',
+        "redis-cli ping; unzip -p a.zip; at token 128000 of 131072, token limit reached; password for user bob: wrong",
+        "<token>, eos_token=<eos>, FILE_PAT=*.parquet; mc cp a b; auth plain text",
         "fe80:0000:dead:beef:1234 00000000:3b:00.0 aa:1111:bb:cc:dd:ee train.py:1200:fit:INFO:loss is nan",
         "2026-01-02:1234:56:789:abc node1:12345:12400 tcp://10.0.0.1:29500:x",
     ],

@@ -40,6 +40,13 @@ def thief(tree: LogsTree, **keys: object) -> Path:
     return folder
 
 
+def belongs_to_another(tree: LogsTree, *run_ids: str) -> None:
+    for run_id in run_ids:
+        folder = tree.runs.path / run_id
+        for each in (folder, *folder.rglob("*")):
+            os.chown(each, ANOTHER, ANOTHER)
+
+
 def assert_nothing_is_shown(tree: LogsTree) -> None:
     for _ in range(3):
         page = tree.look()
@@ -81,6 +88,33 @@ def test_a_record_that_names_the_job_of_another_user_shows_none_of_its_logs(tree
     os.chown(log, ANOTHER, ANOTHER)
     tree.look(seconds=60.0)
     assert tree.count("thief", "cuda_oom") == 1
+
+
+def test_a_user_with_many_runs_hides_no_signal_of_another(tmp_path: Path) -> None:
+    tree = LogsTree(tmp_path, max_series=400)
+    crowd = [f"crowd{number}" for number in range(8)]
+    for run_id in (*crowd, "victim"):
+        tree.runs.metadata(run_id)
+        tree.write(run_id, OOM)
+    belongs_to_another(tree, *crowd)
+    tree.look()
+    assert len(tree.samples["training_log_signals_total"]) == 400
+    assert tree.count("victim", "cuda_oom") == 1
+
+
+def test_a_user_with_many_logs_leaves_room_for_those_of_another(tmp_path: Path) -> None:
+    tree = LogsTree(tmp_path, max_files=4)
+    tree.runs.metadata("crowd")
+    for rank in range(9):
+        tree.write("crowd", "hello\n", f"logs/rank_{rank}.txt")
+    belongs_to_another(tree, "crowd")
+    tree.look()
+    assert tree.value("trainwarden_log_files", outcome="followed") == 4
+    tree.runs.metadata("victim")
+    tree.write("victim", OOM)
+    tree.look()
+    assert tree.count("victim", "cuda_oom") == 1
+    assert tree.value("trainwarden_log_files", outcome="followed") == 5
 
 
 @pytest.mark.parametrize("place", ["{run_id}*", "*/{run_id}", "../private/{run_id}.out"])

@@ -13,6 +13,7 @@ from trainwarden_exporter.collectors.logs.problems import LogProblems
 from trainwarden_exporter.collectors.logs.reader import LogReader
 from trainwarden_exporter.collectors.logs.run_logs import RunLogs
 from trainwarden_exporter.collectors.logs.series import add_logs
+from trainwarden_exporter.collectors.runs.limits import take_in_turn
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.core.redaction import label_text
 from trainwarden_exporter.core.shared_state import WatchedRun
@@ -43,8 +44,8 @@ class LogSettings:
         roots: outside of these folders nothing is read.
         host: this host's name in file names; None for every host.
         first_read: limit in bytes for the end of a log that is seen for the first time.
-        max_files: limit of the number of logs.
-        max_series: limit of the number of signals of all runs.
+        max_files: limit of the number of logs; see `LogReader`.
+        max_series: limit of the number of signals of all runs; each user has a share.
         max_runs: limit of the number of runs without a record.
     """
 
@@ -103,7 +104,7 @@ class LogsCollector:
         now = self._now()
         self._update(now)
         due = [run for run in self._runs.values() if self._is_due(run, now)]
-        for run in self._reader.read_round(due, sum(len(run.logs) for run in self._runs.values()), now):
+        for run in self._reader.read_round(due, list(self._runs.values()), now):
             self._read_at[run.run.run_id] = now
             run.infer_cause()
         for blocked in self._reader.blocked:
@@ -206,10 +207,16 @@ class LogsCollector:
     def _families(self, runs: Iterable[RunLogs], now: float) -> list[Family]:
         families = Families()
         room, dropped = self._settings.max_series, 0
-        # Where there is no room for all, running runs come first.
-        for run in sorted(runs, key=lambda run: (run.run.ended, run.run.run_id)):
+
+        def add(run: RunLogs, _: int) -> int:
+            nonlocal room, dropped
             shown, left_out = add_logs(families, run, room, now)
             room, dropped = room - shown, dropped + left_out
+            return shown
+
+        # Where there is no room for all, each user has a share, and a user's running runs come first.
+        in_order = sorted(runs, key=lambda run: (run.run.ended, run.run.run_id))
+        take_in_turn(in_order, lambda run: run.owner, add)
         add_blocked(families, self.name, {each.key.run.run_id: each.call for each in self._reader.blocked})
         families.add(metrics.TRAINWARDEN_LOG_SERIES_DROPPED, dropped)
         families.add(metrics.TRAINWARDEN_LOG_READ_BYTES_TOTAL, self._reader.bytes_read)

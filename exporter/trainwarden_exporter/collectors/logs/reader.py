@@ -19,7 +19,7 @@ from trainwarden_exporter.sampling.blocking_io import BlockingIoPool
 from trainwarden_exporter.sampling.calls import enter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from trainwarden.signals.tailing.log import TailedLog
     from trainwarden.signals.tailing.remainder import Position
@@ -117,7 +117,7 @@ class LogReader:
     Args:
         packs: name the logs of a run and what is searched in them.
         roots: folders outside of which nothing is read.
-        max_files: limit of the number of logs.
+        max_files: limit of the number of logs; beyond it a user may have a share of as many, by the number of users.
         shared: names the consumers.
         problems: counts what cannot be read.
         timeout: seconds until a run counts as blocked.
@@ -142,12 +142,11 @@ class LogReader:
         self._max_files = max_files
         self._shared = shared
         self._problems = problems
-        self._pool: BlockingIoPool[RunLogs] = BlockingIoPool(
-            timeout, lambda run: -1 if run.run.owner is None else run.run.owner
-        )
+        self._pool: BlockingIoPool[RunLogs] = BlockingIoPool(timeout, lambda run: run.owner)
         self._feeds: dict[RunLogs, dict[LogConsumer, LogFeed]] = {}
         self._forgotten: set[RunLogs] = set()  # that a thread is still using
-        self._rounds = self._followed = self._bytes_left = 0
+        self._rounds = self._bytes_left = 0
+        self._followed: Counter[int] = Counter()  # logs of each user
         self._deadline = 0.0
         self.bytes_read = 0
         self.restarts: Counter[str] = Counter(dict.fromkeys(RESTARTS, 0))
@@ -182,12 +181,12 @@ class LogReader:
         for feed in self._feeds.pop(run, {}).values():
             feed.close()
 
-    def read_round(self, runs: Sequence[RunLogs], followed: int, now: float) -> list[RunLogs]:
+    def read_round(self, runs: Sequence[RunLogs], all_runs: Iterable[RunLogs], now: float) -> list[RunLogs]:
         """Read a piece of each log, again and again, until all are read to their end or the round's limits are reached.
 
         Args:
             runs: whose logs are read.
-            followed: number of logs of all runs, these included.
+            all_runs: these included.
             now: Unix seconds.
 
         Returns:
@@ -197,7 +196,9 @@ class LogReader:
             TooManyBlocked: nothing on their file system answers.
         """
         self._begin_budget(ROUND_BYTES)
-        self._followed, self.dropped = followed, 0
+        self._followed, self.dropped = Counter(), 0
+        for run in all_runs:
+            self._followed[run.owner] += len(run.logs)
         self._rounds += 1
         start = self._rounds % max(1, len(runs))
         order = [*runs[start:], *runs[:start]]
@@ -227,18 +228,23 @@ class LogReader:
             feeds = self._feeds[run] = self._feeds_of(run)
             enter("list")
             before = len(run.logs)
-            room = self._max_files - self._followed + before
+            room = before + self._room_of(run.owner)
             paths = self._packs.log_paths(run.run, run.searcher)
             readable.extend(run.poll(now, self._problems))
             new, run.dropped = run.follow(paths, max(0, room), now, self._problems)
             readable.extend(new)
             self.dropped += run.dropped
-            self._followed += len(run.logs) - before
+            self._followed[run.owner] += len(run.logs) - before
             for feed in feeds.values():
                 feed.add(run.logs, readable, self._roots)
 
         self._problems.isolate(run.run.run_id, look)
         return self._read_pieces(now, run, readable)
+
+    def _room_of(self, owner: int) -> int:
+        """Return how many more logs may be followed of a user: a share at least, however many those of others are."""
+        share = self._max_files // max(1, len(self._followed))
+        return max(self._max_files - self._followed.total(), share - self._followed[owner])
 
     def _feeds_of(self, run: RunLogs) -> dict[LogConsumer, LogFeed]:
         """Return the feeds of the consumers that want the run, and close those of the others."""

@@ -77,6 +77,11 @@ class RunLogs:
         self._copies: dict[str, tuple[float, int]] = {}  # that may be in the making: when first seen, and their size
 
     @property
+    def owner(self) -> int:
+        """The uid of the user whose run it is; -1 for runs without a record in the runs folder."""
+        return -1 if self.run.owner is None else self.run.owner
+
+    @property
     def counts(self) -> Counter[str]:
         """How often each signal was found, by its name."""
         return self._counts.totals

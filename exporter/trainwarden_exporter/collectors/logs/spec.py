@@ -69,14 +69,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=positive_count,
         default=1024,
         metavar="N",
-        help="logs followed at most (default %(default)s)",
+        help="logs followed at most; beyond it each user may have a share of as many (default %(default)s)",
     )
     parser.add_argument(
         "--collector.logs.max-series",
         type=positive_count,
         default=20000,
         metavar="N",
-        help="series of signals at most (default %(default)s)",
+        help="series of signals at most; each user has a share (default %(default)s)",
     )
 
 

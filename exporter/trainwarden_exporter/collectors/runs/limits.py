@@ -83,15 +83,10 @@ def share_series(
     Returns:
         The runs that have a place, whether their ranks have one, and the number of runs that have none.
     """
-    waiting: dict[int, deque[T]] = defaultdict(deque)
-    for item in items:
-        waiting[owner(item)].append(item)
-    queue = [(0, uid) for uid in sorted(waiting)]
-    heapq.heapify(queue)
     room, granted, left_out = limits.series, [], 0
-    while queue:
-        used, uid = heapq.heappop(queue)
-        item = waiting[uid].popleft()
+
+    def grant(item: T, used: int) -> int:
+        nonlocal room, left_out
         free = min(room, limits.owner_series - used)
         with_ranks = SERIES_OF_RUN + of_ranks(item)
         taken = next((size for size in (with_ranks, SERIES_OF_RUN) if size <= free), 0)
@@ -100,6 +95,24 @@ def share_series(
             room -= taken
         else:
             left_out += 1
-        if waiting[uid]:
-            heapq.heappush(queue, (used + taken, uid))
+        return taken
+
+    take_in_turn(items, owner, grant)
     return granted, left_out
+
+
+def take_in_turn(items: Iterable[T], owner: Callable[[T], int], take: Callable[[T, int], int]) -> None:
+    """Call `take` on each item: next on the first one, in the order given, of the user whose items took least so far.
+
+    `take` is called with an item and what its user has taken; it returns what the item takes.
+    """
+    waiting: dict[int, deque[T]] = defaultdict(deque)
+    for item in items:
+        waiting[owner(item)].append(item)
+    queue = [(0, uid) for uid in sorted(waiting)]
+    heapq.heapify(queue)
+    while queue:
+        used, uid = heapq.heappop(queue)
+        used += take(waiting[uid].popleft(), used)
+        if waiting[uid]:
+            heapq.heappush(queue, (used, uid))
