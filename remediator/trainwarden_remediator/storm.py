@@ -22,6 +22,7 @@ ALERT = "storm"
 _CAUSES = {"rack": "rack", "switch": "switch", "filesystem": "file system", "fabric": "fabric"}
 _MAX_NAMES = 20
 _MAX_SHARED = 3
+_Alerts = Mapping[tuple[str, str], Sequence[Alert]]  # by cluster and run
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Storms:
             if page.alert == ALERT:
                 self._end(page, proposals.get(page.cluster, []), alerts)
 
-    def _judge(self, cluster: str, proposals: Sequence[Incident], alerts: Mapping[str, Alert]) -> None:
+    def _judge(self, cluster: str, proposals: Sequence[Incident], alerts: _Alerts) -> None:
         waiting = any(each.state is State.PROPOSED for each in proposals)
         if not waiting or self._store.switches.storm(cluster) is not None:
             return
@@ -112,7 +113,7 @@ class Storms:
             self._store.switches.begin_storm(cluster, reason, lambda connection: self._store.insert(connection, page))
             log.error("storm: %s", reason)
 
-    def _end(self, page: Incident, proposals: Sequence[Incident], alerts: Mapping[str, Alert]) -> None:
+    def _end(self, page: Incident, proposals: Sequence[Incident], alerts: _Alerts) -> None:
         """End the page where a person has resumed; the storm, too, where the cause has gone and few runs remain."""
         storm = self._store.switches.storm(page.cluster)
         if storm is not None:
@@ -125,15 +126,15 @@ class Storms:
         self._store.move(page, page.state, detail, paging=False)
         log.info("storm: %s", detail)
 
-    def _reason(self, cluster: str, proposals: Sequence[Incident], alerts: Mapping[str, Alert]) -> str | None:
+    def _reason(self, cluster: str, proposals: Sequence[Incident], alerts: _Alerts) -> str | None:
         since = self._store.switches.resumed(cluster)
         found = [self._candidate(each, alerts) for each in proposals if each.created > since]
         return judge(found, self._limit)
 
-    def _candidate(self, incident: Incident, alerts: Mapping[str, Alert]) -> Candidate:
+    def _candidate(self, incident: Incident, alerts: _Alerts) -> Candidate:
         traits = {("alert", incident.alert)} | ({("error type", incident.error_type)} if incident.error_type else set())
         causes = {("node", node) for node in self._nodes.get(incident.attempt_key or "", ())}
-        if alert := alerts.get(incident.run_id):
+        for alert in alerts.get((incident.cluster, incident.run_id), ()):
             named = ((kind, alert.label(label)) for label, kind in _CAUSES.items())
             causes |= {(kind, name) for kind, name in named if name}
         return Candidate(incident.run_id, frozenset(traits), frozenset(causes))
@@ -159,9 +160,13 @@ class Storms:
         driver = self._world.drivers.get(incident.scheduler or "")
         return driver.job(incident.job_id) if driver and incident.job_id and incident.attempt_key else None
 
-    def _alerts(self) -> dict[str, Alert]:
+    def _alerts(self) -> _Alerts:
         firing = self._world.alerts.firing()
-        return {} if isinstance(firing, Unknown) else {alert.run_id: alert for alert in firing if alert.run_id}
+        found: dict[tuple[str, str], list[Alert]] = defaultdict(list)
+        for alert in () if isinstance(firing, Unknown) else firing:
+            if alert.run_id:
+                found[alert.cluster, alert.run_id].append(alert)
+        return found
 
     def _page(self, cluster: str, reason: str) -> Incident:
         now = self._world.clock.now()

@@ -14,6 +14,7 @@ import yaml
 
 from tests.rules.rule_files import FILES as RULE_FILES
 from tests.rules.rule_files import ROOT, RULES
+from trainwarden.rules.settings import RESERVED
 from trainwarden.stack.binaries import Tools
 from trainwarden_exporter.cli import EVERYWHERE
 
@@ -79,6 +80,21 @@ def test_the_one_configuration_of_prometheus_loads_every_rule_file_and_no_test()
     patterns = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))["rule_files"]
     loaded = {path.relative_to(ROOT / "rules").as_posix() for pattern in patterns for path in ROOT.glob(pattern)}
     assert loaded == {file.name for file in RULE_FILES}
+
+
+@pytest.mark.tools
+def test_what_runs_have_in_common_is_attached_to_alerts_by_the_names_of_nodes(tools: Tools) -> None:
+    path = ROOT / "deploy/prometheus/alert-relabel.yml"
+    done = subprocess.run([tools.promtool, "check", "config", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    attached = {}
+    for each in yaml.safe_load(path.read_text(encoding="utf-8"))["alerting"]["alert_relabel_configs"]:
+        assert each["source_labels"] == ["node"]
+        if found := re.fullmatch(each["regex"], "r07-s2-n11"):
+            attached[each["target_label"]] = each.get("replacement", "$1").replace("$1", (*found.groups(), "")[0])
+    # The remediator reads these: tests/unit/remediator/test_storm.py.
+    assert attached == {"rack": "r07", "switch": "r07-s2", "fabric": "fabric-a"}
+    assert {"rack", "switch", "filesystem", "fabric"} <= RESERVED
 
 
 def slurm_targets(tmp_path: Path, printed: str, *arguments: str) -> subprocess.CompletedProcess[str]:

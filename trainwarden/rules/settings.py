@@ -43,6 +43,8 @@ RESERVED = frozenset(
         ),
         *("phase", "port", "prefix", "process", "ray_error_type", "reason", "sensor", "sign", "signal", "source"),
         *("state", "statistic", "submission_id", "superseded", "use", "user", "vendor", "xid"),
+        # Two runs that fail at once and have one of these in common are a storm to the remediator.
+        *("rack", "switch", "filesystem", "fabric"),
     }
 )
 # The first always fires, the second where the first does not arrive.

@@ -112,6 +112,28 @@ def test_two_runs_on_one_node_are_a_storm(make: Make) -> None:
     assert "they share node n1 (2 runs)" in page.reason
 
 
+@pytest.mark.parametrize("label", ["rack", "switch", "filesystem", "fabric"])
+def test_two_runs_whose_alerts_name_one_cause_are_a_storm(make: Make, label: str) -> None:
+    """Whichever of its alerts names it."""
+    simulation = make(runs=2)
+    alerts = simulation.alerts_now
+
+    def named(name: str, alert: Alert) -> list[Alert]:
+        other = {**alert.labels, "alertname": "TrainRunTimedOut", "failure_mode": "timeout"}
+        shared = {label: name if alert.run_id == "run-1" else "x"}
+        return [Alert({**alert.labels, **shared}, alert.starts_at), Alert(other, alert.starts_at)]
+
+    simulation.alerts_now = lambda: [one for each in alerts() for one in named("x", each)]  # type: ignore[method-assign]
+    simulation.tick(10)
+    [page] = pages(simulation)
+    assert f"share {'file system' if label == 'filesystem' else label} x (2 runs)" in page.reason
+    simulation = make(runs=2)
+    alerts = simulation.alerts_now
+    simulation.alerts_now = lambda: [one for each in alerts() for one in named("y", each)]  # type: ignore[method-assign]
+    simulation.tick(10)
+    assert pages(simulation) == []
+
+
 class LastNodes(NoNodes):
     """Prometheus has the nodes that jobs had before they ended."""
 
