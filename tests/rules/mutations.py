@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -108,8 +109,7 @@ class Bundle:
         self._documents = read_documents(rules / "tests")
         self.cases = [(stem, test) for stem, each in self._documents.items() for test in each["tests"]]
         self._expected = [_names_in(test) for _, test in self.cases]
-        # Of the others the texts are left out, which take longer to make than the rules to evaluate.
-        self._with_texts = {each["alertname"] for _, test in self.cases for each in test.get("alert_rule_test", [])}
+        self._shown = [_names_shown(test) for _, test in self.cases]
         # From the shortest on: most mutants are caught by the first few.
         self._ranked = sorted(range(len(self.cases)), key=self._size)
 
@@ -145,28 +145,38 @@ class Bundle:
         homes = {file} if file.startswith("alerts/") else {file, f"alerts/{stem}.yml", f"recording/{stem}.yml"}
         return {each for each in self.below(place) if each[0] in homes}
 
-    def tests(self, broken: Broken) -> tuple[list[int], list[int]]:
-        """Return which cases can notice a mutant: by what they expect of what it changes, and by what fires besides."""
+    def tests(self, broken: Broken) -> tuple[list[int], list[int], list[int]]:
+        """Return which cases can notice a mutant, the likeliest first.
+
+        Those in which something is there of what it changes, then those that expect nothing of it, then those in which
+        something could fire besides.
+        """
         # Where no series has a cluster, a list without it is the same list.
         is_cluster = re.search(r"without cluster(?: \(\d+\))?$", broken.mutant.what)
         wanted = 'cluster="' if is_cluster else ""
         own: list[int] = []
         foreign: list[int] = []
         others: list[int] = []
+        shown: set[int] = set()
         for number in self._ranked:
             stem, test = self.cases[number]
             if not any(wanted in each["series"] for each in test["input_series"]):
                 continue
             about = Path(broken.place[0]).stem
             is_own = stem == about or stem.startswith(f"{about}_")
-            if self._names(self.reached(broken.place, stem)) & self._expected[number]:
+            names = self._names(self.reached(broken.place, stem))
+            if names & self._expected[number]:
                 (own if is_own else foreign).append(number)
+                if names & self._shown[number]:
+                    shown.add(number)
             elif is_own:
                 others.append(number)
         place = broken.place
         again = [each for each in own if self._scope(place, each, is_named=False) != self._scope(place, each)]
         # A file without tests of its own is proven by those of others.
-        return [*own, *(foreign[:FOREIGN] if own else foreign)], [*again[:OTHERS], *others[:OTHERS]]
+        named = [*own, *(foreign[:FOREIGN] if own else foreign)]
+        first = [each for each in named if each in shown]
+        return first, [each for each in named if each not in shown], [*again[:OTHERS], *others[:OTHERS]]
 
     def rule_files(self, stem: str) -> list[str]:
         """Return the rule files that a file of tests needs."""
@@ -181,9 +191,9 @@ class Bundle:
     def write_file(self, stem: str, folder: Path, about: str = "") -> Path:
         """Write a file of tests, or of it those whose names begin so, with the rules that it needs."""
         loaded = self._needed(stem)
-        self._write_rules(loaded, lambda place: [self._stripped(place)], folder)
         cases = [test for each, test in self.cases if each == stem and test["name"].startswith(about)]
         assert cases, f"no test of {stem} begins with {about!r}"
+        self._write_rules(loaded, lambda place: [self._stripped(place, cases)], folder)
         return self._write_document(stem, [self._restricted(test, loaded) for test in cases], folder)
 
     def shortest(self, wanted: Callable[[dict[str, Any]], bool]) -> tuple[str, dict[str, Any]]:
@@ -193,7 +203,7 @@ class Bundle:
     def write_for_alert(self, name: str, stem: str, test: dict[str, Any], folder: Path) -> Path:
         """Write one test, evaluated as those of a file, with an alert and what it stands on; return its file."""
         loaded = self._with_sources(self._made[f"ALERTS {name}"])
-        self._write_rules(loaded, lambda place: [self._stripped(place)], folder)
+        self._write_rules(loaded, lambda place: [self._stripped(place, [test])], folder)
         return self._write_document(stem, [test], folder)
 
     def write(self, broken: Mapping[int, Broken], number: int, is_named: bool, folder: Path) -> Path:
@@ -208,12 +218,12 @@ class Bundle:
                     one.mutant.rule if place == one.place else self._rules[place],
                     scopes[each].names,
                     each,
-                    has_texts=self._name(place) in self._with_texts,
+                    has_texts=self._name(place) in _with_texts([test]),
                 )
                 for each, one in broken.items()
                 if place in scopes[each].copied
             ]
-            return [self._stripped(place), *copies]
+            return [self._stripped(place, [test]), *copies]
 
         self._write_rules(loaded, rules, folder)
         names = {each: scope.names for each, scope in scopes.items()}
@@ -270,8 +280,9 @@ class Bundle:
         rule = self._rules[place]
         return str(rule.get("alert") or rule["record"])
 
-    def _stripped(self, place: Place) -> dict[str, Any]:
-        has_texts = self._name(place) in self._with_texts
+    def _stripped(self, place: Place, tests: Iterable[dict[str, Any]]) -> dict[str, Any]:
+        """Return the rule without texts of which the tests state none: they take longer than all else of it."""
+        has_texts = self._name(place) in _with_texts(tests)
         return {key: value for key, value in self._rules[place].items() if has_texts or key != "annotations"}
 
     def _with_sources(self, places: Iterable[Place]) -> set[Place]:
@@ -326,10 +337,25 @@ class Bundle:
         return {**test, "promql_expr_test": asked, "alert_rule_test": fired}
 
 
+def _with_texts(tests: Iterable[dict[str, Any]]) -> set[str]:
+    """Return the alerts whose texts the tests state."""
+    return {each["alertname"] for test in tests for each in test.get("alert_rule_test", [])}
+
+
 def _names_in(test: dict[str, Any]) -> set[str]:
     """Return the names that the expectations of a test have, alerts and recordings among them."""
     expected = json.dumps([test.get("promql_expr_test"), test.get("alert_rule_test")]).replace("\\n", " ")
     return set(re.findall(r"[\w:]+", expected))
+
+
+def _names_shown(test: dict[str, Any]) -> set[str]:
+    """Return the names of which a test expects that something is there."""
+    asked = [each for each in test.get("promql_expr_test") or [] if each.get("exp_samples")]
+    fired = [each for each in test.get("alert_rule_test") or [] if each.get("exp_alerts")]
+    is_of_all = [each for each in asked if str(each["expr"]).startswith("ALERTS")]
+    samples = [each["exp_samples"] for each in is_of_all]
+    found = json.dumps([samples, [each for each in asked if each not in is_of_all], fired]).replace("\\n", " ")
+    return set(re.findall(r"[\w:]+", found))
 
 
 def judge(file: str, bundle: Bundle, promtool: Path, jobs: int, rules: Collection[str] = ()) -> Score:
@@ -339,13 +365,13 @@ def judge(file: str, bundle: Bundle, promtool: Path, jobs: int, rules: Collectio
     score = Score(file, len(broken), sum(each.title in reasons for each in broken))
     left = {each for each in broken if each.title not in reasons}
     tests = {each: bundle.tests(each) for each in left}
-    for which in (0, 1):
+    for which in range(3):
 
         def caught(number: int, which: int = which) -> None:
             """Take away what one test notices; whatever another has noticed by then is not broken for it."""
             chosen = [each for each in broken if each in left and number in tests[each][which]]
             for at in range(0, len(chosen), COPIES):
-                left.difference_update(_caught(bundle, promtool, number, which == 0, chosen[at : at + COPIES]))
+                left.difference_update(_caught(bundle, promtool, number, which < 2, chosen[at : at + COPIES]))
 
         with ThreadPoolExecutor(jobs) as pool:
             list(pool.map(caught, bundle.in_order({number for each in left for number in tests[each][which]})))
@@ -366,7 +392,12 @@ def _caught(bundle: Bundle, promtool: Path, number: int, is_named: bool, broken:
         with tempfile.TemporaryDirectory() as name:
             file = bundle.write(left, number, is_named, Path(name))
             done = subprocess.run(
-                [promtool, "test", "rules", file], capture_output=True, text=True, check=False, timeout=1200
+                [promtool, "test", "rules", file],
+                env={**os.environ, "GOGC": "400"},  # a fifth of its time is collecting garbage otherwise
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=1200,
             )
         if done.returncode == 0:
             break
