@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.collectors.gpu.bus import gpus_on_bus
-from trainwarden_exporter.collectors.gpu.device import WAIT_SHARE, DriverTime, GpuDevice
+from trainwarden_exporter.collectors.gpu.device import DriverTime, GpuDevice
 from trainwarden_exporter.collectors.gpu.node import GpuNode
 from trainwarden_exporter.collectors.gpu.roster import Roster, RosterGpu, roster_gpus
-from trainwarden_exporter.collectors.gpu.state import GpuState
+from trainwarden_exporter.collectors.gpu.state import WAIT_SHARE, GpuState
 from trainwarden_exporter.collectors.gpu.sums import GpuSums
 from trainwarden_exporter.core.state_file import StateFile
 from trainwarden_exporter.sampling.task import SampleTask

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.collectors.gpu.calls import NO_ANSWER, GpuDown, LibraryDown
+from trainwarden_exporter.collectors.gpu.state import WAIT_SHARE
 from trainwarden_exporter.core.metric import Families
 from trainwarden_exporter.sampling.calls import calling
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Share of its own deadline that a sample waits for what it needs: for the library, for the first sample of each GPU.
-WAIT_SHARE = 0.8
 # How long the first sample of the slow tier waits for the fast tier to open the GPU: both tiers begin at once.
 OPEN_SECONDS = 2.0
 # Opening a broken GPU may take the driver seconds, in which the other GPUs wait: pause after the first failure.

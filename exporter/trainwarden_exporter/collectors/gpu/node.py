@@ -7,13 +7,11 @@ import time
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.collectors.gpu import metrics, node_metrics
-from trainwarden_exporter.collectors.gpu.device import WAIT_SHARE
+from trainwarden_exporter.collectors.gpu.state import WAIT_SHARE, wait_for_first_samples
 from trainwarden_exporter.core.metric import Families
-from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from trainwarden_exporter.collectors.gpu.device import DriverTime
     from trainwarden_exporter.collectors.gpu.driver import GpuDriver
@@ -118,11 +116,3 @@ def _add_up(families: Families, state: GpuState, why_down: str | None) -> None:
 def _stats(values: Sequence[float]) -> dict[str, float]:
     # fsum: the sum of ratios in the last digit too, whichever Python adds them up (from 3.12 on sum() compensates).
     return {"min": min(values), "avg": math.fsum(values) / len(values), "max": max(values)} if values else {}
-
-
-def wait_for_first_samples(attempted: Iterable[threading.Event], timeout: float) -> None:
-    """Wait until each GPU was sampled once, at most for most of `timeout` (seconds), the deadline of the caller."""
-    deadline = time.monotonic() + WAIT_SHARE * timeout
-    with calling("waiting for the first sample of each GPU"):
-        for event in attempted:
-            event.wait(max(deadline - time.monotonic(), 0.0))

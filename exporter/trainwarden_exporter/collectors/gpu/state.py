@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.collectors.gpu.calls import NO_ANSWER
+from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+# Share of its own deadline that a sample waits for what it needs: for the library, for the first sample of each GPU.
+WAIT_SHARE = 0.8
 
 
 @dataclass(frozen=True)
@@ -64,3 +69,11 @@ class GpuState:
         if self.good is None or now - self.good[0] > fresh_seconds:
             return NO_ANSWER
         return None
+
+
+def wait_for_first_samples(attempted: Iterable[threading.Event], timeout: float) -> None:
+    """Wait until each GPU was sampled once, at most for most of `timeout` (seconds), the deadline of the caller."""
+    deadline = time.monotonic() + WAIT_SHARE * timeout
+    with calling("waiting for the first sample of each GPU"):
+        for event in attempted:
+            event.wait(max(deadline - time.monotonic(), 0.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trainwarden_exporter.collectors.gpu import link_metrics, metrics, node_metrics
-from trainwarden_exporter.collectors.gpu.node import wait_for_first_samples
+from trainwarden_exporter.collectors.gpu.state import wait_for_first_samples
 from trainwarden_exporter.core.device_sums import DeviceSums
 from trainwarden_exporter.core.metric import Families
 
