@@ -36,11 +36,11 @@ def to_iso(seconds: float) -> str:
 
 def from_iso(text: str) -> float | None:
     """Return Unix seconds of an ISO 8601 time, with or without zone (none means UTC); None if `text` is none."""
-    seconds = _from_own_form(text)
+    seconds = from_own_form(text)
     return _from_any_form(text) if seconds is None else seconds
 
 
-def _from_own_form(text: str) -> float | None:
+def from_own_form(text: str) -> float | None:
     """Return the time if `text` is of the form that `to_iso` writes; needs neither `datetime` nor an expression."""
     if len(text) != 27 or text[19] != "." or text[26] != "Z":
         return None

@@ -86,7 +86,9 @@ class Progress(RecordDocument):
         last = source.values.get("checkpoint")
         count = JsonObject(last, problems=source.problems).integer("count") if isinstance(last, dict) else None
         document = super().from_json(source)
-        return document if count is None else document.replace(checkpoints_saved=count)
+        if count is not None:
+            vars(document)["checkpoints_saved"] = count
+        return document
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that were given, as the file holds them."""

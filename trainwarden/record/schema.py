@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from trainwarden.record.clock import to_iso
+from trainwarden.record.clock import from_own_form, to_iso
 from trainwarden.record.document import JsonObject
 
 TYPE_CHECKING = False
@@ -73,9 +73,8 @@ def _read_raw_text(source: JsonObject, key: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-_read_text, _read_integer = JsonObject.text, JsonObject.integer
-_PLAIN = (_read_text, _read_raw_text, JsonObject.number, _read_integer, JsonObject.time)
-_READ_FLOAT = (JsonObject.number, JsonObject.time)
+_read_text, _read_integer, _read_time = JsonObject.text, JsonObject.integer, JsonObject.time
+_READ_FLOAT = (JsonObject.number, _read_time)
 # Below the last time that can be written, in Unix seconds.
 _PLAIN_NUMBERS = 2**37
 
@@ -90,7 +89,7 @@ TEXT: Any = Key(_read_text)
 RAW_TEXT: Any = Key(_read_raw_text)
 NUMBER: Any = Key(JsonObject.number)
 INTEGER: Any = Key(_read_integer)
-TIME: Any = Key(JsonObject.time, to_iso)
+TIME: Any = Key(_read_time, to_iso)
 # An object of any values; an empty one is left out of the file.
 VALUES: Any = Key(_read_values, lambda values: dict(values) or None, _NOTHING)
 # An object of texts.
@@ -120,17 +119,15 @@ class RecordDocument:
     """
 
     KEYS: ClassVar[dict[str, Key]] = {}
-    # How each key of the file is read: those that are nothing where they are absent, and the others.
-    _PLAIN: ClassVar[Mapping[str, Callable[[JsonObject, str], Any]]] = {}
-    _OTHERS: ClassVar[tuple[tuple[str, Callable[[JsonObject, str], Any]], ...]] = ()
+    # How each key of the file is read; with the key itself, for each file brings another object of the same text, which
+    # takes longer to look up and is kept.
+    _READERS: ClassVar[Mapping[str, tuple[str, Callable[[JsonObject, str], Any]]]] = {}
     _REQUIRED: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         own = {name: kind for name, kind in vars(cls).items() if isinstance(kind, Key)}
         cls.KEYS = {**cls.KEYS, **own}
-        readers = {name: kind.read for name, kind in cls.KEYS.items() if kind.read}
-        cls._PLAIN = {name: read for name, read in readers.items() if read in _PLAIN}
-        cls._OTHERS = tuple((name, read) for name, read in readers.items() if read not in _PLAIN)
+        cls._READERS = {name: (name, kind.read) for name, kind in cls.KEYS.items() if kind.read}
         cls._REQUIRED = tuple(name for name, kind in cls.KEYS.items() if kind.is_required)
         for name, kind in own.items():
             setattr(cls, name, kind.default)
@@ -147,15 +144,18 @@ class RecordDocument:
         """Return the document that a JSON object spells; what is absent or unusable has its default."""
         source = values if isinstance(values, JsonObject) else JsonObject(values)
         document = cls.__new__(cls)
-        given, present = document.__dict__, source.values
-        plain = cls._PLAIN
-        for name, value in present.items():
-            read = plain.get(name)
-            if read is None:
+        given, readers = document.__dict__, cls._READERS
+        for key, value in source.values.items():
+            reader = readers.get(key)
+            if reader is None:
                 continue
-            # What most values are, which their readers would return as they are: the exporter reads many documents.
+            name, read = reader
+            # What most values are, read without their readers: the exporter reads many documents.
             kind = type(value)
             if kind is str:
+                if read is _read_time and 0 <= (seconds := from_own_form(value) or -1.0) < _PLAIN_NUMBERS:
+                    given[name] = seconds
+                    continue
                 is_plain = read is _read_text and value.isascii()
             elif kind is int:
                 is_plain = read is _read_integer and 0 <= value < _PLAIN_NUMBERS
@@ -164,9 +164,6 @@ class RecordDocument:
             if is_plain:
                 given[name] = value
             elif (found := read(source, name)) is not None:
-                given[name] = found
-        for name, read in cls._OTHERS:
-            if (found := read(source, name)) is not None:
                 given[name] = found
         if source.owner is not None and "owner" in cls.KEYS:
             given["owner"] = source.owner
@@ -194,8 +191,8 @@ class RecordDocument:
         return type(self)(**{**self.__dict__, **changes})
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and all(
-            getattr(self, name) == getattr(other, name) for name in type(self).KEYS
+        return self is other or (
+            type(self) is type(other) and all(getattr(self, name) == getattr(other, name) for name in type(self).KEYS)
         )
 
     def __hash__(self) -> int:

@@ -54,6 +54,8 @@ class Thresholds(RecordDocument):
 
 def known_phase(name: str) -> str:
     """Return the phase that a name stands for: "training" reads as train, and so does every unknown one."""
+    if name in PHASES:
+        return name
     lowered = name.strip().lower()
     return lowered if lowered in PHASES else "train"
 

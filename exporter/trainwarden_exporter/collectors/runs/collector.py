@@ -230,19 +230,22 @@ class RunsCollector:
         ranks = self._ranks(folder, record)
         made_from = (record, steps, logged, complete, folder.shows_ranks)
         if folder.cached is None or folder.cached.made_from != made_from:
-            own = Families()
+            # Of a run that trains each sample is made from another state: what is made from one twice is kept.
+            is_kept, folder.made_from = folder.made_from == made_from, made_from
+            own = Families() if is_kept else families
             _add_ranks(own, record, ranks, now)
             add_progress(own, record, steps, now)
             add_liveness(own, record, ranks, steps, logged, now)
             add_missing_ranks(own, record)
             own.add(metrics.TRAINING_CHECKPOINT_COMPLETE, complete, run_id=record.run_id)
-            folder.cached = CachedSamples(made_from, own.rows())
+            folder.cached = CachedSamples(made_from, own.rows()) if is_kept else None
             settings = settings_of(record)
             if folder.cached_settings is None or folder.cached_settings.made_from != settings:
                 own = Families()
                 add_settings(own, record)
                 folder.cached_settings = CachedSamples(settings, own.rows())
-        families.extend(folder.cached.rows)
+        if folder.cached is not None:
+            families.extend(folder.cached.rows)
         if folder.cached_settings is not None:
             families.extend(folder.cached_settings.rows)
         self._add_rank_places(families, folder, ranks)

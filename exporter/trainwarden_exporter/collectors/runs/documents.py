@@ -78,4 +78,5 @@ def _bounded(document: D, **changes: object) -> D:
     problems = getattr(document, "problems", ())
     if len(problems) > _MAX_PROBLEMS:
         changes["problems"] = (*problems[:_MAX_PROBLEMS], f"and {len(problems) - _MAX_PROBLEMS} more")
-    return document.replace(**changes)
+    changes = {name: value for name, value in changes.items() if getattr(document, name) != value}
+    return document.replace(**changes) if changes else document

@@ -129,7 +129,8 @@ class RunFolder:
         shown: the record as it was exported last.
         observed: when the record was last confirmed in S3, Unix seconds; None for a record in the runs folder.
         s3_place: where it is in S3; None for a record in the runs folder.
-        cached: the samples that were made from the record.
+        made_from: what the samples of the record were made from last.
+        cached: these samples, where they were made from the same before.
         cached_settings: those of its settings, which stay while only the progress changes.
         cached_places: those of where its ranks run.
         last_line: of its log, where it is to be shown.
@@ -179,6 +180,7 @@ class RunFolder:
         self._steps_seen: StepHistory | None = None
         self._files: _Files | None = None
         self._built = self._raw = self._localized = RunRecord(self.run_id, 0.0, defaults)
+        self.made_from: object = None
         self.cached: CachedSamples | None = None
         self.cached_settings: CachedSamples | None = None
         self.cached_places: CachedSamples | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import operator
 from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -64,10 +65,10 @@ def fair_order(items: Iterable[T], owner: Callable[[T], int], rank: Callable[[T]
 
     However many one user has, of the first `n` items each of `m` users has `n / m`, or all that it has.
     """
-    of_owner: dict[int, list[T]] = defaultdict(list)
-    for item in sorted(items, key=rank):
-        of_owner[owner(item)].append(item)
-    places = [(place, rank(item), uid, item) for uid, own in of_owner.items() for place, item in enumerate(own)]
+    of_owner: dict[int, list[tuple[Any, T]]] = defaultdict(list)
+    for each in sorted(((rank(item), item) for item in items), key=operator.itemgetter(0)):
+        of_owner[owner(each[1])].append(each)
+    places = [(place, ranked, uid, item) for uid, own in of_owner.items() for place, (ranked, item) in enumerate(own)]
     return [item for *_, item in sorted(places, key=lambda each: each[:3])]
 
 

@@ -76,22 +76,22 @@ def add_settings(families: Families, record: RunRecord) -> None:
 
 def add_progress(families: Families, record: RunRecord, steps: StepTimes, now: float) -> None:
     """Add the times of a run, its progress and what it reports: all but the ages of the heartbeats."""
-    run_id, metadata = record.run_id, record.metadata
+    run_id, metadata, labels = record.run_id, record.metadata, (record.run_id,)
     if metadata:
         began = plausible_timestamp(metadata.phase_time, now)
-        families.add(metrics.TRAINING_PHASE_START_TIMESTAMP_SECONDS, began, run_id=run_id)
+        families.add_in_order(metrics.TRAINING_PHASE_START_TIMESTAMP_SECONDS, began, labels)
         _add_heartbeat(families, run_id, "metadata", metadata.last_update, now)
-    families.add(
-        metrics.TRAINING_ATTEMPT_START_TIMESTAMP_SECONDS, plausible_timestamp(record.attempt_start, now), run_id=run_id
+    families.add_in_order(
+        metrics.TRAINING_ATTEMPT_START_TIMESTAMP_SECONDS, plausible_timestamp(record.attempt_start, now), labels
     )
-    families.add(metrics.TRAINING_RUN_END_TIMESTAMP_SECONDS, plausible_timestamp(record.end, now), run_id=run_id)
+    families.add_in_order(metrics.TRAINING_RUN_END_TIMESTAMP_SECONDS, plausible_timestamp(record.end, now), labels)
     if record.current_progress:
         _add_heartbeat(families, run_id, "progress", record.current_progress.last_updated, now)
         add_reported(families, run_id, record.current_progress)
         _add_step_durations(families, run_id, record.current_progress.step_durations)
-        families.add(metrics.TRAINING_STEP_TIMESTAMP_SECONDS, plausible_timestamp(steps.advanced, now), run_id=run_id)
-        families.add(
-            metrics.TRAINING_STEP_CHANGE_TIMESTAMP_SECONDS, plausible_timestamp(steps.changed, now), run_id=run_id
+        families.add_in_order(metrics.TRAINING_STEP_TIMESTAMP_SECONDS, plausible_timestamp(steps.advanced, now), labels)
+        families.add_in_order(
+            metrics.TRAINING_STEP_CHANGE_TIMESTAMP_SECONDS, plausible_timestamp(steps.changed, now), labels
         )
     if record.progress:
         _add_totals(families, run_id, record.progress, now)
@@ -106,15 +106,15 @@ def add_liveness(
     now: float,
 ) -> None:
     """Add when the run last gave a sign of life and moved; `logged` is when the step in its log last changed."""
-    run_id = record.run_id
-    families.add(metrics.TRAINING_LIFE_TIMESTAMP_SECONDS, last_life(record, ranks, now), run_id=run_id)
+    labels = (record.run_id,)
+    families.add_in_order(metrics.TRAINING_LIFE_TIMESTAMP_SECONDS, last_life(record, ranks, now), labels)
     if record.metadata:
         budget = record.thresholds.stall_seconds.get(record.metadata.phase or "train")
-        families.add(metrics.TRAINING_STALL_BUDGET_SECONDS, budget, run_id=run_id)
+        families.add_in_order(metrics.TRAINING_STALL_BUDGET_SECONDS, budget, labels)
     if moves := motion(record, steps, logged, now):
-        labels = {"run_id": run_id, "phase": moves.phase, "basis": moves.basis}
-        families.add(metrics.TRAINING_MOTION_TIMESTAMP_SECONDS, moves.moved, **labels)
-        families.add(metrics.TRAINING_ADVANCE_TIMESTAMP_SECONDS, moves.advanced, run_id=run_id)
+        judged = (record.run_id, moves.phase, moves.basis)
+        families.add_in_order(metrics.TRAINING_MOTION_TIMESTAMP_SECONDS, moves.moved, judged)
+        families.add_in_order(metrics.TRAINING_ADVANCE_TIMESTAMP_SECONDS, moves.advanced, labels)
 
 
 def add_hosts(families: Families, run_id: str, ranks: Sequence[RankBeat], now: float) -> None:
@@ -313,20 +313,22 @@ def _add_heartbeat(families: Families, run_id: str, source: str, time: float | N
 
 def _add_totals(families: Families, run_id: str, progress: Progress, now: float) -> None:
     """Add what counts across attempts."""
-    families.add(metrics.TRAINING_STEPS_TARGET, progress.total_steps, run_id=run_id)
-    families.add(metrics.TRAINING_STEPS_COMPLETED_TOTAL, progress.steps_completed, run_id=run_id)
-    families.add(metrics.TRAINING_STEP_HIGH_WATER, progress.high_water, run_id=run_id)
-    families.add(metrics.TRAINING_NONFINITE_TOTAL, progress.nonfinite, run_id=run_id)
-    families.add(metrics.TRAINING_CHECKPOINTS_TOTAL, progress.checkpoints_saved, run_id=run_id)
+    labels = (run_id,)
+    families.add_in_order(metrics.TRAINING_STEPS_TARGET, progress.total_steps, labels)
+    families.add_in_order(metrics.TRAINING_STEPS_COMPLETED_TOTAL, progress.steps_completed, labels)
+    families.add_in_order(metrics.TRAINING_STEP_HIGH_WATER, progress.high_water, labels)
+    families.add_in_order(metrics.TRAINING_NONFINITE_TOTAL, progress.nonfinite, labels)
+    families.add_in_order(metrics.TRAINING_CHECKPOINTS_TOTAL, progress.checkpoints_saved, labels)
     if progress.checkpoint:
         _add_checkpoint(families, run_id, progress.checkpoint, now)
     if verified := next((each for each in progress.checkpoints if each.verified_time is not None), None):
-        families.add(metrics.TRAINING_CHECKPOINT_VERIFIED_STEP, verified.step, run_id=run_id)
+        families.add_in_order(metrics.TRAINING_CHECKPOINT_VERIFIED_STEP, verified.step, labels)
 
 
 def _add_checkpoint(families: Families, run_id: str, checkpoint: Checkpoint, now: float) -> None:
-    families.add(metrics.TRAINING_CHECKPOINT_STEP, checkpoint.step, run_id=run_id)
-    families.add(
-        metrics.TRAINING_CHECKPOINT_TIMESTAMP_SECONDS, plausible_timestamp(checkpoint.time, now), run_id=run_id
+    labels = (run_id,)
+    families.add_in_order(metrics.TRAINING_CHECKPOINT_STEP, checkpoint.step, labels)
+    families.add_in_order(
+        metrics.TRAINING_CHECKPOINT_TIMESTAMP_SECONDS, plausible_timestamp(checkpoint.time, now), labels
     )
-    families.add(metrics.TRAINING_CHECKPOINT_SIZE_BYTES, checkpoint.size_bytes, run_id=run_id)
+    families.add_in_order(metrics.TRAINING_CHECKPOINT_SIZE_BYTES, checkpoint.size_bytes, labels)

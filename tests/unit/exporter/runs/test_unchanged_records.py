@@ -15,13 +15,24 @@ LATER = 10.0
 
 @pytest.fixture
 def tree(runs: RunsTree) -> RunsTree:
-    """A run that was looked at, a while ago."""
+    """A run that was looked at a while ago, and again: its series are kept from the second look on."""
     runs.metadata("r")
     runs.progress("r")
     runs.rank("r", 0)
     runs.now += LATER
     runs.text()
+    runs.text()
     return runs
+
+
+def test_series_that_are_kept_are_those_that_were_made_first(runs: RunsTree) -> None:
+    runs.metadata("r")
+    runs.progress("r")
+    runs.rank("r", 0)
+    runs.now += LATER
+    first = runs.text()
+    assert 'training_rank_step{run_id="r",rank="0"}' in first
+    assert [runs.text(), runs.text()] == [first, first]
 
 
 def test_an_unchanged_record_is_not_read_again(tree: RunsTree, monkeypatch: pytest.MonkeyPatch) -> None:
