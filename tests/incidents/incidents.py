@@ -57,6 +57,7 @@ class Incident:
         seconds: how long the incident is watched.
         begins: when the fault happens.
         restarts: whether an alert with `remediate="true"` must, or must not, be among those that fire.
+        stall: the stall budget, in seconds, of the phase in which the run hangs.
         faulty: the clusters and runs that such an alert may be about.
         quick: whether `make test` plays it too; the others are for `make test-long`.
     """
@@ -68,8 +69,15 @@ class Incident:
     seconds: int = 360
     begins: int = T
     restarts: bool = False
+    stall: int = 30
     faulty: frozenset[tuple[str, str]] = frozenset({("", "r1")})
     quick: bool = False
+
+    @property
+    def acted_on(self) -> tuple[str, int] | None:
+        """The alert that restarts the run, and in how many seconds it must fire; None where nothing restarts it."""
+        acting = [each for each in ("TrainRunFailed", "TrainRunStalled", "TrainRunTimedOut") if each in self.within]
+        return (acting[0], 30 if acting[0] == "TrainRunFailed" else self.stall + 30) if self.restarts else None
 
 
 def _after(t: int, healthy: Page, broken: Page, since: int = T) -> Page:
@@ -227,6 +235,7 @@ INCIDENTS = [
         {"TrainRunStalled": 150, "TrainRunCheckpointHung": 210},
         also=frozenset({"TrainFilesystemNotAnswering", "TrainFilesystemSlow", "TrainRunGpusIdle", "TrainRunDegraded"}),
         restarts=True,
+        stall=120,
     ),
     Incident(
         "a long compile within its budget",

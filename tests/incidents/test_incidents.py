@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.incidents.document import document
 from tests.incidents.incidents import INCIDENTS, Incident
@@ -37,6 +38,20 @@ def test_an_incident_is_noticed_in_time_and_nothing_else_fires(
     restarts = [each for alerts in found.values() for each in alerts if each["remediate"] == "true"]
     assert bool(restarts) == incident.restarts
     assert {(each.get("cluster", ""), each["run_id"]) for each in restarts} <= incident.faulty
+
+
+@pytest.mark.parametrize("incident", [each for each in INCIDENTS if each.restarts], ids=lambda each: each.name)
+def test_the_alert_that_restarts_a_run_meets_its_budget(incident: Incident) -> None:
+    assert incident.acted_on is not None
+    alert, seconds = incident.acted_on
+    assert incident.within[alert] <= seconds
+
+
+def test_the_remediator_has_an_alert_as_soon_as_the_page_states() -> None:
+    configuration = yaml.safe_load((ROOT / "alertmanager/alertmanager.yml").read_text(encoding="utf-8"))
+    routes = [each for each in configuration["route"]["routes"] if "remediat" in each["receiver"]]
+    assert {each["group_wait"] for each in routes} == {"1s"}
+    assert "at most 1 s later" in document()
 
 
 def test_the_page_is_current() -> None:
