@@ -18,7 +18,7 @@ from trainwarden_remediator.drivers.driver import (
 )
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incident import Incident
-from trainwarden_remediator.objections import Recheck
+from trainwarden_remediator.objections import Recheck, Withheld
 from trainwarden_remediator.store import Call, Store
 from trainwarden_remediator.world import World
 
@@ -54,6 +54,7 @@ class Actor:
     """Ends attempts and gives starts. For any thread: nothing is kept between two calls.
 
     `checkpoint_trust` returns, for the name of a policy, what a run that it restarts takes for a complete checkpoint.
+    `withheld` returns why the policy of a run forbids a restart by now that it has decided.
     `crashpoint` is called around every call to a scheduler; tests make it exit there.
     """
 
@@ -63,8 +64,10 @@ class Actor:
         store: Store,
         checkpoint_trust: Callable[[str], str | None],
         crashpoint: Callable[[str], None] = lambda _name: None,
+        withheld: Withheld = lambda _run_id, _requested, _now: None,
     ) -> None:
         self._world = world
+        self._withheld = withheld
         self._store = store
         self._checkpoint_trust = checkpoint_trust
         self._crashpoint = crashpoint
@@ -150,7 +153,7 @@ class Actor:
 
     def _objection(self, incident: Incident, driver: Driver, jobs: Jobs) -> Wait | Refuse | None:
         world = replace(self._world, drivers={**self._world.drivers, driver.name: driver})
-        return Recheck(world, self._store, jobs).against(incident)
+        return Recheck(world, self._store, self._withheld, jobs).against(incident)
 
     def _announce(self, incident: Incident) -> None:
         problem = self._world.records.announce_restart(

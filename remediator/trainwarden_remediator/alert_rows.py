@@ -14,6 +14,8 @@ from trainwarden_remediator.schema import alerts
 
 # Start times of one alert differ: nanoseconds by webhook, milliseconds by poll.
 _SAME_START_SECONDS = 1.0
+# That an alert was seen again is written down so often: a commit at every poll would serve nothing.
+_SEEN_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,12 @@ def keep_alerts(connection: sa.Connection, firing: Sequence[Alert], source: str,
             values |= {"starts_at": alert.starts_at, "source": source, "received": now}
             connection.execute(alerts.insert().values(**values, pending=True, dropped=False))
             continue
-        changes: dict[str, Any] = {"last_seen": now}
+        changes: dict[str, Any] = {} if 0 <= now - row.last_seen < _SEEN_SECONDS else {"last_seen": now}
         if not row.pending and (row.dropped or _began_again(row.starts_at, alert.starts_at)):
             changes |= {"pending": True, "dropped": False, "received": now, "source": source, "waits_for": None}
-            changes |= {"starts_at": alert.starts_at}
-        connection.execute(alerts.update().where(alerts.c.key == alert.key).values(**changes))
+            changes |= {"starts_at": alert.starts_at, "last_seen": now}
+        if changes:
+            connection.execute(alerts.update().where(alerts.c.key == alert.key).values(**changes))
 
 
 def select_pending(connection: sa.Connection) -> list[Pending]:

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from trainwarden.checkpoint.verdict import Trust
+from trainwarden.record.clock import to_iso
 from trainwarden_remediator.canary import POLICY as CANARY_POLICY
 from trainwarden_remediator.canary import RUN_ID as CANARY
 from trainwarden_remediator.errors import ConfigError
@@ -79,6 +80,14 @@ class Policies:
         if mode == "canary" and not (policy.canary or Canary()).includes(run_id):
             return "the mode is canary, and the run is none of its runs"
         return None
+
+    def withheld(self, run_id: str, requested: str | None, now: float) -> str | None:
+        """Return why a restart that was decided must not be made now: a mode or a maintenance; None if it may be."""
+        choice = self.of(run_id, requested)
+        until = choice.policy.limits.maintained_until(now)
+        if until is not None:
+            return f"maintenance until {to_iso(until)}: nothing is restarted before"
+        return self.observed(run_id, choice)
 
     def checkpoint_trust(self, name: str) -> Trust | None:
         """Return what a run that the policy of that name restarts takes for a complete checkpoint; None if unset."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -127,25 +127,39 @@ def _on_begin(connection: sa.Connection) -> None:
 def _migrate(connection: sa.Connection) -> None:
     """Bring the tables of older versions up to date, all or none: SQLite changes tables in transactions, too."""
     version = _version(connection)
-    known = set(sa.inspect(connection).get_table_names())
+    columns = _columns(connection)
     for table in schema.metadata.sorted_tables:
-        if table.name in known:
-            _add_columns(connection, table)
+        if table.name in columns:
+            _add_columns(connection, table, columns[table.name])
     for number in range(int(version) if version else schema.VERSION, schema.VERSION):
         for statement in schema.MIGRATIONS[number]:
             connection.exec_driver_sql(statement)
-    schema.metadata.create_all(connection)
+    new = [table for table in schema.metadata.sorted_tables if table.name not in columns]
+    schema.metadata.create_all(connection, new, checkfirst=False)
+    indexes = set(connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'index'").scalars())
     for table in schema.metadata.sorted_tables:
         for index in table.indexes:
-            index.create(connection, checkfirst=True)
+            if index.name not in indexes:
+                index.create(connection)
     about = schema.about
     connection.execute(about.delete().where(about.c.key == "schema"))
     connection.execute(about.insert().values(key="schema", value=str(schema.VERSION)))
 
 
-def _add_columns(connection: sa.Connection, table: sa.Table) -> None:
+def _columns(connection: sa.Connection) -> dict[str, set[str]]:
+    """Return the columns of each table, by one query: SQLAlchemy asks for each table by several."""
+    query = (
+        "SELECT of_table.name, of_column.name FROM sqlite_master AS of_table "
+        "JOIN pragma_table_info(of_table.name) AS of_column WHERE of_table.type = 'table'"
+    )
+    found: dict[str, set[str]] = {}
+    for table, column in connection.exec_driver_sql(query):
+        found.setdefault(table, set()).add(column)
+    return found
+
+
+def _add_columns(connection: sa.Connection, table: sa.Table, present: Collection[str]) -> None:
     """Add the columns that an older version of a table lacks."""
-    present = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
     for column in table.columns:
         if column.name not in present:
             definition = sa.schema.CreateColumn(column).compile(connection)

@@ -17,6 +17,8 @@ from trainwarden_remediator.schema import approvals, events, incidents
 log = logging.getLogger(__name__)
 
 _COLUMNS = [incidents.c[field.name] for field in fields(Incident)]
+# Made once: to make it anew takes longer than to carry it out.
+_SELECT = sa.select(*_COLUMNS).order_by(incidents.c.number)
 OPEN = [state.value for state in OPEN_STATES]
 # Restarts that were made or decided.
 RESTARTS = sa.and_(
@@ -27,7 +29,7 @@ RESTARTS = sa.and_(
 
 def select_incidents(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> list[Incident]:
     """Return the selected incidents, oldest first."""
-    rows = connection.execute(sa.select(*_COLUMNS).where(*where).order_by(incidents.c.number))
+    rows = connection.execute(_SELECT.where(*where))
     return [
         Incident(**{**row, "state": State(row["state"]), "action": Action(row["action"])}) for row in rows.mappings()
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from trainwarden_remediator.canary import RUN_ID as CANARY
@@ -27,6 +27,8 @@ from trainwarden_remediator.world import World
 _AT_WORK = frozenset((JobState.RUNNING, JobState.ENDING, JobState.OTHER))
 # How long a save that has begun is waited for.
 _SAVE_SECONDS = 600.0
+# Of a run, with the policy that its record requests, and Unix time.
+Withheld = Callable[[str, str | None, float], str | None]
 INACTIVE = "Alertmanager does not list it as active: resolved, silenced or inhibited"
 
 
@@ -125,12 +127,19 @@ class Recheck:
     """Checks again right before an attempt is ended, for the run may have recovered since the decision.
 
     Reads Alertmanager, Prometheus, the scheduler, and what people have switched. `jobs` are all marked jobs, where they
-    are not to be read.
+    are not to be read. `withheld` returns why the policy of a run forbids its restart now.
     """
 
-    def __init__(self, world: World, store: Store, jobs: Sequence[ScheduledJob] | Unknown | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        store: Store,
+        withheld: Withheld,
+        jobs: Sequence[ScheduledJob] | Unknown | None = None,
+    ) -> None:
         self._world = world
         self._store = store
+        self._withheld = withheld
         self._objections = Objections(world, jobs)
 
     def against(self, incident: Incident) -> Wait | Refuse | None:
@@ -158,10 +167,16 @@ class Recheck:
             return Refuse(f"stale: the run is at {run.attempt_key}")
         return (
             _recovered(incident, run, ended=self._ended(incident))
+            or self._of_policy(run)
             or self._contradicted(incident, run)
             or self._new_suspects(incident)
             or self._saving(incident, run)
         )
+
+    def _of_policy(self, run: ReportedRun) -> NotNow | None:
+        """Refuse where a mode or a maintenance forbids it that was not there at the decision."""
+        reason = self._withheld(run.run_id, run.policy, self._world.clock.now())
+        return NotNow(reason) if reason else None
 
     def _new_suspects(self, incident: Incident) -> Wait | Refuse | None:
         """Refuse where a node has become suspect since the decision: the next one avoids it."""

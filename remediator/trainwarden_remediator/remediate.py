@@ -25,7 +25,7 @@ from trainwarden_remediator.drivers.driver import (
 from trainwarden_remediator.exclusions import Exclusions
 from trainwarden_remediator.incident import OPEN_STATES, Incident, State
 from trainwarden_remediator.metrics import Metrics
-from trainwarden_remediator.objections import Recheck
+from trainwarden_remediator.objections import Recheck, Withheld
 from trainwarden_remediator.price import VETOED
 from trainwarden_remediator.resume_point import STOP
 from trainwarden_remediator.store import Store
@@ -50,6 +50,7 @@ class Remediator:
     Calls to schedulers run beside it, upon fresh readings of `actor`: that one is under way is a state, and its answer
     is taken in the next round, whose readings are newer.
     `checkpoint_trust` returns, for the name of a policy, what a run that it restarts takes for a complete checkpoint.
+    `withheld` returns why the policy of a run forbids a restart by now that it has decided.
     `captures`, if given, captures what a run shows before it is ended.
     """
 
@@ -66,12 +67,13 @@ class Remediator:
         repeat_after: float,
         verify_timeout: float,
         checkpoint_trust: Callable[[str], str | None] = lambda _policy: None,
+        withheld: Withheld = lambda _run_id, _requested, _now: None,
         captures: Captures | None = None,
     ) -> None:
         self._world = world
         self._store = store
         self._metrics = metrics
-        self._recheck = Recheck(world, store)
+        self._recheck = Recheck(world, store, withheld)
         self._exclusions = Exclusions(store, world.clock)
         self._timers = timers
         self._approvals = Approvals(store, timers)

@@ -6,12 +6,16 @@ point and comes back from its database. The log of starts is the oracle: it does
 
 from __future__ import annotations
 
+import copy
 import functools
+import math
+import sqlite3
+import tempfile
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
 
@@ -19,7 +23,7 @@ from trainwarden_remediator.act import Actor, Answer
 from trainwarden_remediator.calls import Calls
 from trainwarden_remediator.capture import Captured
 from trainwarden_remediator.choice import Policies
-from trainwarden_remediator.database import open_database
+from trainwarden_remediator.database import FILE, open_database
 from trainwarden_remediator.drivers.driver import (
     CallOutcome,
     CallResult,
@@ -74,10 +78,11 @@ class FakeClock:
 
 @dataclass
 class Start:
-    """One start that really happened, from which generation and whether the remediator's call caused it."""
+    """One start that really happened: the generation that it replaced, when that had begun, and whose call it was."""
 
     generation: int
     ours: bool
+    began: float | None = None
 
 
 @dataclass
@@ -108,6 +113,8 @@ class Cluster:
     fails_after_start: bool = False
     queues_after_start: bool = False
     dies_unheard: bool = False
+    given_away: bool = False
+    past: list[tuple[JobState, int, int, float | None]] = field(default_factory=list)
     attempt: int = 0
     attempt_key: str = ""
     run_state: str = "running"
@@ -119,6 +126,7 @@ class Cluster:
 
     def tick(self) -> None:
         """Let a second pass on the cluster."""
+        self.past = [*self.past[-9:], self.save()]
         due = [call for when, call in self.late if when <= self.clock.elapsed]
         self.late = [(when, call) for when, call in self.late if when > self.clock.elapsed]
         for call in due:
@@ -134,15 +142,27 @@ class Cluster:
         """What `requeuehold` does to the job as it is, whatever the caller had in mind.
 
         One that takes effect late finds another start where the scheduler has requeued the job meanwhile: no caller can
-        prevent that, and must make up for it.
+        prevent that, and must make up for it. So it is with one that an answer of the scheduler has led to which was
+        old itself.
         """
-        if self.state in (JobState.RUNNING, JobState.FAILED) and (ended or self.state is JobState.RUNNING):
+        if self.given_away:
+            self._touch_another("ended", late=late)
+        elif self.state in (JobState.RUNNING, JobState.FAILED) and (ended or self.state is JobState.RUNNING):
             self.held_by_requeue = True
             if self.generation != generation and not late:
                 self.violations.append(f"S3: generation {self.generation} was ended because of {generation}")
             self._end(JobState.HELD)
         elif ended and self.over:
             self.violations.append("S4: a job that was over was requeued")
+
+    def give_away(self) -> None:
+        """The scheduler has lost the job, and gives its id to one of somebody else."""
+        self.given_away, self.over = True, True
+        self.state, self.generation, self.started = JobState.RUNNING, 0, self.clock.elapsed
+
+    def _touch_another(self, what: str, *, late: bool) -> None:
+        if not late:
+            self.violations.append(f"S3: a job of somebody else was {what}")
 
     def save(self) -> tuple[JobState, int, int, float | None]:
         """What the scheduler has written down of the job."""
@@ -159,6 +179,9 @@ class Cluster:
 
     def release(self, *, late: bool = False) -> None:
         """What `release` does; one that takes effect late may find a hold that was not there when it was called."""
+        if self.given_away:
+            self._touch_another("released", late=late)
+            return
         if self.state is JobState.HELD and not self.held_by_requeue and not late:
             self.violations.append("a person's hold was released")
         if self.state is JobState.ENDING and self.after_ending is JobState.HELD:
@@ -168,19 +191,21 @@ class Cluster:
 
     def launcher_restart(self, token: str, expected: int) -> CallOutcome:
         """What the launcher does: end and start, once per token and only from the generation that was seen."""
+        if self.given_away:
+            self._touch_another("restarted", late=False)
         if token in self.tokens:
             return CallOutcome.ACCEPTED
         if self.over or self.generation != expected or self.state is JobState.ENDING:
             return CallOutcome.UNCLEAR
         self.tokens[token] = self.generation + 1
-        self.starts.append(Start(self.generation, ours=True))
+        self.starts.append(Start(self.generation, True, self.started))
         self._end(JobState.RUNNING)
         return CallOutcome.ACCEPTED
 
     def requeue_by_slurm(self) -> None:
         """A node died: the scheduler starts the job again by itself."""
         if self.state is JobState.RUNNING:
-            self.starts.append(Start(self.generation, ours=False))
+            self.starts.append(Start(self.generation, False, self.started))
             self._end(JobState.RUNNING)
 
     def cancel(self) -> None:
@@ -212,7 +237,7 @@ class Cluster:
     def _begin(self, *, ours: bool) -> None:
         if self.over:
             self.violations.append("S4: a job that was over was started")
-        self.starts.append(Start(self.generation - 1, ours=ours))
+        self.starts.append(Start(self.generation - 1, ours, self.started))
         if self.queues_after_start:
             self.state = JobState.WAITING
         elif self.dies_unheard:
@@ -250,7 +275,22 @@ class FakeDriver:
         self.snapshots: list[tuple[float, frozenset[str]]] = []
         self.environment: dict[str, str] = {}
         self.excluded: tuple[str, ...] = ()
+        self.made: list[tuple[str, str]] = []
+        # Why an attempt of this run must not be ended now; None if it may be.
+        self.forbidden: Callable[[str], str | None] = lambda _run_id: None
         self._durable = durable
+        self._old: dict[str, Reading] = {}
+        self._old_until = 0.0
+
+    def answer_with_what_was(self, seconds: float) -> None:
+        """Answer for a while with what is now: from a cache, or by a controller that is behind."""
+        self._old_until = 0.0
+        self._old = {job_id: self.job(job_id) for job_id in self.clusters}
+        self._old_until = self.clock.elapsed + seconds
+
+    @property
+    def is_behind(self) -> bool:
+        return self.clock.elapsed < self._old_until
 
     def snapshot(self, job_ids: Collection[str] = ()) -> FakeDriver:
         """Every reading is fresh."""
@@ -265,10 +305,12 @@ class FakeDriver:
     def job(self, job_id: str) -> Reading:
         if self.down:
             return Unknown("the scheduler is down")
+        if self.is_behind:
+            return self._old[job_id]
         cluster = self.clusters[job_id]
         return ScheduledJob(
             job_id,
-            cluster.run_id,
+            "somebody-elses" if cluster.given_away else cluster.run_id,
             cluster.generation,
             cluster.state,
             cluster.state.value,
@@ -286,12 +328,14 @@ class FakeDriver:
         cluster = self.clusters[target.job_id]
         ended = cluster.state is JobState.FAILED
         self._check_intent("prepare", target, (State.PREPARING,))
+        self._check_allowed(cluster)
+        behind = self.is_behind
 
         if self.notes_holds:
             cluster.hold_of, cluster.hold_of_generation = target.incident, target.generation
 
         def apply(*, late: bool = False) -> CallOutcome:
-            cluster.requeue_hold(target.generation, ended=ended, late=late)
+            cluster.requeue_hold(target.generation, ended=ended, late=late or behind)
             return CallOutcome.ACCEPTED
 
         return self._call("prepare", cluster, apply)
@@ -312,20 +356,28 @@ class FakeDriver:
         cluster = self.clusters[target.job_id]
         self._check_intent("commit", target, (State.COMMITTED, State.VERIFYING))
         self.environment, self.excluded = dict(target.environment), target.exclude_nodes
+        behind = self.is_behind
+        if not self.two_phase:
+            self._check_allowed(cluster)
 
         def apply(*, late: bool = False) -> CallOutcome:
             if self.two_phase:
-                cluster.release(late=late)
+                cluster.release(late=late or behind)
                 return CallOutcome.ACCEPTED
             return cluster.launcher_restart(target.incident, target.generation)
 
         return self._call("commit", cluster, apply)
 
     def _check_intent(self, name: str, target: RestartTarget, states: tuple[State, ...]) -> None:
+        self.made.append((target.incident, name))
         incident = self._durable(target.incident)
         if incident is None or incident.state not in states:
             violations = self.clusters[target.job_id].violations
             violations.append(f"S5: {name} without a durable intent: {incident and incident.state}")
+
+    def _check_allowed(self, cluster: Cluster) -> None:
+        if why := self.forbidden(cluster.run_id):
+            cluster.violations.append(f"S7: an attempt was ended: {why}")
 
     def _call(self, name: str, cluster: Cluster, apply: Callable[..., CallOutcome]) -> CallResult:
         fault = self.faults.pop(0) if self.faults else "none"
@@ -380,11 +432,98 @@ def _shipped_policies() -> dict[str, Policy]:
     return {name: load_policy(name) for name in shipped()}
 
 
-def _not_synced(engine: sa.Engine) -> sa.Engine:
-    # The machine outlives the simulated deaths: a commit need not reach the disk, which takes most of the time.
+def _opened(folder: Path) -> sa.Engine:
+    """Open as the remediator does, but let the machine outlive its deaths: a commit need not reach the disk."""
+    if not (folder / FILE).exists():
+        (folder / FILE).write_bytes(_empty_database())
+    engine = open_database(folder)
     sa.event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
     engine.dispose()
-    return engine
+    # SQL that was compiled once serves all databases of the tests.
+    engine.dialect, compiled = _compiler(engine)
+    return engine.execution_options(compiled_cache=compiled)
+
+
+_COMPILER: list[tuple[sa.Dialect, dict[Any, Any]]] = []
+
+
+def _compiler(engine: sa.Engine) -> tuple[sa.Dialect, dict[Any, Any]]:
+    if not _COMPILER:
+        _COMPILER.append((engine.dialect, {}))
+    return _COMPILER[0]
+
+
+@functools.cache
+def _empty_database() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        open_database(Path(folder)).dispose()
+        return (Path(folder) / FILE).read_bytes()
+
+
+class Memory:
+    """Answers the reads of a store from memory, as long as nobody has written to the database.
+
+    Most seconds of a simulation change nothing: to read everything again takes most of its time.
+    """
+
+    READS: tuple[str, ...] = (
+        "pending",
+        "open_incidents",
+        "escalations",
+        "incident",
+        "of_run",
+        "of_job",
+        "calls_of_job",
+        "timers",
+    )
+    READS += ("past_restarts", "restarts", "suspects_of", "approved_against_facts", "answer_of", "exclusions")
+
+    def __init__(self, store: Store, file: Path) -> None:
+        self._file = sqlite3.connect(file)
+        self._version: object = None
+        self._known: dict[object, Any] = {}
+        for name in self.READS:
+            setattr(store, name, self._remembered(name, getattr(store, name)))
+        self._proposals_since = store.proposals_since
+        store.proposals_since = self._proposals  # type: ignore[method-assign]
+        store.switches.storm = self._remembered("storm", store.switches.storm)  # type: ignore[method-assign]
+        self._read_frozen = store.switches.frozen
+        self._frozen_while_the_same = self._remembered("frozen", store.switches.frozen)
+        store.switches.frozen = self._frozen  # type: ignore[method-assign]
+
+    def _forget_what_is_old(self) -> None:
+        version = self._file.execute("PRAGMA data_version").fetchone()  # changes with each commit of others
+        if version != self._version:
+            self._version = version
+            self._known.clear()
+
+    def _remembered(self, name: str, read: Callable[..., Any]) -> Callable[..., Any]:
+        def remembered(*args: object) -> Any:
+            self._forget_what_is_old()
+            if (name, args) not in self._known:
+                self._known[name, args] = read(*args)
+            return copy.copy(self._known[name, args])
+
+        return remembered
+
+    def _frozen(self, run_id: str) -> str | None:
+        """Read anew where time alone may end a freeze."""
+        ending = "SELECT 1 FROM switches WHERE name = 'freeze' AND until IS NOT NULL"
+        read = self._read_frozen if self._file.execute(ending).fetchone() else self._frozen_while_the_same
+        return read(run_id)
+
+    def _proposals(self, moment: float) -> list[Incident]:
+        """Read anew where one that was found before is too old now, or the clock has gone back."""
+        self._forget_what_is_old()
+        since, found = self._known.get("proposals", (math.inf, []))
+        dates = [each.created if each.committed is None else each.committed for each in found]
+        if moment < since or any(date <= moment for date in dates):
+            found = self._proposals_since(moment)
+        self._known["proposals"] = (moment, found)
+        return list(found)
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class CallsAtOnce(Generic[T]):
@@ -423,6 +562,7 @@ class Simulation:
         runs: how many there are, each with a job and a node of its own; `cluster` is the first.
         canary_users: uids whose job may be the canary.
         calls: makes the calls to the scheduler, given what wakes the loop; by default each at once.
+        remember: read what nobody has changed from memory: for many simulations, and calls at once alone.
     """
 
     def __init__(
@@ -435,10 +575,13 @@ class Simulation:
         canary_users: frozenset[int] = frozenset(),
         storm_runs: int = 5,
         calls: Callable[[Callable[[], None]], Calls[Answer]] = CallsAtOnce,
+        remember: bool = False,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
         self._engine: sa.Engine | None = None
+        self._remember = remember
+        self._memory: Memory | None = None
         default = _shipped_policies()[policy] if isinstance(policy, str) else policy
         self.policies = Policies(default, _shipped_policies(), mode="act")
         self.asked: str | None = None
@@ -459,6 +602,10 @@ class Simulation:
         self.prometheus_down = False
         self.alertmanager_down = False
         self.silenced = False
+        self.silenced_runs: set[str] = set()
+        self.cluster_name = ""
+        # Runs that fail in another cluster, under the same names; their alerts reach this remediator, too.
+        self.foreign: set[str] = set()
         self.remembered: dict[str, float] = {}
         self.alive: float | None = None
         self.stall_budget: float | None = None
@@ -473,11 +620,11 @@ class Simulation:
 
     def restart(self) -> None:
         """A new process on the old database."""
-        if self._engine is not None:
-            self._engine.dispose()
+        self.close()
         self.captures.restart()
-        self._engine = _not_synced(open_database(self._folder))
+        self._engine = _opened(self._folder)
         self.store = Store(self._engine, self.clock, self._point)
+        self._memory = Memory(self.store, self._folder / FILE) if self._remember else None
         timers = Timers(self.store, self.clock)
         self.metrics = metrics = Metrics(["prometheus", "sim"], self.clock.monotonic)
         drivers = {"sim": CountedDriver(self.driver, metrics)}
@@ -499,12 +646,13 @@ class Simulation:
             self.store,
             metrics,
             timers,
-            Actor(world, self.store, self.policies.checkpoint_trust, self._point),
+            Actor(world, self.store, self.policies.checkpoint_trust, self._point, self.policies.withheld),
             self._calls(woken.set),
             doubt_window=DOUBT_SECONDS,
             repeat_after=5,
             verify_timeout=600,
             checkpoint_trust=self.policies.checkpoint_trust,
+            withheld=self.policies.withheld,
             captures=self.captures,
         )
         examiner = Examiner(
@@ -546,6 +694,8 @@ class Simulation:
 
     def close(self) -> None:
         """Let go of the database."""
+        if self._memory is not None:
+            self._memory.close()
         if self._engine is not None:
             self._engine.dispose()
 
@@ -568,6 +718,16 @@ class Simulation:
         """What Prometheus' rules would fire: a failed run, or one that runs without passing its high-water mark."""
         return [alert for cluster in self.clusters for alert in self._alerts_of(cluster)]
 
+    def alerts_of_others(self) -> list[Alert]:
+        """Alerts of another cluster about runs, jobs and attempts of the same names."""
+        labels = {"alertname": "TrainRunFailed", "failure_mode": "crash", "remediate": "true", "scheduler": "sim"}
+        of_runs = [(each, {"run_id": each.run_id, "job_id": each.job_id}) for each in self.clusters]
+        return [
+            Alert({**labels, **names, "attempt": str(each.attempt), "cluster": "another"}, 1_800_000_000.0)
+            for each, names in of_runs
+            if each.run_id in self.foreign
+        ]
+
     def _alerts_of(self, cluster: Cluster) -> list[Alert]:
         if cluster.run_state == "failed":
             name, mode = "TrainRunFailed", "crash"
@@ -585,13 +745,16 @@ class Simulation:
             "failure_mode": mode,
             "remediate": "true",
         }
-        return [Alert(labels, since)]
+        return [Alert(labels, since).in_cluster(self.cluster_name)]
 
     def firing(self) -> Firing:
         """The AlertSource."""
         if self.alertmanager_down:
             return Unknown("Alertmanager is down")
-        return [] if self.silenced else self.alerts_now()
+        if self.silenced:
+            return []
+        found = [each for each in self.alerts_now() if each.run_id not in self.silenced_runs]
+        return [*found, *self.alerts_of_others()]
 
     def run(self, run_id: str) -> Evidence:
         """One run as Prometheus shows it."""
@@ -607,6 +770,7 @@ class Simulation:
             alive=self.alive,
             stall_budget=self.stall_budget,
             checkpoint_step=self.checkpoint_step,
+            cluster=self.cluster_name,
             figures=dict(self.figures),
         )
 
@@ -640,16 +804,20 @@ class Simulation:
             self._woken.clear()
             self.worker.tick()
 
-    def settle(self) -> list[Incident]:
-        """Let time pass until nothing happens any more, a quarter of an hour at most; returns all incidents."""
-        quiet = 0
-        for _ in range(900):
+    def settle(self, *, hurry: bool = False) -> list[Incident]:
+        """Let time pass until nothing happens any more, a quarter of an hour at most; returns all incidents.
+
+        In a `hurry`, pass ten seconds at once while nothing happens: all sources are slow, or the process is paused.
+        """
+        quiet, same, before, end = 0, 0, None, self.clock.elapsed + 900
+        while self.clock.elapsed < end and quiet <= 3:
+            self.clock.elapsed += 9 if hurry and same > 5 else 0
             self.tick()
-            busy = self.store.open_incidents() or self.store.pending() or any(each.late for each in self.clusters)
-            ending = any(each.state is JobState.ENDING for each in self.clusters)
-            quiet = 0 if busy or ending else quiet + 1
-            if quiet > 3:
-                break
+            waiting = self.store.pending(), [(each.id, each.state) for each in self.store.open_incidents()]
+            ending = any(each.state is JobState.ENDING or each.late for each in self.clusters)
+            quiet = 0 if any(waiting) or ending else quiet + 1
+            now = waiting, ending, len(self.driver.calls)
+            same, before = (same + 1 if now == before else 0), now
         return self.store.of_run(RUN)
 
     @property

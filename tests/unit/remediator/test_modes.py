@@ -13,8 +13,10 @@ from trainwarden_remediator.choice import Policies
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incident import Action, Incident, State
+from trainwarden_remediator.limits import Limits, Once
 from trainwarden_remediator.modes import OPT_IN, Canary, Mode
 from trainwarden_remediator.policy import Policy, load_policy
+from trainwarden_remediator.policy_file import Backoff, Implementation
 from trainwarden_remediator.score import read_scores
 
 DEFAULT = load_policy("default")
@@ -163,3 +165,27 @@ def test_the_command_prints_the_score(observing: Callable[..., Simulation], caps
     assert "no decision to score yet" in capsys.readouterr().err
     assert main(["score", "--state-dir", state, "--since", "soon"]) == 2
     assert "--since: 'soon' is no duration" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("two_phase", [True, False], ids=["two-phase", "one-call"])
+@pytest.mark.parametrize("change", ["observe", "maintenance"])
+def test_a_restart_that_was_decided_is_not_made_once_a_mode_or_a_maintenance_forbids_it(
+    tmp_path: Path, two_phase: bool, change: str
+) -> None:
+    """Policies are read again during the delay of a restart, or a maintenance begins then."""
+    rule = Implementation(class_name="AlwaysRestartPolicy", restart_delay_seconds=Backoff(initial=30))
+    once = Once.model_validate({"from": "2027-01-15T08:00:20Z", "to": "2027-01-15T08:02:00Z"})
+    limits = Limits(maintenance=[once] if change == "maintenance" else [])
+    sim = Simulation(tmp_path / "state", two_phase=two_phase, policy=Policy("patient", {"stall": rule}, limits=limits))
+    sim.tick(5)
+    assert [each.state for each in sim.store.open_incidents()] == [State.PROPOSED]
+    if change == "observe":
+        sim.policies.take(replace(sim.policies, mode="observe"))
+    sim.tick(60)
+    assert sim.driver.calls == []
+    [first, *_] = sim.store.of_run(RUN)
+    assert first.state is State.SUPPRESSED
+    assert change in first.reason
+    sim.tick(90)
+    assert sim.our_starts == ([0] if change == "maintenance" else []), "a maintenance ends"
+    sim.close()

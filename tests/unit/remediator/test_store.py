@@ -232,60 +232,6 @@ def test_the_log_is_read_without_writing(store: Store, tmp_path: Path) -> None:
     engine.dispose()
 
 
-V2 = """
-CREATE TABLE about (key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (key));
-INSERT INTO about VALUES ('schema', '2'), ('database', 'abc');
-CREATE TABLE alerts (key TEXT NOT NULL, labels TEXT NOT NULL, starts_at FLOAT, source TEXT NOT NULL,
-    received FLOAT NOT NULL, last_seen FLOAT NOT NULL, pending BOOLEAN NOT NULL, dropped BOOLEAN NOT NULL,
-    waits_for TEXT, incident_id TEXT, PRIMARY KEY (key));
-INSERT INTO alerts VALUES
-    ('k1', '{"alertname": "A", "run_id": "r", "cluster": "c1"}', 1.0, 'poll', 1.0, 1.0, 0, 0, NULL, 'i1'),
-    ('k2', '{"alertname": "A", "run_id": "s"}', 1.0, 'poll', 1.0, 1.0, 1, 0, NULL, NULL);
-CREATE TABLE incidents (number INTEGER NOT NULL, id TEXT NOT NULL, run_id TEXT NOT NULL, attempt BIGINT,
-    attempt_key TEXT, job_id TEXT, scheduler TEXT, alert TEXT NOT NULL, failure_mode TEXT NOT NULL, error_type TEXT,
-    state TEXT NOT NULL, action TEXT NOT NULL, reason TEXT NOT NULL, policy TEXT NOT NULL, budget_used INTEGER,
-    budget_limit INTEGER, step_before FLOAT, checkpoint_step FLOAT, created FLOAT NOT NULL, updated FLOAT NOT NULL,
-    not_before FLOAT NOT NULL, calls INTEGER NOT NULL, committed FLOAT, deadline FLOAT, paging BOOLEAN NOT NULL,
-    PRIMARY KEY (number), UNIQUE (id));
-CREATE UNIQUE INDEX one_restart_per_attempt ON incidents (run_id, attempt_key) WHERE action = 'restart';
-CREATE INDEX incidents_by_run ON incidents (run_id);
-INSERT INTO incidents VALUES
-    (1, 'i1', 'r', 0, 'sim:1:0', '1', 'sim', 'A', 'stall', NULL, 'DONE', 'restart', 'why', 'p', 0, 3, 1.0, NULL,
-     1.0, 1.0, 0.0, 1, 1.0, NULL, 0),
-    (2, 'i2', 'q', 0, 'sim:2:0', '2', 'sim', 'A', 'stall', NULL, 'IN_DOUBT', 'restart', 'why', 'p', 0, 3, 1.0, NULL,
-     1.0, 1.0, 0.0, 1, NULL, NULL, 0);
-"""
-
-
-def test_a_database_of_version_2_keeps_its_incidents_and_alerts_and_learns_their_clusters(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / FILE) as connection:
-        connection.executescript(V2)
-    connection.close()
-    engine = open_database(tmp_path)
-    store = Store(engine, FakeClock())
-    assert [(each.id, each.cluster, each.state) for each in store.of_run("r")] == [("i1", "c1", State.DONE)]
-    assert [(each.id, each.cluster) for each in store.open_incidents()] == [("i2", "")]
-    assert used(store, "r", "c1") == {"stall": 1}
-    assert used(store, "r", "c2") == {}
-    assert used(store, "q", "c1") == {"stall": 1}, "on record without a cluster: it counts for every one"
-    assert [each.labels["run_id"] for each in pending(store)] == ["s"]
-    assert store.database == "abc"
-    fresh = open_database(_folder(tmp_path / "new"))
-    assert _names(engine) == _names(fresh)
-    for each in (engine, fresh):
-        each.dispose()
-
-
-def _folder(path: Path) -> Path:
-    path.mkdir()
-    return path
-
-
-def _names(engine: sa.Engine) -> set[str]:
-    with engine.begin() as connection:
-        return set(connection.exec_driver_sql("SELECT type || ' ' || name FROM sqlite_master").scalars())
-
-
 def test_a_column_that_came_later_is_added(tmp_path: Path) -> None:
     open_database(tmp_path).dispose()
     with sqlite3.connect(tmp_path / FILE) as connection:
