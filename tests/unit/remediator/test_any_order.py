@@ -338,7 +338,7 @@ class ForgetfulOfSeveral(Forgetful, AnyOrderOfSeveral):
 
 
 # Of 500 histories; those of three runs take four times as long.
-SHARES = {
+SHARES: dict[type[AnyOrder], int] = {
     AnyOrder: 160,
     AnyOrderInOneCall: 100,
     Forgetful: 160,
