@@ -10,23 +10,16 @@ import pytest
 import yaml
 
 from tests.rules import promql
-from tests.rules.rule_files import ALERTS, FILES, RECORDINGS, ROOT, RULES, of_alerts
+from tests.rules.rule_files import ALERTS, FILES, RULES, exists, of_alerts
 from trainwarden.duration import parse_duration
 from trainwarden.rules.files import RuleFile
-from trainwarden_exporter.docs import METRICS
 
-REMEDIATOR = set(
-    re.findall(r"`(trainwarden_remediator_\w+)", (ROOT / "docs/remediator.md").read_text(encoding="utf-8"))
-)
-# Of Prometheus itself, of Alertmanager, and of slurmctld's own page.
-FOREIGN = re.compile(r"up|ALERTS|ALERTS_FOR_STATE|(?:scrape|prometheus|alertmanager|slurmctld)_\w+")
 MAX_WINDOW = 6 * 3600
 # Windows of days, on recordings that are few.
 LONG_WINDOWS = {"recording/goodput.yml"}
 # An alert can wait, or be kept, for no longer.
 MAX_WAIT = 3600
 INTERVALS = {"5s", "15s", "30s", "1m", "2m"}
-HISTOGRAM = re.compile(r"_(?:bucket|count|sum)$")
 
 of_rules = pytest.mark.parametrize(
     ("file", "rule"),
@@ -37,14 +30,6 @@ of_rules = pytest.mark.parametrize(
 
 def tree(rule: dict[str, Any]) -> promql.Node:
     return promql.parse(str(rule["expr"]))
-
-
-def exists(name: str) -> bool:
-    """A name, or a pattern, that the catalogue, a recording or another program has."""
-    known = METRICS.keys() | RECORDINGS | REMEDIATOR
-    if name in known or FOREIGN.fullmatch(name) or HISTOGRAM.sub("", name) in known:
-        return True
-    return not re.fullmatch(r"[\w:]+", name) and any(re.fullmatch(name, each) for each in known)
 
 
 @of_rules

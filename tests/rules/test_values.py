@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.rules import promql
-from tests.rules.rule_files import FILES, ROOT
-from tests.rules.test_expressions import exists
+from tests.rules.rule_files import FILES, ROOT, exists
 from trainwarden.rules.values import check_markers, read_values, substitute
 
 VALUES = read_values(ROOT / "rules/values.yml")

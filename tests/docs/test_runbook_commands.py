@@ -1,0 +1,115 @@
+"""The commands of the runbooks are run, where their tool is here: what a person on call copies must not be refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+
+from tests.rules import promql
+from tests.rules.rule_files import ROOT, exists
+from tests.unit.clients.scripted import Scripted
+from trainwarden import cli as trainwarden
+from trainwarden.stack.binaries import Tools
+from trainwarden_remediator import cli as remediator
+
+RUNBOOKS = sorted((ROOT / "rules/runbooks").glob("*.md"))
+OWN: dict[str, Callable[[Sequence[str]], int]] = {
+    "trainwarden": lambda arguments: trainwarden.main(list(arguments)),
+    "trainwarden-remediator": remediator.main,
+}
+MISUSE = 2
+
+
+def blocks(path: Path) -> Iterator[str]:
+    """The indented blocks of a runbook, each a script."""
+    for block in re.findall(r"(?:^    .*\n)+", path.read_text(encoding="utf-8"), re.MULTILINE):
+        yield re.sub(r"^    ", "", block, flags=re.MULTILINE)
+
+
+def commands(first: str) -> list[str]:
+    """Every command of the runbooks that begins with this word, without the comment behind it."""
+    lines = [line for path in RUNBOOKS for block in blocks(path) for line in block.replace("\\\n", " ").splitlines()]
+    return [re.sub(r"\s+#\s.*$", "", line) for line in dict.fromkeys(lines) if line.startswith(f"{first} ")]
+
+
+@pytest.fixture
+def answering() -> Iterator[Scripted]:
+    """A Prometheus and an Alertmanager in which nothing is wrong."""
+    server = Scripted()
+    yield server
+    server.close()
+
+
+def run(command: str, tools: Tools) -> subprocess.CompletedProcess[str]:
+    path = f"{tools.promtool.parent}:{tools.amtool.parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path}
+    return subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.process
+def test_the_shell_reads_every_block() -> None:
+    script = "\n".join(f"{{\n{block}\n}}" for path in RUNBOOKS for block in blocks(path))
+    done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.tools
+def test_each_query_reaches_prometheus_as_it_is_printed_and_asks_for_what_exists(
+    tools: Tools, tmp_path: Path, answering: Scripted
+) -> None:
+    answering.body = b'{"status": "success", "data": {"resultType": "vector", "result": []}}'
+    asked = [each for each in commands("curl") if "PROMETHEUS/api/v1/query" in each]
+    assert len(asked) > 80
+    queries = []
+    for command in asked:
+        answering.asked = ""
+        done = run(command.replace("PROMETHEUS", answering.url), tools)
+        assert (done.returncode, answering.asked[:14]) == (0, "/api/v1/query?"), (command, done.stderr)
+        (query,) = parse_qs(urlsplit(answering.asked).query)["query"]
+        queries.append(query)
+    assert [name for query in queries for name in promql.metrics(promql.parse(query)) if not exists(name)] == []
+    rules = [{"record": f"asked:{number}", "expr": query} for number, query in enumerate(queries)]
+    (tmp_path / "asked.yml").write_text(yaml.safe_dump({"groups": [{"name": "asked", "rules": rules}]}))
+    done = run(f"promtool check rules {tmp_path / 'asked.yml'}", tools)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize("command", [*commands("promtool"), *commands("amtool")])
+def test_prometheus_own_tools_take_it(tools: Tools, answering: Scripted, command: str) -> None:
+    if command.startswith("promtool"):
+        answering.body = b'{"status": "success", "data": {"resultType": "vector", "result": []}}'
+    else:
+        answering.body = b"[]"
+    command = command.replace("PROMETHEUS", answering.url).replace("ALERTMANAGER", answering.url)
+    command = command.replace("=alertmanager.yml", f"={ROOT / 'alertmanager/alertmanager.yml'}")
+    if "amtool alert" in command and "--alertmanager.url" not in command:  # a team has it in amtool's own configuration
+        command += f" --alertmanager.url={answering.url}"
+    done = run(command, tools)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", [*commands("trainwarden"), *commands("trainwarden-remediator")])
+def test_our_own_commands_take_their_arguments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Where nothing is on record they answer that."""
+    first, *arguments = command.split()
+    if arguments[0] == "FLAGS":  # those of the service
+        arguments = [*arguments[1:], "--help"]
+    places = {"DIR": tmp_path, "CHECKPOINTS": tmp_path, "FILE": "observe", "POLICY": "observe"}
+    for place, value in places.items():
+        arguments = [re.sub(rf"^(--[\w-]+=)?{place}$", rf"\g<1>{value}", each) for each in arguments]
+    try:
+        status = OWN[first](arguments)
+    except SystemExit as stop:
+        status = int(stop.code or 0)
+    answer = capsys.readouterr().err
+    assert status != MISUSE or "no decision log here" in answer, answer
