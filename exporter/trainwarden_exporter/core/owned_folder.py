@@ -99,6 +99,23 @@ class OwnedFolder:
         with reading_any():
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
 
+    @contextlib.contextmanager
+    def entries(self, name: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+        """Return a context with what a folder right in this one holds.
+
+        They are listed and looked at by its descriptor, which takes less time than by a path through procfs.
+
+        Raises:
+            NotADirectoryError: it is no folder, or a link.
+            OSError: it cannot be opened.
+        """
+        descriptor = open_beneath(self.descriptor, name, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with os.scandir(descriptor) as found:
+                yield found
+        finally:
+            os.close(descriptor)
+
     def may_read(self, size: int) -> bool:
         """Take bytes from the owner's budget; return False if nothing is left of it."""
         if self._budget is None or self._budget.take(self.owner, size):

@@ -162,7 +162,8 @@ def denied(call: Callable[..., Any], closed: Path) -> Callable[..., Any]:
     """The system call as it answers where nobody may enter `closed`; root, who runs tests too, may always."""
 
     def answer(path: Any, *rest: Any, dir_fd: int | None = None, **named: Any) -> Any:
-        place = Path(Path(f"/proc/self/fd/{dir_fd}").readlink() if dir_fd is not None else "/", os.fspath(path))
+        name = f"/proc/self/fd/{path}" if isinstance(path, int) else os.fspath(path)
+        place = Path(Path(f"/proc/self/fd/{dir_fd}").readlink() if dir_fd is not None else "/", name)
         if place.parts[1:4] == ("proc", "self", "fd"):
             place = Path(Path(*place.parts[:5]).readlink(), *place.parts[5:])
         # What is done to a folder itself asks its parent; what is done below it asks the folder.

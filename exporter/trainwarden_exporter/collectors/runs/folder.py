@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import stat
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -352,8 +351,6 @@ class RunFolder:
 
     def _read_ranks(self, files: OwnedFolder) -> list[RankBeat | Unreadable] | Unreadable | None:
         """Read the files of ranks; of more than the limits allow the lowest ranks are kept."""
-        if not stat.S_ISDIR(files.stat(RANKS).st_mode):
-            return Unreadable(self._path / RANKS, "is no folder")
         # Of a process that crashes only the content of its trace changes, which began with it.
         self._traces = []
         found = read_rank_files(files, self._limits, self._host, traces=self._traces)

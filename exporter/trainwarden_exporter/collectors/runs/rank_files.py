@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from trainwarden.record.crash import is_trace
@@ -38,7 +37,7 @@ def read_rank_files(
     listed = size = 0
     names = []
     try:
-        with reading_any(), os.scandir(f"{files.as_path}/{RANKS}") as entries:
+        with reading_any(), files.entries(RANKS) as entries:
             for entry in entries:
                 listed += 1
                 if listed > limits.rank_files:
@@ -48,6 +47,8 @@ def read_rank_files(
                     size += entry.stat(follow_symlinks=False).st_size
                 elif traces is not None and is_trace(entry.name):
                     traces.append(entry.name)
+    except NotADirectoryError:
+        return Unreadable(place, "is no folder")
     except OSError as error:
         return Unreadable(place, error.strerror or str(error))
     if len(names) > most:
