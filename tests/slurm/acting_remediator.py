@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.slurm.cluster import Cluster
@@ -19,7 +19,9 @@ from trainwarden_remediator.drivers.slurm import SlurmDriver, slurm_client
 from trainwarden_remediator.evidence import Evidence, ReportedRun
 from trainwarden_remediator.examine import Examiner
 from trainwarden_remediator.incident import OPEN_STATES, Alert, Incident
+from trainwarden_remediator.limits import Limits
 from trainwarden_remediator.metrics import Metrics
+from trainwarden_remediator.nodes import NodeSource, NoNodes
 from trainwarden_remediator.policy import load_policy
 from trainwarden_remediator.remediate import Remediator
 from trainwarden_remediator.score import Scores
@@ -87,6 +89,7 @@ class ActingRemediator:
     """The loop of the remediator, a round for each call of `until`'s condition, with the readings of a real SLURM.
 
     `capture_timeout`: seconds for what is captured before an attempt is ended; None where nothing is.
+    `nodes`: which nodes have evidence of a defect; `limits`: of its policy.
     """
 
     cluster: Cluster
@@ -94,6 +97,8 @@ class ActingRemediator:
     at: dict[str, Callable[[], None]] = field(default_factory=dict)
     trainings: list[Training] = field(default_factory=list)
     capture_timeout: float | None = None
+    nodes: NodeSource = field(default_factory=NoNodes)
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -102,9 +107,9 @@ class ActingRemediator:
         self.store = Store(self.engine, self.clock)
         metrics = Metrics(["prometheus", "slurm"], self.clock.monotonic)
         timers = Timers(self.store, self.clock)
-        policy = Policies(load_policy("default"), {}, mode="act")
+        policy = Policies(replace(load_policy("default"), limits=self.limits), {}, mode="act")
         driver = SlurmDriver(slurm_client(self.cluster.bin, 10.0), {os.getuid()})
-        world = World(self.clock, self, self, {"slurm": driver}, Records(None))
+        world = World(self.clock, self, self, {"slurm": driver}, Records(None), self.nodes)
         woken = threading.Event()
         snapshot = Snapshot(world, 0.0)
         captures = None

@@ -190,13 +190,23 @@ class Cluster:
         return probe
 
     def kill_job(self, job_id: int) -> None:
-        """SIGKILL all processes of a job, and the slurmstepd of its node with them, as a node that loses its power."""
+        """SIGKILL all processes of a job, and the slurmstepd of its node with them, as a node that loses its power.
+
+        All are stopped first, so that none can report the end of another.
+        """
         mark = f"SLURM_JOB_ID={job_id}".encode()
+        found = set()
         for environ in Path("/proc").glob("[0-9]*/environ"):
             with suppress(OSError):
                 variables = environ.read_bytes().split(b"\0")
                 if mark in variables and f"SLURM_CONF={self._configuration}".encode() in variables:
-                    os.kill(int(environ.parent.name), signal.SIGKILL)
+                    found.add(int(environ.parent.name))
+        # slurmstepd writes its title over its environment.
+        parents = {parent for pid in found if (parent := _parent(pid, "slurmstepd")) is not None}
+        for sent in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in (*parents, *found):
+                with suppress(OSError):
+                    os.kill(pid, sent)
 
     def logs(self, lines: int = 15) -> str:
         """The ends of all logs of the cluster."""
@@ -309,6 +319,16 @@ def running_cluster(
     finally:
         cluster.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _parent(pid: int, name: str) -> int | None:
+    """The parent of a process, if that runs a program whose name begins so: Debian appends one."""
+    with suppress(OSError):
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        parent = int(status.rpartition(")")[2].split()[1])
+        if Path(f"/proc/{parent}/comm").read_text(encoding="utf-8").startswith(name):
+            return parent
+    return None
 
 
 def _job(values: dict[str, Any]) -> Job:

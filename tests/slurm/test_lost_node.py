@@ -1,0 +1,134 @@
+"""A node of a real cluster is lost: its daemon and all processes of the job on it are killed, and it is silent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.acting_remediator import ActingRemediator, Training
+from tests.slurm.cluster import NODES, Cluster, Job, running_cluster
+from tests.slurm.programs import Programs
+from tests.waiting import wait_until
+from trainwarden.clients.slurm.nodes import SlurmNode
+from trainwarden_remediator.drains import read_nodes
+from trainwarden_remediator.drivers.slurm import slurm_client
+from trainwarden_remediator.errors import Unknown
+from trainwarden_remediator.incident import State
+from trainwarden_remediator.limits import ExcludeNodes, Limits
+from trainwarden_remediator.nodes import SuspectNodes
+
+pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(420)]
+
+# After how long slurmctld takes a silent node for DOWN; it asks three times as often.
+DOWN_SECONDS = 15
+_LOST = frozenset(("down", "not_responding"))
+
+
+@pytest.fixture(scope="module")
+def losing_cluster(programs: Programs) -> Iterator[Cluster]:
+    """A cluster whose controller notices soon that a node is lost."""
+    with running_cluster(programs, {"SlurmdTimeout": str(DOWN_SECONDS)}) as started:
+        yield started
+
+
+@dataclass(frozen=True)
+class LostNodes:
+    """The nodes that SLURM shows as lost, as TrainSlurmNodeFailed names them."""
+
+    cluster: Cluster
+
+    def of_run(self, _run_id: str) -> SuspectNodes | Unknown:
+        """The nodes of the one run of a test."""
+        lost = [name for name, node in nodes(self.cluster).items() if node.state in _LOST]
+        return SuspectNodes(dict.fromkeys(lost, "TrainSlurmNodeFailed"), len(NODES))
+
+    def of_jobs(self, _job_ids: Collection[str]) -> Mapping[str, Sequence[str]] | Unknown:
+        """No storm is judged."""
+        return {}
+
+
+@pytest.fixture
+def acting(losing_cluster: Cluster, tmp_path: Path) -> Iterator[ActingRemediator]:
+    """The remediator on that cluster, whose nodes are all there again afterwards."""
+    limits = Limits(exclude_nodes=ExcludeNodes())
+    made = ActingRemediator(losing_cluster, tmp_path / "state", nodes=LostNodes(losing_cluster), limits=limits)
+    try:
+        yield made
+    finally:
+        made.close()
+        for node in lost_nodes(losing_cluster):
+            losing_cluster.start_node(node)
+        wait_until(
+            lambda: {node.state for node in nodes(losing_cluster).values()} == {"idle"},
+            lambda: f"all nodes are idle again\n{losing_cluster.logs()}",
+        )
+
+
+def nodes(cluster: Cluster) -> dict[str, SlurmNode]:
+    """The nodes as SLURM shows them."""
+    found = read_nodes(slurm_client(cluster.bin, 20))
+    assert isinstance(found, list), found
+    return {node.name: node for node in found}
+
+
+def lost_nodes(cluster: Cluster) -> list[str]:
+    """The names of those that SLURM shows as lost."""
+    return [name for name, node in nodes(cluster).items() if node.state in _LOST]
+
+
+def lose_node(training: Training) -> str:
+    """Kill all that lives on the node of a job, its daemon first, which else would report the end; return its name."""
+    node = present(training).nodes
+    assert node in NODES
+    training.cluster.kill(node)
+    training.cluster.kill_job(training.job_id)
+    return node
+
+
+def present(training: Training) -> Job:
+    """The job as SLURM shows it."""
+    job = training.cluster.job(training.job_id)
+    assert job is not None
+    return job
+
+
+def started_once_elsewhere(acting: ActingRemediator, training: Training, lost: str) -> None:
+    """The run has one more start, on another node, also once the old node is there again."""
+    job = present(training)
+    assert (training.starts, job.state, job.restarts) == ([0, 1], "RUNNING", 1), acting.report()
+    assert job.nodes in set(NODES) - {lost}, acting.report()
+    acting.cluster.start_node(lost)
+    acting.until(lambda: nodes(acting.cluster)[lost].state == "idle")
+    assert (training.starts, present(training).nodes) == ([0, 1], job.nodes), acting.report()
+
+
+def test_a_run_whose_node_is_silent_is_restarted_once_and_away_from_it(acting: ActingRemediator) -> None:
+    """Its silence is noticed before SLURM takes the node for DOWN, which by default is after five minutes."""
+    training = acting.submit("run-1")
+    training.alerts = False
+    lost = lose_node(training)
+    wait_until(lambda: lost_nodes(acting.cluster) == [lost], acting.report)
+    training.alerts = True
+    acting.until(lambda: acting.over(training) and len(training.starts) > 1, 200)
+    [incident] = acting.incidents(training)
+    assert incident.state is State.DONE, acting.report()
+    assert f"away from {lost} (TrainSlurmNodeFailed)" in incident.reason
+    assert f"ExcNodeList={lost}" in acting.cluster.run("scontrol", "show", "job", str(training.job_id))
+    started_once_elsewhere(acting, training, lost)
+
+
+def test_a_job_that_slurm_requeues_for_its_lost_node_is_left_to_slurm(acting: ActingRemediator) -> None:
+    training = acting.submit("run-1")
+    training.alerts = False
+    lost = lose_node(training)
+    wait_until(lambda: present(training).restarts == 1, acting.report)
+    training.alerts = True
+    acting.until(lambda: acting.over(training) and len(training.starts) > 1, 200)
+    assert acting.store.calls_of_job("slurm", str(training.job_id)) == []
+    [incident] = acting.incidents(training)
+    assert (incident.state, incident.paging) == (State.SUPPRESSED, False), acting.report()
+    assert "has been started again already, and not by the remediator" in incident.reason
+    started_once_elsewhere(acting, training, lost)
