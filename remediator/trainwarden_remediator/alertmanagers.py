@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,9 +10,8 @@ from trainwarden.clients.alertmanager import AlertmanagerAlert, AlertmanagerClie
 from trainwarden.record.clock import from_iso
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incident import Alert
+from trainwarden_remediator.readings import OutageLog
 from trainwarden_remediator.world import Firing
-
-log = logging.getLogger(__name__)
 
 Answer = Sequence[AlertmanagerAlert] | AlertmanagerError
 Answered = Callable[[str, str | None], None]
@@ -50,7 +48,7 @@ class AlertmanagerAlerts:
         self._alertmanagers = dict(alertmanagers)
         self._cluster = cluster
         self._answered = answered
-        self._away: set[str] = set()
+        self._outages = OutageLog(monotonic)
         self._monotonic = monotonic
         # The keys of what each has silenced, and when it said so.
         self._silenced: dict[str, tuple[float, frozenset[str]]] = {}
@@ -68,7 +66,8 @@ class AlertmanagerAlerts:
             self._answered(url, missing.get(url))
         if len(missing) == len(answers):
             return Unknown("; ".join(missing.values()))
-        self._warn(missing, len(answers))
+        for url in answers:
+            self._outages.read(f"one of {len(answers)} Alertmanagers, {url},", missing.get(url))
         lists = [answer for answer in answers.values() if not isinstance(answer, AlertmanagerError)]
         silenced = self._remember(answers)
         firing = _firing([each for answer in lists for each in answer], self._cluster)
@@ -96,16 +95,6 @@ class AlertmanagerAlerts:
             if now - at < _SILENCE_SECONDS:
                 remembered |= keys
         return remembered
-
-    def _warn(self, missing: Mapping[str, str], asked: int) -> None:
-        """Log once what goes away or comes back."""
-        for url in missing.keys() - self._away:
-            log.warning(
-                "one of %d Alertmanagers gives no answer, the others are gone by: %s: %s", asked, url, missing[url]
-            )
-        for url in self._away - missing.keys():
-            log.info("Alertmanager answers again: %s", url)
-        self._away = set(missing)
 
 
 def _firing(alerts: Sequence[AlertmanagerAlert], cluster: str) -> list[Alert]:

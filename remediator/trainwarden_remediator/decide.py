@@ -22,7 +22,13 @@ from trainwarden_remediator.vocabulary import covers_error_type, covers_signal, 
 # An alert that began this long before the attempt started cannot be about it, even if two clocks differ.
 _SKEW_SECONDS = 60.0
 _ENDS_FROM_OUTSIDE = frozenset((UNKNOWN_END, "time_limit", "preempted"))
-_SCHEDULED_ENDS = frozenset(("TIMEOUT", "DEADLINE", "PREEMPTED"))
+# Ends that the scheduler has made for others' sake or for a limit, with what that means, the plainest first.
+_SCHEDULED_ENDS = {
+    "PREEMPTED": "other jobs took its place, and it is not requeued",
+    "REVOKED": "it runs in another cluster of its federation",
+    "DEADLINE": "its --deadline is reached, after which it cannot start again",
+    "TIMEOUT": "its time limit is used up",
+}
 _FAILED_ENDS = frozenset(("FAILED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "BOOT_FAIL"))
 _STATE_OF_MODE = {"crash": "failed", "stall": "running", "timeout": "running"}
 
@@ -44,6 +50,11 @@ class Refuse:
     """The facts rule out any action on this attempt."""
 
     reason: str
+
+
+@dataclass(frozen=True)
+class Barred(Refuse):
+    """The remediator may not restart the job, or need not: its user reads why in the journal of the run."""
 
 
 @dataclass(frozen=True)
@@ -194,22 +205,24 @@ def scheduler_objection(
     if isinstance(reading, Absent):
         return _gone(reading, failure)
     if reading.run_id != run_id:
-        return Refuse(f"job {reading.job_id} is not marked as belonging to the run")
+        return Barred(f"job {reading.job_id} is not marked as belonging to the run")
     if reading.generation > generation:
         return StartedAgain(f"job {reading.job_id} has been started again already, and not by the remediator")
     if reading.generation < generation:
         return Wait(f"the scheduler is at start {reading.generation} of the job, the run at {generation}")
-    if failure in _ENDS_FROM_OUTSIDE and (by := _SCHEDULED_ENDS.intersection(reading.scheduler_state.split("+"))):
-        return Refuse(f"the scheduler ended job {reading.job_id} itself: {min(by)}")
-    return _over_or_busy(reading) or (Refuse(reading.refusal) if reading.refusal else None)
+    by = next((each for each in _SCHEDULED_ENDS if each in reading.scheduler_state.split("+")), None)
+    if by is not None and (failure in _ENDS_FROM_OUTSIDE or reading.state is JobState.WITHDRAWN):
+        return Barred(f"the scheduler ended job {reading.job_id} itself: {by}, {_SCHEDULED_ENDS[by]}")
+    return _over_or_busy(reading) or (Barred(reading.refusal) if reading.refusal else None)
 
 
 def _gone(reading: Absent, failure: str | None) -> Refuse:
     if not reading.ended:
-        return Refuse("the scheduler no longer lists the job")
+        return Barred("the scheduler no longer lists the job")
     by_scheduler = failure in _ENDS_FROM_OUTSIDE and reading.ended in _SCHEDULED_ENDS
     if by_scheduler or reading.ended not in _FAILED_ENDS:
-        return Refuse(f"the scheduler no longer lists the job; by its accounting it is {reading.ended}")
+        means = f", {_SCHEDULED_ENDS[reading.ended]}" if reading.ended in _SCHEDULED_ENDS else ""
+        return Barred(f"the scheduler no longer lists the job; by its accounting it is {reading.ended}{means}")
     return Lost(
         f"by the scheduler's accounting the job is {reading.ended}, and its record is gone (MinJobAge): "
         "it cannot be requeued, only submitted again"
@@ -220,7 +233,7 @@ def _over_or_busy(job: ScheduledJob) -> Wait | Refuse | None:
     if job.state in (JobState.COMPLETED, JobState.CANCELLED):
         return Refuse(f"the scheduler reports job {job.job_id} as {job.scheduler_state}")
     if job.state is JobState.WITHDRAWN:
-        return Refuse(f"the scheduler ended job {job.job_id} itself: {job.scheduler_state}")
+        return Barred(f"the scheduler ended job {job.job_id} itself: {job.scheduler_state}")
     if job.state is JobState.WAITING:
         return Refuse(f"job {job.job_id} waits in the queue ({job.scheduler_state}): the scheduler starts it by itself")
     if job.state is JobState.HELD:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from trainwarden_remediator.alert_rows import Pending
 from trainwarden_remediator.choice import Policies
 from trainwarden_remediator.decide import (
     AlertedFailure,
+    Barred,
     Contradiction,
     Held,
     Lost,
@@ -27,10 +29,11 @@ from trainwarden_remediator.decide import (
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import ReportedRun
 from trainwarden_remediator.facts import Fact, facts_of, facts_of_nodes
-from trainwarden_remediator.incident import OPEN_STATES, Action, Alert, Incident, State, parse_key
+from trainwarden_remediator.incident import OPEN_STATES, Action, Alert, Incident, State, clean, parse_key
 from trainwarden_remediator.judge import Judge, Judged
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.objections import INACTIVE, Objections
+from trainwarden_remediator.outbox import NOT_RESTARTED
 from trainwarden_remediator.price import CONTRADICTED
 from trainwarden_remediator.roots import is_better, roots_before
 from trainwarden_remediator.score import LEAVE, RESTART, Scores
@@ -54,6 +57,7 @@ _REPLACEABLE = (State.PROPOSED, State.CAPTURING)
 # A restart of one attempt that is decided and withdrawn so often is for a person, too.
 _WITHDRAWALS = 5
 _FLAPS = "a restart of this attempt was decided and withdrawn"
+_FIGURE = re.compile(r"\d+(\.\d+)?")
 
 
 class AnotherRestart(Wait):
@@ -116,9 +120,7 @@ class Examiner:
             verdict = judged.decision
         if isinstance(verdict, Wait):
             self._page_if_expired(pending, run, verdict)
-            if pending.waits_for != verdict.reason:
-                self._store.wait(alert, verdict.reason)
-                log.info("run %s: %s waits: %s", alert.run_id, alert.label("alertname"), verdict.reason)
+            self._note_wait(pending, run, verdict)
             return False
         self._timers.forget(alert.key)
         if replaced is not None and verdict is None:
@@ -126,10 +128,23 @@ class Examiner:
         if isinstance(verdict, Lost):
             self._page(pending, run, verdict.reason)
         elif verdict is not None or run is None:
-            self._suppress(pending, run, verdict.reason if verdict else "")
+            kind = NOT_RESTARTED if isinstance(verdict, Barred) else None
+            self._suppress(pending, run, verdict.reason if verdict else "", kind=kind)
         elif judged is not None and not isinstance(judged.decision, Wait):
             self._record(pending, run, judged, judged.decision)
         return True
+
+    def _note_wait(self, pending: Pending, run: ReportedRun | None, wait: Wait) -> None:
+        """Note what an alert waits for, where that has changed; what people have switched is a decision, too."""
+        alert, before, reason = pending.alert, pending.waits_for or "", clean(wait.reason)
+        if reason == before:
+            return
+        self._store.wait(alert, reason)
+        if _without_figures(reason) == _without_figures(before):
+            return
+        log.info("run %s: %s waits: %s", alert.run_id, alert.label("alertname"), wait.reason)
+        if isinstance(wait, Held):
+            self._suppress(pending, run, wait.reason, kind=NOT_RESTARTED, answered=False)
 
     def _page_if_expired(self, pending: Pending, run: ReportedRun | None, wait: Wait) -> None:
         """Page once where an alert has waited too long, as of a suspended job; the alert goes on waiting.
@@ -267,18 +282,30 @@ class Examiner:
         by = self._store.approved_against_facts(run.run_id, run.attempt_key)
         if isinstance(decision, Restart) and by is not None:
             decision = replace(decision, reason=f"{decision.reason}; {by} has approved it against other facts")
-        written = self._propose(pending, run, decision, judged.failure, state)
+        # By no budget: of a policy that restarts nothing of the kind, or is only observed.
+        kind = NOT_RESTARTED if isinstance(decision, Nothing) and decision.limit is None else None
+        written = self._propose(pending, run, decision, judged.failure, state, kind=kind)
         if written is not None and judged.objection:
             log.warning("run %s: %s", run.run_id, judged.objection)
         if written is not None and isinstance(decision, Nothing):
             self._scores.note(written, RESTART if decision.would else LEAVE)
 
-    def _suppress(self, pending: Pending, run: ReportedRun | None, reason: str, *, dropped: bool = False) -> None:
+    def _suppress(
+        self,
+        pending: Pending,
+        run: ReportedRun | None,
+        reason: str,
+        *,
+        dropped: bool = False,
+        answered: bool = True,
+        kind: str | None = None,
+    ) -> None:
         alert = pending.alert
         failure = AlertedFailure(alert.mode or "unknown", alert.label("error_type"))
         decision = Nothing(reason)
         about = run if run is not None and alert.attempt == run.attempt else None
-        self._propose(pending, about, decision, failure, State.SUPPRESSED, dropped=dropped)
+        state = State.SUPPRESSED
+        self._propose(pending, about, decision, failure, state, dropped=dropped, answered=answered, kind=kind)
 
     def _propose(
         self,
@@ -291,6 +318,7 @@ class Examiner:
         dropped: bool = False,
         answered: bool = True,
         approval: str = "",
+        kind: str | None = None,
     ) -> Incident | None:
         """Record the decision; return None if it is on record already."""
         alert = pending.alert
@@ -323,7 +351,8 @@ class Examiner:
             cluster=alert.cluster,
             **(_price(decision) or {"approval": approval}),
         )
-        written = self._store.propose(pending, incident, self._facts(incident, run), dropped=dropped, answered=answered)
+        known = self._facts(incident, run)
+        written = self._store.propose(pending, incident, known, dropped=dropped, answered=answered, kind=kind)
         if written is not None:
             self._metrics.decided(written)
         return written
@@ -337,6 +366,11 @@ class Examiner:
         nodes = self._world.nodes.of_run(run.run_id) if incident.action is Action.RESTART else Unknown("not needed")
         suspects = () if isinstance(nodes, Unknown) else facts_of_nodes(nodes.suspects)
         return (*suspects, *facts_of(incident.failure_mode, run, reading, self._world.clock.now()))
+
+
+def _without_figures(reason: str) -> str:
+    """Return a reason in which a step or another reading, which changes from round to round, makes no difference."""
+    return _FIGURE.sub("#", reason)
 
 
 def _needs_a_person(decision: Restart | StopAndPage | Nothing) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainwarden_remediator.incident import Action, State, clean, restarts_left
-from trainwarden_remediator.outbox import DECISION, HAND_OVER, REFUSAL, Message
+from trainwarden_remediator.outbox import DECISION, HAND_OVER, NOT_RESTARTED, REFUSAL, Message
 from trainwarden_remediator.price import CONTRADICTED
 
 _MAX_LINE = 600
@@ -55,7 +55,7 @@ def as_told(message: Message, state_dir: str = "") -> Told:
 def _title(kind: str, incident: Mapping[str, Any], run_id: str) -> str:
     if kind == DECISION:
         return f"Restarting run {run_id}"
-    if kind == REFUSAL:
+    if kind in (REFUSAL, NOT_RESTARTED):
         return f"Run {run_id} is not restarted"
     if kind == HAND_OVER:
         return f"Run {run_id} needs a person"

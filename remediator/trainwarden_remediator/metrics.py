@@ -71,9 +71,9 @@ class Metrics:
             if delivery.watchdog:
                 self._last_watchdog = now
 
-    def read(self, source: str, problem: str | None) -> None:
-        """Count a reading of a source; `problem` is why it gave no answer."""
-        self.answers.read(source, problem)
+    def read(self, source: str, problem: str | None, what: str = "") -> None:
+        """Count a reading of a source; `what` was read of it, `problem` is why it gave no answer."""
+        self.answers.read(source, problem, what)
         with self._lock:
             self._readings[source, _READINGS[problem is None]] += 1
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trainwarden_remediator.canary import RUN_ID as CANARY
 from trainwarden_remediator.decide import (
+    Barred,
     Contradiction,
     Held,
     NotNow,
@@ -62,7 +63,7 @@ class Objections:
             )
         driver = self.world.drivers.get(key.scheduler)
         if driver is None:
-            return Refuse(f"no driver for scheduler {key.scheduler!r}")
+            return Barred(f"no driver for scheduler {key.scheduler!r}")
         job = driver.job(key.job_id)
         objection = scheduler_objection(run.run_id, key.generation, job, run.failure) or self._of_owner(run, job)
         objection = objection or self._of_canary(run, job)
@@ -90,14 +91,14 @@ class Objections:
         user = job.user if isinstance(job, ScheduledJob) else None
         if user is None or owner in (None, 0, user):
             return None
-        return Refuse(f"the record is written by uid {owner}, and the job belongs to uid {user}")
+        return Barred(f"the record is written by uid {owner}, and the job belongs to uid {user}")
 
     def _of_canary(self, run: ReportedRun, job: Reading) -> Refuse | None:
         """Refuse what only has the name of the canary: no limit of other runs holds for that one."""
         user = job.user if isinstance(job, ScheduledJob) else None
         if run.run_id != CANARY or user is None or user in self.world.canary_users:
             return None
-        return Refuse(
+        return Barred(
             f"the run id {CANARY} is reserved for the canary of this cluster, and the job belongs to uid {user}; "
             "see --canary and --canary-user"
         )
@@ -117,7 +118,7 @@ def successor(job: Reading, jobs: Sequence[ScheduledJob] | Unknown) -> Wait | Re
         if (other.run_id, other.user) != (job.run_id, job.user) or other.job_id == job.job_id:
             continue
         if other.state in _AT_WORK or (other.state is JobState.WAITING and not other.waits_for_jobs):
-            return Refuse(
+            return Barred(
                 f"job {other.job_id} is marked with the run too and is {other.scheduler_state}: it goes on with it"
             )
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ _MAX_FACTS = 8
 _SUSPECTS = ("rank", "node", "gpu")
 
 DECISION, REFUSAL, OUTCOME, HAND_OVER = "decision", "refusal", "outcome", "hand-over"
+_NEWS = frozenset((DECISION, REFUSAL, OUTCOME, HAND_OVER))
+# Why a run is not restarted, or not yet, beside a policy's refusal: for its user alone, and no news to others.
+NOT_RESTARTED = "not restarted"
 _ENDS = (State.DONE, State.FAILED, State.ADOPTED)
 
 
@@ -37,7 +41,7 @@ class Message:
         number: in the outbox.
         channel: by which it goes.
         mark: equal for two copies of one message, and for no others.
-        kind: decision, refusal, outcome or hand-over.
+        kind: decision, refusal, outcome or hand-over; or not restarted.
         incident: as `as_json` has it, at that time, without its events; `detail` is what made it change,
             `audit` the newest row of the decision log then.
         suspects: ranks, nodes and GPUs that its alerts name.
@@ -73,7 +77,7 @@ class Outbox:
         engine: of the database.
         clock: for the times of messages.
         channels: the names of the ways by which each message goes.
-        kinds: of the messages that go by a channel, where that takes not all.
+        kinds: of the messages that go by a channel; without them all but NOT_RESTARTED.
     """
 
     def __init__(
@@ -88,16 +92,21 @@ class Outbox:
         self._kinds = dict(kinds or {})
         self.channels = tuple(channels)
 
-    def note(self, connection: sa.Connection, incident: Incident, detail: str) -> None:
-        """Insert the messages of an incident that has just been changed, in the same transaction."""
-        kind = kind_of(incident)
+    def note(self, connection: sa.Connection, incident: Incident, detail: str, kind: str | None = None) -> None:
+        """Insert the messages of an incident that has just been changed, in the same transaction.
+
+        `kind`: of the messages, where the state of the incident does not say it.
+        """
+        kind = kind or kind_of(incident)
         if kind is None or (incident.run_id == CANARY and kind != HAND_OVER):  # it breaks on schedule: no news
             return
         mark = f"{incident.id}-{incident.state.value.lower()}"
+        if kind == NOT_RESTARTED:  # several may follow each other while it waits
+            mark += f"-{hashlib.sha256(detail.encode()).hexdigest()[:12]}"
         head = audit.head(connection)
         snapshot = json.dumps({**as_json(incident, []), "detail": detail, "audit": head and str(head)})
         for channel in self.channels:
-            if kind not in self._kinds.get(channel, (kind,)):
+            if kind not in self._kinds.get(channel, _NEWS):
                 continue
             known = sa.select(outbox.c.number).where(outbox.c.mark == mark, outbox.c.channel == channel)
             if connection.execute(known).first() is None:

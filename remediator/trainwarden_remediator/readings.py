@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainwarden_remediator.errors import Unknown
@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 _UNABLE_SECONDS = 60.0
 # One that is not read any more is not needed.
 _UNREAD_SECONDS = 120.0
+# Between two lines of the log about one that goes on giving no answer.
+_REPEAT_SECONDS = 60.0
 
 
 @dataclass
@@ -32,16 +34,61 @@ class _Missing:
     reason: str
 
 
+@dataclass
+class _Outage:
+    since: float
+    logged: float
+    failing: dict[str, float] = field(default_factory=dict)  # what could not be read, and when that was last tried
+
+
+class OutageLog:
+    """Logs that a source gives no answer: at once, then once a minute with the duration, and when that is over.
+
+    It is over when all that could not be read has been, or is not asked for any more: where one of several readings of
+    each round fails, that is one outage, not one in each round. Not for several threads at once.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._outages: dict[str, _Outage] = {}
+
+    def read(self, source: str, problem: str | None, what: str = "") -> None:
+        """Note a reading of a source; `what` was read of it, `problem` is why it gave no answer."""
+        now = self._monotonic()
+        outage = self._outages.get(source)
+        if outage is not None:
+            outage.failing = {each: last for each, last in outage.failing.items() if now - last <= _UNREAD_SECONDS}
+        if problem is None:
+            self._answered(source, outage, what, now)
+        elif outage is None or not outage.failing:
+            self._outages[source] = _Outage(now, now, {what: now})
+            log.warning("%s gives no answer: %s", source, problem)
+        else:
+            outage.failing[what] = now
+            if now - outage.logged >= _REPEAT_SECONDS:
+                outage.logged = now
+                log.warning("%s has given no answer for %.0f s: %s", source, now - outage.since, problem)
+
+    def _answered(self, source: str, outage: _Outage | None, what: str, now: float) -> None:
+        if outage is None:
+            return
+        outage.failing.pop(what, None)
+        if not outage.failing:
+            del self._outages[source]
+            log.info("%s answers again after %.0f s", source, now - outage.since)
+
+
 class Answers:
-    """Which sources give no answer, and since when; for any thread. What becomes of it is logged once each time."""
+    """Which sources give no answer, and since when; for any thread."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._missing: dict[str, _Missing] = {}
+        self._log = OutageLog(monotonic)
 
-    def read(self, source: str, problem: str | None) -> None:
-        """Note a reading; `problem` is why it gave no answer."""
+    def read(self, source: str, problem: str | None, what: str = "") -> None:
+        """Note a reading of a source; `what` was read of it, `problem` is why it gave no answer."""
         now = self._monotonic()
         with self._lock:
             missing = self._missing.get(source)
@@ -50,14 +97,8 @@ class Answers:
             elif missing is None or now - missing.last > _UNREAD_SECONDS:
                 self._missing[source] = _Missing(now, now, problem)
             else:
-                missing.last = now
-            is_news = (missing is None or missing.reason != problem) if problem else missing is not None
-            if missing is not None and problem is not None:
-                missing.reason = problem
-        if is_news and problem is None:
-            log.info("%s answers again", source)
-        elif is_news:
-            log.warning("%s gives no answer: %s", source, problem)
+                missing.last, missing.reason = now, problem
+            self._log.read(source, problem, what)
 
     def missing(self) -> dict[str, str]:
         """Return the sources for want of which the remediator is unable to judge, each with the last reason."""
@@ -85,13 +126,13 @@ class CountedRuns:
         """Return the runs; they count as one reading."""
         found = self._runs.runs(run_ids)
         problems = (_problem(each) for each in found.values())
-        self._metrics.read("prometheus", next(filter(None, problems), None))
+        self._metrics.read("prometheus", next(filter(None, problems), None), "runs")
         return found
 
     def restarts(self, database: str) -> Mapping[str, float] | Unknown:
         """Return how many restarts of each run were ever on record."""
         found = self._runs.restarts(database)
-        self._metrics.read("prometheus", _problem(found))
+        self._metrics.read("prometheus", _problem(found), "restarts")
         return found
 
 
@@ -111,13 +152,13 @@ class CountedDriver:
     def job(self, job_id: str) -> Reading:
         """Read one job."""
         found = self._driver.job(job_id)
-        self._metrics.read(self.name, _problem(found))
+        self._metrics.read(self.name, _problem(found), f"job {job_id}")
         return found
 
     def jobs(self) -> Sequence[ScheduledJob] | Unknown:
         """Return every job that is marked with a run."""
         found = self._driver.jobs()
-        self._metrics.read(self.name, _problem(found))
+        self._metrics.read(self.name, _problem(found), "jobs")
         return found
 
     def boot(self) -> str | Unknown:

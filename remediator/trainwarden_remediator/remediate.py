@@ -26,6 +26,7 @@ from trainwarden_remediator.exclusions import Exclusions
 from trainwarden_remediator.incident import OPEN_STATES, Incident, State
 from trainwarden_remediator.metrics import Metrics
 from trainwarden_remediator.objections import Recheck, Withheld
+from trainwarden_remediator.outbox import NOT_RESTARTED
 from trainwarden_remediator.price import VETOED
 from trainwarden_remediator.resume_point import STOP
 from trainwarden_remediator.store import Store
@@ -420,7 +421,7 @@ class Remediator:
             return self._wait(incident, wait.reason)
         if self._timers.detail(incident.id, _HELD) != wait.reason:
             self._timers.wait(incident.id, _HELD, wait.reason)
-            self._move(incident, incident.state, f"waits: {wait.reason}")
+            self._store.move(incident, incident.state, f"waits: {wait.reason}", kind=NOT_RESTARTED)
         self._timers.forget(incident.id, _WAITS)
         return False
 

@@ -17,12 +17,12 @@ from trainwarden.record.lines import MAX_LINE, encode_line
 from trainwarden.training.journal import ROTATE_BYTES
 from trainwarden_remediator.message import Told
 from trainwarden_remediator.notify import NotSent
-from trainwarden_remediator.outbox import HAND_OVER, REFUSAL
+from trainwarden_remediator.outbox import HAND_OVER, NOT_RESTARTED, REFUSAL
 
 log = logging.getLogger(__name__)
 
 # The library writes all other kinds itself, at the next start.
-_EVENT_TYPES = {HAND_OVER: "person_needed", REFUSAL: "attempt_not_restarted"}
+_EVENT_TYPES = {HAND_OVER: "person_needed", **dict.fromkeys((REFUSAL, NOT_RESTARTED), "attempt_not_restarted")}
 JOURNALED = frozenset(_EVENT_TYPES)
 # It stays so, however often it is tried.
 _FINAL = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENXIO))
@@ -47,11 +47,13 @@ class RunJournal:
         if event_type is None:
             return
         said = dict(told.lines)
+        # A restart that waits has been decided for a reason, and waits for another.
+        waits_for = said.get("Outcome") if told.kind == NOT_RESTARTED else None
         data = {
             "attempt_key": told.attempt_key,
             "alert": said.get("Alert", ""),
             "incident": said.get("Incident", ""),
-            "reason": said.get("Reason", ""),
+            "reason": waits_for or said.get("Reason", ""),
             "mark": mark,
         }
         line = encode_line({"timestamp": to_iso(time.time()), "event_type": event_type, "data": data})

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -79,7 +79,15 @@ class Call:
     job_started: float | None = None  # when the start of the job began, by the scheduler's clock
 
 
-Tell = Callable[[sa.Connection, Incident, str], None]
+class Tell(Protocol):
+    """Notes what people are to be told of an incident."""
+
+    def __call__(self, connection: sa.Connection, incident: Incident, detail: str, kind: str | None = None) -> None:
+        """Note a message in the transaction; `kind` where the incident's state does not say it."""
+
+
+def _tell_nobody(connection: sa.Connection, incident: Incident, detail: str, kind: str | None = None) -> None:
+    """Note nothing."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ class Store:
         self._clock = clock
         self._crashpoint = crashpoint
         self.switches = Switches(engine, clock)
-        self.tell: Tell = lambda _connection, _incident, _detail: None
+        self.tell: Tell = _tell_nobody
         with engine.begin() as connection:
             query = sa.select(about.c.value).where(about.c.key == "database")
             # A copy that is put back keeps it.
@@ -173,10 +181,11 @@ class Store:
         *,
         dropped: bool = False,
         answered: bool = True,
+        kind: str | None = None,
     ) -> Incident | None:
         """Store the incident decided for an alert; None if the same decision is on record, which settles the alert too.
 
-        `known` are the facts of the decision, stored with it.
+        `known` are the facts of the decision, stored with it; `kind` is as `Tell` has it.
         A `dropped` alert becomes pending again when it fires again; one that is not `answered` stays pending.
         """
         received = Event(pending.received, "RECEIVED", f"{incident.alert} by {pending.source}")
@@ -193,7 +202,7 @@ class Store:
                 if answered:
                     answer_alert(connection, pending.alert, earlier or incident.id, dropped=dropped)
                 if earlier is None:
-                    self.tell(connection, incident, incident.reason)
+                    self.tell(connection, incident, incident.reason, kind)
         except IntegrityError:
             # The unique index refused a second restart of the attempt.
             with self._transaction("answer") as connection:
@@ -204,10 +213,15 @@ class Store:
         log_change(incident, decided.detail)
         return incident
 
-    def move(self, incident: Incident, state: State, detail: str, **changes: Any) -> Incident:
-        """Change an incident's state and log the reason; raise StaleIncident if it has changed since it was read."""
+    def move(
+        self, incident: Incident, state: State, detail: str, *, kind: str | None = None, **changes: Any
+    ) -> Incident:
+        """Change an incident's state and log the reason; raise StaleIncident if it has changed since it was read.
+
+        `kind` is as `Tell` has it.
+        """
         with self._transaction(f"{incident.state.value} to {state.value}") as connection:
-            moved, is_news = self._move(connection, incident, state, detail, **changes)
+            moved, is_news = self._move(connection, incident, state, detail, kind, **changes)
         if is_news:
             log_change(moved, detail)
         return moved
@@ -224,7 +238,7 @@ class Store:
     def withdraw(self, incident: Incident, reason: str, *, dropped: bool) -> Incident:
         """Turn a decision to restart into one to do nothing, which allows another decision. See `propose`, `move`."""
         with self._transaction(f"{incident.state.value} to withdrawn") as connection:
-            changes = {"action": Action.NONE, "reason": clean(reason, 1000), "paging": False}
+            changes: dict[str, Any] = {"action": Action.NONE, "reason": clean(reason, 1000), "paging": False}
             moved, _ = self._move(connection, incident, State.SUPPRESSED, reason, **changes)
             # Only the alert that it was decided by is refuted; those that joined may need a decision of their own.
             joined = sa.select(incident_alerts.c.alert_key).where(~incident_alerts.c.root)
@@ -239,7 +253,13 @@ class Store:
         return moved
 
     def _move(
-        self, connection: sa.Connection, incident: Incident, state: State, detail: str, **changes: Any
+        self,
+        connection: sa.Connection,
+        incident: Incident,
+        state: State,
+        detail: str,
+        kind: str | None = None,
+        **changes: Any,
     ) -> tuple[Incident, bool]:
         """Return the changed incident, and whether that is news."""
         now, detail = self._clock.now(), clean(detail, 1000)
@@ -254,7 +274,7 @@ class Store:
         if replace(moved, updated=incident.updated) == incident and last_detail(connection, incident.id) == detail:
             return moved, False  # logged already: a call that is repeated for hours must not fill the log
         append_event(connection, incident.id, Event(now, state.value, detail))
-        self.tell(connection, moved, detail)
+        self.tell(connection, moved, detail, kind)
         return moved, True
 
     def begin_call(self, call: Call) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -75,19 +78,42 @@ def test_a_preempted_job_that_slurm_requeues_is_left_to_slurm(acting: ActingReme
 
 
 @pytest.mark.long
+def test_a_job_that_cannot_start_again_before_its_deadline_is_not_ended(acting: ActingRemediator) -> None:
+    """SLURM would end it as DEADLINE, as it does where somebody else requeues it."""
+    training = acting.submit("run-1", "--time=2", "--deadline=now+122seconds")
+    training.alerts = False
+    wait_until(lambda: _room(acting, training) < 120, acting.report)
+    training.alerts = True
+    closed_without_a_call(acting, training, "cannot start again before its --deadline")
+    training.alerts = False
+    acting.cluster.run("scontrol", "requeue", str(training.job_id))
+    wait_until(acting.cluster.in_state(training.job_id, "DEADLINE"), acting.report)
+    assert training.starts == [0]
+
+
+def _room(acting: ActingRemediator, training: Training) -> float:
+    """The seconds that are left until the deadline of a job."""
+    shown = acting.cluster.run("scontrol", "show", "job", str(training.job_id))
+    deadline = re.search(r"Deadline=(\S+)", shown)
+    assert deadline is not None, shown
+    return datetime.fromisoformat(deadline[1]).timestamp() - time.time()
+
+
+@pytest.mark.long
 def test_a_limit_is_no_failure_where_the_ranks_were_ended_by_it(acting: ActingRemediator) -> None:
     """SLURM's shortest limit is a minute. Where the end was not recorded, the policy for stalls decides."""
     limited = acting.submit("limited", "--time=1", "--overcommit")
     silent = acting.submit("silent", "--time=1", "--overcommit")
-    late = acting.submit("late", "--time=1", "--overcommit", "--deadline=now+70seconds")
+    late = acting.submit("late", "--overcommit", "--deadline=now+70seconds")
     limited.failure, late.failure = UNKNOWN_END, UNKNOWN_END
     limited.alerts = silent.alerts = late.alerts = False
     for each in (limited, silent):
         wait_until(acting.cluster.in_state(each.job_id, "TIMEOUT"), acting.report, timeout=200)
-    wait_until(acting.cluster.in_state(late.job_id, "DEADLINE", "TIMEOUT"), acting.report, timeout=200)
+    wait_until(acting.cluster.in_state(late.job_id, "TIMEOUT"), acting.report, timeout=200)
     limited.alerts = late.alerts = True
-    closed_without_a_call(acting, limited, "the scheduler ended job")
-    closed_without_a_call(acting, late, "the scheduler ended job")
+    closed_without_a_call(acting, limited, "itself: TIMEOUT, its time limit is used up")
+    # SLURM has cut its limit down, and shows TIMEOUT, too; once more it cannot start.
+    closed_without_a_call(acting, late, "itself: DEADLINE, its --deadline is reached")
     silent.alerts = True
     acting.until(lambda: acting.over(silent))
     assert silent.starts == [0, 1], acting.report()

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from trainwarden.clients.slurm.client import (
 from trainwarden.clients.slurm.hostlist import expand_hostlist
 from trainwarden.clients.slurm.jobs import SlurmJob, comment_words
 from trainwarden.clients.slurm.rights import Rights
+from trainwarden.record.clock import to_iso
 from trainwarden_remediator.drivers.driver import (
     Absent,
     CallOutcome,
@@ -43,6 +45,7 @@ from trainwarden_remediator.incident import clean
 # Where more jobs are read at once, one list of all costs the controller less.
 _MAX_SINGLE_READS = 8
 _RIGHTS_SECONDS = 3600.0
+_MINUTE = 60.0
 # From the end of a job to the call: two scrapes, the rules, group_wait and the quiet minute of a crash.
 _DETECTION_SECONDS = 120.0
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
@@ -312,6 +315,10 @@ class SlurmDriver:
             self._squeue.filters = self._squeue.filters and not foreign
 
     def _as_job(self, found: SlurmJob) -> ScheduledJob:
+        # SLURM cuts the limit of a job down to its deadline, in minutes, and shows its end as that of any limit.
+        at_deadline = found.must_end is not None and (found.ended or 0.0) + _MINUTE >= found.must_end
+        if "TIMEOUT" in found.flags and at_deadline:
+            found = replace(found, flags=found.flags | {"DEADLINE"})
         return ScheduledJob(
             job_id=found.job_id,
             run_id=found.run_id,
@@ -340,9 +347,19 @@ class SlurmDriver:
             return f"job {found.job_id} stands for several array tasks"
         if found.requeue is False:
             return f"job {found.job_id} was submitted with --no-requeue"
+        if found.must_end is not None and _is_too_late(found, found.must_end):
+            return (
+                f"job {found.job_id} cannot start again before its --deadline, {to_iso(found.must_end)[:19]}Z: "
+                "SLURM would end it as DEADLINE; submit it again with a later one"
+            )
         if found.held_by_admin:
             return f"job {found.job_id} is held by an administrator"
         return None
+
+
+def _is_too_late(job: SlurmJob, must_end: float) -> bool:
+    """Return whether a job that runs or has failed would find no room for another start before its deadline."""
+    return job.state not in ("pending", "completing") and time.time() + _MINUTE * (job.needs_minutes or 0) > must_end
 
 
 class _Squeue:
@@ -440,10 +457,10 @@ def job_state(job: SlurmJob) -> JobState:
         return JobState.CANCELLED
     if "COMPLETED" in job.flags:
         return JobState.COMPLETED
-    if job.flags & _ENDED_BADLY:
-        return JobState.FAILED
     if job.flags & _WITHDRAWN:
         return JobState.WITHDRAWN
+    if job.flags & _ENDED_BADLY:
+        return JobState.FAILED
     if job.flags & {"PENDING", "REQUEUE_HOLD"}:
         return JobState.HELD if job.held else JobState.WAITING
     return JobState.RUNNING if job.flags & _LIVE else JobState.OTHER

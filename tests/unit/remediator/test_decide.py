@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from trainwarden_remediator.decide import (
     AlertedFailure,
+    Barred,
     Lost,
     Nothing,
     Refuse,
@@ -78,9 +79,11 @@ def test_n_retries_mean_exactly_n(limit: int, mode: str, delay: float | None) ->
     [
         ("terminated", "FAILED", None),
         ("terminated", "NODE_FAIL", None),
-        ("terminated", "TIMEOUT", "the scheduler ended job 17 itself: TIMEOUT"),
-        ("terminated", "COMPLETING+PREEMPTED", "the scheduler ended job 17 itself: PREEMPTED"),
-        ("time_limit", "TIMEOUT", "the scheduler ended job 17 itself: TIMEOUT"),
+        ("terminated", "TIMEOUT", "TIMEOUT, its time limit is used up"),
+        ("terminated", "DEADLINE+TIMEOUT", "DEADLINE, its --deadline is reached, after which it cannot start again"),
+        ("terminated", "COMPLETING+PREEMPTED", "PREEMPTED, other jobs took its place, and it is not requeued"),
+        ("terminated", "REVOKED", "REVOKED, it runs in another cluster of its federation"),
+        ("time_limit", "TIMEOUT", "TIMEOUT, its time limit is used up"),
         # Ranks that hung until the limit, and a failure of their own just before it.
         ("hang", "TIMEOUT", None),
         (None, "TIMEOUT", None),
@@ -91,7 +94,7 @@ def test_an_end_from_outside_is_a_failure_unless_the_scheduler_made_it(
 ) -> None:
     job = replace(JOB, scheduler_state=state)
     verdict = scheduler_objection("run-1", 2, job, failure)
-    assert verdict == (refused and Refuse(refused))
+    assert verdict == (refused and Barred(f"the scheduler ended job 17 itself: {refused}"))
 
 
 def test_a_cancelled_job_is_left_alone_whatever_the_record_states() -> None:
@@ -312,7 +315,7 @@ def test_only_this_start_of_a_job_that_is_ours_may_be_touched(reading: Reading, 
 
 
 @pytest.mark.parametrize(
-    ("failure", "expected"), [("terminated", Refuse), ("time_limit", Refuse), ("peer_reset", Lost), (None, Lost)]
+    ("failure", "expected"), [("terminated", Barred), ("time_limit", Barred), ("peer_reset", Lost), (None, Lost)]
 )
 def test_a_time_limit_is_no_failure_either_once_the_job_is_forgotten(failure: str | None, expected: type) -> None:
     assert type(scheduler_objection("run-1", 2, Absent("TIMEOUT"), failure)) is expected

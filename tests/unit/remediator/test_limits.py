@@ -290,7 +290,8 @@ def test_nothing_is_restarted_while_frozen_and_nobody_is_paged_and_then_it_goes_
     [pending] = sim.store.pending()
     assert "frozen by ann since" in (pending.waits_for or "")
     assert (sim.our_starts, sim.store.escalations()) == ([], [])
-    [incident] = sim.settle()
+    frozen, incident = sim.settle()
+    assert (frozen.state, "frozen by ann" in frozen.reason) == (State.SUPPRESSED, True)
     assert (incident.state, len(sim.our_starts)) == (State.DONE, 1)
 
 

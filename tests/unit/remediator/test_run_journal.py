@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,12 @@ from tests.unit.remediator.simulation import RUN, Simulation
 from trainwarden.record.lines import MAX_LINE
 from trainwarden.training.journal import ROTATE_BYTES
 from trainwarden_remediator.database import open_database
+from trainwarden_remediator.drivers.driver import ScheduledJob
 from trainwarden_remediator.message import Told
 from trainwarden_remediator.notify import Notifier, NotSent
 from trainwarden_remediator.outbox import DECISION, HAND_OVER, Outbox
 from trainwarden_remediator.run_journal import JOURNALED, RunJournal
+from trainwarden_remediator.switches import freeze
 
 TOLD = Told(HAND_OVER, RUN, "", "", (("Reason", "no start"), ("Incident", "i1")), "slurm:17:0")
 BEFORE = '{"event_type": "training_started"}\n'
@@ -62,6 +66,69 @@ def test_a_refusal_and_a_hand_over_are_in_the_journal_of_the_run_once(
     assert reason in line["data"]["reason"]
     assert line["data"]["attempt_key"] == "sim:17:0"
     assert line["data"]["incident"] in {each.id for each in simulation.store.of_run(RUN)}
+    engine.dispose()
+    simulation.close()
+
+
+def change_job(simulation: Simulation, monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
+    """Let the scheduler show the job otherwise."""
+    shown = simulation.driver.job
+
+    def job(job_id: str) -> ScheduledJob:
+        found = shown(job_id)
+        assert isinstance(found, ScheduledJob)
+        return replace(found, **changes)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(simulation.driver, "job", job)
+
+
+def of_another_user(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_job(simulation, monkeypatch, refusal="job 17 belongs to uid 4711; see --slurm-allow-user")
+
+
+def without_a_mark(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_job(simulation, monkeypatch, run_id=None)
+
+
+def frozen(simulation: Simulation, _monkeypatch: pytest.MonkeyPatch) -> None:
+    with simulation.store._engine.begin() as connection:
+        freeze(connection, RUN, "ann", "fabric work", simulation.clock.now(), None)
+
+
+def in_a_storm(simulation: Simulation, _monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation.store.switches.begin_storm("", "7 runs are to be restarted", lambda _connection: None)
+
+
+@pytest.mark.parametrize(
+    ("hinder", "reason"),
+    [
+        (of_another_user, "belongs to uid 4711"),
+        (without_a_mark, "is not marked as belonging to the run"),
+        (frozen, "frozen by ann"),
+        (in_a_storm, "7 runs are to be restarted"),
+    ],
+)
+def test_a_refusal_by_no_policy_is_in_the_journal_of_the_run_once_and_no_news_to_others(
+    tmp_path: Path,
+    journal: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    hinder: Callable[[Simulation, pytest.MonkeyPatch], None],
+    reason: str,
+) -> None:
+    simulation = Simulation(tmp_path / "simulated", two_phase=True)
+    engine = open_database(tmp_path / "simulated")
+    outbox = Outbox(engine, simulation.clock, ["journal", "slack"], {"journal": JOURNALED})
+    simulation.store.tell = outbox.note
+    notifier = Notifier(outbox, [channel(journal)], monotonic=simulation.clock.monotonic)
+    hinder(simulation, monkeypatch)
+    for _ in range(3):
+        simulation.tick(30)
+        notifier.deliver()
+    _, line = [json.loads(each) for each in journal.read_text().splitlines()]
+    assert line["event_type"] == "attempt_not_restarted"
+    assert reason in line["data"]["reason"]
+    assert line["data"]["attempt_key"] == "sim:17:0"
+    assert [each.kind for each in outbox.due("slack") if each.kind != DECISION] == []
     engine.dispose()
     simulation.close()
 

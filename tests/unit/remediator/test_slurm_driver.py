@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -331,6 +332,12 @@ def test_a_squeue_that_fails_hangs_or_babbles_is_unknown(tools: Tools, body: str
         ({"het_job_id": 17}, "heterogeneous"),
         ({"array_job_id": 17}, "several array tasks"),
         ({"job_state": "PENDING", "priority": 0, "state_reason": "JobHeldAdmin"}, "held by an administrator"),
+        ({"deadline": int(time.time()) + 500, "time_limit": 10}, "cannot start again before its --deadline"),
+        (
+            {"deadline": {"set": True, "number": int(time.time()) + 500}, "time_limit": {"set": True, "number": 10}},
+            "SLURM would end it as DEADLINE; submit it again with a later one",
+        ),
+        ({"job_state": "FAILED", "deadline": 1_700_000_000}, "--deadline, 2023-11-14T22:13:20Z"),
     ],
 )
 def test_a_job_that_may_not_be_touched_gives_the_reason(tools: Tools, changes: dict[str, Any], said: str) -> None:
@@ -339,6 +346,30 @@ def test_a_job_that_may_not_be_touched_gives_the_reason(tools: Tools, changes: d
     assert said in (job(driver).refusal or "")
     assert driver.prepare(TARGET).outcome is CallOutcome.UNCLEAR
     assert tools.called == []
+
+
+@pytest.mark.parametrize(
+    "room",
+    [
+        {"deadline": 0, "time_limit": 10},
+        {"deadline": int(time.time()) + 900, "time_limit": 10},
+        {"deadline": int(time.time()) + 500, "time_limit": 10, "time_minimum": 1},
+        {"deadline": 1_700_000_000, "time_limit": 10, "job_state": "PENDING"},  # it waits: SLURM ends it by itself
+    ],
+)
+def test_a_job_with_room_before_its_deadline_may_be_restarted(tools: Tools, room: dict[str, Any]) -> None:
+    tools.jobs(entry(**room))
+    assert job(tools.driver()).refusal is None
+
+
+@pytest.mark.parametrize(
+    ("ended", "state", "shown"), [(940, JobState.WITHDRAWN, "DEADLINE+TIMEOUT"), (939, JobState.FAILED, "TIMEOUT")]
+)
+def test_a_time_limit_that_slurm_has_cut_down_to_the_deadline_is_the_deadline(
+    tools: Tools, ended: int, state: JobState, shown: str
+) -> None:
+    tools.jobs(entry(job_state="TIMEOUT", deadline=1000, end_time=ended))
+    assert (job(tools.driver()).state, job(tools.driver()).scheduler_state) == (state, shown)
 
 
 def test_another_users_job_may_be_touched_once_that_user_is_named(tools: Tools) -> None:

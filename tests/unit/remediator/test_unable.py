@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.unit.remediator.simulation import Simulation
+from tests.unit.remediator.simulation import FakeClock, Simulation
 from trainwarden.server.messages import Request, Response
 from trainwarden_remediator.credentials import Credentials
 from trainwarden_remediator.metrics import RemediatorCollector
+from trainwarden_remediator.readings import Answers
 from trainwarden_remediator.server import RemediatorPages
 
 
@@ -67,14 +68,52 @@ def test_a_source_without_an_answer_is_shown_after_a_minute_until_it_answers(
     response = readiness(simulation)
     assert response.status == 503
     assert response.body.decode().startswith(f"unable to judge: no answer from {source}: ")
-    assert [each.getMessage() for each in caplog.records if "gives no answer" in each.getMessage()] != []
-    assert len([each for each in caplog.records if each.levelname == "WARNING"]) == 1, "once, not at each tick"
+    said = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert len(said) == 2, "at once, and after a minute"
+    assert said[0].startswith(f"{source} gives no answer: ")
+    assert said[1].startswith(f"{source} has given no answer for 60 s: ")
 
     simulation.driver.down = simulation.prometheus_down = simulation.alertmanager_down = False
     simulation.tick()
     assert readiness(simulation).status == 200
     assert set(unable(simulation).values()) == {0.0}
-    assert f"{source} answers again" in [each.getMessage() for each in caplog.records]
+    assert f"{source} answers again after 70 s" in [each.getMessage() for each in caplog.records]
+
+
+def test_one_of_several_readings_of_each_round_that_fails_is_one_outage_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As where slurmctld answers and slurmdbd does not, or Prometheus gives up the longer one of two queries."""
+    caplog.set_level(logging.INFO)
+    clock = FakeClock()
+    answers = Answers(clock.monotonic)
+    for each in range(100):
+        clock.elapsed = each * 1.5
+        answers.read("slurm", None, "jobs")
+        answers.read("slurm", f"no answer after {each} s", "job 7")
+    answers.read("slurm", None, "jobs")
+    answers.read("slurm", None, "job 7")
+    assert [each.getMessage() for each in caplog.records] == [
+        "slurm gives no answer: no answer after 0 s",
+        "slurm has given no answer for 60 s: no answer after 40 s",
+        "slurm has given no answer for 120 s: no answer after 80 s",
+        "slurm answers again after 148 s",
+    ]
+
+
+def test_what_is_not_asked_for_any_more_keeps_no_outage_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    clock = FakeClock()
+    answers = Answers(clock.monotonic)
+    answers.read("slurm", "no answer", "job 7")
+    for clock.elapsed in (100.0, 130.0, 160.0):
+        answers.read("slurm", None, "job 8")
+    answers.read("slurm", "no answer", "job 9")
+    assert [each.getMessage() for each in caplog.records] == [
+        "slurm gives no answer: no answer",
+        "slurm answers again after 130 s",
+        "slurm gives no answer: no answer",
+    ]
 
 
 def test_a_source_that_nobody_needs_any_more_keeps_nothing_unready(simulation: Simulation) -> None:

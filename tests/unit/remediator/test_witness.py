@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.drivers.driver import JobState
+from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incident import State
 from trainwarden_remediator.policy import Policy
 from trainwarden_remediator.policy_file import Backoff, Implementation
@@ -28,7 +30,10 @@ def goes_on(simulation: Simulation, seconds: int) -> None:
         simulation.tick()
 
 
-def test_a_run_that_writes_an_error_and_goes_on_is_not_ended_and_pages_with_both_facts(simulation: Simulation) -> None:
+def test_a_run_that_writes_an_error_and_goes_on_is_not_ended_and_pages_with_both_facts(
+    simulation: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     simulation.cluster.run_state = "failed"
     goes_on(simulation, 100)
     assert simulation.store.of_run("run-1") == [], "a script may clear its error soon"
@@ -38,6 +43,17 @@ def test_a_run_that_writes_an_error_and_goes_on_is_not_ended_and_pages_with_both
     assert incident.state is State.ESCALATED
     assert "recorded as failed, and goes on: step" in incident.reason
     assert "_error" in incident.reason
+    waits = [each.getMessage() for each in caplog.records if " waits: " in each.getMessage()]
+    assert len(waits) == len(set(waits)) <= 3, "not at each step"
+
+
+def test_what_is_waited_for_is_written_down_once_however_long_it_is(
+    simulation: Simulation, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(simulation, "run", lambda _run_id: Unknown("no answer " * 30))
+    simulation.tick(20)
+    assert len([each for each in caplog.records if " waits: " in each.getMessage()]) == 1
 
 
 def test_long_steps_after_the_error_page_as_soon(simulation: Simulation) -> None:

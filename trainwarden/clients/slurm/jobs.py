@@ -87,6 +87,8 @@ class SlurmJob:
         node_list: the nodes that it has, as SLURM shortens them; empty while it has none.
         started: when it last started; None while it waits.
         deadline: when its time limit ends it; None unless it runs.
+        must_end: its `--deadline`, Unix seconds; None where it has none.
+        needs_minutes: how long a start must be able to run, its `--time-min` or its limit; None where it has none.
         ended: when it ended, also while its processes are still being ended; None before.
         exit_code, exit_signal: of its batch script; None before its end.
     """
@@ -118,6 +120,8 @@ class SlurmJob:
     submitted: float | None
     started: float | None
     deadline: float | None
+    must_end: float | None
+    needs_minutes: int | None
     ended: float | None
     exit_code: int | None
     exit_signal: int | None
@@ -174,6 +178,8 @@ def read_job(entry: Mapping[str, Any]) -> SlurmJob:
         submitted=timestamp(entry.get("submit_time")),
         started=started,
         deadline=end if state in {"running", "suspended"} else None,
+        must_end=timestamp(entry.get("deadline")),
+        needs_minutes=number(entry.get("time_minimum")) or number(entry.get("time_limit")),
         ended=end if state in ENDED_STATES or state == "completing" else None,
         exit_code=exit_code,
         exit_signal=exit_signal,
