@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -71,5 +70,7 @@ class SignalCounts:
 
 
 def _digest(text: str) -> str:
+    from hashlib import blake2b  # noqa: PLC0415  # it loads OpenSSL, which few nodes need: when a signal is found
+
     shown = _LABEL.sub("", text, count=1) if _LABEL.match(text) else text
-    return hashlib.blake2b(shown.strip().encode("utf-8", "replace"), digest_size=8).hexdigest()
+    return blake2b(shown.strip().encode("utf-8", "replace"), digest_size=8).hexdigest()
