@@ -189,6 +189,7 @@ rule_files:
   - ../alerts/run_parts.yml
   - ../alerts/runs.yml
   - ../recording/goodput.yml
+  - ../recording/identity.yml
   - ../recording/pace.yml
   - ../recording/runs.yml
 evaluation_interval: 5s

@@ -24,7 +24,7 @@ OTHER = {f'{LOSS}{{run_id="r2",unit="steps"}}': 7.0, f'{LOSS}{{cluster="b",run_i
 ALL_STEPS = {f'{LOSS}{{run_id="r1",unit="all_steps"}}': 1500.0}
 
 LOST_WORK = [
-    (ALL_STEPS, "everything since the start: 1500 steps"),
+    (ALL_STEPS, "1500 steps since the start, as no checkpoint was reported"),
     ({}, ""),
     (OTHER, ""),
     (STEPS, "41 steps since the last checkpoint"),

@@ -97,6 +97,8 @@ def read_usage(document: object) -> RayUsage:
     if tuple(sections) not in _LAYOUTS:
         raise ValueError(f"expected the text of ray status: its headings are {', '.join(sections)!a:.200}")
     (_, usage), *_, (_, demands) = sections.items()
+    if not demands:
+        raise ValueError("expected the text of ray status: it ends before its demands")
     amounts = {}
     for line in usage:
         match = _AMOUNT.fullmatch(line)

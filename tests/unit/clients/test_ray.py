@@ -132,6 +132,14 @@ def test_no_demands_are_zero_in_every_layout(layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_text_that_was_cut_off_before_its_demands_is_an_error_and_never_zero(layout: str) -> None:
+    _, _, demands, _ = LAYOUTS[layout]
+    head, _, _ = status_text(layout).partition(demands)
+    with pytest.raises(ValueError, match="text of ray status"):
+        usage_of(f"{head}{demands}\n")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("known", "unknown"),
     [

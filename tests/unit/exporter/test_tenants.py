@@ -79,11 +79,11 @@ def test_a_user_with_many_series_takes_no_place_of_a_user_with_few(tmp_path: Pat
     for number in range(4):
         tree.metadata(f"few-{number}")
         tree.rank(f"few-{number}", 0)
+        give(tree.path / f"few-{number}")  # to a user with a higher uid: the order of users helps it not
     for number in range(10):
         tree.metadata(f"many-{number}")
         for rank in range(100):
             tree.rank(f"many-{number}", rank)
-        give(tree.path / f"many-{number}")
     samples = tree.samples()
     ranks = {dict(labels)["run_id"] for labels in samples["training_rank_step"]}
     assert {f"few-{number}" for number in range(4)} <= ranks
