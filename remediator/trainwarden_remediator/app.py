@@ -18,7 +18,7 @@ from trainwarden_remediator.act import Actor, Answer
 from trainwarden_remediator.alertmanagers import AlertmanagerAlerts
 from trainwarden_remediator.approvals import GpuHours
 from trainwarden_remediator.calls import ThreadedCalls
-from trainwarden_remediator.canary import CanaryHealings
+from trainwarden_remediator.canary_job import CanaryHealings
 from trainwarden_remediator.capture import Capturer
 from trainwarden_remediator.choice import load_policies
 from trainwarden_remediator.config import RemediatorSettings, allowed_users, canary_users, read_token
@@ -70,7 +70,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
             settings.policy_dir,
             settings.run_policy,
             settings.mode_of_action,
-            canary=settings.canary,
+            canary_job=settings.canary,
         ),
         lambda: policy_files(settings.policy, settings.policy_dir),
     )
@@ -132,7 +132,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
     examiner = Examiner(snapshot.world, store, policies, metrics, timers, remediator.failed_again, scores)
 
     outlook = Outlook(snapshot.world.runs, policies)
-    canary = CanaryHealings(engine, clock, expected=settings.canary)
+    canary_job = CanaryHealings(engine, clock, expected=settings.canary)
 
     def refresh() -> None:
         force = hangup.is_set()
@@ -171,7 +171,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
         scores.families,
         GpuHours(engine).families,
         outlook.families,
-        canary.families,
+        canary_job.families,
         sweeper.families,
     )
     registry.register(RemediatorCollector(metrics, store, web_config, (policy, token), more))

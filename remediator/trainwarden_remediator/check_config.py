@@ -46,7 +46,7 @@ def check_config(settings: RemediatorSettings) -> Checked:
             settings.policy_dir,
             settings.run_policy,
             settings.mode_of_action,
-            canary=settings.canary,
+            canary_job=settings.canary,
         )
         policies.append(found)
 

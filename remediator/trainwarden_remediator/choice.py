@@ -10,10 +10,10 @@ from pathlib import Path
 
 from trainwarden.checkpoint.verdict import Trust
 from trainwarden.record.clock import to_iso
-from trainwarden_remediator.canary import POLICY as CANARY_POLICY
-from trainwarden_remediator.canary import RUN_ID as CANARY
+from trainwarden_remediator.canary_job import POLICY as CANARY_JOB_POLICY
+from trainwarden_remediator.canary_job import RUN_ID as CANARY_JOB
 from trainwarden_remediator.errors import ConfigError
-from trainwarden_remediator.modes import MODES, OPT_IN, Canary, most_cautious
+from trainwarden_remediator.modes import MODES, OPT_IN, CanaryRuns, most_cautious
 from trainwarden_remediator.policy import Policy, load_policy, read_policy, shipped
 
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
@@ -35,19 +35,19 @@ class Choice:
 class Policies:
     """The available policies. `assigned` pairs patterns of run ids with policies; the first match applies.
 
-    `mode` is that of the cluster: a mode, or OPT_IN. `canary`: the operator has one, which is acted upon in every mode.
+    `mode` is that of the cluster: a mode, or OPT_IN. `canary_job`: the operator keeps one, acted upon in every mode.
     """
 
     default: Policy
     named: Mapping[str, Policy] = field(default_factory=dict)
     assigned: Sequence[tuple[str, Policy]] = ()
     mode: str = OPT_IN
-    canary: bool = False
+    canary_job: bool = False
 
     def of(self, run_id: str, requested: str | None) -> Choice:
         """Return the policy of a run whose record requests `requested`, which is only a key, never a path."""
-        if self.canary and run_id == CANARY:
-            return Choice(self.named[CANARY_POLICY], opted_in=True)
+        if self.canary_job and run_id == CANARY_JOB:
+            return Choice(self.named[CANARY_JOB_POLICY], opted_in=True)
         for pattern, policy in self.assigned:
             if fnmatchcase(run_id, pattern):
                 return Choice(policy, opted_in=True)
@@ -67,7 +67,7 @@ class Policies:
         The more cautious of the modes of the cluster and of the policy counts. Where neither is set, a run that has not
         opted in is observed.
         """
-        if self.canary and run_id == CANARY:
+        if self.canary_job and run_id == CANARY_JOB:
             return None
         policy = choice.policy
         of_cluster = next((mode for mode in MODES if mode == self.mode), None)
@@ -77,7 +77,7 @@ class Policies:
         if mode == "observe":
             where = "the cluster" if of_cluster == "observe" else f"policy {policy.name}"
             return f"{where} is in the mode observe"
-        if mode == "canary" and not (policy.canary or Canary()).includes(run_id):
+        if mode == "canary" and not (policy.canary_runs or CanaryRuns()).includes(run_id):
             return "the mode is canary, and the run is none of its runs"
         return None
 
@@ -108,11 +108,11 @@ class Policies:
 
 
 def load_policies(
-    default: str, folder: Path | None, assignments: Sequence[str], mode: str = OPT_IN, *, canary: bool = False
+    default: str, folder: Path | None, assignments: Sequence[str], mode: str = OPT_IN, *, canary_job: bool = False
 ) -> Policies:
     """Load the policies of `--policy`, `--policy-dir` and `--run-policy`; raise ConfigError with every problem.
 
-    `mode` is that of the cluster, of `--mode-of-action`; `canary` is `--canary`.
+    `mode` is that of the cluster, of `--mode-of-action`; `canary_job` is `--canary`.
     """
     problems: list[str] = []
     named = {name: load_policy(name) for name in shipped()} | _installed(folder, problems)
@@ -132,7 +132,7 @@ def load_policies(
             problems.append(f"--run-policy: {assignment!r}: expected GLOB=NAME, with a name of {expected}")
     if chosen is None or problems:
         raise ConfigError(problems)
-    return Policies(chosen, named, tuple(assigned), mode, canary)
+    return Policies(chosen, named, tuple(assigned), mode, canary_job)
 
 
 def _installed(folder: Path | None, problems: list[str]) -> dict[str, Policy]:

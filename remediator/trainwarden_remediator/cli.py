@@ -17,7 +17,7 @@ from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 from trainwarden.service_log import FORMATS, log_to_stderr
 from trainwarden_remediator import app, commands
-from trainwarden_remediator.canary_command import add_flags, keep_canary
+from trainwarden_remediator.canary_job_command import add_flags, keep_canary
 from trainwarden_remediator.check_config import check_config
 from trainwarden_remediator.config import DEFAULT_ALERTMANAGER, default_state_dir, settings_from
 from trainwarden_remediator.doctor import examine

@@ -29,7 +29,7 @@ def examine(settings: RemediatorSettings, form: str) -> int:
         settings.policy_dir,
         settings.run_policy,
         settings.mode_of_action,
-        canary=settings.canary,
+        canary_job=settings.canary,
     )
     http = http_client(
         "--prometheus-http-config-file",

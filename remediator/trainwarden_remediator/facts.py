@@ -24,13 +24,17 @@ LAST_STEP_SECONDS = 5.0
 # What is averaged over some minutes says nothing about the time since a step before these are over; a minute for the
 # interval of the rule, too.
 _TENSOR_SECONDS, _EFA_SECONDS, _INFINIBAND_SECONDS = 120.0, 360.0, 180.0
-# A kernel that waits in a collective uses no tensor cores; a defect leaves single GPUs at work.
+# A kernel that waits in a collective uses no tensor cores; a defect leaves single GPUs at work. CPU time is no fact at
+# all: a rank that waits for its GPU or its peers polls, and takes as much of it as one that works.
 _TENSOR_WORKS = 0.1
 # Of what the GPUs of the run usually draw. Those that wait in a collective draw about half.
 _POWER_WORKS = 0.8
 # From each node of the run. Where a network carries other services, too, a node that idles sends some 100 KB/s.
 _FABRIC_WORKS_BYTES = 1e7
+# Longer than a line that is written takes to be seen: the exporter's look, a scrape, a round.
 _LOG_GROWS_SECONDS = 60.0
+# The part of its attempt for which a run must have worked: what is usual is the upper quartile of six hours of it.
+_WORKED_PART = 0.75
 _MAX_ROWS = 64
 
 
@@ -167,7 +171,7 @@ def _of_gpus(mode: str, run: ReportedRun, now: float) -> Iterator[Fact]:
 def _worked_long(mode: str, run: ReportedRun, now: float) -> bool:
     """Return whether the run has worked for most of its attempt."""
     halted = _halted(mode, run)
-    return halted is not None and run.started is not None and now - halted < (now - run.started) / 4
+    return halted is not None and run.started is not None and halted - run.started > _WORKED_PART * (now - run.started)
 
 
 def _of_fabric(mode: str, run: ReportedRun, now: float, nodes: int) -> Iterator[Fact]:

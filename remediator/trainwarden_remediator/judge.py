@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainwarden_remediator.canary import RUN_ID as CANARY
+from trainwarden_remediator.canary_job import RUN_ID as CANARY_JOB
 from trainwarden_remediator.choice import Choice, Policies
 from trainwarden_remediator.decide import AlertedFailure, Circumstances, Decision, Wait, decide
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
@@ -70,7 +70,7 @@ class Judge:
         return Circumstances(
             seed=f"{run.run_id}:{run.attempt_key}",
             frozen=self._store.switches.frozen(run.run_id),
-            fleet=self._store.restarts_since(now - _HOUR_SECONDS, alert.cluster, leave_out=CANARY, but=replaced),
+            fleet=self._store.restarts_since(now - _HOUR_SECONDS, alert.cluster, leave_out=CANARY_JOB, but=replaced),
             suspects=nodes.suspects,
             cluster_nodes=nodes.known,
             observed=self._policies.observed(run.run_id, choice),

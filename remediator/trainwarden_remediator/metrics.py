@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 import trainwarden
 from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden_remediator.alert_rows import Pending
-from trainwarden_remediator.canary import RUN_ID as CANARY
+from trainwarden_remediator.canary_job import RUN_ID as CANARY_JOB
 from trainwarden_remediator.evidence import RESTARTS_METRIC
 from trainwarden_remediator.incident import MODES, Action, Incident, State
 from trainwarden_remediator.readings import Answers
@@ -197,7 +197,7 @@ class RemediatorCollector:
         yield _open_incidents(self._store.open_incidents())
         yield _pending_alerts(self._store.pending())
         yield _reasons("escalation_info", "The remediator gave up: a person must look.", self._store.escalations())
-        yield _recoveries(self._store.recovery_seconds(leave_out=CANARY))
+        yield _recoveries(self._store.recovery_seconds(leave_out=CANARY_JOB))
         yield _budgets(self._store.budgets_left())
         yield _reasons("refusal_info", "The policy restarts no such failure.", self._store.refusals())
         yield from self._configuration()

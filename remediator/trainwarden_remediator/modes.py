@@ -18,7 +18,7 @@ OPT_IN = "opt-in"
 Glob = Annotated[str, Field(min_length=1, max_length=128)]
 
 
-class Canary(BaseModel):
+class CanaryRuns(BaseModel):
     """The runs that are acted upon in the mode canary: those that a pattern matches, and a share of all others."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from trainwarden_remediator.canary import RUN_ID as CANARY
+from trainwarden_remediator.canary_job import RUN_ID as CANARY_JOB
 from trainwarden_remediator.decide import (
     Barred,
     Contradiction,
@@ -96,10 +96,10 @@ class Objections:
     def _of_canary(self, run: ReportedRun, job: Reading) -> Refuse | None:
         """Refuse what only has the name of the canary: no limit of other runs holds for that one."""
         user = job.user if isinstance(job, ScheduledJob) else None
-        if run.run_id != CANARY or user is None or user in self.world.canary_users:
+        if run.run_id != CANARY_JOB or user is None or user in self.world.canary_users:
             return None
         return Barred(
-            f"the run id {CANARY} is reserved for the canary of this cluster, and the job belongs to uid {user}; "
+            f"the run id {CANARY_JOB} is reserved for the canary of this cluster, and the job belongs to uid {user}; "
             "see --canary and --canary-user"
         )
 
@@ -149,7 +149,7 @@ class Recheck:
             return NotNow(frozen)
         if verdict := self._of_run(incident):
             return verdict
-        if incident.run_id == CANARY:  # a storm of others is when the acting path must be known to work
+        if incident.run_id == CANARY_JOB:  # a storm of others is when the acting path must be known to work
             return None
         storm = self._store.switches.storm(incident.cluster)
         return Held(storm.text) if storm else None

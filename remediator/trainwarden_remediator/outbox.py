@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from trainwarden_remediator import audit
-from trainwarden_remediator.canary import RUN_ID as CANARY
+from trainwarden_remediator.canary_job import RUN_ID as CANARY_JOB
 from trainwarden_remediator.facts import fact_as_text, facts_as_json
 from trainwarden_remediator.incident import Action, Incident, State, as_json
 from trainwarden_remediator.roots import alert_as_text, alerts_as_json
@@ -98,7 +98,7 @@ class Outbox:
         `kind`: of the messages, where the state of the incident does not say it.
         """
         kind = kind or kind_of(incident)
-        if kind is None or (incident.run_id == CANARY and kind != HAND_OVER):  # it breaks on schedule: no news
+        if kind is None or (incident.run_id == CANARY_JOB and kind != HAND_OVER):  # it breaks on schedule: no news
             return
         mark = f"{incident.id}-{incident.state.value.lower()}"
         if kind == NOT_RESTARTED:  # several may follow each other while it waits

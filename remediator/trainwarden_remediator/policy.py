@@ -13,7 +13,7 @@ from trainwarden.signals.pack import shipped_packs
 from trainwarden.yaml_file import YamlValue, read_yaml
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.limits import Limits
-from trainwarden_remediator.modes import Canary, Mode
+from trainwarden_remediator.modes import CanaryRuns, Mode
 from trainwarden_remediator.policy_file import FAILURE_MODES, ComposedFile, Implementation, PolicyFile
 from trainwarden_remediator.validation import problems_of
 from trainwarden_remediator.vocabulary import VOCABULARIES
@@ -30,7 +30,7 @@ class Policy:
 
     `checkpoint_trust`: what a restarted run takes for a complete checkpoint; None where the policy leaves that to it.
     `limits`: bounds of all modes together. `mode_of_action`: whether it is carried out, None where that is left to the
-    run; `canary`: on which runs it is in the mode of that name.
+    run; `canary_runs`: on which runs it is in the mode canary.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Policy:
     checkpoint_trust: Trust | None = None
     limits: Limits = field(default_factory=Limits)
     mode_of_action: Mode | None = None
-    canary: Canary | None = None
+    canary_runs: CanaryRuns | None = None
 
     def under(self, over: Policy) -> Policy:
         """Return this policy with what another one states put over it."""
@@ -47,8 +47,10 @@ class Policy:
         limits = self.limits.model_copy(
             update={name: getattr(over.limits, name) for name in over.limits.model_fields_set}
         )
-        mode, canary = over.mode_of_action or self.mode_of_action, over.canary or self.canary
-        return replace(self, rules=rules, checkpoint_trust=trust, limits=limits, mode_of_action=mode, canary=canary)
+        mode, canary_runs = over.mode_of_action or self.mode_of_action, over.canary_runs or self.canary_runs
+        return replace(
+            self, rules=rules, checkpoint_trust=trust, limits=limits, mode_of_action=mode, canary_runs=canary_runs
+        )
 
     @property
     def restarts(self) -> bool:

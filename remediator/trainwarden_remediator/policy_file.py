@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 from trainwarden.checkpoint.verdict import Trust
 from trainwarden_remediator.incident import clean
 from trainwarden_remediator.limits import Limits
-from trainwarden_remediator.modes import Canary, Mode
+from trainwarden_remediator.modes import CanaryRuns, Mode
 from trainwarden_remediator.vocabulary import VOCABULARIES
 
 Name = Annotated[str, Field(min_length=1, max_length=128)]
@@ -116,7 +116,7 @@ class PolicyFile(BaseModel):
     checkpoints: Checkpoints | None = None
     limits: Limits | None = None
     mode_of_action: Mode | None = None
-    canary: Canary | None = None
+    canary: CanaryRuns | None = None
 
     @model_validator(mode="after")
     def _one_entry_per_mode(self) -> PolicyFile:

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainwarden_remediator.canary import RUN_ID as CANARY
+from trainwarden_remediator.canary_job import RUN_ID as CANARY_JOB
 from trainwarden_remediator.drivers.driver import ScheduledJob
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incident import Action, Alert, Incident, State
@@ -92,7 +92,7 @@ class Storms:
         """Judge the restarts that were proposed and those that were made lately; before any of them is begun."""
         proposals: dict[str, list[Incident]] = defaultdict(list)
         for incident in self._store.proposals_since(self._world.clock.now() - self._window):
-            if incident.run_id == CANARY:  # it is no evidence about other runs
+            if incident.run_id == CANARY_JOB:  # it is no evidence about other runs
                 continue
             proposals[incident.cluster].append(incident)
         alerts = self._alerts() if proposals else {}

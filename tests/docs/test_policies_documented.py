@@ -11,7 +11,7 @@ import yaml
 
 from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden_remediator.approvals import GpuHours
-from trainwarden_remediator.canary import CanaryHealings
+from trainwarden_remediator.canary_job import CanaryHealings
 from trainwarden_remediator.cli import parser
 from trainwarden_remediator.database import open_database
 from trainwarden_remediator.decide import AlertedFailure, Nothing, Restart, StopAndPage, Wait, decide

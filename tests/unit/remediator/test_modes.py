@@ -14,7 +14,7 @@ from trainwarden_remediator.cli import main
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.incident import Action, Incident, State
 from trainwarden_remediator.limits import Limits, Once
-from trainwarden_remediator.modes import OPT_IN, Canary, Mode
+from trainwarden_remediator.modes import OPT_IN, CanaryRuns, Mode
 from trainwarden_remediator.policy import Policy, load_policy
 from trainwarden_remediator.policy_file import Backoff, Implementation
 from trainwarden_remediator.score import read_scores
@@ -40,7 +40,7 @@ NOT_OPTED_IN = "the run has not opted in, and is only observed"
 def test_the_more_cautious_mode_counts_and_a_run_is_observed_until_it_opts_in(
     cluster: str, policy: Mode | None, opted_in: bool, observed: str | None
 ) -> None:
-    chosen = replace(DEFAULT, mode_of_action=policy, canary=Canary(share=0))
+    chosen = replace(DEFAULT, mode_of_action=policy, canary_runs=CanaryRuns(share=0))
     policies = Policies(chosen, {}, ((RUN, chosen),) if opted_in else (), cluster)
     assert policies.observed(RUN, policies.of(RUN, None)) == observed
 
@@ -55,12 +55,12 @@ def test_a_record_that_names_a_policy_opts_in_and_one_that_names_none_of_them_do
 
 def test_a_canary_acts_on_the_named_runs_and_on_a_share_that_only_grows() -> None:
     runs = [f"run-{number}" for number in range(1000)]
-    tenth, half = Canary(share=0.1), Canary(share=0.5)
+    tenth, half = CanaryRuns(share=0.1), CanaryRuns(share=0.5)
     chosen = {run for run in runs if tenth.includes(run)}
     assert 60 < len(chosen) < 140
     assert all(half.includes(run) for run in chosen)
-    assert Canary(share=0.0, runs=["debug-*"]).includes("debug-1")
-    assert not Canary(share=0.0, runs=["debug-*"]).includes("run-1")
+    assert CanaryRuns(share=0.0, runs=["debug-*"]).includes("debug-1")
+    assert not CanaryRuns(share=0.0, runs=["debug-*"]).includes("run-1")
 
 
 @pytest.fixture

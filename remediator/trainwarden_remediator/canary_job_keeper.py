@@ -17,7 +17,7 @@ from typing import NoReturn, Protocol
 from trainwarden.clients.slurm.client import SlurmClient, SlurmError, UnreadableRecord
 from trainwarden.clients.slurm.jobs import ENDED_STATES, RUN_MARK, SlurmJob
 from trainwarden.record.folder import replace_file
-from trainwarden_remediator.canary import RUN_ID
+from trainwarden_remediator.canary_job import RUN_ID
 from trainwarden_remediator.errors import ConfigError, Unknown
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import trainwarden
 from trainwarden.training.run import Run
-from trainwarden_remediator.canary import RUN_ID
+from trainwarden_remediator.canary_job import RUN_ID
 
 STEP_SECONDS = 10.0
 # Of its phase train, where no variable of the job states another.

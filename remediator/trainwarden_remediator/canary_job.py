@@ -1,4 +1,7 @@
-"""The canary of the acting path: a run that breaks on schedule and is healed as any other; when it last was."""
+"""The canary of the acting path: a job that breaks on schedule and is healed as any other; when it last was.
+
+It has only the name in common with the mode canary of `modes`, in which a part of all runs is acted upon.
+"""
 
 from __future__ import annotations
 

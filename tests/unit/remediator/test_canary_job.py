@@ -15,9 +15,9 @@ from prometheus_client.metrics_core import Metric
 from tests.unit.remediator.simulation import FakeClock, Make, Simulation
 from trainwarden.clients.slurm.jobs import SlurmJob, read_job
 from trainwarden.record.progress import Progress, read_progress
-from trainwarden_remediator.canary import RUN_ID, CanaryHealings
-from trainwarden_remediator.canary_keeper import DOUBT_SECONDS, Keeper, SlurmCanary, keep
-from trainwarden_remediator.canary_training import BrokenOnSchedule, train
+from trainwarden_remediator.canary_job import RUN_ID, CanaryHealings
+from trainwarden_remediator.canary_job_keeper import DOUBT_SECONDS, Keeper, SlurmCanary, keep
+from trainwarden_remediator.canary_job_training import BrokenOnSchedule, train
 from trainwarden_remediator.choice import load_policies
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.database import open_database
@@ -172,7 +172,7 @@ def test_a_job_is_no_canary_by_its_name_or_of_another_user(tmp_path: Path) -> No
 
 def test_it_is_healed_in_every_mode_where_the_operator_keeps_one() -> None:
     for mode in ("observe", "canary", "opt-in", "act"):
-        policies = load_policies("observe", None, ["*=none"], mode, canary=True)
+        policies = load_policies("observe", None, ["*=none"], mode, canary_job=True)
         choice = policies.of(RUN_ID, None)
         assert (choice.policy.name, policies.observed(RUN_ID, choice)) == ("canary", None)
         assert policies.of("other", None).policy.name == "none"
@@ -205,7 +205,7 @@ def broken(make: Make, **options: Any) -> Simulation:
     """Runs that hang, the first of which is the canary."""
     simulation = make(**options)
     simulation.clusters[0].run_id = RUN_ID
-    simulation.policies.canary = True
+    simulation.policies.canary_job = True
     return simulation
 
 
@@ -290,8 +290,8 @@ def test_it_breaks_in_turn_by_a_crash_and_a_hang_and_resumes(
         if seconds == HOUR:
             raise Hangs
 
-    monkeypatch.setattr("trainwarden_remediator.canary_training.time.sleep", sleep)
-    monkeypatch.setattr("trainwarden_remediator.canary_training.time.monotonic", lambda: float(len(slept)))
+    monkeypatch.setattr("trainwarden_remediator.canary_job_training.time.sleep", sleep)
+    monkeypatch.setattr("trainwarden_remediator.canary_job_training.time.monotonic", lambda: float(len(slept)))
     monkeypatch.setenv("TRAINWARDEN_NODE_DIR", "")
     for start, expected in enumerate((BrokenOnSchedule, Hangs, BrokenOnSchedule)):
         monkeypatch.setenv("TRAINWARDEN_ATTEMPT_KEY", f"local:canary:{start}")

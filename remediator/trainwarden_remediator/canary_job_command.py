@@ -7,9 +7,9 @@ import argparse
 from trainwarden.clients.slurm.client import CommandsMissing, SlurmClient, find_commands
 from trainwarden.duration import parse_duration
 from trainwarden.service_log import log_to_stderr
-from trainwarden_remediator.canary import RUN_ID
-from trainwarden_remediator.canary_keeper import SlurmCanary, command_of_training, keep
-from trainwarden_remediator.canary_training import train
+from trainwarden_remediator.canary_job import POLICY, RUN_ID
+from trainwarden_remediator.canary_job_keeper import SlurmCanary, command_of_training, keep
+from trainwarden_remediator.canary_job_training import train
 from trainwarden_remediator.errors import ConfigError
 
 _INTERRUPTED = 130
@@ -52,7 +52,7 @@ def keep_canary(arguments: argparse.Namespace) -> int:
     if runs_dir is None or not runs_dir.is_dir():
         raise ConfigError(["--runs-dir: expected the folder of the run records, which the job's node sees, too"])
     if arguments.driver != ["slurm"]:
-        one_machine = "trainwarden up -- trainwarden-remediator canary --train"
+        one_machine = f"trainwarden up --run-id {RUN_ID} --policy {POLICY} -- trainwarden-remediator canary --train"
         raise ConfigError([f"--driver: expected slurm; on one machine: {one_machine}"])
     log_to_stderr(arguments.log_level.upper(), "%(asctime)s %(levelname)s %(message)s", arguments.log_format)
     try:
