@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +15,7 @@ import pytest
 from tests.slurm.acting_remediator import ActingRemediator, Training
 from tests.slurm.cluster import NODES, Cluster, Job, running_cluster
 from tests.slurm.programs import Programs
+from tests.slurm.training_job import submit
 from tests.waiting import wait_until
 from trainwarden.clients.slurm.nodes import SlurmNode
 from trainwarden_remediator.drains import read_nodes
@@ -19,11 +24,21 @@ from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incident import State
 from trainwarden_remediator.limits import ExcludeNodes, Limits
 from trainwarden_remediator.nodes import SuspectNodes
+from trainwarden_remediator.world import Records
 
 pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(420)]
 
 # After how long slurmctld takes a silent node for DOWN; it asks three times as often.
 DOWN_SECONDS = 15
+UNSHARE = ("unshare", "--uts") if os.geteuid() == 0 else ("unshare", "--map-root-user", "--uts")
+# Each start on a host of its own, as far as it can see.
+TRAINING = f"""\
+#!/bin/bash
+#SBATCH --requeue --open-mode=append
+echo "start ${{SLURM_RESTART_COUNT:-0}}"
+exec {shlex.join(UNSHARE)} sh -c 'hostname "host${{SLURM_RESTART_COUNT:-0}}"; \
+    exec python3 {Path(__file__).with_name("endless_training.py")}'
+"""
 _LOST = frozenset(("down", "not_responding"))
 
 
@@ -132,3 +147,28 @@ def test_a_job_that_slurm_requeues_for_its_lost_node_is_left_to_slurm(acting: Ac
     assert (incident.state, incident.paging) == (State.SUPPRESSED, False), acting.report()
     assert "has been started again already, and not by the remediator" in incident.reason
     started_once_elsewhere(acting, training, lost)
+
+
+def test_two_attempts_that_live_at_once_are_seen_until_the_old_node_is_there_again(
+    acting: ActingRemediator, tmp_path: Path
+) -> None:
+    """The daemon of the node is gone and the training on it is not: SLURM starts the run a second time beside it."""
+    if subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("host names of their own are not allowed here")
+    cluster, runs, script = acting.cluster, tmp_path / "runs", tmp_path / "training.sbatch"
+    runs.mkdir()
+    script.write_text(TRAINING, encoding="utf-8")
+    job = submit(cluster, runs, "run-1", script, stall_seconds=600, stale_seconds=600)
+    job.has_passed(5)
+    shown = cluster.job(job.job_id)
+    assert shown is not None
+    cluster.kill(shown.nodes)
+    wait_until(lambda: len(job.attempts) == 2, cluster.logs)
+    records = Records(runs)
+    rival = wait_until(lambda: records.rival("run-1", time.time()), cluster.logs)
+    assert "attempt 0 still runs on host0" in rival
+    cluster.start_node(shown.nodes)
+    wait_until(lambda: records.rival("run-1", time.time()) is None, cluster.logs)
+    assert job.starts == 2
+    job.has_passed(job.step)
+    cluster.run("scancel", str(job.job_id))

@@ -37,6 +37,11 @@ def lose_node(training: Training) -> None:
     training.cluster.run("scontrol", "update", f"NodeName={job.nodes}", "State=RESUME")
 
 
+def cancel(training: Training) -> None:
+    """Cancel the job as its owner would."""
+    training.cluster.run("scancel", str(training.job_id))
+
+
 @pytest.mark.parametrize("act", [requeue, lose_node])
 @pytest.mark.parametrize("point", ["prepare: before call", pytest.param("prepare: after call", marks=pytest.mark.long)])
 def test_a_job_that_others_requeue_meanwhile_is_started_once(
@@ -55,6 +60,34 @@ def test_a_job_that_others_requeue_meanwhile_is_started_once(
     assert training.starts == [0, 1], acting.report()
     expected = State.ADOPTED if point == "prepare: before call" else State.DONE
     assert [each.state for each in acting.incidents(training)] == [expected], acting.report()
+
+
+@pytest.mark.parametrize("point", ["prepare: before call", "prepare: after call", "commit: before call"])
+def test_a_job_that_its_user_cancels_in_the_middle_of_a_restart_stays_cancelled(
+    acting: ActingRemediator, point: str
+) -> None:
+    training = acting.submit("run-1")
+    acting.at[point] = lambda: cancel(training)
+    acting.until(lambda: acting.over(training))
+    job = training.cluster.job(training.job_id)
+    assert job is not None
+    assert (training.starts, job.state) == ([0], "CANCELLED"), acting.report()
+    assert [(each.state, each.paging) for each in acting.incidents(training)] == [(State.ADOPTED, False)]
+
+
+@pytest.mark.long
+def test_a_suspended_job_is_left_until_it_is_resumed(acting: ActingRemediator) -> None:
+    training = acting.submit("run-1")
+    training.alerts = False
+    training.cluster.run("scontrol", "suspend", str(training.job_id))
+    training.alerts = True
+    acting.until(lambda: [each.waits_for for each in acting.store.pending()] not in ([], [None]))
+    [pending] = acting.store.pending()
+    assert f"the scheduler reports job {training.job_id} as SUSPENDED" in (pending.waits_for or "")
+    assert acting.store.calls_of_job("slurm", str(training.job_id)) == []
+    training.cluster.run("scontrol", "resume", str(training.job_id))
+    acting.until(lambda: acting.over(training))
+    assert training.starts == [0, 1], acting.report()
 
 
 def test_a_heterogeneous_job_is_refused_with_the_reason(acting: ActingRemediator) -> None:
