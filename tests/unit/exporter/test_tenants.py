@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,10 @@ from tests.users import ANOTHER, needs_root
 from tests.waiting import wait_until
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import LOG
+from trainwarden_exporter.collectors.runs import attempts
 from trainwarden_exporter.collectors.runs.limits import RunLimits
 from trainwarden_exporter.collectors.runs.names import RunNames
+from trainwarden_exporter.core.line_budget import LineBudget
 
 KEY = "local:77-1:0"
 AHEAD = 86_000.0
@@ -71,6 +75,28 @@ def test_a_user_with_many_runs_takes_no_place_of_a_user_with_few(tmp_path: Path)
     shown = {dict(labels)["run_id"] for labels in tree.samples()["training_run_attempt"]}
     assert {f"few-{number}" for number in range(4)} <= shown
     assert len(shown) == 10
+
+
+@needs_root
+def test_a_user_whose_runs_change_all_the_time_fills_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "LineBudget", partial(LineBudget, 10))
+    caplog.set_level(logging.INFO)
+    tree = RunsTree(tmp_path / "runs")
+    for start in range(20):
+        tree.metadata("flood", attempt_key=f"local:77-1:{start}")
+        give(tree.path / "flood")
+        tree.text()
+        tree.now += 0.1
+    tree.metadata("quiet")
+    tree.text()
+    about = [line for line in caplog.messages if "run_id=flood" in line]
+    assert 10 <= len(about) <= 12
+    assert [line for line in caplog.messages if "left_out" in line] == [
+        f"run_changes_left_out uid={ANOTHER}: its runs change too often to be logged"
+    ]
+    assert [line for line in caplog.messages if "run_started run_id=quiet" in line]
 
 
 @needs_root

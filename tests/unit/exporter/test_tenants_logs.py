@@ -11,6 +11,7 @@ from tests.unit.exporter.logs_tree import LATEST, OOM, LogsTree
 from tests.users import ANOTHER, needs_root
 from trainwarden.signals.tailing.opening import OwnedRoots, Refused, open_log
 from trainwarden.signals.tailing.template import Template
+from trainwarden_exporter.collectors.logs.problems import LogProblems
 
 pytestmark = needs_root
 SECRET = "RuntimeError: the secret of the other user\n" + OOM
@@ -115,6 +116,15 @@ def test_a_user_with_many_logs_leaves_room_for_those_of_another(tmp_path: Path) 
     tree.look()
     assert tree.count("victim", "cuda_oom") == 1
     assert tree.value("trainwarden_log_files", outcome="followed") == 5
+
+
+def test_logs_that_cannot_be_read_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    problems = LogProblems()
+    for number in range(4000):
+        problems.add("outside", f"/runs/r/logs/{number}", f"{number}: leads outside /runs")
+    assert problems.counts["outside"] == 4000
+    assert 2000 <= len(caplog.messages) <= 2100
+    assert caplog.messages[2000].endswith("trainwarden_log_errors_total counts it")
 
 
 @pytest.mark.parametrize("place", ["{run_id}*", "*/{run_id}", "../private/{run_id}.out"])

@@ -1,13 +1,15 @@
-"""What goes wrong with logs: counted by reason, each case logged once."""
+"""What goes wrong with logs: counted by reason, each case logged once, and within a budget of lines."""
 
 from __future__ import annotations
 
 import errno
 import logging
+import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from trainwarden.signals.tailing.opening import Refused
+from trainwarden_exporter.core.line_budget import LineBudget
 from trainwarden_exporter.core.redaction import plain
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class LogProblems:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
         self._logged: set[tuple[str, str]] = set()
+        self._budget = LineBudget()
 
     def add(self, reason: str, subject: str, text: str) -> None:
         """Count a problem; log `text` if it is the first for this reason and subject."""
@@ -50,7 +53,10 @@ class LogProblems:
         if len(self._logged) >= _MAX_LOGGED:
             self._logged.clear()
         self._logged.add((reason, subject))
-        log.warning("%s", plain(f"logs: {reason}: {text}")[:500])
+        if self._budget.take(None, time.monotonic()):
+            log.warning("%s", plain(f"logs: {reason}: {text}")[:500])
+        elif self._budget.is_first_refusal(None):
+            log.warning("more goes wrong with logs than is logged: trainwarden_log_errors_total counts it")
 
     def isolate(self, path: str, act: Callable[[], object]) -> str:
         """Do something with a file, so that no failure reaches the others; return `DONE`, `ABSENT` or `FAILED`."""

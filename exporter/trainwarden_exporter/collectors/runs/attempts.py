@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainwarden_exporter.collectors.runs import metrics
 from trainwarden_exporter.collectors.runs.record import ENDED
+from trainwarden_exporter.core.line_budget import LineBudget
 from trainwarden_exporter.core.redaction import label_text
 
 if TYPE_CHECKING:
@@ -21,13 +22,14 @@ BOUNDS = (60.0, 300.0, 900.0, HOUR, 4 * HOUR, 12 * HOUR, DAY, 3 * DAY, 7 * DAY, 
 
 
 class StateChangeLog:
-    """Logs the start of each attempt and each change of a run's state."""
+    """Logs the start of each attempt and each change of a run's state; of one user within a `LineBudget`."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[str | None, str]] = {}
+        self._budget = LineBudget()
 
-    def observe(self, record: RunRecord) -> None:
-        """Log what differs from the last record of the run."""
+    def observe(self, record: RunRecord, owner: int | None, now: float) -> None:
+        """Log what differs from the last record of the run, which belongs to a user."""
         key, state = record.attempt_key, record.state or "unknown"
         known = self._seen.get(record.run_id)
         self._seen[record.run_id] = (key, state)
@@ -35,10 +37,21 @@ class StateChangeLog:
             return
         attempt = record.metadata.attempt if record.metadata else None
         shown = f"run_id={record.run_id} attempt={'-' if attempt is None else attempt} key={label_text(key or '-')}"
-        if state == "running" and (known is None or known[0] != key or known[1] != "running"):
+        if (
+            state == "running"
+            and (known is None or known[0] != key or known[1] != "running")
+            and self._take(owner, now)
+        ):
             log.info("run_started %s", shown)
-        if known is not None:
+        if known is not None and self._take(owner, now):
             log.info("run_state_changed %s old=%s new=%s", shown, known[1], state)
+
+    def _take(self, owner: int | None, now: float) -> bool:
+        """Return whether there is room for one more line about a user's runs."""
+        taken = self._budget.take(owner, now)
+        if not taken and self._budget.is_first_refusal(owner):
+            log.warning("run_changes_left_out uid=%s: its runs change too often to be logged", owner)
+        return taken
 
     def keep_only(self, run_ids: set[str]) -> None:
         """Forget all other runs."""

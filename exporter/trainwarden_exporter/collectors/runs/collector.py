@@ -197,7 +197,7 @@ class RunsCollector:
         view = self._evidence.current_view(record.run_id, now)
         if is_training_by_log(record, view):
             record = replace(record, from_logs=True)
-        self._state_changes.observe(record)
+        self._state_changes.observe(record, folder.owner, now)
         logged = view.moved if view and view.progress and not record.has_progress else None
         self._add_cached(families, folder, record, logged, now)
         if self._has_files(run):
