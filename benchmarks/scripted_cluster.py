@@ -4,13 +4,12 @@ import json
 import os
 import re
 import stat
-import threading
 import time
 from collections.abc import Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+
+from tests.answering import AnsweringService, Asked
 
 _STARTED = "2026-01-02T03:04:05.000Z"
 _RUNNING = {"job_state": "RUNNING", "restart_cnt": 0, "priority": 1000, "state_reason": "None"}
@@ -90,46 +89,20 @@ class ScriptedSlurm:
         return '"restart_cnt": 1, "priority": 1000' in (self.folder / "jobs" / str(number)).read_text()
 
 
-class Services:
+class Services(AnsweringService):
     """Alertmanager and Prometheus at `url`: the alerts in `alerts`, and the runs of a cluster as they are now."""
 
     def __init__(self, slurm: ScriptedSlurm) -> None:
         self.alerts: list[dict[str, Any]] = []
-        handler = type("Handler", (_Handler,), {"services": self, "slurm": slurm})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._slurm = slurm
+        super().__init__(self._answer)
 
-    def close(self) -> None:
-        """Stop."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    services: Services
-    slurm: ScriptedSlurm
-
-    def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        asked = parse_qs(url.query)
-        if url.path == "/api/v2/alerts":
-            is_of_actions = any("remediate" in each for each in asked.get("filter", []))
-            self._answer(self.services.alerts if is_of_actions else [])
-        else:
-            found = _vector(self.slurm, asked.get("query", [""])[0])
-            self._answer({"status": "success", "data": {"resultType": "vector", "result": found}})
-
-    def _answer(self, body: object) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_arguments: object) -> None:
-        """Print nothing."""
+    def _answer(self, asked: Asked) -> tuple[int, object]:
+        if asked.path == "/api/v2/alerts":
+            is_of_actions = any("remediate" in each for each in asked.query.get("filter", []))
+            return 200, self.alerts if is_of_actions else []
+        found = _vector(self._slurm, asked.query.get("query", [""])[0])
+        return 200, {"status": "success", "data": {"resultType": "vector", "result": found}}
 
 
 def _vector(slurm: ScriptedSlurm, query: str) -> list[dict[str, Any]]:

@@ -56,6 +56,8 @@ class Actor:
     `checkpoint_trust` returns, for the name of a policy, what a run that it restarts takes for a complete checkpoint.
     `withheld` returns why the policy of a run forbids a restart by now that it has decided.
     `crashpoint` is called around every call to a scheduler; tests make it exit there.
+    `described` waits until what the scheduler has of an incident's job is kept, and returns whether that took so long
+    that what was read meanwhile is old.
     """
 
     def __init__(
@@ -65,12 +67,14 @@ class Actor:
         checkpoint_trust: Callable[[str], str | None],
         crashpoint: Callable[[str], None] = lambda _name: None,
         withheld: Withheld = lambda _run_id, _requested, _now: None,
+        described: Callable[[str], bool] = lambda _incident: False,
     ) -> None:
         self._world = world
         self._withheld = withheld
         self._store = store
         self._checkpoint_trust = checkpoint_trust
         self._crashpoint = crashpoint
+        self._described = described
 
     def prepare(self, incident: Incident, target: RestartTarget, jobs: Jobs) -> Answer:
         """End the attempt and hold the next start, unless a fresh reading of any source speaks against it.
@@ -78,16 +82,34 @@ class Actor:
         `jobs` are all marked jobs as of the round: a list of them right before each call would be one of all jobs.
         """
         driver = self._fresh(incident, target)
-        if objection := self._objection(incident, driver, jobs):
+        objection = self._against_end(incident, target, driver, jobs)
+        if objection is None and self._described(incident.id):
+            driver = self._fresh(incident, target)
+            objection = self._against_end(incident, target, driver, jobs)
+        if objection is not None:
             return Answer(objection)
-        seen = progress(driver.job(target.job_id), target, two_phase=driver.two_phase)
-        if seen is not RestartProgress.UNTOUCHED:
-            return Answer(Wait(seen.value))
-        boot = self._same_scheduler("prepare", driver, target)
-        if not isinstance(boot, str):
-            return Answer(boot)
         self._announce(incident)
-        return self._call("prepare", driver.prepare, driver, target, boot)
+        return self._call("prepare", driver.prepare, driver, target)
+
+    def _against_end(
+        self, incident: Incident, target: RestartTarget, driver: Driver, jobs: Jobs
+    ) -> Wait | Refuse | None:
+        """Return why the attempt must not be ended, by a fresh reading; None if nothing forbids it."""
+        if objection := self._objection(incident, driver, jobs):
+            return objection
+        job = driver.job(target.job_id)
+        seen = progress(job, target, two_phase=driver.two_phase)
+        if seen is not RestartProgress.UNTOUCHED:
+            return Wait(seen.value)
+        # A controller that is killed may begin a job once more under the same count.
+        started = job.started if isinstance(job, ScheduledJob) else None
+        if any(each.job_started not in (None, started) for each in self._made("prepare", driver, target)):
+            return Forgotten(
+                f"the scheduler was started again and has begun job {target.job_id} once more under the restart count "
+                f"{target.generation}, which the incident was about: this start is left alone. If it hangs, "
+                f"end it (scontrol requeue {target.job_id})"
+            )
+        return None
 
     def commit(self, incident: Incident, target: RestartTarget, jobs: Jobs, late: ScheduledJob | None = None) -> Answer:
         """Give the next start.
@@ -108,13 +130,13 @@ class Actor:
         seen = progress(job, target, two_phase=driver.two_phase)
         if job != late if late else seen is not RestartProgress.READY:
             return Answer(Wait(seen.value))
-        boot = self._same_scheduler("commit", driver, target)
+        boot = self._same_scheduler(driver, target)
         if not isinstance(boot, str):
             return Answer(boot)
         return replace(self._call("commit", driver.commit, driver, target, boot), late=late is not None)
 
-    def _same_scheduler(self, verb: str, driver: Driver, target: RestartTarget) -> str | Wait | Refuse:
-        """Return the boot of the scheduler's controller; or why it must not be called again.
+    def _same_scheduler(self, driver: Driver, target: RestartTarget) -> str | Wait | Refuse:
+        """Return the boot of the scheduler's controller; or why no start must be given.
 
         A controller that is killed forgets the last seconds: it may show a job as it was before a call that had taken
         effect. A start that it has given, and forgotten, must not be given again. Read after the job: both are of one
@@ -123,24 +145,19 @@ class Actor:
         boot = driver.boot()
         if isinstance(boot, Unknown):
             return Wait(boot.reason)
-        calls = self._store.calls_of_job(driver.name, target.job_id)
-        made = [each for each in calls if each.incident_id == target.incident and each.verb == verb]
-        made = [each for each in made if each.outcome != CallOutcome.REFUSED.value]
-        job = driver.job(target.job_id)
-        if verb == "commit" and any(each.boot != boot for each in made):
+        if any(each.boot != boot for each in self._made("commit", driver, target)):
             return Forgotten(
                 f"the scheduler was started again ({boot}) after job {target.job_id} had been released, and shows it "
                 "held: it may have forgotten a start that it gave. Nothing is started again: make sure that no process "
                 f"of the job lives, and release it (scontrol release {target.job_id})"
             )
-        started = job.started if isinstance(job, ScheduledJob) else None
-        if verb == "prepare" and any(each.job_started not in (None, started) for each in made):
-            return Forgotten(
-                f"the scheduler was started again and has begun job {target.job_id} once more under the restart count "
-                f"{target.generation}, which the incident was about: this start is left alone. If it hangs, "
-                f"end it (scontrol requeue {target.job_id})"
-            )
         return boot
+
+    def _made(self, verb: str, driver: Driver, target: RestartTarget) -> list[Call]:
+        """Return the earlier calls of an incident that may have taken effect."""
+        calls = self._store.calls_of_job(driver.name, target.job_id)
+        made = [each for each in calls if each.incident_id == target.incident and each.verb == verb]
+        return [each for each in made if each.outcome != CallOutcome.REFUSED.value]
 
     def has_committed(self, incident: Incident) -> bool:
         """Return whether a call to give the next start was made that the scheduler has not refused."""
@@ -167,7 +184,12 @@ class Actor:
             log.warning("run %s: %s", incident.run_id, problem)
 
     def _call(
-        self, name: str, call: Callable[[RestartTarget], CallResult], driver: Driver, target: RestartTarget, boot: str
+        self,
+        name: str,
+        call: Callable[[RestartTarget], CallResult],
+        driver: Driver,
+        target: RestartTarget,
+        boot: str = "",
     ) -> Answer:
         now, job = self._world.clock.now(), driver.job(target.job_id)
         started = job.started if isinstance(job, ScheduledJob) else None

@@ -10,7 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from trainwarden_remediator.incident import Alert
-from trainwarden_remediator.schema import alerts
+from trainwarden_remediator.receive import Delivery
+from trainwarden_remediator.schema import alerts, deliveries
 
 # Start times of one alert differ: nanoseconds by webhook, milliseconds by poll.
 _SAME_START_SECONDS = 1.0
@@ -26,6 +27,19 @@ class Pending:
     source: str
     received: float
     waits_for: str | None
+
+
+def keep_delivery(connection: sa.Connection, delivery: Delivery, now: float) -> None:
+    """Count a body of a webhook, by what it holds."""
+    seen = connection.execute(
+        deliveries.update()
+        .where(deliveries.c.sha256 == delivery.sha256)
+        .values(last_received=now, count=deliveries.c.count + 1)
+    )
+    if not seen.rowcount:
+        times = {"first_received": now, "last_received": now}
+        values = {"sha256": delivery.sha256, "count": 1, "truncated": delivery.truncated}
+        connection.execute(deliveries.insert().values(**values, **times))
 
 
 def keep_alerts(connection: sa.Connection, firing: Sequence[Alert], source: str, now: float) -> None:

@@ -107,26 +107,27 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
     woken = threading.Event()
     calls: ThreadedCalls[Answer] = ThreadedCalls(settings.max_actions, woken.set)
     snapshot = Snapshot(world, settings.slurm_interval)
+    captures = Capturer(
+        settings.state_dir,
+        settings.runs_dir,
+        describers(settings),
+        settings.capture_timeout,
+        policies.checkpoint_trust,
+        woken.set,
+    )
     remediator = Remediator(
         snapshot.world,
         store,
         metrics,
         timers,
-        Actor(world, store, policies.checkpoint_trust, withheld=policies.withheld),
+        Actor(world, store, policies.checkpoint_trust, withheld=policies.withheld, described=captures.described),
         calls,
         doubt_window=settings.doubt_window,
         repeat_after=settings.poll_interval,
         verify_timeout=settings.verify_timeout,
         checkpoint_trust=policies.checkpoint_trust,
         withheld=policies.withheld,
-        captures=Capturer(
-            settings.state_dir,
-            settings.runs_dir,
-            describers(settings),
-            settings.capture_timeout,
-            policies.checkpoint_trust,
-            woken.set,
-        ),
+        captures=captures,
     )
     scores = Scores(engine, clock, world.runs)
     examiner = Examiner(snapshot.world, store, policies, metrics, timers, remediator.failed_again, scores)

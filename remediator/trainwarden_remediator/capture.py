@@ -45,6 +45,8 @@ _MARGIN_SECONDS = 0.5
 # Of the whole time: for the first answer, and for the other ranks after the first.
 _FIRST_SHARE, _OTHERS_SHARE = 0.7, 0.35
 _MAX_RANKS = 4096
+# What was read so long ago is read again before an attempt is ended.
+_MOMENT_SECONDS = 1.0
 # Timer of an incident; its detail is how many processes have begun.
 _TIMER = "captures"
 _MAX_BEGINS = 3
@@ -142,6 +144,8 @@ class Capturer:
         self._runs_dir = runs_dir
         self._describe = describe
         self._works: dict[str, _Work] = {}
+        # By incident; for any thread.
+        self._describing: dict[str, threading.Thread] = {}
 
     def result(self, incident: Incident, *, running: bool) -> Captured | None:
         """Begin, or go on; return what was found once it is over. `running`: the job has not ended."""
@@ -170,12 +174,38 @@ class Capturer:
             work.found = Captured(f"nothing could be captured: {error}")
         self._done()
 
+    def described(self, incident_id: str) -> bool:
+        """Wait until what the scheduler has of a job is kept; return whether that took more than a moment."""
+        thread = self._describing.pop(incident_id, None)
+        if thread is None:
+            return False
+        begin = time.monotonic()
+        thread.join(self.timeout)
+        return time.monotonic() - begin > _MOMENT_SECONDS
+
+    def _begin_description(self, incident: Incident, kept: _Kept) -> bool:
+        """Ask the scheduler beside the ranks: its answer is awaited right before the attempt is ended."""
+        describe, job_id = self._describe.get(incident.scheduler or ""), incident.job_id
+        if describe is None or not job_id:
+            return False
+
+        def write() -> None:
+            try:
+                kept.write("job.txt", describe(job_id))
+            except OSError as error:
+                log.warning("incident %s: what the scheduler has of its job could not be kept: %s", incident.id, error)
+
+        for over in [each for each, thread in self._describing.copy().items() if not thread.is_alive()]:
+            self._describing.pop(over, None)
+        thread = threading.Thread(target=write, name=f"describe-{incident.id[:8]}", daemon=True)
+        thread.start()
+        self._describing[incident.id] = thread
+        return True
+
     def _capture(self, incident: Incident, *, running: bool) -> Captured:
         begin = time.monotonic()
         kept = _Kept(self._captures / incident.id)
-        describe = self._describe.get(incident.scheduler or "")
-        if describe is not None and incident.job_id:
-            kept.write("job.txt", describe(incident.job_id))
+        described = self._begin_description(incident, kept)
         comparison = None
         if running and self._runs_dir is not None and incident.attempt_key:
             comparison = _of_ranks(self._runs_dir / incident.run_id, incident, kept, begin, self.timeout)
@@ -186,7 +216,7 @@ class Capturer:
                 "summary.txt", f"{text}\n{f'suspect: {suspect}' if suspect else 'no rank stands out'}\n".encode()
             )
         prune(self._captures)
-        where = str(kept.folder) if kept.names else ""
+        where = str(kept.folder) if kept.names or described else ""
         nothing = "no rank's stacks" if running else "no rank's stacks: the job has ended"
         return Captured(text or nothing, suspect, where, self._checkpoint(incident, begin))
 

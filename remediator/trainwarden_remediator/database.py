@@ -120,8 +120,14 @@ def _on_connect(connection: Any, _record: Any) -> None:
         )
 
 
+def reading(engine: sa.Engine) -> sa.Engine:
+    """Return the same database for transactions that only read: they wait for no writer, and none waits for them."""
+    return engine.execution_options(trainwarden_reads=True)
+
+
 def _on_begin(connection: sa.Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    only_reads = connection.get_execution_options().get("trainwarden_reads", False)
+    connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")
 
 
 def _migrate(connection: sa.Connection) -> None:

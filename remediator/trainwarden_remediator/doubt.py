@@ -18,8 +18,7 @@ class Doubt:
 
     def begin(self, incident: Incident) -> None:
         """Note a call that is about to be made, or whose answer is unclear."""
-        self._timers.restart(incident.id, _CALLED)
-        self._timers.restart(incident.id, _UNANSWERED)
+        self._timers.restart(incident.id, _CALLED, _UNANSWERED)
 
     def called(self, incident: Incident) -> None:
         """Note a call whose effect upon another start would do no harm."""

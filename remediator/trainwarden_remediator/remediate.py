@@ -41,6 +41,8 @@ _MAX_CALLS = 5
 _START_PATIENCE_SECONDS = 1800.0
 # A controller that dies may lose what it acknowledged in its last seconds; a later change was made by a user.
 _FORGETS_SECONDS = 60.0
+# What comes next depends on how far the scheduler has come.
+_AWAITS = (State.PREPARING, State.IN_DOUBT, State.PREPARED, State.COMMITTED)
 # Kinds of timers of an incident.
 _WAITS, _HELD = "waits", "held"
 
@@ -168,6 +170,18 @@ class Remediator:
     def answers(self) -> dict[str, Answer | Exception]:
         """Return what has come of calls, by incident, for `answered`."""
         return self._calls.take()
+
+    def is_calling(self, incident: Incident) -> bool:
+        """Return whether a call for an incident is under way."""
+        return self._calls.under_way(incident.id)
+
+    def awaits_scheduler(self, incident: Incident) -> bool:
+        """Return whether the next step of an incident depends on what its scheduler shows by now."""
+        if self.is_calling(incident):
+            return False
+        if incident.state is State.PREPARING and not incident.calls and not self._calls.room():
+            return False  # what it waits for is a place among the calls, each of which reads anew
+        return incident.state in _AWAITS
 
     def finish(self) -> None:
         """Wait for the calls under way."""

@@ -9,6 +9,7 @@ from trainwarden_remediator.drivers.driver import CallResult, Driver, Reading, R
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import Evidence, ReportedRun
 from trainwarden_remediator.incident import parse_key
+from trainwarden_remediator.nodes import SuspectNodes
 from trainwarden_remediator.world import Firing, World
 
 
@@ -41,18 +42,30 @@ class Snapshot:
         self._subjects: frozenset[Subject] = frozenset()
         drivers = {name: _SnapshotDriver(driver, self) for name, driver in world.drivers.items()}
         self._drivers = drivers
-        self.world = replace(world, alerts=self, runs=self, drivers=drivers)
+        self._suspects: dict[str, SuspectNodes | Unknown] = {}
+        self.world = replace(world, alerts=self, runs=self, drivers=drivers, nodes=self)
 
-    def begin(self, subjects: Iterable[Subject], *, fresh: bool, whole: bool = False) -> None:
-        """Discard what was read; that of the schedulers only where it is old, or `fresh` is asked for.
+    def begin(
+        self, subjects: Iterable[Subject], *, serves: float | None = None, evidence: float = 0.0, whole: bool = False
+    ) -> None:
+        """Discard what was read; that of the schedulers only where it is of no more use.
 
-        `whole`: the round is going to need the list of all jobs.
+        Args:
+            subjects: what the round is going to need.
+            serves: seconds since its end for which a reading serves; `reuse` of them where nothing depends on it.
+            evidence: Unix time; a reading that was begun before does not serve.
+            whole: the round is going to need the list of all jobs.
         """
         self.whole = whole
-        self._runs, self._restarts = {}, None
+        self._runs, self._restarts, self._suspects = {}, None, {}
         self._subjects = frozenset(subjects)
         for driver in self._drivers.values():
-            driver.begin(None if fresh else self._reuse)
+            driver.begin(self._reuse if serves is None else serves, evidence)
+
+    def reading(self, scheduler: str | None) -> int | None:
+        """Return the number of the reading of a scheduler that serves; None where a new one is going to be made."""
+        driver = self._drivers.get(scheduler or "")
+        return None if driver is None else driver.reading
 
     def poll(self) -> Firing:
         """Read Alertmanager; the answer serves until the next poll."""
@@ -76,6 +89,16 @@ class Snapshot:
             self._restarts = self._real.runs.restarts(database)
         return self._restarts
 
+    def of_run(self, run_id: str) -> SuspectNodes | Unknown:
+        """Return the suspect nodes of a run."""
+        if run_id not in self._suspects:
+            self._suspects[run_id] = self._real.nodes.of_run(run_id)
+        return self._suspects[run_id]
+
+    def of_jobs(self, job_ids: Collection[str]) -> Mapping[str, Sequence[str]] | Unknown:
+        """Return the nodes that each job had last."""
+        return self._real.nodes.of_jobs(job_ids)
+
     def now(self) -> float:
         """Return monotonic seconds."""
         return self._real.clock.monotonic()
@@ -97,13 +120,23 @@ class _SnapshotDriver:
         self._driver = driver
         self._shared = shared
         self._present: Driver | None = None
-        self._begun = 0.0
+        self._begun = self._ended = 0.0  # Unix time and monotonic seconds
+        self._number = 0
+        self._asked: set[str] = set()
+        self._is_whole = False
         self.name = driver.name
         self.two_phase = driver.two_phase
 
-    def begin(self, reuse: float | None) -> None:
-        """Discard what was read, unless it may serve for `reuse` seconds."""
-        if reuse is None or self._shared.now() - self._begun >= reuse:
+    @property
+    def reading(self) -> int | None:
+        """The number of the reading that serves; None where there is none."""
+        return None if self._present is None else self._number
+
+    def begin(self, serves: float, evidence: float) -> None:
+        """Discard what was read, unless it serves: it is young enough, and has what the round needs."""
+        is_young = self._shared.now() - self._ended < serves and self._begun >= evidence
+        suffices = self._is_whole or not (self._shared.whole or self._shared.job_ids(self.name) - self._asked)
+        if not (is_young and suffices):
             self._present = None
 
     def snapshot(self, job_ids: Collection[str] = ()) -> Driver:
@@ -112,7 +145,11 @@ class _SnapshotDriver:
 
     def job(self, job_id: str) -> Reading:
         """Return one job."""
-        return self._read().job(job_id)
+        is_first = self._present is None
+        found = self._read().job(job_id)
+        if is_first:
+            self._ended = self._shared.now()  # the first has read the others, too
+        return found
 
     def jobs(self) -> Sequence[ScheduledJob] | Unknown:
         """Return every job that is marked with a run."""
@@ -128,10 +165,12 @@ class _SnapshotDriver:
 
     def _read(self) -> Driver:
         if self._present is None:
-            self._begun = self._shared.now()
-            self._present = self._driver.snapshot(self._shared.job_ids(self.name))
-            if self._shared.whole:
+            self._begun, self._number = self._shared.world.clock.now(), self._number + 1
+            self._asked, self._is_whole = self._shared.job_ids(self.name), self._shared.whole
+            self._present = self._driver.snapshot(self._asked)
+            if self._is_whole:
                 self._present.jobs()  # needed anyway: the list of all has the others, too
+            self._ended = self._shared.now()
         return self._present
 
     def prepare(self, target: RestartTarget) -> CallResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,8 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from trainwarden_remediator.adoption import count_restarts, note_unrecorded, set_about
-from trainwarden_remediator.alert_rows import Pending, answer_alert, keep_alerts, select_pending
-from trainwarden_remediator.database import DatabaseFile
+from trainwarden_remediator.alert_rows import Pending, answer_alert, keep_alerts, keep_delivery, select_pending
+from trainwarden_remediator.database import DatabaseFile, reading
 from trainwarden_remediator.explain import decided_by
 from trainwarden_remediator.facts import NODES, Fact, facts_as_json, insert_facts
 from trainwarden_remediator.history import PastRestart
@@ -31,6 +32,7 @@ from trainwarden_remediator.incident_rows import (
     select_incidents,
     select_past_restarts,
 )
+from trainwarden_remediator.intake import Intake
 from trainwarden_remediator.price import APPROVED, CONTRADICTED
 from trainwarden_remediator.receive import Delivery
 from trainwarden_remediator.roots import join
@@ -75,7 +77,7 @@ class Call:
     started: float
     answered: float | None = None
     outcome: str | None = None
-    boot: str = ""  # when the controller was started that was called, in the scheduler's words
+    boot: str = ""  # of a call that gives a start: when the controller was started, in the scheduler's words
     job_started: float | None = None  # when the start of the job began, by the scheduler's clock
 
 
@@ -107,6 +109,8 @@ class Store:
 
     def __init__(self, engine: sa.Engine, clock: Clock, crashpoint: Callable[[str], None] = lambda _name: None) -> None:
         self._engine = engine
+        self._reading = reading(engine)
+        self._turn = threading.Lock()
         self._clock = clock
         self._crashpoint = crashpoint
         self.switches = Switches(engine, clock)
@@ -119,36 +123,28 @@ class Store:
         self._file = DatabaseFile(engine)
         # Raises SQLAlchemyError where the file is another one now.
         self.check_file = self._file.check
+        self._intake = Intake(self._receive)
 
     @contextmanager
     def _transaction(self, name: str) -> Iterator[sa.Connection]:
         self.check_file()
         self._crashpoint(f"{name}: before")
-        with self._engine.begin() as connection:
+        # SQLite would try again every now and then, and in no order; threads of this process wait in turn.
+        with self._turn, self._engine.begin() as connection:
             yield connection
             self._crashpoint(f"{name}: before commit")
         self._crashpoint(f"{name}: after commit")
 
     def receive(self, delivery: Delivery) -> None:
-        """Store the alerts of a webhook; durable when it returns."""
+        """Store the alerts of a webhook; durable when it returns. For any thread: what comes together is one commit."""
+        self._intake.take(delivery)
+
+    def _receive(self, received: Sequence[Delivery]) -> None:
         now = self._clock.now()
         with self._transaction("receive") as connection:
-            seen = connection.execute(
-                deliveries.update()
-                .where(deliveries.c.sha256 == delivery.sha256)
-                .values(last_received=now, count=deliveries.c.count + 1)
-            )
-            if not seen.rowcount:
-                connection.execute(
-                    deliveries.insert().values(
-                        sha256=delivery.sha256,
-                        first_received=now,
-                        last_received=now,
-                        count=1,
-                        truncated=delivery.truncated,
-                    )
-                )
-            keep_alerts(connection, delivery.firing, "webhook", now)
+            for delivery in received:
+                keep_delivery(connection, delivery, now)
+                keep_alerts(connection, delivery.firing, "webhook", now)
 
     def observe(self, firing: Sequence[Alert]) -> None:
         """Store the alerts of a poll."""
@@ -165,7 +161,7 @@ class Store:
 
     def pending(self) -> list[Pending]:
         """Return the alerts that await a decision, oldest first."""
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             return select_pending(connection)
 
     def wait(self, alert: Alert, reason: str) -> None:
@@ -302,7 +298,7 @@ class Store:
         """Return the calls about a job, oldest first."""
         columns = [calls.c[field.name] for field in fields(Call)]
         of_job = sa.select(*columns).where(calls.c.scheduler == scheduler, calls.c.job_id == job_id)
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             return [Call(**row) for row in connection.execute(of_job.order_by(calls.c.number)).mappings()]
 
     def exclude(self, scheduler: str, job_id: str, nodes: Mapping[str, Exclusion]) -> None:
@@ -322,7 +318,7 @@ class Store:
     def exclusions(self, scheduler: str) -> dict[str, dict[str, Exclusion]]:
         """Return what jobs avoid because of incidents, by job and node."""
         found: dict[str, dict[str, Exclusion]] = {}
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             for row in connection.execute(sa.select(exclusions).where(exclusions.c.scheduler == scheduler)):
                 found.setdefault(row.job_id, {})[row.node] = Exclusion(row.incident_id, row.until)
         return found
@@ -363,7 +359,7 @@ class Store:
         query = sa.select(incidents.c.updated - incidents.c.created).where(
             incidents.c.state == State.DONE.value, incidents.c.run_id != (leave_out or "")
         )
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             return [max(0.0, row[0]) for row in connection.execute(query)]
 
     def budgets_left(self) -> dict[tuple[str, str], int]:
@@ -399,19 +395,19 @@ class Store:
         return self._incidents(of_run(run_id, cluster))
 
     def _incidents(self, *where: sa.ColumnElement[bool]) -> list[Incident]:
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             return select_incidents(connection, *where)
 
     def count_by_state(self) -> dict[str, int]:
         """Return the number of incidents in each state."""
         query = sa.select(incidents.c.state, sa.func.count()).group_by(incidents.c.state)
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             return {row[0]: row[1] for row in connection.execute(query)}
 
     def answer_of(self, incident_id: str) -> tuple[str, str] | None:
         """Return what a person has answered to a restart that waits for it, and who; None while nobody has."""
         query = sa.select(approvals.c.answer, approvals.c.by).where(approvals.c.incident_id == incident_id)
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             row = connection.execute(query).one_or_none()
         return None if row is None else (row.answer, row.by)
 
@@ -430,12 +426,12 @@ class Store:
             .where(incidents.c.run_id == run_id, incidents.c.attempt_key == attempt_key)
             .where(incidents.c.approval == CONTRADICTED, approvals.c.answer == APPROVED)
         )
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             return connection.execute(query.limit(1)).scalar_one_or_none()
 
     def past_restarts(self, run_id: str, cluster: str = "", but: str | None = None) -> list[PastRestart]:
         """Return the restarts of a run, made or decided, oldest first, without the incident `but`."""
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             return select_past_restarts(connection, run_id, cluster, but)
 
     def restarts_since(
@@ -446,7 +442,7 @@ class Store:
         of_cluster = incidents.c.cluster.in_(("", cluster)) if cluster else sa.true()
         others = sa.and_(incidents.c.run_id != (leave_out or ""), incidents.c.id != (but or ""))
         query = sa.select(at).where(RESTARTS, at > moment, of_cluster, others)
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             return tuple(row[0] for row in connection.execute(query))
 
     def proposals_since(self, moment: float) -> list[Incident]:
@@ -457,7 +453,7 @@ class Store:
 
     def timers(self) -> list[StoredTimer]:
         """Return the timers as they were last written down."""
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             return [StoredTimer(**row) for row in connection.execute(sa.select(timers)).mappings()]
 
     def keep_timers(self, running: Sequence[StoredTimer]) -> None:
@@ -469,7 +465,7 @@ class Store:
 
     def restarts(self) -> dict[str, int]:
         """Return how often each run was restarted by what is on record, those included that a person has adopted."""
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             return count_restarts(connection)
 
     def note_unrecorded(self, run_id: str, restarts: int) -> None:
@@ -479,18 +475,18 @@ class Store:
 
     def suspects_of(self, incident_id: str) -> set[str]:
         """Return the nodes of which a defect was known at the decision about an incident."""
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             known = facts_as_json(connection, incident_id)
         return {fact["subject"].removeprefix("node ") for fact in known if fact["source"] == NODES}
 
     def known_of(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return what each of these incidents was decided by, for a program: its alerts and facts."""
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             return decided_by(connection, ids)
 
     def with_events(self, run_id: str | None = None, limit: int = 1000) -> list[tuple[Incident, list[Event]]]:
         """Return the newest `limit` incidents, of one run or of all, oldest first, with their events."""
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             return read_log(connection, run_id, limit)
 
 

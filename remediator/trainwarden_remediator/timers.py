@@ -44,9 +44,10 @@ class Timers:
         timer.detail = detail
         return self._elapsed(timer)
 
-    def restart(self, subject: str, kind: str, detail: str = "") -> None:
-        """Start a timer at zero, durably before this returns."""
-        self._timers[subject, kind] = _Timer(0.0, self._clock.monotonic(), detail)
+    def restart(self, subject: str, *kinds: str, detail: str = "") -> None:
+        """Start timers at zero, durably before this returns."""
+        for kind in kinds:
+            self._timers[subject, kind] = _Timer(0.0, self._clock.monotonic(), detail)
         self._keep()
 
     def elapsed(self, subject: str, kind: str) -> float | None:

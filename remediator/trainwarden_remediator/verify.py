@@ -168,7 +168,7 @@ class Verifier:
         """Return whether the new attempt gained a step within the timeout: catching up may take longer than that."""
         step, highest = newer.step or 0.0, self._timers.detail(incident.id, _HIGHEST)
         if highest is None or step > float(highest):
-            self._timers.restart(incident.id, _HIGHEST, repr(step))
+            self._timers.restart(incident.id, _HIGHEST, detail=repr(step))
         return (self._timers.elapsed(incident.id, _HIGHEST) or 0.0) < self._timeout
 
 

@@ -71,7 +71,7 @@ class Witness:
         known = self._timers.detail(subject, kind)
         if shown and known and known != shown:
             self._timers.wait(subject, _CHANGED[kind])
-            self._timers.restart(subject, kind, shown)
+            self._timers.restart(subject, kind, detail=shown)
         elapsed = self._timers.wait(subject, kind, shown or known or "")
         return self._timers.elapsed(subject, _CHANGED[kind]) is not None, elapsed
 

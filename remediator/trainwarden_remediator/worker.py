@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from trainwarden_remediator.alert_rows import Pending
 from trainwarden_remediator.errors import Unknown
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _MAX_STEPS = 20
 _PRUNE_SECONDS = 3600.0
-_FRESH_SECONDS = 60.0  # after a start was given, read schedulers at every tick
+_FRESH_SECONDS = 60.0  # after a start was given, a reading of the schedulers serves for one interval alone
 _UNDER_WAY = (State.CAPTURING, State.PREPARING, State.IN_DOUBT, State.PREPARED, State.COMMITTED)
 
 
@@ -69,6 +69,8 @@ class Worker:
         self._problems: set[str] = set()
         self._known_problems: set[str] = set()
         self._pruned: float | None = None
+        # By incident, the reading that served when the answer of its last call was taken.
+        self._old_readings: dict[str, int | None] = {}
         self._thread = threading.Thread(target=self._run, name="worker")
 
     def start(self) -> None:
@@ -132,7 +134,15 @@ class Worker:
             self._store.observe(firing)
             self._prune()
         self._take_answers()
-        self._snapshot.begin(self._subjects(), fresh=self._needs_fresh_readings(), whole=self._needs_all_jobs())
+        pending = self._store.pending()
+        self._snapshot.begin(
+            self._subjects(pending),
+            serves=self._serves(pending),
+            evidence=max(
+                (each.received if (at := each.alert.starts_at) is None else at for each in pending), default=0.0
+            ),
+            whole=bool(pending) or self._may_end_attempts(),
+        )
         waiting = not isinstance(firing, Unknown) and self._examine({alert.key: alert for alert in firing})
         judged = self._isolated("the judgement of storms", self._storms.watch)
         self._isolated("the sweep", self._sweeper.sweep)
@@ -155,12 +165,14 @@ class Worker:
         """Take the answers of calls; what is read after that is newer."""
         for incident_id, answer in self._remediator.answers().items():
             try:
-                self._remediator.answered(self._store.incident(incident_id), answer)
+                incident = self._store.incident(incident_id)
+                self._old_readings[incident_id] = self._snapshot.reading(incident.scheduler)
+                self._remediator.answered(incident, answer)
             except Exception as error:  # noqa: BLE001, PERF203  # an answer that is lost leaves that call in doubt
                 self._problem(f"incident {incident_id}", error)
 
-    def _subjects(self) -> Iterator[Subject]:
-        for pending in self._store.pending():
+    def _subjects(self, awaiting: Sequence[Pending]) -> Iterator[Subject]:
+        for pending in awaiting:
             alert = pending.alert
             if alert.run_id is not None:
                 yield Subject(alert.run_id, alert.label("scheduler"), alert.label("job_id"))
@@ -168,22 +180,33 @@ class Worker:
             if incident.attempt is not None:
                 yield Subject(incident.run_id, incident.scheduler, incident.job_id)
 
-    def _needs_fresh_readings(self) -> bool:
-        """Return whether fresh readings of the schedulers are needed; else the last ones serve for a while.
+    def _serves(self, pending: Sequence[Pending]) -> float | None:
+        """Return for how many seconds a reading of the schedulers serves; None where nothing depends on it.
 
-        The end of a capture needs none: all sources are read again right before the call that follows.
+        The end of a capture needs no new one: all sources are read again right before the call that follows. Nor does
+        an incident whose call is under way.
         """
-        now = self._world.clock.now()
-        return bool(self._store.pending()) or any(
-            incident.state in (State.PREPARING, State.IN_DOUBT, State.PREPARED, State.COMMITTED)
-            or now - (incident.committed or 0.0) < _FRESH_SECONDS
-            for incident in self._store.open_incidents()
-        )
+        now, serves = self._world.clock.now(), [self._busy_interval] if pending else []
+        for incident in self._store.open_incidents():
+            if self._remediator.awaits_scheduler(incident):
+                serves.append(0.0 if self._is_answered_since(incident) else self._busy_interval)
+            elif now - (incident.committed or 0.0) < _FRESH_SECONDS:
+                serves.append(self._interval)
+        return min(serves, default=None)
 
-    def _needs_all_jobs(self) -> bool:
+    def _is_answered_since(self, incident: Incident) -> bool:
+        """Return whether the reading that serves was begun before the last answer: it is too old for the incident."""
+        old = self._old_readings.get(incident.id)
+        if old is not None and old == self._snapshot.reading(incident.scheduler):
+            return True
+        self._old_readings.pop(incident.id, None)
+        return False
+
+    def _may_end_attempts(self) -> bool:
         """Return whether attempts may have to be ended: not where another job goes on with the run."""
         begins = (State.PROPOSED, State.CAPTURING, State.PREPARING)
-        return bool(self._store.pending()) or any(each.state in begins for each in self._store.open_incidents())
+        found = (each for each in self._store.open_incidents() if each.state in begins)
+        return any(not self._remediator.is_calling(each) for each in found)
 
     def _prune(self) -> None:
         now = self._world.clock.monotonic()
@@ -212,7 +235,9 @@ class Worker:
         """Advance the open incidents; none that is only proposed unless restarts may `begin`."""
         under_way = False
         for incident in self._store.open_incidents():
-            if begin or incident.state is not State.PROPOSED:
+            if self._is_answered_since(incident):
+                under_way = under_way or incident.state in _UNDER_WAY
+            elif begin or incident.state is not State.PROPOSED:
                 under_way = self._advance(incident) or under_way
         return under_way
 

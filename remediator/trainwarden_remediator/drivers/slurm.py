@@ -7,11 +7,13 @@ An answer of scontrol is never the truth: it may fail and have taken effect, or 
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import pwd
 import re
 import time
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -42,6 +44,8 @@ from trainwarden_remediator.drivers.driver import (
 from trainwarden_remediator.errors import ConfigError, Unknown
 from trainwarden_remediator.incident import clean
 
+log = logging.getLogger(__name__)
+
 # Where more jobs are read at once, one list of all costs the controller less.
 _MAX_SINGLE_READS = 8
 _RIGHTS_SECONDS = 3600.0
@@ -57,7 +61,6 @@ _OLD_MARKS = re.compile(rf"\s*(?:{_HOLD_MARK}|{_WHY_MARK})[^\s,;]*")
 _NO_WORD = re.compile(r"[^A-Za-z0-9._+-]+")
 _MAX_WHY = 120
 _MAX_COMMENT_BYTES = 1024  # of SLURM
-_ALREADY_OVER = re.compile("already (finished|complet)", re.IGNORECASE)
 _NO_SUCH_JOB = re.compile("invalid job id", re.IGNORECASE)
 _ENDED_BADLY = frozenset({"FAILED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "BOOT_FAIL"})
 _WITHDRAWN = frozenset({"PREEMPTED", "DEADLINE", "REVOKED"})
@@ -142,27 +145,26 @@ class SlurmDriver:
     def prepare(self, target: RestartTarget) -> CallResult:
         """`requeuehold`, with Incomplete unless the job has ended: it must not revive what ends by itself meanwhile.
 
-        Writes into the job's comment whose hold it is: the only trace where the database is lost.
+        Writes into the job's comment whose hold it is: the only trace where the database is lost. Beside the call, not
+        before it: what the call rests on would be older by an answer of SLURM.
         """
         found = self._find(target.job_id)
         job = self._as_job(found) if isinstance(found, SlurmJob) else None
         if not isinstance(found, SlurmJob) or found.target is None or job is None or job.refusal is not None:
             return CallResult(CallOutcome.UNCLEAR, "nothing was called: the job could not be read")
-        ended = job.state is JobState.FAILED
-        if not ended and job.state is not JobState.RUNNING:
+        if job.state not in (JobState.RUNNING, JobState.FAILED):
             return CallResult(CallOutcome.UNCLEAR, f"nothing was called: the job is {job.scheduler_state}")
-        if ended:
-            # SLURM changes no job that has ended: the comment follows while the next start is held.
-            answer = self._control("requeuehold", found.target)
-            if answer.outcome is CallOutcome.ACCEPTED:
-                self._note_hold(found, target)
-            return answer
-        noted = self._note_hold(found, target)
-        if noted.outcome is CallOutcome.UNCLEAR and not _ALREADY_OVER.search(noted.detail):
-            return CallResult(noted.outcome, f"the job was not ended, for its comment could not be set: {noted.detail}")
-        return self._control("requeuehold", found.target, "Incomplete")
+        if job.state is JobState.RUNNING:
+            with ThreadPoolExecutor(1) as beside:
+                beside.submit(self._note_hold, found, target)
+                return self._control("requeuehold", found.target, "Incomplete")
+        # SLURM changes no job that has ended: the comment follows while the next start is held.
+        answer = self._control("requeuehold", found.target)
+        if answer.outcome is CallOutcome.ACCEPTED:
+            self._note_hold(found, target)
+        return answer
 
-    def _note_hold(self, found: SlurmJob, target: RestartTarget) -> CallResult:
+    def _note_hold(self, found: SlurmJob, target: RestartTarget) -> None:
         """Write into the comment that the incident ends this start, and why where there is room.
 
         A comment that is not plain text stays as it is.
@@ -171,8 +173,10 @@ class SlurmDriver:
         why = f"{comment} {_WHY_MARK}{_NO_WORD.sub('_', target.reason)[:_MAX_WHY].strip('_')}"
         comment = why if len(why.encode()) <= _MAX_COMMENT_BYTES else comment
         if found.target is None or not found.comment.isprintable() or len(comment.encode()) > _MAX_COMMENT_BYTES:
-            return CallResult(CallOutcome.REFUSED, "the comment is left as it is")
-        return self._as_result(self._client.update(found.target, Comment=comment))
+            return
+        noted = self._client.update(found.target, Comment=comment)
+        if not noted.accepted:
+            log.warning("job %s: its comment could not be set: %s", found.job_id, clean(noted.detail, 800))
 
     def boot(self) -> str | Unknown:
         """Return when slurmctld was started: it saves its state some seconds late, and a kill takes that back."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+
+from tests.answering import AnsweringService, Asked
 
 LAUNCHER_TOKEN = "launcher-secret"
 
@@ -122,58 +121,33 @@ def as_webhook(*entries: dict[str, Any], truncated: int = 0) -> dict[str, Any]:
     }
 
 
-class FakeServices:
+class FakeServices(AnsweringService):
     """Serves a world on a free loopback port until `close()`."""
 
     def __init__(self, world: World) -> None:
-        handler = type("Handler", (_Handler,), {"world": world})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._world = world
+        super().__init__(self._answer)
 
-    def close(self) -> None:
-        """Stop."""
-        self._server.shutdown()
-        self._server.server_close()
+    def _answer(self, asked: Asked) -> tuple[int, object]:
+        world = self._world
+        if asked.method == "GET":
+            world.asked.append(asked.path)
+        authorised = asked.headers.get("Authorization") == f"Bearer {LAUNCHER_TOKEN}"
+        if asked.path == "/api/v2/alerts":
+            return self._of("alertmanager", 200, world.alerts)
+        if asked.path == "/api/v1/query":
+            query = asked.query["query"][0]
+            about_run = f'run_id="{world.run_id}"' in query and "max_over_time" not in query
+            return self._of("prometheus", 200, _vector(world) if about_run else _empty())
+        if (asked.method, asked.path) == ("GET", "/jobs") and authorised:
+            return self._of("launcher", 200, [_job(world)])
+        if (asked.method, asked.path) == ("POST", f"/jobs/{world.job_id}/restart") and authorised:
+            body = json.loads(asked.body)
+            return self._of("launcher", *world.restart(body["token"], body["expected_generation"]))
+        return 404, {}
 
-
-class _Handler(BaseHTTPRequestHandler):
-    world: World
-
-    def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        self.world.asked.append(url.path)
-        if url.path == "/api/v2/alerts":
-            self._say("alertmanager", 200, self.world.alerts)
-        elif url.path == "/api/v1/query":
-            query = parse_qs(url.query)["query"][0]
-            about_run = f'run_id="{self.world.run_id}"' in query and "max_over_time" not in query
-            self._say("prometheus", 200, _vector(self.world) if about_run else _empty())
-        elif url.path == "/jobs" and self._authorised():
-            self._say("launcher", 200, [_job(self.world)])
-        else:
-            self._say("", 404, {})
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if not self._authorised() or self.path != f"/jobs/{self.world.job_id}/restart":
-            self._say("launcher", 404, {})
-            return
-        self._say("launcher", *self.world.restart(body["token"], body["expected_generation"]))
-
-    def _authorised(self) -> bool:
-        return self.headers["Authorization"] == f"Bearer {LAUNCHER_TOKEN}"
-
-    def _say(self, service: str, status: int, body: object) -> None:
-        data = b"down" if service in self.world.down else json.dumps(body).encode()
-        self.send_response(502 if service in self.world.down else status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_arguments: object) -> None:
-        pass
+    def _of(self, service: str, status: int, body: object) -> tuple[int, object]:
+        return (502, b"down") if service in self._world.down else (status, body)
 
 
 def _job(world: World) -> dict[str, Any]:

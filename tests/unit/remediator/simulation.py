@@ -411,7 +411,15 @@ class FakeCaptures:
         self._begun: dict[str, float] = {}
         self.begins = 0
         self.seconds = 0.0
+        self.meanwhile: Callable[[], None] | None = None
         self.found = Captured("1 rank in all_reduce at train.py:8", "rank 1 (n2): no answer", "/captures/i")
+
+    def described(self, _incident: str) -> bool:
+        """The scheduler takes its time to describe the job; `meanwhile` happens once."""
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return meanwhile is not None
 
     def result(self, incident: Incident, *, running: bool) -> Captured | None:
         if incident.id not in self._begun:
@@ -646,7 +654,14 @@ class Simulation:
             self.store,
             metrics,
             timers,
-            Actor(world, self.store, self.policies.checkpoint_trust, self._point, self.policies.withheld),
+            Actor(
+                world,
+                self.store,
+                self.policies.checkpoint_trust,
+                self._point,
+                self.policies.withheld,
+                self.captures.described,
+            ),
             self._calls(woken.set),
             doubt_window=DOUBT_SECONDS,
             repeat_after=5,

@@ -82,7 +82,34 @@ def test_a_job_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
     found = capturer.result(HUNG, running=False)
     assert found is not None
     assert found.text == "no rank's stacks: the job has ended"
+    capturer.described(HUNG.id)
     assert (Path(found.folder) / "job.txt").read_bytes() == b"gone"
+
+
+def test_the_answer_of_the_scheduler_is_awaited_right_before_the_end_and_not_by_the_capture(tmp_path: Path) -> None:
+    answered = threading.Event()
+
+    def describe(_job: str) -> bytes:
+        assert answered.wait(60)
+        return b"JobId=7"
+
+    capturer = Capturer(tmp_path, None, {"local": describe})
+    found = wait_until(lambda: capturer.result(HUNG, running=True))
+    answered.set()
+    assert capturer.described(HUNG.id) is False, "that was no time in which what was read could become old"
+    assert (Path(found.folder) / "job.txt").read_bytes() == b"JobId=7"
+
+
+def test_what_was_read_before_a_long_wait_for_the_scheduler_is_read_again_before_the_end(
+    simulation: Simulation,
+) -> None:
+    def recovers() -> None:
+        simulation.cluster.step = simulation.cluster.high_water = 41
+
+    simulation.captures.meanwhile = recovers
+    simulation.tick(5)
+    assert simulation.driver.calls == []
+    assert simulation.store.of_run("run-1")[0].reason == "the run goes on by itself: step 41 after 40"
 
 
 def test_what_another_user_left_in_the_record_or_leads_out_of_it_is_no_answer(tmp_path: Path, script: Script) -> None:

@@ -111,6 +111,21 @@ def test_calls_run_side_by_side_within_the_bound_and_all_are_made(
     assert all(not cluster.violations for cluster in many.clusters)
 
 
+def test_the_queue_is_not_read_for_what_only_waits_for_calls(
+    many: Simulation, threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow scheduler would have to list it again and again, and the loop would wait for that."""
+    scheduler = SlowScheduler(many, monkeypatch)
+    many.tick()
+    for _ in range(AT_ONCE):
+        assert scheduler.arrived.acquire(timeout=60)
+    many.driver.snapshots.clear()
+    many.tick(10)
+    assert many.driver.snapshots == []
+    scheduler.gate.release(RUNS)
+    threads.wait()
+
+
 def test_what_changes_while_a_call_waits_for_its_turn_is_seen_before_it(
     many: Simulation, threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
