@@ -57,7 +57,8 @@ class Connection:
         fileno: of the socket, also once TLS is around it or it is closed.
         waiting_since: since when it waits for a handshake or a head, by `time.monotonic`; None while it is answered.
         deadline: by when that has to come.
-        is_welcome: whether a request of it was answered with what it asked for, and that was read.
+        is_welcome: whether a request of it was answered with what it asked for, and it asks for nothing more before it
+            has read that.
         sending_since: since when it sends a response; None while it does not.
     """
 
@@ -264,8 +265,10 @@ class Connection:
         try:
             response = self._server.respond(request, self)
             log.debug("%s %s: %d", request.method, request.path, response.status)
+            # One that asks for more before it has read that there is no place would be refused again and again.
+            is_refused = response.status == HTTPStatus.SERVICE_UNAVAILABLE and parser.trailing_data[0]
             # Not done: the body was not read, or another protocol was asked for.
-            stays = parser.their_state is h11.DONE and not self._server.is_stopping
+            stays = parser.their_state is h11.DONE and not self._server.is_stopping and not is_refused
             head = self._head(response, stays)
             body = b"" if request.method == "HEAD" else response.body
             now = self.sending_since = time.monotonic()
@@ -275,7 +278,10 @@ class Connection:
             else:
                 self._send(head, deadline)
                 self._send(body, deadline)
-            self.is_welcome = self.is_welcome or response.status < HTTPStatus.BAD_REQUEST
+            if parser.trailing_data[0]:
+                self.is_welcome = False  # what was sent so far fits into buffers, whether it is read or not
+            elif response.status < HTTPStatus.BAD_REQUEST:
+                self.is_welcome = True
         finally:
             self.sending_since = None
             self._server.release_slot(self)  # held until it is sent: responses that wait for slow clients take memory

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 _BACKLOG = 1024
 # A response that takes longer to send is given up where another request needs its slot.
 _STALLED_SECONDS = 1.0
+# One of so many places is kept for connections on which responses were read.
+_KEPT_PLACES = 4
 # A password's check takes a tenth of a second, and more where the processor is busy.
 _HASH_SECONDS = 5.0
 
@@ -180,16 +182,19 @@ class HttpServer:
 
         Clients that ask and never read hold theirs until `send_seconds` are over. So where all are taken, the one that
         has been sending longest is cut: over a second, or for a client that has no place, of the one that has most. A
-        connection on which a response was read before waits for that; any other is refused.
+        connection that `is_welcome` waits for that, and has places that no other takes; any other is refused.
         """
         with self._changed:
-            if len(self._slots) + self._awaited < self.limits.requests:
+            places = self.limits.requests
+            if not connection.is_welcome:
+                places -= places // _KEPT_PLACES
+            if len(self._slots) + self._awaited < places:
                 self._slots.add(connection)
                 return True
             deadline = time.monotonic() + 4 * _STALLED_SECONDS
             self._awaited += 1
             try:
-                while len(self._slots) >= self.limits.requests:
+                while len(self._slots) >= places:
                     if (slowest := self._slowest(connection)) is not None:
                         _cut(slowest)
                     elif not connection.is_welcome:

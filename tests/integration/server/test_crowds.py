@@ -18,7 +18,7 @@ from tests.certificates import Authority
 from tests.integration.server.conftest import Served, read_all
 from tests.integration.server.test_users import basic, hashed
 from tests.waiting import wait_until
-from trainwarden.server.messages import plain
+from trainwarden.server.messages import Request, Response, plain
 from trainwarden.server.server import Limits
 from trainwarden.server.web_config import ReloadingWebConfig
 
@@ -207,6 +207,42 @@ def test_clients_that_send_requests_in_a_row_and_never_read_cost_no_scrape(
                 with contextlib.suppress(OSError):  # it was cut
                     connection.sendall(ASK % GOOD.encode() * 20)
             assert [ask(scraper) for _ in range(3)] == [200] * 3
+
+
+@pytest.mark.parametrize("in_a_row", [False, True], ids=["had no response", "asks before it reads"])
+def test_a_place_is_kept_for_a_connection_on_which_a_response_was_read(
+    serve: Callable[..., Served], *, in_a_row: bool
+) -> None:
+    slow = b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
+    under_way: list[Request] = []
+    may_end = threading.Event()
+
+    def handler(request: Request) -> Response:
+        if request.path == "/slow":
+            under_way.append(request)
+            may_end.wait(60)
+        return plain(HTTPStatus.OK, "x")
+
+    served = Site(serve(handler, limits=Limits(requests=4)), None)
+    with contextlib.ExitStack() as stack:
+        stack.callback(may_end.set)
+        scraper, one_more, *crowd = [stack.enter_context(served.open()) for _ in range(5)]
+        assert ask(scraper) == 200
+        assert not in_a_row or ask(one_more) == 200
+        for number, connection in enumerate(crowd, 1):
+            connection.sendall(slow)
+            wait_until(lambda n=number: len(under_way) == n)  # type: ignore[misc]  # bound early
+        one_more.settimeout(20)  # seconds: it is refused at once, and not held
+        if in_a_row:
+            quick = ASK % GOOD.encode()
+            one_more.sendall(quick + slow + quick)
+            # Refused, it is not asked what else it wants.
+            statuses = [line.split()[1] for line in read_all(one_more).splitlines() if line.startswith(b"HTTP/")]
+            assert statuses == [b"200", b"503"]
+        else:
+            one_more.sendall(slow)
+            assert status_of(one_more) == 503
+        assert ask(scraper) == 200
 
 
 def test_heads_that_are_never_finished_take_no_thread_and_no_more_than_their_limit(
