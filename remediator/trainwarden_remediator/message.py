@@ -9,7 +9,7 @@ from typing import Any
 
 from trainwarden_remediator.incident import Action, State, clean, restarts_left
 from trainwarden_remediator.outbox import DECISION, HAND_OVER, NOT_RESTARTED, REFUSAL, Message
-from trainwarden_remediator.price import CONTRADICTED
+from trainwarden_remediator.price import CONTRADICTED, Approval
 
 _MAX_LINE = 600
 _COLORS = {DECISION: "warning", REFUSAL: "warning", HAND_OVER: "danger"}
@@ -54,7 +54,8 @@ def as_told(message: Message, state_dir: str = "") -> Told:
 
 def _title(kind: str, incident: Mapping[str, Any], run_id: str) -> str:
     if kind == DECISION:
-        return f"Restarting run {run_id}"
+        waits = _approval(incident)
+        return f"Run {run_id} waits for an approval" if waits and not waits.veto_seconds else f"Restarting run {run_id}"
     if kind in (REFUSAL, NOT_RESTARTED):
         return f"Run {run_id} is not restarted"
     if kind == HAND_OVER:
@@ -74,7 +75,9 @@ def _lines(message: Message, run_id: str, state_dir: str) -> list[tuple[str, str
     options = shlex.join([*words, f"--run-id={run_id}"])
     stop = f"trainwarden-remediator freeze {options}" if message.kind == DECISION else ""
     taken = f"trainwarden-remediator ack {options}" if message.kind == HAND_OVER else ""
-    approve = shlex.join([*words, incident["id"]]) if incident.get("approval") == CONTRADICTED else ""
+    answer = shlex.join([*words, incident["id"]])
+    contradicted = incident.get("approval") == CONTRADICTED
+    waits = message.kind == DECISION and _approval(incident) is not None
     detail, capture = incident["detail"], incident.get("capture") or {}
     return [
         ("Outcome", detail if detail != incident["reason"] else ""),
@@ -90,12 +93,19 @@ def _lines(message: Message, run_id: str, state_dir: str) -> list[tuple[str, str
         ("Budget", budget_left(incident)),
         ("Policy", incident["policy"]),
         ("Stop it", stop),
-        ("Restart it", f"trainwarden-remediator approve {approve}" if approve else ""),
+        ("Restart it", f"trainwarden-remediator approve {answer}" if contradicted or waits else ""),
+        ("Leave this attempt", f"trainwarden-remediator veto {answer}" if waits else ""),
         ("Taken over", taken),
         ("More", f"trainwarden-remediator explain {shlex.join([*words, run_id])}"),
         ("Incident", incident["id"]),
         ("Audit", incident.get("audit") or ""),
     ]
+
+
+def _approval(incident: Mapping[str, Any]) -> Approval | None:
+    """Return what a person must or may do before the restart begins; None where that is nothing."""
+    kept = incident.get("approval") or ""
+    return None if kept == CONTRADICTED else Approval.parse(kept)
 
 
 def failure_of(incident: Mapping[str, Any]) -> str:

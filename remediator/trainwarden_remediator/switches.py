@@ -29,6 +29,11 @@ class Switch:
     until: float | None = None
 
     @property
+    def is_on(self) -> bool:
+        """Whether it holds; a storm that a person has ended stays on record."""
+        return self.value == _ON
+
+    @property
     def text(self) -> str:
         """What is switched, by whom, since when and why."""
         until = f" until {to_iso(self.until)}" if self.until is not None else ""
@@ -54,7 +59,7 @@ class Switches:
     def storm(self, cluster: str) -> Switch | None:
         """Return the storm of a cluster; None if there is none."""
         with self._engine.begin() as connection:
-            found = (each for each in find(connection, STORM) if each.scope == cluster and each.value == _ON)
+            found = (each for each in find(connection, STORM) if each.scope == cluster and each.is_on)
             return next(found, None)
 
     def resumed(self, cluster: str) -> float:
@@ -95,7 +100,7 @@ def unfreeze(connection: sa.Connection, run_id: str) -> bool:
 
 def resume(connection: sa.Connection, by: str, now: float) -> list[Switch]:
     """End all storms: the restarts that were proposed by now are made. Return what was ended."""
-    ended = [each for each in find(connection, STORM) if each.value == _ON]
+    ended = [each for each in find(connection, STORM) if each.is_on]
     for storm in ended:
         _set(connection, Switch(STORM, storm.scope, _RESUMED, clean(by, 64), storm.reason, now))
     return ended

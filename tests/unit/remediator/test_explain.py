@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
+import re
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.unit.remediator.simulation import RUN, Simulation
-from trainwarden_remediator.cli import main
+from trainwarden_remediator.cli import main, parser
+from trainwarden_remediator.explain import may_of, next_of
+from trainwarden_remediator.incident import State
 
 
 @pytest.fixture
@@ -32,7 +38,8 @@ def test_a_run_that_pages_is_explained_with_what_a_person_may_do(
     shown = capsys.readouterr().out
     assert "the scheduler refused: permission denied" in shown
     assert "next: Nothing before a person has acted. The run pages until it is acknowledged." in shown
-    assert f"you may: Act on the reason, then trainwarden-remediator ack {incident.id}" in shown
+    command = f"trainwarden-remediator ack --state-dir={tmp_path / 'state'} {incident.id}"
+    assert f"you may: Act on the reason, then {command}, which ends the page." in shown
     assert main(["explain", f"--state-dir={tmp_path / 'state'}", incident.id[:8]]) == 0, "an id may be cut"
     assert incident.id in capsys.readouterr().out
     assert main(["ack", f"--state-dir={tmp_path / 'state'}", incident.id, "--json"]) == 0
@@ -62,6 +69,41 @@ def test_a_recovered_run_needs_nothing(
     [incident] = json.loads(capsys.readouterr().out)["incidents"]
     assert (incident["state"], incident["next"]) == ("DONE", "Nothing: the run has recovered.")
     assert incident["you_may"] == "Nothing is needed."
+
+
+def test_an_incident_in_every_state_is_explained_with_commands_that_can_be_pasted(
+    simulation: Simulation, tmp_path: Path
+) -> None:
+    simulation.tick(5)
+    [incident] = simulation.store.of_run(RUN)
+    folder = tmp_path / "a folder"
+    for state, kept in itertools.product(State, ("", "approval", "veto:300")):
+        found = replace(incident, state=state, approval=kept)
+        said = may_of(found, folder)
+        for command in re.findall(r"trainwarden-remediator ([a-z]+ [^;,]+)", said):
+            parsed = parser().parse_args(shlex.split(command.rstrip(".")))
+            assert parsed.state_dir == folder
+            assert getattr(parsed, "incident", None) in (None, incident.id)
+        waits = state is State.PROPOSED and bool(kept)
+        assert ("approve" in said) == waits, (state, kept)
+        assert ("unless a person vetoes" in next_of(found)) == (waits and kept != "approval"), (state, kept)
+
+
+def test_a_storm_is_shown_with_the_runs_of_its_cluster_until_a_person_ends_it(
+    simulation: Simulation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulation.tick(5)
+    [incident] = simulation.store.of_run(RUN)
+    for cluster in ("", "another"):
+        simulation.store.switches.begin_storm(cluster, f"switch of {cluster or 'all'}", lambda _connection: None)
+    assert explain(simulation, tmp_path, RUN) == 0
+    shown = capsys.readouterr().out
+    assert "switched: storm of everything by the remediator" in shown
+    assert "another" not in shown
+    assert main(["resume", f"--state-dir={tmp_path / 'state'}"]) == 0
+    capsys.readouterr()
+    assert main(["explain", f"--state-dir={tmp_path / 'state'}", incident.id]) == 0
+    assert "switched" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("about", ["nobody", "'; DROP TABLE events; --", "%", "\x1b[2J"])

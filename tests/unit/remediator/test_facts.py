@@ -187,7 +187,7 @@ def test_a_person_lets_a_run_that_hangs_be_restarted_against_another_source(
     assert f"trainwarden-remediator approve {incident.id}" in as_told(message).text()
     state = f"--state-dir={tmp_path / 'state'}"
     assert main(["explain", state, RUN]) == 0
-    assert f"you may: trainwarden-remediator approve {incident.id}" in capsys.readouterr().out
+    assert f"you may: trainwarden-remediator approve {state} {incident.id}" in capsys.readouterr().out
     assert main(["veto", state, incident.id]) == 1
     assert main(["approve", state, incident.id]) == 0
     assert watched.store.escalations() == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.unit.remediator.simulation import RUN, FakeClock, Simulation
 from trainwarden.stack.slack_sink import SlackSink
 from trainwarden_remediator.database import open_database
 from trainwarden_remediator.errors import ConfigError
-from trainwarden_remediator.incident import Action, Incident, State
+from trainwarden_remediator.incident import Action, Incident, State, as_json
 from trainwarden_remediator.message import Told, as_slack, as_told, slack_text
 from trainwarden_remediator.metrics import RemediatorCollector
 from trainwarden_remediator.notify import Notifier, NotSent, Slack, Sns
@@ -255,6 +256,25 @@ def test_text_of_others_is_no_markup_and_no_mention() -> None:
     assert "```" not in body
     told = as_told(message)
     assert len(told.text().splitlines()) == len(told.lines) + 2, "no text of others begins a line"
+
+
+@pytest.mark.parametrize(
+    ("approval", "title", "commands"),
+    [
+        ("", f"Restarting run {RUN}", ()),
+        ("approval", f"Run {RUN} waits for an approval", ("approve", "veto")),
+        ("veto:300", f"Restarting run {RUN}", ("approve", "veto")),
+    ],
+)
+def test_a_decision_that_a_person_may_answer_names_the_commands(
+    approval: str, title: str, commands: tuple[str, ...]
+) -> None:
+    shown = {**as_json(replace(incident(), approval=approval), []), "detail": "because"}
+    told = as_told(Message(1, "slack", "mark", "decision", shown, 0.0, 0, (), ()), "/a folder")
+    assert told.title == title
+    assert [name for name in ("approve", "veto") if f"-remediator {name} '--state-dir=/a folder' 1" in told.text()] == [
+        *commands
+    ]
 
 
 class TestOfAlerts:
