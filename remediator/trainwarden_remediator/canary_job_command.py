@@ -50,7 +50,8 @@ def keep_canary(arguments: argparse.Namespace) -> int:
     if arguments.train:
         train(runs_dir, every, step_seconds)
     if runs_dir is None or not runs_dir.is_dir():
-        raise ConfigError(["--runs-dir: expected the folder of the run records, which the job's node sees, too"])
+        given = "missing" if runs_dir is None else f"{runs_dir}: no folder"
+        raise ConfigError([f"--runs-dir: {given}; expected that of the run records, mounted on the job's node, too"])
     if arguments.driver != ["slurm"]:
         one_machine = f"trainwarden up --run-id {RUN_ID} --policy {POLICY} -- trainwarden-remediator canary --train"
         raise ConfigError([f"--driver: expected slurm; on one machine: {one_machine}"])

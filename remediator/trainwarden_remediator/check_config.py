@@ -50,17 +50,20 @@ def check_config(settings: RemediatorSettings) -> Checked:
         )
         policies.append(found)
 
-    problems = [problem for step in (read_policies, *_other_files(settings)) for problem in _problems_of(step)]
-    return Checked(tuple(problems), policies[0] if policies else None)
+    found = (problem for step in (read_policies, *_other_files(settings)) for problem in _problems_of(step))
+    return Checked(tuple(dict.fromkeys(found)), policies[0] if policies else None)
 
 
 def _other_files(settings: RemediatorSettings) -> Iterator[Callable[[], object]]:
     yield lambda: read_token("--webhook-token-file", settings.webhook_token_file)
     yield lambda: build_drivers(settings)
     yield lambda: build_channels(settings)
+    # Each of the two stops at its first problem; without what that is about, the next one shows.
+    yield lambda: build_drivers(settings.model_copy(update={"slurm_allow_user": []}))
+    yield lambda: build_channels(settings.model_copy(update={"notify_slack_url_file": None}))
     yield lambda: canary_users(settings)
     servers = [("prometheus", settings.prometheus_url, settings.prometheus_http_config_file)]
-    servers += [("alertmanager", url, settings.alertmanager_http_config_file) for url in settings.alertmanager_url[:1]]
+    servers += [("alertmanager", url, settings.alertmanager_http_config_file) for url in settings.alertmanager_url]
     for name, url, file in servers:
         yield lambda name=name, url=url, file=file: http_client(  # type: ignore[misc]  # it is called without arguments
             f"--{name}-http-config-file", url, file, settings.http_timeout

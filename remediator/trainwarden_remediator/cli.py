@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"{PROGRAM} {trainwarden.__version__}")
     _serving(top)
     _drivers(top)
-    _telling(top)
+    _messages(top)
     _timing(top)
     known = top.add_subparsers(dest="command", metavar="COMMAND", title="commands, instead of serving")
     check = known.add_parser("check-policy", help="check a policy file; status 0 if it is right, 2 if not")
@@ -272,7 +272,7 @@ def _drivers(top: argparse.ArgumentParser) -> None:
     )
 
 
-def _telling(top: argparse.ArgumentParser) -> None:
+def _messages(top: argparse.ArgumentParser) -> None:
     text = "Off unless configured. Each decision, refusal, outcome and hand-over to a person is sent at least once."
     group = top.add_argument_group("messages to people", text)
     group.add_argument(
@@ -289,13 +289,13 @@ def _telling(top: argparse.ArgumentParser) -> None:
 def _timing(top: argparse.ArgumentParser) -> None:
     group = top.add_argument_group("timing", "Durations are seconds, or carry units: 500ms, 5s, 1h30m, 1d.")
     for flag, default, text in (
-        ("--poll-interval", "5s", "between two looks at Alertmanager"),
-        ("--busy-interval", "1s", "between two looks at the scheduler while a restart is under way"),
+        ("--poll-interval", "5s", "between two polls of Alertmanager"),
+        ("--busy-interval", "1s", "between two readings of the scheduler while a restart is under way"),
         ("--http-timeout", "5s", "for Prometheus, Alertmanager and the local launcher"),
         ("--slurm-timeout", "20s", "for one call of squeue or scontrol; after that its effect is in doubt"),
-        ("--slurm-interval", "15s", "for which an answer of squeue serves while nothing depends on it"),
+        ("--slurm-interval", "15s", "for which an answer of squeue is reused while nothing depends on it"),
         ("--doubt-window", "60s", "during which a call that is in doubt is not repeated"),
-        ("--capture-timeout", "30s", "for what a run shows of itself before it is ended, at most 30s"),
+        ("--capture-timeout", "30s", "for the capture of stacks before a job that runs is ended, at most 30s"),
         ("--verify-timeout", "30m", "from the new start until its step must have passed the old one"),
     ):
         group.add_argument(flag, default=default, metavar="DURATION", help=f"{text}, default %(default)s")
@@ -340,17 +340,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return 0
     except (RemediatorError, UsageError) as error:
-        print(f"{PROGRAM}: {clean(error, 4000)}", file=sys.stderr)
+        for problem in error.problems if isinstance(error, ConfigError) else (error,):
+            print(f"{PROGRAM}: {clean(problem, 4000)}", file=sys.stderr)
         return _MISUSE
 
 
 def _check_policy(name: str) -> int:
-    try:
-        policy = load_policy(name)
-    except ConfigError as error:
-        for problem in error.problems:
-            print(f"{PROGRAM}: {problem}", file=sys.stderr)
-        return _MISUSE
+    policy = load_policy(name)
     for warning in policy.warnings():
         print(f"{PROGRAM}: warning: {warning}", file=sys.stderr)
     for mode, rule in policy.rules.items():

@@ -82,7 +82,7 @@ def open_read_only(state_dir: Path) -> sa.Engine:
     """Open for reading beside a running remediator; raise StoreError where there is no database."""
     path = state_dir / FILE
     if not path.is_file():
-        raise StoreError(f"{path}: there is no decision log here")
+        raise StoreError(f"{path}: there is no decision log here; expected the --state-dir of a remediator")
     engine = sa.create_engine(
         f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true", connect_args={"timeout": _BUSY_SECONDS}
     )

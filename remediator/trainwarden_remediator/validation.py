@@ -46,6 +46,8 @@ def _problem(each: Any, model: type[BaseModel] | None, document: YamlValue | Non
     message = str(each["msg"]).removeprefix("Value error, ").replace("Input should be", "expected", 1)
     if each["type"] == "value_error":
         return f"{place}: {message}"
+    if each["type"] == "int_parsing":
+        message = "expected a whole number"
     value = repr(each["input"])
     if len(value) > _MAX_VALUE:
         value = f"{value[:_MAX_VALUE]}…"

@@ -113,6 +113,11 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_file(
         "prometheus-http-config-file": str(tmp_path / "http.yaml"),
         "alertmanager-http-config-file": str(tmp_path / "nowhere.yaml"),
         "web.config.file": str(tmp_path / "web.yaml"),
+        "driver": "slurm",
+        "slurm-allow-user": "no-such-user",
+        "slurm-bin-dir": str(tmp_path),
+        "notify-slack-url-file": str(tmp_path / "no-address"),
+        "notify-sns-topic": "alerts",
     }
     argv = config(tmp_path, **flags)
     (tmp_path / "token").write_text("")
@@ -127,5 +132,20 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_file(
         "basic_auht",
         "nowhere.yaml",
         "web.yaml",
+        "--slurm-allow-user: 'no-such-user'",
+        f"squeue and scontrol not found in {tmp_path}",
+        "no-address: No such file",
+        "--notify-sns-topic: 'alerts': expected arn:",
     ):
-        assert expected in said
+        assert said.count(expected) == 1, expected
+
+
+def test_certificates_that_one_of_several_alertmanagers_cannot_use_are_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "http.yaml").write_text("tls_config: {}\n")
+    urls = ["--alertmanager-url=https://first:9093", "--alertmanager-url=http://second:9093"]
+    argv = [*urls, *config(tmp_path, **{"alertmanager-http-config-file": str(tmp_path / "http.yaml")})]
+    assert main(argv[:1] + argv[2:]) == 0
+    assert main(argv) == 2
+    assert "http://second:9093" in capsys.readouterr().err
