@@ -82,6 +82,12 @@ def test_with_all_rules_nothing_else_fires(tools: Tools, tmp_path: Path, path: P
     check(tools, tmp_path / "test.yml")
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_no_mapping_is_merged_into_another(path: Path) -> None:
+    """promtool of Prometheus 3 refuses the whole file where a key of it is given anew."""
+    assert not re.search(r"^\s*<<:", path.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def test_the_scenarios_of_runs_are_written_there() -> None:
     assert (ROOT / "rules/tests/runs.yml").read_text(encoding="utf-8") == document(SCENARIOS), "make docs"
 
