@@ -45,7 +45,7 @@ def show_decisions(state_dir: Path, run_id: str | None, *, as_data: bool) -> int
 def explain(state_dir: Path, about: str, *, as_data: bool) -> int:
     """Print what is on record about a run, an alert or an incident; 1 where nothing is."""
     with _reading(state_dir) as connection:
-        account = account_of(connection, about, state_dir, time.time())
+        account = account_of(connection, about, state_dir.absolute(), time.time())
     if as_data:
         _print(account_as_json(account))
     else:

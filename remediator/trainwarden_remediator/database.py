@@ -189,6 +189,12 @@ def _check_version(connection: sa.Connection, path: Path, *, newest_only: bool =
             f"{path}: has schema version {version}, of a newer remediator; this one reads up to {schema.VERSION}. "
             "Use the newer one, or another --state-dir"
         )
-    readable = {str(schema.VERSION)} if newest_only else {str(number) for number in range(1, schema.VERSION + 1)}
+    older = {str(number) for number in range(1, schema.VERSION)}
+    if newest_only and version in older:
+        raise StoreError(
+            f"{path}: has schema version {version}, of an older remediator; this one reads {schema.VERSION}. "
+            "Starting the remediator of this version brings it up to date"
+        )
+    readable = {str(schema.VERSION)} if newest_only else {*older, str(schema.VERSION)}
     if version not in readable:
         raise StoreError(f"{path}: has schema version {version}; this remediator reads {schema.VERSION}")

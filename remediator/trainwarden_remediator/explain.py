@@ -161,6 +161,12 @@ def _switches(connection: sa.Connection, runs: Collection[str], clusters: Collec
     ]
 
 
+def _state_of(incident: Incident) -> str:
+    if incident.paging:
+        return f"{incident.state.value}, pages"
+    return incident.state.value if incident.state in OPEN_STATES else f"{incident.state.value}, over"
+
+
 def next_of(incident: Incident) -> str:
     """Return what the remediator does next."""
     text = _NEXT[incident.state]
@@ -224,7 +230,7 @@ def account_as_text(account: Account) -> str:
         shown = as_json(incident, [])
         more = (
             ("incident", incident.id),
-            ("state", incident.state.value + ("" if incident.state in OPEN_STATES else ", over")),
+            ("state", _state_of(incident)),
             ("alerts", "; ".join(map(alert_as_text, account.joined[incident.id]))),
             ("facts", "; ".join(account.evidence[incident.id])),
             ("suspects", "; ".join(account.suspects[incident.id])),

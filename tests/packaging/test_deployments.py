@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from trainwarden_exporter.cli import EVERYWHERE
 from trainwarden_exporter.collectors.gpu_pods.spec import SOCKET
 from trainwarden_exporter.docs import METRICS
 from trainwarden_exporter.flags import build_parser
+from trainwarden_remediator.cli import parser as build_parser_of_remediator
 
 UNIT = ROOT / "deploy/systemd/trainwarden-exporter.service"
 MANIFEST = ROOT / "deploy/kubernetes/exporter.yaml"
@@ -28,6 +30,20 @@ def test_the_systemd_unit_starts_the_exporter_with_flags_that_there_are() -> Non
     assert program.endswith("/trainwarden-exporter")
     build_parser().parse_args(arguments)
     assert unit["Service"]["SendSIGKILL"] == "no"
+
+
+def test_the_systemd_unit_of_the_remediator_starts_it_with_flags_that_there_are() -> None:
+    text = (UNIT.parent / "trainwarden-remediator.service").read_text(encoding="utf-8")
+    unit = configparser.ConfigParser(interpolation=None, strict=True)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]  # as above
+    unit.read_string(text)
+    (example,) = re.findall(r'^#   FLAGS="(.*)"$', text, re.MULTILINE)
+    program, *arguments = unit["Service"]["ExecStart"].split()
+    assert program.endswith("/trainwarden-remediator")
+    assert arguments.pop() == "$FLAGS"
+    parsed = build_parser_of_remediator().parse_args([*arguments, *example.split()])
+    assert str(parsed.state_dir) == f"/var/lib/{unit['Service']['StateDirectory']}"
+    assert unit["Service"]["StateDirectoryMode"] == "0700"
 
 
 def test_the_systemd_socket_is_the_exporter_s_port_and_names_its_flag() -> None:

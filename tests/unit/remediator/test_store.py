@@ -222,6 +222,17 @@ def test_a_database_of_another_version_is_refused(tmp_path: Path) -> None:
         open_read_only(tmp_path)
 
 
+def test_a_command_beside_names_what_brings_an_older_database_up_to_date(tmp_path: Path) -> None:
+    engine = open_database(tmp_path)
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE about SET value = '1' WHERE key = 'schema'"))
+    engine.dispose()
+    with pytest.raises(StoreError, match=r"version 1, of an older remediator.* Starting the remediator"):
+        open_read_only(tmp_path)
+    open_database(tmp_path).dispose()
+    open_read_only(tmp_path).dispose()
+
+
 def test_the_log_is_read_without_writing(store: Store, tmp_path: Path) -> None:
     store.propose(Pending(ALERT, "poll", 1.0, None), incident())
     engine = open_read_only(tmp_path)
