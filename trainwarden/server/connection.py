@@ -271,6 +271,7 @@ class Connection:
             stays = parser.their_state is h11.DONE and not self._server.is_stopping and not is_refused
             head = self._head(response, stays)
             body = b"" if request.method == "HEAD" else response.body
+            self._server.begin_sending(self, len(body))
             now = self.sending_since = time.monotonic()
             deadline = now + self._limits.send_seconds
             if len(body) <= _JOINED_BYTES:

@@ -46,6 +46,7 @@ class Limits:
         connections: at a time, and no more than half of the file descriptors that the process may have; one more costs
             a waiting one its place, or is closed.
         requests: answered at the same time; one more gets 503.
+        sending_bytes: of the responses that are being sent, together; beyond it the slowest is cut.
         head_bytes: of a request's line and headers together.
         head_seconds: for the first byte, for a TLS handshake, and for a head from its first byte on.
         body_seconds: for a body.
@@ -56,6 +57,7 @@ class Limits:
 
     connections: int = 512
     requests: int = 40
+    sending_bytes: int = 32 * 2**20
     head_bytes: int = 32768
     head_seconds: float = 20.0
     body_seconds: float = 10.0
@@ -101,6 +103,7 @@ class HttpServer:
         self._changed = threading.Condition()  # guards the two sets; notified when either loses a connection
         self._answered: set[Connection] = set()
         self._slots: set[Connection] = set()
+        self._sending: dict[Connection, int] = {}  # bytes of the responses, in the order of their beginnings
         self._awaited = 0  # requests that wait for a slot, which is not given to others meanwhile
         self._thread: threading.Thread | None = None
         self._workers = Workers("http-request")
@@ -170,9 +173,26 @@ class HttpServer:
         headers = (*response.headers, *access.headers.items())
         return Response(response.status, response.content_type, response.body, headers)
 
+    def begin_sending(self, connection: Connection, size: int) -> None:
+        """Note a response that is about to be sent; cut others that are being sent where all are too large together.
+
+        Those of the client that has most of them go first, and of these the one that has been sending longest: memory
+        is not for who asks and does not read.
+        """
+        with self._changed:
+            others, self._sending[connection] = list(self._sending), size
+            clients = Counter(each.client for each in self._sending)
+            while others and sum(self._sending.values()) > self.limits.sending_bytes:
+                crowded = max(others, key=lambda each: clients[each.client])
+                others.remove(crowded)
+                clients[crowded.client] -= 1
+                del self._sending[crowded]
+                _cut(crowded)
+
     def release_slot(self, connection: Connection) -> None:
         """Give back the slot of a connection that has been answered, if it has one."""
         with self._changed:
+            self._sending.pop(connection, None)
             if connection in self._slots:
                 self._slots.discard(connection)
                 self._changed.notify_all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 import zlib
 from http import HTTPStatus
@@ -50,6 +51,8 @@ class ExporterPages:
         self._web_config = web_config
         collection.extra.append(self._report_web_config)
         self._sampled = False
+        # One page at a time, which takes no longer than several at once: together they would take much memory.
+        self._making = threading.Lock()
         # The last page of metrics and its compressed form, replaced together.
         self._compressed: tuple[bytes, bytes] = (b"", b"")
 
@@ -97,7 +100,8 @@ class ExporterPages:
             return plain(HTTPStatus.BAD_REQUEST, str(error))
         self._await_first_samples(only, request.headers.get("x-prometheus-scrape-timeout-seconds", ""))
         openmetrics = prefers_openmetrics(request.headers.get("accept", ""))
-        page = self.collection.page(only, openmetrics=openmetrics)
+        with self._making:
+            page = self.collection.page(only, openmetrics=openmetrics)
         self.collection.scraped(only, request.client)
         return Response(HTTPStatus.OK, OPENMETRICS_CONTENT_TYPE if openmetrics else CONTENT_TYPE, page)
 

@@ -245,6 +245,20 @@ def test_a_place_is_kept_for_a_connection_on_which_a_response_was_read(
         assert ask(scraper) == 200
 
 
+def test_responses_that_are_not_read_take_no_more_memory_than_their_limit(serve: Callable[..., Served]) -> None:
+    size = 8 * 2**20  # more than the buffers of a connection take
+    served = serve(lambda _: plain(HTTPStatus.OK, "x" * size), limits=Limits(sending_bytes=4 * size, send_seconds=600))
+    with contextlib.ExitStack() as stack:
+        crowd = [stack.enter_context(served.connect()) for _ in range(12)]
+        for connection in crowd:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert connection.recv(1)
+        wait_until(lambda: len(served.server._answered) <= 4)
+        response, body = served.ask()
+        assert (response.status, len(body)) == (200, size + 1)
+        assert len(read_all(crowd[0])) < size
+
+
 def test_heads_that_are_never_finished_take_no_thread_and_no_more_than_their_limit(
     site: Callable[..., Site],
 ) -> None:
