@@ -1,0 +1,350 @@
+"""Killed before and after each commit and each call, on every path that acts: what is done is done once, and finished.
+
+Each path is a row of `PATHS`. It is run once without a death, which lists its points; then once for each point, dying
+there. A death is an exception that nothing in the product catches: what was not committed is lost, as with SIGKILL. The
+restart by the simulated schedulers is in test_faults.py, the same with real processes and real SLURM in tests/slurm.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from tests.unit.remediator import test_canary
+from tests.unit.remediator.simulation import JOB, RUN, Cluster, Crash, FakeClock, Simulation
+from tests.unit.remediator.test_limits import Nodes
+from trainwarden.clients.http import CONNECTION, HttpError, HttpResponse
+from trainwarden.clients.slurm.client import ControlResult
+from trainwarden.clients.slurm.jobs import SlurmJob
+from trainwarden.clients.slurm.nodes import SlurmNode
+from trainwarden_remediator import canary_keeper
+from trainwarden_remediator.canary import RUN_ID as CANARY
+from trainwarden_remediator.canary_keeper import DOUBT_SECONDS, Keeper
+from trainwarden_remediator.database import open_database
+from trainwarden_remediator.drains import Drains
+from trainwarden_remediator.drivers.driver import CallOutcome, JobState
+from trainwarden_remediator.drivers.local import LocalDriver
+from trainwarden_remediator.incident import State
+from trainwarden_remediator.limits import Limits
+from trainwarden_remediator.nodes import SuspectNodes
+from trainwarden_remediator.policy import load_policy
+from trainwarden_remediator.store import Exclusion, Store
+
+HOUR = 3600.0
+
+
+class Acting(Protocol):
+    """Something that acts, and dies at the point whose number is `crash_at`; `points` are those that it has passed."""
+
+    points: list[str]
+    crash_at: int | None
+    crashes: int
+
+    def act(self) -> None:
+        """Run to the end; a new process goes on after a death."""
+
+    def check(self) -> None:
+        """Assert that everything was done, and once."""
+
+    def close(self) -> None:
+        """Let go of files."""
+
+
+class Restarting(Simulation):
+    """The restart of one run; the paths below add what is done around it."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        super().__init__(folder, **options, remember=True)
+
+    def act(self) -> None:
+        self.settle(hurry=True)
+
+    def check(self) -> None:
+        assert self.our_starts == [0]
+        assert self.store.of_run(self.cluster.run_id)[-1].state is State.DONE
+        assert self.cluster.violations == []
+        assert self.store.pending() == []
+
+
+class CapturedBefore(Restarting):
+    """Captures what the run shows, for some seconds, and then ends it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.captures.seconds = 4.0
+
+    def check(self) -> None:
+        super().check()
+        [incident] = self.store.of_run(RUN)
+        assert incident.stacks == self.captures.found.text
+        assert 1 <= self.captures.begins <= 2
+        assert self.store.timers() == [], "a capture that is over leaves nothing that is waited for"
+
+
+class RestartedElsewhere(Restarting):
+    """Excludes a node before the release, and takes it back when that is over and the job waits."""
+
+    def __init__(self, folder: Path) -> None:
+        limits = Limits.model_validate({"exclude_nodes": {"hours": 1}})
+        super().__init__(folder, policy=replace(load_policy("default"), limits=limits))
+        self.nodes = Nodes(SuspectNodes({"bad1": "TrainGpuLost"}, 100))
+        self.cluster.excluded = {"of-its-user"}
+        self.restart()
+
+    def act(self) -> None:
+        self.settle(hurry=True)
+        assert self.cluster.excluded == {"of-its-user", "bad1"}
+        self.clock.elapsed += HOUR
+        self.cluster.state = JobState.WAITING
+        for _ in range(4):
+            self.clock.elapsed += 60
+            self.tick(2)
+
+    def check(self) -> None:
+        super().check()
+        assert self.cluster.excluded == {"of-its-user"}, "no more is taken back than was added"
+        assert self.store.exclusions("sim") == {}
+
+
+class CanaryHealed(Restarting):
+    """The canary's job hangs, and is healed although the mode is observe."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.cluster.run_id = CANARY
+        self.policies.canary, self.policies.mode = True, "observe"
+
+
+class LauncherHttp:
+    """The launcher of `trainwarden up` over HTTP, around the truth of one job."""
+
+    def __init__(self, path: LocalRestart, cluster: Cluster) -> None:
+        self._path = path
+        self._cluster = cluster
+        self.posts = 0
+
+    def get(self, path: str) -> HttpResponse:
+        assert path == "/jobs"
+        job = {"job_id": JOB, "run_id": RUN, "generation": self._cluster.generation, "tokens": self._cluster.tokens}
+        names = {JobState.RUNNING: "running", JobState.ENDING: "stopping", JobState.FAILED: "failed"}
+        return HttpResponse(200, json.dumps([{**job, "state": names[self._cluster.state]}]).encode())
+
+    def post(self, path: str, body: Mapping[str, Any]) -> HttpResponse:
+        assert path == f"/jobs/{JOB}/restart"
+        self.posts += 1
+        assert self._path.durable(body["token"]) is not None, "S5"
+        done = self._cluster.launcher_restart(body["token"], body["expected_generation"])
+        if self.posts == 1:
+            raise HttpError(CONNECTION, "connection: reset")  # its answer is lost
+        return HttpResponse(202 if done is CallOutcome.ACCEPTED else 409, b"{}")
+
+
+class LocalRestart(Restarting):
+    """The driver `local`, whose one call ends and starts; its first answer is lost."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, two_phase=False)
+        driver: Any = LocalDriver("http://127.0.0.1:1", "token", 1.0)
+        driver.name, driver._http = "sim", LauncherHttp(self, self.cluster)
+        self.driver = driver
+        self.restart()
+
+    def act(self) -> None:
+        for _ in range(150):
+            self.tick()
+            if self.store.of_run(RUN) and not self.store.open_incidents():
+                break
+
+
+class Dying:
+    """A path without a simulated run. `step` is repeated, by a new process after a death."""
+
+    def __init__(self) -> None:
+        self.points: list[str] = []
+        self.crash_at: int | None = None
+        self.crashes = 0
+
+    def point(self, name: str) -> None:
+        self.points.append(name)
+        if self.crash_at is not None and len(self.points) > self.crash_at:
+            self.crash_at = None
+            self.crashes += 1
+            raise Crash(name)
+
+    def act(self) -> None:
+        for number in range(12):
+            try:
+                self.step(number)
+            except Crash:  # noqa: PERF203
+                self.restart()
+
+    def step(self, number: int) -> None:
+        raise NotImplementedError
+
+    def restart(self) -> None:
+        raise NotImplementedError
+
+    def check(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class NodesOf:
+    """The client of SLURM, for nodes."""
+
+    def __init__(self, path: Draining) -> None:
+        self.nodes = lambda: list(path.nodes.values())
+        self.update_node = path.update_node
+
+
+class Draining(Dying):
+    """Drains a node for an hour, and resumes it; a person has drained another, and takes a third one over."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        folder.mkdir()
+        self.clock = FakeClock()
+        self.nodes = {name: SlurmNode(name, "idle", 8, 0, "", "", None) for name in ("bad1", "theirs", "taken")}
+        self.drain("theirs", "ticket 5")
+        self.updates: list[tuple[str, str]] = []
+        self.engine = open_database(folder)
+        self.simulation = Simulation(folder)  # its incident is the reason of the drains
+        [incident] = self.simulation.settle()
+        end = self.clock.now() + HOUR
+        self.simulation.store.exclude("slurm", JOB, {name: Exclusion(incident.id, end) for name in self.nodes})
+        self.simulation.close()
+        self.restart()
+
+    def drain(self, name: str, reason: str) -> None:
+        self.nodes[name] = replace(self.nodes[name], state="drained", reason=reason)
+
+    def restart(self) -> None:
+        client: Any = NodesOf(self)
+        self.drains = Drains(client, Store(self.engine, self.clock, self.point), self.clock, 3)
+
+    def step(self, number: int) -> None:
+        self.clock.elapsed += 61 if number != 7 else HOUR
+        if number == 5:
+            self.drain("taken", f"{self.nodes['taken'].reason} and a fan")
+        self.drains.reconcile()
+
+    def update_node(self, name: str, **fields: str) -> ControlResult:
+        node = self.nodes[name]
+        assert not node.reason or node.reason.startswith("trainwarden: "), "S10"
+        assert not node.reason.endswith("fan"), "S10"
+        self.updates.append((name, fields["State"]))
+        drained = fields["State"] == "DRAIN"
+        self.nodes[name] = replace(node, state="drained" if drained else "idle", reason=fields.get("Reason", ""))
+        return ControlResult(accepted=True, refused=False, detail="ok")
+
+    def check(self) -> None:
+        assert self.updates.count(("bad1", "DRAIN")) == self.updates.count(("bad1", "RESUME")) == 1
+        assert self.updates.count(("taken", "DRAIN")) == 1
+        assert len(self.updates) == 3, self.updates
+        assert self.nodes["bad1"].state == "idle"
+        assert self.nodes["theirs"].reason == "ticket 5"
+        assert self.nodes["taken"].state == "drained"
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+class CanaryKept(Dying):
+    """Submits the canary's job where there is none, and again once it is gone for good."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        folder.mkdir()
+        self.file = folder / "state.json"
+        self.queue = test_canary.Queue()
+        self.now = 1000.0
+        self.restart()
+
+    def restart(self) -> None:
+        jobs: Any = self
+        self.keeper = Keeper(jobs, self.file, HOUR, lambda: self.now)
+
+    def jobs(self) -> list[SlurmJob]:
+        return self.queue.listed
+
+    def submit(self) -> str | None:
+        self.point("submit: before call")
+        accepted = self.queue.submit()
+        self.point("submit: after call")
+        return accepted
+
+    def cancel(self, job: SlurmJob) -> None:
+        self.point("cancel: before call")
+        self.queue.listed.remove(job)
+        self.point("cancel: after call")
+
+    def step(self, number: int) -> None:
+        self.now += DOUBT_SECONDS
+        if number == 5:
+            self.queue.listed = [test_canary.job(1, "cancelled")]
+        self.keeper.look()
+        live = [each for each in self.queue.listed if each.state == "pending"]
+        assert len(live) <= 1
+
+    def check(self) -> None:
+        assert [each.state for each in self.queue.listed if each.state != "cancelled"] == ["pending"]
+        assert self.queue.submitted == 2
+
+
+PATHS: dict[str, Callable[[Path], Acting]] = {
+    "capture": CapturedBefore,
+    "node exclusion": RestartedElsewhere,
+    "canary healed": CanaryHealed,
+    "canary kept": CanaryKept,
+    "drain": Draining,
+    "local driver": LocalRestart,
+}
+
+
+@pytest.fixture(autouse=True)
+def _points_around_the_file_of_the_canary(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    keep = canary_keeper.Keeper._keep
+
+    def dying(self: Keeper, state: canary_keeper.KeeperState) -> None:
+        path: Any = self._jobs
+        changes = state != self._state
+        if changes:
+            path.point("keep: before")
+        keep(self, state)
+        if changes:
+            path.point("keep: after")
+
+    monkeypatch.setattr(canary_keeper.Keeper, "_keep", dying)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_process_that_is_killed_at_any_point_leaves_a_path_that_is_finished_once(
+    path: str, every: int, tmp_path: Path
+) -> None:
+    clean = PATHS[path](tmp_path / "clean")
+    clean.act()
+    clean.check()
+    clean.close()
+    begun = PATHS[path](tmp_path / "begun")  # what it passes while it is set up is not what is tested
+    begun.close()
+    begin = len(begun.points)
+    assert len(clean.points) - begin > 5
+    for number in range(begin, len(clean.points), every):
+        made = PATHS[path](tmp_path / "dying")
+        made.crash_at = number
+        made.act()
+        assert made.crashes == 1, clean.points[number]
+        made.check()
+        made.close()
+        shutil.rmtree(tmp_path / "dying")
