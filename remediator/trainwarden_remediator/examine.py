@@ -180,7 +180,7 @@ class Examiner:
     ) -> None:
         decision = StopAndPage(reason)
         failure = AlertedFailure(pending.alert.mode or "unknown", pending.alert.label("error_type"))
-        about = run if run is not None and pending.alert.attempt == run.attempt else None
+        about = _about(pending.alert, run)
         approval = CONTRADICTED if by_facts else ""
         self._propose(pending, about, decision, failure, State.ESCALATED, answered=answered, approval=approval)
 
@@ -303,7 +303,7 @@ class Examiner:
         alert = pending.alert
         failure = AlertedFailure(alert.mode or "unknown", alert.label("error_type"))
         decision = Nothing(reason)
-        about = run if run is not None and alert.attempt == run.attempt else None
+        about = _about(alert, run)
         state = State.SUPPRESSED
         self._propose(pending, about, decision, failure, state, dropped=dropped, answered=answered, kind=kind)
 
@@ -371,6 +371,12 @@ class Examiner:
 def _without_figures(reason: str) -> str:
     """Return a reason in which a step or another reading, which changes from round to round, makes no difference."""
     return _FIGURE.sub("#", reason)
+
+
+def _about(alert: Alert, run: ReportedRun | None) -> ReportedRun | None:
+    """Return the run if the alert is about its present attempt: not one of the same name in another cluster."""
+    same = run is not None and alert.attempt == run.attempt and alert.is_of_cluster(run.cluster)
+    return run if same else None
 
 
 def _needs_a_person(decision: Restart | StopAndPage | Nothing) -> bool:

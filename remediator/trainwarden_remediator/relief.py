@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
+from trainwarden_remediator.drivers.driver import JobState, Reading, ScheduledJob
+from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import ReportedRun
 from trainwarden_remediator.incident import Incident, parse_key
 from trainwarden_remediator.store import Store
+from trainwarden_remediator.sweep import ALERT as HELD
 from trainwarden_remediator.world import World
 
 
@@ -25,15 +27,24 @@ class Relief:
     def _reason(self, incident: Incident) -> str | None:
         if self._world.records.rival(incident.run_id, self._world.clock.now()):
             return None  # a newer attempt has not taken over while an older one lives beside it
+        driver = self._world.drivers.get(incident.scheduler or "")
+        job = driver.job(incident.job_id) if driver and incident.job_id and incident.attempt_key else None
+        if _may_be_held(incident, job):
+            return None
         run = self._world.run(incident.run_id) if incident.attempt is not None else None
         if isinstance(run, ReportedRun) and (reason := _of_run(incident, run)):
             return reason
-        driver = self._world.drivers.get(incident.scheduler or "")
-        job = driver.job(incident.job_id) if driver and incident.job_id and incident.attempt_key else None
         if not isinstance(job, ScheduledJob) or job.run_id != incident.run_id or job.generation < incident.generation:
             return None
         over = job.state in (JobState.CANCELLED, JobState.COMPLETED)
         return f"job {job.job_id} is {job.scheduler_state}" if over else None
+
+
+def _may_be_held(incident: Incident, job: Reading | None) -> bool:
+    """Return whether nothing trains for the run although its record shows a newer attempt: that start was forgotten."""
+    if isinstance(job, ScheduledJob):
+        return job.run_id == incident.run_id and job.state is JobState.HELD and job.held_by_requeue
+    return incident.alert == HELD and isinstance(job, Unknown)
 
 
 def _of_run(incident: Incident, run: ReportedRun) -> str | None:

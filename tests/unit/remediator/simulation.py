@@ -128,7 +128,6 @@ class Cluster:
 
     def tick(self) -> None:
         """Let a second pass on the cluster."""
-        self.past = [*self.past[-9:], self.save()]
         due = [call for when, call in self.late if when <= self.clock.elapsed]
         self.late = [(when, call) for when, call in self.late if when > self.clock.elapsed]
         for call in due:
@@ -139,6 +138,7 @@ class Cluster:
                 self.state = self.after_ending
                 if self.after_ending is JobState.RUNNING:
                     self._runs()
+        self.past = [*self.past[-9:], self.save()]
 
     def requeue_hold(self, generation: int, *, ended: bool, late: bool = False) -> None:
         """What `requeuehold` does to the job as it is, whatever the caller had in mind.
@@ -209,6 +209,12 @@ class Cluster:
         if self.state is JobState.RUNNING:
             self.starts.append(Start(self.generation, False, self.started))
             self._end(JobState.RUNNING)
+
+    def get_its_turn(self) -> None:
+        """Its turn in the queue comes."""
+        if self.state is JobState.WAITING:
+            self.state = JobState.RUNNING
+            self._runs()
 
     def cancel(self) -> None:
         """Its user ends it for good."""

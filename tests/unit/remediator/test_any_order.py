@@ -52,7 +52,7 @@ from trainwarden_remediator.switches import freeze, unfreeze
 
 MEMORY = Path("/dev/shm")  # the file system is not what is tested
 FAULTS = ["lost reply", "late", "twice", "dropped", "said yes, did nothing", "refused"]
-CHANGES = ["crash", "requeue", "cancel", "complete", "hold", "recovers", "does not recover"]
+CHANGES = ["crash", "requeue", "cancel", "complete", "hold", "recovers", "does not recover", "queues", "starts"]
 LIMITS = {"stall": 3, "crash": 2}
 # Unix seconds; the wall clock begins at 1,800,000,000 and jumps by up to two hours.
 MAINTENANCES = [(1_799_995_000, 1_799_995_400), (1_800_000_040, 1_800_000_100), (1_800_004_000, 1_800_004_400)]
@@ -81,6 +81,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.simulation.driver.forbidden = self._why_forbidden
         self.seen: list[Alert] = []
         self.frozen: dict[str, float | None] = {}
+        self.pace = 0
 
     def _why_forbidden(self, run_id: str) -> str | None:
         simulation, now = self.simulation, self.simulation.clock.now()
@@ -97,6 +98,15 @@ class AnyOrder(RuleBasedStateMachine):
         if run_id in simulation.at_work and cluster.state is JobState.RUNNING:
             return "its tensor cores work"
         return "the mode is observe" if simulation.policies.mode == "observe" else None
+
+    @invariant()
+    def a_little_time_passes(self) -> None:
+        """Between two events; with a pace of 0 they are of one second."""
+        self.simulation.tick(self.pace)
+
+    @rule(pace=st.integers(0, 3))
+    def events_come_faster_or_slower(self, pace: int) -> None:
+        self.pace = pace
 
     @rule(seconds=st.integers(1, 40))
     def time_passes(self, seconds: int) -> None:
@@ -171,6 +181,10 @@ class AnyOrder(RuleBasedStateMachine):
             cluster.user_hold()
         elif what == "complete":
             cluster.complete()
+        elif what in ("queues", "starts"):
+            cluster.queues_after_start = what == "queues"
+            if what == "starts":
+                cluster.get_its_turn()
         else:
             cluster.progress_after_start = what == "recovers"
 
@@ -249,6 +263,9 @@ class AnyOrder(RuleBasedStateMachine):
         in_doubt = [each for each in simulation.store.open_incidents() if each.state is State.IN_DOUBT]
         assert in_doubt == [], "L3"
         for _ in range(3):
+            for cluster in simulation.clusters:
+                cluster.queues_after_start = False
+                cluster.get_its_turn()
             self.a_person_goes_on()
             simulation.settle(hurry=True)
         self.the_scheduler_saw_nothing_forbidden()
@@ -264,7 +281,8 @@ class AnyOrder(RuleBasedStateMachine):
             acted = {each.cluster for each in self._of_run(cluster) if each.action is not Action.NONE}
             assert acted <= {"ours"}, "S3: because of another cluster"
         for alert in simulation.alerts_now():
-            of_run = [each for each in simulation.store.of_run(alert.run_id or "") if each.attempt == alert.attempt]
+            of_run = simulation.store.of_run(alert.run_id or "", "ours")
+            of_run = [each for each in of_run if each.attempt == alert.attempt]
             assert of_run, f"L2: no answer to {alert}"
             # One that says "not active" would be a lost alert.
             assert of_run[-1].reason not in ("", INACTIVE), "L1"

@@ -16,16 +16,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.unit.remediator import test_canary
 from tests.unit.remediator.simulation import JOB, RUN, Cluster, Crash, FakeClock, Simulation
 from tests.unit.remediator.test_limits import Nodes
 from trainwarden.clients.http import CONNECTION, HttpError, HttpResponse
 from trainwarden.clients.slurm.client import ControlResult
-from trainwarden.clients.slurm.jobs import SlurmJob
 from trainwarden.clients.slurm.nodes import SlurmNode
-from trainwarden_remediator import canary_keeper
-from trainwarden_remediator.canary import RUN_ID as CANARY
-from trainwarden_remediator.canary_keeper import DOUBT_SECONDS, Keeper
 from trainwarden_remediator.database import open_database
 from trainwarden_remediator.drains import Drains
 from trainwarden_remediator.drivers.driver import CallOutcome, JobState
@@ -112,15 +107,6 @@ class RestartedElsewhere(Restarting):
         assert self.store.exclusions("sim") == {}
 
 
-class CanaryHealed(Restarting):
-    """The canary's job hangs, and is healed although the mode is observe."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.cluster.run_id = CANARY
-        self.policies.canary, self.policies.mode = True, "observe"
-
-
 class LauncherHttp:
     """The launcher of `trainwarden up` over HTTP, around the truth of one job."""
 
@@ -169,6 +155,7 @@ class Dying:
         self.points: list[str] = []
         self.crash_at: int | None = None
         self.crashes = 0
+        self.steps = 12
 
     def point(self, name: str) -> None:
         self.points.append(name)
@@ -178,7 +165,7 @@ class Dying:
             raise Crash(name)
 
     def act(self) -> None:
-        for number in range(12):
+        for number in range(self.steps):
             try:
                 self.step(number)
             except Crash:  # noqa: PERF203
@@ -257,72 +244,12 @@ class Draining(Dying):
         self.engine.dispose()
 
 
-class CanaryKept(Dying):
-    """Submits the canary's job where there is none, and again once it is gone for good."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        folder.mkdir()
-        self.file = folder / "state.json"
-        self.queue = test_canary.Queue()
-        self.now = 1000.0
-        self.restart()
-
-    def restart(self) -> None:
-        jobs: Any = self
-        self.keeper = Keeper(jobs, self.file, HOUR, lambda: self.now)
-
-    def jobs(self) -> list[SlurmJob]:
-        return self.queue.listed
-
-    def submit(self) -> str | None:
-        self.point("submit: before call")
-        accepted = self.queue.submit()
-        self.point("submit: after call")
-        return accepted
-
-    def cancel(self, job: SlurmJob) -> None:
-        self.point("cancel: before call")
-        self.queue.listed.remove(job)
-        self.point("cancel: after call")
-
-    def step(self, number: int) -> None:
-        self.now += DOUBT_SECONDS
-        if number == 5:
-            self.queue.listed = [test_canary.job(1, "cancelled")]
-        self.keeper.look()
-        live = [each for each in self.queue.listed if each.state == "pending"]
-        assert len(live) <= 1
-
-    def check(self) -> None:
-        assert [each.state for each in self.queue.listed if each.state != "cancelled"] == ["pending"]
-        assert self.queue.submitted == 2
-
-
 PATHS: dict[str, Callable[[Path], Acting]] = {
     "capture": CapturedBefore,
     "node exclusion": RestartedElsewhere,
-    "canary healed": CanaryHealed,
-    "canary kept": CanaryKept,
     "drain": Draining,
     "local driver": LocalRestart,
 }
-
-
-@pytest.fixture(autouse=True)
-def _points_around_the_file_of_the_canary(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    keep = canary_keeper.Keeper._keep
-
-    def dying(self: Keeper, state: canary_keeper.KeeperState) -> None:
-        path: Any = self._jobs
-        changes = state != self._state
-        if changes:
-            path.point("keep: before")
-        keep(self, state)
-        if changes:
-            path.point("keep: after")
-
-    monkeypatch.setattr(canary_keeper.Keeper, "_keep", dying)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -339,7 +266,8 @@ def test_a_process_that_is_killed_at_any_point_leaves_a_path_that_is_finished_on
     begun = PATHS[path](tmp_path / "begun")  # what it passes while it is set up is not what is tested
     begun.close()
     begin = len(begun.points)
-    assert len(clean.points) - begin > 5
+    count = len(clean.points) - begin
+    assert count > 5
     for number in range(begin, len(clean.points), every):
         made = PATHS[path](tmp_path / "dying")
         made.crash_at = number

@@ -121,3 +121,29 @@ def test_a_start_that_is_forgotten_after_its_incident_is_over_is_not_given_again
     assert last.state is State.ESCALATED
     assert "may have forgotten a start" in last.reason
     assert "scontrol release 17" in last.reason
+
+
+def test_the_page_about_it_lasts_for_as_long_as_the_job_is_held(simulation: Simulation) -> None:
+    """The record still shows the attempt that was lost: it has not taken over."""
+    simulation.settle()
+    killed(simulation, (JobState.HELD, 1, 0, None))
+    simulation.tick(200)
+    [page] = simulation.store.escalations()
+    assert "may have forgotten a start" in page.reason
+    simulation.driver.down = True
+    simulation.tick(20)
+    assert len(simulation.store.escalations()) == 1, "what is unknown ends no page"
+    simulation.driver.down = False
+    simulation.cluster.release()
+    simulation.tick(20)
+    assert simulation.store.escalations() == []
+
+
+def test_the_page_is_of_its_own_cluster_whatever_alerts_of_another_name_the_run(simulation: Simulation) -> None:
+    simulation.cluster_name = "ours"
+    simulation.foreign = {"run-1"}
+    simulation.settle()
+    killed(simulation, (JobState.HELD, 1, 0, None))
+    simulation.tick(200)
+    [page] = simulation.store.escalations()
+    assert (page.cluster, page.failure_mode) == ("ours", "stall")
