@@ -16,11 +16,15 @@ from typing import Any, Protocol
 
 import pytest
 
+from tests.unit.remediator import test_canary_job
 from tests.unit.remediator.simulation import JOB, RUN, Cluster, Crash, FakeClock, Simulation
 from tests.unit.remediator.test_limits import Nodes
 from trainwarden.clients.http import CONNECTION, HttpError, HttpResponse
 from trainwarden.clients.slurm.client import ControlResult
+from trainwarden.clients.slurm.jobs import SlurmJob
 from trainwarden.clients.slurm.nodes import SlurmNode
+from trainwarden_remediator import canary_job_keeper
+from trainwarden_remediator.canary_job import RUN_ID
 from trainwarden_remediator.database import open_database
 from trainwarden_remediator.drains import Drains
 from trainwarden_remediator.drivers.driver import CallOutcome, JobState
@@ -105,6 +109,15 @@ class RestartedElsewhere(Restarting):
         super().check()
         assert self.cluster.excluded == {"of-its-user"}, "no more is taken back than was added"
         assert self.store.exclusions("sim") == {}
+
+
+class CanaryHealed(Restarting):
+    """The canary's job hangs, and is healed although the mode is observe."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.cluster.run_id = RUN_ID
+        self.policies.canary_job, self.policies.mode = True, "observe"
 
 
 class LauncherHttp:
@@ -244,9 +257,65 @@ class Draining(Dying):
         self.engine.dispose()
 
 
+class CanaryKept(Dying):
+    """Submits the canary's job where there is none, and again once it is gone; SLURM lists a job a minute later."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        folder.mkdir()
+        self.file = folder / "state.json"
+        self.queue = test_canary_job.Queue()
+        self.now, self.steps, self.listed_at = 1000.0, 40, 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        self.keeper = DyingKeeper(self, self.file, HOUR, lambda: self.now)
+
+    def jobs(self) -> list[SlurmJob]:
+        is_listed = self.now >= self.listed_at
+        return [each for each in self.queue.listed if is_listed or each.state != "pending"]
+
+    def submit(self) -> str | None:
+        self.point("submit: before call")
+        accepted, self.listed_at = self.queue.submit(), self.now + 60
+        self.point("submit: after call")
+        return accepted
+
+    def cancel(self, job: SlurmJob) -> None:
+        raise AssertionError(f"{job} is one too many")
+
+    def step(self, number: int) -> None:
+        self.now += canary_job_keeper.DOUBT_SECONDS / 4
+        if number == 20:
+            self.queue.listed = [test_canary_job.job(1, "cancelled")]
+        self.keeper.look()
+
+    def check(self) -> None:
+        assert [each.state for each in self.queue.listed if each.state != "cancelled"] == ["pending"]
+        assert self.queue.submitted == 2
+
+
+class DyingKeeper(canary_job_keeper.Keeper):
+    """Dies around the file that it keeps, too."""
+
+    def __init__(self, path: CanaryKept, file: Path, resubmit_after: float, clock: Callable[[], float]) -> None:
+        super().__init__(path, file, resubmit_after, clock)
+        self._path = path
+
+    def _keep(self, state: canary_job_keeper.KeeperState) -> None:
+        changes = state != self._state
+        if changes:
+            self._path.point("keep: before")
+        super()._keep(state)
+        if changes:
+            self._path.point("keep: after")
+
+
 PATHS: dict[str, Callable[[Path], Acting]] = {
     "capture": CapturedBefore,
     "node exclusion": RestartedElsewhere,
+    "canary healed": CanaryHealed,
+    "canary kept": CanaryKept,
     "drain": Draining,
     "local driver": LocalRestart,
 }
@@ -268,7 +337,7 @@ def test_a_process_that_is_killed_at_any_point_leaves_a_path_that_is_finished_on
     begin = len(begun.points)
     count = len(clean.points) - begin
     assert count > 5
-    for number in range(begin, len(clean.points), every):
+    for number in range(begin, len(clean.points), every if count > 20 else 1):
         made = PATHS[path](tmp_path / "dying")
         made.crash_at = number
         made.act()
