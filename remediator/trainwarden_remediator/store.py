@@ -452,9 +452,11 @@ class Store:
         return self._incidents(incidents.c.action == Action.RESTART.value, waits | lately)
 
     def timers(self) -> list[StoredTimer]:
-        """Return the timers as they were last written down."""
+        """Return the timers as they were last written down, without those of incidents that have ended since."""
+        ended = sa.select(incidents.c.id).where(incidents.c.state.not_in(OPEN))
+        query = sa.select(timers).where(timers.c.subject.not_in(ended))
         with self._reading.begin() as connection:
-            return [StoredTimer(**row) for row in connection.execute(sa.select(timers)).mappings()]
+            return [StoredTimer(**row) for row in connection.execute(query).mappings()]
 
     def keep_timers(self, running: Sequence[StoredTimer]) -> None:
         """Write down the timers that run; all others are over."""

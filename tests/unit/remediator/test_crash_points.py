@@ -69,6 +69,7 @@ class Restarting(Simulation):
         assert self.store.of_run(self.cluster.run_id)[-1].state is State.DONE
         assert self.cluster.violations == []
         assert self.store.pending() == []
+        assert self.store.timers() == [], "nothing is waited for any more"
 
 
 class CapturedBefore(Restarting):
@@ -83,7 +84,6 @@ class CapturedBefore(Restarting):
         [incident] = self.store.of_run(RUN)
         assert incident.stacks == self.captures.found.text
         assert 1 <= self.captures.begins <= 2
-        assert self.store.timers() == [], "a capture that is over leaves nothing that is waited for"
 
 
 class RestartedElsewhere(Restarting):
