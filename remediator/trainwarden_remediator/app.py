@@ -91,7 +91,7 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
     engine = open_database(settings.state_dir)
     store = Store(engine, clock)
     outbox = Outbox(engine, clock, [channel.name for channel in channels], {RunJournal.name: JOURNALED})
-    store.tell = outbox.note
+    store.note_message = outbox.note
     notifier = Notifier(outbox, channels, monotonic=clock.monotonic, state_dir=str(settings.state_dir))
     timers = Timers(store, clock)
     world = World(

@@ -14,7 +14,6 @@ import trainwarden
 from trainwarden.training.run import Run
 from trainwarden_remediator.canary_job import RUN_ID
 
-STEP_SECONDS = 10.0
 # Of its phase train, where no variable of the job states another.
 STALL_SECONDS = 120.0
 # A checkpoint at least this often: each restart has one to resume from.

@@ -64,9 +64,11 @@ def parser() -> argparse.ArgumentParser:
     _on_database(shown)
     shown.add_argument("--run-id", metavar="RUN", help="only this run")
     shown.add_argument("--format", choices=("text", "json"), default="text", help="default %(default)s")
-    told = known.add_parser("explain", help="what was decided and why, what comes next; status 1 if nothing is known")
-    _on_database(told)
-    told.add_argument("about", metavar="RUN|ALERT|INCIDENT", help="a run, the name of an alert, or an incident")
+    explained = known.add_parser(
+        "explain", help="show what was decided and why, and what comes next; status 1 if nothing is on record"
+    )
+    _on_database(explained)
+    explained.add_argument("about", metavar="RUN|ALERT|INCIDENT", help="a run, the name of an alert, or an incident")
     ack = known.add_parser("ack", help="end the pages of a run that you have taken over; status 1 if none pages")
     _on_database(ack)
     which = ack.add_mutually_exclusive_group(required=True)

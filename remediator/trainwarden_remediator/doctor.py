@@ -60,13 +60,13 @@ def examine(settings: RemediatorSettings, form: str) -> int:
 
 
 def _as_json(rights: dict[str, Rights | Unknown], found: Sequence[Prospect], unknown: dict[str, str]) -> str:
-    told = {
+    shown = {
         name: {"unknown": each.reason}
         if isinstance(each, Unknown)
         else {**asdict(each), "accounts": sorted(each.accounts)}
         for name, each in rights.items()
     }
-    return json.dumps({"rights": told, "jobs": [each.as_json() for each in found], "unknown": unknown}, indent=2)
+    return json.dumps({"rights": shown, "jobs": [each.as_json() for each in found], "unknown": unknown}, indent=2)
 
 
 def _as_text(rights: dict[str, Rights | Unknown], found: Sequence[Prospect], unknown: dict[str, str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a message to people says: the decision, why, on what evidence, at what price, and how to stop it."""
+"""The text of a message to people: the decision, why, on what evidence, at what price, and how to stop it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ _OUTCOMES = {
 
 
 @dataclass(frozen=True)
-class Told:
-    """A message: a title, and lines each of a name and a text. Texts are printable, on one line, and not escaped."""
+class Notice:
+    """A message as people read it: a title, and lines of a name and a text each.
+
+    Texts are printable, on one line, and not escaped.
+    """
 
     kind: str
     run_id: str
@@ -36,11 +39,11 @@ class Told:
         return "\n".join((self.title, "", *(f"{name}: {value}" for name, value in self.lines))) + "\n"
 
 
-def as_told(message: Message, state_dir: str = "") -> Told:
+def as_notice(message: Message, state_dir: str = "") -> Notice:
     """Return what a message of the outbox says; `state_dir` is where the commands that it names find the database."""
     incident = message.incident
     run_id = clean(incident["run_id"], 128)
-    return Told(
+    return Notice(
         message.kind,
         run_id,
         f"{_title(message.kind, incident, run_id)}{_cluster(incident)}",
@@ -147,17 +150,17 @@ def slack_text(text: str, limit: int = _MAX_LINE) -> str:
     return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def as_slack(told: Told, mark: str) -> dict[str, Any]:
+def as_slack(notice: Notice, mark: str) -> dict[str, Any]:
     """Return the body of a call of an incoming webhook. No part of it is a link or a mention."""
-    title = slack_text(told.title)
-    lines = [f"*{name}:* {slack_text(value)}" for name, value in told.lines]
+    title = slack_text(notice.title)
+    lines = [f"*{name}:* {slack_text(value)}" for name, value in notice.lines]
     return {
         "text": title,
         "unfurl_links": False,
         "unfurl_media": False,
         "attachments": [
             {
-                "color": told.color,
+                "color": notice.color,
                 "fallback": title,
                 "text": "\n".join(lines),
                 "mrkdwn_in": ["text"],

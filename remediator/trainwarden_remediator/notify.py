@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 
 from trainwarden.clients.http import HttpClient, HttpError, read_secret
 from trainwarden_remediator.errors import ConfigError
-from trainwarden_remediator.message import Told, as_slack, as_told
+from trainwarden_remediator.message import Notice, as_notice, as_slack
 from trainwarden_remediator.outbox import LONGEST_DELAY_SECONDS, Message, Outbox
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Channel(Protocol):
     name: str
     pace: float  # seconds between two messages
 
-    def send(self, told: Told, mark: str) -> None:
+    def send(self, notice: Notice, mark: str) -> None:
         """Deliver a message; raises NotSent."""
 
 
@@ -68,10 +68,10 @@ class Slack:
         except NotSent as error:
             raise ConfigError([f"--notify-slack-url-file: {error}"]) from None
 
-    def send(self, told: Told, mark: str) -> None:
+    def send(self, notice: Notice, mark: str) -> None:
         """Deliver a message; raises NotSent."""
         try:
-            answer = HttpClient(self._url(), _TIMEOUT_SECONDS).post("", as_slack(told, mark))
+            answer = HttpClient(self._url(), _TIMEOUT_SECONDS).post("", as_slack(notice, mark))
         except HttpError as error:
             raise NotSent(f"Slack gives no answer: {error.reason}") from None  # the rest names the address
         if answer.status != 200:
@@ -111,17 +111,17 @@ class Sns:
         config = Config(connect_timeout=5, read_timeout=_TIMEOUT_SECONDS, retries={"max_attempts": 0})
         self._client: Any = boto3.client("sns", region_name=found[1], config=config)
 
-    def send(self, told: Told, mark: str) -> None:
+    def send(self, notice: Notice, mark: str) -> None:
         """Publish a message; raises NotSent."""
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  # as above
 
-        attributes = {"mark": mark, "kind": told.kind, "run_id": told.run_id}
-        order = {"MessageGroupId": told.run_id, "MessageDeduplicationId": mark} if self._is_fifo else {}
+        attributes = {"mark": mark, "kind": notice.kind, "run_id": notice.run_id}
+        order = {"MessageGroupId": notice.run_id, "MessageDeduplicationId": mark} if self._is_fifo else {}
         try:
             self._client.publish(
                 TopicArn=self._topic,
-                Subject=told.title.encode("ascii", "replace").decode()[:100],
-                Message=told.text(),
+                Subject=notice.title.encode("ascii", "replace").decode()[:100],
+                Message=notice.text(),
                 MessageAttributes={
                     name: {"DataType": "String", "StringValue": value} for name, value in attributes.items() if value
                 },
@@ -207,7 +207,7 @@ class Notifier:
     def _send(self, channel: Channel, message: Message) -> bool:
         """Send one message; return whether the channel takes others."""
         try:
-            channel.send(as_told(message, self._state_dir), message.mark)
+            channel.send(as_notice(message, self._state_dir), message.mark)
         except NotSent as error:
             self._failed(channel, message, error)
             return error.of_message
@@ -216,7 +216,7 @@ class Notifier:
         self._count(channel, "sent")
         if self._closed.pop(channel.name, None):
             log.info("%s takes messages again", channel.name)
-        log.info("told by %s: %s of incident %s", channel.name, message.kind, message.incident["id"])
+        log.info("sent by %s: %s of incident %s", channel.name, message.kind, message.incident["id"])
         return True
 
     def _failed(self, channel: Channel, message: Message, error: NotSent) -> None:
@@ -230,7 +230,7 @@ class Notifier:
         if failures == 0 or expired:
             log.warning(
                 "%s of incident %s %s by %s: %s", message.kind, message.incident["id"],
-                "was never told" if expired else "is not told yet", channel.name, error,
+                "was never sent" if expired else "is not sent yet", channel.name, error,
             )  # fmt: skip
 
     def _count(self, channel: Channel, outcome: str) -> None:
@@ -240,14 +240,14 @@ class Notifier:
     def families(self) -> Iterator[Metric]:
         """Return the metrics of the messages."""
         prefix = "trainwarden_remediator_message"
-        told = CounterMetricFamily(
+        sent = CounterMetricFamily(
             f"{prefix}s",
             "Messages to people by channel, and by what came of sending them.",
             labels=["channel", "outcome"],
         )
         with self._lock:
             for labels, count in self._counts.items():
-                told.add_metric(labels, count)
+                sent.add_metric(labels, count)
         pending = GaugeMetricFamily(f"{prefix}s_pending", "Messages that wait to be sent.", labels=["channel"])
         since = GaugeMetricFamily(
             f"{prefix}_pending_timestamp_seconds", "When the oldest message that waits was written.", labels=["channel"]
@@ -256,4 +256,4 @@ class Notifier:
             pending.add_metric([channel], waiting.count)
             if waiting.count:
                 since.add_metric([channel], waiting.since)
-        yield from (told, pending, since)
+        yield from (sent, pending, since)

@@ -35,7 +35,7 @@ _ENDS = (State.DONE, State.FAILED, State.ADOPTED)
 
 @dataclass(frozen=True)
 class Message:
-    """One message, as it is to be told.
+    """One message, as it is to be sent.
 
     Attributes:
         number: in the outbox.
@@ -194,7 +194,7 @@ class Outbox:
 
 
 def kind_of(incident: Incident) -> str | None:
-    """Return what kind of message an incident in this state is; None where there is nothing to be told."""
+    """Return what kind of message an incident in this state is; None where there is nothing to be sent."""
     if incident.state is State.ESCALATED:
         return HAND_OVER
     if incident.state is State.PROPOSED:

@@ -15,7 +15,7 @@ from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import EVENTS, run_folder
 from trainwarden.record.lines import MAX_LINE, encode_line
 from trainwarden.training.journal import ROTATE_BYTES
-from trainwarden_remediator.message import Told
+from trainwarden_remediator.message import Notice
 from trainwarden_remediator.notify import NotSent
 from trainwarden_remediator.outbox import HAND_OVER, NOT_RESTARTED, REFUSAL
 
@@ -41,16 +41,16 @@ class RunJournal:
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir
 
-    def send(self, told: Told, mark: str) -> None:
+    def send(self, notice: Notice, mark: str) -> None:
         """Append the line, unless it is there or there is no journal for it; raises NotSent."""
-        event_type = _EVENT_TYPES.get(told.kind)
+        event_type = _EVENT_TYPES.get(notice.kind)
         if event_type is None:
             return
-        said = dict(told.lines)
+        said = dict(notice.lines)
         # A restart that waits has been decided for a reason, and waits for another.
-        waits_for = said.get("Outcome") if told.kind == NOT_RESTARTED else None
+        waits_for = said.get("Outcome") if notice.kind == NOT_RESTARTED else None
         data = {
-            "attempt_key": told.attempt_key,
+            "attempt_key": notice.attempt_key,
             "alert": said.get("Alert", ""),
             "incident": said.get("Incident", ""),
             "reason": waits_for or said.get("Reason", ""),
@@ -58,7 +58,7 @@ class RunJournal:
         }
         line = encode_line({"timestamp": to_iso(time.time()), "event_type": event_type, "data": data})
         try:
-            folder = os.open(run_folder(told.run_id, self._runs_dir), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+            folder = os.open(run_folder(notice.run_id, self._runs_dir), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 _append(folder, line, mark)
             finally:
@@ -68,7 +68,7 @@ class RunJournal:
         except OSError as error:
             if error.errno not in _FINAL:
                 raise NotSent(f"{EVENTS} of the run: {error.strerror}", of_message=True) from None
-            log.info("run %s: %s cannot be written: %s", told.run_id, EVENTS, error.strerror)
+            log.info("run %s: %s cannot be written: %s", notice.run_id, EVENTS, error.strerror)
 
 
 def _append(folder: int, line: bytes, mark: str) -> None:

@@ -81,14 +81,14 @@ class Call:
     job_started: float | None = None  # when the start of the job began, by the scheduler's clock
 
 
-class Tell(Protocol):
-    """Notes what people are to be told of an incident."""
+class NoteMessage(Protocol):
+    """Note a message to people about an incident."""
 
     def __call__(self, connection: sa.Connection, incident: Incident, detail: str, kind: str | None = None) -> None:
         """Note a message in the transaction; `kind` where the incident's state does not say it."""
 
 
-def _tell_nobody(connection: sa.Connection, incident: Incident, detail: str, kind: str | None = None) -> None:
+def _note_no_message(connection: sa.Connection, incident: Incident, detail: str, kind: str | None = None) -> None:
     """Note nothing."""
 
 
@@ -104,7 +104,7 @@ class Store:
     """`crashpoint` is called with a name around every commit; tests make it exit there.
 
     Attributes:
-        tell: called with each new state of an incident and its reason, in the transaction that stores it.
+        note_message: called with each new state of an incident and its reason, in the transaction that stores it.
     """
 
     def __init__(self, engine: sa.Engine, clock: Clock, crashpoint: Callable[[str], None] = lambda _name: None) -> None:
@@ -114,7 +114,7 @@ class Store:
         self._clock = clock
         self._crashpoint = crashpoint
         self.switches = Switches(engine, clock)
-        self.tell: Tell = _tell_nobody
+        self.note_message: NoteMessage = _note_no_message
         with engine.begin() as connection:
             query = sa.select(about.c.value).where(about.c.key == "database")
             # A copy that is put back keeps it.
@@ -181,7 +181,7 @@ class Store:
     ) -> Incident | None:
         """Store the incident decided for an alert; None if the same decision is on record, which settles the alert too.
 
-        `known` are the facts of the decision, stored with it; `kind` is as `Tell` has it.
+        `known` are the facts of the decision, stored with it; `kind` is as `NoteMessage` has it.
         A `dropped` alert becomes pending again when it fires again; one that is not `answered` stays pending.
         """
         received = Event(pending.received, "RECEIVED", f"{incident.alert} by {pending.source}")
@@ -198,7 +198,7 @@ class Store:
                 if answered:
                     answer_alert(connection, pending.alert, earlier or incident.id, dropped=dropped)
                 if earlier is None:
-                    self.tell(connection, incident, incident.reason, kind)
+                    self.note_message(connection, incident, incident.reason, kind)
         except IntegrityError:
             # The unique index refused a second restart of the attempt.
             with self._transaction("answer") as connection:
@@ -214,7 +214,7 @@ class Store:
     ) -> Incident:
         """Change an incident's state and log the reason; raise StaleIncident if it has changed since it was read.
 
-        `kind` is as `Tell` has it.
+        `kind` is as `NoteMessage` has it.
         """
         with self._transaction(f"{incident.state.value} to {state.value}") as connection:
             moved, is_news = self._move(connection, incident, state, detail, kind, **changes)
@@ -270,7 +270,7 @@ class Store:
         if replace(moved, updated=incident.updated) == incident and last_detail(connection, incident.id) == detail:
             return moved, False  # logged already: a call that is repeated for hours must not fill the log
         append_event(connection, incident.id, Event(now, state.value, detail))
-        self.tell(connection, moved, detail, kind)
+        self.note_message(connection, moved, detail, kind)
         return moved, True
 
     def begin_call(self, call: Call) -> int:
@@ -337,7 +337,7 @@ class Store:
         detail = f"{incident.action.value}: {incident.reason}"
         connection.execute(incidents.insert().values(**row_of(incident)))
         append_event(connection, incident.id, Event(incident.updated, incident.state.value, detail))
-        self.tell(connection, incident, incident.reason)
+        self.note_message(connection, incident, incident.reason)
         log_change(incident, detail)
 
     def open_incidents(self) -> list[Incident]:

@@ -31,7 +31,7 @@ class Candidate:
 
     Attributes:
         run_id: of the run.
-        traits: what failed, as pairs of kind and name: they are told, and are no cause.
+        traits: what failed, as pairs of kind and name: they are shown, and are no cause.
         causes: what the run uses that may be the cause, as pairs of kind and name.
     """
 

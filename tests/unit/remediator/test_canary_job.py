@@ -236,7 +236,7 @@ def test_people_hear_of_it_only_when_it_needs_one(make: Make, faults: list[str],
     simulation = broken(make)
     simulation.driver.faults = faults
     engine = simulation.store._engine  # the same database
-    simulation.store.tell = Outbox(engine, simulation.clock, ["slack"]).note
+    simulation.store.note_message = Outbox(engine, simulation.clock, ["slack"]).note
     simulation.tick(120)
     with engine.begin() as connection:
         assert {row.kind for row in connection.execute(sa.select(outbox.c.kind))} == kinds

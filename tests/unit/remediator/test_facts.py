@@ -17,7 +17,7 @@ from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.evidence import Evidence, ReportedRun, read_run
 from trainwarden_remediator.facts import Supports, contradiction, facts_of
 from trainwarden_remediator.incident import Alert, Incident, State
-from trainwarden_remediator.message import as_told
+from trainwarden_remediator.message import as_notice
 from trainwarden_remediator.outbox import Outbox
 
 TENSOR, POWER, USUAL = "run:gpu_tensor_active:avg", "run:gpu_power_watts:avg", "run:gpu_power_watts:usual"
@@ -181,10 +181,10 @@ def test_a_person_lets_a_run_that_hangs_be_restarted_against_another_source(
 ) -> None:
     assert watched._engine is not None
     outbox = Outbox(watched._engine, watched.clock, ["slack"])
-    watched.store.tell = outbox.note
+    watched.store.note_message = outbox.note
     incident = contradicted(watched)
     [message] = outbox.due("slack")
-    assert f"trainwarden-remediator approve {incident.id}" in as_told(message).text()
+    assert f"trainwarden-remediator approve {incident.id}" in as_notice(message).text()
     state = f"--state-dir={tmp_path / 'state'}"
     assert main(["explain", state, RUN]) == 0
     assert f"you may: trainwarden-remediator approve {state} {incident.id}" in capsys.readouterr().out
@@ -234,7 +234,7 @@ def test_the_facts_of_a_decision_are_stored_and_shown(
 ) -> None:
     assert watched._engine is not None
     outbox = Outbox(watched._engine, watched.clock, ["slack"])
-    watched.store.tell = outbox.note
+    watched.store.note_message = outbox.note
     watched.vitals = {TENSOR: 0.02}
     watched.tick(2)
     [incident] = watched.store.of_run(RUN)

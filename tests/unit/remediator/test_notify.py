@@ -1,4 +1,4 @@
-"""What the remediator tells people: each decision once at least, never in its way, and with nobody's text as markup."""
+"""Messages to people: each decision at least once, delaying none, and without markup from the texts of others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainwarden.stack.slack_sink import SlackSink
 from trainwarden_remediator.database import open_database
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.incident import Action, Incident, State, as_json
-from trainwarden_remediator.message import Told, as_slack, as_told, slack_text
+from trainwarden_remediator.message import Notice, as_notice, as_slack, slack_text
 from trainwarden_remediator.metrics import RemediatorCollector
 from trainwarden_remediator.notify import Notifier, NotSent, Slack, Sns
 from trainwarden_remediator.outbox import EXPIRES_SECONDS, Message, Outbox
@@ -34,11 +34,11 @@ class FakeChannel:
     pace = 0.0
 
     def __init__(self) -> None:
-        self.told: list[tuple[Told, str]] = []
+        self.told: list[tuple[Notice, str]] = []
         self.fault: NotSent | None = None
         self.attempts = 0
 
-    def send(self, told: Told, mark: str) -> None:
+    def send(self, told: Notice, mark: str) -> None:
         self.attempts += 1
         if self.fault is not None:
             raise self.fault
@@ -66,7 +66,7 @@ class Told2People:
         """Build what a new process builds."""
         clock = self.simulation.clock
         self.outbox = Outbox(self.engine, clock, ["fake"])
-        self.simulation.store.tell = self.outbox.note
+        self.simulation.store.note_message = self.outbox.note
         self.notifier = Notifier(
             self.outbox, [self.channel], monotonic=clock.monotonic, state_dir="/s", jitter=lambda: 0.0
         )
@@ -85,7 +85,7 @@ def people(tmp_path: Path) -> Iterator[Told2People]:
     made.close()
 
 
-def lines(told: Told) -> dict[str, str]:
+def lines(told: Notice) -> dict[str, str]:
     return dict(told.lines)
 
 
@@ -182,7 +182,7 @@ def test_a_message_that_is_refused_keeps_no_other_from_being_sent(people: Told2P
 def test_a_new_process_sends_what_the_old_one_did_not_with_the_same_mark(people: Told2People) -> None:
     people.simulation.tick(1)
     [message] = people.outbox.due("fake")
-    people.channel.send(as_told(message), message.mark)  # delivered, and killed before that was noted
+    people.channel.send(as_notice(message), message.mark)  # delivered, and killed before that was noted
     people.connect()
     people.notifier.deliver()
     people.notifier.deliver()
@@ -249,12 +249,12 @@ def test_text_of_others_is_no_markup_and_no_mention() -> None:
          "budget": {"used": 0, "limit": 3}, "step_before": 1.0, "checkpoint_step": None, "detail": HOSTILE},
         0.0, 0, (HOSTILE,), (HOSTILE,),
     )  # fmt: skip
-    body = json.dumps(as_slack(as_told(message), HOSTILE), ensure_ascii=False)
+    body = json.dumps(as_slack(as_notice(message), HOSTILE), ensure_ascii=False)
     assert "<" not in body
     assert ">" not in body
     assert "\\u0000" not in body
     assert "```" not in body
-    told = as_told(message)
+    told = as_notice(message)
     assert len(told.text().splitlines()) == len(told.lines) + 2, "no text of others begins a line"
 
 
@@ -270,7 +270,7 @@ def test_a_decision_that_a_person_may_answer_names_the_commands(
     approval: str, title: str, commands: tuple[str, ...]
 ) -> None:
     shown = {**as_json(replace(incident(), approval=approval), []), "detail": "because"}
-    told = as_told(Message(1, "slack", "mark", "decision", shown, 0.0, 0, (), ()), "/a folder")
+    told = as_notice(Message(1, "slack", "mark", "decision", shown, 0.0, 0, (), ()), "/a folder")
     assert told.title == title
     assert [name for name in ("approve", "veto") if f"-remediator {name} '--state-dir=/a folder' 1" in told.text()] == [
         *commands
@@ -303,7 +303,7 @@ class TestOfAlerts:
             outbox.note(connection, incident(), "because")
         [message] = outbox.due("slack")
         assert [each.mark for each in outbox.due("sns")] == [message.mark], "of each channel one"
-        said = lines(as_told(message))
+        said = lines(as_notice(message))
         assert said["Suspect"] == "rank 5, node n7, gpu 3"
         assert said["Evidence"] == "step: 40 (prometheus)"
         assert said["Lost work"] == "all 40 steps, as far as is known: no checkpoint was reported"
@@ -318,7 +318,7 @@ def insert_incident(connection: sa.Connection, made: Incident) -> None:
     connection.execute(incidents.insert().values(**values))
 
 
-TOLD = Told("decision", RUN, "Restarting run <b>", "warning", (("Reason", "a & b"),))
+NOTICE = Notice("decision", RUN, "Restarting run <b>", "warning", (("Reason", "a & b"),))
 
 
 class TestSlack:
@@ -333,9 +333,9 @@ class TestSlack:
         file.write_text("http://127.0.0.1:1/away\n")
         slack = Slack(file)
         with pytest.raises(NotSent):
-            slack.send(TOLD, "m")
+            slack.send(NOTICE, "m")
         file.write_text(sink.url + "\n")
-        slack.send(TOLD, "m")
+        slack.send(NOTICE, "m")
         [message] = sink.messages
         assert message.text == "*Reason:* a &amp; b"
         assert message.payload["text"] == "Restarting run &lt;b&gt;"
@@ -349,7 +349,7 @@ class TestSlack:
         file = tmp_path / "url"
         file.write_text(f"{server.url}/services/s3cret\n")
         with pytest.raises(NotSent) as error:
-            Slack(file).send(TOLD, "m")
+            Slack(file).send(NOTICE, "m")
         server.close()
         assert str(error.value) == f"Slack answered {status}"
         assert error.value.of_message is of_message
@@ -359,7 +359,7 @@ class TestSlack:
         file = tmp_path / "url"
         file.write_text("http://127.0.0.1:1/services/s3cret\n")
         with pytest.raises(NotSent) as error:
-            Slack(file).send(TOLD, "m")
+            Slack(file).send(NOTICE, "m")
         assert str(error.value) == "Slack gives no answer: connection"
         assert "s3cret" not in caplog.text
 
@@ -382,20 +382,20 @@ class TestSns:
         server.body = b"<PublishResponse><PublishResult><MessageId>1</MessageId></PublishResult></PublishResponse>"
         for name, value in (("ENDPOINT_URL_SNS", server.url), ("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", "s3cret")):
             monkeypatch.setenv(f"AWS_{name}", value)
-        Sns(self.ARN).send(TOLD, "the-mark")
+        Sns(self.ARN).send(NOTICE, "the-mark")
         assert b"the-mark" in server.posted
         assert b"Reason" in server.posted
-        Sns(f"{self.ARN}.fifo").send(TOLD, "the-mark")
+        Sns(f"{self.ARN}.fifo").send(NOTICE, "the-mark")
         assert b"MessageDeduplicationId=the-mark" in server.posted
         server.status = 403
         server.body = (
             b"<ErrorResponse><Error><Code>AuthorizationError</Code><Message>x</Message></Error></ErrorResponse>"
         )
         with pytest.raises(NotSent, match="SNS answered AuthorizationError"):
-            Sns(self.ARN).send(TOLD, "m")
+            Sns(self.ARN).send(NOTICE, "m")
         server.close()
         with pytest.raises(NotSent, match="SNS gives no answer"):
-            Sns(self.ARN).send(TOLD, "m")
+            Sns(self.ARN).send(NOTICE, "m")
 
     @pytest.mark.parametrize("topic", ["", "pages", "arn:aws:sqs:us-east-1:123456789012:pages", "arn:aws:sns:::x"])
     def test_what_is_no_topic_is_refused_at_the_start(self, topic: str) -> None:

@@ -71,7 +71,7 @@ def test_a_later_alert_of_the_attempt_joins_its_open_incident(
 ) -> None:
     assert several._engine is not None
     outbox = Outbox(several._engine, several.clock, ["slack"])
-    several.store.tell = outbox.note
+    several.store.note_message = outbox.note
     several.tick(3)
     several.more = (LATE,)
     several.tick(3)

@@ -16,13 +16,13 @@ from trainwarden.record.lines import MAX_LINE
 from trainwarden.training.journal import ROTATE_BYTES
 from trainwarden_remediator.database import open_database
 from trainwarden_remediator.drivers.driver import ScheduledJob
-from trainwarden_remediator.message import Told
+from trainwarden_remediator.message import Notice
 from trainwarden_remediator.notify import Notifier, NotSent
 from trainwarden_remediator.outbox import DECISION, HAND_OVER, Outbox
 from trainwarden_remediator.run_journal import JOURNALED, RunJournal
 from trainwarden_remediator.switches import freeze
 
-TOLD = Told(HAND_OVER, RUN, "", "", (("Reason", "no start"), ("Incident", "i1")), "slurm:17:0")
+NOTICE = Notice(HAND_OVER, RUN, "", "", (("Reason", "no start"), ("Incident", "i1")), "slurm:17:0")
 BEFORE = '{"event_type": "training_started"}\n'
 
 
@@ -52,7 +52,7 @@ def test_a_refusal_and_a_hand_over_are_in_the_journal_of_the_run_once(
     simulation = Simulation(tmp_path / "simulated", two_phase=True, policy=policy)
     engine = open_database(tmp_path / "simulated")
     outbox = Outbox(engine, simulation.clock, ["journal"], {"journal": JOURNALED})
-    simulation.store.tell = outbox.note
+    simulation.store.note_message = outbox.note
     notifier = Notifier(outbox, [channel(journal)], monotonic=simulation.clock.monotonic)
     if event_type == "person_needed":
         simulation.driver.faults = ["refused"]
@@ -118,7 +118,7 @@ def test_a_refusal_by_no_policy_is_in_the_journal_of_the_run_once_and_no_news_to
     simulation = Simulation(tmp_path / "simulated", two_phase=True)
     engine = open_database(tmp_path / "simulated")
     outbox = Outbox(engine, simulation.clock, ["journal", "slack"], {"journal": JOURNALED})
-    simulation.store.tell = outbox.note
+    simulation.store.note_message = outbox.note
     notifier = Notifier(outbox, [channel(journal)], monotonic=simulation.clock.monotonic)
     hinder(simulation, monkeypatch)
     for _ in range(3):
@@ -134,28 +134,28 @@ def test_a_refusal_by_no_policy_is_in_the_journal_of_the_run_once_and_no_news_to
 
 
 def test_a_line_that_was_written_before_the_process_ended_is_not_written_again(journal: Path) -> None:
-    channel(journal).send(TOLD, "i1-escalated")
-    channel(journal).send(TOLD, "i1-escalated")
+    channel(journal).send(NOTICE, "i1-escalated")
+    channel(journal).send(NOTICE, "i1-escalated")
     assert journal.read_text().count("person_needed") == 1
 
 
 def test_a_line_begins_anew_after_one_that_was_cut_off(journal: Path) -> None:
     journal.write_text('{"event_type": "gpu_st')
-    channel(journal).send(TOLD, "m")
+    channel(journal).send(NOTICE, "m")
     assert json.loads(journal.read_text().splitlines()[1])["event_type"] == "person_needed"
 
 
 def test_restarts_are_left_to_the_library(journal: Path) -> None:
-    channel(journal).send(Told(DECISION, RUN, "", "", ()), "m")
+    channel(journal).send(Notice(DECISION, RUN, "", "", ()), "m")
     assert journal.read_text() == BEFORE
 
 
 def test_no_journal_is_created(journal: Path) -> None:
     """It would belong to the remediator, and the training could not write it."""
     journal.unlink()
-    channel(journal).send(TOLD, "m")
+    channel(journal).send(NOTICE, "m")
     assert not journal.exists()
-    channel(journal).send(Told(HAND_OVER, "../x", "", "", ()), "m")
+    channel(journal).send(Notice(HAND_OVER, "../x", "", "", ()), "m")
 
 
 @pytest.mark.parametrize("make", [os.symlink, os.link])
@@ -165,20 +165,25 @@ def test_a_file_of_another_name_is_left_alone(journal: Path, tmp_path: Path, mak
     journal.replace(other)
     assert callable(make)
     make(other, journal)
-    channel(journal).send(TOLD, "m")
+    channel(journal).send(NOTICE, "m")
     assert other.read_text() == BEFORE
 
 
 def test_a_pipe_is_no_journal(journal: Path) -> None:
     journal.unlink()
     os.mkfifo(journal)
-    channel(journal).send(TOLD, "m")
+    reader = os.open(journal, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        channel(journal).send(NOTICE, "m")
+        assert os.read(reader, 1) == b""
+    finally:
+        os.close(reader)
 
 
 def test_a_journal_that_nobody_rotates_does_not_grow_for_ever(journal: Path) -> None:
     size = ROTATE_BYTES + MAX_LINE + 1
     os.truncate(journal, size)
-    channel(journal).send(TOLD, "m")
+    channel(journal).send(NOTICE, "m")
     assert journal.stat().st_size == size
 
 
@@ -188,9 +193,9 @@ def test_a_full_disk_is_tried_again_and_leaves_no_half_of_a_line(
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:5]))
     with pytest.raises(NotSent, match=os.strerror(errno.ENOSPC)) as caught:
-        channel(journal).send(TOLD, "m")
+        channel(journal).send(NOTICE, "m")
     assert caught.value.of_message, "other runs may have room"
     assert journal.read_text() == BEFORE
     monkeypatch.undo()
-    channel(journal).send(TOLD, "m")
+    channel(journal).send(NOTICE, "m")
     assert "person_needed" in journal.read_text()
