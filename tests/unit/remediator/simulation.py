@@ -116,6 +116,8 @@ class Cluster:
     queues_after_start: bool = False
     dies_unheard: bool = False
     given_away: bool = False
+    # A person holds it as soon as it is in this state.
+    to_be_held: JobState | None = None
     past: list[tuple[JobState, int, int, float | None]] = field(default_factory=list)
     attempt: int = 0
     attempt_key: str = ""
@@ -138,6 +140,9 @@ class Cluster:
                 self.state = self.after_ending
                 if self.after_ending is JobState.RUNNING:
                     self._runs()
+        if self.to_be_held is self.state:
+            self.user_hold()
+            self.to_be_held = None
         self.past = [*self.past[-9:], self.save()]
 
     def requeue_hold(self, generation: int, *, ended: bool, late: bool = False) -> None:

@@ -52,7 +52,7 @@ from trainwarden_remediator.switches import freeze, unfreeze
 
 MEMORY = Path("/dev/shm")  # the file system is not what is tested
 FAULTS = ["lost reply", "late", "twice", "dropped", "said yes, did nothing", "refused"]
-CHANGES = ["crash", "requeue", "cancel", "complete", "hold", "recovers", "does not recover", "queues", "starts"]
+CHANGES = ["crash", "requeue", "cancel", "complete", "recovers", "does not recover", "queues", "starts"]
 LIMITS = {"stall": 3, "crash": 2}
 # Unix seconds; the wall clock begins at 1,800,000,000 and jumps by up to two hours.
 MAINTENANCES = [(1_799_995_000, 1_799_995_400), (1_800_000_040, 1_800_000_100), (1_800_004_000, 1_800_004_400)]
@@ -177,8 +177,6 @@ class AnyOrder(RuleBasedStateMachine):
             cluster.requeue_by_slurm()
         elif what == "cancel":
             cluster.cancel()
-        elif what == "hold":
-            cluster.user_hold()
         elif what == "complete":
             cluster.complete()
         elif what in ("queues", "starts"):
@@ -187,6 +185,12 @@ class AnyOrder(RuleBasedStateMachine):
                 cluster.get_its_turn()
         else:
             cluster.progress_after_start = what == "recovers"
+
+    @rule(number=st.integers(0, 9), after_release=st.booleans())
+    def a_person_holds_a_job_as_soon_as_it_waits(self, number: int, after_release: bool) -> None:
+        cluster = self.simulation.clusters[number % self.runs]
+        cluster.to_be_held = JobState.WAITING if after_release else JobState.HELD
+        cluster.queues_after_start = cluster.queues_after_start or after_release
 
     @rule(data=st.data(), copies=st.integers(1, 3), cut=st.integers(0, 2), dies=st.sampled_from([None, None, 0, 1]))
     def webhooks_arrive_late_twice_cut_and_out_of_order(
@@ -264,7 +268,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert in_doubt == [], "L3"
         for _ in range(3):
             for cluster in simulation.clusters:
-                cluster.queues_after_start = False
+                cluster.queues_after_start, cluster.to_be_held = False, None
                 cluster.get_its_turn()
             self.a_person_goes_on()
             simulation.settle(hurry=True)
