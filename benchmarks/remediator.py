@@ -83,7 +83,7 @@ class _Remediator:
 
     def end(self) -> None:
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(60)
+        self.process.wait(300)  # a round that has begun is ended, which may read the whole queue
 
 
 @contextmanager
