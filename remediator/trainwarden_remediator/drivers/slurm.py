@@ -20,12 +20,10 @@ from itertools import islice
 from pathlib import Path
 
 from trainwarden.clients.slurm.client import (
-    JOB_ID,
     CommandsMissing,
     ControlResult,
     SlurmClient,
     SlurmError,
-    UnreadableRecord,
     find_commands,
 )
 from trainwarden.clients.slurm.hostlist import expand_hostlist
@@ -33,7 +31,6 @@ from trainwarden.clients.slurm.jobs import SlurmJob, comment_words
 from trainwarden.clients.slurm.rights import Rights
 from trainwarden.record.clock import to_iso
 from trainwarden_remediator.drivers.driver import (
-    Absent,
     CallOutcome,
     CallResult,
     JobState,
@@ -41,13 +38,12 @@ from trainwarden_remediator.drivers.driver import (
     RestartTarget,
     ScheduledJob,
 )
+from trainwarden_remediator.drivers.slurm_queue import SlurmQueue, Squeue
 from trainwarden_remediator.errors import ConfigError, Unknown
 from trainwarden_remediator.incident import clean
 
 log = logging.getLogger(__name__)
 
-# Where more jobs are read at once, one list of all costs the controller less.
-_MAX_SINGLE_READS = 8
 _RIGHTS_SECONDS = 3600.0
 _MINUTE = 60.0
 # From the end of a job to the call: two scrapes, the rules, group_wait and the quiet minute of a crash.
@@ -61,11 +57,9 @@ _OLD_MARKS = re.compile(rf"\s*(?:{_HOLD_MARK}|{_WHY_MARK})[^\s,;]*")
 _NO_WORD = re.compile(r"[^A-Za-z0-9._+-]+")
 _MAX_WHY = 120
 _MAX_COMMENT_BYTES = 1024  # of SLURM
-_NO_SUCH_JOB = re.compile("invalid job id", re.IGNORECASE)
 _ENDED_BADLY = frozenset({"FAILED", "NODE_FAIL", "TIMEOUT", "OUT_OF_MEMORY", "BOOT_FAIL"})
 _WITHDRAWN = frozenset({"PREEMPTED", "DEADLINE", "REVOKED"})
 _IN_BETWEEN = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_FED", "STAGE_OUT", "SIGNALING"})
-_NOT_ENDED = frozenset({"PENDING", "RUNNING", "REQUEUED", "RESIZING", "SUSPENDED"})
 # Reasons of a job that waits which no other job's end takes away.
 _NEVER = frozenset(
     (
@@ -113,34 +107,30 @@ class SlurmDriver:
     def __init__(self, client: SlurmClient, users: Collection[int]) -> None:
         self._client = client
         self._users = frozenset(users)
-        self._squeue = _Squeue()
+        self._squeue = Squeue(client)
         self._rights = _OwnRights()
-        self._queue = _Queue()
+        self._queue = SlurmQueue(self._squeue)
 
     def snapshot(self, job_ids: Collection[str] = ()) -> SlurmDriver:
         """Return a driver that reads the named jobs by one call of squeue, when the first is asked for."""
         fresh = copy.copy(self)
-        fresh._queue = _Queue(job_ids)  # noqa: SLF001  # of the same class
+        fresh._queue = SlurmQueue(self._squeue, job_ids)  # noqa: SLF001  # of the same class
         return fresh
 
     def job(self, job_id: str) -> Reading:
         """Return one job as of this snapshot."""
-        found = self._find(job_id)
+        found = self._queue.find(job_id)
         return self._as_job(found) if isinstance(found, SlurmJob) else found
 
     def jobs(self) -> Sequence[ScheduledJob] | Unknown:
         """Return the jobs that carry the mark of a run, but those of hidden partitions; reads a list of all."""
-        if not self._queue.complete:
-            self._read(self._queue)
-        if self._queue.problem is not None:
-            return self._queue.problem
-        found = [job for job in self._queue.jobs.values() if isinstance(job, SlurmJob) and job.run_id]
-        return [self._as_job(job) for job in found]
+        found = self._queue.all()
+        return found if isinstance(found, Unknown) else [self._as_job(job) for job in found if job.run_id]
 
     def unmarked(self) -> Sequence[ScheduledJob]:
         """Return the jobs of `users` that run without the mark of a run, among those that were read."""
-        found = [job for job in self._queue.jobs.values() if isinstance(job, SlurmJob) and job.user_id in self._users]
-        return [self._as_job(job) for job in found if job.run_id is None and job.state == "running"]
+        found = [job for job in self._queue.known() if job.user_id in self._users and job.run_id is None]
+        return [self._as_job(job) for job in found if job.state == "running"]
 
     def prepare(self, target: RestartTarget) -> CallResult:
         """`requeuehold`, with Incomplete unless the job has ended: it must not revive what ends by itself meanwhile.
@@ -148,7 +138,7 @@ class SlurmDriver:
         Writes into the job's comment whose hold it is: the only trace where the database is lost. Beside the call, not
         before it: what the call rests on would be older by an answer of SLURM.
         """
-        found = self._find(target.job_id)
+        found = self._queue.find(target.job_id)
         job = self._as_job(found) if isinstance(found, SlurmJob) else None
         if not isinstance(found, SlurmJob) or found.target is None or job is None or job.refusal is not None:
             return CallResult(CallOutcome.UNCLEAR, "nothing was called: the job could not be read")
@@ -209,7 +199,7 @@ class SlurmDriver:
 
     def exclude(self, target: RestartTarget) -> CallResult:
         """Set the job's ExcNodeList, while it waits, and read it back."""
-        found = self._find(target.job_id)
+        found = self._queue.find(target.job_id)
         if not isinstance(found, SlurmJob) or found.target is None:
             return CallResult(CallOutcome.UNCLEAR, "nothing was called: the job could not be read")
         before = _excluded(found)
@@ -222,14 +212,14 @@ class SlurmDriver:
         answer = self._as_result(self._client.update(found.target, ExcNodeList=",".join(sorted(wanted))))
         if answer.outcome is not CallOutcome.ACCEPTED:
             return answer
-        after = self.snapshot((target.job_id,))._find(target.job_id)  # noqa: SLF001  # of the same class
+        after = SlurmQueue(self._squeue, (target.job_id,)).find(target.job_id)
         if isinstance(after, SlurmJob) and set(_excluded(after) or ()) == wanted:
             return answer
         return CallResult(CallOutcome.UNCLEAR, f"{answer.detail}, and the job does not show it")
 
     def commit(self, target: RestartTarget) -> CallResult:
         """`release`, after the nodes to avoid; on a job that runs or waits already it changes nothing."""
-        found = self._find(target.job_id)
+        found = self._queue.find(target.job_id)
         if not isinstance(found, SlurmJob) or found.target is None:
             return CallResult(CallOutcome.UNCLEAR, "nothing was called: the job could not be read")
         if not target.exclude_nodes and not target.readmit_nodes:
@@ -246,77 +236,6 @@ class SlurmDriver:
     def _as_result(self, result: ControlResult) -> CallResult:
         outcome = CallOutcome.REFUSED if result.refused else CallOutcome.UNCLEAR
         return CallResult(CallOutcome.ACCEPTED if result.accepted else outcome, clean(result.detail, 800))
-
-    def _find(self, job_id: str) -> SlurmJob | Absent | Unknown:
-        """Find a job in what was read, else read it by itself, else in a list of all.
-
-        Only a complete list of all jobs shows that a job is not there.
-        """
-        queue = self._queue
-        if queue.wanted and self._squeue.filters and not queue.complete:
-            wanted, queue.wanted = tuple(sorted(queue.wanted | ({job_id} & _valid((job_id,))))), frozenset()
-            self._read(queue, *wanted)
-        if job_id not in queue.jobs and not queue.complete and len(queue.read_alone) < _MAX_SINGLE_READS:
-            self._read_alone(queue, job_id)
-        if job_id not in queue.jobs and not queue.complete:
-            self._read(queue)
-        if job_id not in queue.jobs and queue.problem is None:
-            # The list of all leaves out jobs of hidden partitions, which squeue shows where it is given their id.
-            self._read_alone(queue, job_id)
-        if job_id in queue.jobs:
-            return queue.jobs[job_id]
-        return queue.problem or queue.unread.get(job_id) or self._absent(queue, job_id)
-
-    def _absent(self, queue: _Queue, job_id: str) -> Absent | Unknown:
-        """Read from the accounting how a job ended that slurmctld has forgotten.
-
-        The end of a job reaches it late where slurmdbd was down: until then the job is unknown.
-        """
-        if job_id not in queue.ended:
-            gone = f"slurmctld no longer lists job {job_id}"
-            try:
-                state = clean(self._client.accounted_state(job_id), 40)
-            except SlurmError as error:
-                queue.ended[job_id] = Unknown(clean(f"{gone}, and of its end: {error.message}"))
-            else:
-                late = Unknown(f"{gone}, and the accounting has it as {state}")
-                queue.ended[job_id] = late if state in _NOT_ENDED else Absent(state)
-        return queue.ended[job_id]
-
-    def _read_alone(self, queue: _Queue, job_id: str) -> None:
-        """Read one job, unless it was tried already, or squeue lists all jobs anyway."""
-        if self._squeue.filters and job_id not in queue.read_alone and JOB_ID.fullmatch(job_id):
-            self._read(queue, job_id)
-
-    def _read(self, queue: _Queue, *only: str) -> None:
-        """Add to what was read: the named jobs, or all where none is named."""
-        found: dict[str, SlurmJob | Unknown] = {}
-        nameless = foreign = False
-        try:
-            for job in self._client.jobs(*only):
-                if isinstance(job, UnreadableRecord):
-                    nameless = True
-                    continue
-                foreign = foreign or _is_foreign(job, only)
-                twice = job.job_id in found
-                found[job.job_id] = Unknown(f"squeue: job {job.job_id} is listed twice") if twice else _checked(job)
-        except SlurmError as error:
-            # SLURM may fail for a job that it does not have: the list of all shows whether that is so.
-            if not only or error.reason in ("missing", "timeout", "authentication"):
-                queue.complete, queue.problem = True, Unknown(clean(error.message))
-            elif len(only) == 1:
-                queue.read_alone.add(only[0])
-                if not _NO_SUCH_JOB.search(error.message):
-                    queue.unread[only[0]] = Unknown(clean(error.message))
-        else:
-            queue.read_alone.update(only)
-            nameless_record = Unknown("squeue: a record that names no job may be of this one")
-            if not only:
-                queue.complete, queue.problem = True, nameless_record if nameless else None
-            elif nameless:
-                found = {**dict.fromkeys(only, nameless_record), **found}
-            queue.jobs.update(found)
-            self._squeue.filters = self._squeue.filters and not foreign
 
     def _as_job(self, found: SlurmJob) -> ScheduledJob:
         # SLURM cuts the limit of a job down to its deadline, in minutes, and shows its end as that of any limit.
@@ -366,16 +285,6 @@ def _is_too_late(job: SlurmJob, must_end: float) -> bool:
     return job.state not in ("pending", "completing") and time.time() + _MINUTE * (job.needs_minutes or 0) > must_end
 
 
-class _Squeue:
-    """What is known of the command, for all snapshots. `filters`: it lists the jobs alone that it is asked for."""
-
-    filters = True
-
-
-def _valid(job_ids: Collection[str]) -> frozenset[str]:
-    return frozenset(each for each in job_ids if JOB_ID.fullmatch(each))
-
-
 class _OwnRights:
     """The rights of this process's user, kept for an hour."""
 
@@ -397,29 +306,6 @@ class _OwnRights:
         return self._rights
 
 
-class _Queue:
-    """What was read of the queue.
-
-    Attributes:
-        wanted: ids to read with the first.
-        jobs: by id; Unknown where the record of that job cannot be used.
-        complete: no job is to be looked for outside of `jobs`.
-        problem: why a job may exist although it is not in `jobs`.
-        unread: why a job could not be read by itself, by id: a list of all may leave it out.
-        read_alone: ids of the jobs that were read by themselves, or could not be.
-        ended: how jobs ended that are gone, by id.
-    """
-
-    def __init__(self, wanted: Collection[str] = ()) -> None:
-        self.wanted = _valid(wanted)
-        self.jobs: dict[str, SlurmJob | Unknown] = {}
-        self.complete = False
-        self.problem: Unknown | None = None
-        self.unread: dict[str, Unknown] = {}
-        self.read_alone: set[str] = set()
-        self.ended: dict[str, Absent | Unknown] = {}
-
-
 def _hold_of(job: SlurmJob) -> str | None:
     """Return the incident that has ended the start before this one, by the job's comment."""
     for word in comment_words(job.comment):
@@ -438,19 +324,6 @@ def _nodes(text: str) -> tuple[str, ...] | None:
         return tuple(islice(expand_hostlist(text), _MAX_NODES))
     except ValueError:
         return None
-
-
-def _is_foreign(job: SlurmJob, only: Collection[str]) -> bool:
-    """Return whether a version of squeue that filters would have left it out."""
-    array = job.target.partition("_")[0] if job.target else job.job_id
-    return bool(only) and job.job_id not in only and array not in only and not job.heterogeneous
-
-
-def _checked(job: SlurmJob) -> SlurmJob | Unknown:
-    """Return the job, if its record has all that a decision needs."""
-    needed = {"job_state": job.flags, "restart_cnt": job.restarts is not None, "user_id": job.user_id is not None}
-    missing = [name for name, there in needed.items() if not there]
-    return Unknown(f"squeue: the record of job {job.job_id} has no usable {', '.join(missing)}") if missing else job
 
 
 def job_state(job: SlurmJob) -> JobState:
