@@ -10,6 +10,7 @@ from trainwarden.stack.debian import PackagesUnavailable, unpack
 
 _FOLDER = Path(__file__).resolve().parents[1] / ".tools" / "benchmarks"
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
+_NEEDLESS_ESCAPE = re.compile(r"(?<!\\)\\([\"' ])")
 
 
 def program(name: str, package: str) -> Path | None:
@@ -49,6 +50,7 @@ def mtail_program(patterns: Sequence[str], progress: Sequence[str] = ()) -> str:
 
 def _plain(pattern: str) -> str:
     pattern = re.sub(r"\(\?P<\w+>", "(?:", pattern)
+    pattern = _NEEDLESS_ESCAPE.sub(r"\1", pattern)  # ripgrep refuses it
     while found := _LOOK_AROUND.search(pattern):
         pattern = pattern[: found.start()] + pattern[_end(pattern, found.start()) :]
     return pattern
