@@ -14,43 +14,43 @@ from trainwarden.clients.http import HttpClient
 from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.server.address import port_file
 from trainwarden.server.web_config import ReloadingWebConfig
-from trainwarden_remediator.act import Actor, Answer
-from trainwarden_remediator.alertmanagers import AlertmanagerAlerts
-from trainwarden_remediator.approvals import GpuHours
-from trainwarden_remediator.calls import ThreadedCalls
-from trainwarden_remediator.canary_job import CanaryHealings
-from trainwarden_remediator.capture import Capturer
-from trainwarden_remediator.choice import load_policies
+from trainwarden_remediator.act.act import Actor, Answer
+from trainwarden_remediator.act.approvals import GpuHours
+from trainwarden_remediator.act.calls import ThreadedCalls
+from trainwarden_remediator.act.capture import Capturer
+from trainwarden_remediator.act.drains import Drains
+from trainwarden_remediator.act.remediate import Remediator
+from trainwarden_remediator.act.storm import Storms
+from trainwarden_remediator.act.sweep import Sweeper
+from trainwarden_remediator.canary_job.canary_job import CanaryHealings
 from trainwarden_remediator.config import RemediatorSettings, allowed_users, canary_users, read_token
-from trainwarden_remediator.credentials import Credentials, Tokens
-from trainwarden_remediator.database import Lock, open_database
-from trainwarden_remediator.drains import Drains
+from trainwarden_remediator.database.database import Lock, open_database
 from trainwarden_remediator.drivers.driver import Driver
 from trainwarden_remediator.drivers.local import LocalDriver
 from trainwarden_remediator.drivers.slurm import SlurmDriver, slurm_client
 from trainwarden_remediator.errors import ConfigError
-from trainwarden_remediator.evidence import PrometheusRuns
-from trainwarden_remediator.examine import Examiner
-from trainwarden_remediator.http_config import http_client
+from trainwarden_remediator.examine.choice import load_policies
+from trainwarden_remediator.examine.examine import Examiner
+from trainwarden_remediator.examine.recoverability import Outlook
+from trainwarden_remediator.incidents.price import PrometheusPrices
 from trainwarden_remediator.metrics import Metrics, RemediatorCollector
-from trainwarden_remediator.nodes import AlertedNodes
-from trainwarden_remediator.notify import Channel, Notifier, Slack, Sns
-from trainwarden_remediator.outbox import Outbox
-from trainwarden_remediator.price import PrometheusPrices
-from trainwarden_remediator.readings import CountedDriver, CountedRuns
-from trainwarden_remediator.recoverability import Outlook
-from trainwarden_remediator.reloading import Reloading, policy_files
-from trainwarden_remediator.remediate import Remediator
-from trainwarden_remediator.run_journal import JOURNALED, RunJournal
-from trainwarden_remediator.score import Scores
-from trainwarden_remediator.server import RemediatorPages
-from trainwarden_remediator.snapshot import Snapshot
-from trainwarden_remediator.store import Store
-from trainwarden_remediator.storm import Storms
-from trainwarden_remediator.sweep import Sweeper
-from trainwarden_remediator.timers import Timers
+from trainwarden_remediator.notify.notify import Channel, Notifier, Slack, Sns
+from trainwarden_remediator.notify.outbox import Outbox
+from trainwarden_remediator.notify.run_journal import JOURNALED, RunJournal
+from trainwarden_remediator.observe.alertmanagers import AlertmanagerAlerts
+from trainwarden_remediator.observe.evidence import PrometheusRuns
+from trainwarden_remediator.observe.nodes import AlertedNodes
+from trainwarden_remediator.observe.readings import CountedDriver, CountedRuns
+from trainwarden_remediator.observe.snapshot import Snapshot
+from trainwarden_remediator.observe.world import Records, SystemClock, World
+from trainwarden_remediator.store.score import Scores
+from trainwarden_remediator.store.store import Store
+from trainwarden_remediator.store.timers import Timers
+from trainwarden_remediator.web.credentials import Credentials, Tokens
+from trainwarden_remediator.web.http_config import http_client
+from trainwarden_remediator.web.reloading import Reloading, policy_files
+from trainwarden_remediator.web.server import RemediatorPages
 from trainwarden_remediator.worker import Worker
-from trainwarden_remediator.world import Records, SystemClock, World
 
 log = logging.getLogger(__name__)
 
@@ -97,8 +97,8 @@ def serve(settings: RemediatorSettings, stop: threading.Event, hangup: threading
     world = World(
         clock=clock,
         alerts=alerts,
-        runs=CountedRuns(PrometheusRuns(prometheus, settings.cluster), metrics),
-        drivers={name: CountedDriver(driver, metrics) for name, driver in drivers.items()},
+        runs=CountedRuns(PrometheusRuns(prometheus, settings.cluster), metrics.read),
+        drivers={name: CountedDriver(driver, metrics.read) for name, driver in drivers.items()},
         records=Records(settings.runs_dir),
         nodes=AlertedNodes(list(alertmanagers.values()), prometheus, settings.cluster),
         prices=PrometheusPrices(prometheus, settings.cluster),

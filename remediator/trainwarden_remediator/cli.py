@@ -16,19 +16,20 @@ from trainwarden.command_line import CommandLine
 from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 from trainwarden.service_log import FORMATS, log_to_stderr
-from trainwarden_remediator import app, commands
-from trainwarden_remediator.canary_job_command import add_flags, keep_canary
-from trainwarden_remediator.check_config import check_config
+from trainwarden_remediator import app
+from trainwarden_remediator.act.drains import undrain
+from trainwarden_remediator.canary_job.command import add_flags, keep_canary
+from trainwarden_remediator.commands import database_commands as commands
+from trainwarden_remediator.commands.check_config import check_config
+from trainwarden_remediator.commands.doctor import examine
 from trainwarden_remediator.config import DEFAULT_ALERTMANAGER, default_state_dir, settings_from
-from trainwarden_remediator.doctor import examine
-from trainwarden_remediator.drains import undrain
 from trainwarden_remediator.drivers.slurm import slurm_client
 from trainwarden_remediator.errors import ConfigError, RemediatorError
-from trainwarden_remediator.incident import clean
-from trainwarden_remediator.modes import MODES, OPT_IN
-from trainwarden_remediator.policy import DEFAULT_POLICY, load_policy, shipped
-from trainwarden_remediator.policy_file import FAILURE_MODES
-from trainwarden_remediator.price import APPROVED, VETOED
+from trainwarden_remediator.incidents.incident import clean
+from trainwarden_remediator.incidents.price import APPROVED, VETOED
+from trainwarden_remediator.policies.modes import MODES, OPT_IN
+from trainwarden_remediator.policies.policy import DEFAULT_POLICY, load_policy, shipped
+from trainwarden_remediator.policies.policy_file import FAILURE_MODES
 
 PROGRAM = "trainwarden-remediator"
 _MISUSE = 2

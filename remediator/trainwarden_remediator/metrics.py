@@ -13,14 +13,14 @@ from prometheus_client.metrics_core import Metric
 
 import trainwarden
 from trainwarden.server.web_config import ReloadingWebConfig
-from trainwarden_remediator.alert_rows import Pending
-from trainwarden_remediator.canary_job import RUN_ID as CANARY_JOB
-from trainwarden_remediator.evidence import RESTARTS_METRIC
-from trainwarden_remediator.incident import MODES, Action, Incident, State
-from trainwarden_remediator.readings import Answers
-from trainwarden_remediator.receive import Delivery
-from trainwarden_remediator.reloading import Reloading
-from trainwarden_remediator.store import Store
+from trainwarden_remediator.canary_job.canary_job import RUN_ID as CANARY_JOB
+from trainwarden_remediator.incidents.alert_rows import Pending
+from trainwarden_remediator.incidents.incident import MODES, Action, Incident, State
+from trainwarden_remediator.incidents.webhook import Delivery
+from trainwarden_remediator.observe.evidence import RESTARTS_METRIC
+from trainwarden_remediator.observe.readings import Answers
+from trainwarden_remediator.store.store import Store
+from trainwarden_remediator.web.reloading import Reloading
 
 _P = "trainwarden_remediator"
 _RELOAD = "trainwarden_config_last_reload"

@@ -6,19 +6,19 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from trainwarden_remediator.alert_rows import Pending
+from trainwarden_remediator.act.relief import Relief
+from trainwarden_remediator.act.remediate import Remediator
+from trainwarden_remediator.act.storm import Storms
+from trainwarden_remediator.act.sweep import Sweeper
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.examine import Examiner
-from trainwarden_remediator.incident import Alert, Incident, State
+from trainwarden_remediator.examine.examine import Examiner
+from trainwarden_remediator.incidents.alert_rows import Pending
+from trainwarden_remediator.incidents.incident import Alert, Incident, State
+from trainwarden_remediator.incidents.roots import order
 from trainwarden_remediator.metrics import Metrics
-from trainwarden_remediator.relief import Relief
-from trainwarden_remediator.remediate import Remediator
-from trainwarden_remediator.roots import order
-from trainwarden_remediator.snapshot import Snapshot, Subject
-from trainwarden_remediator.store import Store
-from trainwarden_remediator.storm import Storms
-from trainwarden_remediator.sweep import Sweeper
-from trainwarden_remediator.timers import Timers
+from trainwarden_remediator.observe.snapshot import Snapshot, Subject
+from trainwarden_remediator.store.store import Store
+from trainwarden_remediator.store.timers import Timers
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from tests.waiting import wait_until
 from trainwarden.clients.alertmanager import AlertmanagerClient
 from trainwarden.clients.http import HttpClient
 from trainwarden.stack.binaries import Tools
-from trainwarden_remediator.alertmanagers import AlertmanagerAlerts
 from trainwarden_remediator.errors import Unknown
+from trainwarden_remediator.observe.alertmanagers import AlertmanagerAlerts
 
 pytestmark = pytest.mark.tools
 

@@ -10,26 +10,26 @@ import pytest
 import yaml
 
 from trainwarden.server.web_config import ReloadingWebConfig
-from trainwarden_remediator.approvals import GpuHours
-from trainwarden_remediator.canary_job import CanaryHealings
+from trainwarden_remediator.act.approvals import GpuHours
+from trainwarden_remediator.act.sweep import Sweeper
+from trainwarden_remediator.canary_job.canary_job import CanaryHealings
 from trainwarden_remediator.cli import parser
-from trainwarden_remediator.database import open_database
-from trainwarden_remediator.decide import AlertedFailure, Nothing, Restart, StopAndPage, Wait, decide
-from trainwarden_remediator.history import History
-from trainwarden_remediator.incident import Action, State
-from trainwarden_remediator.limits import DAYS, ExcludeNodes, Limits, Window
+from trainwarden_remediator.database.database import open_database
+from trainwarden_remediator.decide.decide import AlertedFailure, Nothing, Restart, StopAndPage, Wait, decide
+from trainwarden_remediator.examine.recoverability import Outlook
+from trainwarden_remediator.incidents.history import History
+from trainwarden_remediator.incidents.incident import Action, State
+from trainwarden_remediator.incidents.webhook import Delivery
 from trainwarden_remediator.metrics import Metrics, RemediatorCollector
-from trainwarden_remediator.notify import Notifier
-from trainwarden_remediator.outbox import Outbox
-from trainwarden_remediator.policy import Policy, load_policy, shipped
-from trainwarden_remediator.policy_file import Backoff, Implementation, ModePolicy, PolicyFile
-from trainwarden_remediator.receive import Delivery
-from trainwarden_remediator.recoverability import Outlook
-from trainwarden_remediator.score import Scores
-from trainwarden_remediator.store import Store
-from trainwarden_remediator.sweep import Sweeper
-from trainwarden_remediator.timers import Timers
-from trainwarden_remediator.world import Records, SystemClock, World
+from trainwarden_remediator.notify.notify import Notifier
+from trainwarden_remediator.notify.outbox import Outbox
+from trainwarden_remediator.observe.world import Records, SystemClock, World
+from trainwarden_remediator.policies.limits import DAYS, ExcludeNodes, Limits, Window
+from trainwarden_remediator.policies.policy import Policy, load_policy, shipped
+from trainwarden_remediator.policies.policy_file import Backoff, Implementation, ModePolicy, PolicyFile
+from trainwarden_remediator.store.score import Scores
+from trainwarden_remediator.store.store import Store
+from trainwarden_remediator.store.timers import Timers
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "remediator.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.running import Up
-from trainwarden_remediator.canary_job import RUN_ID
+from trainwarden_remediator.canary_job.canary_job import RUN_ID
 from trainwarden_remediator.cli import main
 
 pytestmark = [pytest.mark.e2e, pytest.mark.tools, pytest.mark.long, pytest.mark.timeout(540)]

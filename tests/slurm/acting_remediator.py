@@ -10,28 +10,28 @@ from pathlib import Path
 
 from tests.slurm.cluster import Cluster
 from tests.waiting import wait_until
-from trainwarden_remediator.act import Actor, Answer
-from trainwarden_remediator.calls import ThreadedCalls
-from trainwarden_remediator.capture import Capturer
-from trainwarden_remediator.choice import Policies
-from trainwarden_remediator.database import open_database
+from trainwarden_remediator.act.act import Actor, Answer
+from trainwarden_remediator.act.calls import ThreadedCalls
+from trainwarden_remediator.act.capture import Capturer
+from trainwarden_remediator.act.remediate import Remediator
+from trainwarden_remediator.act.storm import Storms
+from trainwarden_remediator.act.sweep import Sweeper
+from trainwarden_remediator.database.database import open_database
 from trainwarden_remediator.drivers.slurm import SlurmDriver, slurm_client
-from trainwarden_remediator.evidence import Evidence, ReportedRun
-from trainwarden_remediator.examine import Examiner
-from trainwarden_remediator.incident import OPEN_STATES, Alert, Incident
-from trainwarden_remediator.limits import Limits
+from trainwarden_remediator.examine.choice import Policies
+from trainwarden_remediator.examine.examine import Examiner
+from trainwarden_remediator.incidents.incident import OPEN_STATES, Alert, Incident
 from trainwarden_remediator.metrics import Metrics
-from trainwarden_remediator.nodes import NodeSource, NoNodes
-from trainwarden_remediator.policy import load_policy
-from trainwarden_remediator.remediate import Remediator
-from trainwarden_remediator.score import Scores
-from trainwarden_remediator.snapshot import Snapshot
-from trainwarden_remediator.store import Store
-from trainwarden_remediator.storm import Storms
-from trainwarden_remediator.sweep import Sweeper
-from trainwarden_remediator.timers import Timers
+from trainwarden_remediator.observe.evidence import Evidence, ReportedRun
+from trainwarden_remediator.observe.nodes import NodeSource, NoNodes
+from trainwarden_remediator.observe.snapshot import Snapshot
+from trainwarden_remediator.observe.world import Firing, Records, SystemClock, World
+from trainwarden_remediator.policies.limits import Limits
+from trainwarden_remediator.policies.policy import load_policy
+from trainwarden_remediator.store.score import Scores
+from trainwarden_remediator.store.store import Store
+from trainwarden_remediator.store.timers import Timers
 from trainwarden_remediator.worker import Worker
-from trainwarden_remediator.world import Firing, Records, SystemClock, World
 
 DOUBT_SECONDS = 4.0
 # Each start of the job appends a line to a file of its own: the oracle, which no controller can take back.

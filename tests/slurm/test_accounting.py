@@ -13,7 +13,7 @@ from tests.slurm.cluster import Cluster, running_cluster
 from tests.slurm.programs import Programs
 from tests.waiting import wait_until
 from trainwarden.stack.debian import PackagesUnavailable
-from trainwarden_remediator.incident import State
+from trainwarden_remediator.incidents.incident import State
 
 pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(420)]
 

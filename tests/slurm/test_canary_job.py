@@ -15,7 +15,7 @@ from tests.slurm.cluster import Cluster
 from tests.slurm.watched_cluster import WatchedCluster
 from tests.waiting import wait_until
 from trainwarden.stack.binaries import Tools
-from trainwarden_remediator.canary_job import RUN_ID
+from trainwarden_remediator.canary_job.canary_job import RUN_ID
 
 pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(600)]
 

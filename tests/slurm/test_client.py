@@ -14,23 +14,23 @@ from tests.waiting import wait_until
 from trainwarden.clients.slurm.client import SlurmClient, UnreadableRecord, find_commands
 from trainwarden.clients.slurm.jobs import SlurmJob
 from trainwarden.clients.slurm.nodes import SlurmNode
-from trainwarden_remediator.act import Actor, Answer
-from trainwarden_remediator.calls import ThreadedCalls
+from trainwarden_remediator.act.act import Actor, Answer
+from trainwarden_remediator.act.calls import ThreadedCalls
+from trainwarden_remediator.act.remediate import Remediator
+from trainwarden_remediator.act.sweep import Sweeper
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.database import open_database
-from trainwarden_remediator.decide import Refuse
+from trainwarden_remediator.database.database import open_database
+from trainwarden_remediator.decide.decide import Refuse
 from trainwarden_remediator.drivers.driver import Absent, CallOutcome, JobState, RestartTarget, ScheduledJob
 from trainwarden_remediator.drivers.slurm import SlurmDriver, slurm_client
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import Evidence
-from trainwarden_remediator.incident import State
+from trainwarden_remediator.examine.objections import successor
+from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.metrics import Metrics
-from trainwarden_remediator.objections import successor
-from trainwarden_remediator.remediate import Remediator
-from trainwarden_remediator.store import Store
-from trainwarden_remediator.sweep import Sweeper
-from trainwarden_remediator.timers import Timers
-from trainwarden_remediator.world import Firing, Records, SystemClock, World
+from trainwarden_remediator.observe.evidence import Evidence
+from trainwarden_remediator.observe.world import Firing, Records, SystemClock, World
+from trainwarden_remediator.store.store import Store
+from trainwarden_remediator.store.timers import Timers
 
 pytestmark = pytest.mark.slurm
 

@@ -18,13 +18,13 @@ from tests.slurm.programs import Programs
 from tests.slurm.training_job import submit
 from tests.waiting import wait_until
 from trainwarden.clients.slurm.nodes import SlurmNode
-from trainwarden_remediator.drains import read_nodes
+from trainwarden_remediator.act.drains import read_nodes
 from trainwarden_remediator.drivers.slurm import slurm_client
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.incident import State
-from trainwarden_remediator.limits import ExcludeNodes, Limits
-from trainwarden_remediator.nodes import SuspectNodes
-from trainwarden_remediator.world import Records
+from trainwarden_remediator.incidents.incident import State
+from trainwarden_remediator.observe.nodes import SuspectNodes
+from trainwarden_remediator.observe.world import Records
+from trainwarden_remediator.policies.limits import ExcludeNodes, Limits
 
 pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(420)]
 

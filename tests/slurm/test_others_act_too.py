@@ -9,7 +9,7 @@ import pytest
 
 from tests.slurm.acting_remediator import ActingRemediator, Training
 from tests.slurm.cluster import Cluster
-from trainwarden_remediator.incident import State
+from trainwarden_remediator.incidents.incident import State
 
 pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(300)]
 

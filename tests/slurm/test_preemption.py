@@ -15,7 +15,7 @@ from tests.slurm.cluster import Cluster, running_cluster
 from tests.slurm.programs import Programs
 from tests.waiting import wait_until
 from trainwarden.record.store import UNKNOWN_END
-from trainwarden_remediator.incident import State
+from trainwarden_remediator.incidents.incident import State
 
 pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(300)]
 

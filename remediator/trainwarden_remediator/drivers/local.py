@@ -18,7 +18,7 @@ from trainwarden_remediator.drivers.driver import (
     ScheduledJob,
 )
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.incident import clean
+from trainwarden_remediator.incidents.incident import clean
 
 _STATES = {
     "running": JobState.RUNNING,

@@ -40,7 +40,7 @@ from trainwarden_remediator.drivers.driver import (
 )
 from trainwarden_remediator.drivers.slurm_queue import SlurmQueue, Squeue
 from trainwarden_remediator.errors import ConfigError, Unknown
-from trainwarden_remediator.incident import clean
+from trainwarden_remediator.incidents.incident import clean
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from trainwarden.clients.slurm.client import JOB_ID, SlurmClient, SlurmError, Un
 from trainwarden.clients.slurm.jobs import SlurmJob
 from trainwarden_remediator.drivers.driver import Absent
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.incident import clean
+from trainwarden_remediator.incidents.incident import clean
 
 # Where more jobs are read at once, one list of all costs the controller less.
 _MAX_SINGLE_READS = 8

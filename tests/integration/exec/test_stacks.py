@@ -8,7 +8,7 @@ from tests.integration.exec.running import Exec
 from tests.waiting import wait_until
 from trainwarden.record.capture import STACKS, StacksHeader, answer_path, parse_stacks, write_request
 from trainwarden.record.metadata import Metadata, read_metadata
-from trainwarden_remediator.stacks import Place, place_of
+from trainwarden_remediator.act.stacks import Place, place_of
 
 HANGS = """
 import faulthandler, os, signal

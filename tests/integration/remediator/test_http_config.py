@@ -17,7 +17,7 @@ from trainwarden.clients.prometheus import PrometheusClient, PrometheusError
 from trainwarden.stack import service
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.ports import free_ports
-from trainwarden_remediator.http_config import http_client
+from trainwarden_remediator.web.http_config import http_client
 
 pytestmark = pytest.mark.tools
 

@@ -19,11 +19,13 @@ from typing import Any, Generic, TypeVar
 
 import sqlalchemy as sa
 
-from trainwarden_remediator.act import Actor, Answer
-from trainwarden_remediator.calls import Calls
-from trainwarden_remediator.capture import Captured
-from trainwarden_remediator.choice import Policies
-from trainwarden_remediator.database import FILE, open_database
+from trainwarden_remediator.act.act import Actor, Answer
+from trainwarden_remediator.act.calls import Calls
+from trainwarden_remediator.act.capture import Captured
+from trainwarden_remediator.act.remediate import Remediator
+from trainwarden_remediator.act.storm import Storms
+from trainwarden_remediator.act.sweep import Sweeper
+from trainwarden_remediator.database.database import FILE, open_database
 from trainwarden_remediator.drivers.driver import (
     CallOutcome,
     CallResult,
@@ -33,24 +35,22 @@ from trainwarden_remediator.drivers.driver import (
     ScheduledJob,
 )
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import Evidence, ReportedRun
-from trainwarden_remediator.examine import Examiner
-from trainwarden_remediator.incident import Alert, Incident, State
+from trainwarden_remediator.examine.choice import Policies
+from trainwarden_remediator.examine.examine import Examiner
+from trainwarden_remediator.incidents.incident import Alert, Incident, State
+from trainwarden_remediator.incidents.price import NoPrices, PriceSource
 from trainwarden_remediator.metrics import Metrics
-from trainwarden_remediator.nodes import NodeSource, NoNodes
-from trainwarden_remediator.policy import Policy, load_policy, shipped
-from trainwarden_remediator.price import NoPrices, PriceSource
-from trainwarden_remediator.readings import CountedDriver, CountedRuns
-from trainwarden_remediator.remediate import Remediator
-from trainwarden_remediator.score import Scores
-from trainwarden_remediator.snapshot import Snapshot
-from trainwarden_remediator.store import Store
-from trainwarden_remediator.storm import Storms
-from trainwarden_remediator.sweep import Sweeper
-from trainwarden_remediator.switches import resume
-from trainwarden_remediator.timers import Timers
+from trainwarden_remediator.observe.evidence import Evidence, ReportedRun
+from trainwarden_remediator.observe.nodes import NodeSource, NoNodes
+from trainwarden_remediator.observe.readings import CountedDriver, CountedRuns
+from trainwarden_remediator.observe.snapshot import Snapshot
+from trainwarden_remediator.observe.world import Firing, Records, World
+from trainwarden_remediator.policies.policy import Policy, load_policy, shipped
+from trainwarden_remediator.store.score import Scores
+from trainwarden_remediator.store.store import Store
+from trainwarden_remediator.store.switches import resume
+from trainwarden_remediator.store.timers import Timers
 from trainwarden_remediator.worker import Worker
-from trainwarden_remediator.world import Firing, Records, World
 
 T = TypeVar("T")
 RUN, JOB = "run-1", "17"
@@ -650,11 +650,11 @@ class Simulation:
         self._memory = Memory(self.store, self._folder / FILE) if self._remember else None
         timers = Timers(self.store, self.clock)
         self.metrics = metrics = Metrics(["prometheus", "sim"], self.clock.monotonic)
-        drivers = {"sim": CountedDriver(self.driver, metrics)}
+        drivers = {"sim": CountedDriver(self.driver, metrics.read)}
         world = World(
             self.clock,
             self,
-            CountedRuns(self, metrics),
+            CountedRuns(self, metrics.read),
             drivers,
             Records(self.runs_dir),
             self.nodes,

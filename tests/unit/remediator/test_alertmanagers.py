@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.clients.scripted import Scripted
 from trainwarden.clients.alertmanager import AlertmanagerClient
-from trainwarden_remediator.alertmanagers import AlertmanagerAlerts
 from trainwarden_remediator.errors import Unknown
+from trainwarden_remediator.observe.alertmanagers import AlertmanagerAlerts
 
 AWAY = "http://127.0.0.1:1"
 

@@ -38,17 +38,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.unit.remediator.simulation import DOUBT_SECONDS, ENDING_TICKS, Cluster, Crash, Simulation
 from trainwarden.record.clock import to_iso
-from trainwarden_remediator import audit
-from trainwarden_remediator.database import FILE
+from trainwarden_remediator.act.storm import ALERT as STORM
+from trainwarden_remediator.database import audit
+from trainwarden_remediator.database.database import FILE
+from trainwarden_remediator.database.schema import calls
 from trainwarden_remediator.drivers.driver import JobState
-from trainwarden_remediator.incident import Action, Alert, Incident, State
-from trainwarden_remediator.limits import Once
-from trainwarden_remediator.objections import INACTIVE
-from trainwarden_remediator.policy import load_policy
-from trainwarden_remediator.receive import read_delivery
-from trainwarden_remediator.schema import calls
-from trainwarden_remediator.storm import ALERT as STORM
-from trainwarden_remediator.switches import freeze, unfreeze
+from trainwarden_remediator.examine.objections import INACTIVE
+from trainwarden_remediator.incidents.incident import Action, Alert, Incident, State
+from trainwarden_remediator.incidents.webhook import read_delivery
+from trainwarden_remediator.policies.limits import Once
+from trainwarden_remediator.policies.policy import load_policy
+from trainwarden_remediator.store.switches import freeze, unfreeze
 
 MEMORY = Path("/dev/shm")  # the file system is not what is tested
 FAULTS = ["lost reply", "late", "twice", "dropped", "said yes, did nothing", "refused"]

@@ -9,9 +9,9 @@ import pytest
 import sqlalchemy as sa
 
 from tests.unit.remediator.simulation import Simulation
-from trainwarden_remediator.audit import Head, head, verify
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.database import open_database
+from trainwarden_remediator.database.audit import Head, head, verify
+from trainwarden_remediator.database.database import open_database
 
 
 @pytest.fixture

@@ -15,16 +15,16 @@ from prometheus_client.metrics_core import Metric
 from tests.unit.remediator.simulation import FakeClock, Make, Simulation
 from trainwarden.clients.slurm.jobs import SlurmJob, read_job
 from trainwarden.record.progress import Progress, read_progress
-from trainwarden_remediator.canary_job import RUN_ID, CanaryHealings
-from trainwarden_remediator.canary_job_keeper import DOUBT_SECONDS, Keeper, SlurmCanary, keep
-from trainwarden_remediator.canary_job_training import BrokenOnSchedule, train
-from trainwarden_remediator.choice import load_policies
+from trainwarden_remediator.canary_job.canary_job import RUN_ID, CanaryHealings
+from trainwarden_remediator.canary_job.keeper import DOUBT_SECONDS, Keeper, SlurmCanary, keep
+from trainwarden_remediator.canary_job.training import BrokenOnSchedule, train
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.database import open_database
+from trainwarden_remediator.database.database import open_database
+from trainwarden_remediator.database.schema import outbox
 from trainwarden_remediator.errors import ConfigError, Unknown
-from trainwarden_remediator.incident import State
-from trainwarden_remediator.outbox import HAND_OVER, Outbox
-from trainwarden_remediator.schema import outbox
+from trainwarden_remediator.examine.choice import load_policies
+from trainwarden_remediator.incidents.incident import State
+from trainwarden_remediator.notify.outbox import HAND_OVER, Outbox
 
 HOUR = 3600.0
 
@@ -290,8 +290,8 @@ def test_it_breaks_in_turn_by_a_crash_and_a_hang_and_resumes(
         if seconds == HOUR:
             raise Hangs
 
-    monkeypatch.setattr("trainwarden_remediator.canary_job_training.time.sleep", sleep)
-    monkeypatch.setattr("trainwarden_remediator.canary_job_training.time.monotonic", lambda: float(len(slept)))
+    monkeypatch.setattr("trainwarden_remediator.canary_job.training.time.sleep", sleep)
+    monkeypatch.setattr("trainwarden_remediator.canary_job.training.time.monotonic", lambda: float(len(slept)))
     monkeypatch.setenv("TRAINWARDEN_NODE_DIR", "")
     for start, expected in enumerate((BrokenOnSchedule, Hangs, BrokenOnSchedule)):
         monkeypatch.setenv("TRAINWARDEN_ATTEMPT_KEY", f"local:canary:{start}")

@@ -17,8 +17,8 @@ from tests.unit.remediator.simulation import Simulation
 from tests.unit.remediator.test_verify import INCIDENT
 from tests.waiting import wait_until
 from trainwarden.record.capture import answer_path
-from trainwarden_remediator.capture import Capturer, prune
-from trainwarden_remediator.incident import State
+from trainwarden_remediator.act.capture import Capturer, prune
+from trainwarden_remediator.incidents.incident import State
 
 KEY = "local:7:0"
 RANK = """

@@ -12,10 +12,10 @@ import pytest
 from tests.unit.remediator.simulation import Simulation
 from trainwarden.clients.prometheus import PrometheusSample
 from trainwarden.record.folder import write_json
-from trainwarden_remediator.checks import Check, Figures, compare, settled
-from trainwarden_remediator.evidence import read_run
-from trainwarden_remediator.incident import State, as_json
-from trainwarden_remediator.world import Records
+from trainwarden_remediator.act.checks import Check, Figures, compare, settled
+from trainwarden_remediator.incidents.incident import State, as_json
+from trainwarden_remediator.observe.evidence import read_run
+from trainwarden_remediator.observe.world import Records
 
 BEFORE = Figures(step_seconds=0.5, loss=2.0, fast_network=True, world_size=8, checkpoint_step=40)
 SAME = Figures(

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.unit.remediator.simulation import RUN, Simulation
-from trainwarden_remediator.choice import Policies, load_policies
 from trainwarden_remediator.errors import ConfigError
-from trainwarden_remediator.incident import Action, Incident, State
+from trainwarden_remediator.examine.choice import Policies, load_policies
+from trainwarden_remediator.incidents.incident import Action, Incident, State
 
 MINE = "policies: [{mode: stall, implementation: {class_name: AlwaysRestartPolicy, max_retries: 7}}]\n"
 

@@ -12,8 +12,8 @@ import pytest
 from tests.unit.remediator.simulation import Simulation
 from tests.unit.remediator.test_evidence import record, sample
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.evidence import ReportedRun, read_run
-from trainwarden_remediator.incident import State
+from trainwarden_remediator.incidents.incident import State
+from trainwarden_remediator.observe.evidence import ReportedRun, read_run
 
 
 @pytest.fixture

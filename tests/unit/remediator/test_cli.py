@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.database import open_database
+from trainwarden_remediator.database.database import open_database
 
 
 @pytest.fixture

@@ -23,17 +23,17 @@ from trainwarden.clients.http import CONNECTION, HttpError, HttpResponse
 from trainwarden.clients.slurm.client import ControlResult
 from trainwarden.clients.slurm.jobs import SlurmJob
 from trainwarden.clients.slurm.nodes import SlurmNode
-from trainwarden_remediator import canary_job_keeper
-from trainwarden_remediator.canary_job import RUN_ID
-from trainwarden_remediator.database import open_database
-from trainwarden_remediator.drains import Drains
+from trainwarden_remediator.act.drains import Drains
+from trainwarden_remediator.canary_job import keeper as canary_job_keeper
+from trainwarden_remediator.canary_job.canary_job import RUN_ID
+from trainwarden_remediator.database.database import open_database
 from trainwarden_remediator.drivers.driver import CallOutcome, JobState
 from trainwarden_remediator.drivers.local import LocalDriver
-from trainwarden_remediator.incident import State
-from trainwarden_remediator.limits import Limits
-from trainwarden_remediator.nodes import SuspectNodes
-from trainwarden_remediator.policy import load_policy
-from trainwarden_remediator.store import Exclusion, Store
+from trainwarden_remediator.incidents.incident import State
+from trainwarden_remediator.observe.nodes import SuspectNodes
+from trainwarden_remediator.policies.limits import Limits
+from trainwarden_remediator.policies.policy import load_policy
+from trainwarden_remediator.store.store import Exclusion, Store
 
 HOUR = 3600.0
 

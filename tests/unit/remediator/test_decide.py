@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwarden_remediator.decide import (
+from trainwarden_remediator.decide.decide import (
     AlertedFailure,
     Barred,
     Lost,
@@ -24,12 +24,12 @@ from trainwarden_remediator.decide import (
 )
 from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import ReportedRun
-from trainwarden_remediator.history import History
-from trainwarden_remediator.incident import MODES, Action, Alert
-from trainwarden_remediator.policy import Policy, load_policy
-from trainwarden_remediator.policy_file import Backoff, Implementation
-from trainwarden_remediator.price import Loss
+from trainwarden_remediator.incidents.history import History
+from trainwarden_remediator.incidents.incident import MODES, Action, Alert
+from trainwarden_remediator.incidents.price import Loss
+from trainwarden_remediator.observe.evidence import ReportedRun
+from trainwarden_remediator.policies.policy import Policy, load_policy
+from trainwarden_remediator.policies.policy_file import Backoff, Implementation
 
 LABELS = {
     "alertname": "TrainRunFailed",

@@ -11,9 +11,9 @@ import pytest
 from tests.unit.clients.scripted import Scripted
 from trainwarden.clients.alertmanager import AlertmanagerClient
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusSample
-from trainwarden_remediator.alertmanagers import AlertmanagerAlerts
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import PrometheusRuns, ReportedRun, read_run
+from trainwarden_remediator.observe.alertmanagers import AlertmanagerAlerts
+from trainwarden_remediator.observe.evidence import PrometheusRuns, ReportedRun, read_run
 
 
 def sample(name: str, value: float, instance: str = "a:9745", **labels: str) -> PrometheusSample:

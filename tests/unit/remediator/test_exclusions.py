@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.remediator.simulation import RUN, Simulation
 from trainwarden_remediator.drivers.driver import JobState
-from trainwarden_remediator.incident import State
+from trainwarden_remediator.incidents.incident import State
 
 HOUR = 3600.0
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.unit.remediator.simulation import RUN, Simulation
 from trainwarden_remediator.cli import main, parser
-from trainwarden_remediator.explain import may_of, next_of
-from trainwarden_remediator.incident import State
+from trainwarden_remediator.incidents.incident import State
+from trainwarden_remediator.store.explain import may_of, next_of
 
 
 @pytest.fixture

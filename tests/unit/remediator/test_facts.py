@@ -12,13 +12,13 @@ import pytest
 from tests.unit.remediator.simulation import RUN, Simulation
 from trainwarden.clients.prometheus import PrometheusSample
 from trainwarden_remediator.cli import main
+from trainwarden_remediator.decide.facts import Supports, contradiction, facts_of
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import Evidence, ReportedRun, read_run
-from trainwarden_remediator.facts import Supports, contradiction, facts_of
-from trainwarden_remediator.incident import Alert, Incident, State
-from trainwarden_remediator.message import as_notice
-from trainwarden_remediator.outbox import Outbox
+from trainwarden_remediator.incidents.incident import Alert, Incident, State
+from trainwarden_remediator.notify.message import as_notice
+from trainwarden_remediator.notify.outbox import Outbox
+from trainwarden_remediator.observe.evidence import Evidence, ReportedRun, read_run
 
 TENSOR, POWER, USUAL = "run:gpu_tensor_active:avg", "run:gpu_power_watts:avg", "run:gpu_power_watts:usual"
 EFA, INFINIBAND = "run:efa_tx_bytes:rate5m", "run:infiniband_tx_bytes:rate2m"

@@ -8,9 +8,9 @@ import pytest
 
 from tests.unit.remediator.simulation import DOUBT_SECONDS, Make, Simulation
 from trainwarden_remediator.drivers.driver import JobState
-from trainwarden_remediator.incident import Alert, State
-from trainwarden_remediator.policy import Policy
-from trainwarden_remediator.policy_file import Backoff, Implementation
+from trainwarden_remediator.incidents.incident import Alert, State
+from trainwarden_remediator.policies.policy import Policy
+from trainwarden_remediator.policies.policy_file import Backoff, Implementation
 
 
 def dies_after(simulation: Simulation, point: str) -> None:

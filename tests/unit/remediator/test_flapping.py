@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.remediator.simulation import RUN, Simulation
-from trainwarden_remediator.incident import Alert, State
-from trainwarden_remediator.policy import Policy
-from trainwarden_remediator.policy_file import Backoff, Implementation
+from trainwarden_remediator.incidents.incident import Alert, State
+from trainwarden_remediator.policies.policy import Policy
+from trainwarden_remediator.policies.policy_file import Backoff, Implementation
 
 Build = Callable[..., "Alternating"]
 DELAY = 60

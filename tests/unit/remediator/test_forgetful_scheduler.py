@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.drivers.driver import JobState
-from trainwarden_remediator.incident import State
+from trainwarden_remediator.incidents.incident import State
 
 
 @pytest.fixture

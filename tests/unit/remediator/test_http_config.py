@@ -9,7 +9,7 @@ import pytest
 from tests.certificates import Authority
 from tests.unit.clients.scripted import Scripted
 from trainwarden_remediator.errors import ConfigError
-from trainwarden_remediator.http_config import http_client
+from trainwarden_remediator.web.http_config import http_client
 
 
 @pytest.fixture

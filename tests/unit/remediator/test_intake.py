@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tests.waiting import wait_until
-from trainwarden_remediator.intake import Intake
+from trainwarden_remediator.store.intake import Intake
 
 
 class Disk:

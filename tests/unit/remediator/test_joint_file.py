@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.signals.test_users_packs import JOINT
 from trainwarden_remediator.errors import ConfigError
-from trainwarden_remediator.policy import load_policy, read_policy
-from trainwarden_remediator.vocabulary import covers_signal
+from trainwarden_remediator.policies.policy import load_policy, read_policy
+from trainwarden_remediator.policies.vocabulary import covers_signal
 
 if TYPE_CHECKING:
     from pathlib import Path

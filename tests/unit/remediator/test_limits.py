@@ -13,7 +13,8 @@ import yaml
 from tests.unit.remediator.simulation import RUN, Simulation
 from trainwarden.clients.alertmanager import AlertmanagerAlert, AlertmanagerError
 from trainwarden.clients.prometheus import PrometheusError, PrometheusSample
-from trainwarden_remediator.decide import (
+from trainwarden_remediator.database.schema import switches
+from trainwarden_remediator.decide.decide import (
     AlertedFailure,
     Circumstances,
     Decision,
@@ -25,13 +26,12 @@ from trainwarden_remediator.decide import (
     decide,
 )
 from trainwarden_remediator.errors import ConfigError, Unknown
-from trainwarden_remediator.history import History, PastRestart, history_of
-from trainwarden_remediator.incident import State
-from trainwarden_remediator.limits import Limits
-from trainwarden_remediator.nodes import EVIDENCE, AlertedNodes, NoNodes, SuspectNodes
-from trainwarden_remediator.policy import Policy, load_policy
-from trainwarden_remediator.policy_file import Backoff, Implementation
-from trainwarden_remediator.schema import switches
+from trainwarden_remediator.incidents.history import History, PastRestart, history_of
+from trainwarden_remediator.incidents.incident import State
+from trainwarden_remediator.observe.nodes import EVIDENCE, AlertedNodes, NoNodes, SuspectNodes
+from trainwarden_remediator.policies.limits import Limits
+from trainwarden_remediator.policies.policy import Policy, load_policy
+from trainwarden_remediator.policies.policy_file import Backoff, Implementation
 
 NOW = 1_800_000_000.0  # Friday, 2027-01-15 08:00 UTC
 STALL = AlertedFailure("stall", "hang")

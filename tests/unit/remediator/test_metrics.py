@@ -12,13 +12,13 @@ from prometheus_client import CollectorRegistry
 
 from tests.unit.remediator.simulation import RUN, Simulation
 from trainwarden.server.messages import Request
-from trainwarden_remediator.credentials import Credentials
-from trainwarden_remediator.incident import Action, Alert, State
+from trainwarden_remediator.incidents.incident import Action, Alert, State
 from trainwarden_remediator.metrics import RemediatorCollector
-from trainwarden_remediator.policy import Policy
-from trainwarden_remediator.policy_file import Implementation
-from trainwarden_remediator.readings import CountedDriver, CountedRuns
-from trainwarden_remediator.server import WEBHOOK, RemediatorPages
+from trainwarden_remediator.observe.readings import CountedDriver, CountedRuns
+from trainwarden_remediator.policies.policy import Policy
+from trainwarden_remediator.policies.policy_file import Implementation
+from trainwarden_remediator.web.credentials import Credentials
+from trainwarden_remediator.web.server import WEBHOOK, RemediatorPages
 
 P = "trainwarden_remediator"
 OF_ATTEMPT = {"run_id": RUN, "job_id": "17", "attempt": "0", "failure_mode": "stall"}
@@ -114,7 +114,7 @@ def test_polls_of_alertmanager_are_counted_by_their_outcome(sim: Simulation) -> 
 
 
 def test_readings_of_prometheus_and_of_the_scheduler_are_counted_by_their_outcome(sim: Simulation) -> None:
-    runs, driver = CountedRuns(sim, sim.metrics), CountedDriver(sim.driver, sim.metrics)
+    runs, driver = CountedRuns(sim, sim.metrics.read), CountedDriver(sim.driver, sim.metrics.read)
     sim.prometheus_down, sim.driver.down = True, True
     assert (runs.runs([RUN])[RUN], driver.job("17")) == (sim.run(RUN), sim.driver.job("17"))
     sim.prometheus_down, sim.driver.down = False, False

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.unit.remediator.simulation import RUN, Simulation
-from trainwarden_remediator.choice import Policies
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.drivers.driver import JobState
-from trainwarden_remediator.incident import Action, Incident, State
-from trainwarden_remediator.limits import Limits, Once
-from trainwarden_remediator.modes import OPT_IN, CanaryRuns, Mode
-from trainwarden_remediator.policy import Policy, load_policy
-from trainwarden_remediator.policy_file import Backoff, Implementation
-from trainwarden_remediator.score import read_scores
+from trainwarden_remediator.examine.choice import Policies
+from trainwarden_remediator.incidents.incident import Action, Incident, State
+from trainwarden_remediator.policies.limits import Limits, Once
+from trainwarden_remediator.policies.modes import OPT_IN, CanaryRuns, Mode
+from trainwarden_remediator.policies.policy import Policy, load_policy
+from trainwarden_remediator.policies.policy_file import Backoff, Implementation
+from trainwarden_remediator.store.score import read_scores
 
 DEFAULT = load_policy("default")
 NOT_OPTED_IN = "the run has not opted in, and is only observed"

@@ -16,13 +16,13 @@ from prometheus_client import CollectorRegistry
 from tests.unit.clients.scripted import Scripted
 from tests.unit.remediator.simulation import RUN, FakeClock, Simulation
 from trainwarden.stack.slack_sink import SlackSink
-from trainwarden_remediator.database import open_database
+from trainwarden_remediator.database.database import open_database
 from trainwarden_remediator.errors import ConfigError
-from trainwarden_remediator.incident import Action, Incident, State, as_json
-from trainwarden_remediator.message import Notice, as_notice, as_slack, slack_text
+from trainwarden_remediator.incidents.incident import Action, Incident, State, as_json
 from trainwarden_remediator.metrics import RemediatorCollector
-from trainwarden_remediator.notify import Notifier, NotSent, Slack, Sns
-from trainwarden_remediator.outbox import EXPIRES_SECONDS, Message, Outbox
+from trainwarden_remediator.notify.message import Notice, as_notice, as_slack, slack_text
+from trainwarden_remediator.notify.notify import Notifier, NotSent, Slack, Sns
+from trainwarden_remediator.notify.outbox import EXPIRES_SECONDS, Message, Outbox
 
 HOSTILE = "<!channel> & <https://evil|click> ```\n\x00*bold*"
 
@@ -312,7 +312,7 @@ class TestOfAlerts:
 
 
 def insert_incident(connection: sa.Connection, made: Incident) -> None:
-    from trainwarden_remediator.schema import incidents
+    from trainwarden_remediator.database.schema import incidents
 
     values = {**vars(made), "state": made.state.value, "action": made.action.value}
     connection.execute(incidents.insert().values(**values))

@@ -9,11 +9,11 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from tests.unit.remediator.simulation import RUN, FakeClock, Simulation
-from trainwarden_remediator import audit
-from trainwarden_remediator.database import FILE, open_database
+from trainwarden_remediator.database import audit
+from trainwarden_remediator.database.database import FILE, open_database
 from trainwarden_remediator.drivers.driver import JobState
-from trainwarden_remediator.incident import State
-from trainwarden_remediator.store import Store
+from trainwarden_remediator.incidents.incident import State
+from trainwarden_remediator.store.store import Store
 
 VERSION_1 = (Path(__file__).parent / "version_1.sql").read_text(encoding="utf-8")
 V2 = """

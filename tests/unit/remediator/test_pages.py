@@ -11,11 +11,11 @@ import pytest
 
 from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.database import FILE, open_database
+from trainwarden_remediator.database.database import FILE, open_database
+from trainwarden_remediator.database.schema import VERSION
 from trainwarden_remediator.drivers.driver import JobState
-from trainwarden_remediator.evidence import ReportedRun
-from trainwarden_remediator.incident import State
-from trainwarden_remediator.schema import VERSION
+from trainwarden_remediator.incidents.incident import State
+from trainwarden_remediator.observe.evidence import ReportedRun
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from trainwarden_remediator.errors import ConfigError
-from trainwarden_remediator.policy import load_policy, shipped
+from trainwarden_remediator.policies.policy import load_policy, shipped
 
 FROM_A_USER = """
 policies:

@@ -11,15 +11,15 @@ import pytest
 
 from tests.unit.remediator.simulation import RUN, Simulation
 from trainwarden.clients.prometheus import PrometheusError, PrometheusSample
-from trainwarden_remediator.approvals import GpuHours
+from trainwarden_remediator.act.approvals import GpuHours
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.decide import AlertedFailure, Circumstances, Decision, Restart, decide
+from trainwarden_remediator.decide.decide import AlertedFailure, Circumstances, Decision, Restart, decide
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.history import History
-from trainwarden_remediator.incident import Incident, State
-from trainwarden_remediator.limits import Limits
-from trainwarden_remediator.policy import Policy, load_policy
-from trainwarden_remediator.price import Approval, Loss, PrometheusPrices
+from trainwarden_remediator.incidents.history import History
+from trainwarden_remediator.incidents.incident import Incident, State
+from trainwarden_remediator.incidents.price import Approval, Loss, PrometheusPrices
+from trainwarden_remediator.policies.limits import Limits
+from trainwarden_remediator.policies.policy import Policy, load_policy
 
 LOSS = Loss(1000.0, 900.0, 12.3, 64.0)
 

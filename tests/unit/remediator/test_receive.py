@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwarden.server.messages import BadRequest
-from trainwarden_remediator.receive import read_delivery
+from trainwarden_remediator.incidents.webhook import read_delivery
 
 ALERT: dict[str, Any] = {
     "status": "firing",

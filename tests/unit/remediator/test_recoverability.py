@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.unit.remediator.test_slurm_driver import ENTRY, Tools, entry, tools
-from trainwarden_remediator.choice import Policies
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import Evidence, ReportedRun
-from trainwarden_remediator.policy import load_policy
-from trainwarden_remediator.recoverability import Outlook, prospects
+from trainwarden_remediator.examine.choice import Policies
+from trainwarden_remediator.examine.recoverability import Outlook, prospects
+from trainwarden_remediator.observe.evidence import Evidence, ReportedRun
+from trainwarden_remediator.policies.policy import load_policy
 
 __all__ = ["tools"]
 

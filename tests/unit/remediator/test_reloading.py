@@ -13,12 +13,12 @@ from prometheus_client import CollectorRegistry
 from tests.unit.remediator.simulation import Simulation
 from trainwarden.server.messages import BadRequest, Request
 from trainwarden.server.web_config import ReloadingWebConfig
-from trainwarden_remediator.choice import load_policies
 from trainwarden_remediator.config import read_token
-from trainwarden_remediator.credentials import ROTATION_SECONDS, Credentials, Tokens
 from trainwarden_remediator.errors import ConfigError
+from trainwarden_remediator.examine.choice import load_policies
 from trainwarden_remediator.metrics import RemediatorCollector
-from trainwarden_remediator.reloading import Reloading, policy_files
+from trainwarden_remediator.web.credentials import ROTATION_SECONDS, Credentials, Tokens
+from trainwarden_remediator.web.reloading import Reloading, policy_files
 
 POLICY = "policies:\n  - mode: crash\n    implementation: {class_name: AlwaysRestartPolicy, max_retries: %s}\n"
 

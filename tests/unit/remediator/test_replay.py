@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.remediator.simulation import RUN, Simulation
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.incident import Action
+from trainwarden_remediator.incidents.incident import Action
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79 GiB\n"
 

@@ -13,9 +13,9 @@ from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
 from trainwarden.record.progress import Checkpoint
 from trainwarden.record.superseded import Superseded, write_superseded
-from trainwarden_remediator.capture import Captured
-from trainwarden_remediator.incident import State
-from trainwarden_remediator.resume_point import ResumePoint, resume_point
+from trainwarden_remediator.act.capture import Captured
+from trainwarden_remediator.act.resume_point import ResumePoint, resume_point
+from trainwarden_remediator.incidents.incident import State
 
 KEY = "sim:17:0"
 WHOLE = (2).to_bytes(8, "little") + b"{}"

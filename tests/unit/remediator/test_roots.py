@@ -13,16 +13,16 @@ import pytest
 from tests.unit.remediator.simulation import RUN, FakeClock, Simulation
 from trainwarden.taxonomy import ERROR_TYPES
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.database import FILE, open_database
+from trainwarden_remediator.database.database import FILE, open_database
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.incident import Alert, State
-from trainwarden_remediator.limits import Limits
-from trainwarden_remediator.nodes import NoNodes, SuspectNodes
-from trainwarden_remediator.outbox import Outbox
-from trainwarden_remediator.policy import Policy
-from trainwarden_remediator.policy_file import Backoff, Implementation
-from trainwarden_remediator.roots import CASCADES, order
-from trainwarden_remediator.store import Store
+from trainwarden_remediator.incidents.incident import Alert, State
+from trainwarden_remediator.incidents.roots import CASCADES, order
+from trainwarden_remediator.notify.outbox import Outbox
+from trainwarden_remediator.observe.nodes import NoNodes, SuspectNodes
+from trainwarden_remediator.policies.limits import Limits
+from trainwarden_remediator.policies.policy import Policy
+from trainwarden_remediator.policies.policy_file import Backoff, Implementation
+from trainwarden_remediator.store.store import Store
 
 
 class Several(Simulation):

@@ -14,13 +14,13 @@ import pytest
 from tests.unit.remediator.simulation import RUN, Simulation
 from trainwarden.record.lines import MAX_LINE
 from trainwarden.training.journal import ROTATE_BYTES
-from trainwarden_remediator.database import open_database
+from trainwarden_remediator.database.database import open_database
 from trainwarden_remediator.drivers.driver import ScheduledJob
-from trainwarden_remediator.message import Notice
-from trainwarden_remediator.notify import Notifier, NotSent
-from trainwarden_remediator.outbox import DECISION, HAND_OVER, Outbox
-from trainwarden_remediator.run_journal import JOURNALED, RunJournal
-from trainwarden_remediator.switches import freeze
+from trainwarden_remediator.notify.message import Notice
+from trainwarden_remediator.notify.notify import Notifier, NotSent
+from trainwarden_remediator.notify.outbox import DECISION, HAND_OVER, Outbox
+from trainwarden_remediator.notify.run_journal import JOURNALED, RunJournal
+from trainwarden_remediator.store.switches import freeze
 
 NOTICE = Notice(HAND_OVER, RUN, "", "", (("Reason", "no start"), ("Incident", "i1")), "slurm:17:0")
 BEFORE = '{"event_type": "training_started"}\n'

@@ -19,11 +19,11 @@ from tests.certificates import Authority
 from tests.unit.remediator.simulation import FakeClock
 from trainwarden.server.server import HttpServer, Limits
 from trainwarden.server.web_config import ReloadingWebConfig, WebConfig
-from trainwarden_remediator.credentials import Credentials
-from trainwarden_remediator.database import open_database
+from trainwarden_remediator.database.database import open_database
 from trainwarden_remediator.metrics import Metrics
-from trainwarden_remediator.server import RemediatorPages
-from trainwarden_remediator.store import Store
+from trainwarden_remediator.store.store import Store
+from trainwarden_remediator.web.credentials import Credentials
+from trainwarden_remediator.web.server import RemediatorPages
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_clients_without_a_token_keep_no_webhook_out(server: HttpServer, sent: b
 def test_wrong_tokens_cannot_fill_the_log(server: HttpServer, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(20):
         assert webhook(server, b"{}", token="guess")[0] == 401
-    lines = [each.getMessage() for each in caplog.records if each.name == "trainwarden_remediator.server"]
+    lines = [each.getMessage() for each in caplog.records if each.name == "trainwarden_remediator.web.server"]
     assert len(lines) == 1
     assert lines[0].startswith("a webhook from 127.0.0.1:")
     assert "guess" not in lines[0]

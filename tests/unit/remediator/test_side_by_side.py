@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.remediator.simulation import FakeDriver, Simulation
-from trainwarden_remediator.act import Answer
-from trainwarden_remediator.calls import Calls, ThreadedCalls
+from trainwarden_remediator.act.act import Answer
+from trainwarden_remediator.act.calls import Calls, ThreadedCalls
 from trainwarden_remediator.drivers.driver import CallResult, JobState, RestartTarget
-from trainwarden_remediator.evidence import Evidence
-from trainwarden_remediator.incident import State
+from trainwarden_remediator.incidents.incident import State
+from trainwarden_remediator.observe.evidence import Evidence
 
 RUNS, AT_ONCE = 20, 4
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainwarden.record.capture import StacksHeader
-from trainwarden_remediator.stacks import Comparison, Place, compare, place_of
+from trainwarden_remediator.act.stacks import Comparison, Place, compare, place_of
 
 _TORCH = "/usr/lib/python3/site-packages/torch"
 ALL_REDUCE = (

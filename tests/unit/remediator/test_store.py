@@ -13,13 +13,13 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from tests.unit.remediator.simulation import Crash, FakeClock
-from trainwarden_remediator.alert_rows import Pending
-from trainwarden_remediator.database import FILE, Lock, open_database, open_read_only
+from trainwarden_remediator.database.database import FILE, Lock, open_database, open_read_only
+from trainwarden_remediator.database.schema import alerts, deliveries, incidents, switches
 from trainwarden_remediator.errors import StoreError
-from trainwarden_remediator.incident import Action, Alert, Incident, State
-from trainwarden_remediator.receive import Delivery
-from trainwarden_remediator.schema import alerts, deliveries, incidents, switches
-from trainwarden_remediator.store import StaleIncident, Store
+from trainwarden_remediator.incidents.alert_rows import Pending
+from trainwarden_remediator.incidents.incident import Action, Alert, Incident, State
+from trainwarden_remediator.incidents.webhook import Delivery
+from trainwarden_remediator.store.store import StaleIncident, Store
 
 ALERT = Alert({"alertname": "TrainRunFailed", "run_id": "r", "attempt": "0", "remediate": "true"}, 100.0)
 

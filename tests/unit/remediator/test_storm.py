@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.remediator.simulation import Make, Simulation
+from trainwarden_remediator.act.storm import ALERT, Candidate, judge
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.drivers.driver import JobState
-from trainwarden_remediator.incident import Alert, Incident, State
-from trainwarden_remediator.nodes import NoNodes
-from trainwarden_remediator.storm import ALERT, Candidate, judge
+from trainwarden_remediator.incidents.incident import Alert, Incident, State
+from trainwarden_remediator.observe.nodes import NoNodes
 
 
 def candidate(run_id: str, *causes: tuple[str, str]) -> Candidate:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from trainwarden_remediator.decide import Refuse, Wait
+from trainwarden_remediator.decide.decide import Refuse, Wait
 from trainwarden_remediator.drivers.driver import Absent, JobState, ScheduledJob
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.objections import successor
+from trainwarden_remediator.examine.objections import successor
 
 ENDED = ScheduledJob("17", "run-1", 0, JobState.FAILED, "FAILED", user=1000)
 

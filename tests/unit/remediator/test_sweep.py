@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.remediator.simulation import DOUBT_SECONDS, RUN, Crash, Simulation
+from trainwarden_remediator.act.sweep import ALERT
 from trainwarden_remediator.drivers.driver import JobState
-from trainwarden_remediator.incident import Action, State
-from trainwarden_remediator.sweep import ALERT
+from trainwarden_remediator.incidents.incident import Action, State
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 
 from tests.unit.remediator.simulation import FakeClock, Simulation
 from trainwarden.server.messages import Request, Response
-from trainwarden_remediator.credentials import Credentials
 from trainwarden_remediator.metrics import RemediatorCollector
-from trainwarden_remediator.readings import Answers
-from trainwarden_remediator.server import RemediatorPages
+from trainwarden_remediator.observe.readings import Answers
+from trainwarden_remediator.web.credentials import Credentials
+from trainwarden_remediator.web.server import RemediatorPages
 
 
 @pytest.fixture

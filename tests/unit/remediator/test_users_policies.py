@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from trainwarden_remediator.decide import AlertedFailure, Nothing, Restart, StopAndPage, Wait, decide
+from trainwarden_remediator.decide.decide import AlertedFailure, Nothing, Restart, StopAndPage, Wait, decide
 from trainwarden_remediator.errors import ConfigError
-from trainwarden_remediator.history import History
-from trainwarden_remediator.incident import Action
-from trainwarden_remediator.policy import Policy, load_policy
-from trainwarden_remediator.policy_file import Implementation
+from trainwarden_remediator.incidents.history import History
+from trainwarden_remediator.incidents.incident import Action
+from trainwarden_remediator.policies.policy import Policy, load_policy
+from trainwarden_remediator.policies.policy_file import Implementation
 
 if TYPE_CHECKING:
     from pathlib import Path

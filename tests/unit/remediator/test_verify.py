@@ -11,15 +11,15 @@ import pytest
 
 from tests.unit.remediator.simulation import FakeClock, Simulation
 from trainwarden.record.superseded import Superseded, write_superseded
-from trainwarden_remediator.database import open_database
+from trainwarden_remediator.act.verify import Verification, Verifier
+from trainwarden_remediator.database.database import open_database
 from trainwarden_remediator.drivers.driver import JobState, RestartProgress, ScheduledJob
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.evidence import Evidence
-from trainwarden_remediator.incident import Action, Incident, State
-from trainwarden_remediator.store import Store
-from trainwarden_remediator.timers import Timers
-from trainwarden_remediator.verify import Verification, Verifier
-from trainwarden_remediator.world import World
+from trainwarden_remediator.incidents.incident import Action, Incident, State
+from trainwarden_remediator.observe.evidence import Evidence
+from trainwarden_remediator.observe.world import World
+from trainwarden_remediator.store.store import Store
+from trainwarden_remediator.store.timers import Timers
 
 
 class NothingSeen:

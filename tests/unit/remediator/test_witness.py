@@ -11,9 +11,9 @@ import pytest
 from tests.unit.remediator.simulation import Simulation
 from trainwarden_remediator.drivers.driver import JobState
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.incident import State
-from trainwarden_remediator.policy import Policy
-from trainwarden_remediator.policy_file import Backoff, Implementation
+from trainwarden_remediator.incidents.incident import State
+from trainwarden_remediator.policies.policy import Policy
+from trainwarden_remediator.policies.policy_file import Backoff, Implementation
 
 
 @pytest.fixture

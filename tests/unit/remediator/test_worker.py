@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from tests.unit.remediator.simulation import Simulation
-from trainwarden_remediator.database import FILE
+from trainwarden_remediator.database.database import FILE
+from trainwarden_remediator.incidents.webhook import Delivery
 from trainwarden_remediator.metrics import RemediatorCollector
-from trainwarden_remediator.receive import Delivery
 
 
 @pytest.fixture

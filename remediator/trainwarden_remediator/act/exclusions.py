@@ -1,0 +1,73 @@
+"""The nodes that a restarted job avoids: set before its release, kept by the job, and taken back when they are over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from trainwarden_remediator.drivers.driver import (
+    CallOutcome,
+    Driver,
+    JobState,
+    RestartTarget,
+    ScheduledJob,
+)
+from trainwarden_remediator.incidents.incident import Incident
+from trainwarden_remediator.observe.world import Clock
+from trainwarden_remediator.store.store import Call, Exclusion, Store
+
+
+class Exclusions:
+    """Adds nodes to those that a job avoids anyway, and removes no others than it has added."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def target(self, incident: Incident, driver: Driver, target: RestartTarget) -> RestartTarget:
+        """Return the target with the nodes that its start need not avoid any more.
+
+        Notes first which nodes it is to avoid that the job does not avoid already: those are taken back some day.
+        """
+        avoid, hours = incident.excluded, incident.exclude_hours
+        noted = self._store.exclusions(driver.name).get(target.job_id, {})
+        over = {node for node, each in noted.items() if self._is_over(each.until)}
+        job = driver.job(target.job_id)
+        if avoid and driver.two_phase and isinstance(job, ScheduledJob):
+            ours = {
+                node: Exclusion(incident.id, None if hours is None else at + hours * 3600)
+                for node, at in avoid.items()
+                if node in noted or node not in (job.excluded_nodes or ())
+            }
+            self._store.exclude(driver.name, target.job_id, ours)
+        return replace(target, readmit_nodes=tuple(sorted(over.difference(avoid))))
+
+    def end(self, driver: Driver, jobs: Iterable[ScheduledJob]) -> None:
+        """Take back what is over, of jobs that wait: SLURM changes no other. Those that are gone are forgotten."""
+        noted = self._store.exclusions(driver.name)
+        listed = {job.job_id: job for job in jobs} if noted else {}
+        for job_id, nodes in noted.items():
+            job = listed.get(job_id)
+            if job is None or job.state in (JobState.CANCELLED, JobState.COMPLETED):
+                self._store.readmit(driver.name, job_id, nodes)
+                continue
+            over = tuple(node for node, each in nodes.items() if self._is_over(each.until))
+            present = tuple(node for node in over if node in (job.excluded_nodes or ()))
+            if present and job.state is JobState.WAITING and job.refusal is None:
+                self._take_back(driver, job, present, nodes[present[0]].incident_id)
+            elif over and not present and job.excluded_nodes is not None:
+                self._store.readmit(driver.name, job_id, over)
+
+    def _take_back(self, driver: Driver, job: ScheduledJob, nodes: tuple[str, ...], incident_id: str) -> None:
+        reason = "the exclusion of its nodes is over"
+        target = RestartTarget(incident_id, job.run_id or "", job.job_id, job.generation, reason, readmit_nodes=nodes)
+        now = self._clock.now()
+        call = Call(incident_id, driver.name, job.job_id, job.generation, "exclude", now)
+        number = self._store.begin_call(call)
+        answer = driver.exclude(target)
+        self._store.end_call(number, answer.outcome.value)
+        if answer.outcome is CallOutcome.ACCEPTED:
+            self._store.readmit(driver.name, job.job_id, nodes)
+
+    def _is_over(self, until: float | None) -> bool:
+        return until is not None and self._clock.now() >= until

@@ -1,0 +1,242 @@
+"""Finds jobs that the remediator holds without an open incident, and calls that took effect after its end.
+
+Such a job is released and watched, by an incident of its own, or a person is paged. A hold of a person is left.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from trainwarden.identity import AttemptKey
+from trainwarden_remediator.act.exclusions import Exclusions
+from trainwarden_remediator.drivers.driver import CallOutcome, Driver, JobState, ScheduledJob
+from trainwarden_remediator.errors import Unknown
+from trainwarden_remediator.examine.recoverability import Outlook
+from trainwarden_remediator.incidents.incident import OPEN_STATES, Action, Incident, State
+from trainwarden_remediator.observe.evidence import ReportedRun
+from trainwarden_remediator.observe.world import World
+from trainwarden_remediator.store.store import Call, Store
+from trainwarden_remediator.store.timers import Timers
+
+log = logging.getLogger(__name__)
+
+ALERT = "held job"
+_INTERVAL_SECONDS = 60.0
+# A call that is older is not taken for the cause of a hold.
+_LATEST_SECONDS = 3600.0
+_HELD = "held without an incident"
+_OPEN, _NONE = "open", "none"
+
+
+class Step(enum.Enum):
+    """What is to be done about a held job."""
+
+    LEAVE = "leave"
+    RELEASE = "release"
+    AWAIT = "await"  # release it, unless that is done by whoever holds it
+    PAGE = "page"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is to be done about a held job, and why."""
+
+    step: Step
+    reason: str = ""
+
+
+def judge(
+    job: ScheduledJob, incidents: Sequence[Incident], calls: Sequence[Call], now: float, doubt_window: float
+) -> Finding:
+    """Judge by what is on record about a job, without a clock or a scheduler.
+
+    Args:
+        job: as the scheduler shows it.
+        incidents: all about this job.
+        calls: all about this job.
+        now: Unix seconds.
+        doubt_window: seconds for which a call without a clear answer may still take effect.
+    """
+    if not _may_be_ours(job) or any(each.state in OPEN_STATES for each in incidents):
+        return Finding(Step.LEAVE)
+    if any(_is_of(each, job.generation - 1) and _told(each) for each in incidents):
+        return Finding(Step.LEAVE)  # a person knows, or this was tried
+    ended = [each for each in calls if each.verb == "prepare" and each.outcome != CallOutcome.REFUSED.value]
+    given = [each for each in calls if each.verb == "commit" and each.outcome != CallOutcome.REFUSED.value]
+    if any(each.generation == job.generation - 1 for each in given):
+        return Finding(
+            Step.PAGE,
+            f"job {job.job_id} is held although the remediator has released it: the scheduler may have forgotten a "
+            "start that it gave. Make sure that no process of the job lives, and release it "
+            f"(scontrol release {job.job_id})",
+        )
+    if any(each.generation == job.generation - 1 for each in ended):
+        return Finding(Step.RELEASE, "a call of the remediator has ended it after the end of its incident")
+    unclear = [each for each in ended if each.outcome != CallOutcome.ACCEPTED.value]
+    if any(0 <= now - each.started <= doubt_window for each in unclear):
+        return Finding(Step.RELEASE, "a call without an answer has ended a newer start of the job")
+    if unclear and unclear[-1].generation < job.generation - 1 and now - unclear[-1].started < _LATEST_SECONDS:
+        minutes = (now - unclear[-1].started) / 60
+        return Finding(
+            Step.PAGE,
+            f"job {job.job_id} is held after a requeue: by a person, or by a call of the remediator that got no answer "
+            f"{minutes:.0f} minutes ago. Release it (scontrol release {job.job_id}) unless it is to be held",
+        )
+    if job.hold_of is not None:
+        return Finding(Step.AWAIT, "its comment names an incident that is not on record: the database is another one")
+    return Finding(Step.LEAVE)
+
+
+def is_held_by_us(job: ScheduledJob, calls: Sequence[Call]) -> bool:
+    """Return whether a call of the remediator holds a job, by its comment or by the calls about it on record."""
+    given = (each for each in calls if each.verb == "prepare" and each.outcome != CallOutcome.REFUSED.value)
+    return _may_be_ours(job) and (
+        job.hold_of is not None or any(each.generation == job.generation - 1 for each in given)
+    )
+
+
+def _may_be_ours(job: ScheduledJob) -> bool:
+    return job.state is JobState.HELD and job.held_by_requeue and job.refusal is None
+
+
+def _is_of(incident: Incident, generation: int) -> bool:
+    return incident.attempt_key is not None and incident.generation == generation
+
+
+def _told(incident: Incident) -> bool:
+    return incident.alert == ALERT or incident.state is State.ESCALATED
+
+
+class Sweeper:
+    """Judges all jobs that are held: at the start, and every minute."""
+
+    def __init__(
+        self,
+        world: World,
+        store: Store,
+        timers: Timers,
+        *,
+        doubt_window: float,
+        cluster: str = "",
+        outlook: Outlook | None = None,
+    ) -> None:
+        self._world = world
+        self._store = store
+        self._timers = timers
+        self._doubt_window = doubt_window
+        self._cluster = cluster
+        self._outlook = outlook
+        self._exclusions = Exclusions(store, world.clock)
+        self._swept: float | None = None
+        self._held: dict[str, Counter[str]] = {}
+
+    def sweep(self) -> None:
+        """Judge all held jobs, if it is time to; a scheduler that gives no answer is judged the next time."""
+        now = self._world.clock.monotonic()
+        if self._swept is not None and now - self._swept < _INTERVAL_SECONDS:
+            return
+        self._swept = now
+        for driver in self._world.drivers.values():
+            jobs = driver.jobs()
+            if self._outlook is not None:
+                self._outlook.look(driver, jobs)
+            if isinstance(jobs, Unknown) or not driver.two_phase:
+                # A driver that ends and starts by one call holds nothing.
+                self._held = {name: count for name, count in self._held.items() if name != driver.name}
+                continue
+            self._exclusions.end(driver, jobs)
+            self._held = {**self._held, driver.name: self._count(driver, jobs)}
+            suspects = [job for job in jobs if self._judge(driver, job).step is not Step.LEAVE]
+            # A person may have done something about it since it was read.
+            fresh = driver.snapshot([job.job_id for job in suspects]) if suspects else driver
+            for suspect in suspects:
+                job = fresh.job(suspect.job_id)
+                if isinstance(job, ScheduledJob):
+                    self._act(driver, job)
+
+    def families(self) -> Iterator[Metric]:
+        """Return how many jobs the remediator held at the last sweep, for any thread; nothing of an unknown queue."""
+        family = GaugeMetricFamily(
+            "trainwarden_remediator_held_jobs",
+            "Jobs that the remediator holds, by whether an incident about them is open.",
+            labels=["scheduler", "incident"],
+        )
+        for scheduler, count in self._held.items():
+            for incident in (_OPEN, _NONE):
+                family.add_metric([scheduler, incident], count[incident])
+        yield family
+
+    def _count(self, driver: Driver, jobs: Sequence[ScheduledJob]) -> Counter[str]:
+        count: Counter[str] = Counter()
+        for job in jobs:
+            if _may_be_ours(job) and is_held_by_us(job, self._store.calls_of_job(driver.name, job.job_id)):
+                incidents = self._store.of_job(driver.name, job.job_id)
+                count[_OPEN if any(each.state in OPEN_STATES for each in incidents) else _NONE] += 1
+        return count
+
+    def _judge(self, driver: Driver, job: ScheduledJob) -> Finding:
+        if job.state is not JobState.HELD:
+            return Finding(Step.LEAVE)
+        calls = self._store.calls_of_job(driver.name, job.job_id)
+        incidents = self._store.of_job(driver.name, job.job_id)
+        return judge(job, incidents, calls, self._world.clock.now(), self._doubt_window)
+
+    def _act(self, driver: Driver, job: ScheduledJob) -> None:
+        finding = self._judge(driver, job)
+        subject = f"{driver.name}:{job.job_id}:{job.generation}"
+        if finding.step is Step.AWAIT:
+            # Another remediator, with a database of its own, may be about to release it.
+            if self._timers.wait(subject, _HELD) < self._doubt_window:
+                return
+            finding = Finding(Step.RELEASE, finding.reason)
+        self._timers.forget(subject, _HELD)
+        if finding.step is not Step.LEAVE:
+            self._record(driver, job, finding)
+
+    def _record(self, driver: Driver, job: ScheduledJob, finding: Finding) -> None:
+        """Write down the incident; where the job is to be released, the state machine does it, as after `requeuehold`.
+
+        The restart counts in the budget of the run, unless one of this attempt is on record already.
+        """
+        now, generation = self._world.clock.now(), job.generation - 1
+        key = str(AttemptKey(driver.name, job.job_id, generation))
+        earlier = [each for each in self._store.of_job(driver.name, job.job_id) if each.attempt_key == key]
+        release = finding.step is Step.RELEASE
+        restart = release and not any(each.action is Action.RESTART for each in earlier)
+        run_id = job.run_id or ""
+        run = self._world.run(run_id)
+        seen = run if isinstance(run, ReportedRun) and run.attempt_key == key else None
+        before = earlier[-1] if earlier else None
+        incident = Incident(
+            id=uuid.uuid4().hex,
+            run_id=run_id,
+            attempt=seen.attempt if seen else before.attempt if before else None,
+            attempt_key=key,
+            job_id=job.job_id,
+            scheduler=driver.name,
+            alert=ALERT,
+            failure_mode=before.failure_mode if before else "crash",
+            error_type=None,
+            state=State.COMMITTED if release else State.ESCALATED,
+            action=Action.RESTART if restart else Action.RELEASE if release else Action.ESCALATE,
+            reason=f"job {job.job_id} is held: {finding.reason}" if release else finding.reason,
+            policy=before.policy if before else "",
+            budget_used=None,
+            budget_limit=None,
+            step_before=seen.high_water if seen else before.step_before if before else None,
+            created=now,
+            updated=now,
+            committed=now if release else None,
+            paging=not release,
+            cluster=before.cluster if before else self._cluster,
+        )
+        self._store.add(incident)
+        log.warning("run %s job %s, incident %s: %s", run_id, job.job_id, incident.id, incident.reason)

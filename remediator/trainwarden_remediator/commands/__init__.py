@@ -1,0 +1,1 @@
+"""The commands beside the service: what they check, show and change."""

@@ -1,0 +1,200 @@
+"""Opens the SQLite file: durable commits, one writer, an integrity check; read-only beside the writer."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.exc import SQLAlchemyError
+
+from trainwarden_remediator.database import schema
+from trainwarden_remediator.errors import StoreError
+
+FILE = "remediator.sqlite3"
+_BUSY_SECONDS = 5
+
+
+class Lock:
+    """A lock for the life of the process: one remediator per state folder."""
+
+    def __init__(self, state_dir: Path) -> None:
+        """Take the lock; raise StoreError if another process holds it, or the folder cannot be written."""
+        path = state_dir / "lock"
+        try:
+            state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror}") from None
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._fd)
+            raise StoreError(f"{state_dir}: another remediator uses this folder") from None
+
+    def release(self) -> None:
+        """Release the lock."""
+        os.close(self._fd)
+
+
+class DatabaseFile:
+    """The file of an open database, which somebody may delete or replace; one in memory is never another."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._path = Path(engine.url.database) if engine.url.database else None
+        self._identity = self._identify()
+
+    def check(self) -> None:
+        """Raise SQLAlchemyError if the file was deleted or replaced: what is committed to it would be lost."""
+        if self._identify() != self._identity:
+            raise SQLAlchemyError(f"{self._path}: the database was deleted or replaced; start the remediator again")
+
+    def _identify(self) -> tuple[int, int] | None:
+        try:
+            status = self._path.stat() if self._path else None
+        except OSError:
+            return None
+        return (status.st_dev, status.st_ino) if status else None
+
+
+def open_database(state_dir: Path) -> sa.Engine:
+    """Open for writing, creating what is missing; raise StoreError."""
+    path = state_dir / FILE
+    engine = sa.create_engine(f"sqlite:///{path}", connect_args={"timeout": _BUSY_SECONDS}, pool_timeout=_BUSY_SECONDS)
+    event.listen(engine, "connect", _on_connect)
+    event.listen(engine, "begin", _on_begin)
+    with _closed_on_error(engine, path), engine.begin() as connection:
+        healthy = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
+        if healthy != "ok":
+            raise StoreError(f"{path}: damaged: {healthy}")
+        _check_version(connection, path, newest_only=False)
+        _migrate(connection)
+    return engine
+
+
+def open_read_only(state_dir: Path) -> sa.Engine:
+    """Open for reading beside a running remediator; raise StoreError where there is no database."""
+    path = state_dir / FILE
+    if not path.is_file():
+        raise StoreError(f"{path}: there is no decision log here; expected the --state-dir of a remediator")
+    engine = sa.create_engine(
+        f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true", connect_args={"timeout": _BUSY_SECONDS}
+    )
+    with _closed_on_error(engine, path), engine.connect() as connection:
+        _check_version(connection, path)
+    return engine
+
+
+@contextmanager
+def _closed_on_error(engine: sa.Engine, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except SQLAlchemyError as error:
+        engine.dispose()
+        raise StoreError(f"{path}: {getattr(error, 'orig', error)}") from None
+    except StoreError:
+        engine.dispose()
+        raise
+
+
+def _on_connect(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # _on_begin issues BEGIN itself
+    try:
+        mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        connection.execute("PRAGMA synchronous=FULL")
+        synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
+        connection.execute("PRAGMA foreign_keys=ON")
+    except Exception:
+        connection.close()  # the pool has not taken it over yet
+        raise
+    if mode != "wal" or synchronous != 2:
+        connection.close()
+        raise StoreError(
+            f"SQLite gives journal_mode={mode}, synchronous={synchronous}; wal and 2 are needed for durable commits"
+        )
+
+
+def reading(engine: sa.Engine) -> sa.Engine:
+    """Return the same database for transactions that only read: they wait for no writer, and none waits for them."""
+    return engine.execution_options(trainwarden_reads=True)
+
+
+def _on_begin(connection: sa.Connection) -> None:
+    only_reads = connection.get_execution_options().get("trainwarden_reads", False)
+    connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")
+
+
+def _migrate(connection: sa.Connection) -> None:
+    """Bring the tables of older versions up to date, all or none: SQLite changes tables in transactions, too."""
+    version = _version(connection)
+    columns = _columns(connection)
+    for table in schema.metadata.sorted_tables:
+        if table.name in columns:
+            _add_columns(connection, table, columns[table.name])
+    for number in range(int(version) if version else schema.VERSION, schema.VERSION):
+        for statement in schema.MIGRATIONS[number]:
+            connection.exec_driver_sql(statement)
+    new = [table for table in schema.metadata.sorted_tables if table.name not in columns]
+    schema.metadata.create_all(connection, new, checkfirst=False)
+    indexes = set(connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'index'").scalars())
+    for table in schema.metadata.sorted_tables:
+        for index in table.indexes:
+            if index.name not in indexes:
+                index.create(connection)
+    about = schema.about
+    connection.execute(about.delete().where(about.c.key == "schema"))
+    connection.execute(about.insert().values(key="schema", value=str(schema.VERSION)))
+
+
+def _columns(connection: sa.Connection) -> dict[str, set[str]]:
+    """Return the columns of each table, by one query: SQLAlchemy asks for each table by several."""
+    query = (
+        "SELECT of_table.name, of_column.name FROM sqlite_master AS of_table "
+        "JOIN pragma_table_info(of_table.name) AS of_column WHERE of_table.type = 'table'"
+    )
+    found: dict[str, set[str]] = {}
+    for table, column in connection.exec_driver_sql(query):
+        found.setdefault(table, set()).add(column)
+    return found
+
+
+def _add_columns(connection: sa.Connection, table: sa.Table, present: Collection[str]) -> None:
+    """Add the columns that an older version of a table lacks."""
+    for column in table.columns:
+        if column.name not in present:
+            definition = sa.schema.CreateColumn(column).compile(connection)
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
+
+
+def _version(connection: sa.Connection) -> str | None:
+    """Return the version of a database; None of an empty one."""
+    if not sa.inspect(connection).has_table(schema.about.name):
+        return None
+    query = sa.select(schema.about.c.value).where(schema.about.c.key == "schema")
+    return connection.execute(query).scalar_one_or_none()
+
+
+def _check_version(connection: sa.Connection, path: Path, *, newest_only: bool = True) -> None:
+    version = _version(connection)
+    if version is None and not newest_only:
+        return
+    if version is not None and version.isascii() and version.isdigit() and int(version) > schema.VERSION:
+        raise StoreError(
+            f"{path}: has schema version {version}, of a newer remediator; this one reads up to {schema.VERSION}. "
+            "Use the newer one, or another --state-dir"
+        )
+    older = {str(number) for number in range(1, schema.VERSION)}
+    if newest_only and version in older:
+        raise StoreError(
+            f"{path}: has schema version {version}, of an older remediator; this one reads {schema.VERSION}. "
+            "Starting the remediator of this version brings it up to date"
+        )
+    readable = {str(schema.VERSION)} if newest_only else {*older, str(schema.VERSION)}
+    if version not in readable:
+        raise StoreError(f"{path}: has schema version {version}; this remediator reads {schema.VERSION}")

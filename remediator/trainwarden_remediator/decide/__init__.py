@@ -1,0 +1,1 @@
+"""The decision, without clock, network or database."""

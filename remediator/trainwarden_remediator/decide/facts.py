@@ -1,0 +1,242 @@
+"""What is known about an attempt at a decision: from where, as of when, and whether it says that the attempt works."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from trainwarden.record.clock import to_iso
+from trainwarden_remediator.database.schema import facts
+from trainwarden_remediator.decide.decide import Contradiction
+from trainwarden_remediator.drivers.driver import Absent, JobState, Reading, ScheduledJob
+from trainwarden_remediator.errors import Unknown
+from trainwarden_remediator.incidents.incident import clean
+from trainwarden_remediator.observe.evidence import ReportedRun
+
+_PROMETHEUS = "prometheus"
+NODES = "alertmanager"
+# A rank may end its step after another one has failed.
+LAST_STEP_SECONDS = 5.0
+# What is averaged over some minutes says nothing about the time since a step before these are over; a minute for the
+# interval of the rule, too.
+_TENSOR_SECONDS, _EFA_SECONDS, _INFINIBAND_SECONDS = 120.0, 360.0, 180.0
+# A kernel that waits in a collective uses no tensor cores; a defect leaves single GPUs at work. CPU time is no fact at
+# all: a rank that waits for its GPU or its peers polls, and takes as much of it as one that works.
+_TENSOR_WORKS = 0.1
+# Of what the GPUs of the run usually draw. Those that wait in a collective draw about half.
+_POWER_WORKS = 0.8
+# From each node of the run. Where a network carries other services, too, a node that idles sends some 100 KB/s.
+_FABRIC_WORKS_BYTES = 1e7
+# Longer than a line that is written takes to be seen: the exporter's look, a scrape, a round.
+_LOG_GROWS_SECONDS = 60.0
+# The part of its attempt for which a run must have worked: what is usual is the upper quartile of six hours of it.
+_WORKED_PART = 0.75
+_MAX_ROWS = 64
+
+
+class Supports(str, enum.Enum):
+    """What a fact says about the attempt."""
+
+    WORKING = "working"
+    ENDED = "ended"
+    STALLED = "stalled"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One reading. `at` is Unix time of what was observed, None where that is unknown."""
+
+    source: str
+    subject: str
+    value: str
+    at: float | None
+    supports: Supports
+
+    def __str__(self) -> str:
+        """Return it as a part of a reason."""
+        return f"{self.subject} {self.value} ({self.source})"
+
+
+def facts_of(mode: str, run: ReportedRun, reading: Reading | None, now: float) -> tuple[Fact, ...]:
+    """Return what is known about the attempt of a run for which an alert reports a crash, a stall or a timeout."""
+    return (
+        _of_record(run, now),
+        *_of_steps(mode, run, now),
+        *_of_life(mode, run),
+        *([] if reading is None else [_of_scheduler(reading, now)]),
+        *_of_gpus(mode, run, now),
+        *_of_fabric(mode, run, now, len(reading.nodes) if isinstance(reading, ScheduledJob) else 1),
+        *_of_log(mode, run, now),
+    )
+
+
+def facts_of_nodes(suspects: Mapping[str, str]) -> tuple[Fact, ...]:
+    """Return the evidence of a defect of each node."""
+    return tuple(Fact(NODES, f"node {node}", why, None, Supports.UNKNOWN) for node, why in sorted(suspects.items()))
+
+
+def contradiction(mode: str, run: ReportedRun, reading: Reading | None, now: float) -> Contradiction | None:
+    """Return why the attempt must not be ended: another vantage point than its record says that it works."""
+    found = facts_of(mode, run, reading, now)
+    if isinstance(reading, ScheduledJob) and reading.state is JobState.FAILED:
+        return None  # nothing is left to be ended
+    working = [fact for fact in found if fact.supports is Supports.WORKING and fact.subject != "steps"]
+    if not working:
+        return None
+    against = "it is recorded as failed" if mode == "crash" else _halted_text(mode, run)
+    return Contradiction(
+        f"attempt {run.attempt}: {against} ({_PROMETHEUS}), and it works by {', '.join(map(str, working))}. "
+        "It is not ended: if it hangs, let it be restarted by trainwarden-remediator approve",
+        by_facts=True,
+    )
+
+
+def _halted_text(mode: str, run: ReportedRun) -> str:
+    step = "" if run.step is None else f" at step {run.step:g}"
+    return f"no step is reported{step}" if mode == "stall" else f"its heartbeats have ended{step}"
+
+
+def _halted(mode: str, run: ReportedRun) -> float | None:
+    """Return when the run is reported to have stopped working, Unix time: before its first step, when it began."""
+    if mode == "crash":
+        return run.failed
+    return run.started if run.stepped is None else run.stepped
+
+
+def _is_over(mode: str, run: ReportedRun, now: float, seconds: float) -> bool:
+    """Return whether the run has been reported as halted for longer than this."""
+    halted = _halted(mode, run)
+    return halted is not None and now - halted > seconds
+
+
+def _of_record(run: ReportedRun, now: float) -> Fact:
+    ended = run.state in ("failed", "succeeded", "cancelled")
+    at = run.failed if run.state == "failed" else now
+    return Fact(_PROMETHEUS, "record", run.state or "unknown", at, Supports.ENDED if ended else Supports.UNKNOWN)
+
+
+def _of_steps(mode: str, run: ReportedRun, now: float) -> Iterator[Fact]:
+    if run.step is None and run.high_water is None:
+        return
+    supports = Supports.UNKNOWN
+    if mode == "crash" and run.stepped is not None and run.failed is not None:
+        supports = Supports.WORKING if run.stepped > run.failed + LAST_STEP_SECONDS else Supports.UNKNOWN
+    elif run.stepped is not None and run.stall_budget is not None and now - run.stepped > run.stall_budget:
+        supports = Supports.STALLED
+    step = run.high_water if run.step is None else run.step
+    yield Fact(_PROMETHEUS, "steps", f"step {step:g}", run.stepped, supports)
+
+
+def _of_life(mode: str, run: ReportedRun) -> Iterator[Fact]:
+    """A heartbeat may be that of a thread of a rank that hangs."""
+    if run.alive is not None:
+        supports = Supports.STALLED if mode == "timeout" else Supports.UNKNOWN
+        yield Fact(_PROMETHEUS, "heartbeat", to_iso(run.alive), run.alive, supports)
+
+
+def _of_scheduler(reading: Reading, now: float) -> Fact:
+    """That a job runs says nothing about its ranks."""
+    if isinstance(reading, Unknown):
+        return Fact("scheduler", "job", f"no answer: {reading.reason}", now, Supports.UNKNOWN)
+    if isinstance(reading, Absent):
+        return Fact("scheduler", "job", f"not listed {reading.ended or ''}".rstrip(), now, Supports.ENDED)
+    over = (JobState.FAILED, JobState.COMPLETED, JobState.CANCELLED)
+    supports = Supports.ENDED if reading.state in over else Supports.UNKNOWN
+    return Fact("scheduler", f"job {reading.job_id}", reading.scheduler_state, now, supports)
+
+
+def _of_gpus(mode: str, run: ReportedRun, now: float) -> Iterator[Fact]:
+    tensor = run.vitals.get("run:gpu_tensor_active:avg")
+    if tensor is not None:
+        works = tensor >= _TENSOR_WORKS and _is_over(mode, run, now, _TENSOR_SECONDS)
+        yield Fact(_PROMETHEUS, "tensor cores", f"{tensor:.0%} active", now, _working(works))
+    power, usual = run.vitals.get("run:gpu_power_watts:avg"), run.vitals.get("run:gpu_power_watts:usual")
+    if power is not None:
+        # Where tensor cores are read, they tell more. What is usual must be of a time at which the run worked.
+        measured = bool(usual) and tensor is None and _worked_long(mode, run, now)
+        works = measured and power >= _POWER_WORKS * (usual or 0.0) and _is_over(mode, run, now, _TENSOR_SECONDS)
+        text = f"{power:.0f} W" + ("" if usual is None else f" of usually {usual:.0f} W")
+        yield Fact(_PROMETHEUS, "GPU power", text, now, _working(works))
+    used = run.vitals.get("run:gpu_utilization:avg")
+    if used is not None:
+        # A kernel that waits in a collective keeps the GPU as busy as one that computes.
+        yield Fact(_PROMETHEUS, "GPU utilization", f"{used:.0%}", now, Supports.UNKNOWN)
+
+
+def _worked_long(mode: str, run: ReportedRun, now: float) -> bool:
+    """Return whether the run has worked for most of its attempt."""
+    halted = _halted(mode, run)
+    return halted is not None and run.started is not None and halted - run.started > _WORKED_PART * (now - run.started)
+
+
+def _of_fabric(mode: str, run: ReportedRun, now: float, nodes: int) -> Iterator[Fact]:
+    for name, network, seconds in (
+        ("run:efa_tx_bytes:rate5m", "EFA", _EFA_SECONDS),
+        ("run:infiniband_tx_bytes:rate2m", "InfiniBand", _INFINIBAND_SECONDS),
+    ):
+        rate = run.vitals.get(name)
+        if rate is not None:
+            works = rate >= _FABRIC_WORKS_BYTES * max(1, nodes) and _is_over(mode, run, now, seconds)
+            yield Fact(_PROMETHEUS, network, f"{rate / 1e6:.0f} MB/s sent", now, _working(works))
+
+
+def _of_log(mode: str, run: ReportedRun, now: float) -> Iterator[Fact]:
+    """After a failure a log that goes on is a sign of work. Of a run that hangs it is not: its watchdogs write, too."""
+    written = run.vitals.get("training_log_last_write_timestamp_seconds")
+    if written is not None:
+        # A time that lies ahead, as of a server of files whose clock is wrong, says nothing for as long as it does.
+        grows = abs(now - written) <= _LOG_GROWS_SECONDS
+        since = mode == "crash" and run.failed is not None and written > run.failed + _LOG_GROWS_SECONDS
+        text = "grows" if grows else "does not grow"
+        yield Fact(_PROMETHEUS, "log", text, written, _working(grows and since))
+
+
+def _working(works: bool) -> Supports:  # a verdict of one line
+    return Supports.WORKING if works else Supports.UNKNOWN
+
+
+def insert_facts(connection: sa.Connection, incident_id: str, decided: float, found: Sequence[Fact]) -> None:
+    """Store the facts of a decision about an incident, the first 64."""
+    for fact in found[:_MAX_ROWS]:
+        connection.execute(
+            facts.insert().values(
+                incident_id=incident_id,
+                decided=decided,
+                source=clean(fact.source, 64),
+                what=clean(fact.subject, 64),
+                value=clean(fact.value),
+                at=fact.at,
+                supports=fact.supports.value,
+            )
+        )
+
+
+def facts_as_json(connection: sa.Connection, incident_id: str) -> list[dict[str, Any]]:
+    """Return the facts of the decisions about an incident, oldest first. `age` is in seconds, at the decision."""
+    rows = connection.execute(
+        sa.select(facts).where(facts.c.incident_id == incident_id).order_by(facts.c.number).limit(_MAX_ROWS)
+    )
+    return [
+        {
+            "decided": row.decided,
+            "source": row.source,
+            "subject": row.what,
+            "value": row.value,
+            "observed": row.at,
+            "age": None if row.at is None else max(0.0, row.decided - row.at),
+            "supports": row.supports,
+        }
+        for row in rows
+    ]
+
+
+def fact_as_text(fact: dict[str, Any]) -> str:
+    """Return a fact as `facts_as_json` has it, in short."""
+    age = "" if fact["age"] is None or fact["age"] < 1 else f", {fact['age']:.0f} s before"
+    says = "" if fact["supports"] == Supports.UNKNOWN.value else f", {fact['supports']}"
+    return f"{fact['subject']}: {fact['value']} ({fact['source']}{age}{says})"

@@ -1,0 +1,1 @@
+"""From a pending alert to a decision: objections, witnesses, the policy that applies."""

@@ -1,0 +1,397 @@
+"""From a pending alert to an incident: re-read the world, look for objections, let the policy decide."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from trainwarden_remediator.decide.decide import (
+    AlertedFailure,
+    Barred,
+    Contradiction,
+    Held,
+    Lost,
+    Nothing,
+    Refuse,
+    Restart,
+    RestartElsewhere,
+    StartedAgain,
+    StopAndPage,
+    Wait,
+)
+from trainwarden_remediator.decide.facts import Fact, facts_of, facts_of_nodes
+from trainwarden_remediator.errors import Unknown
+from trainwarden_remediator.examine.choice import Policies
+from trainwarden_remediator.examine.judge import Judge, Judged
+from trainwarden_remediator.examine.objections import INACTIVE, Objections
+from trainwarden_remediator.examine.witness import Witness
+from trainwarden_remediator.incidents.alert_rows import Pending
+from trainwarden_remediator.incidents.incident import OPEN_STATES, Action, Alert, Incident, State, clean, parse_key
+from trainwarden_remediator.incidents.price import CONTRADICTED
+from trainwarden_remediator.incidents.roots import is_better, roots_before
+from trainwarden_remediator.metrics import Metrics
+from trainwarden_remediator.notify.outbox import NOT_RESTARTED
+from trainwarden_remediator.observe.evidence import ReportedRun
+from trainwarden_remediator.observe.world import World
+from trainwarden_remediator.store.score import LEAVE, RESTART, Scores
+from trainwarden_remediator.store.store import Store
+from trainwarden_remediator.store.timers import Timers
+
+log = logging.getLogger(__name__)
+
+# Page if an alert waits this long for a decision, as of a suspended job.
+_DECISION_PATIENCE_SECONDS = 1800.0
+_CONTRADICTION_SECONDS = 120.0
+# Kinds of timers of an alert.
+_WAITS, _CONTRADICTED, _PAGED = "waits", "contradicted", "paged"
+# Until the start is given, a restart may still turn out to be unnecessary: another alert waits for that.
+_REVOCABLE = frozenset(OPEN_STATES) - {State.VERIFYING}
+
+# Nothing has been done yet: an alert that is nearer to the cause may still change the decision.
+_REPLACEABLE = (State.PROPOSED, State.CAPTURING)
+# A restart of one attempt that is decided and withdrawn so often is for a person, too.
+_WITHDRAWALS = 5
+_FLAPS = "a restart of this attempt was decided and withdrawn"
+_FIGURE = re.compile(r"\d+(\.\d+)?")
+
+
+class AnotherRestart(Wait):
+    """A restart of the same run is under way."""
+
+
+class Examiner:
+    """Turns pending alerts into incidents; calls `newer_attempt_alerts` when a restart in verification failed again."""
+
+    def __init__(
+        self,
+        world: World,
+        store: Store,
+        policies: Policies,
+        metrics: Metrics,
+        timers: Timers,
+        newer_attempt_alerts: Callable[[Incident, str], None],
+        scores: Scores,
+    ) -> None:
+        self._world = world
+        self._store = store
+        self._policies = policies
+        self._metrics = metrics
+        self._newer_attempt_alerts = newer_attempt_alerts
+        self._timers = timers
+        self._objections = Objections(world)
+        self._witness = Witness(world, store, timers)
+        self._judge = Judge(world, store, policies)
+        self._scores = scores
+
+    def examine(self, pending: Pending, firing: Mapping[str, Alert]) -> bool:
+        """Decide about one alert, given the firing alerts of Alertmanager; return False if it has to wait."""
+        alert = pending.alert
+        if alert.key not in firing:
+            self._suppress(pending, None, INACTIVE, dropped=True)
+            self._timers.forget(alert.key)
+            return True
+        run, verdict = self._objections.against(alert)
+        replaced = None
+        if run is not None and (verdict is None or isinstance(verdict, StartedAgain)):
+            replaced = self._open(run, alert.cluster)
+            if replaced is not None and not (replaced.state in _REPLACEABLE and is_better(alert, replaced)):
+                self._timers.forget(alert.key)
+                self._store.join(pending, replaced)
+                return True
+            verdict = (
+                self._decided_already(run, alert.cluster) or verdict or self._unfinished_restart(run, alert, replaced)
+            )
+        if run is not None and verdict is None:
+            # What is replaced was witnessed: it must not be carried out while another alert waits for that anew.
+            verdict = (self._witness.against(alert, run) if replaced is None else None) or self._unrecorded(run)
+        if run is not None and verdict is None and (decided := self._decided_by_root(alert, run, firing)) is not None:
+            self._timers.forget(alert.key)
+            self._store.join(pending, decided)
+            return True
+        judged = None
+        if run is not None and verdict is None:
+            judged = self._judge.judge(alert, run, replaced.id if replaced else None)
+        if judged is not None and isinstance(judged.decision, Wait):
+            verdict = judged.decision
+        if isinstance(verdict, Wait):
+            self._page_if_expired(pending, run, verdict)
+            self._note_wait(pending, run, verdict)
+            return False
+        self._timers.forget(alert.key)
+        if replaced is not None and verdict is None:
+            self._replace(replaced, alert)
+        if isinstance(verdict, Lost):
+            self._page(pending, run, verdict.reason)
+        elif verdict is not None or run is None:
+            kind = NOT_RESTARTED if isinstance(verdict, Barred) else None
+            self._suppress(pending, run, verdict.reason if verdict else "", kind=kind)
+        elif judged is not None and not isinstance(judged.decision, Wait):
+            self._record(pending, run, judged, judged.decision)
+        return True
+
+    def _note_wait(self, pending: Pending, run: ReportedRun | None, wait: Wait) -> None:
+        """Note what an alert waits for, where that has changed; what people have switched is a decision, too."""
+        alert, before, reason = pending.alert, pending.waits_for or "", clean(wait.reason)
+        if reason == before:
+            return
+        self._store.wait(alert, reason)
+        if _without_figures(reason) == _without_figures(before):
+            return
+        log.info("run %s: %s waits: %s", alert.run_id, alert.label("alertname"), wait.reason)
+        if isinstance(wait, Held):
+            self._suppress(pending, run, wait.reason, kind=NOT_RESTARTED, answered=False)
+
+    def _page_if_expired(self, pending: Pending, run: ReportedRun | None, wait: Wait) -> None:
+        """Page once where an alert has waited too long, as of a suspended job; the alert goes on waiting.
+
+        The time of another restart does not count: that pages by itself. Nor does one that a person has planned.
+        """
+        key = pending.alert.key
+        if isinstance(wait, AnotherRestart | Held):
+            self._timers.forget(key, _WAITS, _CONTRADICTED)
+            return
+        waited = self._timers.wait(key, _WAITS, wait.reason)
+        # One that comes and goes, as of a run whose steps take longer than the quiet minute, is the same one.
+        if isinstance(wait, Contradiction) and self._timers.wait(key, _CONTRADICTED) >= _CONTRADICTION_SECONDS:
+            self._page_once(pending, run, wait.reason, by_facts=wait.by_facts)
+        if waited >= _DECISION_PATIENCE_SECONDS:
+            minutes = f"{_DECISION_PATIENCE_SECONDS / 60:g} minutes"
+            self._page_once(pending, run, f"nothing could be done for {minutes}: {wait.reason}")
+
+    def _page_once(self, pending: Pending, run: ReportedRun | None, reason: str, *, by_facts: bool = False) -> None:
+        """Page, unless this wait has paged already."""
+        if self._timers.elapsed(pending.alert.key, _PAGED) is None:
+            self._timers.wait(pending.alert.key, _PAGED)
+            self._page(pending, run, reason, answered=False, by_facts=by_facts)
+
+    def _page(
+        self,
+        pending: Pending,
+        run: ReportedRun | None,
+        reason: str,
+        *,
+        answered: bool = True,
+        by_facts: bool = False,
+    ) -> None:
+        decision = StopAndPage(reason)
+        failure = AlertedFailure(pending.alert.mode or "unknown", pending.alert.label("error_type"))
+        about = _about(pending.alert, run)
+        approval = CONTRADICTED if by_facts else ""
+        self._propose(pending, about, decision, failure, State.ESCALATED, answered=answered, approval=approval)
+
+    def _decided_already(self, run: ReportedRun, cluster: str) -> Refuse | None:
+        for earlier in self._restarts(run, cluster):
+            if earlier.attempt_key == run.attempt_key and earlier.state not in _REVOCABLE:
+                return Refuse(
+                    f"this attempt has been restarted by the remediator itself already: "
+                    f"incident {earlier.id} is {earlier.state.value}"
+                    if earlier.committed is not None
+                    else f"a restart of this attempt was decided already: "
+                    f"incident {earlier.id} is {earlier.state.value}, {earlier.reason}"
+                )
+        return None
+
+    def _decided_by_root(self, alert: Alert, run: ReportedRun, firing: Mapping[str, Alert]) -> Incident | None:
+        """Return the decision of a policy not to restart this very attempt, for an alert nearer to the cause."""
+        for root in roots_before(alert, firing.values()):
+            found = self._store.decided_for(root.key)
+            # Without a budget it was no policy that decided, or one that restarts nothing.
+            if found is not None and found.budget_limit is not None and found.attempt_key == run.attempt_key:
+                return None if found.action is Action.RESTART else found
+        return None
+
+    def _withdrawn(self, run: ReportedRun, cluster: str) -> list[Incident]:
+        """Return the restarts of this very attempt that were decided and withdrawn."""
+        of_run = self._store.of_run(run.run_id, cluster)
+        return [
+            each
+            for each in of_run
+            if each.attempt_key == run.attempt_key and each.state is State.SUPPRESSED and each.not_before
+        ]
+
+    def _page_if_it_flaps(self, pending: Pending, run: ReportedRun, withdrawn: Sequence[Incident]) -> None:
+        """Page once where decisions are withdrawn again and again; the next is made all the same."""
+        if len(withdrawn) < _WITHDRAWALS:
+            return
+        of_run = self._store.of_run(run.run_id, pending.alert.cluster)
+        if any(each.attempt_key == run.attempt_key and each.reason.startswith(_FLAPS) for each in of_run):
+            return
+        why = f"{_FLAPS} {len(withdrawn)} times, last because: {withdrawn[-1].reason}"
+        self._page(pending, run, why, answered=False)
+
+    def _open(self, run: ReportedRun, cluster: str) -> Incident | None:
+        """Return the open restart of this very attempt."""
+        for earlier in self._restarts(run, cluster):
+            if earlier.attempt_key == run.attempt_key and earlier.state in OPEN_STATES:
+                return earlier
+        return None
+
+    def _replace(self, incident: Incident, alert: Alert) -> None:
+        """Withdraw a restart that is not begun: an alert that is nearer to the cause decides; the others join it."""
+        reason = f"decided anew: {alert.label('alertname')} is nearer to the cause than {incident.alert}"
+        self._metrics.settled(self._store.withdraw(incident, reason, dropped=True))
+        self._timers.forget(incident.id)
+
+    def _unfinished_restart(self, run: ReportedRun, alert: Alert, replaced: Incident | None) -> Wait | None:
+        for earlier in self._restarts(run, alert.cluster):
+            if replaced is not None and earlier.id == replaced.id:
+                continue
+            if earlier.state is State.VERIFYING:
+                name = alert.label("alertname")
+                self._newer_attempt_alerts(earlier, f"attempt {run.attempt} fails again: {name}")
+            elif earlier.state in OPEN_STATES:
+                return AnotherRestart(f"incident {earlier.id} of the same run is {earlier.state.value}")
+        return None
+
+    def _unrecorded(self, run: ReportedRun) -> Wait | None:
+        """Wait for a person where the database was put back and lacks restarts: budgets would begin anew."""
+        remembered = self._world.runs.restarts(self._store.database)
+        if isinstance(remembered, Unknown):
+            return Wait(remembered.reason)
+        seen = remembered.get(run.run_id, 0.0)
+        recorded = self._store.restarts().get(run.run_id, 0)
+        if seen <= recorded:
+            return None
+        self._store.note_unrecorded(run.run_id, int(seen))
+        return Contradiction(
+            f"Prometheus has seen {seen:g} restarts of the run on record, and the database has {recorded}: it was put "
+            f"back. Nothing is restarted before trainwarden-remediator adopt --run-id {run.run_id}"
+        )
+
+    def _restarts(self, run: ReportedRun, cluster: str) -> list[Incident]:
+        return [each for each in self._store.of_run(run.run_id, cluster) if each.action is Action.RESTART]
+
+    def _record(
+        self, pending: Pending, run: ReportedRun, judged: Judged, decision: Restart | StopAndPage | Nothing
+    ) -> None:
+        state = {
+            Action.RESTART: State.PROPOSED,
+            Action.ESCALATE: State.ESCALATED,
+            Action.NONE: State.SUPPRESSED,
+        }[decision.action]
+        if isinstance(decision, Restart) and (withdrawn := self._withdrawn(run, pending.alert.cluster)):
+            self._page_if_it_flaps(pending, run, withdrawn)
+            # The delay counts from the first decision: alerts that come and go put a restart off no further.
+            earliest = min(each.not_before for each in withdrawn)
+            decision = replace(decision, not_before=min(decision.not_before, earliest))
+        by = self._store.approved_against_facts(run.run_id, run.attempt_key)
+        if isinstance(decision, Restart) and by is not None:
+            decision = replace(decision, reason=f"{decision.reason}; {by} has approved it against other facts")
+        # By no budget: of a policy that restarts nothing of the kind, or is only observed.
+        kind = NOT_RESTARTED if isinstance(decision, Nothing) and decision.limit is None else None
+        written = self._propose(pending, run, decision, judged.failure, state, kind=kind)
+        if written is not None and judged.objection:
+            log.warning("run %s: %s", run.run_id, judged.objection)
+        if written is not None and isinstance(decision, Nothing):
+            self._scores.note(written, RESTART if decision.would else LEAVE)
+
+    def _suppress(
+        self,
+        pending: Pending,
+        run: ReportedRun | None,
+        reason: str,
+        *,
+        dropped: bool = False,
+        answered: bool = True,
+        kind: str | None = None,
+    ) -> None:
+        alert = pending.alert
+        failure = AlertedFailure(alert.mode or "unknown", alert.label("error_type"))
+        decision = Nothing(reason)
+        about = _about(alert, run)
+        state = State.SUPPRESSED
+        self._propose(pending, about, decision, failure, state, dropped=dropped, answered=answered, kind=kind)
+
+    def _propose(
+        self,
+        pending: Pending,
+        run: ReportedRun | None,
+        decision: Restart | StopAndPage | Nothing,
+        failure: AlertedFailure,
+        state: State,
+        *,
+        dropped: bool = False,
+        answered: bool = True,
+        approval: str = "",
+        kind: str | None = None,
+    ) -> Incident | None:
+        """Record the decision; return None if it is on record already."""
+        alert = pending.alert
+        run_id = alert.run_id or alert.label("run_id") or ""
+        key = parse_key(run.attempt_key) if run else None
+        incident = Incident(
+            id=uuid.uuid4().hex,
+            run_id=run_id,
+            attempt=alert.attempt,
+            attempt_key=run.attempt_key if run and key else None,
+            job_id=key.job_id if key else alert.label("job_id"),
+            scheduler=key.scheduler if key else alert.label("scheduler"),
+            alert=alert.label("alertname") or "",
+            failure_mode=failure.mode,
+            error_type=failure.error_type,
+            state=state,
+            action=decision.action,
+            reason=decision.reason,
+            policy=self._policies.of(run_id, run.policy if run else None).policy.name,
+            budget_used=decision.used if decision.limit is not None else None,
+            budget_limit=decision.limit,
+            step_before=run.high_water if run else None,
+            created=pending.received,
+            updated=self._world.clock.now(),
+            not_before=decision.not_before if isinstance(decision, Restart) else 0.0,
+            paging=decision.action is Action.ESCALATE or _needs_a_person(decision),
+            checkpoint_step=run.checkpoint_step if run else None,
+            exclude_nodes=json.dumps(dict(decision.exclude_nodes)) if isinstance(decision, RestartElsewhere) else "",
+            exclude_hours=decision.hours if isinstance(decision, RestartElsewhere) else None,
+            cluster=alert.cluster,
+            **(_price(decision) or {"approval": approval}),
+        )
+        known = self._facts(incident, run)
+        written = self._store.propose(pending, incident, known, dropped=dropped, answered=answered, kind=kind)
+        if written is not None:
+            self._metrics.decided(written)
+        return written
+
+    def _facts(self, incident: Incident, run: ReportedRun | None) -> tuple[Fact, ...]:
+        """Return what is known about the attempt of a decision."""
+        if run is None or incident.attempt_key is None:
+            return ()
+        driver = self._world.drivers.get(incident.scheduler or "")
+        reading = driver.job(incident.job_id or "") if driver else None
+        nodes = self._world.nodes.of_run(run.run_id) if incident.action is Action.RESTART else Unknown("not needed")
+        suspects = () if isinstance(nodes, Unknown) else facts_of_nodes(nodes.suspects)
+        return (*suspects, *facts_of(incident.failure_mode, run, reading, self._world.clock.now()))
+
+
+def _without_figures(reason: str) -> str:
+    """Return a reason in which a step or another reading, which changes from round to round, makes no difference."""
+    return _FIGURE.sub("#", reason)
+
+
+def _about(alert: Alert, run: ReportedRun | None) -> ReportedRun | None:
+    """Return the run if the alert is about its present attempt: not one of the same name in another cluster."""
+    same = run is not None and alert.attempt == run.attempt and alert.is_of_cluster(run.cluster)
+    return run if same else None
+
+
+def _needs_a_person(decision: Restart | StopAndPage | Nothing) -> bool:
+    """Return whether a restart waits for an approval: a person is paged for that."""
+    approval = decision.approval if isinstance(decision, Restart) else None
+    return approval is not None and approval.veto_seconds is None
+
+
+def _price(decision: Restart | StopAndPage | Nothing) -> dict[str, Any]:
+    """Return what an incident keeps of the price of a restart."""
+    if not isinstance(decision, Restart):
+        return {}
+    loss = decision.loss
+    return {
+        "approval": str(decision.approval or ""),
+        "lost_gpu_hours": loss.of_acting,
+        "held_gpus": 0.0 if loss.ended else loss.gpus,
+    }

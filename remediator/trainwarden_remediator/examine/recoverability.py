@@ -1,0 +1,101 @@
+"""Whether each job could be brought back now, and if not, why: read before a failure, not after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from trainwarden_remediator.drivers.driver import Driver, JobState, ScheduledJob
+from trainwarden_remediator.errors import Unknown
+from trainwarden_remediator.examine.choice import Policies
+from trainwarden_remediator.examine.objections import successor
+from trainwarden_remediator.incidents.incident import clean
+from trainwarden_remediator.observe.evidence import Evidence, ReportedRun, RunSource
+
+_UNDER_WAY = frozenset((JobState.RUNNING, JobState.ENDING, JobState.WAITING, JobState.HELD, JobState.OTHER))
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """Whether a job could be brought back, if it failed now: it could, where there are no obstacles."""
+
+    scheduler: str
+    job: ScheduledJob
+    obstacles: tuple[str, ...]
+
+    def as_json(self) -> Mapping[str, object]:
+        """Return it as `doctor --format json` shows it."""
+        return {
+            "scheduler": self.scheduler,
+            "job_id": self.job.job_id,
+            "run_id": self.job.run_id,
+            "state": self.job.scheduler_state,
+            "recoverable": not self.obstacles,
+            "obstacles": list(self.obstacles),
+        }
+
+
+def prospects(driver: Driver, jobs: Sequence[ScheduledJob], runs: RunSource, policies: Policies) -> Sequence[Prospect]:
+    """Return the prospects of those jobs of a scheduler that are not over."""
+    under_way = [job for job in jobs if job.state in _UNDER_WAY]
+    records = runs.runs({job.run_id for job in under_way if job.run_id})
+    found = []
+    for job in under_way:
+        of_run = _of_run(job, records[job.run_id], policies) if job.run_id else ()
+        obstacles = (*driver.obstacles(job), *_of_chain(job, jobs), *of_run)
+        found.append(Prospect(driver.name, job, tuple(dict.fromkeys(obstacles))))
+    return found
+
+
+class Outlook:
+    """The prospects of all jobs when they were last looked at, as a metric; for any thread."""
+
+    def __init__(self, runs: RunSource, policies: Policies) -> None:
+        self._runs = runs
+        self._policies = policies
+        self._prospects: dict[str, Sequence[Prospect]] = {}
+
+    def look(self, driver: Driver, jobs: Sequence[ScheduledJob] | Unknown) -> None:
+        """Judge the marked jobs of a scheduler; forget them where it gives no answer."""
+        found = () if isinstance(jobs, Unknown) else prospects(driver, jobs, self._runs, self._policies)
+        self._prospects = {**self._prospects, driver.name: found}
+
+    def families(self) -> Iterator[Metric]:
+        """Return the metric: 1 without a reason, else 0 once for each reason."""
+        family = GaugeMetricFamily(
+            "trainwarden_remediator_recoverable",
+            "Whether a job could be brought back now, if it failed; 0 for each reason why not.",
+            labels=["run_id", "job_id", "scheduler", "reason"],
+        )
+        for each in (prospect for found in self._prospects.values() for prospect in found):
+            for reason in each.obstacles or ("",):
+                labels = [each.job.run_id or "", each.job.job_id, each.scheduler, clean(reason)]
+                family.add_metric(labels, 0.0 if each.obstacles else 1.0)
+        yield family
+
+
+def _of_chain(job: ScheduledJob, jobs: Sequence[ScheduledJob]) -> Sequence[str]:
+    verdict = successor(job, jobs) if job.run_id else None
+    return [] if verdict is None else [verdict.reason]
+
+
+def _of_run(job: ScheduledJob, run: Evidence, policies: Policies) -> Sequence[str]:
+    """Return what the policy of the run and its record stand in the way with."""
+    choice = policies.of(job.run_id or "", run.policy if isinstance(run, ReportedRun) else None)
+    found = [] if choice.policy.restarts else [f"policy {choice.policy.name} restarts nothing"]
+    if not found and (observed := policies.observed(job.run_id or "", choice)) is not None:
+        found.append(observed)
+    if job.state is not JobState.RUNNING:
+        return found
+    if isinstance(run, Unknown):
+        return [*found, f"its record is unknown: {run.reason}"]
+    if run is None:
+        return [*found, "Prometheus has no record of the run: no alert can be about it"]
+    if not run.attempt_key.endswith(f":{job.job_id}:{job.generation}"):
+        found.append(f"its record is about another start: {run.attempt_key}")
+    if run.checkpoint_step is None:
+        found.append("the run has reported no checkpoint: a restart begins anew")
+    return found

@@ -1,0 +1,81 @@
+"""Whether a second source confirms what an alert reports of a run, before anything is ended for it."""
+
+from __future__ import annotations
+
+from trainwarden_remediator.decide.decide import Contradiction, Wait
+from trainwarden_remediator.decide.facts import LAST_STEP_SECONDS, contradiction
+from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
+from trainwarden_remediator.incidents.incident import Alert, parse_key
+from trainwarden_remediator.observe.evidence import ReportedRun
+from trainwarden_remediator.observe.world import World
+from trainwarden_remediator.store.store import Store
+from trainwarden_remediator.store.timers import Timers
+
+# How long a run that is recorded as failed must be quiet, unless the scheduler has ended its job.
+_QUIET_SECONDS = 60.0
+# Kinds of timers of an alert.
+_SEEN_FAILED, _STEPS, _SIGNS = "failed while its job runs", "step", "life"
+_CHANGED = {_STEPS: "step changes", _SIGNS: "life changes"}
+_LIFE = (_SEEN_FAILED, *_CHANGED, *_CHANGED.values())
+
+
+class Witness:
+    """Waits while something else than the record of a run says that it works.
+
+    With a crash, while its job runs and shows life: a run that works may write an error, too.
+    That the scheduler has ended the job is a second witness of a crash. Without it there must be no step since the
+    failure, and no heartbeat. A heartbeat alone may be that of a thread of a rank that hangs: it counts for as long as
+    a step may take.
+    """
+
+    def __init__(self, world: World, store: Store, timers: Timers) -> None:
+        self._world = world
+        self._store = store
+        self._timers = timers
+
+    def against(self, alert: Alert, run: ReportedRun) -> Wait | None:
+        """Return what contradicts the alert; None if the attempt may be ended."""
+        key = parse_key(run.attempt_key)
+        if key is None:
+            return None
+        reading = self._world.drivers[key.scheduler].job(key.job_id)
+        against = contradiction(alert.mode or "", run, reading, self._world.clock.now())
+        if against is not None and self._store.approved_against_facts(run.run_id, run.attempt_key):
+            against = None
+        if alert.mode != "crash":
+            return against if alert.mode in ("stall", "timeout") else None
+        if not isinstance(reading, ScheduledJob) or reading.state is not JobState.RUNNING:
+            self._timers.forget(alert.key, *_LIFE)
+            return None
+        alone = self._timers.wait(alert.key, _SEEN_FAILED)
+        budget = max(_QUIET_SECONDS, run.stall_budget or 0.0)
+        stepping, unmoved = self._change(alert.key, _STEPS, run.step)
+        beating, unheard = self._change(alert.key, _SIGNS, run.alive)
+        if stepping and unmoved < _QUIET_SECONDS:
+            return Contradiction(
+                f"attempt {run.attempt} is recorded as failed, and goes on: step {run.step:g} on job {key.job_id}. "
+                "It is not ended: if it works, delete the file _error of its record; if not, cancel the job"
+            )
+        if against is not None:
+            return against
+        if alone < _QUIET_SECONDS:
+            return Wait(f"job {key.job_id} still runs: it may recover by itself")
+        stepped = stepping or _stepped_since_failure(run)
+        if (stepped and unmoved < budget) or (beating and unheard < _QUIET_SECONDS and alone < budget):
+            return Wait(f"job {key.job_id} still runs, and its ranks have shown life since the failure")
+        return None
+
+    def _change(self, subject: str, kind: str, value: float | None) -> tuple[bool, float]:
+        """Return whether a value of the run has been seen to change, and the seconds since then, or of watching it."""
+        shown = "" if value is None else repr(value)
+        known = self._timers.detail(subject, kind)
+        if shown and known and known != shown:
+            self._timers.wait(subject, _CHANGED[kind])
+            self._timers.restart(subject, kind, detail=shown)
+        elapsed = self._timers.wait(subject, kind, shown or known or "")
+        return self._timers.elapsed(subject, _CHANGED[kind]) is not None, elapsed
+
+
+def _stepped_since_failure(run: ReportedRun) -> bool:
+    """Return whether a step was made since the failure, by the clocks of the run's hosts."""
+    return run.stepped is not None and run.failed is not None and run.stepped > run.failed + LAST_STEP_SECONDS

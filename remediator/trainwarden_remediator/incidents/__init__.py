@@ -1,0 +1,1 @@
+"""Alerts and incidents, as types and as rows, and what joins several alerts to one incident."""

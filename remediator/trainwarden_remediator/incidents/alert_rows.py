@@ -1,0 +1,84 @@
+"""Alerts as rows of the database, over the connection of a caller: its transaction is theirs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from trainwarden_remediator.database.schema import alerts, deliveries
+from trainwarden_remediator.incidents.incident import Alert
+from trainwarden_remediator.incidents.webhook import Delivery
+
+# Start times of one alert differ: nanoseconds by webhook, milliseconds by poll.
+_SAME_START_SECONDS = 1.0
+# That an alert was seen again is written down so often: a commit at every poll would serve nothing.
+_SEEN_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Pending:
+    """An alert that awaits a decision. `received` is when it was accepted, Unix time."""
+
+    alert: Alert
+    source: str
+    received: float
+    waits_for: str | None
+
+
+def keep_delivery(connection: sa.Connection, delivery: Delivery, now: float) -> None:
+    """Count a body of a webhook, by what it holds."""
+    seen = connection.execute(
+        deliveries.update()
+        .where(deliveries.c.sha256 == delivery.sha256)
+        .values(last_received=now, count=deliveries.c.count + 1)
+    )
+    if not seen.rowcount:
+        times = {"first_received": now, "last_received": now}
+        values = {"sha256": delivery.sha256, "count": 1, "truncated": delivery.truncated}
+        connection.execute(deliveries.insert().values(**values, **times))
+
+
+def keep_alerts(connection: sa.Connection, firing: Sequence[Alert], source: str, now: float) -> None:
+    """Store firing alerts; one that was decided becomes pending again if it has begun again, or was dropped."""
+    for alert in firing:
+        row = connection.execute(sa.select(alerts).where(alerts.c.key == alert.key)).one_or_none()
+        if row is None:
+            values: dict[str, Any] = {
+                "key": alert.key,
+                "cluster": alert.cluster,
+                "labels": json.dumps(dict(alert.labels)),
+            }
+            values |= {"last_seen": now}
+            values |= {"starts_at": alert.starts_at, "source": source, "received": now}
+            connection.execute(alerts.insert().values(**values, pending=True, dropped=False))
+            continue
+        changes: dict[str, Any] = {} if 0 <= now - row.last_seen < _SEEN_SECONDS else {"last_seen": now}
+        if not row.pending and (row.dropped or _began_again(row.starts_at, alert.starts_at)):
+            changes |= {"pending": True, "dropped": False, "received": now, "source": source, "waits_for": None}
+            changes |= {"starts_at": alert.starts_at, "last_seen": now}
+        if changes:
+            connection.execute(alerts.update().where(alerts.c.key == alert.key).values(**changes))
+
+
+def select_pending(connection: sa.Connection) -> list[Pending]:
+    """Return the alerts that await a decision, oldest first."""
+    rows = connection.execute(sa.select(alerts).where(alerts.c.pending).order_by(alerts.c.received)).all()
+    return [
+        Pending(Alert(json.loads(row.labels), row.starts_at), row.source, row.received, row.waits_for) for row in rows
+    ]
+
+
+def answer_alert(connection: sa.Connection, alert: Alert, incident_id: str | None, *, dropped: bool) -> None:
+    """Note that an alert awaits no decision any more; a `dropped` one does again once it fires again."""
+    values = {"pending": False, "dropped": dropped, "waits_for": None, "incident_id": incident_id}
+    connection.execute(alerts.update().where(alerts.c.key == alert.key).values(**values))
+
+
+def _began_again(before: float | None, now: float | None) -> bool:
+    if before is None or now is None:
+        return False
+    return abs(now - before) > _SAME_START_SECONDS

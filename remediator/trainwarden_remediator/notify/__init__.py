@@ -1,0 +1,1 @@
+"""Messages to people: what they say, where they are kept until sent, and their channels."""

@@ -1,0 +1,1 @@
+"""What is read of the world: alerts, runs, nodes and schedulers, each source once a round."""

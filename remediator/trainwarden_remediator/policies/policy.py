@@ -1,0 +1,223 @@
+"""Restart policies: the rules that `decide` reads, from the shipped files or users' own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+
+from trainwarden.checkpoint.verdict import Trust
+from trainwarden.errors import UsageError
+from trainwarden.signals.pack import shipped_packs
+from trainwarden.yaml_file import YamlValue, read_yaml
+from trainwarden_remediator.errors import ConfigError
+from trainwarden_remediator.policies.limits import Limits
+from trainwarden_remediator.policies.modes import CanaryRuns, Mode
+from trainwarden_remediator.policies.policy_file import FAILURE_MODES, ComposedFile, Implementation, PolicyFile
+from trainwarden_remediator.policies.vocabulary import VOCABULARIES
+from trainwarden_remediator.validation import problems_of
+
+DEFAULT_POLICY = "megatron_transient"
+_SHIPPED = Path(__file__).parent
+# Keys under which other tools' files keep the list of policies, by the key within that.
+_LISTS = {"restart_policies": "", "restart": "policies"}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A validated policy: its name, its rules by failure mode, and its file.
+
+    `checkpoint_trust`: what a restarted run takes for a complete checkpoint; None where the policy leaves that to it.
+    `limits`: bounds of all modes together. `mode_of_action`: whether it is carried out, None where that is left to the
+    run; `canary_runs`: on which runs it is in the mode canary.
+    """
+
+    name: str
+    rules: dict[str, Implementation]
+    file: str | None = None
+    checkpoint_trust: Trust | None = None
+    limits: Limits = field(default_factory=Limits)
+    mode_of_action: Mode | None = None
+    canary_runs: CanaryRuns | None = None
+
+    def under(self, over: Policy) -> Policy:
+        """Return this policy with what another one states put over it."""
+        rules, trust = {**self.rules, **over.rules}, over.checkpoint_trust or self.checkpoint_trust
+        limits = self.limits.model_copy(
+            update={name: getattr(over.limits, name) for name in over.limits.model_fields_set}
+        )
+        mode, canary_runs = over.mode_of_action or self.mode_of_action, over.canary_runs or self.canary_runs
+        return replace(
+            self, rules=rules, checkpoint_trust=trust, limits=limits, mode_of_action=mode, canary_runs=canary_runs
+        )
+
+    @property
+    def restarts(self) -> bool:
+        """Whether any mode is ever restarted."""
+        return any(rule.class_name != "NoRestartPolicy" for rule in self.rules.values())
+
+    def warnings(self) -> list[str]:
+        """Return a line for each value that is valid but seldom meant."""
+        return [
+            f"{self.file or self.name}: mode {mode}: {warning}"
+            for mode, rule in self.rules.items()
+            for warning in _warnings(rule)
+        ]
+
+
+def _warnings(rule: Implementation) -> list[str]:
+    found = []
+    if "cancelled" in (*rule.restart_on_error_types, *rule.restart_on_signals):
+        found.append("`cancelled` never covers a job that its user cancelled; such a job stays ended")
+    for key, vocabulary in VOCABULARIES.items():
+        found += [
+            f"{key}: {name!r} matches only what you name so yourself; expected {vocabulary.expected()}"
+            for name in vocabulary.unknown(getattr(rule, key))
+        ]
+    return found
+
+
+def shipped() -> list[str]:
+    """Return the names of the policies that come with the remediator."""
+    return sorted(path.stem for path in _SHIPPED.glob("*.yaml"))
+
+
+def load_policy(name_or_file: str) -> Policy:
+    """Load a shipped policy by name, else a file; raises ConfigError with every problem found."""
+    if name_or_file in shipped():
+        return read_policy(_SHIPPED / f"{name_or_file}.yaml", name_or_file)
+    path = Path(name_or_file)
+    if not path.is_file() and "/" not in name_or_file and not name_or_file.endswith((".yaml", ".yml")):
+        expected = ", ".join(shipped())
+        raise ConfigError(
+            [f"--policy: {name_or_file!r}: no such policy or file; expected one of {expected}, or a file"]
+        )
+    return read_policy(path, path.stem)
+
+
+def read_policy(path: Path, name: str) -> Policy:
+    """Read one file, and the policies that it is composed of. Raises ConfigError with every problem found."""
+    return _read_policy(path, name, (), chosen=True)
+
+
+def _read_policy(path: Path, name: str, within: tuple[Path, ...], *, chosen: bool) -> Policy:
+    """Read a file. Where `chosen` is false, what it chooses of the group `restart` is overridden by another file."""
+    if path.resolve() in within:
+        raise ConfigError([f"{path}: defaults: extends itself"])
+    document = _read(path)
+    found = Policy(name, {}, str(path))
+    parts = _parts(document, chosen=chosen)
+    for part in parts:
+        if part == _SELF:
+            found = found.under(_own_policy(path, document, optional=len(parts) > 1 or not chosen))
+            continue
+        beside = part.beside(path)
+        if beside is not None:
+            inner = chosen and not any(each.overrides for each in parts)
+            found = found.under(_read_policy(beside, part.name, (*within, path.resolve()), chosen=inner or part.group))
+        elif part.group or part.name in shipped():
+            found = found.under(load_policy(part.name))
+        elif part.name not in shipped_packs():
+            problem = f"{path}: defaults: {part.name!r}: there is no such file beside it, and no such policy"
+            raise ConfigError([problem])
+    return found
+
+
+def _read(path: Path) -> YamlValue:
+    try:
+        return read_yaml(path)
+    except UsageError as error:
+        raise ConfigError([str(error)]) from None
+
+
+def _own_policy(path: Path, document: YamlValue, *, optional: bool) -> Policy:
+    """Return what the file itself states. A file that is composed of others (`optional`) may state nothing."""
+    document = _listed(document)
+    model: type[BaseModel] = ComposedFile if optional else PolicyFile
+    if "class_name" in document.entries:
+        model = Implementation
+    if optional:
+        keys = {key: entry for key, entry in document.entries.items() if key in model.model_fields}
+        document = replace(document, entries=keys)
+    try:
+        if optional and not document.entries:
+            return Policy("", {})
+        checked = model.model_validate(document.data())
+    except UsageError as error:
+        raise ConfigError([str(error)]) from None
+    except ValidationError as error:
+        raise ConfigError([f"{path}: {problem}" for problem in problems_of(error, model, document)]) from None
+    if isinstance(checked, Implementation):
+        return Policy("", dict.fromkeys(FAILURE_MODES, checked))
+    assert isinstance(checked, PolicyFile)  # noqa: S101  # for mypy
+    rules: dict[str, Implementation] = {entry.mode: entry.implementation for entry in checked.policies}
+    trust = checked.checkpoints.trust if checked.checkpoints else None
+    limits = checked.limits or Limits()
+    return Policy("", rules, None, trust, limits, checked.mode_of_action, checked.canary)
+
+
+def _listed(document: YamlValue) -> YamlValue:
+    """Return the document with its policies under our own key, where another tool's file has them under its own."""
+    for key, inner in _LISTS.items():
+        value = document.entries.get(key)
+        value = value.entries.get(inner) if value is not None and inner else value
+        if value is not None and "policies" not in document.entries:
+            known = {name: each for name, each in document.entries.items() if name in PolicyFile.model_fields}
+            return replace(document, entries={**known, "policies": value})
+    return document
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One file that another is composed of. `group`: it was chosen as the one of the group `restart`."""
+
+    name: str
+    group: bool
+    overrides: bool = False
+
+    def beside(self, path: Path) -> Path | None:
+        """Return the file of that name in the same folder, or in the folder of the group; None where there is none."""
+        folders = [path.parent]
+        if self.group:
+            folders += [path.parent / "restart", path.parent.parent / "restart"]
+        files = (folder / f"{self.name}{suffix}" for folder in folders for suffix in ("", ".yaml", ".yml"))
+        return next((file for file in files if file.is_file()), None)
+
+
+_SELF = _Part("_self_", group=False)
+
+
+def _parts(document: YamlValue, *, chosen: bool) -> list[_Part]:
+    """Return what a file is composed of, in order: a later part replaces the modes that an earlier one has, too.
+
+    `defaults` is Hydra's list: names of files in the same folder, and choices of a group, of which only `restart`
+    counts here: `restart: NAME`, `/restart: NAME`, `override /restart: NAME`, each also with a package (`@…`), which
+    has no effect. The file itself comes last, unless `_self_` stands elsewhere.
+    """
+    listed = document.entries.get("defaults")
+    parts: list[_Part] = []
+    for entry in listed.items if listed is not None else ():
+        if entry.kind == "text":
+            group, _, name = _plain(entry.text).rpartition("/")
+            if group in ("", "restart"):
+                parts.append(_Part(name, group == "restart"))
+        for key, value in entry.entries.items():
+            group = _plain(key)
+            if group.split("/")[-1] != "restart" or value.kind == "nothing":
+                continue
+            overrides = key.startswith("override ")
+            if overrides:
+                parts = [part for part in parts if not part.group]
+            names = value.items or (value,)
+            parts += [_Part(_plain(each.scalar("the name of a policy")), True, overrides) for each in names]
+    if not chosen:
+        parts = [part for part in parts if not part.group]
+    return parts if _SELF in parts else [*parts, _SELF]
+
+
+def _plain(text: str) -> str:
+    """Return a name or group without its prefix, its package and its slashes."""
+    for prefix in ("override ", "optional "):
+        text = text.removeprefix(prefix)
+    return text.split("@")[0].strip().strip("/")

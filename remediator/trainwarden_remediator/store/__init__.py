@@ -1,0 +1,1 @@
+"""The durable state of the service, each method one transaction."""

@@ -1,0 +1,502 @@
+"""The durable state: pending alerts, incidents, events. Each method is one transaction."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from trainwarden_remediator.database.adoption import count_restarts, note_unrecorded, set_about
+from trainwarden_remediator.database.database import DatabaseFile, reading
+from trainwarden_remediator.database.schema import (
+    about,
+    alerts,
+    approvals,
+    calls,
+    deliveries,
+    events,
+    exclusions,
+    incident_alerts,
+    incidents,
+    timers,
+)
+from trainwarden_remediator.decide.facts import NODES, Fact, facts_as_json, insert_facts
+from trainwarden_remediator.incidents.alert_rows import (
+    Pending,
+    answer_alert,
+    keep_alerts,
+    keep_delivery,
+    select_pending,
+)
+from trainwarden_remediator.incidents.history import PastRestart
+from trainwarden_remediator.incidents.incident import Action, Alert, Event, Incident, State, clean, restarts_left
+from trainwarden_remediator.incidents.incident_rows import (
+    OPEN,
+    RESTARTS,
+    append_event,
+    last_detail,
+    log_change,
+    of_run,
+    read_log,
+    row_of,
+    same_decision,
+    select_incidents,
+    select_past_restarts,
+)
+from trainwarden_remediator.incidents.price import APPROVED, CONTRADICTED
+from trainwarden_remediator.incidents.roots import join
+from trainwarden_remediator.incidents.webhook import Delivery
+from trainwarden_remediator.observe.world import Clock
+from trainwarden_remediator.store.explain import decided_by
+from trainwarden_remediator.store.intake import Intake
+from trainwarden_remediator.store.switches import Switches
+
+_REFUSAL_SECONDS = 24 * 3600.0
+_RETENTION_SECONDS = 30 * 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class StoredTimer:
+    """How long something had lasted when it was written down, in seconds."""
+
+    subject: str
+    kind: str
+    elapsed: float
+    detail: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call to a scheduler on behalf of an incident: times in Unix seconds, None where no answer was noted."""
+
+    incident_id: str
+    scheduler: str
+    job_id: str
+    generation: int  # the start of the job that it was about
+    verb: str
+    started: float
+    answered: float | None = None
+    outcome: str | None = None
+    boot: str = ""  # of a call that gives a start: when the controller was started, in the scheduler's words
+    job_started: float | None = None  # when the start of the job began, by the scheduler's clock
+
+
+class NoteMessage(Protocol):
+    """Note a message to people about an incident."""
+
+    def __call__(self, connection: sa.Connection, incident: Incident, detail: str, kind: str | None = None) -> None:
+        """Note a message in the transaction; `kind` where the incident's state does not say it."""
+
+
+def _note_no_message(connection: sa.Connection, incident: Incident, detail: str, kind: str | None = None) -> None:
+    """Note nothing."""
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Why a job avoids a node, and until when, Unix time; for good where that is None."""
+
+    incident_id: str
+    until: float | None
+
+
+class Store:
+    """`crashpoint` is called with a name around every commit; tests make it exit there.
+
+    Attributes:
+        note_message: called with each new state of an incident and its reason, in the transaction that stores it.
+    """
+
+    def __init__(self, engine: sa.Engine, clock: Clock, crashpoint: Callable[[str], None] = lambda _name: None) -> None:
+        self._engine = engine
+        self._reading = reading(engine)
+        self._turn = threading.Lock()
+        self._clock = clock
+        self._crashpoint = crashpoint
+        self.switches = Switches(engine, clock)
+        self.note_message: NoteMessage = _note_no_message
+        with engine.begin() as connection:
+            query = sa.select(about.c.value).where(about.c.key == "database")
+            # A copy that is put back keeps it.
+            self.database = connection.execute(query).scalar_one_or_none() or uuid.uuid4().hex
+            set_about(connection, "database", self.database)
+        self._file = DatabaseFile(engine)
+        # Raises SQLAlchemyError where the file is another one now.
+        self.check_file = self._file.check
+        self._intake = Intake(self._receive)
+
+    @contextmanager
+    def _transaction(self, name: str) -> Iterator[sa.Connection]:
+        self.check_file()
+        self._crashpoint(f"{name}: before")
+        # SQLite would try again every now and then, and in no order; threads of this process wait in turn.
+        with self._turn, self._engine.begin() as connection:
+            yield connection
+            self._crashpoint(f"{name}: before commit")
+        self._crashpoint(f"{name}: after commit")
+
+    def receive(self, delivery: Delivery) -> None:
+        """Store the alerts of a webhook; durable when it returns. For any thread: what comes together is one commit."""
+        self._intake.take(delivery)
+
+    def _receive(self, received: Sequence[Delivery]) -> None:
+        now = self._clock.now()
+        with self._transaction("receive") as connection:
+            for delivery in received:
+                keep_delivery(connection, delivery, now)
+                keep_alerts(connection, delivery.firing, "webhook", now)
+
+    def observe(self, firing: Sequence[Alert]) -> None:
+        """Store the alerts of a poll."""
+        if firing:
+            with self._transaction("observe") as connection:
+                keep_alerts(connection, firing, "poll", self._clock.now())
+
+    def prune(self) -> None:
+        """Delete deliveries and decided alerts that were last seen 30 days ago. Incidents stay."""
+        before = self._clock.now() - _RETENTION_SECONDS
+        with self._transaction("prune") as connection:
+            connection.execute(deliveries.delete().where(deliveries.c.last_received < before))
+            connection.execute(alerts.delete().where(alerts.c.last_seen < before, ~alerts.c.pending))
+
+    def pending(self) -> list[Pending]:
+        """Return the alerts that await a decision, oldest first."""
+        with self._reading.begin() as connection:
+            return select_pending(connection)
+
+    def wait(self, alert: Alert, reason: str) -> None:
+        """Record what an alert waits for."""
+        with self._transaction("wait") as connection:
+            connection.execute(alerts.update().where(alerts.c.key == alert.key).values(waits_for=clean(reason)))
+
+    def propose(
+        self,
+        pending: Pending,
+        incident: Incident,
+        known: Sequence[Fact] = (),
+        *,
+        dropped: bool = False,
+        answered: bool = True,
+        kind: str | None = None,
+    ) -> Incident | None:
+        """Store the incident decided for an alert; None if the same decision is on record, which settles the alert too.
+
+        `known` are the facts of the decision, stored with it; `kind` is as `NoteMessage` has it.
+        A `dropped` alert becomes pending again when it fires again; one that is not `answered` stays pending.
+        """
+        received = Event(pending.received, "RECEIVED", f"{incident.alert} by {pending.source}")
+        decided = Event(incident.updated, incident.state.value, f"{incident.action.value}: {incident.reason}")
+        try:
+            with self._transaction("propose") as connection:
+                earlier = same_decision(connection, incident)
+                if earlier is None:
+                    connection.execute(incidents.insert().values(**row_of(incident)))
+                    insert_facts(connection, incident.id, incident.updated, known)
+                    join(connection, incident.id, pending.alert, incident.updated, root=True)
+                    append_event(connection, incident.id, received)
+                    append_event(connection, incident.id, decided)
+                if answered:
+                    answer_alert(connection, pending.alert, earlier or incident.id, dropped=dropped)
+                if earlier is None:
+                    self.note_message(connection, incident, incident.reason, kind)
+        except IntegrityError:
+            # The unique index refused a second restart of the attempt.
+            with self._transaction("answer") as connection:
+                answer_alert(connection, pending.alert, None, dropped=False)
+            return None
+        if earlier is not None:
+            return None
+        log_change(incident, decided.detail)
+        return incident
+
+    def move(
+        self, incident: Incident, state: State, detail: str, *, kind: str | None = None, **changes: Any
+    ) -> Incident:
+        """Change an incident's state and log the reason; raise StaleIncident if it has changed since it was read.
+
+        `kind` is as `NoteMessage` has it.
+        """
+        with self._transaction(f"{incident.state.value} to {state.value}") as connection:
+            moved, is_news = self._move(connection, incident, state, detail, kind, **changes)
+        if is_news:
+            log_change(moved, detail)
+        return moved
+
+    def join(self, pending: Pending, incident: Incident) -> None:
+        """Let an alert belong to an open incident of its attempt, which answers it."""
+        name = pending.alert.label("alertname")
+        with self._transaction("join") as connection:
+            if join(connection, incident.id, pending.alert, self._clock.now(), root=False):
+                detail = f"{name} by {pending.source} joins: {pending.alert.mode}"
+                append_event(connection, incident.id, Event(self._clock.now(), incident.state.value, detail))
+            answer_alert(connection, pending.alert, incident.id, dropped=False)
+
+    def withdraw(self, incident: Incident, reason: str, *, dropped: bool) -> Incident:
+        """Turn a decision to restart into one to do nothing, which allows another decision. See `propose`, `move`."""
+        with self._transaction(f"{incident.state.value} to withdrawn") as connection:
+            changes: dict[str, Any] = {"action": Action.NONE, "reason": clean(reason, 1000), "paging": False}
+            moved, _ = self._move(connection, incident, State.SUPPRESSED, reason, **changes)
+            # Only the alert that it was decided by is refuted; those that joined may need a decision of their own.
+            joined = sa.select(incident_alerts.c.alert_key).where(~incident_alerts.c.root)
+            of_incident = alerts.c.incident_id == incident.id
+            again = (
+                of_incident
+                if dropped
+                else sa.and_(of_incident, alerts.c.key.in_(joined.filter_by(incident_id=incident.id)))
+            )
+            connection.execute(alerts.update().where(again).values(dropped=True))
+        log_change(moved, f"withdrawn: {reason}")
+        return moved
+
+    def _move(
+        self,
+        connection: sa.Connection,
+        incident: Incident,
+        state: State,
+        detail: str,
+        kind: str | None = None,
+        **changes: Any,
+    ) -> tuple[Incident, bool]:
+        """Return the changed incident, and whether that is news."""
+        now, detail = self._clock.now(), clean(detail, 1000)
+        moved = replace(incident, state=state, updated=now, **changes)
+        done = connection.execute(
+            incidents.update()
+            .where(incidents.c.id == incident.id, incidents.c.state == incident.state.value)
+            .values(**row_of(moved))
+        )
+        if done.rowcount != 1:
+            raise StaleIncident(incident.id)
+        if replace(moved, updated=incident.updated) == incident and last_detail(connection, incident.id) == detail:
+            return moved, False  # logged already: a call that is repeated for hours must not fill the log
+        append_event(connection, incident.id, Event(now, state.value, detail))
+        self.note_message(connection, moved, detail, kind)
+        return moved, True
+
+    def begin_call(self, call: Call) -> int:
+        """Note a call that is about to be made; return its number, for `end_call`."""
+        with self._transaction("call") as connection:
+            (number,) = connection.execute(calls.insert().values(**asdict(call))).inserted_primary_key or (0,)
+            incident = next(iter(select_incidents(connection, incidents.c.id == call.incident_id)), None)
+        if incident is not None:
+            log_change(
+                incident, f"call {number}: {call.verb} of job {call.job_id} by {call.scheduler}", call=int(number)
+            )
+        return int(number)
+
+    def end_call(self, number: int, outcome: str) -> None:
+        """Note the answer of a call."""
+        with self._transaction("answered") as connection:
+            changes = {"answered": self._clock.now(), "outcome": outcome}
+            connection.execute(calls.update().where(calls.c.number == number).values(**changes))
+            of_call = sa.select(calls.c.incident_id).where(calls.c.number == number).scalar_subquery()
+            incident = next(iter(select_incidents(connection, incidents.c.id == of_call)), None)
+        if incident is not None:
+            log_change(incident, f"call {number} answered: {outcome}", call=number)
+
+    def calls_of_job(self, scheduler: str, job_id: str) -> list[Call]:
+        """Return the calls about a job, oldest first."""
+        columns = [calls.c[field.name] for field in fields(Call)]
+        of_job = sa.select(*columns).where(calls.c.scheduler == scheduler, calls.c.job_id == job_id)
+        with self._reading.begin() as connection:
+            return [Call(**row) for row in connection.execute(of_job.order_by(calls.c.number)).mappings()]
+
+    def exclude(self, scheduler: str, job_id: str, nodes: Mapping[str, Exclusion]) -> None:
+        """Note nodes that a job is to avoid."""
+        with self._transaction("exclude") as connection:
+            for node, exclusion in nodes.items():
+                key = {"scheduler": scheduler, "job_id": job_id, "node": node}
+                connection.execute(exclusions.delete().filter_by(**key))
+                connection.execute(exclusions.insert().values(**key, **asdict(exclusion)))
+
+    def readmit(self, scheduler: str, job_id: str, nodes: Iterable[str]) -> None:
+        """Note that a job need not avoid these nodes any more."""
+        gone = exclusions.delete().filter_by(scheduler=scheduler, job_id=job_id)
+        with self._transaction("readmit") as connection:
+            connection.execute(gone.where(exclusions.c.node.in_(list(nodes))))
+
+    def exclusions(self, scheduler: str) -> dict[str, dict[str, Exclusion]]:
+        """Return what jobs avoid because of incidents, by job and node."""
+        found: dict[str, dict[str, Exclusion]] = {}
+        with self._reading.begin() as connection:
+            for row in connection.execute(sa.select(exclusions).where(exclusions.c.scheduler == scheduler)):
+                found.setdefault(row.job_id, {})[row.node] = Exclusion(row.incident_id, row.until)
+        return found
+
+    def of_job(self, scheduler: str, job_id: str) -> list[Incident]:
+        """Return every incident about a job, oldest first."""
+        return self._incidents(incidents.c.scheduler == scheduler, incidents.c.job_id == job_id)
+
+    def add(self, incident: Incident) -> None:
+        """Store an incident that no alert has led to."""
+        with self._transaction("add") as connection:
+            self.insert(connection, incident)
+
+    def insert(self, connection: sa.Connection, incident: Incident) -> None:
+        """Store an incident that no alert has led to, in a transaction of the caller."""
+        detail = f"{incident.action.value}: {incident.reason}"
+        connection.execute(incidents.insert().values(**row_of(incident)))
+        append_event(connection, incident.id, Event(incident.updated, incident.state.value, detail))
+        self.note_message(connection, incident, incident.reason)
+        log_change(incident, detail)
+
+    def open_incidents(self) -> list[Incident]:
+        """Return the open incidents, oldest first."""
+        return self._incidents(incidents.c.state.in_(OPEN))
+
+    def incident(self, incident_id: str) -> Incident:
+        """Return one incident as it is now; raise KeyError."""
+        for incident in self._incidents(incidents.c.id == incident_id):
+            return incident
+        raise KeyError(incident_id)
+
+    def escalations(self) -> list[Incident]:
+        """Return the incidents that page: until they are acknowledged, or the run is seen to need no person."""
+        return self._incidents(incidents.c.paging)
+
+    def recovery_seconds(self, leave_out: str | None = None) -> list[float]:
+        """Return how long each restart that helped took, from its alert on, of all runs but `leave_out`."""
+        query = sa.select(incidents.c.updated - incidents.c.created).where(
+            incidents.c.state == State.DONE.value, incidents.c.run_id != (leave_out or "")
+        )
+        with self._reading.begin() as connection:
+            return [max(0.0, row[0]) for row in connection.execute(query)]
+
+    def budgets_left(self) -> dict[tuple[str, str], int]:
+        """Return the restarts left by the decisions of the last day, by run and failure mode."""
+        since = self._clock.now() - _REFUSAL_SECONDS
+        recent = self._incidents(incidents.c.updated >= since, incidents.c.budget_limit.is_not(None))
+        return {
+            (each.run_id, each.failure_mode): left
+            for each in recent
+            if (left := restarts_left(each.action, each.budget_used, each.budget_limit)) is not None
+        }
+
+    def refusals(self) -> list[Incident]:
+        """Return the failures of the last day that a policy has a budget for and does not restart, newest of each run.
+
+        A decision to restart that was withdrawn is none: the run has recovered, or was replaced.
+        """
+        since = self._clock.now() - _REFUSAL_SECONDS
+        recent = incidents.c.updated >= since
+        of_runs = sa.select(sa.func.max(incidents.c.number)).where(recent)
+        newest = of_runs.group_by(incidents.c.cluster, incidents.c.run_id)
+        restarts = sa.select(events.c.incident_id).where(events.c.state == State.PROPOSED.value)
+        return self._incidents(
+            incidents.c.state == State.SUPPRESSED.value,
+            incidents.c.budget_limit.is_not(None),
+            recent,
+            incidents.c.number.in_(newest),
+            incidents.c.id.not_in(restarts),
+        )
+
+    def of_run(self, run_id: str, cluster: str = "") -> list[Incident]:
+        """Return every incident of a run, oldest first. An empty cluster is any, here and in what follows."""
+        return self._incidents(of_run(run_id, cluster))
+
+    def _incidents(self, *where: sa.ColumnElement[bool]) -> list[Incident]:
+        with self._reading.begin() as connection:
+            return select_incidents(connection, *where)
+
+    def count_by_state(self) -> dict[str, int]:
+        """Return the number of incidents in each state."""
+        query = sa.select(incidents.c.state, sa.func.count()).group_by(incidents.c.state)
+        with self._reading.begin() as connection:
+            return {row[0]: row[1] for row in connection.execute(query)}
+
+    def answer_of(self, incident_id: str) -> tuple[str, str] | None:
+        """Return what a person has answered to a restart that waits for it, and who; None while nobody has."""
+        query = sa.select(approvals.c.answer, approvals.c.by).where(approvals.c.incident_id == incident_id)
+        with self._reading.begin() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else (row.answer, row.by)
+
+    def decided_for(self, alert_key: str) -> Incident | None:
+        """Return the incident that has answered an alert; None where it is pending, or there is none."""
+        answered = sa.select(alerts.c.incident_id).where(
+            alerts.c.key == alert_key, ~alerts.c.pending, ~alerts.c.dropped
+        )
+        return next(iter(self._incidents(incidents.c.id.in_(answered))), None)
+
+    def approved_against_facts(self, run_id: str, attempt_key: str) -> str | None:
+        """Return who lets an attempt be restarted although another source says that it works; None if nobody does."""
+        query = (
+            sa.select(approvals.c.by)
+            .join(incidents, incidents.c.id == approvals.c.incident_id)
+            .where(incidents.c.run_id == run_id, incidents.c.attempt_key == attempt_key)
+            .where(incidents.c.approval == CONTRADICTED, approvals.c.answer == APPROVED)
+        )
+        with self._reading.begin() as connection:
+            return connection.execute(query.limit(1)).scalar_one_or_none()
+
+    def past_restarts(self, run_id: str, cluster: str = "", but: str | None = None) -> list[PastRestart]:
+        """Return the restarts of a run, made or decided, oldest first, without the incident `but`."""
+        with self._reading.begin() as connection:
+            return select_past_restarts(connection, run_id, cluster, but)
+
+    def restarts_since(
+        self, moment: float, cluster: str = "", leave_out: str | None = None, but: str | None = None
+    ) -> tuple[float, ...]:
+        """Return when restarts of any run but `leave_out` were given or decided since a moment, without `but`."""
+        at = sa.func.coalesce(incidents.c.committed, incidents.c.updated)
+        of_cluster = incidents.c.cluster.in_(("", cluster)) if cluster else sa.true()
+        others = sa.and_(incidents.c.run_id != (leave_out or ""), incidents.c.id != (but or ""))
+        query = sa.select(at).where(RESTARTS, at > moment, of_cluster, others)
+        with self._reading.begin() as connection:
+            return tuple(row[0] for row in connection.execute(query))
+
+    def proposals_since(self, moment: float) -> list[Incident]:
+        """Return the restarts that have not been begun, and those that were decided or given since a moment."""
+        lately = sa.func.coalesce(incidents.c.committed, incidents.c.created) > moment
+        waits = incidents.c.state == State.PROPOSED.value
+        return self._incidents(incidents.c.action == Action.RESTART.value, waits | lately)
+
+    def timers(self) -> list[StoredTimer]:
+        """Return the timers as they were last written down, without those of incidents that have ended since."""
+        ended = sa.select(incidents.c.id).where(incidents.c.state.not_in(OPEN))
+        query = sa.select(timers).where(timers.c.subject.not_in(ended))
+        with self._reading.begin() as connection:
+            return [StoredTimer(**row) for row in connection.execute(query).mappings()]
+
+    def keep_timers(self, running: Sequence[StoredTimer]) -> None:
+        """Write down the timers that run; all others are over."""
+        with self._transaction("timers") as connection:
+            connection.execute(timers.delete())
+            if running:
+                connection.execute(timers.insert(), [asdict(each) for each in running])
+
+    def restarts(self) -> dict[str, int]:
+        """Return how often each run was restarted by what is on record, those included that a person has adopted."""
+        with self._reading.begin() as connection:
+            return count_restarts(connection)
+
+    def note_unrecorded(self, run_id: str, restarts: int) -> None:
+        """Note that the run was restarted more often than is on record, for `adopt`."""
+        with self._transaction("unrecorded") as connection:
+            note_unrecorded(connection, run_id, restarts)
+
+    def suspects_of(self, incident_id: str) -> set[str]:
+        """Return the nodes of which a defect was known at the decision about an incident."""
+        with self._reading.begin() as connection:
+            known = facts_as_json(connection, incident_id)
+        return {fact["subject"].removeprefix("node ") for fact in known if fact["source"] == NODES}
+
+    def known_of(self, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return what each of these incidents was decided by, for a program: its alerts and facts."""
+        with self._reading.begin() as connection:
+            return decided_by(connection, ids)
+
+    def with_events(self, run_id: str | None = None, limit: int = 1000) -> list[tuple[Incident, list[Event]]]:
+        """Return the newest `limit` incidents, of one run or of all, oldest first, with their events."""
+        with self._reading.begin() as connection:
+            return read_log(connection, run_id, limit)
+
+
+class StaleIncident(Exception):
+    """The row was changed since it was read."""

@@ -1,0 +1,112 @@
+"""What people and storms have switched: it lasts until it is switched back, or its time is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from trainwarden.record.clock import to_iso
+from trainwarden_remediator.database.schema import switches
+from trainwarden_remediator.incidents.incident import clean
+from trainwarden_remediator.observe.world import Clock
+
+FREEZE, STORM = "freeze", "storm"
+_ON, _RESUMED = "on", "resumed"
+
+
+@dataclass(frozen=True)
+class Switch:
+    """One switch. `scope` is the run of a freeze, or the cluster of a storm; empty is everything. Times are Unix."""
+
+    name: str
+    scope: str
+    value: str
+    by: str
+    reason: str
+    at: float
+    until: float | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether it holds; a storm that a person has ended stays on record."""
+        return self.value == _ON
+
+    @property
+    def text(self) -> str:
+        """What is switched, by whom, since when and why."""
+        until = f" until {to_iso(self.until)}" if self.until is not None else ""
+        done = "frozen" if self.name == FREEZE else self.name
+        return clean(f"{done} by {self.by} since {to_iso(self.at)}{until}: {self.reason}", 1000)
+
+
+class Switches:
+    """The table, for any thread."""
+
+    def __init__(self, engine: sa.Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def frozen(self, run_id: str) -> str | None:
+        """Return why nothing may be restarted, by a person's `freeze` of everything or of this run; None if it may."""
+        with self._engine.begin() as connection:
+            for switch in find(connection, FREEZE, self._clock.now()):
+                if switch.scope in ("", run_id):
+                    return switch.text
+        return None
+
+    def storm(self, cluster: str) -> Switch | None:
+        """Return the storm of a cluster; None if there is none."""
+        with self._engine.begin() as connection:
+            found = (each for each in find(connection, STORM) if each.scope == cluster and each.is_on)
+            return next(found, None)
+
+    def resumed(self, cluster: str) -> float:
+        """Return when a person has last ended a storm of a cluster; 0 if nobody has."""
+        with self._engine.begin() as connection:
+            times = (each.at for each in find(connection, STORM) if each.scope == cluster and each.value == _RESUMED)
+            return max(times, default=0.0)
+
+    def begin_storm(self, cluster: str, reason: str, also: Callable[[sa.Connection], None]) -> None:
+        """Begin a storm, and do something else in the same transaction."""
+        with self._engine.begin() as connection:
+            _set(connection, Switch(STORM, cluster, _ON, "the remediator", reason, self._clock.now()))
+            also(connection)
+
+    def end_storm(self, cluster: str) -> None:
+        """End a storm whose cause has gone."""
+        with self._engine.begin() as connection:
+            connection.execute(switches.delete().where(switches.c.name == STORM, switches.c.scope == cluster))
+
+
+def find(connection: sa.Connection, name: str | None = None, now: float | None = None) -> list[Switch]:
+    """Return what is switched, of one name or of all; without those whose time was over at `now`."""
+    query = sa.select(switches) if name is None else sa.select(switches).where(switches.c.name == name)
+    found = [Switch(**row) for row in connection.execute(query).mappings()]
+    return [each for each in found if now is None or each.until is None or each.until > now]
+
+
+def freeze(connection: sa.Connection, run_id: str, by: str, reason: str, now: float, until: float | None) -> None:
+    """Let nothing be restarted, of a run or, where `run_id` is empty, at all, until Unix time `until` or `unfreeze`."""
+    _set(connection, Switch(FREEZE, run_id, _ON, clean(by, 64), clean(reason), now, until))
+
+
+def unfreeze(connection: sa.Connection, run_id: str) -> bool:
+    """End a freeze; return whether there was one."""
+    ended = connection.execute(switches.delete().where(switches.c.name == FREEZE, switches.c.scope == run_id))
+    return ended.rowcount > 0
+
+
+def resume(connection: sa.Connection, by: str, now: float) -> list[Switch]:
+    """End all storms: the restarts that were proposed by now are made. Return what was ended."""
+    ended = [each for each in find(connection, STORM) if each.is_on]
+    for storm in ended:
+        _set(connection, Switch(STORM, storm.scope, _RESUMED, clean(by, 64), storm.reason, now))
+    return ended
+
+
+def _set(connection: sa.Connection, switch: Switch) -> None:
+    same = (switches.c.name == switch.name, switches.c.scope == switch.scope)
+    connection.execute(switches.delete().where(*same))
+    connection.execute(switches.insert().values(**vars(switch)))

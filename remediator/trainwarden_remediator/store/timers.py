@@ -1,0 +1,86 @@
+"""Elapsed times that outlive the process. A jump of the wall clock changes none, and a restart shortens none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainwarden_remediator.observe.world import Clock
+from trainwarden_remediator.store.store import Store, StoredTimer
+
+# What a process that is killed forgets of a wait, at most.
+_KEEP_SECONDS = 5.0
+
+
+@dataclass
+class _Timer:
+    elapsed: float  # before `since`
+    since: float  # monotonic
+    detail: str
+
+
+class Timers:
+    """Measures how long something lasts, by subject and kind, while the remediator runs.
+
+    The time between two processes is not counted: it is unknown whether what is measured lasted. Not for several
+    threads.
+    """
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._kept_at = clock.monotonic()
+        self._changed = False
+        self._timers = {
+            (each.subject, each.kind): _Timer(each.elapsed, self._kept_at, each.detail) for each in store.timers()
+        }
+
+    def wait(self, subject: str, kind: str, detail: str = "") -> float:
+        """Start a timer unless it runs, note the detail, and return the seconds so far."""
+        timer = self._timers.get((subject, kind))
+        if timer is None:
+            timer = self._timers[subject, kind] = _Timer(0.0, self._clock.monotonic(), detail)
+            self._changed = True
+        self._changed = self._changed or timer.detail != detail
+        timer.detail = detail
+        return self._elapsed(timer)
+
+    def restart(self, subject: str, *kinds: str, detail: str = "") -> None:
+        """Start timers at zero, durably before this returns."""
+        for kind in kinds:
+            self._timers[subject, kind] = _Timer(0.0, self._clock.monotonic(), detail)
+        self._keep()
+
+    def elapsed(self, subject: str, kind: str) -> float | None:
+        """Return the seconds that a timer has run; None where there is none."""
+        timer = self._timers.get((subject, kind))
+        return None if timer is None else self._elapsed(timer)
+
+    def detail(self, subject: str, kind: str) -> str | None:
+        """Return what was noted with a timer; None where there is none."""
+        timer = self._timers.get((subject, kind))
+        return None if timer is None else timer.detail
+
+    def forget(self, subject: str, *kinds: str) -> None:
+        """End these timers of a subject; all of them where no kind is given."""
+        ended = [key for key in self._timers if key[0] == subject and (not kinds or key[1] in kinds)]
+        for key in ended:
+            del self._timers[key]
+        self._changed = self._changed or bool(ended)
+
+    def keep(self) -> None:
+        """Write the timers down, if one began or ended, or the last time is some seconds ago."""
+        due = bool(self._timers) and self._clock.monotonic() - self._kept_at >= _KEEP_SECONDS
+        if self._changed or due:
+            self._keep()
+
+    def _keep(self) -> None:
+        self._store.keep_timers(
+            [
+                StoredTimer(subject, kind, self._elapsed(timer), timer.detail)
+                for (subject, kind), timer in self._timers.items()
+            ]
+        )
+        self._kept_at, self._changed = self._clock.monotonic(), False
+
+    def _elapsed(self, timer: _Timer) -> float:
+        return timer.elapsed + self._clock.monotonic() - timer.since
