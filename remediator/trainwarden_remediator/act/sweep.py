@@ -90,17 +90,18 @@ def judge(
             f"job {job.job_id} is held after a requeue: by a person, or by a call of the remediator that got no answer "
             f"{minutes:.0f} minutes ago. Release it (scontrol release {job.job_id}) unless it is to be held",
         )
-    if job.hold_of is not None:
+    if job.hold_of is not None and not any(each.id == job.hold_of for each in incidents):
         return Finding(Step.AWAIT, "its comment names an incident that is not on record: the database is another one")
     return Finding(Step.LEAVE)
 
 
 def is_held_by_us(job: ScheduledJob, calls: Sequence[Call]) -> bool:
-    """Return whether a call of the remediator holds a job, by its comment or by the calls about it on record."""
-    given = (each for each in calls if each.verb == "prepare" and each.outcome != CallOutcome.REFUSED.value)
-    return _may_be_ours(job) and (
-        job.hold_of is not None or any(each.generation == job.generation - 1 for each in given)
-    )
+    """Return whether a call of the remediator holds a job, by the calls about it on record, else by its comment."""
+    prepared = [each for each in calls if each.verb == "prepare" and each.generation == job.generation - 1]
+    if not prepared:
+        return _may_be_ours(job) and job.hold_of is not None
+    # The comment is set beside the call, and stays where the call was refused.
+    return _may_be_ours(job) and any(each.outcome != CallOutcome.REFUSED.value for each in prepared)
 
 
 def _may_be_ours(job: ScheduledJob) -> bool:

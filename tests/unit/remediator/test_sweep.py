@@ -108,6 +108,24 @@ def test_a_job_without_a_trace_of_the_remediator_stays_held(simulation: Simulati
     assert simulation.cluster.state is JobState.HELD
 
 
+def test_a_hold_of_a_person_stays_although_the_comment_names_an_incident_whose_call_was_refused(
+    simulation: Simulation,
+) -> None:
+    simulation.driver.faults = ["refused"]
+    simulation.tick(2)
+    assert simulation.driver.calls == ["prepare: refused"]
+    simulation.cluster.step = simulation.cluster.high_water = 50
+    simulation.silenced = True
+    simulation.tick(int(3 * DOUBT_SECONDS))
+    assert [each.paging for each in simulation.store.of_run(RUN)] == [False]
+    simulation.cluster.requeue_hold(simulation.cluster.generation, ended=False)
+    simulation.sweeper.sweep()
+    simulation.tick(int(3 * DOUBT_SECONDS))
+    assert simulation.cluster.state is JobState.HELD
+    assert simulation.our_starts == []
+    assert held_jobs(simulation) == {"open": 0, "none": 0}
+
+
 @pytest.mark.parametrize("person", ["holds it too", "cancels it"])
 def test_what_a_person_does_with_such_a_job_stands(simulation: Simulation, person: str) -> None:
     _dies_between_hold_and_release(simulation)
