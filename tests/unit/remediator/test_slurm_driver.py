@@ -349,16 +349,20 @@ def test_a_job_that_may_not_be_touched_gives_the_reason(tools: Tools, changes: d
 
 
 @pytest.mark.parametrize(
-    "room",
+    ("left", "changes"),
     [
-        {"deadline": 0, "time_limit": 10},
-        {"deadline": int(time.time()) + 900, "time_limit": 10},
-        {"deadline": int(time.time()) + 500, "time_limit": 10, "time_minimum": 1},
-        {"deadline": 1_700_000_000, "time_limit": 10, "job_state": "PENDING"},  # it waits: SLURM ends it by itself
+        (900, {"time_limit": 10}),
+        (500, {"time_limit": 10, "time_minimum": 1}),
+        (-900, {"time_limit": 10, "job_state": "PENDING"}),  # it waits: SLURM ends it by itself
     ],
 )
-def test_a_job_with_room_before_its_deadline_may_be_restarted(tools: Tools, room: dict[str, Any]) -> None:
-    tools.jobs(entry(**room))
+def test_a_job_with_room_before_its_deadline_may_be_restarted(tools: Tools, left: int, changes: dict[str, Any]) -> None:
+    tools.jobs(entry(deadline=int(time.time()) + left, **changes))
+    assert job(tools.driver()).refusal is None
+
+
+def test_a_job_without_a_deadline_may_be_restarted(tools: Tools) -> None:
+    tools.jobs(entry(deadline=0, time_limit=10))
     assert job(tools.driver()).refusal is None
 
 
