@@ -1,1 +1,1 @@
-"""What collectors, sampling and pages share: metrics and their exposition, the node, specs, redaction."""
+"""What collectors, sampling and pages share: metrics and their exposition, the node, specs."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from trainwarden.environment import ec2_instance_type, instance_id
 from trainwarden.errors import UsageError
 from trainwarden.identity import boot_id
+from trainwarden.redaction import label_text
 from trainwarden_exporter.core.metric import gauge
-from trainwarden_exporter.core.redaction import label_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainwarden.record.thresholds import Thresholds
+from trainwarden.redaction import label_text, plain
 from trainwarden_exporter.collectors.runs.folder import RunFolder
 from trainwarden_exporter.core.metric import Families
-from trainwarden_exporter.core.redaction import label_text, plain
 from trainwarden_exporter.finetuning import metrics
 from trainwarden_exporter.finetuning.encoded_samples import EncodedSamples
 from trainwarden_exporter.finetuning.gpus import GPU_FAMILIES, SampledGpus

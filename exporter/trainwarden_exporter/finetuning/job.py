@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from trainwarden_exporter.core.redaction import label_text
+from trainwarden.redaction import label_text
 from trainwarden_exporter.finetuning import metrics
 
 if TYPE_CHECKING:

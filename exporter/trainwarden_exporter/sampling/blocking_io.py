@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from trainwarden_exporter.core.redaction import label_text
+from trainwarden.redaction import label_text
 from trainwarden_exporter.sampling import calls, metrics
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainwarden.clients.slack import escape
 from trainwarden_remediator.incidents.incident import Action, State, clean, restarts_left
 from trainwarden_remediator.incidents.price import CONTRADICTED, Approval
 from trainwarden_remediator.notify.outbox import DECISION, HAND_OVER, NOT_RESTARTED, REFUSAL, Message
@@ -145,9 +146,8 @@ def budget_left(incident: Mapping[str, Any]) -> str:
 
 
 def slack_text(text: str, limit: int = _MAX_LINE) -> str:
-    """Return text of others for Slack: three characters mean something there, and so do three backticks."""
-    shown = clean(text, limit).replace("```", "'''")
-    return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Return text of others for Slack, on one line."""
+    return escape(clean(text, limit))
 
 
 def as_slack(notice: Notice, mark: str) -> dict[str, Any]:

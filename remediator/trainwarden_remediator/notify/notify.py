@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from trainwarden.clients.http import HttpClient, HttpError, read_secret
+from trainwarden.clients.slack import NotSent, SlackWebhook
+from trainwarden.clients.sns import SnsTopic
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.notify.message import Notice, as_notice, as_slack
 from trainwarden_remediator.notify.outbox import LONGEST_DELAY_SECONDS, Message, Outbox
@@ -27,18 +27,6 @@ _FIRST_DELAY, _JITTER = 5.0, 0.2
 _TIMEOUT_SECONDS = 10.0
 # Slack takes one message a second.
 _PACE_SECONDS = 1.0
-# The message itself is refused; all others mean that the way is closed.
-_OF_MESSAGE = frozenset((400, 413, 422))
-_URL = re.compile(r"https?://[^\s@/]+(/\S*)?")
-_ARN = re.compile(r"arn:aws[\w-]*:sns:([\w-]+):\d{12}:[\w-]{1,256}(\.fifo)?")
-
-
-class NotSent(Exception):
-    """A message was not delivered. The text holds no secret. `of_message`: the way is open for others."""
-
-    def __init__(self, reason: str, *, of_message: bool = False) -> None:
-        super().__init__(reason)
-        self.of_message = of_message
 
 
 class Channel(Protocol):
@@ -52,7 +40,7 @@ class Channel(Protocol):
 
 
 class Slack:
-    """An incoming webhook of Slack's, whose address is a secret in a file. It is read for each message.
+    """An incoming webhook of Slack's, whose address is a secret in a file.
 
     Raises:
         ConfigError: the file holds no address.
@@ -62,33 +50,19 @@ class Slack:
     pace = _PACE_SECONDS
 
     def __init__(self, url_file: Path) -> None:
-        self._file = url_file
+        self._webhook = SlackWebhook(url_file)
         try:
-            self._url()
+            self._webhook.check()
         except NotSent as error:
             raise ConfigError([f"--notify-slack-url-file: {error}"]) from None
 
     def send(self, notice: Notice, mark: str) -> None:
         """Deliver a message; raises NotSent."""
-        try:
-            answer = HttpClient(self._url(), _TIMEOUT_SECONDS).post("", as_slack(notice, mark))
-        except HttpError as error:
-            raise NotSent(f"Slack gives no answer: {error.reason}") from None  # the rest names the address
-        if answer.status != 200:
-            raise NotSent(f"Slack answered {answer.status}", of_message=answer.status in _OF_MESSAGE)
-
-    def _url(self) -> str:
-        try:
-            url = read_secret(self._file)
-        except HttpError as error:
-            raise NotSent(str(error)) from None
-        if not _URL.fullmatch(url):
-            raise NotSent(f"{self._file}: expected the address of an incoming webhook, https://…")
-        return url
+        self._webhook.post(as_slack(notice, mark))
 
 
 class Sns:
-    """A topic of SNS, through boto3, which finds credentials by itself.
+    """A topic of SNS.
 
     Raises:
         ConfigError: the name is none of a topic, or boto3 is not installed.
@@ -98,40 +72,15 @@ class Sns:
     pace = 0.0
 
     def __init__(self, topic: str) -> None:
-        found = _ARN.fullmatch(topic)
-        if found is None:
-            raise ConfigError([f"--notify-sns-topic: {topic!r}: expected arn:aws:sns:REGION:ACCOUNT:NAME"])
         try:
-            import boto3  # noqa: PLC0415  # an extra
-            from botocore.config import Config  # noqa: PLC0415
-        except ImportError:
-            raise ConfigError(["--notify-sns-topic: boto3 is not installed: pip install 'trainwarden[s3]'"]) from None
-        self._topic, self._is_fifo = topic, bool(found[2])
-        # Retries are the outbox's.
-        config = Config(connect_timeout=5, read_timeout=_TIMEOUT_SECONDS, retries={"max_attempts": 0})
-        self._client: Any = boto3.client("sns", region_name=found[1], config=config)
+            self._topic = SnsTopic(topic)
+        except ValueError as error:
+            raise ConfigError([f"--notify-sns-topic: {error}"]) from None
 
     def send(self, notice: Notice, mark: str) -> None:
         """Publish a message; raises NotSent."""
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415  # as above
-
         attributes = {"mark": mark, "kind": notice.kind, "run_id": notice.run_id}
-        order = {"MessageGroupId": notice.run_id, "MessageDeduplicationId": mark} if self._is_fifo else {}
-        try:
-            self._client.publish(
-                TopicArn=self._topic,
-                Subject=notice.title.encode("ascii", "replace").decode()[:100],
-                Message=notice.text(),
-                MessageAttributes={
-                    name: {"DataType": "String", "StringValue": value} for name, value in attributes.items() if value
-                },
-                **order,
-            )
-        except ClientError as error:
-            code = str(error.response.get("Error", {}).get("Code", "unknown"))
-            raise NotSent(f"SNS answered {code}", of_message=code.startswith("InvalidParameter")) from None
-        except BotoCoreError as error:
-            raise NotSent(f"SNS gives no answer: {type(error).__name__}") from None
+        self._topic.publish(notice.title, notice.text(), mark=mark, group=notice.run_id, attributes=attributes)
 
 
 class Notifier:

@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 
 from trainwarden.beneath import open_beneath
+from trainwarden.clients.slack import NotSent
 from trainwarden.identity import InvalidRunId
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import EVENTS, run_folder
 from trainwarden.record.lines import MAX_LINE, encode_line
 from trainwarden.training.journal import ROTATE_BYTES
 from trainwarden_remediator.notify.message import Notice
-from trainwarden_remediator.notify.notify import NotSent
 from trainwarden_remediator.notify.outbox import HAND_OVER, NOT_RESTARTED, REFUSAL
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.exporter.logs_tree import LATEST, OOM, LogsTree
 from tests.unit.exporter.runs_tree import NOW
+from trainwarden.redaction import REDACTED
 from trainwarden.signals.tailing.template import Template
-from trainwarden_exporter.core.redaction import REDACTED
 
 NOISE = "iteration 10/ 100 | consumed samples: 640 | elapsed time per iteration (ms): 512.3 | lm loss: 6.3E+00 |\n"
 

@@ -15,13 +15,14 @@ from prometheus_client import CollectorRegistry
 
 from tests.unit.clients.scripted import Scripted
 from tests.unit.remediator.simulation import RUN, FakeClock, Simulation
+from trainwarden.clients.slack import NotSent
 from trainwarden.stack.slack_sink import SlackSink
 from trainwarden_remediator.database.database import open_database
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.incidents.incident import Action, Incident, State, as_json
 from trainwarden_remediator.metrics import RemediatorCollector
 from trainwarden_remediator.notify.message import Notice, as_notice, as_slack, slack_text
-from trainwarden_remediator.notify.notify import Notifier, NotSent, Slack, Sns
+from trainwarden_remediator.notify.notify import Notifier, Slack, Sns
 from trainwarden_remediator.notify.outbox import EXPIRES_SECONDS, Message, Outbox
 
 HOSTILE = "<!channel> & <https://evil|click> ```\n\x00*bold*"

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.remediator.simulation import RUN, Simulation
+from trainwarden.clients.slack import NotSent
 from trainwarden.record.lines import MAX_LINE
 from trainwarden.training.journal import ROTATE_BYTES
 from trainwarden_remediator.database.database import open_database
 from trainwarden_remediator.drivers.driver import ScheduledJob
 from trainwarden_remediator.notify.message import Notice
-from trainwarden_remediator.notify.notify import Notifier, NotSent
+from trainwarden_remediator.notify.notify import Notifier
 from trainwarden_remediator.notify.outbox import DECISION, HAND_OVER, Outbox
 from trainwarden_remediator.notify.run_journal import JOURNALED, RunJournal
 from trainwarden_remediator.store.switches import freeze

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from trainwarden.identity import InvalidRunId, check_run_id
-from trainwarden_exporter.core.redaction import label_text
+from trainwarden.redaction import label_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from trainwarden.redaction import label_text
 from trainwarden_exporter.collectors.gpu_pods import metrics
 from trainwarden_exporter.core.metric import Families
-from trainwarden_exporter.core.redaction import label_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,12 +6,12 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainwarden.redaction import label_text
 from trainwarden_exporter.collectors.kernel import metrics
 from trainwarden_exporter.collectors.kernel.events import EVENTS, event_of, killed_process, oom_victim
 from trainwarden_exporter.collectors.kernel.log import Journal, Kmsg, journal_readable, kmsg_readable
 from trainwarden_exporter.collectors.kernel.log_state import LogState, Positioned
 from trainwarden_exporter.core.metric import Families
-from trainwarden_exporter.core.redaction import label_text
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.core.state_file import node_state
 from trainwarden_exporter.sampling.sampler import Sampler

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainwarden.redaction import label_text
 from trainwarden_exporter.collectors.logs import metrics
 from trainwarden_exporter.collectors.logs.packs import LogPacks
 from trainwarden_exporter.collectors.logs.problems import LogProblems
@@ -15,7 +16,6 @@ from trainwarden_exporter.collectors.logs.run_logs import RunLogs
 from trainwarden_exporter.collectors.logs.series import add_logs
 from trainwarden_exporter.collectors.runs.limits import take_in_turn
 from trainwarden_exporter.core.metric import Families
-from trainwarden_exporter.core.redaction import label_text
 from trainwarden_exporter.core.shared_state import WatchedRun
 from trainwarden_exporter.sampling.blocking_io import TIMEOUT_SECONDS, BlockingIoPool, add_blocked
 

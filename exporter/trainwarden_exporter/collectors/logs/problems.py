@@ -8,9 +8,9 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from trainwarden.redaction import plain
 from trainwarden.signals.tailing.opening import Refused
 from trainwarden_exporter.core.line_budget import LineBudget
-from trainwarden_exporter.core.redaction import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable

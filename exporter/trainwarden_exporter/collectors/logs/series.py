@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainwarden.redaction import label_text
 from trainwarden.taxonomy import FAILURES
 from trainwarden_exporter.collectors.logs import metrics
 from trainwarden_exporter.collectors.runs.record import plausible_timestamp
 from trainwarden_exporter.core.metric import CachedSamples, Families
-from trainwarden_exporter.core.redaction import label_text
 
 if TYPE_CHECKING:
     from trainwarden.signals.model import Signal

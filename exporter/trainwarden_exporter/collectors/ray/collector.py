@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from trainwarden.clients import ray, ray_usage
 from trainwarden.clients.http import CREDENTIALS, MALFORMED
 from trainwarden.clients.ray import FORBIDDEN, JOB_STATES, TOKEN, UNAUTHORIZED, UNDER_WAY, RayError
+from trainwarden.redaction import label_text, plain, truncate
 from trainwarden_exporter.collectors.ray import metrics
 from trainwarden_exporter.core.metric import Families
-from trainwarden_exporter.core.redaction import label_text, plain, truncate
 from trainwarden_exporter.sampling.calls import calling
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from trainwarden_exporter.core.redaction import label_text
+from trainwarden.redaction import label_text
 
 if TYPE_CHECKING:
     from trainwarden_exporter.collectors.rdma.files import DeviceFiles

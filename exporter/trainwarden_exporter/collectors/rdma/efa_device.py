@@ -6,12 +6,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from trainwarden.redaction import label_text
 from trainwarden_exporter.collectors.rdma import efa_metrics
 from trainwarden_exporter.collectors.rdma.device import LinkMetrics, add_link, device_info, ports, read_link
 from trainwarden_exporter.collectors.rdma.files import DeviceFiles
 from trainwarden_exporter.core.device_sums import DeviceSums
 from trainwarden_exporter.core.metric import Families
-from trainwarden_exporter.core.redaction import label_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

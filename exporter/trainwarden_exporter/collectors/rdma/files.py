@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from trainwarden_exporter.core.redaction import plain
+from trainwarden.redaction import plain
 from trainwarden_exporter.sampling.calls import enter
 
 if TYPE_CHECKING:

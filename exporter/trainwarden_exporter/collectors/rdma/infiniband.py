@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainwarden.redaction import label_text
 from trainwarden_exporter.collectors.rdma import infiniband_metrics
 from trainwarden_exporter.collectors.rdma.collector import RdmaCollector
 from trainwarden_exporter.collectors.rdma.device import LinkMetrics, add_link, device_info, ports, read_link
@@ -11,7 +12,6 @@ from trainwarden_exporter.collectors.rdma.devices import rdma_devices
 from trainwarden_exporter.collectors.rdma.files import DeviceFiles, allow_many_files
 from trainwarden_exporter.core.device_sums import DeviceSums
 from trainwarden_exporter.core.metric import Families
-from trainwarden_exporter.core.redaction import label_text
 from trainwarden_exporter.core.scrape_times import ScrapeTimes
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.sampling.device_group import DeviceGroup

@@ -6,10 +6,10 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from trainwarden.redaction import label_text
 from trainwarden_exporter.collectors.runs import metrics
 from trainwarden_exporter.collectors.runs.record import ENDED
 from trainwarden_exporter.core.line_budget import LineBudget
-from trainwarden_exporter.core.redaction import label_text
 
 if TYPE_CHECKING:
     from trainwarden_exporter.collectors.runs.record import RunRecord

@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainwarden.redaction import plain
 from trainwarden_exporter.collectors.runs import metrics
-from trainwarden_exporter.core.redaction import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from trainwarden.record.folder import PHASES
 from trainwarden.record.metadata import STATUSES
+from trainwarden.redaction import label_text
 from trainwarden_exporter.collectors.runs import metrics, rank_metrics
 from trainwarden_exporter.collectors.runs.liveness import (
     last_life,
@@ -18,7 +19,6 @@ from trainwarden_exporter.collectors.runs.liveness import (
     silent_ranks,
 )
 from trainwarden_exporter.collectors.runs.record import StepTimes, plausible_timestamp
-from trainwarden_exporter.core.redaction import label_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

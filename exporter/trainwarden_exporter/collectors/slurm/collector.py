@@ -13,6 +13,7 @@ from trainwarden.clients.slurm.client import REASONS, SlurmError, UnreadableReco
 from trainwarden.clients.slurm.jobs import ENDED_STATES, SlurmJob
 from trainwarden.clients.slurm.nodes import NODE_STATES
 from trainwarden.identity import InvalidRunId, check_run_id
+from trainwarden.redaction import label_text
 from trainwarden_exporter.collectors.slurm import metrics
 from trainwarden_exporter.collectors.slurm.groups import JobGroups
 from trainwarden_exporter.collectors.slurm.series import (
@@ -23,7 +24,6 @@ from trainwarden_exporter.collectors.slurm.series import (
     add_node_totals,
 )
 from trainwarden_exporter.core.metric import Families
-from trainwarden_exporter.core.redaction import label_text
 from trainwarden_exporter.core.shared_state import JobEnd
 from trainwarden_exporter.sampling.calls import calling
 from trainwarden_exporter.sampling.task import SampleTask

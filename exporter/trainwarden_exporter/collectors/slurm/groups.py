@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainwarden.clients.slurm.jobs import ALLOCATED_STATES
+from trainwarden.redaction import label_text
 from trainwarden_exporter.collectors.slurm import metrics
-from trainwarden_exporter.core.redaction import label_text
 
 if TYPE_CHECKING:
     from trainwarden.clients.slurm.jobs import SlurmJob

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from trainwarden.clients.slurm.hostlist import expand_hostlist
 from trainwarden.clients.slurm.jobs import ENDED_STATES, JOB_STATES
 from trainwarden.clients.slurm.nodes import NODE_STATES
+from trainwarden.redaction import label_text
 from trainwarden_exporter.collectors.slurm import metrics
-from trainwarden_exporter.core.redaction import label_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

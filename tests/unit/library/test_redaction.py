@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainwarden.redaction import label_text, plain, redact
 from trainwarden.signals.pack import load_pack, shipped_packs
-from trainwarden_exporter.core.redaction import label_text, plain, redact
 
 
 @pytest.mark.parametrize(
