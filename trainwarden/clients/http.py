@@ -228,6 +228,13 @@ class HttpClient:
         headers = {"Content-Type": "application/json", **(headers or {})}
         return self._exchange("POST", path, timeout, body=data, headers=headers)
 
+    def send(self, method: str, path: str, body: bytes | None, *, timeout: float | None = None) -> HttpResponse:
+        """Return the response to any other method, such as PUT or DELETE. Raises HttpError."""
+        headers = {"Content-Type": "application/octet-stream"} if method == "PUT" else {}
+        if method == "POST":
+            headers["Content-Type"] = "application/json"
+        return self._exchange(method, path, timeout, body=body, headers=headers)
+
     def _exchange(
         self,
         method: str,
@@ -395,16 +402,33 @@ def get_all(client: HttpClient, paths: Sequence[str], timeout: float) -> list[Pa
     return answers
 
 
+def send(client: HttpClient, method: str, path: str, body: bytes | None, timeout: float) -> PathAnswer:
+    """Make one request that may change something. Raises HttpError where credentials cannot be used."""
+    try:
+        response = client.send(method, path, body, timeout=timeout)
+    except HttpError as error:
+        if error.reason == CREDENTIALS:
+            raise
+        return PathAnswer(0, b"", str(error).partition(": ")[2])
+    return PathAnswer(response.status, response.body, "")
+
+
 def main(stdin: IO[str], stdout: IO[bytes]) -> None:
     """Answer one request from `stdin`: for each path a line of JSON, `[status, error, length]`, and the body.
 
     The request is `{"url", "paths", "token", "token_variables": [of a token, of a file with one], "timeout",
-    "max_body"}`; without a token that of this machine's environment is sent.
+    "max_body"}`; without a token that of this machine's environment is sent. With `"method"` and `"body"` (Base64 or
+    null) that is sent to the first path instead.
     """
     request = json.load(stdin)
     token = request["token"] or _environment_token(*request["token_variables"])
     client = HttpClient(request["url"], request["timeout"], auth=HttpAuth(token=token), max_body=request["max_body"])
-    for status, body, error in get_all(client, request["paths"], request["timeout"]):
+    if request.get("method"):
+        sent = None if request["body"] is None else base64.b64decode(request["body"])
+        answers = [send(client, request["method"], request["paths"][0], sent, request["timeout"])]
+    else:
+        answers = get_all(client, request["paths"], request["timeout"])
+    for status, body, error in answers:
         stdout.write(json.dumps([status, error, len(body)]).encode() + b"\n" + body)
     stdout.flush()
 

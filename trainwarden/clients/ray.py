@@ -6,6 +6,7 @@ those that Ray's own command line and dashboard read; tested with Ray 2.60.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import Counter
 from dataclasses import dataclass
@@ -77,6 +78,16 @@ class RayDashboard(Protocol):
         """Return an answer for each path; raises RayError if there is none for any."""
 
 
+class RayControl(RayDashboard, Protocol):
+    """A way to the dashboard by which jobs are changed, too."""
+
+    def send(self, method: str, path: str, body: bytes | None = None) -> PathAnswer:
+        """Return the answer to a request that may change something; raises RayError if nothing could be sent.
+
+        Where the answer has no status the request may have taken effect.
+        """
+
+
 class RayDashboardOverHttp:
     """The dashboard by its address.
 
@@ -115,6 +126,14 @@ class RayDashboardOverHttp:
         except HttpError as error:
             raise RayError(error.reason, str(error)) from None
 
+    def send(self, method: str, path: str, body: bytes | None = None) -> PathAnswer:
+        """Make one request."""
+        _token(self._token_file)
+        try:
+            return http.send(self._http, method, path, body, self._timeout)
+        except HttpError as error:
+            raise RayError(error.reason, str(error)) from None
+
 
 class RayDashboardInPod:
     """The dashboard as its head pod sees it: one `kubectl exec` of `clients/http.py` for all paths of a request.
@@ -148,9 +167,23 @@ class RayDashboardInPod:
 
     def get(self, paths: Sequence[str]) -> list[PathAnswer]:
         """Get all paths with one program in the pod."""
+        return self._ask(paths)
+
+    def send(self, method: str, path: str, body: bytes | None = None) -> PathAnswer:
+        """Make one request with a program in the pod."""
+        encoded = None if body is None else base64.b64encode(body).decode()
+        try:
+            return self._ask([path], {"method": method, "body": encoded})[0]
+        except RayError as error:
+            if error.reason == TOKEN:
+                raise
+            return PathAnswer(0, b"", str(error))
+
+    def _ask(self, paths: Sequence[str], more: Mapping[str, Any] | None = None) -> list[PathAnswer]:
         question = {
             "url": self._url,
             "paths": list(paths),
+            **(more or {}),
             "token": _token(self._token_file),
             "token_variables": _TOKEN_VARIABLES,
             "timeout": self._timeout * 0.8,

@@ -21,7 +21,7 @@ ACTORS_PATH = f"/api/v0/actors?{_STATE}ALIVE"
 TASKS_PATH = f"/api/v0/tasks?{_STATE}RUNNING"
 
 # The actor that runs a submitted job has this name, followed by the submission's id.
-_SUPERVISOR = "_ray_internal_job_actor_"
+SUPERVISOR = "_ray_internal_job_actor_"
 # The headings of each layout: as of Ray 2.44 (its older autoscaler, its newer one), of 2.48 and 2.49, of 2.60.
 _LAYOUTS = (
     ("Usage", "Demands"),
@@ -173,7 +173,7 @@ def _wanted(line: str) -> float:
 
 def _holder(item: Mapping[str, Any]) -> str:
     name = item.get("name")
-    if isinstance(name, str) and name.startswith(_SUPERVISOR) and item.get("class_name") == "JobSupervisor":
-        return name.removeprefix(_SUPERVISOR)
+    if isinstance(name, str) and name.startswith(SUPERVISOR) and item.get("class_name") == "JobSupervisor":
+        return name.removeprefix(SUPERVISOR)
     job_id = item.get("job_id")
     return job_id if isinstance(job_id, str) else ""

@@ -1,0 +1,266 @@
+"""Ray's job API: read one job as it was submitted, submit, stop, delete; and the packages that a job needs.
+
+https://docs.ray.io/en/latest/cluster/running-applications/job-submission/rest.html for the jobs. An answer to a call
+that changes something is never the truth: the next reading decides. Tested with Ray 2.60.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from trainwarden.clients.ray import (
+    JOBS_PATH,
+    VERSION_PATH,
+    RayError,
+    RayJob,
+    RayVersion,
+    answered_data,
+    read_document,
+    read_jobs,
+    read_version,
+)
+from trainwarden.clients.ray_usage import SUPERVISOR
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from trainwarden.clients.http import PathAnswer
+    from trainwarden.clients.ray import RayControl
+
+PACKAGES_PATH = "/api/packages/gcs/"
+TRAIN_RUNS_PATH = "/api/train/v2/runs/v1"
+_ACTORS = "/api/v0/actors?detail=1&limit=10000&filter_predicates=%3D&filter_keys="
+_PACKAGE = re.compile(r"gcs://([A-Za-z0-9][A-Za-z0-9._-]{0,254})")
+_SUBMISSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+_EXISTS = b"already exists"
+_EXCEPTION = re.compile(rb"^(?:[A-Za-z_.]+\.)?([A-Za-z_]+(?:Error|Exception)):", re.MULTILINE)
+
+
+class CallAnswer(enum.Enum):
+    """How a call went. UNCLEAR may have taken effect."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    UNCLEAR = "unclear"
+
+
+@dataclass(frozen=True)
+class RayAnswer:
+    """The answer to a call; `detail` holds nothing that a user wrote."""
+
+    answer: CallAnswer
+    detail: str
+
+
+@dataclass(frozen=True)
+class RayReserved:
+    """What the entrypoint of a job reserves for itself, beside what its tasks and actors take.
+
+    Attributes:
+        num_cpus: cores; 0 is none.
+        num_gpus: GPUs.
+        memory: bytes.
+        resources: custom ones, by name.
+        label_selector: of the nodes that it may run on.
+    """
+
+    num_cpus: float = 0.0
+    num_gpus: float = 0.0
+    memory: int = 0
+    resources: Mapping[str, float] = field(default_factory=dict)
+    label_selector: Mapping[str, str] = field(default_factory=dict)
+
+    def as_request(self) -> dict[str, Any]:
+        """Return the fields of a submission; what is not reserved is left out."""
+        return {
+            f"entrypoint_{name}": value
+            for name, value in (
+                ("num_cpus", self.num_cpus),
+                ("num_gpus", self.num_gpus),
+                ("memory", self.memory),
+                ("resources", dict(self.resources)),
+                ("label_selector", dict(self.label_selector)),
+            )
+            if value
+        }
+
+    def amounts(self) -> dict[str, float]:
+        """Return the amounts by Ray's names of the resources."""
+        named = {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": float(self.memory), **self.resources}
+        return {name: amount for name, amount in named.items() if amount}
+
+
+@dataclass(frozen=True)
+class RaySubmission:
+    """A job as it was submitted, without what Ray does not return. What users wrote is not shown by `repr`."""
+
+    submission_id: str
+    entrypoint: str = field(repr=False)
+    metadata: Mapping[str, str] = field(repr=False)
+    runtime_env: Mapping[str, Any] = field(repr=False)
+
+    def packages(self) -> list[str]:
+        """Return the names of the packages of its runtime environment that Ray itself keeps."""
+        modules = self.runtime_env.get("py_modules")
+        texts = [self.runtime_env.get("working_dir"), *(modules if isinstance(modules, list) else [])]
+        found = (_PACKAGE.fullmatch(text) for text in texts if isinstance(text, str))
+        return list(dict.fromkeys(match[1] for match in found if match))
+
+
+class RayJobs:
+    """The jobs of one cluster. Every reading raises RayError where there is no usable answer."""
+
+    def __init__(self, dashboard: RayControl) -> None:
+        self._dashboard = dashboard
+
+    def all(self) -> tuple[RayVersion, list[RayJob]]:
+        """Return which session it is, and every job."""
+        version, jobs = self._dashboard.get((VERSION_PATH, JOBS_PATH))
+        return read_version(read_document(version)), _read(read_jobs, read_document(jobs))
+
+    def version(self) -> RayVersion:
+        """Return which Ray it is, and which session."""
+        return read_version(self._document(VERSION_PATH))
+
+    def submission(self, submission_id: str) -> tuple[RayJob, RaySubmission] | None:
+        """Return one job, and as what it was submitted; None where Ray answers that it has none of this id."""
+        [answer] = self._dashboard.get((_path(submission_id),))
+        if answer.status == 404:
+            return None
+        document = read_document(answer)
+        [job] = _read(read_jobs, [document])
+        if not isinstance(document, dict) or job.submission_id != submission_id:
+            raise RayError("malformed", f"malformed: expected job {submission_id}")
+        entrypoint, metadata, runtime_env = (document.get(key) for key in ("entrypoint", "metadata", "runtime_env"))
+        are_tables = all(isinstance(each, (dict, type(None))) for each in (metadata, runtime_env))
+        if not isinstance(entrypoint, str) or not are_tables:
+            raise RayError("malformed", "malformed: expected an entrypoint, metadata and a runtime_env")
+        return job, RaySubmission(submission_id, entrypoint, metadata or {}, runtime_env or {})
+
+    def logs(self, submission_id: str) -> str:
+        """Return what the entrypoint has written so far; may hold secrets."""
+        document = self._document(f"{_path(submission_id)}/logs")
+        text = document.get("logs") if isinstance(document, dict) else None
+        return text if isinstance(text, str) else ""
+
+    def submit(self, job: RaySubmission, reserved: RayReserved) -> RayAnswer:
+        """Submit a job under an id of the caller's. One that Ray has already is accepted: it was submitted before."""
+        request = {
+            "submission_id": job.submission_id,
+            "entrypoint": job.entrypoint,
+            "metadata": dict(job.metadata),
+            "runtime_env": dict(job.runtime_env),
+            **reserved.as_request(),
+        }
+        answer = self._dashboard.send("POST", JOBS_PATH, json.dumps(request).encode())
+        called = f"POST {JOBS_PATH} submission_id={job.submission_id}"
+        # Ray gives status 500 where it means 400.
+        if answer.status in (400, 500) and _EXISTS in answer.body:
+            return RayAnswer(CallAnswer.ACCEPTED, f"{called}: Ray has a job of this id already")
+        return _answered(called, answer)
+
+    def stop(self, submission_id: str) -> RayAnswer:
+        """Let Ray end a job: SIGTERM, and SIGKILL after $RAY_JOB_STOP_WAIT_TIME_S, 3 s. It returns at once."""
+        path = f"{_path(submission_id)}/stop"
+        return _answered(f"POST {path}", self._dashboard.send("POST", path, b"{}"))
+
+    def delete(self, submission_id: str) -> RayAnswer:
+        """Let Ray forget a job that has ended."""
+        path = _path(submission_id)
+        return _answered(f"DELETE {path}", self._dashboard.send("DELETE", path))
+
+    def keep_package(self, name: str) -> bool:
+        """Return whether Ray has a package; if so it is kept for ten minutes, whatever job ends meanwhile.
+
+        For $RAY_RUNTIME_ENV_TEMPORARY_REFERENCE_EXPIRATION_S of the head, to be exact.
+        """
+        [answer] = self._dashboard.get((PACKAGES_PATH + quote(name, safe=""),))
+        if answer.status == 404:
+            return False
+        if answer.error or answer.status != 200:
+            read_document(answer)  # raises with the reason
+        return True
+
+    def upload_package(self, name: str, content: bytes) -> RayAnswer:
+        """Give Ray a package, which it keeps until the last job that names it has ended."""
+        path = PACKAGES_PATH + quote(name, safe="")
+        return _answered(f"PUT {path}", self._dashboard.send("PUT", path, content))
+
+    def reserved(self, submission_id: str) -> Mapping[str, float] | None:
+        """Return what the entrypoint of a job reserves, by Ray's names; None where Ray does not show it any more.
+
+        The job API does not return it; the actor that runs the entrypoint has it, also after its end.
+        """
+        for actor in self._actors("name", SUPERVISOR + submission_id):
+            amounts = actor.get("required_resources")
+            if actor.get("name") == SUPERVISOR + submission_id and isinstance(amounts, dict):
+                numbers = {name: each for name, each in amounts.items() if isinstance(each, (int, float))}
+                return {str(name): float(amount) for name, amount in numbers.items()}
+        return None
+
+    def living_actors(self, job: RayJob) -> int:
+        """Return how many actors of a job live, also of one that has ended. Detached ones outlive it by design."""
+        found = self._actors("name", SUPERVISOR + job.submission_id)
+        if job.job_id:
+            found += [each for each in self._actors("job_id", job.job_id) if not each.get("is_detached")]
+        return sum(each.get("state") != "DEAD" for each in found)
+
+    def train_retries(self, job: RayJob) -> int | None:
+        """Return how often Ray Train itself restarts the workers of a job, -1 for ever; None where it runs none."""
+        [answer] = self._dashboard.get((TRAIN_RUNS_PATH,))
+        document = read_document(answer) if answer.status == 200 else {}
+        runs = document.get("train_runs") if isinstance(document, dict) else None
+        found: list[int] = []
+        for run in runs if isinstance(runs, list) else ():
+            if isinstance(run, dict) and job.job_id and run.get("job_id") == job.job_id:
+                settings = run.get("run_settings")
+                config = settings.get("run_config") if isinstance(settings, dict) else None
+                failures = config.get("failure_config") if isinstance(config, dict) else None
+                count = failures.get("max_failures") if isinstance(failures, dict) else None
+                found.append(count if isinstance(count, int) else 0)
+        return None if not found else -1 if min(found) < 0 else max(found)
+
+    def _actors(self, key: str, value: str) -> list[dict[str, Any]]:
+        document = self._document(f"{_ACTORS}{key}&filter_values={quote(value, safe='')}")
+        found = _read(answered_data, document).get("result")
+        actors = found.get("result") if isinstance(found, dict) else None
+        if not isinstance(actors, list):
+            raise RayError("malformed", "malformed: expected a list of actors")
+        return [each for each in actors if isinstance(each, dict)]
+
+    def _document(self, path: str) -> object:
+        [answer] = self._dashboard.get((path,))
+        return read_document(answer)
+
+
+def usable_id(submission_id: str) -> bool:
+    """Return whether an id can stand in a path, a file name and an attempt key as it is."""
+    return _SUBMISSION_ID.fullmatch(submission_id) is not None
+
+
+def _path(submission_id: str) -> str:
+    return JOBS_PATH + quote(submission_id, safe="")
+
+
+def _read(parse: Any, document: object) -> Any:
+    try:
+        return parse(document)
+    except ValueError as error:
+        raise RayError("malformed", f"malformed: {error}") from None
+
+
+def _answered(called: str, answer: PathAnswer) -> RayAnswer:
+    """Read an answer. Of its text only the type of an exception is kept: the rest may quote the request."""
+    if answer.error:
+        return RayAnswer(CallAnswer.UNCLEAR, f"{called}: {answer.error}")
+    if answer.status == 200:
+        return RayAnswer(CallAnswer.ACCEPTED, f"{called}: 200")
+    raised: Sequence[bytes] = _EXCEPTION.findall(answer.body)
+    why = f" {raised[-1].decode()}" if raised else ""
+    refused = 400 <= answer.status < 500 and answer.status not in (408, 429)
+    return RayAnswer(CallAnswer.REFUSED if refused else CallAnswer.UNCLEAR, f"{called}: {answer.status}{why}")
