@@ -32,6 +32,7 @@ _OWN = {
     "checkpoints": ("trainwarden.checkpoint.command", "find checkpoints and say whether they are complete"),
     "scan": ("trainwarden.scan.command", "name the cause of a failure from the logs that it left behind"),
     "rules": ("trainwarden.rules.command", "make the rule files that a Prometheus loads, with your own values"),
+    "actions": ("trainwarden.actions.command", "run declared commands on events of runs, such as an evaluation"),
     "runs": ("trainwarden.listing", "list the runs whose records are in a folder"),
 }
 # The same for what the exporter adds, which is not imported for a list of commands.

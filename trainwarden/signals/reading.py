@@ -122,7 +122,10 @@ def _actions(value: Mapping[str, Any], name: str, place: str, warn: Warn) -> tup
             warn(f"{place}: signal {name}: actions: {kind!r} is not known and has no effect")
             continue
         if kind == "ExecutionAction":
-            warn(f"{place}: signal {name}: actions: ExecutionAction: commands of a signal file are not run")
+            warn(
+                f"{place}: signal {name}: actions: ExecutionAction: `trainwarden actions` alone runs it, "
+                "and only if its own configuration has the command"
+            )
         actions.append(each)
     return tuple(actions)
 

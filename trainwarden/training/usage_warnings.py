@@ -24,6 +24,7 @@ RESERVED_EVENTS = frozenset(
         "gpu_stats",
         "error",
         "lines_dropped",
+        "signal_noted",
         "training_completed",
     )
 )

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
-import stat
 import time
 from pathlib import Path
 
-from trainwarden.beneath import open_beneath
 from trainwarden.clients.slack import NotSent
 from trainwarden.identity import InvalidRunId
+from trainwarden.record.append import append_line
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import EVENTS, run_folder
-from trainwarden.record.lines import MAX_LINE, encode_line
-from trainwarden.training.journal import ROTATE_BYTES
+from trainwarden.record.lines import encode_line
 from trainwarden_remediator.notify.message import Notice
 from trainwarden_remediator.notify.outbox import HAND_OVER, NOT_RESTARTED, REFUSAL
 
@@ -26,7 +23,6 @@ _EVENT_TYPES = {HAND_OVER: "person_needed", **dict.fromkeys((REFUSAL, NOT_RESTAR
 JOURNALED = frozenset(_EVENT_TYPES)
 # It stays so, however often it is tried.
 _FINAL = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENXIO))
-_FLAGS = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class RunJournal:
@@ -58,42 +54,10 @@ class RunJournal:
         }
         line = encode_line({"timestamp": to_iso(time.time()), "event_type": event_type, "data": data})
         try:
-            folder = os.open(run_folder(notice.run_id, self._runs_dir), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                _append(folder, line, mark)
-            finally:
-                os.close(folder)
+            append_line(run_folder(notice.run_id, self._runs_dir), EVENTS, line, mark)
         except InvalidRunId:
             return
         except OSError as error:
             if error.errno not in _FINAL:
                 raise NotSent(f"{EVENTS} of the run: {error.strerror}", of_message=True) from None
             log.info("run %s: %s cannot be written: %s", notice.run_id, EVENTS, error.strerror)
-
-
-def _append(folder: int, line: bytes, mark: str) -> None:
-    """Append in one write. The file must be the owner's of the folder, and reachable by no other name.
-
-    Raises:
-        OSError: it cannot be opened or written.
-    """
-    descriptor = open_beneath(folder, EVENTS, _FLAGS)
-    try:
-        status = os.fstat(descriptor)
-        size = status.st_size
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_uid != os.fstat(folder).st_uid:
-            raise OSError(errno.EPERM, "it is no plain file of the run's owner")
-        if size > ROTATE_BYTES + MAX_LINE:
-            raise OSError(errno.EPERM, "it is full, and its run does not rotate it")
-        end = os.pread(descriptor, min(size, MAX_LINE), max(0, size - MAX_LINE))
-        if mark.encode() in end:
-            return  # a process before this one ended between the line and the note that it is written
-        # The writer before may have been killed in the middle of a line.
-        whole = line if not end or end.endswith(b"\n") else b"\n" + line
-        written = os.write(descriptor, whole)
-        if written < len(whole):
-            if os.fstat(descriptor).st_size == size + written:
-                os.ftruncate(descriptor, size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    finally:
-        os.close(descriptor)
