@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from tests.rules.promtool import ROOT
+from trainwarden.actions.command import build_parser as build_parser_of_actions
 from trainwarden.stack.binaries import Tools
 from trainwarden_exporter.cli import EVERYWHERE
 from trainwarden_exporter.collectors.gpu_pods.spec import SOCKET
@@ -44,6 +45,16 @@ def test_the_systemd_unit_of_the_remediator_starts_it_with_flags_that_there_are(
     parsed = build_parser_of_remediator().parse_args([*arguments, *example.split()])
     assert str(parsed.state_dir) == f"/var/lib/{unit['Service']['StateDirectory']}"
     assert unit["Service"]["StateDirectoryMode"] == "0700"
+
+
+def test_the_systemd_unit_of_actions_starts_them_with_flags_that_there_are() -> None:
+    unit = configparser.ConfigParser(interpolation=None, strict=True)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]  # as above
+    unit.read_string((UNIT.parent / "trainwarden-actions@.service").read_text(encoding="utf-8"))
+    program, command, *arguments = unit["Service"]["ExecStart"].split()
+    assert (Path(program).name, command) == ("trainwarden", "actions")
+    build_parser_of_actions().parse_args(arguments)
+    assert unit["Service"]["User"] == "%i"
 
 
 def test_the_systemd_socket_is_the_exporter_s_port_and_names_its_flag() -> None:

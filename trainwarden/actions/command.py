@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     """Serve, check or list; return 0, 1 if the service cannot go on, 2 for misuse or a wrong configuration."""
     if argv[:1] == ["list"]:
         return _list(argv[1:])
-    arguments = _parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     try:
         configuration = read_configuration(arguments.config)
         if arguments.check:
@@ -79,7 +79,8 @@ def default_state_dir() -> Path:
     return (Path(state) if state.startswith("/") else Path.home() / ".local/state") / "trainwarden/actions"
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the service's command line."""
     parser = CommandLine(
         prog="trainwarden actions",
         description="Run declared commands on events of this user's runs, such as an evaluation of each checkpoint.",
