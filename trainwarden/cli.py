@@ -33,7 +33,8 @@ _OWN = {
     "scan": ("trainwarden.scan.command", "name the cause of a failure from the logs that it left behind"),
     "rules": ("trainwarden.rules.command", "make the rule files that a Prometheus loads, with your own values"),
     "actions": ("trainwarden.actions.command", "run declared commands on events of runs, such as an evaluation"),
-    "runs": ("trainwarden.listing", "list the runs whose records are in a folder"),
+    "runs": ("trainwarden.runs.listing", "list the runs whose records are in a folder or in S3"),
+    "monitor": ("trainwarden.monitor.command", "alert about runs from their records, without a Prometheus"),
 }
 # The same for what the exporter adds, which is not imported for a list of commands.
 _ADDED = {"metrics-server": "serve the metrics of one fine-tuning job, beside it"}

@@ -1,0 +1,219 @@
+"""Alerts without a Prometheus: one for each change of a run's status, over restarts of the monitor too."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.runs.records import NOW, RUN, foreign_run
+from trainwarden.clients.slack import NotSent
+from trainwarden.monitor import AlertManager, command
+from trainwarden.monitor.alerts import Alert
+from trainwarden.monitor.history import AlertHistory, HistoryUnreadable
+from trainwarden.monitor.watch import Monitor
+from trainwarden.runs.places import RecordFolder
+from trainwarden.stack.slack_sink import SlackSink
+
+
+class Kept:
+    """A channel that keeps what it is given, unless it is closed."""
+
+    def __init__(self, name: str = "kept") -> None:
+        self.name = name
+        self.alerts: list[Alert] = []
+        self.is_closed = False
+
+    def send(self, alert: Alert) -> None:
+        if self.is_closed:
+            raise NotSent("Slack gives no answer: connection")
+        self.alerts.append(alert)
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith(("TRAINWARDEN_", "MONITORING_")) or name in {
+            "STALE_MINUTES", "SLACK_WEBHOOK_URL", "SNS_TOPIC_ARN",
+        }:  # fmt: skip
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def sink() -> Iterator[SlackSink]:
+    made = SlackSink()
+    yield made
+    made.close()
+
+
+def monitor(runs: Path, channels: list[Kept], *run_ids: str) -> Monitor:
+    """A monitor as it is after a start: with the history of the one before."""
+    history = AlertHistory(runs.parent / "history.json")
+    history.load()
+    alerts = AlertManager()
+    alerts.channels += channels
+    return Monitor(RecordFolder(runs), history, alerts, run_ids=run_ids)
+
+
+def test_a_status_is_alerted_about_once_over_restarts_of_the_monitor(tmp_path: Path) -> None:
+    runs, kept = tmp_path / "runs", Kept()
+    foreign_run(runs)
+    for now in (NOW, NOW + 60, NOW + 700, NOW + 760, NOW + 820):
+        monitor(runs, [kept]).look(now)
+    assert [alert.status for alert in kept.alerts] == ["TIMED_OUT"]
+    (runs / RUN / "_error").write_text("CUDA out of memory")
+    monitor(runs, [kept]).look(NOW + 900)
+    (runs / RUN / "_error").unlink()
+    (runs / RUN / "_complete").write_text("")
+    monitor(runs, [kept]).look(NOW + 960)
+    monitor(runs, [kept]).look(NOW + 1020)
+    assert [alert.status for alert in kept.alerts] == ["TIMED_OUT", "FAILED", "SUCCEEDED"]
+
+
+def test_a_run_that_comes_back_is_news_and_one_that_begins_is_none(tmp_path: Path) -> None:
+    runs, kept = tmp_path / "runs", Kept()
+    foreign_run(runs, age=0, progress_age=0)
+    monitor(runs, [kept]).look(NOW)
+    assert kept.alerts == []
+    monitor(runs, [kept]).look(NOW + 700)
+    foreign_run(runs, age=-700, progress_age=-700)
+    monitor(runs, [kept]).look(NOW + 720)
+    assert [alert.status for alert in kept.alerts] == ["TIMED_OUT", "RUNNING"]
+
+
+def test_an_alert_that_was_not_sent_is_sent_in_the_next_round_and_by_that_channel_alone(tmp_path: Path) -> None:
+    runs, slack, sns = tmp_path / "runs", Kept("slack"), Kept("sns")
+    foreign_run(runs, age=700, progress_age=700)
+    slack.is_closed = True
+    found = monitor(runs, [slack, sns]).look(NOW)
+    assert found.problems == [f"{RUN}: not sent by slack: Slack gives no answer: connection"]
+    slack.is_closed = False
+    monitor(runs, [slack, sns]).look(NOW + 60)
+    monitor(runs, [slack, sns]).look(NOW + 120)
+    assert (len(slack.alerts), len(sns.alerts)) == (1, 1)
+
+
+def test_a_first_start_over_old_runs_is_silent_unless_one_is_asked_for(tmp_path: Path) -> None:
+    runs, kept = tmp_path / "runs", Kept()
+    foreign_run(runs, age=10**6, progress_age=10**6)
+    monitor(runs, [kept]).look(NOW)
+    assert kept.alerts == []
+    (tmp_path / "history.json").unlink()
+    monitor(runs, [kept], RUN).look(NOW)
+    assert [alert.status for alert in kept.alerts] == ["TIMED_OUT"]
+
+
+def test_a_run_that_never_appears_times_out(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    kept = Kept()
+    awaiting = monitor(tmp_path / "runs", [kept], "absent")
+    assert awaiting.look(NOW).missing == ["absent"]
+    awaiting.look(NOW + 601)
+    assert [alert.status for alert in kept.alerts] == ["TIMED_OUT"]
+    assert "never started" in kept.alerts[0].text()
+
+
+def test_a_history_that_cannot_be_read_sends_nothing_again(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "history.json").write_text("{")
+    with pytest.raises(HistoryUnreadable, match=r"history\.json"):
+        monitor(tmp_path / "runs", [])
+
+
+def test_slack_gets_the_words_of_the_alert_and_no_markup_of_the_record(tmp_path: Path, sink: SlackSink) -> None:
+    folder = foreign_run(tmp_path / "runs")
+    (folder / "_error").write_text("CUDA out of memory <!channel> & ```")
+    (tmp_path / "url").write_text(sink.url)
+    argv = ["--runs-dir", str(tmp_path / "runs"), "--run-id", RUN, "--once", "--slack-webhook", str(tmp_path / "url")]
+    assert command.main(argv) == 1
+    assert command.main(argv) == 1
+    [message] = sink.messages
+    assert message.payload["text"] == "🔥 Mistral Training FAILED"
+    assert message.text.splitlines()[:7] == [
+        f"*Run ID:* {RUN}",
+        "*Status:* FAILED",
+        "*Reason:* Error: CUDA out of memory &lt;!channel&gt; &amp; '''",
+        "*🔧 Action Required:* Reduce batch size or sequence length",
+        "*Instance:* i-01fa5b57d64c6196a",
+        "*Phase:* training",
+        "*Duration:* 127 minutes",
+    ]
+
+
+def test_the_manager_of_the_earlier_monitor_is_called_as_before(sink: SlackSink) -> None:
+    alert = AlertManager(slack_webhook=sink.url)
+    assert alert.send("test-run", "FAILED", "Test alert", {"instance_id": "i-test", "phase": "testing"})
+    assert "*Instance:* i-test" in sink.messages[0].text
+    closed = AlertManager(slack_webhook="http://127.0.0.1:1/services/s3cret")
+    assert not closed.send("test-run", "FAILED", "Test alert", {})
+    with pytest.raises(ValueError, match="webhook"):
+        AlertManager(slack_webhook="/no/such/file")
+
+
+def test_the_env_file_of_the_folder_is_read_and_a_variable_comes_first(
+    tmp_path: Path, sink: SlackSink, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / ".env").write_text(
+        f"# settings\nexport SLACK_WEBHOOK_URL='{sink.url}'\nSTALE_MINUTES=5  # minutes\nPATH=/nowhere\n"
+    )
+    assert command.main(["--test-alert"]) == 0
+    assert capsys.readouterr().out == "slack: sent\n"
+    assert "Test alert" in sink.messages[0].text
+    foreign_run(tmp_path / "runs")
+    monkeypatch.setattr("time.time", lambda: NOW + 400)
+    argv = ["--runs-dir", str(tmp_path / "runs"), "--once", "--json"]
+    assert command.main(argv) == 1
+    assert json.loads(capsys.readouterr().out)["runs"][0]["reason"] == "Both heartbeats stale (>5m)"
+    monkeypatch.setenv("STALE_MINUTES", "10")
+    assert command.main(argv) == 0
+
+
+def test_a_watch_of_one_run_ends_with_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = foreign_run(tmp_path / "runs")
+    (folder / "_complete").write_text("")
+    assert command.main(["--runs-dir", str(tmp_path / "runs"), RUN]) == 0
+    told = capsys.readouterr()
+    assert "SUCCEEDED" in told.out
+    assert "✅ Mistral Training SUCCEEDED" in told.err, "without a channel the terminal is one"
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--run-id", "mistral-20250804-1", "--once"], ["mistral-20250804-1", f"near names: {RUN}"]),
+        (["--run-id", "../etc", "--once"], ["'../etc' is not usable"]),
+        (["--stale-minutes", "-1"], ["--stale-minutes", "above 0"]),
+        (["--interval", "soon"], ["--interval", "duration"]),
+        (["--slack-webhook", "/no/such/file"], ["/no/such/file"]),
+        (["--sns-topic", "pages"], ["arn:aws:sns:REGION:ACCOUNT:NAME"]),
+        (["--env-file", "/no/such/file"], ["--env-file", "/no/such/file"]),
+        (["--test-alert"], ["--slack-webhook"]),
+        (["one", "--run-id", "two"], ["not both"]),
+        (["--stale-minute", "7x"], ["--stale-minutes", "7x"]),
+    ],
+)
+def test_misuse_is_status_2_and_one_line_that_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list[str], words: list[str]
+) -> None:
+    foreign_run(tmp_path / "runs")
+    with pytest.raises(SystemExit) as end:
+        command.main(["--runs-dir", str(tmp_path / "runs"), *argv])
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    for word in words:
+        assert word in said
+
+
+def test_an_address_on_the_command_line_is_taken_with_a_warning_that_does_not_show_it(
+    sink: SlackSink, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["--test-alert", "--slack-webhook", sink.url]) == 0
+    said = capsys.readouterr().err
+    assert "write it into a file" in said
+    assert sink.url not in said
