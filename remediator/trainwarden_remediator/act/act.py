@@ -14,7 +14,8 @@ from trainwarden_remediator.drivers.driver import (
     RestartProgress,
     RestartTarget,
     ScheduledJob,
-    progress,
+    Shape,
+    restart_progress,
 )
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.objections import Recheck, Withheld
@@ -98,7 +99,7 @@ class Actor:
         if objection := self._objection(incident, driver, jobs):
             return objection
         job = driver.job(target.job_id)
-        seen = progress(job, target, two_phase=driver.two_phase)
+        seen = restart_progress(driver, target)
         if seen is not RestartProgress.UNTOUCHED:
             return Wait(seen.value)
         # A controller that is killed may begin a job once more under the same count.
@@ -121,19 +122,19 @@ class Actor:
             late: the job as a late call has left it; it is released only if it still is like that.
         """
         driver = self._fresh(incident, target)
-        if not driver.two_phase:
+        if decides_to_end(incident, target):
             # One call that ends the old start and gives the next needs the same checks as one that only ends.
             if objection := self._objection(incident, driver, jobs):
                 return Answer(objection)
             self._announce(incident)
-        job = driver.job(target.job_id)
-        seen = progress(job, target, two_phase=driver.two_phase)
-        if job != late if late else seen is not RestartProgress.READY:
+        seen = restart_progress(driver, target)
+        if driver.job(target.job_id) != late if late else seen is not RestartProgress.READY:
             return Answer(Wait(seen.value))
         boot = self._same_scheduler(driver, target)
         if not isinstance(boot, str):
             return Answer(boot)
-        return replace(self._call("commit", driver.commit, driver, target, boot), late=late is not None)
+        verb = "submit" if submits_held(target) else "commit"
+        return replace(self._call(verb, driver.commit, driver, target, boot), late=late is not None)
 
     def _same_scheduler(self, driver: Driver, target: RestartTarget) -> str | Wait | Refuse:
         """Return the boot of the scheduler's controller; or why no start must be given.
@@ -147,11 +148,16 @@ class Actor:
             return Wait(boot.reason)
         if any(each.boot != boot for each in self._made("commit", driver, target)):
             return Forgotten(
-                f"the scheduler was started again ({boot}) after job {target.job_id} had been released, and shows it "
-                "held: it may have forgotten a start that it gave. Nothing is started again: make sure that no process "
-                f"of the job lives, and release it (scontrol release {target.job_id})"
+                f"the scheduler was started again ({boot}) after {_given(target)}: it may have forgotten a start that "
+                "it gave. Nothing is started again: make sure that no process of the run lives, and "
+                f"{_by_hand(target)}"
             )
         return boot
+
+    def was_forgotten(self, driver: Driver, target: RestartTarget) -> bool:
+        """Return whether the controller was started again since the job that a target lacks was submitted."""
+        boot, made = driver.boot(), self._made("submit", driver, target)
+        return isinstance(boot, str) and any(each.boot != boot for each in made[-1:])
 
     def _made(self, verb: str, driver: Driver, target: RestartTarget) -> list[Call]:
         """Return the earlier calls of an incident that may have taken effect."""
@@ -210,6 +216,30 @@ class Actor:
         self._store.end_call(number, result.outcome.value)
         after = RestartProgress.UNKNOWN
         if result.outcome is CallOutcome.REFUSED:
-            job = driver.snapshot((target.job_id,)).job(target.job_id)
-            after = progress(job, target, two_phase=driver.two_phase)
+            after = restart_progress(driver.snapshot((target.job_id,)), target)
         return Answer(None, result, after)
+
+
+def submits_held(target: RestartTarget) -> bool:
+    """Return whether `commit` only submits a job, and gives no start yet."""
+    return target.shape is Shape.RESUBMIT and not target.successor
+
+
+def decides_to_end(incident: Incident, target: RestartTarget) -> bool:
+    """Return whether the first call about an attempt is `commit`: of one call, or of a job that has ended by itself."""
+    if target.shape.gives_new_job:
+        return not incident.calls and not target.successor
+    return target.shape is Shape.ONE_CALL
+
+
+def _given(target: RestartTarget) -> str:
+    if target.shape is Shape.SUBMIT:
+        return f"the next start of job {target.job_id} had been submitted, and does not show it"
+    return f"job {target.successor or target.job_id} had been released, and shows it held"
+
+
+def _by_hand(target: RestartTarget) -> str:
+    if target.shape is Shape.SUBMIT:
+        return "submit it again"
+    job = target.successor or target.job_id
+    return f"release it (scontrol release {job})"

@@ -11,6 +11,7 @@ from trainwarden_remediator.drivers.driver import (
     JobState,
     RestartTarget,
     ScheduledJob,
+    Shape,
 )
 from trainwarden_remediator.incidents.incident import Incident
 from trainwarden_remediator.observe.world import Clock
@@ -30,17 +31,29 @@ class Exclusions:
         Notes first which nodes it is to avoid that the job does not avoid already: those are taken back some day.
         """
         avoid, hours = incident.excluded, incident.exclude_hours
-        noted = self._store.exclusions(driver.name).get(target.job_id, {})
+        job_id = target.successor or target.job_id
+        noted = self._inherited(driver, target, job_id)
         over = {node for node, each in noted.items() if self._is_over(each.until)}
-        job = driver.job(target.job_id)
-        if avoid and driver.two_phase and isinstance(job, ScheduledJob):
+        job = driver.job(job_id)
+        if avoid and target.shape is not Shape.ONE_CALL and isinstance(job, ScheduledJob):
             ours = {
                 node: Exclusion(incident.id, None if hours is None else at + hours * 3600)
                 for node, at in avoid.items()
                 if node in noted or node not in (job.excluded_nodes or ())
             }
-            self._store.exclude(driver.name, target.job_id, ours)
+            self._store.exclude(driver.name, job_id, ours)
         return replace(target, readmit_nodes=tuple(sorted(over.difference(avoid))))
+
+    def _inherited(self, driver: Driver, target: RestartTarget, job_id: str) -> dict[str, Exclusion]:
+        """Return what is noted of a job; a new one avoids what the job avoided that it comes after."""
+        noted = self._store.exclusions(driver.name)
+        present, job = noted.get(job_id, {}), driver.job(job_id)
+        before = noted.get(target.job_id, {}) if isinstance(job, ScheduledJob) and target.successor else {}
+        avoided = job.excluded_nodes or () if isinstance(job, ScheduledJob) else ()
+        new = {node: each for node, each in before.items() if node in avoided and node not in present}
+        if new:
+            self._store.exclude(driver.name, job_id, new)
+        return {**present, **new}
 
     def end(self, driver: Driver, jobs: Iterable[ScheduledJob]) -> None:
         """Take back what is over, of jobs that wait: SLURM changes no other. Those that are gone are forgotten."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainwarden_remediator.act.sweep import ALERT as HELD
-from trainwarden_remediator.drivers.driver import JobState, Reading, ScheduledJob
+from trainwarden_remediator.drivers.driver import JobState, Reading, ScheduledJob, Shape
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Incident, parse_key
 from trainwarden_remediator.observe.evidence import ReportedRun
@@ -36,8 +36,14 @@ class Relief:
             return reason
         if not isinstance(job, ScheduledJob) or job.run_id != incident.run_id or job.generation < incident.generation:
             return None
+        if job.state is JobState.CANCELLED and incident.calls and _gives_new_job(incident):
+            return None  # by a call of the remediator
         over = job.state in (JobState.CANCELLED, JobState.COMPLETED)
         return f"job {job.job_id} is {job.scheduler_state}" if over else None
+
+
+def _gives_new_job(incident: Incident) -> bool:
+    return bool(incident.shape) and Shape(incident.shape).gives_new_job
 
 
 def _may_be_held(incident: Incident, job: Reading | None) -> bool:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from trainwarden_remediator.act.act import Actor, Answer, Forgotten
+from trainwarden_remediator.act.act import Actor, Answer, Forgotten, decides_to_end, submits_held
 from trainwarden_remediator.act.approvals import Approvals
 from trainwarden_remediator.act.calls import Calls
 from trainwarden_remediator.act.capture import Captured, Captures, Capturing
@@ -15,16 +15,21 @@ from trainwarden_remediator.act.resume_point import STOP
 from trainwarden_remediator.act.verify import Verifier
 from trainwarden_remediator.decide.decide import Held, NotNow, Refuse, Wait
 from trainwarden_remediator.drivers.driver import (
+    Absent,
     CallOutcome,
     CallResult,
     Driver,
     JobState,
+    Reading,
     RestartProgress,
     RestartTarget,
     ScheduledJob,
-    progress,
+    Shape,
+    restart_progress,
+    successor_of,
 )
-from trainwarden_remediator.examine.objections import Recheck, Withheld
+from trainwarden_remediator.errors import Unknown
+from trainwarden_remediator.examine.objections import Recheck, Withheld, successor
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Incident, State
 from trainwarden_remediator.incidents.price import VETOED
 from trainwarden_remediator.metrics import Metrics
@@ -44,7 +49,7 @@ _FORGETS_SECONDS = 60.0
 # What comes next depends on how far the scheduler has come.
 _AWAITS = (State.PREPARING, State.IN_DOUBT, State.PREPARED, State.COMMITTED)
 # Kinds of timers of an incident.
-_WAITS, _HELD = "waits", "held"
+_WAITS, _HELD, _ENDS = "waits", "held", "ends"
 
 
 class Remediator:
@@ -148,7 +153,8 @@ class Remediator:
             state = State.CAPTURING if self._capturing else State.PREPARING
             before = self._verifier.figures(incident.run_id, incident.attempt_key or "")
             detail = f"nothing speaks against it{by and f', approved by {by}'}"
-            self._move(incident, state, detail, paging=False, before=before.as_text() if before else None)
+            changes = {"before": before.as_text() if before else None, "shape": self._shape(incident).value}
+            self._move(incident, state, detail, paging=False, **changes)
         return True
 
     def _capture(self, incident: Incident, driver: Driver) -> bool:
@@ -222,10 +228,20 @@ class Remediator:
 
     def _commit_answered(self, incident: Incident, answer: Answer) -> None:
         result = answer.result
+        if answer.withheld is not None or result.outcome is CallOutcome.REFUSED:
+            self._doubt.answered(incident)
         if isinstance(answer.withheld, Forgotten):
             self._escalate(incident, answer.withheld.reason)
         elif answer.withheld is not None:
             log.info("incident %s: not called: %s", incident.id, answer.withheld.reason)
+        elif result.outcome is CallOutcome.ACCEPTED and self._shape(incident).gives_new_job:
+            self._doubt.answered(incident)
+            # That the job is there, and not held any more, is seen: a later hold is a person's.
+            if result.job_id and not incident.successor:
+                detail = f"{_comes_back(incident, result.job_id)}: {result.detail}"
+                self._move(incident, State.COMMITTED, detail, successor=result.job_id)
+            else:
+                self._move(incident, State.COMMITTED, result.detail)
         elif result.outcome is CallOutcome.ACCEPTED:
             self._move(incident, State.VERIFYING, result.detail)
         elif result.outcome is CallOutcome.REFUSED and answer.after is RestartProgress.READY:
@@ -257,8 +273,8 @@ class Remediator:
             self._move(incident, State.IN_DOUBT, "the remediator ended before it had the answer of the call")
             return True
         target = self._target(incident)
-        seen = self._progress(driver, target)
-        if seen is RestartProgress.READY and driver.two_phase and not incident.calls:
+        seen = restart_progress(driver, target)
+        if seen is RestartProgress.READY and target.shape is Shape.REQUEUE and not incident.calls:
             self._leave(incident, RestartProgress.STUCK)  # held before any call of the remediator: a user's hold
         elif seen is RestartProgress.READY:
             self._move(incident, State.PREPARED, seen.value)
@@ -269,6 +285,8 @@ class Remediator:
                 return self._wait(incident, seen.value)
             self._move(incident, State.IN_DOUBT, seen.value)
         elif seen is RestartProgress.BUSY:
+            if target.ended and target.shape.gives_new_job:
+                self._timers.wait(incident.id, _ENDS)  # that may take longer than the window of doubt
             return self._wait(incident, seen.value)
         elif self._came_late(incident, driver, target):
             return self._undo(incident, driver, target)
@@ -305,6 +323,7 @@ class Remediator:
     def _call_prepare(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
         if incident.calls and self._doubt.lasts(incident):
             return self._wait(incident, "a call may still take effect")
+        self._timers.forget(incident.id, _ENDS)
         if incident.calls >= _MAX_CALLS:
             self._escalate(incident, f"the scheduler did not end the attempt after {incident.calls} calls")
             return True
@@ -320,7 +339,7 @@ class Remediator:
         return True
 
     def _commit(self, incident: Incident, driver: Driver) -> bool:
-        seen = self._progress(driver, self._target(incident))
+        seen = restart_progress(driver, self._target(incident))
         if seen is RestartProgress.READY:
             self._move(incident, State.COMMITTED, "the next start may be given", committed=self._world.clock.now())
         elif seen is RestartProgress.UNTOUCHED:
@@ -333,28 +352,61 @@ class Remediator:
 
     def _start(self, incident: Incident, driver: Driver) -> bool:
         target = self._target(incident)
-        seen = self._progress(driver, target)
-        if seen is RestartProgress.READY:
+        seen = restart_progress(driver, target)
+        new = self._successor(driver, target)
+        if new is not None and new.job_id != target.successor:
+            self._move(incident, State.COMMITTED, _comes_back(incident, new.job_id), successor=new.job_id)
+        elif seen is RestartProgress.READY:
             return self._give(incident, driver, target)
-        if driver.two_phase and self._went_back(driver, target):
+        elif self._went_back(driver, target, seen):
             self._step_back(incident, target)
-        elif seen is RestartProgress.STARTED and (driver.two_phase or self._token_seen(driver, target)):
+        elif seen is RestartProgress.STARTED and (
+            target.shape is not Shape.ONE_CALL or self._token_seen(driver, target)
+        ):
             self._move(incident, State.VERIFYING, seen.value)
+        elif self._lost_submission(incident, driver, target, seen):
+            detail = f"the scheduler has forgotten job {target.successor}, which was held"
+            self._move(incident, State.COMMITTED, detail, successor=None)
         elif seen in (RestartProgress.UNKNOWN, RestartProgress.BUSY, RestartProgress.UNTOUCHED):
             return self._wait(incident, seen.value)
         else:
             self._leave(incident, seen)
         return True
 
-    def _went_back(self, driver: Driver, target: RestartTarget) -> bool:
+    def _successor(self, driver: Driver, target: RestartTarget) -> ScheduledJob | None:
+        """Return the new job that the start comes back as, if the scheduler shows one."""
+        submitted = driver.submitted(target) if target.shape.gives_new_job else ()
+        return None if isinstance(submitted, Unknown) else successor_of(submitted, target)
+
+    def _lost_submission(
+        self, incident: Incident, driver: Driver, target: RestartTarget, seen: RestartProgress
+    ) -> bool:
+        """Return whether the controller was started again and has lost a job that it held, and that never started."""
+        if target.shape is not Shape.RESUBMIT or seen is not RestartProgress.GONE or not target.successor:
+            return False
+        if self._successor(driver, target) is not None or self._actor.has_committed(incident):
+            return False
+        return self._actor.was_forgotten(driver, target)
+
+    def _went_back(self, driver: Driver, target: RestartTarget, seen: RestartProgress) -> bool:
         """Return whether the scheduler shows the old start again, after it had shown that it was replaced."""
         job = driver.job(target.job_id)
+        if target.shape is not Shape.REQUEUE:
+            return target.shape.gives_new_job and _runs_still(job, target) and seen is not RestartProgress.UNKNOWN
         return isinstance(job, ScheduledJob) and job.run_id == target.run_id and job.generation <= target.generation
 
     def _step_back(self, incident: Incident, target: RestartTarget) -> None:
         """End the attempt anew if no start was given since; else page: it is unknown what lives under which count."""
         if incident.state is State.COMMITTED and not self._actor.has_committed(incident):
             self._move(incident, State.IN_DOUBT, "the scheduler has forgotten that it ended the attempt")
+            return
+        if target.shape.gives_new_job:
+            self._escalate(
+                incident,
+                f"the scheduler shows job {target.job_id} running again, after its next start, job "
+                f"{target.successor or '(unknown)'}, was given. Nothing is started or ended by the remediator: look "
+                "which one trains, and end the other",
+            )
             return
         self._escalate(
             incident,
@@ -366,9 +418,21 @@ class Remediator:
     def _give(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
         if self._too_early(incident):
             return self._wait(incident, "the scheduler gave no clear answer")
-        held_back = None if driver.two_phase else self._recheck_before_call(incident, may_have_called=True)
-        if held_back is not None:
-            return held_back
+        if target.shape.gives_new_job:
+            jobs = driver.jobs()
+            others = jobs if isinstance(jobs, Unknown) else [job for job in jobs if job.submission != incident.id]
+            goes_on = successor(driver.job(target.job_id), others)
+            if isinstance(goes_on, Wait):
+                return self._wait(incident, goes_on.reason)
+            if goes_on is not None:
+                self._move(incident, State.ADOPTED, goes_on.reason)
+                return True
+        if submits_held(target) and self._doubt.unanswered(incident) and self._doubt.lasts(incident):
+            return self._wait(incident, "a job may still be submitted by an earlier call")
+        if decides_to_end(incident, target):
+            held_back = self._recheck_before_call(incident, may_have_called=True)
+            if held_back is not None:
+                return held_back
         return self._call_commit(incident, driver, target)
 
     def _too_early(self, incident: Incident) -> bool:
@@ -377,20 +441,26 @@ class Remediator:
     def _call_commit(self, incident: Incident, driver: Driver, target: RestartTarget) -> bool:
         if not self._calls.room():
             return self._wait(incident, "other calls are under way (--max-actions)")
-        self._doubt.called(incident)
-        self._start_commit(incident, driver, self._exclusions.target(incident, driver, target))
+        if submits_held(target):
+            self._doubt.begin(incident)
+        else:
+            self._doubt.called(incident)
+            target = self._exclusions.target(incident, driver, target)
+        self._start_commit(incident, driver, target)
         return True
 
     def _start_commit(
         self, incident: Incident, driver: Driver, target: RestartTarget, late: ScheduledJob | None = None
     ) -> None:
         self._repeated[incident.id] = self._world.clock.monotonic()
-        jobs = () if driver.two_phase else driver.jobs()
+        jobs = driver.jobs() if decides_to_end(incident, target) else ()
         self._calls.start(incident.id, lambda: self._actor.commit(incident, target, jobs, late))
 
     def _verify(self, incident: Incident, driver: Driver) -> bool:
         target = self._target(incident)
-        seen = self._progress(driver, target)
+        seen = restart_progress(driver, target)
+        if seen is RestartProgress.READY and target.shape is Shape.RESUBMIT:
+            seen = RestartProgress.STUCK  # it was seen released, so a person holds it
         if seen is RestartProgress.READY:
             if 0 <= self._world.clock.now() - (incident.committed or 0.0) < _FORGETS_SECONDS:
                 # The scheduler lost what it had acknowledged; repeating the same start is idempotent.
@@ -398,9 +468,12 @@ class Remediator:
             seen = RestartProgress.STUCK  # a user holds the job
         if seen is RestartProgress.STUCK and self._came_late(incident, driver, target):
             return not self._too_early(incident) and self._undo(incident, driver, target)
-        verdict = self._verifier.verify(incident, driver.job(target.job_id), seen)
+        reading = driver.job(target.job_id)
+        if target.shape.gives_new_job and not isinstance(reading, Unknown):
+            reading = self._successor(driver, target) or Absent()
+        verdict = self._verifier.verify(incident, reading, seen)
         recovered = verdict is not None and verdict.state is State.DONE
-        if driver.two_phase and not recovered and self._went_back(driver, target):
+        if not recovered and self._went_back(driver, target, seen):
             self._step_back(incident, target)
             return True
         if verdict is None:
@@ -443,11 +516,24 @@ class Remediator:
         self._timers.wait(incident.id, _WAITS, reason)
         return False
 
-    def _progress(self, driver: Driver, target: RestartTarget) -> RestartProgress:
-        return progress(driver.job(target.job_id), target, two_phase=driver.two_phase)
-
     def _token_seen(self, driver: Driver, target: RestartTarget) -> bool:
         return target.incident in getattr(driver.job(target.job_id), "tokens", {})
+
+    def _shape(self, incident: Incident) -> Shape:
+        """Return the shape of a restart: that with which it has begun, else that of its job."""
+        if incident.shape:
+            return Shape(incident.shape)
+        driver = self._world.drivers[incident.scheduler or ""]
+        job = driver.job(incident.job_id or "")
+        return (job.shape if isinstance(job, ScheduledJob) else None) or driver.shape
+
+    def _has_ended(self, incident: Incident) -> bool:
+        """Return whether the end of the attempt is on record, or a call may have caused what is seen of it now."""
+        if incident.state not in (State.PREPARING, State.IN_DOUBT):
+            return incident.state in (State.PREPARED, State.COMMITTED, State.VERIFYING)
+        return incident.calls > 0 and (
+            self._timers.elapsed(incident.id, _ENDS) is not None or self._doubt.lasts(incident)
+        )
 
     def _target(self, incident: Incident) -> RestartTarget:
         trust = self._checkpoint_trust(incident.policy)
@@ -459,4 +545,16 @@ class Remediator:
             reason=incident.reason,
             environment={"TRAINWARDEN_CHECKPOINT_TRUST": trust} if trust else {},
             exclude_nodes=tuple(sorted(incident.excluded)),
+            shape=self._shape(incident),
+            attempt=incident.attempt,
+            ended=self._has_ended(incident),
+            successor=incident.successor or "",
         )
+
+
+def _comes_back(incident: Incident, new: str) -> str:
+    return f"job {incident.job_id} comes back as job {new}"
+
+
+def _runs_still(job: Reading, target: RestartTarget) -> bool:
+    return isinstance(job, ScheduledJob) and job.state is JobState.RUNNING and job.generation == target.generation

@@ -1,6 +1,7 @@
 """Finds jobs that the remediator holds without an open incident, and calls that took effect after its end.
 
-Such a job is released and watched, by an incident of its own, or a person is paged. A hold of a person is left.
+Such a job is released and watched, by an incident of its own, or a person is paged. A hold of a person is left. A job
+that was submitted for an incident, and is not the one that it keeps, is cancelled while it is held.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from prometheus_client.metrics_core import Metric
 
 from trainwarden.identity import AttemptKey
 from trainwarden_remediator.act.exclusions import Exclusions
-from trainwarden_remediator.drivers.driver import CallOutcome, Driver, JobState, ScheduledJob
+from trainwarden_remediator.drivers.driver import (
+    CallOutcome,
+    Driver,
+    JobState,
+    RestartTarget,
+    ScheduledJob,
+    Shape,
+)
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.recoverability import Outlook
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Action, Incident, State
@@ -43,6 +51,8 @@ class Step(enum.Enum):
     RELEASE = "release"
     AWAIT = "await"  # release it, unless that is done by whoever holds it
     PAGE = "page"
+    DISCARD = "discard"
+    ASK = "ask"  # page, unless that is done by whoever has submitted it
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,30 @@ def judge(
     if job.hold_of is not None and not any(each.id == job.hold_of for each in incidents):
         return Finding(Step.AWAIT, "its comment names an incident that is not on record: the database is another one")
     return Finding(Step.LEAVE)
+
+
+def judge_submitted(job: ScheduledJob, incident: Incident | None, calls: Sequence[Call]) -> Finding:
+    """Judge a held job that was submitted for an incident, by what is on record.
+
+    Args:
+        job: as the scheduler shows it.
+        incident: that it names; None where it is not on record.
+        calls: of that incident.
+    """
+    if job.state is not JobState.HELD or job.refusal is not None:
+        return Finding(Step.LEAVE)
+    if incident is None:
+        reason = f"job {job.job_id} is held, and names an incident that is not on record: the database is another one"
+        return Finding(Step.ASK, f"{reason}. Release it (scontrol release {job.job_id}), or cancel it")
+    if incident.successor == job.job_id:
+        released = any(each.verb == "commit" and each.outcome != CallOutcome.REFUSED.value for each in calls)
+        if incident.state in OPEN_STATES or incident.state is State.ESCALATED or released:
+            return Finding(Step.LEAVE)  # about to be released, a person knows, or a person holds it
+        return Finding(Step.DISCARD, f"the incident that has submitted it is {incident.state.value}")
+    if incident.successor is None and (incident.state in OPEN_STATES or incident.state is State.ESCALATED):
+        return Finding(Step.LEAVE)
+    kept = f"job {incident.successor} was kept" if incident.successor else f"its incident is {incident.state.value}"
+    return Finding(Step.DISCARD, f"a call without an answer has submitted it, and {kept}")
 
 
 def is_held_by_us(job: ScheduledJob, calls: Sequence[Call]) -> bool:
@@ -149,7 +183,7 @@ class Sweeper:
             jobs = driver.jobs()
             if self._outlook is not None:
                 self._outlook.look(driver, jobs)
-            if isinstance(jobs, Unknown) or not driver.two_phase:
+            if isinstance(jobs, Unknown) or driver.shape is Shape.ONE_CALL:
                 # A driver that ends and starts by one call holds nothing.
                 self._held = {name: count for name, count in self._held.items() if name != driver.name}
                 continue
@@ -178,7 +212,10 @@ class Sweeper:
     def _count(self, driver: Driver, jobs: Sequence[ScheduledJob]) -> Counter[str]:
         count: Counter[str] = Counter()
         for job in jobs:
-            if _may_be_ours(job) and is_held_by_us(job, self._store.calls_of_job(driver.name, job.job_id)):
+            if job.submission is not None and job.state is JobState.HELD:
+                incident = self._incident(job)
+                count[_OPEN if incident is not None and incident.state in OPEN_STATES else _NONE] += 1
+            elif _may_be_ours(job) and is_held_by_us(job, self._store.calls_of_job(driver.name, job.job_id)):
                 incidents = self._store.of_job(driver.name, job.job_id)
                 count[_OPEN if any(each.state in OPEN_STATES for each in incidents) else _NONE] += 1
         return count
@@ -186,6 +223,10 @@ class Sweeper:
     def _judge(self, driver: Driver, job: ScheduledJob) -> Finding:
         if job.state is not JobState.HELD:
             return Finding(Step.LEAVE)
+        if job.submission is not None and not job.held_by_requeue:
+            incident = self._incident(job)
+            made = self._store.calls_of_job(driver.name, incident.job_id or "") if incident else []
+            return judge_submitted(job, incident, [each for each in made if each.incident_id == job.submission])
         calls = self._store.calls_of_job(driver.name, job.job_id)
         incidents = self._store.of_job(driver.name, job.job_id)
         return judge(job, incidents, calls, self._world.clock.now(), self._doubt_window)
@@ -193,21 +234,54 @@ class Sweeper:
     def _act(self, driver: Driver, job: ScheduledJob) -> None:
         finding = self._judge(driver, job)
         subject = f"{driver.name}:{job.job_id}:{job.generation}"
-        if finding.step is Step.AWAIT:
+        if finding.step in (Step.AWAIT, Step.ASK):
             # Another remediator, with a database of its own, may be about to release it.
-            if self._timers.wait(subject, _HELD) < self._doubt_window:
+            if self._timers.wait(subject, _HELD) < self._doubt_window or self._is_told(driver, job, finding):
                 return
-            finding = Finding(Step.RELEASE, finding.reason)
+            finding = Finding(Step.RELEASE if finding.step is Step.AWAIT else Step.PAGE, finding.reason)
         self._timers.forget(subject, _HELD)
-        if finding.step is not Step.LEAVE:
+        if finding.step is Step.DISCARD:
+            self._discard(driver, job, finding)
+        elif finding.step is not Step.LEAVE:
             self._record(driver, job, finding)
+
+    def _is_told(self, driver: Driver, job: ScheduledJob, finding: Finding) -> bool:
+        """Return whether a person was paged about a submitted job."""
+        return finding.step is Step.ASK and any(map(_told, self._store.of_job(driver.name, job.job_id)))
+
+    def _incident(self, job: ScheduledJob) -> Incident | None:
+        """Return the incident that has submitted a job; None where it is not on record."""
+        try:
+            return self._store.incident(job.submission or "")
+        except KeyError:
+            return None
+
+    def _discard(self, driver: Driver, job: ScheduledJob, finding: Finding) -> None:
+        """Cancel a job that was submitted, and must not start. What comes of it is seen by the next sweep."""
+        incident = self._incident(job)
+        if incident is None:
+            return
+        target = RestartTarget(
+            incident.id,
+            incident.run_id,
+            incident.job_id or "",
+            incident.generation,
+            finding.reason,
+            shape=Shape.RESUBMIT,
+            successor=job.job_id,
+        )
+        log.warning("run %s job %s, incident %s is cancelled: %s", job.run_id, job.job_id, incident.id, finding.reason)
+        now = self._world.clock.now()
+        call = Call(incident.id, driver.name, incident.job_id or "", incident.generation, "discard", now)
+        number = self._store.begin_call(call)
+        self._store.end_call(number, driver.discard(target).outcome.value)
 
     def _record(self, driver: Driver, job: ScheduledJob, finding: Finding) -> None:
         """Write down the incident; where the job is to be released, the state machine does it, as after `requeuehold`.
 
         The restart counts in the budget of the run, unless one of this attempt is on record already.
         """
-        now, generation = self._world.clock.now(), job.generation - 1
+        now, generation = self._world.clock.now(), max(0, job.generation - 1)
         key = str(AttemptKey(driver.name, job.job_id, generation))
         earlier = [each for each in self._store.of_job(driver.name, job.job_id) if each.attempt_key == key]
         release = finding.step is Step.RELEASE

@@ -91,7 +91,7 @@ class Verifier:
             return Verification(State.ESCALATED, reason, {"paging": True, "reason": reason})
         if seen is RestartProgress.GONE and newer is None and isinstance(reading, ScheduledJob):
             # A start given by the remediator that was then ended counts as a failure.
-            state = State.FAILED if reading.generation > incident.generation else State.ADOPTED
+            state = State.FAILED if _is_replaced(reading, incident) else State.ADOPTED
             return Verification(state, f"job {reading.job_id} is {reading.scheduler_state}")
         return self._deadline(incident, reading, newer)
 
@@ -124,7 +124,7 @@ class Verifier:
             isinstance(reading, Absent)
             or (
                 isinstance(reading, ScheduledJob)
-                and reading.generation > incident.generation
+                and _is_replaced(reading, incident)
                 and reading.state in (JobState.FAILED, JobState.COMPLETED)
             )
         )
@@ -170,6 +170,11 @@ class Verifier:
         if highest is None or step > float(highest):
             self._timers.restart(incident.id, _HIGHEST, detail=repr(step))
         return (self._timers.elapsed(incident.id, _HIGHEST) or 0.0) < self._timeout
+
+
+def _is_replaced(job: ScheduledJob, incident: Incident) -> bool:
+    """Return whether the job is at a later start than that of the incident, or another job."""
+    return job.job_id != incident.job_id or job.generation > incident.generation
 
 
 def _old_attempt_advanced(run: ReportedRun, incident: Incident) -> Verification | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-VERSION = 3
+VERSION = 4
 
 metadata = sa.MetaData()
 
@@ -87,6 +87,8 @@ incidents = sa.Table(
     sa.Column("stacks", sa.Text),
     sa.Column("suspect", sa.Text),
     sa.Column("capture", sa.Text),
+    sa.Column("shape", sa.Text, nullable=False, server_default=""),
+    sa.Column("successor", sa.Text),
 )
 # At most one restart per attempt, enforced by the database too.
 sa.Index(
@@ -100,6 +102,7 @@ sa.Index(
 )
 sa.Index("incidents_by_run", incidents.c.run_id, incidents.c.cluster)
 sa.Index("incidents_by_state", incidents.c.state)
+sa.Index("incidents_by_successor", incidents.c.scheduler, incidents.c.successor)
 
 events = sa.Table(
     "events",
@@ -254,4 +257,6 @@ MIGRATIONS = {
             "THEN MAX(alerts.cluster) END FROM alerts WHERE alerts.incident_id = incidents.id), '')"
         ),
     ),
+    # Restarts that come back as new jobs: an older remediator would take the end of the old job for a user's.
+    3: (),
 }

@@ -16,6 +16,7 @@ from trainwarden_remediator.drivers.driver import (
     Reading,
     RestartTarget,
     ScheduledJob,
+    Shape,
 )
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import clean
@@ -34,7 +35,7 @@ class LocalDriver:
     """The jobs of one launcher. The incident's id is the token of the new start, so a repeated call changes nothing."""
 
     name = "local"
-    two_phase = False
+    shape = Shape.ONE_CALL
 
     def __init__(self, url: str, token: str, timeout: float) -> None:
         self._http = HttpClient(url, timeout, auth=HttpAuth(token=token))
@@ -78,6 +79,14 @@ class LocalDriver:
     def obstacles(self, job: ScheduledJob) -> Sequence[str]:
         """Return that there is none: the launcher ends and starts all of its jobs."""
         return [] if job.refusal is None else [job.refusal]
+
+    def submitted(self, target: RestartTarget) -> Sequence[ScheduledJob]:  # noqa: ARG002  # there is none of any
+        """Return that there is none: a restart keeps the job."""
+        return ()
+
+    def discard(self, target: RestartTarget) -> CallResult:
+        """Refuse: nothing is submitted."""
+        return CallResult(CallOutcome.REFUSED, f"job {target.successor} was not submitted by the remediator")
 
     def prepare(self, target: RestartTarget) -> CallResult:
         """Refuse: `commit` ends the old start itself."""

@@ -37,6 +37,7 @@ from trainwarden_remediator.drivers.driver import (
     Reading,
     RestartTarget,
     ScheduledJob,
+    Shape,
 )
 from trainwarden_remediator.drivers.slurm_queue import SlurmQueue, Squeue
 from trainwarden_remediator.errors import ConfigError, Unknown
@@ -102,7 +103,7 @@ class SlurmDriver:
     """
 
     name = "slurm"
-    two_phase = True
+    shape = Shape.REQUEUE
 
     def __init__(self, client: SlurmClient, users: Collection[int]) -> None:
         self._client = client
@@ -131,6 +132,14 @@ class SlurmDriver:
         """Return the jobs of `users` that run without the mark of a run, among those that were read."""
         found = [job for job in self._queue.known() if job.user_id in self._users and job.run_id is None]
         return [self._as_job(job) for job in found if job.state == "running"]
+
+    def submitted(self, target: RestartTarget) -> Sequence[ScheduledJob] | Unknown:  # noqa: ARG002
+        """Return that there is none: a requeue keeps the job."""
+        return ()
+
+    def discard(self, target: RestartTarget) -> CallResult:
+        """Refuse: nothing is submitted."""
+        return CallResult(CallOutcome.REFUSED, f"job {target.successor} was not submitted by the remediator")
 
     def prepare(self, target: RestartTarget) -> CallResult:
         """`requeuehold`, with Incomplete unless the job has ended: it must not revive what ends by itself meanwhile.

@@ -172,6 +172,8 @@ class Incident:
     suspect: str | None = None  # the rank that stands out there
     capture: str | None = None  # the folder of what was captured
     cluster: str = ""  # of the run; empty where alerts name none, and then the run id counts alone
+    shape: str = ""  # `Shape` of the restart, from when it begins; empty is that of the driver
+    successor: str | None = None  # the new job that the attempt comes back as, where it does; its token is `id`
 
     @property
     def excluded(self) -> Mapping[str, float]:
@@ -220,6 +222,7 @@ def as_json(incident: Incident, events: list[Event]) -> dict[str, object]:
         "attempt_key": incident.attempt_key,
         "job_id": incident.job_id,
         "scheduler": incident.scheduler,
+        "successor": incident.successor,
         "alert": incident.alert,
         "failure_mode": incident.failure_mode,
         "error_type": incident.error_type,

@@ -142,7 +142,7 @@ class CountedDriver:
         self._driver = driver
         self._count = count
         self.name = driver.name
-        self.two_phase = driver.two_phase
+        self.shape = driver.shape
 
     def snapshot(self, job_ids: Collection[str] = ()) -> CountedDriver:
         """Return a driver that reads anew, and counts."""
@@ -168,6 +168,12 @@ class CountedDriver:
         """Return what would keep this remediator from ending and starting a job."""
         return self._driver.obstacles(job)
 
+    def submitted(self, target: RestartTarget) -> Sequence[ScheduledJob] | Unknown:
+        """Return the jobs that carry the token of the target."""
+        found = self._driver.submitted(target)
+        self._count(self.name, _problem(found), f"jobs of {target.incident}")
+        return found
+
     def prepare(self, target: RestartTarget) -> CallResult:
         """End this start and hold the next."""
         return self._driver.prepare(target)
@@ -179,3 +185,7 @@ class CountedDriver:
     def commit(self, target: RestartTarget) -> CallResult:
         """Give the next start."""
         return self._driver.commit(target)
+
+    def discard(self, target: RestartTarget) -> CallResult:
+        """Cancel a submitted job that is held."""
+        return self._driver.discard(target)

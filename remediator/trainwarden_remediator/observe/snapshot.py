@@ -125,7 +125,7 @@ class _SnapshotDriver:
         self._asked: set[str] = set()
         self._is_whole = False
         self.name = driver.name
-        self.two_phase = driver.two_phase
+        self.shape = driver.shape
 
     @property
     def reading(self) -> int | None:
@@ -173,6 +173,10 @@ class _SnapshotDriver:
             self._ended = self._shared.now()
         return self._present
 
+    def submitted(self, target: RestartTarget) -> Sequence[ScheduledJob] | Unknown:
+        """Return the jobs that carry the token of the target."""
+        return self._read().submitted(target)
+
     def prepare(self, target: RestartTarget) -> CallResult:
         """Call the real driver upon a fresh reading."""
         return self.snapshot((target.job_id,)).prepare(target)
@@ -184,3 +188,7 @@ class _SnapshotDriver:
     def commit(self, target: RestartTarget) -> CallResult:
         """Call the real driver upon a fresh reading."""
         return self.snapshot((target.job_id,)).commit(target)
+
+    def discard(self, target: RestartTarget) -> CallResult:
+        """Call the real driver upon a fresh reading."""
+        return self.snapshot((target.successor,)).discard(target)

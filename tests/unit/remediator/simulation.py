@@ -27,12 +27,14 @@ from trainwarden_remediator.act.storm import Storms
 from trainwarden_remediator.act.sweep import Sweeper
 from trainwarden_remediator.database.database import FILE, open_database
 from trainwarden_remediator.drivers.driver import (
+    Absent,
     CallOutcome,
     CallResult,
     JobState,
     Reading,
     RestartTarget,
     ScheduledJob,
+    Shape,
 )
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.examine.choice import Policies
@@ -88,8 +90,20 @@ class Start:
 
 
 @dataclass
+class Submission:
+    """A job that the remediator has submitted, until it starts; `replaces` is the number of the one before."""
+
+    job_id: str
+    token: str
+    replaces: int
+    began: float | None
+    excluded: set[str]
+    state: JobState = JobState.HELD
+
+
+@dataclass
 class Cluster:
-    """The truth about one job. `violations` collects what must never happen."""
+    """The truth about one run's job, and those that come after it. `violations` collects what must never happen."""
 
     two_phase: bool
     clock: FakeClock
@@ -124,9 +138,107 @@ class Cluster:
     run_state: str = "running"
     step: float = 40.0
     high_water: float = 40.0
+    shape: Shape | None = None
+    submission: str | None = None
+    # Jobs by their ids: those that were the present one before, those that are to be, and the order of all starts.
+    before: dict[str, ScheduledJob] = field(default_factory=dict)
+    submissions: dict[str, Submission] = field(default_factory=dict)
+    order: list[str] = field(default_factory=list)
+    stopped: float | None = None
 
     def __post_init__(self) -> None:
         self.attempt_key = f"sim:{self.job_id}:{self.generation}"
+        self.order.append(self.job_id)
+
+    def ids(self) -> list[str]:
+        """All jobs of the run that the scheduler lists."""
+        return [*self.before, self.job_id, *self.submissions]
+
+    def stop(self, job_id: str, *, late: bool = False) -> None:
+        """What `scancel` does: of a job that is not there any more, nothing."""
+        if self.given_away:
+            self._touch_another("ended", late=late)
+        elif job_id == self.job_id and self.state is JobState.RUNNING:
+            self.state, self.ending, self.after_ending = JobState.ENDING, ENDING_TICKS, JobState.CANCELLED
+
+    def submit(self, token: str, replaced: str, job_id: str = "") -> str:
+        """What `sbatch --hold` does; with an id, what a scheduler does that has no holds, and takes each id once."""
+        if job_id and job_id in self.ids():
+            return job_id
+        made = job_id or f"{self.order[0]}{len(self.ids())}"
+        self.submissions[made] = Submission(made, token, self.order.index(replaced), self.started, set(self.excluded))
+        if job_id:
+            self._begin_job(self.submissions[made])
+        return made
+
+    def release_job(self, job_id: str, *, late: bool = False) -> None:
+        """What `release` does to a job that was submitted."""
+        job = self.submissions.get(job_id)
+        if job is not None and job.state is JobState.HELD:
+            self._begin_job(job)
+        elif job_id == self.job_id and self.state is JobState.HELD and not late:
+            self.violations.append("a person's hold was released")
+
+    def discard_job(self, job_id: str) -> None:
+        """What `scancel --state=PENDING` does to a job that was submitted."""
+        job = self.submissions.get(job_id)
+        if job is not None and job.state is JobState.HELD:
+            job.state = JobState.CANCELLED
+
+    def _begin_job(self, job: Submission) -> None:
+        """A job that was submitted becomes the present one."""
+        if self.over:
+            self.violations.append("S4: a job that was over was started")
+        if self.state in (JobState.RUNNING, JobState.ENDING):
+            self.violations.append("S2: a job was started beside one that lives")
+        self.starts.append(Start(job.replaces, True, job.began))
+        del self.submissions[job.job_id]
+        self.before[self.job_id] = self.shown(self.job_id)
+        self.order.append(job.job_id)
+        self.job_id, self.submission, self.excluded, self.generation = job.job_id, job.token, job.excluded, 0
+        if self.queues_after_start:
+            self.state = JobState.WAITING
+        elif self.dies_unheard:
+            self.state = JobState.FAILED
+        else:
+            self.state = JobState.RUNNING
+            self._runs()
+
+    def shown(self, job_id: str) -> ScheduledJob:
+        """One job as the scheduler shows it."""
+        if job_id in self.before:
+            return self.before[job_id]
+        if job_id in self.submissions:
+            job = self.submissions[job_id]
+            avoided = tuple(sorted(job.excluded))
+            return ScheduledJob(
+                job_id,
+                self.run_id,
+                0,
+                job.state,
+                job.state.value,
+                user=self.user,
+                excluded_nodes=avoided,
+                shape=self.shape,
+                submission=job.token,
+            )
+        return ScheduledJob(
+            job_id,
+            "somebody-elses" if self.given_away else self.run_id,
+            self.generation,
+            self.state,
+            self.state.value,
+            None,
+            dict(self.tokens),
+            self.state is JobState.HELD and self.held_by_requeue,
+            self.user,
+            self.hold_of if self.hold_of_generation == self.generation - 1 else None,
+            tuple(sorted(self.excluded)),
+            nodes=self.nodes if self.state is JobState.RUNNING else (),
+            started=self.started,
+            shape=self.shape,
+            submission=self.submission,
+        )
 
     def tick(self) -> None:
         """Let a second pass on the cluster."""
@@ -210,8 +322,8 @@ class Cluster:
         return CallOutcome.ACCEPTED
 
     def requeue_by_slurm(self) -> None:
-        """A node died: the scheduler starts the job again by itself."""
-        if self.state is JobState.RUNNING:
+        """A node died: the scheduler starts the job again by itself, unless it must not be requeued."""
+        if self.state is JobState.RUNNING and not self._gives_new_job:
             self.starts.append(Start(self.generation, False, self.started))
             self._end(JobState.RUNNING)
 
@@ -222,8 +334,13 @@ class Cluster:
             self._runs()
 
     def cancel(self) -> None:
-        """Its user ends it for good."""
+        """Its user ends it for good; one whose job a call has just ended, or may have, has nothing to end."""
+        called = self.stopped is not None and self.clock.elapsed - self.stopped <= DOUBT_SECONDS + ENDING_TICKS
+        if self._gives_new_job and (called or self.state in (JobState.ENDING, JobState.CANCELLED)):
+            return
         if not self.over:
+            for job in self.submissions.values():
+                job.state = JobState.CANCELLED
             self.over = True
             self.state = JobState.CANCELLED
             self.run_state = "cancelled"
@@ -240,6 +357,10 @@ class Cluster:
         if self.state is JobState.RUNNING:
             self.state = JobState.FAILED
             self.run_state = "failed"
+
+    @property
+    def _gives_new_job(self) -> bool:
+        return self.shape is not None and self.shape.gives_new_job
 
     def _end(self, then: JobState) -> None:
         self.generation += 1
@@ -276,9 +397,10 @@ class FakeDriver:
     name = "sim"
 
     def __init__(self, clusters: Sequence[Cluster], durable: Callable[[str], Incident | None]) -> None:
-        self.clusters = {cluster.job_id: cluster for cluster in clusters}
+        self._clusters = clusters
         self.clock = clusters[0].clock
         self.two_phase = clusters[0].two_phase
+        self.shape = Shape.REQUEUE if self.two_phase else Shape.ONE_CALL
         self.down = False
         self.boots = 1
         self.notes_holds = True
@@ -294,6 +416,11 @@ class FakeDriver:
         self._durable = durable
         self._old: dict[str, Reading] = {}
         self._old_until = 0.0
+
+    @property
+    def clusters(self) -> dict[str, Cluster]:
+        """The runs by the ids of their jobs."""
+        return {job_id: cluster for cluster in self._clusters for job_id in cluster.ids()}
 
     def answer_with_what_was(self, seconds: float) -> None:
         """Answer for a while with what is now: from a cache, or by a controller that is behind."""
@@ -311,7 +438,7 @@ class FakeDriver:
         return self
 
     def jobs(self) -> list[ScheduledJob] | Unknown:
-        found = [self.job(job_id) for job_id in self.clusters]
+        found = [self.job(job_id) for job_id in (self._old if self.is_behind else self.clusters)]
         jobs = [job for job in found if isinstance(job, ScheduledJob)]
         return jobs if len(jobs) == len(found) else Unknown("the scheduler is down")
 
@@ -319,23 +446,13 @@ class FakeDriver:
         if self.down:
             return Unknown("the scheduler is down")
         if self.is_behind:
-            return self._old[job_id]
-        cluster = self.clusters[job_id]
-        return ScheduledJob(
-            job_id,
-            "somebody-elses" if cluster.given_away else cluster.run_id,
-            cluster.generation,
-            cluster.state,
-            cluster.state.value,
-            None,
-            dict(cluster.tokens),
-            cluster.state is JobState.HELD and cluster.held_by_requeue,
-            cluster.user,
-            cluster.hold_of if cluster.hold_of_generation == cluster.generation - 1 else None,
-            tuple(sorted(cluster.excluded)),
-            nodes=cluster.nodes if cluster.state is JobState.RUNNING else (),
-            started=cluster.started,
-        )
+            return self._old.get(job_id, Absent())
+        cluster = self.clusters.get(job_id)
+        return Absent() if cluster is None else cluster.shown(job_id)
+
+    def submitted(self, target: RestartTarget) -> list[ScheduledJob] | Unknown:
+        jobs = self.jobs()
+        return jobs if isinstance(jobs, Unknown) else [job for job in jobs if job.submission == target.incident]
 
     def prepare(self, target: RestartTarget) -> CallResult:
         cluster = self.clusters[target.job_id]
@@ -347,7 +464,13 @@ class FakeDriver:
         if self.notes_holds:
             cluster.hold_of, cluster.hold_of_generation = target.incident, target.generation
 
+        if target.shape.gives_new_job:
+            cluster.stopped = self.clock.elapsed
+
         def apply(*, late: bool = False) -> CallOutcome:
+            if target.shape.gives_new_job:
+                cluster.stop(target.job_id, late=late or behind)
+                return CallOutcome.ACCEPTED
             cluster.requeue_hold(target.generation, ended=ended, late=late or behind)
             return CallOutcome.ACCEPTED
 
@@ -361,28 +484,60 @@ class FakeDriver:
 
     def exclude(self, target: RestartTarget) -> CallResult:
         cluster = self.clusters[target.job_id]
+        if target.successor in cluster.submissions:
+            avoided = cluster.submissions[target.successor].excluded
+            avoided.difference_update(target.readmit_nodes)
+            avoided.update(target.exclude_nodes)
+            return CallResult(CallOutcome.ACCEPTED, "ok")
         cluster.excluded = (cluster.excluded - set(target.readmit_nodes)) | set(target.exclude_nodes)
         return CallResult(CallOutcome.ACCEPTED, "ok")
 
     def commit(self, target: RestartTarget) -> CallResult:
-        self.exclude(target)
         cluster = self.clusters[target.job_id]
+        submits = target.shape is Shape.RESUBMIT and not target.successor
+        if not submits:
+            self.exclude(target)
         self._check_intent("commit", target, (State.COMMITTED, State.VERIFYING))
         self.environment, self.excluded = dict(target.environment), target.exclude_nodes
         behind = self.is_behind
-        if not self.two_phase:
+        if not self.two_phase or (target.shape.gives_new_job and cluster.state is JobState.FAILED and submits):
             self._check_allowed(cluster)
+        made: list[str] = []
 
         def apply(*, late: bool = False) -> CallOutcome:
+            if target.shape is Shape.SUBMIT:
+                cluster.submit(target.incident, target.job_id, f"{cluster.order[0]}-a{target.attempt}")
+                return CallOutcome.ACCEPTED
+            if submits:
+                made.append(cluster.submit(target.incident, target.job_id))
+                return CallOutcome.ACCEPTED
+            if target.shape is Shape.RESUBMIT:
+                for job in [each for each in cluster.submissions.values() if each.token == target.incident]:
+                    if job.job_id != target.successor:
+                        cluster.discard_job(job.job_id)
+                cluster.release_job(target.successor, late=late or behind)
+                return CallOutcome.ACCEPTED
             if self.two_phase:
                 cluster.release(late=late or behind)
                 return CallOutcome.ACCEPTED
             return cluster.launcher_restart(target.incident, target.generation)
 
-        return self._call("commit", cluster, apply)
+        result = self._call("submit" if submits else "commit", cluster, apply)
+        return replace(result, job_id=made[0]) if result.outcome is CallOutcome.ACCEPTED and made else result
+
+    def discard(self, target: RestartTarget) -> CallResult:
+        self.made.append((target.incident, "discard"))
+        cluster = self.clusters[target.job_id]
+
+        def apply(*, late: bool = False) -> CallOutcome:  # the same whenever it comes
+            cluster.discard_job(target.successor)
+            return CallOutcome.ACCEPTED
+
+        return self._call("discard", cluster, apply)
 
     def _check_intent(self, name: str, target: RestartTarget, states: tuple[State, ...]) -> None:
-        self.made.append((target.incident, name))
+        submits = name == "commit" and target.shape is Shape.RESUBMIT and not target.successor
+        self.made.append((target.incident, "submit" if submits else name))
         incident = self._durable(target.incident)
         if incident is None or incident.state not in states:
             violations = self.clusters[target.job_id].violations
@@ -578,6 +733,7 @@ class Simulation:
     Args:
         folder: of the database.
         two_phase: how the scheduler restarts jobs.
+        shape: how it restarts them, where that is by new jobs.
         policy: of all runs.
         storm_runs: so many may be restarted within ten minutes.
         runs: how many there are, each with a job and a node of its own; `cluster` is the first.
@@ -597,6 +753,7 @@ class Simulation:
         storm_runs: int = 5,
         calls: Callable[[Callable[[], None]], Calls[Answer]] = CallsAtOnce,
         remember: bool = False,
+        shape: Shape | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self._folder = folder
@@ -614,6 +771,8 @@ class Simulation:
             Cluster(two_phase, self.clock, str(17 + number), f"run-{1 + number}", (f"n{1 + number}",))
             for number in range(runs)
         ]
+        for each in self.clusters:
+            each.shape = shape
         self.cluster = self.clusters[0]
         self.driver = FakeDriver(self.clusters, self.durable)
         self._calls = calls

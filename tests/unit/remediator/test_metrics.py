@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.unit.remediator.simulation import RUN, Simulation
 from trainwarden.server.messages import Request
+from trainwarden_remediator.drivers.driver import Shape
 from trainwarden_remediator.incidents.incident import Action, Alert, State
 from trainwarden_remediator.metrics import RemediatorCollector
 from trainwarden_remediator.observe.readings import CountedDriver, CountedRuns
@@ -127,7 +128,7 @@ def test_readings_of_prometheus_and_of_the_scheduler_are_counted_by_their_outcom
         for outcome in ("known", "unknown")
         for source in ("prometheus", "sim")
     }
-    assert (driver.name, driver.two_phase) == ("sim", True)
+    assert (driver.name, driver.shape) == ("sim", Shape.REQUEUE)
 
 
 def test_an_alert_that_awaits_a_decision_is_shown_with_its_age(sim: Simulation) -> None:

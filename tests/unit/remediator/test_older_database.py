@@ -6,12 +6,14 @@ import sqlite3
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 
 from tests.unit.remediator.simulation import RUN, FakeClock, Simulation
 from trainwarden_remediator.database import audit
 from trainwarden_remediator.database.database import FILE, open_database
 from trainwarden_remediator.drivers.driver import JobState
+from trainwarden_remediator.errors import StoreError
 from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.store.store import Store
 
@@ -88,6 +90,46 @@ def test_the_next_failure_of_a_run_of_version_1_is_within_the_same_budget(tmp_pa
     assert simulation.our_starts == [2], "two after a crash in all"
     assert simulation.store.of_run(RUN)[-1].state is State.ESCALATED
     simulation.close()
+
+
+def test_a_database_of_version_3_goes_on_and_keeps_from_then_on_which_job_comes_after_which(tmp_path: Path) -> None:
+    older = Simulation(tmp_path)
+    older.driver.down = True
+    older.tick(3)
+    older.driver.down = False
+    older.tick(1)
+    [incident] = older.store.open_incidents()
+    older.switch(_as_version_3)
+    older.close()
+    newer = Simulation(tmp_path)
+    [found] = newer.store.open_incidents()
+    assert (found.id, found.shape, found.successor) == (incident.id, "", None)
+    newer.settle()
+    assert newer.our_starts == [0]
+    assert newer.store.incident(incident.id).state is State.DONE
+    newer.close()
+
+
+def test_a_database_of_a_newer_version_is_left_as_it_is(tmp_path: Path) -> None:
+    _write(tmp_path, VERSION_1)
+    connection = sqlite3.connect(tmp_path / FILE)
+    connection.execute("UPDATE about SET value = '99' WHERE key = 'schema'")
+    connection.commit()
+    before = list(connection.iterdump())
+    with pytest.raises(StoreError, match="schema version 99, of a newer remediator"):
+        open_database(tmp_path)
+    assert list(connection.iterdump()) == before
+    connection.close()
+
+
+def _as_version_3(connection: sa.Connection, _now: float) -> None:
+    for statement in (
+        "DROP INDEX incidents_by_successor",
+        "ALTER TABLE incidents DROP COLUMN shape",
+        "ALTER TABLE incidents DROP COLUMN successor",
+        "UPDATE about SET value = '3' WHERE key = 'schema'",
+    ):
+        connection.exec_driver_sql(statement)
 
 
 def _is_whole(connection: sa.Connection) -> None:

@@ -147,7 +147,7 @@ def test_states_of_every_version_are_read(changes: dict[str, Any], state: JobSta
 def test_a_job_without_one_clear_mark_is_of_no_run(tools: Tools, comment: object) -> None:
     tools.jobs(entry(comment=comment))
     assert job(tools.driver()).run_id is None
-    assert progress(tools.driver().job("17"), TARGET, two_phase=True) is RestartProgress.GONE
+    assert progress(tools.driver().job("17"), TARGET) is RestartProgress.GONE
 
 
 @pytest.mark.parametrize(
@@ -531,7 +531,7 @@ def test_a_call_that_hangs_is_unclear(tools: Tools) -> None:
 def test_release_names_one_job_and_what_was_called_is_written_down(tools: Tools) -> None:
     tools.jobs(entry(**REQUEUED_HELD))
     driver = tools.driver()
-    assert progress(driver.job("17"), TARGET, two_phase=True) is RestartProgress.READY
+    assert progress(driver.job("17"), TARGET) is RestartProgress.READY
     answer = driver.commit(TARGET)
     assert answer.detail == f"{tools.folder}/scontrol release 17: status 0"
     assert tools.called == ["release 17"]
@@ -585,7 +585,7 @@ def test_how_far_a_restart_is_follows_from_the_restart_count(
     tools: Tools, changes: dict[str, Any], expected: RestartProgress
 ) -> None:
     tools.jobs(entry(**changes))
-    assert progress(tools.driver().job("17"), TARGET, two_phase=True) is expected
+    assert progress(tools.driver().job("17"), TARGET) is expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,230 @@
+"""Restarts that come back as a new job: one start, whatever is lost, late or killed between the stop and the start."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.remediator.simulation import DOUBT_SECONDS, ENDING_TICKS, RUN, Make, Simulation
+from trainwarden_remediator.drivers.driver import JobState, ScheduledJob, Shape
+from trainwarden_remediator.incidents.incident import Action, State
+from trainwarden_remediator.store.store import Exclusion
+
+both_shapes = pytest.mark.parametrize("shape", [Shape.SUBMIT, Shape.RESUBMIT], ids=["submit", "resubmit"])
+FAULTS = ["lost reply", "late", "twice", "dropped", "said yes, did nothing"]
+
+
+def check_one_start(simulation: Simulation, about: str = "") -> None:
+    assert simulation.our_starts == [0], about
+    assert simulation.cluster.violations == [], about
+    assert [each.state for each in simulation.store.of_run(RUN)] == [State.DONE], about
+    held = [each for each in simulation.cluster.submissions.values() if each.state is JobState.HELD]
+    assert held == [], f"{about}: a job is left held"
+
+
+def sweep(simulation: Simulation) -> None:
+    """Let the sweeper have its turn."""
+    simulation.clock.elapsed += 2 * DOUBT_SECONDS
+    simulation.tick(3)
+
+
+@both_shapes
+@pytest.mark.parametrize("crashed", [False, True], ids=["hung", "crashed"])
+def test_a_run_comes_back_once_as_a_new_job(make: Make, shape: Shape, crashed: bool) -> None:
+    simulation = make(shape=shape)
+    if crashed:
+        simulation.cluster.crash()
+    [incident] = simulation.settle()
+    check_one_start(simulation)
+    assert incident.job_id == "17"
+    assert incident.shape == shape.value
+    assert incident.successor == simulation.cluster.job_id != "17"
+    calls = [] if crashed else ["prepare: none"]
+    assert simulation.driver.calls == [*calls, *(["submit: none"] if shape is Shape.RESUBMIT else []), "commit: none"]
+    log = [event.detail for event in simulation.store.with_events(RUN)[0][1]]
+    assert any(f"job 17 comes back as job {incident.successor}" in detail for detail in log)
+
+
+@both_shapes
+@pytest.mark.parametrize("crashed", [False, pytest.param(True, marks=pytest.mark.long)], ids=["hung", "crashed"])
+@pytest.mark.parametrize("fault", ["none", pytest.param("lost reply", marks=pytest.mark.long)])
+@pytest.mark.slow
+def test_kill_9_at_every_point_still_leads_to_exactly_one_start(
+    make: Make, shape: Shape, crashed: bool, fault: str
+) -> None:
+    """S1, S2, S5: before and after every commit and every call."""
+    clean = make(shape=shape, remember=True)
+    if crashed:
+        clean.cluster.crash()
+    clean.settle(hurry=True)
+    assert len(clean.points) > 20
+    for point in range(len(clean.points)):
+        simulation = make(shape=shape, remember=True)
+        simulation.crash_at = point
+        simulation.driver.faults = [fault, fault, fault]
+        if crashed:
+            simulation.cluster.crash()
+        simulation.settle(hurry=True)
+        assert simulation.crashes == 1, simulation.points[point]
+        sweep(simulation)
+        check_one_start(simulation, simulation.points[point])
+
+
+@both_shapes
+@pytest.mark.parametrize("first", FAULTS)
+@pytest.mark.parametrize("second", FAULTS)
+@pytest.mark.slow
+def test_no_answer_of_the_scheduler_leads_to_two_starts_or_none(
+    make: Make, shape: Shape, first: str, second: str
+) -> None:
+    simulation = make(shape=shape, remember=True)
+    simulation.driver.faults = [first, second, second]
+    simulation.settle(hurry=True)
+    sweep(simulation)
+    check_one_start(simulation)
+
+
+def test_of_two_jobs_that_came_to_be_one_is_kept_and_the_other_never_starts(make: Make) -> None:
+    simulation = make(shape=Shape.RESUBMIT)
+    simulation.driver.faults = ["none", "late"]
+    simulation.driver.late_seconds = DOUBT_SECONDS + 30  # after the second was submitted, and released
+    [incident] = simulation.settle()
+    sweep(simulation)
+    check_one_start(simulation)
+    [other] = simulation.cluster.submissions.values()
+    assert other.state is JobState.CANCELLED
+    assert incident.successor == simulation.cluster.job_id != other.job_id
+    assert simulation.driver.calls[-1] == "discard: none"
+
+
+@both_shapes
+def test_the_next_job_waits_until_the_old_one_is_gone_however_long_that_takes(make: Make, shape: Shape) -> None:
+    """The window of doubt is over by then; that the call had ended the job is known nevertheless."""
+    simulation = make(shape=shape)
+    simulation.tick(3)
+    assert simulation.cluster.state is JobState.ENDING
+    simulation.cluster.ending = int(3 * DOUBT_SECONDS)
+    simulation.settle()
+    check_one_start(simulation)
+    assert simulation.clock.elapsed > 3 * DOUBT_SECONDS
+
+
+@both_shapes
+@pytest.mark.parametrize("when", range(12))
+def test_a_user_who_cancels_has_the_last_word(make: Make, shape: Shape, when: int) -> None:
+    """S4, but where the job is being ended already: then there is nothing left to cancel."""
+    simulation = make(shape=shape)
+    simulation.tick(when)
+    simulation.cluster.cancel()
+    simulation.settle()
+    assert simulation.cluster.violations == []
+    if simulation.cluster.over:
+        assert simulation.cluster.state in (JobState.CANCELLED, JobState.ENDING)
+
+
+def test_a_submitted_job_that_a_person_cancels_is_not_replaced(make: Make) -> None:
+    simulation = make(shape=Shape.RESUBMIT)
+    simulation.crash_at_name = "submit: after call"
+    while not simulation.crashes:
+        simulation.tick()
+    [job] = simulation.cluster.submissions.values()
+    job.state = JobState.CANCELLED
+    [incident] = simulation.settle()
+    assert incident.state is State.ADOPTED
+    assert simulation.our_starts == []
+
+
+def test_a_user_who_submits_the_run_meanwhile_is_left_to_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = make(shape=Shape.RESUBMIT)
+    listed = simulation.driver.jobs
+    theirs = ScheduledJob("99", RUN, 0, JobState.RUNNING, "running")
+    while not simulation.cluster.submissions:
+        simulation.tick()
+        if simulation.cluster.state is JobState.ENDING:
+            simulation.crash_at_name = "submit: after call"
+    monkeypatch.setattr(simulation.driver, "jobs", lambda: [*listed(), theirs])  # type: ignore[misc]
+    incident = simulation.settle()[0]
+    assert incident.state is State.ADOPTED
+    assert "job 99" in simulation.store.with_events(RUN)[0][1][-1].detail
+    sweep(simulation)
+    assert simulation.our_starts == []
+    [job] = simulation.cluster.submissions.values()
+    assert job.state is JobState.CANCELLED
+
+
+def test_a_persons_hold_of_the_new_job_is_kept_and_paged(make: Make) -> None:
+    simulation = make(shape=Shape.RESUBMIT)
+    simulation.cluster.queues_after_start = True
+    simulation.cluster.to_be_held = JobState.WAITING
+    simulation.settle()
+    simulation.tick(5)
+    assert simulation.cluster.violations == []
+    assert simulation.cluster.state is JobState.HELD
+    [page] = simulation.store.escalations()
+    assert "held, and not by us" in page.reason
+
+
+@both_shapes
+def test_each_new_job_counts_in_the_budget_of_its_run(make: Make, shape: Shape) -> None:
+    """S6: two after a crash by the default policy, whatever the ids of the jobs."""
+    simulation = make(shape=shape)
+    simulation.cluster.fails_after_start = True
+    simulation.cluster.progress_after_start = False
+    simulation.cluster.crash()
+    simulation.settle()
+    assert simulation.our_starts == [0, 1]
+    incidents = simulation.store.of_run(RUN)
+    assert [each.action for each in incidents] == [Action.RESTART, Action.RESTART, Action.ESCALATE]
+    assert len({each.job_id for each in incidents}) == 3
+    assert simulation.cluster.violations == []
+
+
+@both_shapes
+def test_a_refused_call_is_paged_and_the_page_outlives_the_end_of_the_old_job(make: Make, shape: Shape) -> None:
+    """That the old job is cancelled is the remediator's doing, and no end of the page."""
+    simulation = make(shape=shape)
+    simulation.driver.faults = ["none", "refused"]
+    [incident] = simulation.settle()
+    assert incident.state is State.ESCALATED
+    simulation.tick(2 * ENDING_TICKS)
+    assert simulation.cluster.state is JobState.CANCELLED
+    assert [each.id for each in simulation.store.escalations()] == [incident.id]
+
+
+def test_a_held_job_that_the_controller_has_forgotten_is_submitted_again(make: Make) -> None:
+    simulation = make(shape=Shape.RESUBMIT)
+    simulation.crash_at_name = "COMMITTED to COMMITTED: after commit"
+    while not simulation.crashes:
+        simulation.tick()
+    [incident] = simulation.store.open_incidents()
+    assert incident.successor
+    simulation.cluster.submissions.clear()
+    simulation.driver.boots += 1
+    simulation.settle()
+    check_one_start(simulation)
+    assert simulation.driver.calls.count("submit: none") == 2
+
+
+def test_a_start_is_not_given_again_by_a_scheduler_that_was_started_again(make: Make) -> None:
+    """Of a scheduler without holds: its head may have lost the job that it had started."""
+    simulation = make(shape=Shape.SUBMIT)
+    simulation.driver.faults = ["none", "dropped"]
+    while "commit: dropped" not in simulation.driver.calls:
+        simulation.tick()
+    simulation.driver.boots += 1
+    [incident] = simulation.settle()
+    assert incident.state is State.ESCALATED
+    assert "was started again" in incident.reason
+    assert simulation.our_starts == []
+
+
+def test_nodes_that_the_old_job_avoids_for_a_while_are_taken_back_from_the_new_one(make: Make) -> None:
+    """Those that its user has named stay."""
+    simulation = make(shape=Shape.RESUBMIT)
+    [incident] = simulation.settle()
+    assert incident.successor
+    simulation.cluster.excluded = {"of-its-user", "bad1"}
+    simulation.store.exclude("sim", simulation.cluster.job_id, {"bad1": Exclusion(incident.id, 0.0)})
+    simulation.cluster.crash()
+    simulation.settle()
+    assert simulation.cluster.job_id != incident.successor
+    assert simulation.cluster.excluded == {"of-its-user"}
