@@ -34,6 +34,8 @@ _OWN = {
     "rules": ("trainwarden.rules.command", "make the rule files that a Prometheus loads, with your own values"),
     "actions": ("trainwarden.actions.command", "run declared commands on events of runs, such as an evaluation"),
     "runs": ("trainwarden.runs.listing", "list the runs whose records are in a folder or in S3"),
+    "status": ("trainwarden.runs.status", "show how a run is, once or live"),
+    "compare": ("trainwarden.runs.compare", "compare runs and their attempts: duration, loss, speed, failures, cost"),
     "monitor": ("trainwarden.monitor.command", "alert about runs from their records, without a Prometheus"),
 }
 # The same for what the exporter adds, which is not imported for a list of commands.

@@ -15,8 +15,8 @@ from trainwarden.clients.s3_location import records_location
 from trainwarden.monitor.alerts import AlertManager
 from trainwarden.monitor.command import round_document
 from trainwarden.monitor.history import AlertHistory
-from trainwarden.monitor.settings import stale_seconds
 from trainwarden.monitor.watch import Monitor
+from trainwarden.runs.arguments import stale_seconds_of
 from trainwarden.runs.places import RecordPrefix
 
 
@@ -40,7 +40,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:  # noqa: ARG001  # the 
             history,
             alerts,
             run_ids=(run_id,) if run_id else (),
-            stale_seconds=stale_seconds(None, environ),
+            stale_seconds=stale_seconds_of(environ),
         )
         found = monitor.look(time.time())
     if found.problems:

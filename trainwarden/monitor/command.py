@@ -7,19 +7,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from trainwarden.command_line import CommandLine
-from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden.monitor.alerts import AlertManager, Printed, make_alert
 from trainwarden.monitor.history import AlertHistory, HistoryUnreadable, default_path
-from trainwarden.monitor.settings import parse_minutes, read_settings, stale_seconds
+from trainwarden.monitor.settings import read_settings
 from trainwarden.monitor.watch import Monitor, Round
 from trainwarden.redaction import plain
+from trainwarden.runs.arguments import add_stale_argument, interval_seconds, stale_seconds
 from trainwarden.runs.assessment import ENDED, FAILED, SUCCEEDED, UNKNOWN, Assessment
 from trainwarden.runs.places import (
     CannotRead,
@@ -61,13 +60,12 @@ def _parser() -> CommandLine:
     add_place_arguments(parser)
     parser.add_argument("--once", action="store_true", help="look once")
     parser.add_argument(
-        "--interval", type=_seconds, default=_INTERVAL_SECONDS, help="between two looks: 30, 30s, 5m (default: 60 s)"
+        "--interval",
+        type=interval_seconds,
+        default=_INTERVAL_SECONDS,
+        help="between two looks: 30, 5m (default: 60 s)",
     )
-    parser.add_argument(
-        "--stale-minutes",
-        type=_minutes,
-        help="a heartbeat older than this is stale (default: $STALE_MINUTES, else what the record states, else 10)",
-    )
+    add_stale_argument(parser)
     parser.add_argument(
         "--slack-webhook", metavar="FILE", help="file with the address of an incoming webhook, or the address itself"
     )
@@ -87,7 +85,7 @@ def _parser() -> CommandLine:
 def _monitor(arguments: argparse.Namespace) -> int:
     settings = read_settings(arguments.env_file)
     run_id = _run_id(arguments)
-    stale = stale_seconds(arguments.stale_minutes, settings)
+    stale = stale_seconds(arguments, settings)
     alerts = _alert_manager(arguments, settings)
     if arguments.test_alert:
         return _test(alerts)
@@ -212,17 +210,3 @@ def _to_people(text: str) -> None:
 
 def _complain(text: str) -> None:
     print(f"trainwarden monitor: {plain(text)}", file=sys.stderr, flush=True)
-
-
-def _checked(parse: Callable[[str], float], expected: str) -> Callable[[str], float]:
-    def checked(text: str) -> float:
-        try:
-            return parse(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r}: expected {expected}") from None
-
-    return checked
-
-
-_seconds = _checked(parse_duration, "a duration such as 30, 30s or 5m")
-_minutes = _checked(parse_minutes, "a number of minutes above 0")

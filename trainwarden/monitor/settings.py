@@ -20,7 +20,6 @@ NAMES = (
     "TRAINWARDEN_RUNS_DIR",
 )
 _MAX_BYTES = 65_536
-_MAX_MINUTES = 60 * 24 * 366
 
 
 def read_settings(env_file: Path | None, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -55,29 +54,6 @@ def read_settings(env_file: Path | None, environ: Mapping[str, str] = os.environ
         if name.strip() in NAMES:
             found[name.strip()] = _unquoted(value.strip())
     return {**found, **environ}
-
-
-def stale_seconds(minutes: float | None, settings: Mapping[str, str]) -> float | None:
-    """Return seconds after which a heartbeat is stale: of --stale-minutes, else STALE_MINUTES; None if neither is set.
-
-    Raises:
-        UsageError: STALE_MINUTES is no number of minutes.
-    """
-    text = settings.get("STALE_MINUTES")
-    if minutes is not None or not text:
-        return None if minutes is None else 60 * minutes
-    try:
-        return 60 * parse_minutes(text)
-    except ValueError:
-        raise UsageError(f"STALE_MINUTES={text[:40]!r}: expected a number of minutes above 0") from None
-
-
-def parse_minutes(text: str) -> float:
-    """Return a number of minutes; raises ValueError."""
-    minutes = float(text)
-    if not 0 < minutes <= _MAX_MINUTES:
-        raise ValueError(text)
-    return minutes
 
 
 def _unquoted(value: str) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from trainwarden.record.metadata import Metadata
     from trainwarden.record.progress import Progress
+    from trainwarden.record.rank import RankBeat
     from trainwarden.record.sentinels import Sentinel
     from trainwarden.taxonomy import Failure
 
@@ -39,6 +40,7 @@ _LOOK = "SSH to instance and check: training.log, nvidia-smi, disk space"
 _START = "Check that the job started, and that it may write its record: the launcher's log, S3 write permissions"
 # In the words that existing alerts have.
 _ACTIONS = {"cuda_oom": "Reduce batch size or sequence length"}
+_LIVE = (None, "pending", "running")
 # Ahead of this clock by more than this, a stated time is an error.
 _CLOCK_SECONDS = 60.0
 
@@ -76,6 +78,7 @@ class Assessment:
     notes: tuple[str, ...] = ()
     metadata: Metadata | None = None
     progress: Progress | None = None
+    ranks: tuple[RankBeat, ...] = ()
 
     @property
     def is_bad(self) -> bool:
@@ -132,6 +135,7 @@ class Assessment:
                 "step": checkpoint.step,
                 "age_seconds": _rounded(None if saved is None else self.time - saved),
             },
+            "ranks": ranks_document(self),
             "failure": self.failure,
             "error_type": self.error_type,
             "last_log": self.last_log,
@@ -192,6 +196,7 @@ def assess(
         notes=tuple(label_text(str(each), _MAX_TEXT) for each in snapshot.unreadable),
         metadata=metadata,
         progress=progress,
+        ranks=snapshot.ranks,
     )
 
 
@@ -206,6 +211,26 @@ def eta_seconds(assessment: Assessment) -> float | None:
     if progress.step is None or start is None or moved is None or progress.step <= first or moved <= start:
         return None
     return max(0.0, (progress.total_steps - progress.step) * (moved - start) / (progress.step - first))
+
+
+def ranks_document(assessment: Assessment) -> dict[str, Any] | None:
+    """Return how many ranks there are, on how many hosts, which lags behind and which are silent; None without any."""
+    ranks = assessment.ranks
+    if not ranks:
+        return None
+    stepping = [(rank.step, rank.rank, rank) for rank in ranks if rank.step is not None and rank.status in _LIVE]
+    last = min(stepping)[2] if stepping and min(stepping)[0] < max(stepping)[0] else None
+    silent = [
+        rank.rank
+        for rank in ranks
+        if rank.status in _LIVE and rank.time is not None and assessment.time - rank.time > assessment.stale_seconds
+    ]
+    return {
+        "count": len(ranks),
+        "hosts": len({rank.host for rank in ranks if rank.host}) or None,
+        "behind": last and {"rank": last.rank, "step": last.step, "host": _text(last.host, 128)},
+        "silent": sorted(silent),
+    }
 
 
 def _status(

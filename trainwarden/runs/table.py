@@ -33,13 +33,15 @@ def write(text: str, stream: TextIO | None = None) -> None:
 
 def age_text(seconds: float | None) -> str:
     """Return how long ago something was."""
-    return UNKNOWN if seconds is None else f"{duration_text(seconds)} ago"
+    return UNKNOWN if seconds is None else f"{duration_text(int(max(0.0, seconds)))} ago"
 
 
 def duration_text(seconds: float | None) -> str:
     """Return a duration in the largest unit of which it has two."""
     if seconds is None:
         return UNKNOWN
+    if 0 < seconds < 10 and seconds % 1:
+        return f"{seconds:.1f} s"
     whole = max(0, int(seconds))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if whole >= 2 * size:

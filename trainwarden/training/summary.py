@@ -25,7 +25,7 @@ _STATUSES = {"succeeded": "completed"}
 
 @dataclass(frozen=True)
 class AttemptResult:
-    """The result of an attempt. `end_time` is Unix seconds; unknown values are None."""
+    """The result of an attempt. `end_time` is Unix seconds, rates are means, unknown values None."""
 
     status: str
     reason: str | None
@@ -36,6 +36,11 @@ class AttemptResult:
     epochs_completed: int | None
     final_metric: float | None
     checkpoint_path: str | None
+    first_step: int | None
+    final_step: int | None
+    final_loss: float | None
+    tokens_per_second: float | None
+    samples_per_second: float | None
 
     def completion(self) -> dict[str, Any]:
         """Return the data of the event `training_completed`."""
@@ -44,6 +49,11 @@ class AttemptResult:
             "epochs_completed": self.epochs_completed,
             "steps_completed": self.steps_completed,
             "final_metric": self.final_metric,
+            "first_step": self.first_step,
+            "final_step": self.final_step,
+            "final_loss": self.final_loss,
+            "tokens_per_second": self.tokens_per_second,
+            "samples_per_second": self.samples_per_second,
             "checkpoint_path": self.checkpoint_path,
             "duration_seconds": round(self.duration_seconds, 3),
             "reason": self.reason,

@@ -34,7 +34,7 @@ from trainwarden.training.context import AttemptState, RunContext
 from trainwarden.training.event_log import EventLog
 from trainwarden.training.events import RunEvent
 from trainwarden.training.gpu_memory import GpuMemory
-from trainwarden.training.loop import LoopState, Throughput
+from trainwarden.training.loop import LoopState, Throughput, finite
 from trainwarden.training.node_folder import NodeFolder
 from trainwarden.training.outcome import AttemptOutcome, OtherRanks, reconcile
 from trainwarden.training.rank_publisher import RankPublisher
@@ -414,16 +414,22 @@ class RecordWriter:
 
     def _summarize(self, outcome: AttemptOutcome, end_time: float) -> AttemptResult:
         view, latest = self._loop.snapshot(), self._checkpoints.latest
+        seconds = time.monotonic() - self._monotonic_start
         return AttemptResult(
             status=outcome.status,
             reason=outcome.reason,
             failure=outcome.failure.slug if outcome.failure else None,
             end_time=end_time,
-            duration_seconds=time.monotonic() - self._monotonic_start,
+            duration_seconds=seconds,
             steps_completed=view.steps_completed,
             epochs_completed=self._event_log.epochs_completed(succeeded=outcome.status == "succeeded"),
             final_metric=view.final_metric,
             checkpoint_path=latest[0].path if latest else None,
+            first_step=view.first_step,
+            final_step=view.step,
+            final_loss=finite(view.loss),
+            tokens_per_second=_rate(view.tokens, seconds),
+            samples_per_second=_rate(view.samples, seconds),
         )
 
     def _write_summary(self, result: AttemptResult) -> None:
@@ -451,3 +457,7 @@ class RecordWriter:
                 context.folder,
             )
         self.guarded(self._write_metadata)
+
+
+def _rate(count: float | None, seconds: float) -> float | None:
+    return None if count is None or seconds <= 0 else finite(round(count / seconds, 3))

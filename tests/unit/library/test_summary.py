@@ -59,6 +59,11 @@ def test_what_is_not_known_is_null(attempt: Starter, summary: Callable[[], dict[
     assert {name for name, value in training.items() if value is None} == {
         "epochs_completed",
         "final_metric",
+        "first_step",
+        "final_step",
+        "final_loss",
+        "tokens_per_second",
+        "samples_per_second",
         "checkpoint_path",
         "reason",
         "failure",
@@ -69,6 +74,18 @@ def test_a_metric_called_metric_is_the_final_one(attempt: Starter, summary: Call
     with attempt() as run:
         run.step(1, loss=3.0, metric=0.95)
     assert summary()["training"]["final_metric"] == 0.95
+
+
+def test_steps_loss_and_mean_rates_of_the_attempt_are_kept_for_comparison(
+    attempt: Starter, summary: Callable[[], dict[str, Any]]
+) -> None:
+    with attempt() as run:
+        run.step(7, loss=3.0, tokens=100)
+        run.step(8, loss=2.0, tokens=100)
+    training = summary()["training"]
+    assert (training["first_step"], training["final_step"], training["final_loss"]) == (7, 8, 2.0)
+    assert training["tokens_per_second"] > 0
+    assert training["samples_per_second"] is None
 
 
 def test_a_failure_is_summed_up_with_its_last_errors(

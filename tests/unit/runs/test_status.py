@@ -1,0 +1,177 @@
+"""`trainwarden status` and `compare`, from records as the library and other tools write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import trainwarden
+from tests.unit.runs.records import NOW, RUN, foreign_run, write
+from trainwarden import cli
+from trainwarden.record.clock import to_iso
+from trainwarden.runs.compare import GPU_HOUR_DOLLARS
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def at_that_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STALE_MINUTES", raising=False)
+
+
+@pytest.fixture
+def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    def call(*argv: str) -> tuple[int, str]:
+        status = cli.main([argv[0], "--runs-dir", str(tmp_path), *argv[1:]])
+        return status, capsys.readouterr().out
+
+    return call
+
+
+def test_status_shows_what_a_person_needs_on_the_first_lines(
+    tmp_path: Path, command: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time", lambda: NOW)
+    folder = foreign_run(tmp_path)
+    status, text = command("status", RUN, "--once")
+    assert status == 0
+    assert text.splitlines()[0] == f"{RUN}  RUNNING  training"
+    assert "Step        1500/5000, 30.0 %, 4 h left" in text
+    (folder / "_error").write_text("CUDA out of memory \x1b]0;x\x07")
+    status, text = command("status", RUN)
+    assert status == 1
+    assert text.splitlines()[:3] == [
+        f"{RUN}  FAILED  training",
+        "Reason      Error: CUDA out of memory",
+        "Do          Reduce batch size or sequence length",
+    ]
+    assert "\x1b" not in text
+
+
+def test_a_run_that_stands_still_is_stalled(
+    tmp_path: Path, command: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time", lambda: NOW)
+    folder = foreign_run(tmp_path)
+    write(folder / "progress.json", step=7, last_updated=to_iso(NOW), moved_time=to_iso(NOW - 900))
+    status, text = command("status", RUN, "--once")
+    assert (status, text.splitlines()[:2]) == (1, [f"{RUN}  STALLED  training", "Reason      no new step for 15 min"])
+    assert json.loads(command("status", RUN, "--json")[1])["stalled_seconds"] == 900
+
+
+def test_the_rank_that_lags_behind_and_those_that_are_silent_are_named(
+    tmp_path: Path, command: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time", lambda: NOW)
+    folder = foreign_run(tmp_path)
+    (folder / "ranks").mkdir()
+    for rank, step, age in ((0, 9, 0), (1, 5, 0), (2, 9, 900)):
+        write(folder / f"ranks/{rank}.json", rank=rank, step=step, time=to_iso(NOW - age), host=f"n{rank}")
+    text = command("status", RUN)[1]
+    assert "Ranks       3 on 3 hosts; rank 1 is behind, at step 5, on n1; silent: 2" in text
+
+
+def test_a_wrong_name_is_answered_with_near_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    foreign_run(tmp_path)
+    for argv in (["status", "mistral-2025"], ["compare", RUN, "mistrel-20250804-171621"]):
+        with pytest.raises(SystemExit) as end:
+            cli.main([*argv, "--runs-dir", str(tmp_path)])
+        assert end.value.code == 2
+        said = capsys.readouterr().err
+        assert f"near names: {RUN}" in said
+        assert said.count("\n") == 1
+
+
+def test_runs_as_json_have_the_fields_of_status(tmp_path: Path, command: Callable[..., tuple[int, str]]) -> None:
+    foreign_run(tmp_path)
+    [run] = json.loads(command("runs", "--json")[1])["runs"]
+    one = json.loads(command("status", RUN, "--json")[1])
+    assert run["run_id"] == RUN
+    assert run.keys() == one.keys() - {"record"}
+
+
+@pytest.fixture
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`good`, one attempt; `bad`, an attempt that failed and one that finished."""
+    monkeypatch.setenv("TRAINWARDEN_NODE_DIR", str(tmp_path / "node"))
+
+    def train(name: str, steps: int, loss: float, *, fails: bool = False) -> None:
+        with trainwarden.run(name, dir=tmp_path) as run:
+            for step in range(1, steps + 1):
+                run.step(step, loss=loss, tokens=10)
+            if fails:
+                raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    train("good", 10, 2.0)
+    with pytest.raises(RuntimeError):
+        train("bad", 4, 4.0, fails=True)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    train("bad", 5, 3.0)
+    return tmp_path
+
+
+def test_attempts_and_runs_are_compared(trained: Path, command: Callable[..., tuple[int, str]]) -> None:
+    status, text = command("compare", "good", "bad", "--gpus", "8", "--json")
+    assert status == 0
+    document = json.loads(text)
+    good, bad = document["runs"]
+    assert [each["status"] for each in bad["attempts"]] == ["FAILED", "SUCCEEDED"]
+    assert [each["steps"] for each in bad["attempts"]] == [4, 5], "each attempt's own, not the run's sum"
+    assert [each["loss"] for each in bad["attempts"]] == [4.0, 3.0]
+    assert bad["failures"] == {"cuda_oom": 1}
+    assert (good["loss"], bad["loss"], bad["steps"]) == (2.0, 3.0, 9)
+    assert document["changes"][0]["loss"] == pytest.approx(0.5)
+    hours = sum(each["duration_seconds"] for each in bad["attempts"]) * 8 / 3600
+    assert bad["cost_dollars"] == pytest.approx(hours * 4)
+    table = command("compare", "good", "bad")[1].splitlines()
+    assert table[0].split() == [
+        "RUN", "ATTEMPT", "STATUS", "DURATION", "STEPS", "STEPS/S", "TOKENS/S", "LOSS", "COST", "FAILURE",
+    ]  # fmt: skip
+    assert table[4].startswith("bad   all")
+    assert "bad against good:" in table[5]
+    assert "loss +50.0%" in table[5]
+
+
+def test_an_attempt_that_was_killed_is_read_from_the_journal(
+    tmp_path: Path, command: Callable[..., tuple[int, str]]
+) -> None:
+    folder = tmp_path / "r"
+    folder.mkdir()
+    lost = {"attempt": 0, "last_update": to_iso(NOW + 60), "step": 30}
+    events: list[tuple[str, float, dict[str, Any]]] = [
+        ("training_started", NOW, {"attempt": 0}),
+        ("attempt_lost", NOW + 100, lost),
+        ("training_started", NOW + 100, {"attempt": 1}),
+    ]
+    lines = [json.dumps({"timestamp": to_iso(when), "event_type": name, "data": data}) for name, when, data in events]
+    (folder / "events.jsonl").write_text("\n".join(["{", *lines]))
+    write(folder / "metadata.json", status="running", attempt=1, last_update=to_iso(NOW + 160))
+    [run] = json.loads(command("compare", "r", "--json")[1])["runs"]
+    first, second = run["attempts"]
+    assert (first["status"], first["duration_seconds"], first["failure"]) == ("LOST", 60, "no end recorded")
+    assert second["duration_seconds"] == 60
+
+
+def test_a_record_of_another_tool_is_one_attempt(tmp_path: Path, command: Callable[..., tuple[int, str]]) -> None:
+    foreign_run(tmp_path)
+    [run] = json.loads(command("compare", RUN, "--json")[1])["runs"]
+    assert [(each["duration_seconds"], each["loss"]) for each in run["attempts"]] == [(127 * 60 + 24, 2.134)]
+
+
+def test_the_price_is_that_of_the_rules() -> None:
+    values = yaml.safe_load((ROOT / "rules/values.yml").read_text())
+    assert values["values"]["price.gpu_hour_dollars"]["default"] == GPU_HOUR_DOLLARS
+
+
+@pytest.mark.parametrize("option", [["--gpus", "0"], ["--gpu-hour-dollars", "-1"], ["--gpu-hour-dollars", "x"]])
+def test_wrong_options_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], option: list[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["compare", RUN, *option])
+    assert end.value.code == 2
+    assert option[0] in capsys.readouterr().err

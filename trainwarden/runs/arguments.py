@@ -1,0 +1,65 @@
+"""Options that several commands have, and the variables behind them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping
+
+from trainwarden.duration import parse_duration
+from trainwarden.errors import UsageError
+
+_MAX_MINUTES = 60 * 24 * 366
+
+
+def parse_minutes(text: str) -> float:
+    """Return a number of minutes; raises ValueError."""
+    minutes = float(text)
+    if not 0 < minutes <= _MAX_MINUTES:
+        raise ValueError(text)
+    return minutes
+
+
+def add_stale_argument(parser: argparse.ArgumentParser) -> None:
+    """Add --stale-minutes."""
+    parser.add_argument(
+        "--stale-minutes",
+        type=checked(parse_minutes, "a number of minutes above 0"),
+        metavar="N",
+        help="a heartbeat older than this is stale (default: $STALE_MINUTES, else what the record states, else 10)",
+    )
+
+
+def stale_seconds(arguments: argparse.Namespace, settings: Mapping[str, str] = os.environ) -> float | None:
+    """Return seconds after which a heartbeat is stale: of --stale-minutes, else STALE_MINUTES; None if neither is set.
+
+    Raises:
+        UsageError: STALE_MINUTES is no number of minutes.
+    """
+    if arguments.stale_minutes is not None:
+        return float(60 * arguments.stale_minutes)
+    return stale_seconds_of(settings)
+
+
+def stale_seconds_of(settings: Mapping[str, str]) -> float | None:
+    """Return the seconds that STALE_MINUTES states; None if it is not set. Raises UsageError."""
+    text = settings.get("STALE_MINUTES")
+    try:
+        return 60 * parse_minutes(text) if text else None
+    except ValueError:
+        raise UsageError(f"STALE_MINUTES={str(text)[:40]!r}: expected a number of minutes above 0") from None
+
+
+def checked(parse: Callable[[str], float], expected: str) -> Callable[[str], float]:
+    """Return a type of an option that states what was expected."""
+
+    def check(text: str) -> float:
+        try:
+            return parse(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r}: expected {expected}") from None
+
+    return check
+
+
+interval_seconds = checked(parse_duration, "a duration such as 30, 30s or 5m")
