@@ -39,7 +39,10 @@ _OWN = {
     "monitor": ("trainwarden.monitor.command", "alert about runs from their records, without a Prometheus"),
 }
 # The same for what the exporter adds, which is not imported for a list of commands.
-_ADDED = {"metrics-server": "serve the metrics of one fine-tuning job, beside it"}
+_ADDED = {
+    "metrics-server": "serve the metrics of one fine-tuning job, beside it",
+    "validate-job": "check the loss, the model, the checkpoint and the profile of a finished fine-tuning job",
+}
 _BRIEF = ("heartbeat", "phase", "fail", "complete")
 # Which extra brings what is imported under these names; the stack has everything else.
 _EXTRAS = {"ahocorasick_rs": "exporter", "yaml": "exporter", "regex": "exporter", "boto3": "s3", "botocore": "s3"}

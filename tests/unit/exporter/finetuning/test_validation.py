@@ -1,0 +1,209 @@
+"""`trainwarden validate-job`: what a finished job has left behind, and the report as its readers know it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from trainwarden import cli
+from trainwarden_exporter.finetuning.validation import FineTuningValidator, ValidationResult, loss_history
+
+INFO = {"loss": 0.5234, "log_history": [{"loss": 2.0}, {"loss": 1.0, "eval_loss": 9.0}, {"loss": 0.5234}]}
+PROFILE = {
+    "model_id": "Qwen/Qwen2.5-7B-Instruct",
+    "precision": "fp16",
+    "memory_requirement_gb": 20.0,
+    "gpu_sharing": {"memory_limit_gb": 25.0, "partition_id": None},
+    "resource_requirements": {"gpu_memory_gb": 20.0, "gpu_count": 1},
+}
+
+
+def model_folder(path: Path) -> Path:
+    """A model of Transformers with one tensor, as `save_pretrained` lays it out."""
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "config.json").write_text(json.dumps({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}))
+    (path / "generation_config.json").write_text("{}")
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    data = struct.pack("<2f", 1.0, 2.0)
+    (path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + data)
+    return path
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> dict[str, str]:
+    """The options of a job that is as it should be."""
+    (tmp_path / "training_info.json").write_text(json.dumps(INFO))
+    (tmp_path / "aim_profile.json").write_text(json.dumps(PROFILE))
+    checkpoint = model_folder(tmp_path / "checkpoints/checkpoint-10")
+    return {
+        "--training-info": str(tmp_path / "training_info.json"),
+        "--checkpoint-path": str(checkpoint),
+        "--profile-path": str(tmp_path / "aim_profile.json"),
+    }
+
+
+def call(job: dict[str, str], *more: str) -> int:
+    return cli.main(["validate-job", *(word for pair in job.items() for word in pair), *more])
+
+
+def test_the_report_is_the_one_that_its_readers_know(
+    job: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(job, "--output", str(tmp_path / "validation_report.txt"), "--trust", "complete") == 0
+    report = """=== Fine-Tuning Validation Report ===
+
+✓ PASS - training_loss
+  Training loss: 0.5234
+  Score: 0.5234
+
+✓ PASS - checkpoint_integrity
+  Checkpoint files are valid and complete
+
+✓ PASS - aim_profile
+  AIM profile is valid
+
+Summary: 3/3 checks passed
+"""
+    assert capsys.readouterr().out == report
+    assert (tmp_path / "validation_report.txt").read_text() == report
+
+
+def test_one_that_failed_is_status_1_and_named(job: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path(job["--training-info"]).write_text(json.dumps({"loss": 11.5}))
+    assert call(job) == 1
+    told = capsys.readouterr().out
+    assert "✗ FAIL - training_loss\n  Training loss: 11.5000 is out of range: expected 0 to 10\n" in told
+    assert "Summary: 2/3 checks passed" in told
+
+
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [
+        ({}, "No training loss found"),
+        ({"loss": "low"}, "No training loss found"),
+        ({"loss": float("nan")}, "Training loss is nan"),
+        ({"log_history": [{"loss": 1.0}, {"loss": float("nan")}, {"loss": 1.0}]}, "NaN or infinite before"),
+        ({"log_history": [{"loss": 1.0}] * 5 + [{"loss": 1.5}] * 5}, "not decreasing: from 1.0000 to 1.5000"),
+        ({"train_loss": -1.0}, "out of range"),
+    ],
+)
+def test_a_loss_that_is_wrong_fails(info: dict[str, Any], message: str) -> None:
+    found = FineTuningValidator().validate_training_loss(info)
+    assert found.passed is False
+    assert message in found.message
+
+
+def test_a_noisy_loss_that_falls_passes() -> None:
+    losses = [3.0, 2.9, 3.1, 2.0, 2.4, 1.5, 1.9, 1.1, 1.3, 1.2]
+    found = FineTuningValidator().validate_training_loss({"log_history": [{"loss": each} for each in losses]})
+    assert found.passed is True
+    assert found.score == 1.2
+
+
+def test_losses_of_evaluations_and_of_the_sum_are_no_history() -> None:
+    log = [{"loss": 2.0}, {"eval_loss": 5.0}, {"loss": "1.0"}, {"train_loss": 1.5, "train_runtime": 9.0}]
+    assert loss_history({"trainer_state": {"log_history": log}}) == [2.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("cut", "Checkpoint is not complete"),
+        ("json", "JSON files cannot be read: config.json"),
+        ("gone", "There is no checkpoint"),
+    ],
+)
+def test_a_damaged_checkpoint_fails(tmp_path: Path, damage: str, message: str) -> None:
+    path = model_folder(tmp_path / "checkpoint-10")
+    if damage == "cut":
+        weights = path / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-3])
+    elif damage == "json":
+        (path / "config.json").write_text('{"model_type": ')
+    else:
+        path = tmp_path / "absent"
+    found = FineTuningValidator(trust="complete").validate_checkpoint_integrity(path)
+    assert found.passed is False
+    assert message in found.message
+
+
+@pytest.mark.parametrize(
+    ("profile", "message"),
+    [
+        ({**PROFILE, "memory_requirement_gb": -1}, "memory_requirement_gb is '-1', expected a number above 0"),
+        ({**PROFILE, "gpu_sharing": {"memory_limit_gb": 0}}, "gpu_sharing.memory_limit_gb is '0'"),
+        ({"memory_requirement_gb": 20}, "model_id is missing"),
+        ({"model_id": "m"}, "memory_requirement_gb, resource_requirements or metadata is missing"),
+        ([1], "holds"),
+    ],
+)
+def test_a_profile_that_is_wrong_fails(tmp_path: Path, profile: object, message: str) -> None:
+    path = tmp_path / "aim_profile.json"
+    path.write_text(json.dumps({"history": profile} if isinstance(profile, list) else profile))
+    found = FineTuningValidator().validate_aim_profile(path)
+    assert found.passed is False
+    assert message in found.message or isinstance(profile, list)
+
+
+def test_a_profile_of_the_service_itself_in_yaml_passes(tmp_path: Path) -> None:
+    path = tmp_path / "profile.yaml"
+    path.write_text("aim_id: q/w\nmodel_id: q/w\nmetadata: {engine: vllm, gpu: MI300X, gpu_count: 1}\n")
+    assert FineTuningValidator().validate_aim_profile(path).passed is True
+
+
+def test_what_could_not_be_checked_is_neither_passed_nor_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    argv = ["validate-job", "--model-path", str(model_folder(tmp_path / "m")), "--prompt", "x", "--trust", "complete"]
+    assert cli.main([*argv, "--metrics-file", str(tmp_path / "v.prom"), "--job-name", "my-job"]) == 3
+    told = capsys.readouterr().out
+    assert "? UNKNOWN - model_output" in told
+    assert "Summary: 1/2 checks passed" in told
+    families = {
+        family.name: family.samples for family in text_string_to_metric_families((tmp_path / "v.prom").read_text())
+    }
+    [passed] = families["finetuning_validation_passed"]
+    assert (passed.labels["check"], passed.labels["job_name"], passed.value) == ("checkpoint_integrity", "my-job", 1)
+    assert families["finetuning_validation_timestamp_seconds"]
+
+
+def test_a_script_that_uses_the_class_gets_results_and_the_report() -> None:
+    validator = FineTuningValidator()
+    results = validator.run_all_checks(training_info=INFO)
+    assert [(each.check_name, each.passed) for each in results] == [("training_loss", True)]
+    assert validator.generate_report().endswith("Summary: 1/1 checks passed\n")
+    assert isinstance(results[0], ValidationResult)
+
+
+def test_results_as_json(job: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(job, "--json", "--trust", "complete", "--output", str(tmp_path / "report.json")) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["passed"] is True
+    assert json.loads((tmp_path / "report.json").read_text()) == document
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], "nothing to check"),
+        (["--training-info", "/no/such/file.json"], "/no/such/file.json"),
+        (["--expect", "word", "--model-path", "x"], "--prompt"),
+        (["--prompt", "word", "--profile-path", "x"], "--model-path"),
+        (["--profile-path", "x", "--min-loss", "3", "--max-loss", "2"], "--min-loss 3 is above --max-loss 2"),
+        (["--model-path", "x", "--max-new-tokens", "0"], "expected 1 to"),
+    ],
+)
+def test_misuse_is_status_2_and_one_line(capsys: pytest.CaptureFixture[str], argv: list[str], words: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["validate-job", *argv])
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
