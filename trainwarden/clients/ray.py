@@ -51,7 +51,7 @@ _JOB_ERROR_TYPES = frozenset(
         "JOB_ENTRYPOINT_COMMAND_ERROR",
     )
 )
-_TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 class RayError(Exception):
@@ -95,6 +95,7 @@ class RayDashboardOverHttp:
         url: of the dashboard; it may lie below a path.
         timeout: seconds for all paths of a request together.
         token_file: of the bearer token, read for each request.
+        token: the bearer token itself, where there is no file.
         ca_file: trusted instead of the system's certificates.
         max_body: bytes of an answer at most.
     """
@@ -105,13 +106,14 @@ class RayDashboardOverHttp:
         timeout: float,
         *,
         token_file: Path | None = None,
+        token: str | None = None,
         ca_file: Path | None = None,
         max_body: int = http.MAX_BODY_BYTES,
     ) -> None:
         self.url = url
         self._timeout = timeout
         self._token_file = token_file
-        auth = HttpAuth(token_file=token_file)
+        auth = HttpAuth(token=token, token_file=token_file)
         self._http = HttpClient(url, timeout, auth=auth, tls=TlsFiles(ca_file), max_body=max_body)
 
     def call(self, paths: Sequence[str]) -> str:
@@ -185,7 +187,7 @@ class RayDashboardInPod:
             "paths": list(paths),
             **(more or {}),
             "token": _token(self._token_file),
-            "token_variables": _TOKEN_VARIABLES,
+            "token_variables": TOKEN_VARIABLES,
             "timeout": self._timeout * 0.8,
             "max_body": self._max_body,
         }

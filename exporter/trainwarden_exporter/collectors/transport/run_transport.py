@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from trainwarden.record.document import Unreadable
 from trainwarden.record.metadata import Metadata
+from trainwarden.signals.nccl_lines import EFA, IB, OFI, SOCKET, ProcessNetworks, parse_lines
 from trainwarden_exporter.collectors.runs.documents import read_metadata
 from trainwarden_exporter.collectors.runs.limits import DEFAULT_LIMITS
 from trainwarden_exporter.collectors.runs.rank_files import read_rank_files
 from trainwarden_exporter.collectors.transport.environment import of_process, of_record, requested_network
-from trainwarden_exporter.collectors.transport.nccl_lines import EFA, IB, OFI, SOCKET, ProcessNetworks, parse_lines
 from trainwarden_exporter.core.owned_folder import OwnedFolder
 
 if TYPE_CHECKING:

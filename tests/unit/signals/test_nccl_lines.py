@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainwarden_exporter.collectors.transport.nccl_lines import NcclLine, ProcessNetworks, parse_lines, transport_of
+from trainwarden.signals.nccl_lines import NcclLine, ProcessNetworks, parse_lines, transport_of
 
 INFO = "ip-10-0-0-1:22:31 [3] NCCL INFO"
 

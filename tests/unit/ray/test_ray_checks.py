@@ -1,0 +1,147 @@
+"""What the checks of `trainwarden.ray` make of answers that a real cluster here does not give."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ray.kubectl import write_kubectl
+from trainwarden.ray import (
+    auto_restart,
+    check_efa_utilization,
+    check_gpu_utilization,
+    detect_stall,
+    find_latest_checkpoint,
+    get_training_health,
+    health,
+    jobs,
+    monitor,
+    print_training_health,
+)
+from trainwarden.ray.jobs import step_in
+
+POD = "head-pod"
+
+
+@pytest.fixture
+def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pod whose programs are those of the folder that is returned; it has no Ray."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv(
+        "TRAINWARDEN_KUBECTL", str(write_kubectl(tmp_path / "kubectl", {"PATH": f"{programs}:/usr/bin:/bin"}))
+    )
+    monkeypatch.setenv("TRAINWARDEN_RAY_DASHBOARD", "http://127.0.0.1:9")
+    monkeypatch.setattr(jobs, "SESSION_LOGS", str(tmp_path / "logs"))
+    monkeypatch.setattr(health, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(monitor, "_known", {})
+    return programs
+
+
+def smi(programs: Path, body: str) -> None:
+    (programs / "nvidia-smi").write_text(f"#!/bin/sh\n{body}\n")
+    (programs / "nvidia-smi").chmod(0o755)
+
+
+def test_nothing_of_ray_is_imported_and_the_library_does_not_import_it() -> None:
+    program = (
+        "import sys, trainwarden\nassert 'trainwarden.ray' not in sys.modules\nimport trainwarden.ray\n"
+        "assert 'ray' not in sys.modules and 'yaml' not in sys.modules and 'requests' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    ("lines", "active", "transport"),
+    [
+        (["n1:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa"], True, "ofi"),
+        (["n1:1:2 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>"], False, "socket"),
+        # One process of two has fallen back, and any NET/OFI line does not outweigh it.
+        (
+            ["n1:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa", "n2:7:8 [0] NCCL INFO Using network Socket"],
+            False,
+            "socket",
+        ),
+        (["n1:1:2 [0] NCCL INFO NET/OFI Selected Provider is tcp;ofi_rxm"], False, "ofi"),
+        (["n1:1:2 [0] NCCL INFO Using network IB"], False, "ib"),
+        (["a line of NET/OFI that is none of NCCL"], False, "unknown"),
+        ([], False, "unknown"),
+    ],
+)
+@pytest.mark.process
+def test_the_network_is_what_every_process_uses(
+    pod: Path, tmp_path: Path, lines: list[str], active: bool, transport: str
+) -> None:
+    (tmp_path / "logs").mkdir()
+    for number, line in enumerate(lines):
+        (tmp_path / f"logs/worker-{number}.out").write_text(f"\x1b[36m(Worker pid=1)\x1b[0m {line}\n")
+    found = check_efa_utilization(POD)
+    assert (found["efa_active"], found["transport"]) == (active, transport)
+    assert found["details"]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("echo '[N/A], 100, 200'", "[N/A]"),
+        ("echo 'No devices were found' >&2; exit 6", "exit code 6"),
+        ("echo gibberish", "nvidia-smi"),
+    ],
+)
+def test_a_gpu_that_cannot_be_read_is_not_idle(pod: Path, body: str, expected: str) -> None:
+    smi(pod, body)
+    found = check_gpu_utilization(POD)
+    assert found["healthy"] is False
+    assert expected in found["error"]
+
+
+@pytest.mark.process
+def test_a_gpu_that_is_idle_once_is_looked_at_again(pod: Path, tmp_path: Path) -> None:
+    smi(pod, f"case $1 in *gpu=*) echo x >> {tmp_path}/n; n=$(wc -l < {tmp_path}/n); echo $((n / 2 * 90)), 1, 2;; esac")
+    report = get_training_health(POD, str(tmp_path))
+    assert report["gpu"]["avg_utilization"] == 90
+    assert not any("busy" in issue for issue in report["issues"])
+    smi(pod, "case $1 in *gpu=*) echo 2, 1, 2;; esac")
+    assert any("less than 5 %" in issue for issue in get_training_health(POD, str(tmp_path))["issues"])
+
+
+@pytest.mark.process
+def test_what_cannot_be_read_is_an_issue_and_never_a_stall(
+    pod: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = get_training_health(POD, "/nowhere")
+    assert report["healthy"] is False
+    print_training_health(report)
+    printed = capsys.readouterr().out
+    assert "UNHEALTHY" in printed
+    for part in ("the GPUs of head-pod cannot be read", "/nowhere cannot be read", "resources of Ray cannot be read"):
+        assert part in printed
+    assert detect_stall(POD, "raysubmit_x", stagnation_threshold=0.001) is False
+    with pytest.raises(RuntimeError, match="its jobs cannot be read"):
+        auto_restart(POD, "x", "/nowhere")
+
+
+@pytest.mark.process
+def test_a_pod_with_an_old_python_gives_the_newest_checkpoint_by_its_name(pod: Path, tmp_path: Path) -> None:
+    old = f'#!/bin/sh\ncase "$2" in *trainwarden*) exit 1;; esac\nexec {sys.executable} "$@"\n'
+    (pod / "python3").write_text(old)
+    (pod / "python3").chmod(0o755)
+    for name in ("step_90", "step_1000", "step_2000.tmp", "latest"):
+        (tmp_path / name).mkdir()
+    assert find_latest_checkpoint(str(tmp_path), POD) == f"{tmp_path}/step_1000"
+
+
+@pytest.mark.parametrize("name", ["--kubeconfig=/tmp/x", ""])
+def test_a_name_that_is_an_option_reaches_no_kubectl(name: str) -> None:
+    with pytest.raises(ValueError, match="is no name of a pod"):
+        check_gpu_utilization(name)
+
+
+def test_the_entrypoint_in_a_log_is_no_step() -> None:
+    first = "INFO job_manager.py:1 -- Running entrypoint for job x: train.py # step: 9000 loss: 1\n"
+    assert step_in(first) is None
+    assert step_in(first + "step: 11 loss: 0.5\nstep: 12 loss: 0.4\n") == 12
