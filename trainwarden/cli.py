@@ -36,6 +36,8 @@ _OWN = {
     "runs": ("trainwarden.runs.listing", "list the runs whose records are in a folder or in S3"),
     "status": ("trainwarden.runs.status", "show how a run is, once or live"),
     "compare": ("trainwarden.runs.compare", "compare runs and their attempts: duration, loss, speed, failures, cost"),
+    "health": ("trainwarden.runs.health", "report the health of a run: GPUs, network, checkpoints, cluster"),
+    "doctor": ("trainwarden.doctor", "find what is wrong with this installation, and how to mend it"),
     "monitor": ("trainwarden.monitor.command", "alert about runs from their records, without a Prometheus"),
 }
 # The same for what the exporter adds, which is not imported for a list of commands.

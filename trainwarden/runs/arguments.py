@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
 
 from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
@@ -63,3 +64,15 @@ def checked(parse: Callable[[str], float], expected: str) -> Callable[[str], flo
 
 
 interval_seconds = checked(parse_duration, "a duration such as 30, 30s or 5m")
+
+
+def service_url(text: str) -> str:
+    """Return the address of a service; raise what argparse shows where it is none."""
+    url = urlsplit(text)
+    try:
+        is_one = url.scheme in ("http", "https") and bool(url.hostname) and (url.port or 1) > 0
+    except ValueError:
+        is_one = False
+    if not is_one or url.username is not None:
+        raise argparse.ArgumentTypeError("expected http://HOST:PORT, without a password")
+    return text

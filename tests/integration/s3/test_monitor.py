@@ -112,3 +112,23 @@ def test_a_function_of_lambda_alerts_once_and_keeps_its_history_in_the_bucket(
     assert b"Both+heartbeats+stale" in posted[0]
     kept = store.client.get_object(Bucket=store.bucket, Key=f"{store.prefix}/{OBJECT}")["Body"].read()
     assert "TIMED_OUT" in kept.decode()
+
+
+def test_doctor_tries_what_a_run_needs_and_leaves_nothing(
+    store: Store, s3: FaultyServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def finding() -> dict[str, Any]:
+        cli.main(["doctor", "--s3", store.url, "--runs-dir", str(tmp_path), "--json"])
+        found = json.loads(capsys.readouterr().out)["findings"]
+        return next(each for each in found if each["check"] == "s3")
+
+    store.write("metadata.json", {})
+    assert finding()["ok"] is True
+    assert store.names() == {"metadata.json"}
+    listed = store.client.list_objects_v2(Bucket=store.bucket)["Contents"]
+    assert [each["Key"] for each in listed] == [f"{store.prefix}/r/metadata.json"]
+    s3.fault = "forbidden"
+    denied = finding()
+    assert (denied["ok"], "s3:PutObject" in denied["fix"]) == (False, True)
+    s3.fault = "reset"
+    assert finding()["ok"] is None
