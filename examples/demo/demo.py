@@ -6,12 +6,13 @@ Status 0 only if the outcome is the one that the scenario promises.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,7 @@ _STEP_SECONDS = 0.1
 _CHECKPOINT_EVERY = 40
 _BREAK_AT_STEP = 130
 _MISUSE = 2
+DRIVERS = ("local", "ray")
 
 
 @dataclass(frozen=True)
@@ -108,11 +110,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--scenario", default=os.environ.get("SCENARIO") or "hang")
     parser.add_argument("--stall-seconds", default=os.environ.get("STALL_SECONDS") or "15")
+    parser.add_argument("--driver", default=os.environ.get("DRIVER") or "local")
     parser.add_argument("--keep", action="store_true", default=os.environ.get("KEEP", "") not in ("", "0"))
     parser.add_argument("--state-dir", type=Path, default=Path(".state") / "demo")
     options = parser.parse_args(arguments)
     if options.scenario not in SCENARIOS:
         print(f"make demo: SCENARIO={options.scenario}: one of {', '.join(SCENARIOS)} was expected", file=sys.stderr)
+        return _MISUSE
+    if options.driver not in DRIVERS:
+        print(f"make demo: DRIVER={options.driver}: one of {', '.join(DRIVERS)} was expected", file=sys.stderr)
         return _MISUSE
     if not re.fullmatch(r"[0-9]*\.?[0-9]+", options.stall_seconds) or not float(options.stall_seconds):
         print(
@@ -121,13 +127,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return _MISUSE
     try:
+        if options.driver == "ray":
+            with _ray_head() as flags:
+                return _run(options, flags)
         return _run(options)
     except (UsageError, ToolsMissing, PortBusy, ServiceFailed) as error:
         print(f"make demo: {error}", file=sys.stderr)
         return _MISUSE
 
 
-def _run(options: argparse.Namespace) -> int:
+@contextlib.contextmanager
+def _ray_head() -> Iterator[list[str]]:
+    """Run a head of Ray, in an environment of its own as the tests have it; yield the flags that name it."""
+    sys.path.insert(0, str(_HERE.parents[1]))
+    from tests.ray.environment import RayUnavailable, find_python  # noqa: PLC0415  # for this driver alone
+    from tests.ray.head import running_head  # noqa: PLC0415  # as above
+
+    terminal = Terminal()
+    try:
+        terminal.event("ray", "looks for Ray in an environment of its own; the first time it is installed there")
+        with running_head(find_python()) as head:
+            token = head.folder / "token"
+            token.touch(mode=0o600)
+            token.write_text(head.token, encoding="utf-8")
+            terminal.event("ray", f"{head.call('/api/version')['ray_version']} answers at {head.url}")
+            yield ["--driver", "ray", "--ray-address", head.url, "--ray-token-file", str(token)]
+    except RayUnavailable as error:
+        raise ServiceFailed(f"Ray cannot be had: {error}") from None
+
+
+def _run(options: argparse.Namespace, flags: Sequence[str] = ()) -> int:
     scenario = SCENARIOS[options.scenario]
     terminal = Terminal()
     terminal.event("scenario", f"{options.scenario}: {scenario.fault}; promised: {scenario.promise}")
@@ -135,7 +164,7 @@ def _run(options: argparse.Namespace) -> int:
     terminal.event("tools", f"{tools.versions()} ({tools.source})")
     run_id = f"demo-{options.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
     rank0_port, switch_port = ports({"rank 0": 0, "the network path": 0}).values()
-    request = up.to_request(_up_options(options, run_id, rank0_port, switch_port), os.environ)
+    request = up.to_request(_up_options(options, run_id, rank0_port, switch_port, flags), os.environ)
     injector = subprocess.Popen(
         service.tethered(
             [
@@ -161,7 +190,9 @@ def _run(options: argparse.Namespace) -> int:
     return verdicts[0]
 
 
-def _up_options(options: argparse.Namespace, run_id: str, rank0_port: int, switch_port: int) -> argparse.Namespace:
+def _up_options(
+    options: argparse.Namespace, run_id: str, rank0_port: int, switch_port: int, flags: Sequence[str]
+) -> argparse.Namespace:
     command = [
         *(sys.executable, str(_TRAIN), "--ranks", "2"),
         *("--steps", str(_STEPS), "--step-seconds", str(_STEP_SECONDS), "--checkpoint-every", str(_CHECKPOINT_EVERY)),
@@ -174,7 +205,7 @@ def _up_options(options: argparse.Namespace, run_id: str, rank0_port: int, switc
     return up.parser().parse_args(
         [
             *("--run-id", run_id, "--state-dir", str(options.state_dir / run_id)),
-            *("--stall-seconds", options.stall_seconds, *keep, "--quiet", "--", *command),
+            *("--stall-seconds", options.stall_seconds, *keep, *flags, "--quiet", "--", *command),
         ]
     )
 

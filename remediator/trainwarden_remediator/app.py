@@ -27,6 +27,7 @@ from trainwarden_remediator.config import RemediatorSettings, allowed_users, can
 from trainwarden_remediator.database.database import Lock, open_database
 from trainwarden_remediator.drivers.driver import Driver
 from trainwarden_remediator.drivers.local import LocalDriver
+from trainwarden_remediator.drivers.ray_access import ray_driver
 from trainwarden_remediator.drivers.slurm import SlurmDriver, slurm_client
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.examine.choice import load_policies
@@ -216,6 +217,8 @@ def build_drivers(settings: RemediatorSettings) -> dict[str, Driver]:
         users = allowed_users(settings.slurm_allow_user)
         client = slurm_client(settings.slurm_bin_dir, settings.slurm_timeout)
         drivers["slurm"] = SlurmDriver(client, users)
+    if "ray" in settings.driver:
+        drivers["ray"] = ray_driver(settings)
     return drivers
 
 

@@ -22,6 +22,7 @@ from trainwarden_remediator.canary_job.command import add_flags, keep_canary
 from trainwarden_remediator.commands import database_commands as commands
 from trainwarden_remediator.commands.check_config import check_config
 from trainwarden_remediator.commands.doctor import examine
+from trainwarden_remediator.commands.ray_register import register
 from trainwarden_remediator.config import DEFAULT_ALERTMANAGER, default_state_dir, settings_from
 from trainwarden_remediator.drivers.slurm import slurm_client
 from trainwarden_remediator.errors import ConfigError, RemediatorError
@@ -108,6 +109,24 @@ def parser() -> argparse.ArgumentParser:
         help="resume nodes that the remediator has drained, and no others; give the flags of the service before it",
     )
     resuming.add_argument("nodes", nargs="+", metavar="NODE")
+    of_ray = known.add_parser("ray", help="prepare restarts of Ray jobs; give the flags of the service before it")
+    ray_steps = of_ray.add_subparsers(dest="step", metavar="STEP", required=True)
+    noted = ray_steps.add_parser(
+        "register", help="note what Ray does not return of a job, and its next start needs, in --ray-template-dir"
+    )
+    noted.add_argument("submission", metavar="SUBMISSION_ID", help="the job, which names its run in its metadata")
+    noted.add_argument(
+        "--num-gpus", type=float, metavar="N", help="that its entrypoint reserves, default as Ray shows it"
+    )
+    noted.add_argument(
+        "--num-cpus", type=float, metavar="N", help="that its entrypoint reserves, default as Ray shows it"
+    )
+    noted.add_argument(
+        "--working-dir", type=Path, metavar="DIR", help="folder or zip file that it was submitted with: keep a copy"
+    )
+    noted.add_argument(
+        "--exclude", action="append", default=[], metavar="PATTERN", help="leave out these paths of it, repeatable"
+    )
     doctor = known.add_parser(
         "doctor",
         help="show what SLURM lets this user do, and whether each job could be brought back; give the flags of the "
@@ -254,7 +273,7 @@ def _drivers(top: argparse.ArgumentParser) -> None:
         "--driver",
         action="append",
         default=[],
-        choices=("local", "slurm"),
+        choices=("local", "slurm", "ray"),
         help="a scheduler to act on, repeatable; without any, decisions are only recorded",
     )
     group.add_argument("--local-launcher-url", metavar="URL", help="where the local launcher listens")
@@ -267,6 +286,33 @@ def _drivers(top: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="act on this user's jobs too, repeatable; by default only on the remediator's own user's",
     )
+    group.add_argument(
+        "--ray-address",
+        default="http://127.0.0.1:8265",
+        metavar="URL",
+        help="Ray's dashboard, default %(default)s; with --ray-head-pod as the pod sees it",
+    )
+    group.add_argument(
+        "--ray-token-file",
+        type=Path,
+        metavar="FILE",
+        help="the token that the dashboard requires, read for each request, default $RAY_AUTH_TOKEN",
+    )
+    group.add_argument("--ray-ca-file", type=Path, metavar="FILE", help="trusted instead of the system's certificates")
+    group.add_argument(
+        "--ray-template-dir",
+        type=Path,
+        metavar="DIR",
+        help="what entrypoints reserve and copies of packages, by run; `ray register` writes it",
+    )
+    group.add_argument(
+        "--ray-head-pod",
+        metavar="POD",
+        help="reach the dashboard through kubectl exec into this pod; svc/NAME and deploy/NAME mean a pod of theirs",
+    )
+    group.add_argument("--ray-namespace", metavar="NAME", help="namespace of the pod, default kubectl's")
+    group.add_argument("--ray-container", metavar="NAME", help="container of the pod, default its first")
+    group.add_argument("--ray-kubectl", default="kubectl", metavar="FILE", help="default %(default)s")
     group.add_argument(
         "--slurm-drain-nodes",
         default="0",
@@ -296,6 +342,7 @@ def _timing(top: argparse.ArgumentParser) -> None:
         ("--busy-interval", "1s", "between two readings of the scheduler while a restart is under way"),
         ("--http-timeout", "5s", "for Prometheus, Alertmanager and the local launcher"),
         ("--slurm-timeout", "20s", "for one call of squeue or scontrol; after that its effect is in doubt"),
+        ("--ray-timeout", "20s", "for one call to Ray's dashboard; after that its effect is in doubt"),
         ("--slurm-interval", "15s", "for which an answer of squeue is reused while nothing depends on it"),
         ("--doubt-window", "60s", "during which a call that is in doubt is not repeated"),
         ("--capture-timeout", "30s", "for the capture of stacks before a job that runs is ended, at most 30s"),
@@ -333,6 +380,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return commands.replay_record(arguments.state_dir, policy, arguments.run_id, as_data=as_data)
         if arguments.command == "doctor":
             return _doctor(arguments)
+        if arguments.command == "ray":
+            return _register(arguments)
         if arguments.command == "undrain":
             return _undrain(arguments)
         if arguments.command == "canary":
@@ -407,6 +456,20 @@ def _seconds(flag: str, text: str) -> float:
 def _doctor(arguments: argparse.Namespace) -> int:
     arguments.webhook_token_file = arguments.webhook_token_file or Path(os.devnull)  # it receives nothing
     return examine(settings_from(arguments), arguments.format)
+
+
+def _register(arguments: argparse.Namespace) -> int:
+    arguments.webhook_token_file = arguments.webhook_token_file or Path(os.devnull)  # it receives nothing
+    if arguments.ray_template_dir is not None:
+        arguments.ray_template_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return register(
+        settings_from(arguments),
+        arguments.submission,
+        gpus=arguments.num_gpus,
+        cpus=arguments.num_cpus,
+        working_dir=arguments.working_dir,
+        excluded=tuple(arguments.exclude),
+    )
 
 
 def _undrain(arguments: argparse.Namespace) -> int:

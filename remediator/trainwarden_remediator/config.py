@@ -36,6 +36,8 @@ def _http_url(text: str) -> str:
 
 
 Url = Annotated[str, AfterValidator(_http_url)]
+PodName = Annotated[str, Field(pattern=r"^(?:svc/|deploy/)?[a-z0-9][a-z0-9.-]{0,252}$")]
+Label = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 Address = Annotated[tuple[str, int], BeforeValidator(parse_address)]
 Seconds = Annotated[float, BeforeValidator(parse_duration), Field(le=7 * 86400)]
 
@@ -72,6 +74,15 @@ class RemediatorSettings(BaseModel):
     slurm_allow_user: list[str]
     slurm_timeout: Seconds
     slurm_interval: Seconds
+    ray_address: Url
+    ray_token_file: Path | None
+    ray_ca_file: Path | None
+    ray_template_dir: Path | None
+    ray_head_pod: PodName | None
+    ray_namespace: Label | None
+    ray_container: Label | None
+    ray_kubectl: str
+    ray_timeout: Seconds
     slurm_drain_nodes: Annotated[int, Field(ge=0, le=1000)]
     http_timeout: Seconds
     poll_interval: Seconds
@@ -95,6 +106,10 @@ def settings_from(arguments: argparse.Namespace) -> RemediatorSettings:
     problems = []
     if "local" in settings.driver and (not settings.local_launcher_url or not settings.local_launcher_token_file):
         problems.append("--driver local: needs --local-launcher-url and --local-launcher-token-file")
+    if settings.ray_head_pod is None and (settings.ray_namespace or settings.ray_container):
+        problems.append("--ray-namespace, --ray-container: are of a pod; expected --ray-head-pod as well")
+    if settings.ray_template_dir is not None and not settings.ray_template_dir.is_dir():
+        problems.append(f"--ray-template-dir: {settings.ray_template_dir}: expected a folder")
     if settings.runs_dir is not None and not settings.runs_dir.is_dir():
         problems.append(f"--runs-dir: {settings.runs_dir}: expected a folder")
     if settings.webhook_user and settings.web_config_file is None:

@@ -39,28 +39,28 @@ def jobs(request: pytest.FixtureRequest, head: Head, tmp_path: Path) -> RayJobs:
 def test_a_job_comes_back_as_it_was_submitted_and_a_second_submission_is_the_first(head: Head, jobs: RayJobs) -> None:
     name = f"round-{id(jobs)}"
     sent = RaySubmission(name, "echo line; sleep 300", {"trainwarden_run_id": "r"}, {"env_vars": {"KEY": "s3cr3t"}})
-    assert jobs.submission(name) is None
+    assert jobs.some([name])[1] == {name: None}
     assert jobs.submit(sent, RayReserved(num_gpus=1)).answer is CallAnswer.ACCEPTED
     again = jobs.submit(sent, RayReserved())
     assert (again.answer, "already" in again.detail) == (CallAnswer.ACCEPTED, True)
     wait_until(lambda: head.state(name) == "RUNNING", "it runs")
-    found = jobs.submission(name)
+    found = jobs.some([name])[1][name]
     assert found is not None
-    job, read = found
-    assert (job.run_id, job.state, read) == ("r", "running", sent)
-    assert "s3cr3t" not in repr(read) + repr(again)
-    assert jobs.reserved(name) == {"GPU": 1.0}
+    job = found.job
+    assert (job.run_id, job.state, found.submission) == ("r", "running", sent)
+    assert "s3cr3t" not in repr(found) + repr(again)
+    assert jobs.reserved(name) == RayReserved(num_gpus=1)
     wait_until(lambda: "line" in jobs.logs(name), "its output")
     version, listed = jobs.all()
-    assert name in {each.submission_id for each in listed}
+    assert listed[name].submission == sent
     assert version.session.startswith("session_")
 
     assert jobs.stop(name).answer is CallAnswer.ACCEPTED
     wait_until(lambda: head.state(name) == "STOPPED", "it has ended")
     wait_until(lambda: jobs.living_actors(job) == 0, "nothing of it lives")
-    assert jobs.reserved(name) == {"GPU": 1.0}, "also after its end"
+    assert jobs.reserved(name) == RayReserved(num_gpus=1), "also after its end"
     assert jobs.delete(name).answer is CallAnswer.ACCEPTED
-    assert jobs.submission(name) is None
+    assert jobs.some([name])[1] == {name: None}
 
 
 def test_a_package_that_is_kept_outlives_the_job_that_names_it_and_another_does_not(head: Head, jobs: RayJobs) -> None:
@@ -76,9 +76,8 @@ def test_a_package_that_is_kept_outlives_the_job_that_names_it_and_another_does_
     assert jobs.keep_package(kept)
     wait_until(lambda: {head.state(f"of-{name}") for name in (kept, lost)} == {"SUCCEEDED"}, "both have ended")
     for name in (kept, lost):
-        job_of = jobs.submission(f"of-{name}")
-        assert job_of is not None
-        wait_until(lambda: jobs.living_actors(job_of[0]) == 0, "nothing of it lives")  # noqa: B023  # called at once
+        ended = jobs.all()[1][f"of-{name}"].job
+        wait_until(lambda: jobs.living_actors(ended) == 0, "nothing of it lives")  # noqa: B023  # called at once
     assert jobs.keep_package(kept)
     assert not jobs.keep_package(lost)
 
@@ -93,7 +92,7 @@ def test_what_ray_refuses_is_refused_and_what_it_does_not_know_is_absent(jobs: R
 def test_a_head_that_is_gone_is_no_answer_and_a_call_to_it_is_unclear() -> None:
     jobs = RayJobs(RayDashboardOverHttp("http://127.0.0.1:9", 2))
     with pytest.raises(RayError):
-        jobs.submission("any")
+        jobs.some(["any"])
     assert jobs.stop("any").answer is CallAnswer.UNCLEAR
 
 

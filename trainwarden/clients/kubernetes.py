@@ -1,7 +1,9 @@
-"""Kubernetes: run a program in a pod, through `kubectl exec`."""
+"""Kubernetes, through kubectl: run a program in a pod, and list the RayJobs of KubeRay."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainwarden.clients import process
@@ -61,3 +63,47 @@ class PodExec:
         if ended.status:
             raise PodExecError(f"{self._kubectl} exec ended with status {ended.status}", ended.message)
         return ended.output
+
+
+class KubernetesError(Exception):
+    """kubectl gave no usable answer; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class RayJobResource:
+    """A RayJob of KubeRay, which submits a job to a cluster of its own and ends both; `name` is foreign text."""
+
+    name: str
+    backoff_limit: int
+
+
+def list_ray_jobs(kubectl: str, timeout: float, namespace: str | None = None) -> dict[str, RayJobResource]:
+    """Return the RayJobs of a namespace by the id of their submission; none where KubeRay is not installed.
+
+    Args:
+        kubectl: the program; it finds cluster and credentials by itself.
+        timeout: seconds for all of it.
+        namespace: kubectl's own if None.
+
+    Raises:
+        KubernetesError: whether there are any is not known.
+    """
+    command = [kubectl, "get", "rayjobs.ray.io", "--output=json"]
+    command += [f"--namespace={namespace}"] if namespace is not None else []
+    try:
+        ended = process.run(command, timeout, cwd=".")
+        if ended.status and "the server doesn't have a resource type" in ended.message:
+            return {}
+        if ended.status:
+            raise KubernetesError(f"kubectl get rayjobs ended with status {ended.status}: {ended.message[:200]}")
+        items = json.loads(ended.output)["items"]
+        found = {}
+        for item in items:
+            name, backoff = str(item["metadata"]["name"]), int(item.get("spec", {}).get("backoffLimit") or 0)
+            if submission := item.get("status", {}).get("jobId"):
+                found[str(submission)] = RayJobResource(name, backoff)
+    except process.ProcessError as error:
+        raise KubernetesError(f"kubectl get rayjobs: {error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise KubernetesError("kubectl get rayjobs: expected a list of RayJobs as JSON") from None
+    return found

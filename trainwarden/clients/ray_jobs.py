@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from trainwarden.clients.http import MALFORMED
 from trainwarden.clients.ray import (
     JOBS_PATH,
     VERSION_PATH,
@@ -36,7 +37,7 @@ PACKAGES_PATH = "/api/packages/gcs/"
 TRAIN_RUNS_PATH = "/api/train/v2/runs/v1"
 _ACTORS = "/api/v0/actors?detail=1&limit=10000&filter_predicates=%3D&filter_keys="
 _PACKAGE = re.compile(r"gcs://([A-Za-z0-9][A-Za-z0-9._-]{0,254})")
-_SUBMISSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+_NODE_LABEL = "ray.io/node-id"
 _EXISTS = b"already exists"
 _EXCEPTION = re.compile(rb"^(?:[A-Za-z_.]+\.)?([A-Za-z_]+(?:Error|Exception)):", re.MULTILINE)
 
@@ -112,35 +113,40 @@ class RaySubmission:
         return list(dict.fromkeys(match[1] for match in found if match))
 
 
+@dataclass(frozen=True)
+class SubmittedJob:
+    """A job as it is now, and as what it was submitted."""
+
+    job: RayJob
+    submission: RaySubmission
+
+
 class RayJobs:
     """The jobs of one cluster. Every reading raises RayError where there is no usable answer."""
 
     def __init__(self, dashboard: RayControl) -> None:
         self._dashboard = dashboard
 
-    def all(self) -> tuple[RayVersion, list[RayJob]]:
-        """Return which session it is, and every job."""
+    def all(self) -> tuple[RayVersion, dict[str, SubmittedJob]]:
+        """Return which session it is, and every job by its id."""
         version, jobs = self._dashboard.get((VERSION_PATH, JOBS_PATH))
-        return read_version(read_document(version)), _read(read_jobs, read_document(jobs))
+        document = read_document(jobs)
+        if not isinstance(document, list):
+            raise RayError(MALFORMED, f"{MALFORMED}: expected a list of jobs")
+        found = [_submitted_job(each) for each in document]
+        return read_version(read_document(version)), {each.job.submission_id: each for each in found}
+
+    def some(self, submission_ids: Sequence[str]) -> tuple[RayVersion, dict[str, SubmittedJob | None]]:
+        """Return which session it is, and the named jobs; None for one that Ray answers it does not have."""
+        version, *answers = self._dashboard.get((VERSION_PATH, *map(_path, submission_ids)))
+        found: dict[str, SubmittedJob | None] = {}
+        for submission_id, answer in zip(submission_ids, answers, strict=True):
+            found[submission_id] = None if answer.status == 404 else _submitted_job(read_document(answer))
+        return read_version(read_document(version)), found
 
     def version(self) -> RayVersion:
         """Return which Ray it is, and which session."""
         return read_version(self._document(VERSION_PATH))
-
-    def submission(self, submission_id: str) -> tuple[RayJob, RaySubmission] | None:
-        """Return one job, and as what it was submitted; None where Ray answers that it has none of this id."""
-        [answer] = self._dashboard.get((_path(submission_id),))
-        if answer.status == 404:
-            return None
-        document = read_document(answer)
-        [job] = _read(read_jobs, [document])
-        if not isinstance(document, dict) or job.submission_id != submission_id:
-            raise RayError("malformed", f"malformed: expected job {submission_id}")
-        entrypoint, metadata, runtime_env = (document.get(key) for key in ("entrypoint", "metadata", "runtime_env"))
-        are_tables = all(isinstance(each, (dict, type(None))) for each in (metadata, runtime_env))
-        if not isinstance(entrypoint, str) or not are_tables:
-            raise RayError("malformed", "malformed: expected an entrypoint, metadata and a runtime_env")
-        return job, RaySubmission(submission_id, entrypoint, metadata or {}, runtime_env or {})
 
     def logs(self, submission_id: str) -> str:
         """Return what the entrypoint has written so far; may hold secrets."""
@@ -191,16 +197,19 @@ class RayJobs:
         path = PACKAGES_PATH + quote(name, safe="")
         return _answered(f"PUT {path}", self._dashboard.send("PUT", path, content))
 
-    def reserved(self, submission_id: str) -> Mapping[str, float] | None:
-        """Return what the entrypoint of a job reserves, by Ray's names; None where Ray does not show it any more.
+    def reserved(self, submission_id: str) -> RayReserved | None:
+        """Return what the entrypoint of a job reserves; None where Ray does not show it any more.
 
         The job API does not return it; the actor that runs the entrypoint has it, also after its end.
         """
         for actor in self._actors("name", SUPERVISOR + submission_id):
-            amounts = actor.get("required_resources")
+            amounts, labels = actor.get("required_resources"), actor.get("label_selector") or {}
             if actor.get("name") == SUPERVISOR + submission_id and isinstance(amounts, dict):
-                numbers = {name: each for name, each in amounts.items() if isinstance(each, (int, float))}
-                return {str(name): float(amount) for name, amount in numbers.items()}
+                numbers = {str(name): float(each) for name, each in amounts.items() if isinstance(each, (int, float))}
+                cpus, gpus, memory = (numbers.pop(name, 0.0) for name in ("CPU", "GPU", "memory"))
+                # Where nothing is reserved Ray itself binds the entrypoint to the node of the head.
+                chosen = {name: str(each) for name, each in labels.items() if name != _NODE_LABEL}
+                return RayReserved(cpus, gpus, int(memory), numbers, chosen)
         return None
 
     def living_actors(self, job: RayJob) -> int:
@@ -213,24 +222,16 @@ class RayJobs:
     def train_retries(self, job: RayJob) -> int | None:
         """Return how often Ray Train itself restarts the workers of a job, -1 for ever; None where it runs none."""
         [answer] = self._dashboard.get((TRAIN_RUNS_PATH,))
-        document = read_document(answer) if answer.status == 200 else {}
-        runs = document.get("train_runs") if isinstance(document, dict) else None
-        found: list[int] = []
-        for run in runs if isinstance(runs, list) else ():
-            if isinstance(run, dict) and job.job_id and run.get("job_id") == job.job_id:
-                settings = run.get("run_settings")
-                config = settings.get("run_config") if isinstance(settings, dict) else None
-                failures = config.get("failure_config") if isinstance(config, dict) else None
-                count = failures.get("max_failures") if isinstance(failures, dict) else None
-                found.append(count if isinstance(count, int) else 0)
-        return None if not found else -1 if min(found) < 0 else max(found)
+        if answer.status in (404, 500):  # this Ray has no Ray Train, or nothing uses it
+            return None
+        return read_train_retries(read_document(answer), job.job_id)
 
     def _actors(self, key: str, value: str) -> list[dict[str, Any]]:
         document = self._document(f"{_ACTORS}{key}&filter_values={quote(value, safe='')}")
         found = _read(answered_data, document).get("result")
         actors = found.get("result") if isinstance(found, dict) else None
         if not isinstance(actors, list):
-            raise RayError("malformed", "malformed: expected a list of actors")
+            raise RayError(MALFORMED, f"{MALFORMED}: expected a list of actors")
         return [each for each in actors if isinstance(each, dict)]
 
     def _document(self, path: str) -> object:
@@ -238,9 +239,29 @@ class RayJobs:
         return read_document(answer)
 
 
-def usable_id(submission_id: str) -> bool:
-    """Return whether an id can stand in a path, a file name and an attempt key as it is."""
-    return _SUBMISSION_ID.fullmatch(submission_id) is not None
+def read_train_retries(document: object, job_id: str) -> int | None:
+    """Read TRAIN_RUNS_PATH: the `max_failures` of the runs of a job, -1 if that of any is endless; None without one."""
+    runs = document.get("train_runs") if isinstance(document, dict) else None
+    found: list[int] = []
+    for run in runs if isinstance(runs, list) else ():
+        if not isinstance(run, dict) or not job_id or run.get("job_id") != job_id:
+            continue
+        count: Any = run
+        for key in ("run_settings", "run_config", "failure_config", "max_failures"):
+            count = count.get(key) if isinstance(count, dict) else None
+        found.append(count if isinstance(count, int) else 0)
+    return None if not found else -1 if min(found) < 0 else max(found)
+
+
+def _submitted_job(document: object) -> SubmittedJob:
+    [job] = _read(read_jobs, [document])
+    entrypoint, metadata, runtime_env = (
+        document.get(key) if isinstance(document, dict) else None for key in ("entrypoint", "metadata", "runtime_env")
+    )
+    are_tables = all(isinstance(each, (dict, type(None))) for each in (metadata, runtime_env))
+    if not isinstance(entrypoint, str) or not are_tables:
+        raise RayError(MALFORMED, f"{MALFORMED}: expected an entrypoint, metadata and a runtime_env")
+    return SubmittedJob(job, RaySubmission(job.submission_id, entrypoint, metadata or {}, runtime_env or {}))
 
 
 def _path(submission_id: str) -> str:
@@ -251,7 +272,7 @@ def _read(parse: Any, document: object) -> Any:
     try:
         return parse(document)
     except ValueError as error:
-        raise RayError("malformed", f"malformed: {error}") from None
+        raise RayError(MALFORMED, f"{MALFORMED}: {error}") from None
 
 
 def _answered(called: str, answer: PathAnswer) -> RayAnswer:

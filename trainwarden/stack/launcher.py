@@ -82,6 +82,20 @@ class Recorder(Protocol):
         """The generation has ended; its state shows how."""
 
 
+class JobLauncher(Protocol):
+    """Runs one job, and follows it over its restarts."""
+
+    @property
+    def job(self) -> Job:
+        """Return the job as it is now."""
+
+    def run(self) -> None:
+        """Drive the job until `close()`, in a thread of its own."""
+
+    def close(self) -> None:
+        """Let `run()` return once nothing runs; a job that still runs is ended."""
+
+
 @dataclass(frozen=True)
 class _Restart:
     token: str

@@ -17,14 +17,17 @@ from typing import Any
 
 from trainwarden.clients.http import HttpAuth, HttpClient
 from trainwarden.clients.prometheus import PrometheusClient
+from trainwarden.clients.ray import RayDashboardOverHttp
+from trainwarden.clients.ray_jobs import RayJobs
 from trainwarden.record import thresholds
 from trainwarden.record.document import JsonObject, read_json
 from trainwarden.record.folder import LOG, METADATA
 from trainwarden.stack import launcher
 from trainwarden.stack.binaries import Tools
-from trainwarden.stack.launcher import Job, Launcher
+from trainwarden.stack.launcher import Job, JobLauncher, Launcher
 from trainwarden.stack.launcher_server import LauncherServer
 from trainwarden.stack.local_stack import LocalStack, StackSettings, write_secret
+from trainwarden.stack.ray_launcher import RayLauncher
 from trainwarden.stack.run_recorder import RunRecorder
 from trainwarden.stack.service import ServiceFailed
 from trainwarden.stack.slack_sink import Message, SlackSink
@@ -34,6 +37,7 @@ from trainwarden.stack.watch import Watcher
 
 _TICK_SECONDS = 0.3
 _ANSWER_SECONDS = 5
+_RAY_SECONDS = 20.0
 # How long to wait after the command's end for an alert, a decision or a message that is under way.
 _DECISION_SECONDS = 90.0
 # How long the alert of an end takes: sample, scrape, evaluation and the wait for its group.
@@ -47,10 +51,27 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
+class RayCluster:
+    """The Ray cluster of this machine: the address of its dashboard, and a file with the token that it requires."""
+
+    address: str
+    token_file: Path | None = None
+
+    def jobs(self) -> RayJobs:
+        """Return a client of it."""
+        return RayJobs(RayDashboardOverHttp(self.address, _RAY_SECONDS, token_file=self.token_file))
+
+    def flags(self) -> list[str]:
+        """Return the remediator's flags."""
+        token = [f"--ray-token-file={self.token_file.absolute()}"] if self.token_file is not None else []
+        return ["--driver=ray", f"--ray-address={self.address}", *token]
+
+
+@dataclass(frozen=True)
 class UpRequest:
     """The command to run and watch. `environment` is the command's; without `slack_url` messages are printed.
 
-    Logs and packs that the run names are read in `log_roots` alone.
+    Logs and packs that the run names are read in `log_roots` alone. With `ray` the command is a job of that cluster.
     """
 
     command: Sequence[str]
@@ -65,6 +86,7 @@ class UpRequest:
     ports: Mapping[str, int] = field(default_factory=dict)
     show_output: bool = True
     keep: bool = False
+    ray: RayCluster | None = None
 
 
 @dataclass(frozen=True)
@@ -127,17 +149,19 @@ class Session:
             stack.enter_context(self._catching_signals())
             sink = SlackSink(self._terminal.box)
             stack.callback(sink.close)
-            job_launcher = self._launcher()
-            token_file = self._request.state_dir / "launcher" / "token"
-            token = secrets.token_urlsafe(24)
-            write_secret(token_file, token)
-            server = LauncherServer(job_launcher, token)
-            stack.callback(server.close)
-            services = self._services(sink, server, token_file)
+            job_launcher: Launcher | RayLauncher
+            if self._request.ray is not None:
+                job_launcher, driver = self._ray_launcher(self._request.ray), self._request.ray.flags()
+            else:
+                job_launcher = self._launcher()
+                driver = self._serve(job_launcher, stack)
+            services = self._services(sink, driver)
             stack.callback(services.stop)
             services.start()
             if self._interrupted:
                 raise KeyboardInterrupt
+            if isinstance(job_launcher, RayLauncher):
+                job_launcher.submit()
             self._print_urls(services)
             self._terminal.event("watching", watched(self._request.environment))
             return self._follow(services, job_launcher, sink)
@@ -146,12 +170,12 @@ class Session:
         """Stop early, as Ctrl-C does."""
         self._interrupted = True
 
-    def _follow(self, services: LocalStack, job_launcher: Launcher, sink: SlackSink) -> Outcome:
+    def _follow(self, services: LocalStack, job_launcher: JobLauncher, sink: SlackSink) -> Outcome:
         prometheus = PrometheusClient(services.prometheus_url)
         auth = HttpAuth(token=services.remediator_token)
         remediator = HttpClient(services.remediator_url, _ANSWER_SECONDS, auth=auth)
         watcher = Watcher(
-            self._folder, job_launcher.job.job_id, prometheus, remediator, self._terminal, self._print_jobs
+            self._folder, self._keys(job_launcher.job), prometheus, remediator, self._terminal, self._print_jobs
         )
         output = CommandOutput(self._folder / LOG, self._terminal if self._request.show_output else None)
         thread = threading.Thread(target=job_launcher.run, name="launcher", daemon=True)
@@ -191,7 +215,7 @@ class Session:
             for sentence in services.revive():
                 self._terminal.event("service", sentence)
 
-    def _finished(self, job_launcher: Launcher, watcher: Watcher, sink: SlackSink) -> bool:
+    def _finished(self, job_launcher: JobLauncher, watcher: Watcher, sink: SlackSink) -> bool:
         """Return whether the command has ended and no alert, decision or message is outstanding."""
         if self._interrupted:
             return True
@@ -217,38 +241,68 @@ class Session:
             return alert in watcher.fired
         return alert in watcher.fired and any(alert in message.title for message in sink.messages)
 
-    def _launcher(self) -> Launcher:
-        log = self._folder / LOG
-        log.parent.mkdir(parents=True, exist_ok=True)
-        environment = {
+    def _keys(self, job: Job) -> str:
+        """Return what the attempt keys of a job, and of the jobs that it comes back as, begin with."""
+        return f"local:{job.job_id}:" if self._request.ray is None else f"ray:{job.job_id}"
+
+    def _serve(self, job_launcher: Launcher, stack: contextlib.ExitStack) -> list[str]:
+        """Let the remediator reach the launcher; return its flags."""
+        token_file = self._request.state_dir / "launcher" / "token"
+        token = secrets.token_urlsafe(24)
+        write_secret(token_file, token)
+        server = LauncherServer(job_launcher, token)
+        stack.callback(server.close)
+        return [
+            "--driver=local",
+            f"--local-launcher-url={server.url}",
+            f"--local-launcher-token-file={token_file}",
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        return {
             **self._request.environment,
             "TRAINWARDEN_RUN_ID": self._request.run_id,
             "TRAINWARDEN_RUNS_DIR": str(self._request.runs_dir),
         }
+
+    def _recorder(self) -> RunRecorder:
+        environment = self._environment()
+        limits = thresholds.choose(None, environment)
+        return RunRecorder(self._folder, limits, given=thresholds.given_stall(environment))
+
+    def _ray_launcher(self, cluster: RayCluster) -> RayLauncher:
+        return RayLauncher(
+            self._request.command,
+            self._request.run_id,
+            jobs=cluster.jobs(),
+            folder=Path.cwd(),
+            environment=self._environment(),
+            log=self._folder / LOG,
+            recorder=self._recorder(),
+            notify=lambda job: self._jobs.put((time.time(), job)),
+        )
+
+    def _launcher(self) -> Launcher:
+        log = self._folder / LOG
+        log.parent.mkdir(parents=True, exist_ok=True)
         return Launcher(
             self._request.command,
             self._request.run_id,
-            environment=environment,
+            environment=self._environment(),
             log=log,
-            recorder=RunRecorder(
-                self._folder, thresholds.choose(None, environment), given=thresholds.given_stall(environment)
-            ),
+            recorder=self._recorder(),
             grace_seconds=self._request.grace_seconds,
             notify=lambda job: self._jobs.put((time.time(), job)),
         )
 
-    def _services(self, sink: SlackSink, server: LauncherServer, token_file: Path) -> LocalStack:
+    def _services(self, sink: SlackSink, driver: Sequence[str]) -> LocalStack:
         settings = StackSettings(
             state_dir=self._request.state_dir,
             runs_dir=self._request.runs_dir,
             slack_url=self._request.slack_url or sink.url,
             policy=self._request.policy,
             log_roots=self._request.log_roots,
-            driver=(
-                "--driver=local",
-                f"--local-launcher-url={server.url}",
-                f"--local-launcher-token-file={token_file}",
-            ),
+            driver=driver,
             ports=self._request.ports,
         )
         return LocalStack(settings, self._tools)

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from trainwarden.clients.process import ProcessError, keep_child_status, run
+from trainwarden.clients.ray import RayError
 from trainwarden.command_line import CommandLine
 from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id
@@ -34,7 +35,7 @@ from trainwarden.stack.local_stack import SERVICES
 from trainwarden.stack.log_roots import log_roots
 from trainwarden.stack.ports import PortBusy
 from trainwarden.stack.service import ServiceFailed
-from trainwarden.stack.session import Outcome, Session, UpRequest
+from trainwarden.stack.session import Outcome, RayCluster, Session, UpRequest
 from trainwarden.stack.terminal import Terminal
 from trainwarden.yaml_file import read_yaml
 
@@ -93,6 +94,16 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         help="file with a Slack incoming webhook (default: $SLACK_WEBHOOK_URL, else the terminal)",
     )
+    parser.add_argument(
+        "--driver",
+        choices=("local", "ray"),
+        default="local",
+        help="run COMMAND as a process, or as a job of a Ray cluster on this machine (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--ray-address", metavar="URL", default="http://127.0.0.1:8265", help="Ray's dashboard (default: %(default)s)"
+    )
+    parser.add_argument("--ray-token-file", type=Path, metavar="FILE", help="the token that the dashboard requires")
     for name in SERVICES:
         parser.add_argument(
             f"--{name}-port", type=int, default=0, help="loopback port, 0 for any free one (default: 0)"
@@ -156,6 +167,7 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> UpReq
     limits = _thresholds(options, environ)
     policy = _policy(options.policy)
     folders = log_roots(environ, Path.cwd())
+    ray = _ray(options)
     # A refused request leaves no folder behind.
     state_dir = _writable(options.state_dir or _default_state_dir(environ) / run_id, "--state-dir")
     runs = _writable(options.runs_dir or _given_runs_dir(environ) or state_dir / "runs", "--runs-dir")
@@ -175,7 +187,22 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> UpReq
         ports=ports,
         show_output=not options.quiet,
         keep=options.keep,
+        ray=ray,
     )
+
+
+def _ray(options: argparse.Namespace) -> RayCluster | None:
+    """Return the Ray cluster to use, once it has answered; None where the command is a process of this machine."""
+    if options.driver != "ray":
+        return None
+    if not re.fullmatch(r"https?://[A-Za-z0-9._:/\[\]-]+", options.ray_address):
+        raise UsageError("--ray-address: expected http://HOST:PORT")
+    cluster = RayCluster(options.ray_address.rstrip("/"), options.ray_token_file)
+    try:
+        cluster.jobs().version()
+    except RayError as error:
+        raise UsageError(f"--ray-address {cluster.address}: {error}") from None
+    return cluster
 
 
 def _folder(text: str) -> Path:

@@ -22,7 +22,7 @@ class Watcher:
 
     Args:
         folder: the record of the run.
-        job_id: the launcher's job; incidents of other jobs are left out.
+        keys: what the attempt keys of this session's job begin with; incidents of other jobs are left out.
         prometheus: has the alerts.
         remediator: has the decisions.
         terminal: where it prints.
@@ -34,14 +34,14 @@ class Watcher:
     def __init__(
         self,
         folder: Path,
-        job_id: str,
+        keys: str,
         prometheus: PrometheusClient,
         remediator: HttpClient,
         terminal: Terminal,
         catch_up: Callable[[float], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._keys = f"local:{job_id}:"
+        self._keys = keys
         self._run_id = folder.name
         self._folder = folder
         self._prometheus = prometheus

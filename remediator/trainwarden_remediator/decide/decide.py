@@ -217,6 +217,8 @@ def scheduler_objection(
 
 
 def _gone(reading: Absent, failure: str | None) -> Refuse:
+    if reading.lost:
+        return Lost(reading.lost)
     if not reading.ended:
         return Barred("the scheduler no longer lists the job")
     by_scheduler = failure in _ENDS_FROM_OUTSIDE and reading.ended in _SCHEDULED_ENDS

@@ -115,9 +115,11 @@ class Absent:
     """The scheduler answered and does not list the job. That is not a failure of the job.
 
     `ended` is how it ended by the scheduler's accounting, in the scheduler's words; empty where that is not known.
+    `lost` is how a scheduler that forgets no job by itself has lost it, and what a person can do; else empty.
     """
 
     ended: str = ""
+    lost: str = ""
 
 
 Reading = ScheduledJob | Absent | Unknown

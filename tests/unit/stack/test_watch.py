@@ -59,7 +59,7 @@ def test_what_a_decision_led_to_comes_between_the_decision_and_its_result(tmp_pa
 
     remediator = Decided("http://x", 1)
     remediator.incidents = (INCIDENT,)
-    Watcher(tmp_path, "7", Quiet("http://x"), remediator, terminal, catch_up).poll()
+    Watcher(tmp_path, "local:7:", Quiet("http://x"), remediator, terminal, catch_up).poll()
     kinds = [line.split("] ")[1].split()[:2] for line in stream.getvalue().splitlines()]
     assert kinds == [
         ["restart", "failed"],
@@ -104,7 +104,7 @@ def test_an_alert_without_attempt_names_none_and_an_information_counts_once_it_f
             return [PrometheusSample(labels, 1.0) for labels in (info, stalled)]
 
     stream, prometheus = io.StringIO(), Alerting("http://x")
-    watcher = Watcher(tmp_path, "7", prometheus, Decided("http://x", 1), Terminal(stream), lambda _time: None)
+    watcher = Watcher(tmp_path, "local:7:", prometheus, Decided("http://x", 1), Terminal(stream), lambda _time: None)
     watcher.poll()
     prometheus.state = "firing"
     watcher.poll()
@@ -127,7 +127,7 @@ def test_what_fires_in_the_first_rounds_of_prometheus_is_shown_before_it_is_reco
             return [PrometheusAlert({**exhausted, "run_id": run, "attempt": n}, "firing") for run, n in runs.items()]
 
     stream, prometheus = io.StringIO(), Started("http://x")
-    watcher = Watcher(tmp_path, "7", prometheus, Decided("http://x", 1), Terminal(stream), lambda _time: None)
+    watcher = Watcher(tmp_path, "local:7:", prometheus, Decided("http://x", 1), Terminal(stream), lambda _time: None)
     watcher.poll()
     assert watcher.fired == {"TrainRunRestartExhausted"}
     prometheus.is_recorded = True

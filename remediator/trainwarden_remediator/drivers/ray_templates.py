@@ -1,0 +1,179 @@
+"""What Ray does not return of a job and a restart needs: what its entrypoint reserves, and copies of its packages.
+
+One file for each run, `<run id>.yaml` in `--ray-template-dir`; `trainwarden-remediator ray register` writes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from trainwarden.clients.ray_jobs import RayReserved
+from trainwarden.errors import UsageError
+from trainwarden.regular_file import read_regular_file
+from trainwarden.yaml_file import read_yaml
+from trainwarden_remediator.errors import ConfigError
+from trainwarden_remediator.validation import problems_of
+
+# Ray's own limit for what it keeps.
+MAX_PACKAGE_BYTES = 500 * 2**20
+_SKIPPED = (".git", "__pycache__")
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class RayTemplate(BaseModel):
+    """One file.
+
+    Attributes:
+        packages: by the name of a package, `x.zip` of `gcs://x.zip`, the copy of it: a file in the same folder.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    entrypoint_num_cpus: Amount = 0.0
+    entrypoint_num_gpus: Amount = 0.0
+    entrypoint_memory: Annotated[int, Field(ge=0)] = 0
+    entrypoint_resources: dict[str, Amount] = {}
+    entrypoint_label_selector: dict[str, str] = {}
+    packages: dict[str, str] = {}
+
+    @field_validator("entrypoint_num_gpus")
+    @classmethod
+    def _whole(cls, gpus: float) -> float:
+        if gpus > 1 and gpus != int(gpus):
+            raise ValueError(f"{gpus:g}: Ray takes a fraction of one GPU, or a whole number of them")
+        return gpus
+
+    @field_validator("packages")
+    @classmethod
+    def _in_folder(cls, packages: dict[str, str]) -> dict[str, str]:
+        for name in packages.values():
+            if not name or name.startswith(".") or "/" in name:
+                raise ValueError(f"{name!r}: expected the name of a file in the same folder")
+        return packages
+
+    @property
+    def reserved(self) -> RayReserved:
+        """What the entrypoint reserves."""
+        return RayReserved(
+            self.entrypoint_num_cpus,
+            self.entrypoint_num_gpus,
+            self.entrypoint_memory,
+            self.entrypoint_resources,
+            self.entrypoint_label_selector,
+        )
+
+
+class RayTemplates:
+    """The files of a folder; read anew each time, for they may be written beside the service."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def path(self, run_id: str) -> Path | None:
+        """Return where the file of a run is, or would be; None without a folder. The id must be well formed."""
+        return None if self.folder is None else self.folder / f"{run_id}.yaml"
+
+    def of(self, run_id: str) -> RayTemplate | None:
+        """Return the template of a run; None where there is none. Raises ConfigError that names file and key."""
+        path = self.path(run_id)
+        if path is None or not path.exists():
+            return None
+        try:
+            document = read_yaml(path)
+            return RayTemplate.model_validate(document.data() or {})
+        except UsageError as error:
+            raise ConfigError([str(error)]) from None
+        except ValidationError as error:
+            raise ConfigError([f"{path}: {each}" for each in problems_of(error, RayTemplate, document)]) from None
+
+    def package(self, name: str) -> bytes:
+        """Return a copy of a package. Raises ConfigError."""
+        if self.folder is None:
+            raise ConfigError([f"--ray-template-dir: missing; expected a folder that has {name}"])
+        try:
+            content = read_regular_file(self.folder / name, MAX_PACKAGE_BYTES + 1)
+        except OSError as error:
+            raise ConfigError([f"{self.folder / name}: {error.strerror}"]) from None
+        if len(content) > MAX_PACKAGE_BYTES:
+            raise ConfigError([f"{self.folder / name}: more than {MAX_PACKAGE_BYTES} bytes, the most that Ray keeps"])
+        return content
+
+    def write(self, run_id: str, reserved: RayReserved, packages: Mapping[str, bytes]) -> Path:
+        """Write the template of a run, with copies of its packages; return its file. Raises ConfigError, OSError."""
+        path = self.path(run_id)
+        if self.folder is None or path is None:
+            raise ConfigError(["--ray-template-dir: missing; expected the folder of templates"])
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files = {name: f"{run_id}-{digest(content)}.zip" for name, content in packages.items()}
+        for name, file in files.items():
+            _replace(self.folder / file, packages[name])
+        document = {**reserved.as_request(), **({"packages": files} if files else {})}
+        # JSON is YAML, and needs no writer of it.
+        _replace(path, (json.dumps(document, indent=2) + "\n").encode())
+        return path
+
+
+def digest(content: bytes) -> str:
+    """Return what tells one package from another, for its name."""
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def pack(folder: Path, excluded: tuple[str, ...] = ()) -> bytes:
+    """Return a folder as a package, the same bytes for the same files. Links and what is excluded are left out.
+
+    Args:
+        folder: whose content is to be the working directory.
+        excluded: patterns of shells for paths within it, such as `data/*`.
+
+    Raises:
+        ConfigError: it cannot be read, is empty or too large.
+    """
+    found = io.BytesIO()
+    count = total = 0
+    with zipfile.ZipFile(found, "w", zipfile.ZIP_DEFLATED) as file:
+        for root, folders, names in os.walk(folder):
+            at = Path(root).relative_to(folder)
+            folders[:] = sorted(
+                each for each in folders if each not in _SKIPPED and not _matches((at / each).as_posix(), excluded)
+            )
+            for name in sorted(names):
+                path, inner = Path(root) / name, (at / name).as_posix()
+                if path.is_symlink() or not path.is_file() or _matches(inner, excluded):
+                    continue
+                total += path.stat().st_size
+                if total > MAX_PACKAGE_BYTES:
+                    raise ConfigError([f"{folder}: more than {MAX_PACKAGE_BYTES} bytes, the most that Ray keeps"])
+                entry = zipfile.ZipInfo(inner, _EPOCH)
+                entry.external_attr = (path.stat().st_mode & 0o777) << 16
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                file.writestr(entry, path.read_bytes())
+                count += 1
+    if not count:
+        raise ConfigError([f"{folder}: expected a folder with files"])
+    return found.getvalue()
+
+
+def _matches(path: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(path, pattern) for pattern in patterns)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    written = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:  # noqa: PTH123  # a descriptor has no path
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    written.replace(path)

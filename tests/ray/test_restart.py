@@ -1,0 +1,209 @@
+"""Runs that hang or crash come back once, as a new job of a real Ray."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sqlite3
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ray.acting_remediator import ActingRemediator, Training
+from tests.ray.head import Head
+from tests.waiting import wait_until
+from trainwarden.clients.ray_jobs import RayReserved
+from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
+from trainwarden_remediator.drivers.ray_templates import RayTemplates
+from trainwarden_remediator.incidents.incident import State
+
+pytestmark = pytest.mark.ray
+SECRET = "s3cr3t-of-the-job"  # of nobody
+
+Make = Callable[..., ActingRemediator]
+
+
+class Killed(BaseException):
+    """Kill -9, as far as a test inside one process can have it."""
+
+
+@pytest.fixture
+def make(head: Head, tmp_path: Path) -> Iterator[Make]:
+    """Makes remediators on one folder; ends what they leave."""
+    made: list[ActingRemediator] = []
+
+    def new(*trainings: Training) -> ActingRemediator:
+        templates = tmp_path / "templates"
+        found = ActingRemediator(head, tmp_path / "state", RayTemplates(templates), trainings=list(trainings))
+        made.append(found)
+        return found
+
+    yield new
+    for each in made:
+        each.close()
+    for job in head.call("/api/jobs/"):
+        if job["status"] in ("PENDING", "RUNNING"):
+            head.call(f"/api/jobs/{job['submission_id']}/stop", {})
+
+
+def check_restarted(acting: ActingRemediator, training: Training) -> str:
+    """Assert that there was one more start, after the end of the first; return its id."""
+    assert [each.state for each in acting.incidents(training)] == [State.DONE], acting.report()
+    [incident] = acting.incidents(training)
+    first, second = training.starts
+    assert first == training.job_id
+    assert second == f"{training.job_id}-a1-{incident.id[:8]}" == incident.successor
+    ends = [line[1] for line in training.lines if line[0] == "end"]
+    assert ends in ([], [first])
+    return second
+
+
+def test_a_hung_job_is_stopped_and_comes_back_as_it_was_submitted(make: Make, head: Head) -> None:
+    acting = make()
+    training = acting.submit("hung", runtime_env={"env_vars": {"SECRET": SECRET}})
+    acting.until(lambda: acting.over(training))
+    second = check_restarted(acting, training)
+    assert [line[0] for line in training.lines] == ["start", "end", "start"], "never two at a time"
+    assert training.lines[-1][2] == f"secret={SECRET}"
+    old, new = (head.call(f"/api/jobs/{job}") for job in (training.job_id, second))
+    assert old["status"] == "STOPPED"
+    assert new["entrypoint"] == old["entrypoint"]
+    metadata = {
+        **old["metadata"],
+        "trainwarden_incident": acting.incidents(training)[0].id,
+        "trainwarden_attempt": "1",
+        "trainwarden_replaces": training.job_id,
+    }
+    assert new["metadata"] == metadata
+    with sqlite3.connect(acting.folder / "remediator.sqlite3") as database:
+        assert SECRET not in "\n".join(database.iterdump())
+
+
+def test_a_job_whose_driver_is_killed_comes_back_with_the_package_that_ray_would_have_deleted(
+    make: Make, head: Head
+) -> None:
+    acting = make()
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as file:
+        file.writestr("here.txt", "of the package")
+    acting.jobs.upload_package("of-the-run.zip", content.getvalue())
+    training = acting.submit("killed", runtime_env={"working_dir": "gcs://of-the-run.zip"})
+    acting.driver.snapshot().jobs()  # as the sweeper does each minute
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and (process / "cmdline").exists():
+            line = (process / "cmdline").read_bytes()
+            if line.startswith(b"sh\0") and b"killed.sh" in line:
+                os.kill(int(process.name), signal.SIGKILL)
+    wait_until(lambda: head.state(training.job_id) == "FAILED", "Ray has seen it")
+    training.crashes = True
+    acting.until(lambda: acting.over(training))
+    check_restarted(acting, training)
+
+
+def test_a_package_that_is_gone_stops_the_restart_with_a_reason_and_a_copy_allows_it(make: Make, head: Head) -> None:
+    acting = make()
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as file:
+        file.writestr("here.txt", "of the package that was lost")
+    acting.jobs.upload_package("lost.zip", content.getvalue())
+    training = acting.submit("lost", runtime_env={"working_dir": "gcs://lost.zip"})
+    training.end(3)
+    wait_until(lambda: head.state(training.job_id) == "FAILED", "it has failed")
+    job = acting.jobs.all()[1][training.job_id].job
+    wait_until(lambda: acting.jobs.living_actors(job) == 0, "Ray has let go of it")
+    refused = acting.driver.snapshot().job(training.job_id)
+    assert isinstance(refused, ScheduledJob)
+    assert "Ray has deleted the package gcs://lost.zip" in (refused.refusal or "")
+    acting.templates.write("lost", RayReserved(), {"lost.zip": content.getvalue()})
+    training.file.with_suffix(".end").unlink()
+    training.crashes = True
+    acting.until(lambda: acting.over(training))
+    second = check_restarted(acting, training)
+    assert head.call(f"/api/jobs/{second}")["runtime_env"]["working_dir"].startswith("gcs://trainwarden-")
+
+
+def test_a_job_that_would_come_back_without_its_gpus_is_left_until_it_is_registered(make: Make) -> None:
+    acting = make()
+    training = acting.submit("gpus", entrypoint_num_gpus=2)
+    refused = acting.driver.snapshot().job(training.job_id)
+    assert isinstance(refused, ScheduledJob)
+    assert "reserves 2 GPU, which Ray's job API does not return" in (refused.refusal or "")
+    acting.templates.write("gpus", RayReserved(num_gpus=1), {})
+    wrong = acting.driver.snapshot().job(training.job_id)
+    assert "reserves 2 GPU, and by" in (getattr(wrong, "refusal", "") or "")
+    acting.templates.write("gpus", RayReserved(num_gpus=2), {})
+    acting.until(lambda: acting.over(training))
+    second = check_restarted(acting, training)
+    assert acting.jobs.reserved(second) == RayReserved(num_gpus=2)
+    assert len(training.lines[-1][3].split(",")) == 2, "it sees both"
+
+
+POINTS = ["prepare: before call", "prepare: after call", "commit: before call", "commit: after call"]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_remediator_that_is_killed_around_a_call_leads_to_one_start(make: Make, point: str) -> None:
+    """After the submission its answer is lost as well: the second finds that the id is there already."""
+    acting = make()
+    training = acting.submit(f"dies-{POINTS.index(point)}")
+
+    def die() -> None:
+        raise Killed(point)
+
+    # The call runs in a thread of its own, in which the exception ends; nothing is recorded after it.
+    acting.at[point] = die
+    with pytest.raises(Killed):
+        acting.until(lambda: acting.over(training))
+    acting.engine.dispose()
+    again = make(training)
+    again.until(lambda: again.over(training))
+    check_restarted(again, training)
+
+
+def test_a_job_that_its_user_has_stopped_stays_stopped(make: Make, head: Head) -> None:
+    acting = make()
+    training = acting.submit("stopped")
+    head.end(training.job_id)
+    acting.until(lambda: acting.incidents(training))
+    acting.until(lambda: acting.over(training))
+    assert training.starts == [training.job_id]
+    [incident] = acting.incidents(training)
+    assert (incident.state, incident.calls) == (State.SUPPRESSED, 0), acting.report()
+    assert "STOPPED" in incident.reason
+
+
+def test_a_job_that_does_not_stop_is_stopped_again_and_then_paged(make: Make, head: Head) -> None:
+    acting = make()
+    training = acting.submit("stays", ignores_term=True, runtime_env={"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "3600"}})
+    acting.until(lambda: acting.over(training))
+    [incident] = acting.incidents(training)
+    assert (incident.state, incident.paging, incident.calls) == (State.ESCALATED, True, 5), acting.report()
+    assert "did not end the attempt after 5 calls" in incident.reason
+    assert training.starts == [training.job_id]
+    assert head.state(training.job_id) == "RUNNING"
+    training.end(0)
+
+
+def test_a_runtime_environment_that_fails_is_paged_after_one_start(make: Make, head: Head) -> None:
+    acting = make()
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as file:
+        file.writestr("here.txt", "of the package that will be broken")
+    acting.jobs.upload_package("sound.zip", content.getvalue())
+    training = acting.submit("broken", runtime_env={"working_dir": "gcs://sound.zip"})
+    acting.templates.write("broken", RayReserved(), {"sound.zip": b"no zip file"})
+    second: list[str] = []
+
+    def failed() -> bool:
+        second[:] = [each.successor for each in acting.incidents(training) if each.successor]
+        return bool(second) and head.state(second[0]) == "FAILED"
+
+    acting.until(failed)
+    job = acting.driver.snapshot().job(second[0])
+    assert isinstance(job, ScheduledJob)
+    assert (job.state, "runtime_env_setup_failure" in job.scheduler_state) == (JobState.FAILED, True)
+    assert training.starts == [training.job_id]
+    assert len([each for each in head.call("/api/jobs/") if "raysubmit_broken" in each["submission_id"]]) == 2
