@@ -38,6 +38,7 @@ _OWN = {
     "compare": ("trainwarden.runs.compare", "compare runs and their attempts: duration, loss, speed, failures, cost"),
     "health": ("trainwarden.runs.health", "report the health of a run: GPUs, network, checkpoints, cluster"),
     "doctor": ("trainwarden.doctor", "find what is wrong with this installation, and how to mend it"),
+    "tunnel": ("trainwarden.tunnel", "forward a port of metrics by ssh, and check it"),
     "monitor": ("trainwarden.monitor.command", "alert about runs from their records, without a Prometheus"),
 }
 # The same for what the exporter adds, which is not imported for a list of commands.

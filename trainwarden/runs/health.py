@@ -64,11 +64,11 @@ def main(argv: list[str]) -> int:
     if arguments.json:
         print(json.dumps(report))
     else:
-        print_training_health(report)
+        print_run_health(report)
     return {True: 0, False: 1, None: 3}[report["healthy"]]
 
 
-def get_training_health(
+def run_health(
     run_id: str,
     *,
     runs_dir: str | Path | None = None,
@@ -96,7 +96,7 @@ def get_training_health(
         return _report(place, run_id, client, checkpoint_dir, None)
 
 
-def print_training_health(report: Mapping[str, Any]) -> None:
+def print_run_health(report: Mapping[str, Any]) -> None:
     """Print a report for people."""
     gpu, efa, saved, ray = report["gpu"], report["efa"], report["checkpoints"], report["ray"]
     word = {True: "HEALTHY", False: "NOT HEALTHY", None: "UNKNOWN"}[report["healthy"]]

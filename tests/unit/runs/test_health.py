@@ -10,7 +10,7 @@ import pytest
 from tests.unit.runs.records import NOW, RUN, foreign_run, write
 from trainwarden import cli
 from trainwarden.record.clock import to_iso
-from trainwarden.runs.health import get_training_health, print_training_health
+from trainwarden.runs.health import print_run_health, run_health
 
 
 @pytest.fixture(autouse=True)
@@ -71,10 +71,10 @@ def test_a_checkpoint_that_is_not_complete_is_an_issue(tmp_path: Path, capsys: p
     broken.mkdir(parents=True)
     (broken / "config.json").write_text("{}")
     (broken / "model.safetensors").write_bytes(b"\0" * 4)
-    report = get_training_health(RUN, runs_dir=tmp_path / "runs", checkpoint_dir=str(tmp_path / "checkpoints"))
+    report = run_health(RUN, runs_dir=tmp_path / "runs", checkpoint_dir=str(tmp_path / "checkpoints"))
     assert report["healthy"] is False
     assert report["checkpoints"]["latest_step"] == 10
-    print_training_health(report)
+    print_run_health(report)
     assert "The newest checkpoint is not complete" in capsys.readouterr().out
 
 
