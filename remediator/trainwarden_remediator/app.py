@@ -28,7 +28,8 @@ from trainwarden_remediator.database.database import Lock, open_database
 from trainwarden_remediator.drivers.driver import Driver
 from trainwarden_remediator.drivers.local import LocalDriver
 from trainwarden_remediator.drivers.ray_access import ray_driver
-from trainwarden_remediator.drivers.slurm import SlurmDriver, slurm_client
+from trainwarden_remediator.drivers.slurm import SlurmDriver, find_slurm_commands, slurm_client
+from trainwarden_remediator.drivers.slurm_resubmit import Resubmission
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.examine.choice import load_policies
 from trainwarden_remediator.examine.examine import Examiner
@@ -216,7 +217,10 @@ def build_drivers(settings: RemediatorSettings) -> dict[str, Driver]:
     if "slurm" in settings.driver:
         users = allowed_users(settings.slurm_allow_user)
         client = slurm_client(settings.slurm_bin_dir, settings.slurm_timeout)
-        drivers["slurm"] = SlurmDriver(client, users)
+        if settings.slurm_resubmit:
+            find_slurm_commands(settings.slurm_bin_dir, "--slurm-resubmit", ("sbatch", "scancel"))
+        resubmission = Resubmission(client, settings.state_dir / "submissions") if settings.slurm_resubmit else None
+        drivers["slurm"] = SlurmDriver(client, users, resubmission)
     if "ray" in settings.driver:
         drivers["ray"] = ray_driver(settings)
     return drivers

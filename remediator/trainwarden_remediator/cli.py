@@ -314,6 +314,12 @@ def _drivers(top: argparse.ArgumentParser) -> None:
     group.add_argument("--ray-container", metavar="NAME", help="container of the pod, default its first")
     group.add_argument("--ray-kubectl", default="kubectl", metavar="FILE", help="default %(default)s")
     group.add_argument(
+        "--slurm-resubmit",
+        action="store_true",
+        help="submit jobs again, under a new id, that cannot be requeued (--no-requeue), as their owner; by default "
+        "they are left alone",
+    )
+    group.add_argument(
         "--slurm-drain-nodes",
         default="0",
         metavar="N",

@@ -83,6 +83,7 @@ class RemediatorSettings(BaseModel):
     ray_container: Label | None
     ray_kubectl: str
     ray_timeout: Seconds
+    slurm_resubmit: bool
     slurm_drain_nodes: Annotated[int, Field(ge=0, le=1000)]
     http_timeout: Seconds
     poll_interval: Seconds

@@ -18,6 +18,7 @@ from trainwarden_remediator.act.storm import Storms
 from trainwarden_remediator.act.sweep import Sweeper
 from trainwarden_remediator.database.database import open_database
 from trainwarden_remediator.drivers.slurm import SlurmDriver, slurm_client
+from trainwarden_remediator.drivers.slurm_resubmit import Resubmission
 from trainwarden_remediator.examine.choice import Policies
 from trainwarden_remediator.examine.examine import Examiner
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Alert, Incident
@@ -38,7 +39,7 @@ DOUBT_SECONDS = 4.0
 BATCH = """\
 #!/bin/bash
 #SBATCH --requeue --open-mode=append --output=/dev/null
-echo "${{SLURM_RESTART_COUNT:-0}} $$" >> {starts}
+echo "${{SLURM_RESTART_COUNT:-0}} $$ $SLURM_JOB_ID" >> {starts}
 until [ -e {end} ]; do sleep 0.2; done
 exit $(cat {end})
 """
@@ -68,18 +69,23 @@ class Training:
     @property
     def starts(self) -> list[int]:
         """The restart counts of all starts that happened, oldest first."""
+        return [count for _, count in self.starts_of_jobs]
+
+    @property
+    def starts_of_jobs(self) -> list[tuple[int, int]]:
+        """The job and its restart count at each start."""
         text = self.file.read_text(encoding="utf-8") if self.file.exists() else ""
-        return [int(line.split()[0]) for line in text.splitlines()]
+        return [(int(line.split()[2]), int(line.split()[0])) for line in text.splitlines() if len(line.split()) == 3]
 
     @property
     def evidence(self) -> ReportedRun | None:
         """The run as Prometheus would show it."""
-        starts = self.starts
+        starts = self.starts_of_jobs
         if not starts:
             return None
         newest = list(dict.fromkeys(starts))
         step = 40.0 + (len(newest) - 1 if self.progresses else 0)
-        key = f"slurm:{self.job_id}:{starts[-1]}"
+        key = f"slurm:{starts[-1][0]}:{starts[-1][1]}"
         state = "failed" if self.failure and len(newest) == 1 else "running"
         return ReportedRun(self.run_id, len(newest) - 1, key, state, step, 40.0, failure=self.failure)
 
@@ -89,7 +95,8 @@ class ActingRemediator:
     """The loop of the remediator, a round for each call of `until`'s condition, with the readings of a real SLURM.
 
     `capture_timeout`: seconds for what is captured before an attempt is ended; None where nothing is.
-    `nodes`: which nodes have evidence of a defect; `limits`: of its policy.
+    `nodes`: which nodes have evidence of a defect; `limits`: of its policy; `resubmit`: what cannot be requeued is
+    submitted again.
     """
 
     cluster: Cluster
@@ -99,6 +106,7 @@ class ActingRemediator:
     capture_timeout: float | None = None
     nodes: NodeSource = field(default_factory=NoNodes)
     limits: Limits = field(default_factory=Limits)
+    resubmit: bool = False
 
     def __post_init__(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -108,7 +116,9 @@ class ActingRemediator:
         metrics = Metrics(["prometheus", "slurm"], self.clock.monotonic)
         timers = Timers(self.store, self.clock)
         policy = Policies(replace(load_policy("default"), limits=self.limits), {}, mode="act")
-        driver = SlurmDriver(slurm_client(self.cluster.bin, 10.0), {os.getuid()})
+        client = slurm_client(self.cluster.bin, 10.0)
+        resubmission = Resubmission(client, self.folder / "submissions") if self.resubmit else None
+        self.driver = driver = SlurmDriver(client, {os.getuid()}, resubmission)
         world = World(self.clock, self, self, {"slurm": driver}, Records(None), self.nodes)
         woken = threading.Event()
         snapshot = Snapshot(world, 0.0)
@@ -195,7 +205,7 @@ class ActingRemediator:
         """End all, and the jobs."""
         self.calls.finish()
         for each in self.trainings:
-            self.cluster.run("scancel", str(each.job_id))
+            self.cluster.run("scancel", str(each.job_id), *{str(job_id) for job_id, _ in each.starts_of_jobs})
         self.engine.dispose()
 
     def firing(self) -> Firing:

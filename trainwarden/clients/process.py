@@ -43,6 +43,15 @@ class TooMuchOutput(ProcessError):
 
 
 @dataclass(frozen=True)
+class User:
+    """A user that a command runs as."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Completed:
     """How a command ended.
 
@@ -79,6 +88,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     cwd: Path | str = "/",
     limit: int = MAX_OUTPUT,
+    user: User | None = None,
 ) -> Completed:
     """Run a command to its end; no shell reads its arguments.
 
@@ -92,13 +102,14 @@ def run(
         environment: all variables of the command; those of this process if None.
         cwd: working directory; `/` keeps no file system busy.
         limit: bytes of standard output and standard error together.
+        user: that it runs as; only root may run a command as somebody else.
 
     Raises:
         CannotStart: the program cannot be executed.
         ProcessTimeout: it did not end in time.
         TooMuchOutput: it wrote more than `limit`.
     """
-    with Process(argv, seconds, stdin=stdin, environment=environment, cwd=cwd, limit=limit) as process:
+    with Process(argv, seconds, stdin=stdin, environment=environment, cwd=cwd, limit=limit, user=user) as process:
         output = b"".join(process.chunks())
         return Completed(process.status, output, process.errors)
 
@@ -118,6 +129,7 @@ class Process:
         environment: Mapping[str, str] | None = None,
         cwd: Path | str = "/",
         limit: int = MAX_OUTPUT,
+        user: User | None = None,
     ) -> None:
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
@@ -133,11 +145,14 @@ class Process:
                 env=environment,
                 cwd=cwd,
                 start_new_session=True,
+                user=user.uid if user else None,
+                group=user.gid if user else None,
+                extra_groups=user.groups if user else None,
                 # Only where a parent blocked signals: a fork with Python code in it is slower and less safe.
                 preexec_fn=_unblock_signals if signal.pthread_sigmask(signal.SIG_BLOCK, ()) else None,  # noqa: PLW1509
             )
-        except OSError as error:
-            raise CannotStart(error.strerror or str(error)) from error
+        except (OSError, subprocess.SubprocessError) as error:
+            raise CannotStart(getattr(error, "strerror", None) or str(error)) from error
 
     def __enter__(self) -> Process:
         return self

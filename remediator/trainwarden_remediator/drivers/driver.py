@@ -281,6 +281,8 @@ def new_job_progress(old: Reading, submitted: Sequence[ScheduledJob], target: Re
     new = successor_of(submitted, target)
     if new is None:
         return RestartProgress.GONE if target.successor else _of_old_job(old, target)
+    if new.state is JobState.HELD and new.refusal is not None:
+        return RestartProgress.STUCK  # an administrator holds it
     if new.state is JobState.HELD:
         # The old job may live again where the controller has forgotten that it had ended.
         return _of_old_job(old, target)

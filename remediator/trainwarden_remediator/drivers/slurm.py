@@ -31,6 +31,7 @@ from trainwarden.clients.slurm.jobs import SlurmJob, comment_words
 from trainwarden.clients.slurm.rights import Rights
 from trainwarden.record.clock import to_iso
 from trainwarden_remediator.drivers.driver import (
+    Absent,
     CallOutcome,
     CallResult,
     JobState,
@@ -40,6 +41,7 @@ from trainwarden_remediator.drivers.driver import (
     Shape,
 )
 from trainwarden_remediator.drivers.slurm_queue import SlurmQueue, Squeue
+from trainwarden_remediator.drivers.slurm_resubmit import Resubmission, submission_of
 from trainwarden_remediator.errors import ConfigError, Unknown
 from trainwarden_remediator.incidents.incident import clean
 
@@ -80,13 +82,18 @@ _NEVER = frozenset(
 _LIVE = frozenset({"RUNNING", "CONFIGURING", "RESIZING"})
 
 
+def find_slurm_commands(folder: Path | None, needed_by: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the paths of commands in `folder`, else on PATH; raises `ConfigError` naming what is missing."""
+    try:
+        return find_commands(folder, names)
+    except CommandsMissing as error:
+        raise ConfigError([f"{needed_by}: {error}; see --slurm-bin-dir"]) from None
+
+
 def slurm_client(folder: Path | None, timeout: float) -> SlurmClient:
     """Return a client of the commands in `folder`, else on PATH; raises `ConfigError` naming what is missing."""
-    try:
-        commands = find_commands(folder, ("squeue", "scontrol"))
-    except CommandsMissing as error:
-        raise ConfigError([f"--driver slurm: {error}; see --slurm-bin-dir"]) from None
-    for optional in ("sacct", "sacctmgr", "sinfo"):
+    commands = find_slurm_commands(folder, "--driver slurm", ("squeue", "scontrol"))
+    for optional in ("sacct", "sacctmgr", "sinfo", "sbatch", "scancel"):
         with suppress(CommandsMissing):
             commands |= find_commands(folder, (optional,))
     return SlurmClient(commands, timeout)
@@ -95,18 +102,21 @@ def slurm_client(folder: Path | None, timeout: float) -> SlurmClient:
 class SlurmDriver:
     """Ends attempts by `requeuehold`, which keeps the job's id and holds its next start, and starts them by `release`.
 
-    Touches only jobs of `users` that carry the run's mark in their comment.
+    Touches only jobs of `users` that carry the run's mark in their comment. One that cannot be requeued is ended by
+    `scancel` and submitted again, where that is allowed.
 
     Args:
         client: the cluster's commands.
         users: uids.
+        resubmission: submits jobs again; None where that is not allowed.
     """
 
     name = "slurm"
     shape = Shape.REQUEUE
 
-    def __init__(self, client: SlurmClient, users: Collection[int]) -> None:
+    def __init__(self, client: SlurmClient, users: Collection[int], resubmission: Resubmission | None = None) -> None:
         self._client = client
+        self._resubmission = resubmission
         self._users = frozenset(users)
         self._squeue = Squeue(client)
         self._rights = _OwnRights()
@@ -121,7 +131,28 @@ class SlurmDriver:
     def job(self, job_id: str) -> Reading:
         """Return one job as of this snapshot."""
         found = self._queue.find(job_id)
+        if isinstance(found, Absent) and found.ended in _ENDED_BADLY:
+            return self._forgotten(job_id, found)
         return self._as_job(found) if isinstance(found, SlurmJob) else found
+
+    def _forgotten(self, job_id: str, found: Absent) -> ScheduledJob | Absent:
+        """Return a job that SLURM has forgotten and that failed by its accounting, where it can be submitted again."""
+        kept = self._resubmission.kept(job_id) if self._resubmission is not None else None
+        if kept is None or self._resubmission is None:
+            return found
+        return ScheduledJob(
+            job_id,
+            kept.run_id,
+            0,
+            JobState.FAILED,
+            found.ended,
+            refusal=self._not_allowed(job_id, kept.user_id) or self._resubmission.of_user(kept.user_id),
+            user=kept.user_id,
+            shape=Shape.RESUBMIT,
+        )
+
+    def _not_allowed(self, job_id: str, uid: int | None) -> str | None:
+        return None if uid in self._users else f"job {job_id} belongs to uid {uid}; see --slurm-allow-user"
 
     def jobs(self) -> Sequence[ScheduledJob] | Unknown:
         """Return the jobs that carry the mark of a run, but those of hidden partitions; reads a list of all."""
@@ -133,13 +164,27 @@ class SlurmDriver:
         found = [job for job in self._queue.known() if job.user_id in self._users and job.run_id is None]
         return [self._as_job(job) for job in found if job.state == "running"]
 
-    def submitted(self, target: RestartTarget) -> Sequence[ScheduledJob] | Unknown:  # noqa: ARG002
-        """Return that there is none: a requeue keeps the job."""
-        return ()
+    def submitted(self, target: RestartTarget) -> Sequence[ScheduledJob] | Unknown:
+        """Return the jobs of the run and of the allowed users whose comment has the token of the target."""
+        jobs = self.jobs()
+        if isinstance(jobs, Unknown):
+            return jobs
+        stored = self.job(target.successor) if target.successor else None  # the list leaves out hidden partitions
+        if isinstance(stored, Unknown):
+            return stored
+        found = {job.job_id: job for job in (*jobs, stored) if isinstance(job, ScheduledJob)}
+        of_target = [job for job in found.values() if (job.submission, job.run_id) == (target.incident, target.run_id)]
+        return sorted((job for job in of_target if job.user in self._users), key=lambda job: int(job.job_id))
 
     def discard(self, target: RestartTarget) -> CallResult:
-        """Refuse: nothing is submitted."""
-        return CallResult(CallOutcome.REFUSED, f"job {target.successor} was not submitted by the remediator")
+        """`scancel --state=PENDING`, if the job still is one that was submitted for the target, and held."""
+        found = self._queue.find(target.successor)
+        if not isinstance(found, SlurmJob) or found.target is None:
+            return CallResult(CallOutcome.UNCLEAR, "nothing was called: the job could not be read")
+        job = self._as_job(found)
+        if job.submission != target.incident or job.state is not JobState.HELD or job.refusal is not None:
+            return CallResult(CallOutcome.UNCLEAR, f"nothing was called: the job is {job.scheduler_state}")
+        return self._as_result(self._client.cancel_pending(found.target))
 
     def prepare(self, target: RestartTarget) -> CallResult:
         """`requeuehold`, with Incomplete unless the job has ended: it must not revive what ends by itself meanwhile.
@@ -153,6 +198,8 @@ class SlurmDriver:
             return CallResult(CallOutcome.UNCLEAR, "nothing was called: the job could not be read")
         if job.state not in (JobState.RUNNING, JobState.FAILED):
             return CallResult(CallOutcome.UNCLEAR, f"nothing was called: the job is {job.scheduler_state}")
+        if target.shape is Shape.RESUBMIT:
+            return self._stop(found, target)
         if job.state is JobState.RUNNING:
             with ThreadPoolExecutor(1) as beside:
                 beside.submit(self._note_hold, found, target)
@@ -162,6 +209,15 @@ class SlurmDriver:
         if answer.outcome is CallOutcome.ACCEPTED:
             self._note_hold(found, target)
         return answer
+
+    def _stop(self, found: SlurmJob, target: RestartTarget) -> CallResult:
+        """`scancel`, once all that it takes to submit the job again is kept."""
+        problem = self._resubmission.keep(found, anew=True) if self._resubmission else "see --slurm-resubmit"
+        if problem is not None:
+            return CallResult(CallOutcome.REFUSED, f"nothing was called: {problem}")
+        with ThreadPoolExecutor(1) as beside:
+            beside.submit(self._note_hold, found, target)
+            return self._as_result(self._client.cancel(found.target or ""))
 
     def _note_hold(self, found: SlurmJob, target: RestartTarget) -> None:
         """Write into the comment that the incident ends this start, and why where there is room.
@@ -185,8 +241,15 @@ class SlurmDriver:
             return Unknown(clean(error.message))
 
     def obstacles(self, job: ScheduledJob) -> Sequence[str]:
-        """Return why the job could not be requeued: its refusal, the rights of this user, how soon SLURM forgets it."""
+        """Return why the job could not be brought back: its refusal, this user's rights, how soon SLURM forgets it.
+
+        Keeps what it takes to submit a job again, where it cannot be requeued.
+        """
         found = [] if job.refusal is None else [job.refusal]
+        if job.shape is Shape.RESUBMIT and job.refusal is None and self._resubmission is not None:
+            listed = self._queue.find(job.job_id)
+            if isinstance(listed, SlurmJob) and (problem := self._resubmission.keep(listed)):
+                found.append(problem)
         if job.run_id is None:
             found.append(f"job {job.job_id} has no mark trainwarden:RUN_ID in its comment")
         rights = self.rights()
@@ -227,7 +290,31 @@ class SlurmDriver:
         return CallResult(CallOutcome.UNCLEAR, f"{answer.detail}, and the job does not show it")
 
     def commit(self, target: RestartTarget) -> CallResult:
-        """`release`, after the nodes to avoid; on a job that runs or waits already it changes nothing."""
+        """`release`, after the nodes to avoid; on a job that runs or waits already it changes nothing.
+
+        A job that cannot be requeued is submitted again first, and of several that came of that one is released.
+        """
+        if target.shape is Shape.RESUBMIT:
+            return self._resubmit(target)
+        return self._release(target)
+
+    def _resubmit(self, target: RestartTarget) -> CallResult:
+        if not target.successor:
+            if self._resubmission is None:
+                return CallResult(CallOutcome.REFUSED, "nothing was called: see --slurm-resubmit")
+            old = self._queue.find(target.job_id)
+            if isinstance(old, Unknown):
+                return CallResult(CallOutcome.UNCLEAR, f"nothing was called: {old.reason}")
+            return self._resubmission.submit(target, old if isinstance(old, SlurmJob) else None)
+        submitted = self.submitted(target)
+        if isinstance(submitted, Unknown):
+            return CallResult(CallOutcome.UNCLEAR, f"nothing was called: {submitted.reason}")
+        others = [job.job_id for job in submitted if job.job_id != target.successor and job.state is JobState.HELD]
+        told = [self.discard(replace(target, successor=other)).detail for other in others]
+        released = self._release(replace(target, job_id=target.successor))
+        return CallResult(released.outcome, clean("; ".join((*told, released.detail)), 800))
+
+    def _release(self, target: RestartTarget) -> CallResult:
         found = self._queue.find(target.job_id)
         if not isinstance(found, SlurmJob) or found.target is None:
             return CallResult(CallOutcome.UNCLEAR, "nothing was called: the job could not be read")
@@ -268,17 +355,21 @@ class SlurmDriver:
             started=found.started,
             waits_because=clean(found.reason, 80) if found.state == "pending" else "",
             never_starts=found.state == "pending" and found.reason.partition(",")[0] in _NEVER,
+            shape=Shape.RESUBMIT if found.requeue is False and self._resubmission is not None else None,
+            submission=submission_of(found),
         )
 
     def _refusal(self, found: SlurmJob) -> str | None:
-        if found.user_id not in self._users:
-            return f"job {found.job_id} belongs to uid {found.user_id}; see --slurm-allow-user"
+        if refusal := self._not_allowed(found.job_id, found.user_id):
+            return refusal
         if found.heterogeneous:
             return f"job {found.job_id} is heterogeneous: its parts cannot be requeued one by one"
         if found.target is None:
             return f"job {found.job_id} stands for several array tasks"
-        if found.requeue is False:
+        if found.requeue is False and self._resubmission is None:
             return f"job {found.job_id} was submitted with --no-requeue"
+        if found.requeue is False and self._resubmission is not None and (why := self._resubmission.objection(found)):
+            return why
         if found.must_end is not None and _is_too_late(found, found.must_end):
             return (
                 f"job {found.job_id} cannot start again before its --deadline, {to_iso(found.must_end)[:19]}Z: "

@@ -117,11 +117,21 @@ def successor(job: Reading, jobs: Sequence[ScheduledJob] | Unknown) -> Wait | Re
     for other in jobs:
         if (other.run_id, other.user) != (job.run_id, job.user) or other.job_id == job.job_id:
             continue
+        if other.state is JobState.WAITING and other.waits_for_jobs and _ends(job) and not other.never_starts:
+            return Barred(
+                f"job {other.job_id} is marked with the run too and waits for others to end: job {job.job_id} cannot "
+                "be requeued, and once it is ended that one would go on beside the job that replaces it"
+            )
         if other.state in _AT_WORK or (other.state is JobState.WAITING and not other.waits_for_jobs):
             return Barred(
                 f"job {other.job_id} is marked with the run too and is {other.scheduler_state}: it goes on with it"
             )
     return None
+
+
+def _ends(job: ScheduledJob) -> bool:
+    """Return whether a restart ends the job, as others see it."""
+    return job.shape is not None and job.shape.gives_new_job
 
 
 class Recheck:

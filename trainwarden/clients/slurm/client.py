@@ -19,13 +19,16 @@ from trainwarden.clients.process import (
     ProcessError,
     ProcessTimeout,
     TooMuchOutput,
+    User,
     one_line,
     run,
 )
+from trainwarden.clients.slurm.fields import number
 from trainwarden.clients.slurm.jobs import read_job
 from trainwarden.clients.slurm.nodes import read_node
 from trainwarden.clients.slurm.record_stream import AnswerErrors, read_records
 from trainwarden.clients.slurm.rights import Rights, read_rights, read_settings
+from trainwarden.clients.slurm.submission import CannotRepeat, Submitted, read_submitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,6 +57,12 @@ _AUTHENTICATION = re.compile(
 # Only these mean that the controller understood the request and will not do it.
 _REFUSED = re.compile(r"disabled|permission denied|invalid job id|not supported|invalid user|invalid node name", re.I)
 
+# sbatch's own words for a job that the controller did not take. No answer reads otherwise.
+_NOT_SUBMITTED = re.compile(
+    r"invalid|not available|not permitted|permission denied|violates|access denied|unrecognized|no partition|"
+    r"can ?not be satisfied|dependency problem",
+    re.I,
+)
 _NOT_ACCOUNTED = re.compile("accounting storage is disabled", re.I)
 
 
@@ -68,10 +77,14 @@ class SlurmError(Exception):
 
 @dataclass(frozen=True)
 class Submission:
-    """How a call of sbatch went. Without an id it may have taken effect all the same; `detail` is for a log."""
+    """How a call of sbatch went. Without an id it may have taken effect all the same, unless it was `refused`.
+
+    `detail` is for a log.
+    """
 
     job_id: str | None
     detail: str
+    refused: bool = False
 
 
 class CommandsMissing(Exception):
@@ -228,14 +241,14 @@ class SlurmClient:
             raise SlurmError("unreadable", "scontrol show config has no BOOT_TIME")
         return found
 
-    def _output(self, command: str, *arguments: str) -> str:
+    def _output(self, command: str, *arguments: str, errors: str = "replace") -> str:
         argv = [self._commands[command], *arguments]
         with _named_errors(argv[0], command, self._timeout):
             done = run(argv, self._timeout, environment=command_environment(os.environ))
         if done.status:
             message = _message(done)
             raise _failure(f"{command} ended with status {done.status}: {message}", message)
-        return done.output.decode(errors="replace")
+        return done.output.decode(errors=errors)
 
     def control(self, verb: str, target: str, *options: str) -> ControlResult:
         """Call scontrol, such as `scontrol requeuehold Incomplete 12_3`, for one job: `target` is `SlurmJob.target`."""
@@ -255,18 +268,60 @@ class SlurmClient:
             return ControlResult(accepted=False, refused=True, detail=f"{name!r} is no name of a node")
         return self._control("update", f"NodeName={name}", *(f"{key}={value}" for key, value in fields.items()))
 
-    def submit(self, script: str, *options: str) -> Submission:
-        """Call sbatch with a batch script. The job gets the variables of the client commands alone."""
+    def submitted(self, job_id: str, run_id: str) -> Submitted:
+        """Return how a job can be submitted again, which slurmctld has not forgotten.
+
+        Raises:
+            SlurmError: it cannot be read.
+            CannotRepeat: it cannot be submitted again.
+        """
+        if not JOB_ID.fullmatch(job_id):
+            raise CannotRepeat(f"{job_id!r} is no job id")
+        argv = [self._commands["squeue"], "--json", "--states=all", f"--jobs={job_id}"]
+        found = [each for each in _entries(argv, "jobs", self._timeout) if isinstance(each, dict)]
+        entry = next((each for each in found if number(each.get("job_id")) == int(job_id)), None)
+        if entry is None:
+            raise SlurmError("failed", f"squeue does not list job {job_id}")
+        described = self._output("scontrol", "show", "job", job_id)
+        # Its status is 0 also where there is none: what it writes then stands on standard error.
+        script = self._output("scontrol", "write", "batch_script", job_id, "-", errors="surrogateescape")
+        return read_submitted(entry, described, script.rstrip("\0\n") + "\n", run_id)
+
+    def submit(
+        self,
+        script: str,
+        *options: str,
+        environment: Mapping[str, str] | None = None,
+        user: User | None = None,
+    ) -> Submission:
+        """Call sbatch with a batch script.
+
+        Args:
+            script: the script; bytes that are no UTF-8 as surrogates.
+            options: of sbatch.
+            environment: all variables of sbatch, which the job gets; without, those of the client commands.
+            user: that submits it.
+        """
         argv = [self._commands["sbatch"], "--parsable", *options]
         called = shlex.join(argv)
+        stdin = script.encode(errors="surrogateescape")
+        variables = command_environment(os.environ) if environment is None else environment
         try:
-            done = run(argv, self._timeout, stdin=script.encode(), environment=command_environment(os.environ))
+            done = run(argv, self._timeout, stdin=stdin, environment=variables, user=user)
         except ProcessError as error:
-            return Submission(None, f"{called}: {error}")
+            return Submission(None, f"{called}: {error}", refused=isinstance(error, CannotStart))
         job_id = done.output.decode(errors="replace").strip().partition(";")[0]
         if done.status == 0 and JOB_ID.fullmatch(job_id):
             return Submission(job_id, f"{called}: job {job_id}")
-        return Submission(None, f"{called}: status {done.status}, {_message(done)}")
+        message = _message(done)
+        refused = done.status not in (0, -9) and bool(_NOT_SUBMITTED.search(message))
+        return Submission(None, f"{called}: status {done.status}, {message}", refused)
+
+    def cancel(self, target: str) -> ControlResult:
+        """Call scancel for one job, whatever it does: its status is 0 also where there is no such job."""
+        if not _TARGET.fullmatch(target):
+            return ControlResult(accepted=False, refused=True, detail=f"{target!r} is no job id")
+        return self._call(self._commands["scancel"], target)
 
     def cancel_pending(self, target: str) -> ControlResult:
         """Call scancel for one job, which has no effect once it runs."""

@@ -1,0 +1,161 @@
+"""Jobs of a real SLURM that cannot be requeued come back under a new id: once, as they were, and held until then."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.acting_remediator import ActingRemediator, Training
+from tests.slurm.cluster import Cluster
+from tests.waiting import wait_until
+from trainwarden_remediator.drivers.driver import ScheduledJob
+from trainwarden_remediator.drivers.slurm_resubmit import TOKEN_MARK
+from trainwarden_remediator.incidents.incident import State
+
+pytestmark = [pytest.mark.slurm, pytest.mark.tools, pytest.mark.e2e, pytest.mark.timeout(300)]
+
+ASKED = ("--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2", "--time=17", "--nice=5", "--exclude=n3")
+# Of `scontrol show job`, what a new job must have as the old one had it.
+_KEPT = re.compile(
+    r"(?:JobName|UserId|Nice|Account|QOS|Requeue|TimeLimit|Partition|ExcNodeList|NumNodes|NumCPUs|NumTasks|CPUs/Task|"
+    r"OverSubscribe|Contiguous|Features|WorkDir|StdErr|StdOut|MailUser|MailType)=\S*"
+)
+
+
+@pytest.fixture
+def acting(cluster: Cluster, tmp_path: Path) -> Iterator[ActingRemediator]:
+    """A remediator that may submit jobs again."""
+    made = ActingRemediator(cluster, tmp_path / "state", resubmit=True)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def queue(cluster: Cluster, run_id: str) -> dict[str, str]:
+    """The jobs of a run that have not ended, by id, with their states."""
+    lines = cluster.run("squeue", "--noheader", "--format=%i %T %k").splitlines()
+    marked = [line.split(maxsplit=2) for line in lines if f"trainwarden:{run_id}" in line.split()]
+    return {each[0]: each[1] for each in marked}
+
+
+def came_back_once(acting: ActingRemediator, training: Training) -> int:
+    """Check that two jobs have started, once each, and that nothing of the run is left held; return the second."""
+    [incident] = acting.incidents(training)
+    assert incident.state is State.DONE, acting.report()
+    jobs = [job_id for job_id, _ in training.starts_of_jobs]
+    assert len(jobs) == 2, acting.report()
+    assert jobs[0] == training.job_id
+    assert incident.successor == str(jobs[1]), acting.report()
+    assert queue(acting.cluster, training.run_id) == {str(jobs[1]): "RUNNING"}, acting.report()
+    return jobs[1]
+
+
+def kept(cluster: Cluster, job_id: int) -> list[str]:
+    return _KEPT.findall(cluster.run("scontrol", "show", "job", str(job_id)))
+
+
+def test_a_job_that_hangs_comes_back_as_it_was_and_says_what_it_replaces(
+    acting: ActingRemediator, tmp_path: Path
+) -> None:
+    out = f"--output={tmp_path}/%x-out.txt"
+    asked = (*ASKED, out, "--job-name=a job", "--mail-type=END", f"--chdir={tmp_path}")
+    training = acting.submit("again", "--no-requeue", *asked)
+    before = kept(acting.cluster, training.job_id)
+    acting.until(lambda: acting.over(training))
+    new = came_back_once(acting, training)
+    assert kept(acting.cluster, new) == before
+    shown = acting.cluster.run("scontrol", "show", "job", str(new))
+    [incident] = acting.incidents(training)
+    assert f"trainwarden:again {TOKEN_MARK}{incident.id} trainwarden-replaces:{training.job_id}" in shown
+    log = [event.detail for event in acting.store.with_events("again")[0][1]]
+    assert any(f"job {training.job_id} comes back as job {new}" in detail for detail in log), log
+    variables = acting.cluster.run("scontrol", "show", "job", "-dd", str(new))
+    assert "TZ=UTC" not in variables
+
+
+def test_a_job_that_has_failed_comes_back(acting: ActingRemediator) -> None:
+    training = acting.submit("failed", "--no-requeue")
+    training.failure = "python_exception"
+    training.end(3)
+    wait_until(acting.cluster.in_state(training.job_id, "FAILED"), "the end of the job")
+    training.file.with_suffix(".end").unlink()
+    acting.until(lambda: acting.over(training))
+    came_back_once(acting, training)
+    assert [call.verb for call in acting.store.calls_of_job("slurm", str(training.job_id))] == ["submit", "commit"]
+
+
+@pytest.mark.parametrize("point", ["prepare: before call", "submit: before call", "commit: before call"])
+def test_a_controller_that_gives_no_answer_leads_to_one_start(acting: ActingRemediator, point: str) -> None:
+    """The commands give up before it goes on, and their calls take effect when it does."""
+    training = acting.submit(f"silent-{point.partition(':')[0]}", "--no-requeue")
+    pid = acting.cluster.slurmctld
+
+    def stop() -> None:
+        os.kill(pid, signal.SIGSTOP)
+        timer = threading.Timer(14.0, os.kill, (pid, signal.SIGCONT))
+        timer.start()
+
+    acting.at[point] = stop
+    acting.until(lambda: acting.over(training), 180)
+    assert acting.at == {}
+    came_back_once(acting, training)
+
+
+def test_of_two_jobs_with_one_token_one_is_kept_and_the_other_is_cancelled(acting: ActingRemediator) -> None:
+    training = acting.submit("twice", "--no-requeue")
+
+    def submit_another() -> None:
+        [incident] = acting.store.open_incidents()
+        script = acting.folder / "twice.sbatch"
+        comment = f"--comment=trainwarden:twice {TOKEN_MARK}{incident.id}"
+        acting.cluster.submit(script, options=["--hold", "--no-requeue", comment])
+
+    acting.at["submit: after call"] = submit_another
+    acting.until(lambda: acting.over(training))
+    came_back_once(acting, training)
+
+
+def test_a_persons_cancel_of_the_held_job_is_the_last_word(acting: ActingRemediator) -> None:
+    training = acting.submit("unwanted", "--no-requeue")
+
+    def cancel() -> None:
+        [held] = [each for each, state in queue(acting.cluster, "unwanted").items() if state == "PENDING"]
+        acting.cluster.run("scancel", held)
+
+    acting.at["submit: after call"] = cancel
+    acting.until(lambda: acting.over(training))
+    [incident] = acting.incidents(training)
+    assert incident.state is State.ADOPTED, acting.report()
+    assert len(training.starts) == 1
+    assert queue(acting.cluster, "unwanted") == {}
+
+
+def test_a_chain_that_would_go_on_beside_the_new_job_is_left_alone(acting: ActingRemediator) -> None:
+    training = acting.submit("chain", "--no-requeue")
+    script = acting.folder / "chain.sbatch"
+    options = ["--comment=trainwarden:chain", f"--dependency=afterany:{training.job_id}"]
+    waits = acting.cluster.submit(script, options=options)
+    try:
+        acting.until(lambda: acting.over(training))
+        [incident] = acting.incidents(training)
+        assert f"job {waits} is marked with the run too and waits" in incident.reason
+        assert queue(acting.cluster, "chain")[str(training.job_id)] == "RUNNING"
+    finally:
+        acting.cluster.run("scancel", str(waits))
+
+
+def test_a_task_of_an_array_is_refused_with_the_reason(acting: ActingRemediator) -> None:
+    training = acting.submit("array", "--no-requeue", "--array=3")
+    reading = acting.driver.snapshot().job(str(training.job_id))
+    assert isinstance(reading, ScheduledJob)
+    assert "is a task of an array" in (reading.refusal or "")
+    acting.until(lambda: acting.over(training))
+    assert len(training.starts) == 1
+    assert "is a task of an array" in acting.incidents(training)[-1].reason
