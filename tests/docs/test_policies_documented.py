@@ -66,7 +66,7 @@ def test_the_documented_defaults_are_the_real_ones() -> None:
 
 def test_every_flag_that_the_text_names_exists() -> None:
     of_other_programs = {
-        *("--requeue", "--comment", "--json", "--no-requeue", "--jobs", "--states", "--deadline"),
+        *("--requeue", "--comment", "--json", "--no-requeue", "--jobs", "--states", "--deadline", "--hold"),
         *("--run-id", "--http.config.file", "--dependency", "--partition", "--name"),
         *("--every", "--resubmit-after", "--sbatch-option", "--train"),  # of canary
         *("--all", "--for", "--reason", "--expect", "--since", "--array", "--log", "--mode", "--format"),  # of commands

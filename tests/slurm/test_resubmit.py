@@ -76,8 +76,10 @@ def test_a_job_that_hangs_comes_back_as_it_was_and_says_what_it_replaces(
     assert f"trainwarden:again {TOKEN_MARK}{incident.id} trainwarden-replaces:{training.job_id}" in shown
     log = [event.detail for event in acting.store.with_events("again")[0][1]]
     assert any(f"job {training.job_id} comes back as job {new}" in detail for detail in log), log
-    variables = acting.cluster.run("scontrol", "show", "job", "-dd", str(new))
-    assert "TZ=UTC" not in variables
+    pid = training.file.read_text(encoding="utf-8").splitlines()[-1].split()[1]
+    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    assert b"TRAINWARDEN_RUN_ID=again" in variables
+    assert not [each for each in variables if each.startswith((b"TZ=", b"LC_ALL="))], "of this process's commands"
 
 
 def test_a_job_that_has_failed_comes_back(acting: ActingRemediator) -> None:
@@ -159,3 +161,17 @@ def test_a_task_of_an_array_is_refused_with_the_reason(acting: ActingRemediator)
     acting.until(lambda: acting.over(training))
     assert len(training.starts) == 1
     assert "is a task of an array" in acting.incidents(training)[-1].reason
+
+
+def test_a_job_whose_script_has_arguments_is_named_before_it_fails(acting: ActingRemediator, tmp_path: Path) -> None:
+    script = tmp_path / "job.sbatch"
+    script.write_text("#!/bin/sh\nexec sleep 1000\n", encoding="utf-8")
+    options = ["--comment=trainwarden:arguments", "--no-requeue"]
+    job_id = acting.cluster.submit(script, "8", options=options)
+    try:
+        driver = acting.driver.snapshot()
+        reading = driver.job(str(job_id))
+        assert isinstance(reading, ScheduledJob)
+        assert any("submitted with arguments" in each for each in driver.obstacles(reading))
+    finally:
+        acting.cluster.run("scancel", str(job_id))

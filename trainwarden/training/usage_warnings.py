@@ -16,6 +16,7 @@ RESERVED_EVENTS = frozenset(
         "attempt_lost",
         "attempt_restarted",
         "attempt_not_restarted",
+        "attempt_resubmitted",
         "person_needed",
         "phase_changed",
         "epoch_started",

@@ -33,7 +33,7 @@ from trainwarden_remediator.examine.objections import Recheck, Withheld, success
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Incident, State
 from trainwarden_remediator.incidents.price import VETOED
 from trainwarden_remediator.metrics import Metrics
-from trainwarden_remediator.notify.outbox import NOT_RESTARTED
+from trainwarden_remediator.notify.outbox import NOT_RESTARTED, RESUBMITTED
 from trainwarden_remediator.observe.world import World
 from trainwarden_remediator.store.doubt import Doubt
 from trainwarden_remediator.store.store import Store
@@ -239,7 +239,7 @@ class Remediator:
             # That the job is there, and not held any more, is seen: a later hold is a person's.
             if result.job_id and not incident.successor:
                 detail = f"{_comes_back(incident, result.job_id)}: {result.detail}"
-                self._move(incident, State.COMMITTED, detail, successor=result.job_id)
+                self._move(incident, State.COMMITTED, detail, kind=RESUBMITTED, successor=result.job_id)
             else:
                 self._move(incident, State.COMMITTED, result.detail)
         elif result.outcome is CallOutcome.ACCEPTED:
@@ -355,7 +355,9 @@ class Remediator:
         seen = restart_progress(driver, target)
         new = self._successor(driver, target)
         if new is not None and new.job_id != target.successor:
-            self._move(incident, State.COMMITTED, _comes_back(incident, new.job_id), successor=new.job_id)
+            self._move(
+                incident, State.COMMITTED, _comes_back(incident, new.job_id), kind=RESUBMITTED, successor=new.job_id
+            )
         elif seen is RestartProgress.READY:
             return self._give(incident, driver, target)
         elif self._went_back(driver, target, seen):

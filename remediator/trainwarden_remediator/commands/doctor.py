@@ -80,6 +80,7 @@ def _as_text(rights: dict[str, Rights | Unknown], found: Sequence[Prospect], unk
         yield f"{name}: gives no answer: {reason}"
     for prospect in found:
         verdict = "could be brought back" if not prospect.obstacles else "could NOT be brought back"
+        verdict += ", as a new job" if prospect.new_job and not prospect.obstacles else ""
         yield f"{prospect.scheduler} job {prospect.job.job_id} of run {prospect.job.run_id or '?'}: {verdict}"
         for obstacle in prospect.obstacles:
             yield f"  - {obstacle}"
@@ -96,6 +97,7 @@ def _of_rights(name: str, rights: Rights) -> Iterator[str]:
     if rights.accounts:
         yield f"  hold, edit and requeue jobs of the accounts {', '.join(sorted(rights.accounts))}: yes"
     yield f"  hold, edit and requeue the jobs of others: {_KNOWN[rights.may_change_all]}"
+    yield f"  submit jobs again as their owner (--slurm-resubmit): {'any' if os.geteuid() == 0 else 'its own'}"
     yield f"  drain nodes: {_KNOWN[rights.may_drain]}"
     if rights.min_job_age is not None:
         yield f"  slurmctld forgets an ended job after {rights.min_job_age:g} s (MinJobAge)"

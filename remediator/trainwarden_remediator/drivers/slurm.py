@@ -367,7 +367,7 @@ class SlurmDriver:
         if found.target is None:
             return f"job {found.job_id} stands for several array tasks"
         if found.requeue is False and self._resubmission is None:
-            return f"job {found.job_id} was submitted with --no-requeue"
+            return f"job {found.job_id} was submitted with --no-requeue; see --slurm-resubmit"
         if found.requeue is False and self._resubmission is not None and (why := self._resubmission.objection(found)):
             return why
         if found.must_end is not None and _is_too_late(found, found.must_end):

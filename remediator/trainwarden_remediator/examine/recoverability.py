@@ -26,6 +26,11 @@ class Prospect:
     job: ScheduledJob
     obstacles: tuple[str, ...]
 
+    @property
+    def new_job(self) -> bool:
+        """Whether it would come back under another id."""
+        return self.job.shape is not None and self.job.shape.gives_new_job
+
     def as_json(self) -> Mapping[str, object]:
         """Return it as `doctor --format json` shows it."""
         return {
@@ -34,6 +39,7 @@ class Prospect:
             "run_id": self.job.run_id,
             "state": self.job.scheduler_state,
             "recoverable": not self.obstacles,
+            "new_job": self.new_job,
             "obstacles": list(self.obstacles),
         }
 

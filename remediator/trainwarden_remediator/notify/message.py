@@ -117,11 +117,17 @@ def failure_of(incident: Mapping[str, Any]) -> str:
     return " ".join(str(part) for part in (incident["failure_mode"], incident["error_type"]) if part)
 
 
+def _after(incident: Mapping[str, Any]) -> str:
+    """Return the new job that a job came back as, where it has."""
+    new = incident.get("successor")
+    return f", come back as job {new}" if new else ""
+
+
 def attempt_of(incident: Mapping[str, Any]) -> str:
     """Return attempt, job and scheduler, as far as they are known."""
     parts = [
         None if incident["attempt"] is None else str(incident["attempt"]),
-        f"job {incident['job_id']}" if incident["job_id"] else None,
+        f"job {incident['job_id']}{_after(incident)}" if incident["job_id"] else None,
         incident["scheduler"],
     ]
     return ", ".join(part for part in parts if part)

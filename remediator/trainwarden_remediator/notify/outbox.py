@@ -30,6 +30,8 @@ DECISION, REFUSAL, OUTCOME, HAND_OVER = "decision", "refusal", "outcome", "hand-
 _NEWS = frozenset((DECISION, REFUSAL, OUTCOME, HAND_OVER))
 # Why a run is not restarted, or not yet, beside a policy's refusal: for its user alone, and no news to others.
 NOT_RESTARTED = "not restarted"
+# Which new job an attempt comes back as: for its user alone, too; others read it with the outcome.
+RESUBMITTED = "resubmitted"
 _ENDS = (State.DONE, State.FAILED, State.ADOPTED)
 
 
@@ -41,7 +43,7 @@ class Message:
         number: in the outbox.
         channel: by which it goes.
         mark: equal for two copies of one message, and for no others.
-        kind: decision, refusal, outcome or hand-over; or not restarted.
+        kind: decision, refusal, outcome or hand-over; or not restarted, or resubmitted.
         incident: as `as_json` has it, at that time, without its events; `detail` is what made it change,
             `audit` the newest row of the decision log then.
         suspects: ranks, nodes and GPUs that its alerts name.
@@ -77,7 +79,7 @@ class Outbox:
         engine: of the database.
         clock: for the times of messages.
         channels: the names of the ways by which each message goes.
-        kinds: of the messages that go by a channel; without them all but NOT_RESTARTED.
+        kinds: of the messages that go by a channel; without them all but NOT_RESTARTED and RESUBMITTED.
     """
 
     def __init__(
@@ -101,6 +103,8 @@ class Outbox:
         if kind is None or (incident.run_id == CANARY_JOB and kind != HAND_OVER):  # it breaks on schedule: no news
             return
         mark = f"{incident.id}-{incident.state.value.lower()}"
+        if kind == RESUBMITTED:
+            mark = f"{incident.id}-job-{incident.successor}"
         if kind == NOT_RESTARTED:  # several may follow each other while it waits
             mark += f"-{hashlib.sha256(detail.encode()).hexdigest()[:12]}"
         head = audit.head(connection)

@@ -14,12 +14,16 @@ from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import EVENTS, run_folder
 from trainwarden.record.lines import encode_line
 from trainwarden_remediator.notify.message import Notice
-from trainwarden_remediator.notify.outbox import HAND_OVER, NOT_RESTARTED, REFUSAL
+from trainwarden_remediator.notify.outbox import HAND_OVER, NOT_RESTARTED, REFUSAL, RESUBMITTED
 
 log = logging.getLogger(__name__)
 
 # The library writes all other kinds itself, at the next start.
-_EVENT_TYPES = {HAND_OVER: "person_needed", **dict.fromkeys((REFUSAL, NOT_RESTARTED), "attempt_not_restarted")}
+_EVENT_TYPES = {
+    HAND_OVER: "person_needed",
+    RESUBMITTED: "attempt_resubmitted",
+    **dict.fromkeys((REFUSAL, NOT_RESTARTED), "attempt_not_restarted"),
+}
 JOURNALED = frozenset(_EVENT_TYPES)
 # It stays so, however often it is tried.
 _FINAL = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENXIO))
@@ -52,6 +56,8 @@ class RunJournal:
             "reason": waits_for or said.get("Reason", ""),
             "mark": mark,
         }
+        if notice.kind == RESUBMITTED:
+            data["jobs"] = said.get("Outcome", "")
         line = encode_line({"timestamp": to_iso(time.time()), "event_type": event_type, "data": data})
         try:
             append_line(run_folder(notice.run_id, self._runs_dir), EVENTS, line, mark)

@@ -119,6 +119,6 @@ def test_the_metric_has_one_series_for_each_reason(tools: Tools) -> None:
     (family,) = outlook.families()
     found = {(sample.labels["run_id"], sample.labels["reason"]): sample.value for sample in family.samples}
     assert found["run-1", "policy observe restarts nothing"] == 0
-    assert found["run-2", "job 18 was submitted with --no-requeue"] == 0
+    assert found["run-2", "job 18 was submitted with --no-requeue; see --slurm-resubmit"] == 0
     outlook.look(driver, Unknown("no answer"))
     assert [family.samples for family in outlook.families()] == [[]]

@@ -115,6 +115,8 @@ def read_submitted(entry: Mapping[str, Any], described: str, script: str, run_id
         raise CannotRepeat("it is heterogeneous")
     if not script.startswith("#!"):
         raise CannotRepeat("it has no batch script")
+    if " " in text(entry.get("command")):
+        raise CannotRepeat(f"its script was submitted with arguments: {text(entry.get('command'))!r:.120}")
     for name in _UNKEPT:
         if text(entry.get(name)):
             raise CannotRepeat(f"what it has as {name} cannot be given again: {text(entry.get(name))!r:.80}")
