@@ -37,6 +37,7 @@ PACKAGES_PATH = "/api/packages/gcs/"
 TRAIN_RUNS_PATH = "/api/train/v2/runs/v1"
 _ACTORS = "/api/v0/actors?detail=1&limit=10000&filter_predicates=%3D&filter_keys="
 _PACKAGE = re.compile(r"gcs://([A-Za-z0-9][A-Za-z0-9._-]{0,254})")
+_SUBMISSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 _NODE_LABEL = "ray.io/node-id"
 _EXISTS = b"already exists"
 _EXCEPTION = re.compile(rb"^(?:[A-Za-z_.]+\.)?([A-Za-z_]+(?:Error|Exception)):", re.MULTILINE)
@@ -144,6 +145,10 @@ class RayJobs:
             found[submission_id] = None if answer.status == 404 else _submitted_job(read_document(answer))
         return read_version(read_document(version)), found
 
+    def submission(self, submission_id: str) -> SubmittedJob | None:
+        """Return one job; None where Ray answers that it does not have it."""
+        return self.some([submission_id])[1][submission_id]
+
     def version(self) -> RayVersion:
         """Return which Ray it is, and which session."""
         return read_version(self._document(VERSION_PATH))
@@ -207,7 +212,9 @@ class RayJobs:
             if actor.get("name") == SUPERVISOR + submission_id and isinstance(amounts, dict):
                 numbers = {str(name): float(each) for name, each in amounts.items() if isinstance(each, (int, float))}
                 cpus, gpus, memory = (numbers.pop(name, 0.0) for name in ("CPU", "GPU", "memory"))
-                # Where nothing is reserved Ray itself binds the entrypoint to the node of the head.
+                # Where nothing is reserved Ray itself binds the entrypoint to the node of the head, older ones by a
+                # resource of its name.
+                numbers = {name: each for name, each in numbers.items() if not name.startswith("node:")}
                 chosen = {name: str(each) for name, each in labels.items() if name != _NODE_LABEL}
                 return RayReserved(cpus, gpus, int(memory), numbers, chosen)
         return None
@@ -262,6 +269,11 @@ def _submitted_job(document: object) -> SubmittedJob:
     if not isinstance(entrypoint, str) or not are_tables:
         raise RayError(MALFORMED, f"{MALFORMED}: expected an entrypoint, metadata and a runtime_env")
     return SubmittedJob(job, RaySubmission(job.submission_id, entrypoint, metadata or {}, runtime_env or {}))
+
+
+def usable_id(submission_id: str) -> bool:
+    """Return whether an id can stand in a path, a file name and an attempt key as it is."""
+    return _SUBMISSION_ID.fullmatch(submission_id) is not None
 
 
 def _path(submission_id: str) -> str:

@@ -153,7 +153,7 @@ def _resumed(config: Mapping[str, Any], checkpoint: str | None) -> tuple[str, di
 def find_job(head: RayHead, job_id: str) -> RayJob | None:
     """Return a job by either of its ids; None where Ray answers that it has none. Raises RayError."""
     _, jobs = head.jobs.all()
-    return next((job for job in jobs if job_id in (job.submission_id, job.job_id)), None)
+    return next((each.job for each in jobs.values() if job_id in (each.job.submission_id, each.job.job_id)), None)
 
 
 def find_by_name(head: RayHead, job_name: str) -> RayJob | None:
@@ -163,14 +163,11 @@ def find_by_name(head: RayHead, job_name: str) -> RayJob | None:
         RayError: there is no usable answer.
     """
     _, jobs = head.jobs.all()
-    newest = sorted(jobs, key=lambda job: job.start or 0.0, reverse=True)
-    for job in newest:
-        if job_name in (job.submission_id, job.run_id):
-            return job
-        if job.submission_id != job.job_id and (found := head.jobs.submission(job.submission_id)) is not None:
-            metadata = found[1].metadata
-            if job_name in (metadata.get("job_name"), metadata.get("name"), metadata.get(RUN_ID_KEY)):
-                return job
+    for each in sorted(jobs.values(), key=lambda each: each.job.start or 0.0, reverse=True):
+        metadata = each.submission.metadata
+        names = (metadata.get("job_name"), metadata.get("name"), metadata.get(RUN_ID_KEY))
+        if job_name in (each.job.submission_id, each.job.run_id, *names):
+            return each.job
     return None
 
 

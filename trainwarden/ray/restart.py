@@ -147,18 +147,13 @@ def _as_it_was(head: RayHead, job_id: str) -> dict[str, Any] | None:
     # Without what it reserves it would come back without its GPUs.
     if found is None or reserved is None:
         return None
-    submission = found[1]
-    amounts = dict(reserved)
-    config: dict[str, Any] = {
+    submission = found.submission
+    return {
         "entrypoint": submission.entrypoint,
         "runtime_env": dict(submission.runtime_env),
         "metadata": dict(submission.metadata),
-        "entrypoint_num_cpus": amounts.pop("CPU", 0.0),
-        "entrypoint_num_gpus": amounts.pop("GPU", 0.0),
-        "entrypoint_memory": int(amounts.pop("memory", 0)),
+        **reserved.as_request(),
     }
-    config["entrypoint_resources"] = {name: amount for name, amount in amounts.items() if ":" not in name}
-    return config
 
 
 def _next_id(job_id: str) -> str:
