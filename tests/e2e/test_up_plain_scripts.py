@@ -1,5 +1,9 @@
-"""`trainwarden up` around plain scripts that print their steps, or nothing, and hang."""
+"""`trainwarden up` around commands without the library: scripts that print their steps, or nothing, and hang or end."""
 
+import contextlib
+import json
+import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.running import Up, state
+from trainwarden.stack.processes import of_attempt
 
 pytestmark = [pytest.mark.e2e, pytest.mark.tools, pytest.mark.timeout(540)]
 
@@ -54,7 +59,31 @@ def test_a_script_that_hangs_before_its_first_step_is_found_in_the_time_that_was
     assert "restart" not in [line.split()[1] for line in job.text.splitlines() if len(line.split()) > 1]
 
 
-def test_what_is_not_judged_is_stated_at_the_start(up: Callable[..., Up]) -> None:
+def test_a_command_without_the_library_is_watched_too(up: Callable[..., Up], tmp_path: Path) -> None:
+    flag = tmp_path / "second"
+    script = f"echo working; if [ -e {flag} ]; then exit 0; fi; touch {flag}; sleep 1; kill -9 $$"
+    job = up("--", "sh", "-c", script)
+    assert job.end() == 0, job.text[-6000:]
+    assert "working" in job.text
+    assert state(job) == "succeeded"
+
+
+def test_a_failing_command_ends_with_its_own_status_and_is_not_restarted_where_the_policy_forbids_it(
+    up: Callable[..., Up],
+) -> None:
     job = up("--policy", "observe", "--", "sh", "-c", "exit 7")
     assert job.end() == 7, job.text[-6000:]
+    assert "TrainRunFailed" in job.text
     assert "Not judged: a hang before the first step" in job.text
+
+
+def test_a_stopped_command_without_the_library_is_found_by_its_silence(up: Callable[..., Up], tmp_path: Path) -> None:
+    flag = tmp_path / "second"
+    script = f"echo $$ > {tmp_path / 'pid'}; if [ -e {flag} ]; then exit 0; fi; touch {flag}; while :; do sleep 1; done"
+    job = up("--stale-seconds", "12", "--", "sh", "-c", script)
+    job.wait(lambda: flag.exists() and state(job) == "running")
+    for process in of_attempt(json.loads((job.run / "metadata.json").read_text())["attempt_key"]):
+        with contextlib.suppress(ProcessLookupError):  # a `sleep` that has ended meanwhile
+            os.kill(process.pid, signal.SIGSTOP)
+    assert job.end() == 0, job.text[-6000:]
+    assert "TrainRunTimedOut is firing" in job.text

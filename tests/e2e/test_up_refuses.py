@@ -1,5 +1,6 @@
 """What `trainwarden up` refuses, in one line and with status 2, before anything starts."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.running import Up, training
+from tests.waiting import wait_until
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.ports import free_port
 
@@ -68,20 +70,19 @@ def test_a_busy_port_is_refused_by_name(up: Callable[..., Up]) -> None:
         assert f"--alertmanager-port {port}" in job.text
 
 
-def test_a_folder_that_another_live_run_owns_is_refused_before_trainingstarts(
+def test_a_folder_that_another_live_run_owns_is_refused_before_training_starts(
     up: Callable[..., Up], tmp_path: Path
 ) -> None:
-    first = up("--", *training(tmp_path, 10_000))
-    first.wait(lambda: first.step() > 5)
-    command = [
-        *(sys.executable, "-m", "trainwarden", "up", "--run-id", "r1"),
-        *("--state-dir", str(tmp_path / "other"), "--runs-dir", str(tmp_path / "state" / "runs")),
-    ]
-    second = subprocess.run(
-        [*command, "--", "touch", str(tmp_path / "ran")], capture_output=True, text=True, check=False
-    )
-    assert second.returncode == 2
-    assert str(first.pid()) in second.stderr
+    runs = tmp_path / "runs"
+    here = {"TRAINWARDEN_RUN_ID": "r1", "TRAINWARDEN_RUNS_DIR": str(runs)}
+    with subprocess.Popen(training(tmp_path, 10_000), env={**os.environ, **here}) as first:
+        try:
+            wait_until((runs / "r1" / "progress.json").exists, "the first step")
+            second = up("--runs-dir", str(runs), "--", "touch", str(tmp_path / "ran"))
+            assert second.end() == 2
+        finally:
+            first.kill()
+    assert str(first.pid) in second.text
     assert not (tmp_path / "ran").exists()
 
 
