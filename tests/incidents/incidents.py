@@ -393,7 +393,6 @@ INCIDENTS = [
         "a GPU is lost",
         lambda t: fleet(t, n2_gpus=gpus(t, "n2", lost=(1,) if t > T else ())),
         {"TrainGpuLost": 75},
-        quick=True,
     ),
     Incident("an EFA port goes down", lambda t: fleet(t, n1_efa=efa(t, "n1", down_since=T)), {"TrainEfaPortDown": 120}),
     Incident(
@@ -402,7 +401,6 @@ INCIDENTS = [
         {"TrainRunFailed": 15},
         restarts=True,
         faulty=frozenset({("east", "r1")}),
-        quick=True,
     ),
     Incident(
         "500 runs stall at once",

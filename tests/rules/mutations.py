@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import subprocess
@@ -182,16 +183,26 @@ class Bundle:
         """Return the rule files that a file of tests needs."""
         return sorted({place[0] for place in self._needed(stem)})
 
-    def _needed(self, stem: str) -> set[Place]:
-        """Return the rules that a file of tests is about, those that it names, and what all of them stand on."""
-        named = set().union(*(self._expected[number] for number, (each, _) in enumerate(self.cases) if each == stem))
+    def _needed(self, stem: str, begin: str = "") -> set[Place]:
+        """Return the rules that tests of a file are about, those that they name, and what all of them stand on."""
+        named = set().union(
+            *(
+                self._expected[number]
+                for number, (each, test) in enumerate(self.cases)
+                if each == stem and test["name"].startswith(begin)
+            )
+        )
         about = {each for each in self._rules if Path(each[0]).stem == stem or self._name(each) in named}
         return self._with_sources(about or self._rules)  # where nothing is to fire, that is said of all
 
-    def write_file(self, stem: str, folder: Path, about: str = "") -> Path:
-        """Write a file of tests, or of it those whose names begin so, with the rules that it needs."""
-        loaded = self._needed(stem)
+    def write_file(self, stem: str, folder: Path, about: str = "", longest: float = math.inf) -> Path:
+        """Write a file of tests, or of it those whose names begin so, with the rules that they need.
+
+        `longest`: seconds of a test; longer ones are left out.
+        """
+        loaded = self._needed(stem, about)
         cases = [test for each, test in self.cases if each == stem and test["name"].startswith(about)]
+        cases = [test for test in cases if _last(test) <= longest]
         assert cases, f"no test of {stem} begins with {about!r}"
         self._write_rules(loaded, lambda place: [self._stripped(place, cases)], folder)
         return self._write_document(stem, [self._restricted(test, loaded) for test in cases], folder)
@@ -267,8 +278,11 @@ class Bundle:
     def _size(self, number: int) -> float:
         """Return how many evaluations a test takes, the longer with more series."""
         stem, test = self.cases[number]
-        last = max(time_of(each) for each in [*test.get("promql_expr_test", []), *test.get("alert_rule_test", [])])
-        return last / parse_duration(self._documents[stem]["evaluation_interval"]) * (20 + len(test["input_series"]))
+        return (
+            _last(test)
+            / parse_duration(self._documents[stem]["evaluation_interval"])
+            * (20 + len(test["input_series"]))
+        )
 
     def _title(self, place: Place) -> str:
         """Return the name, numbered where several rules of the file have it."""
@@ -340,6 +354,11 @@ class Bundle:
 def _with_texts(tests: Iterable[dict[str, Any]]) -> set[str]:
     """Return the alerts whose texts the tests state."""
     return {each["alertname"] for test in tests for each in test.get("alert_rule_test", [])}
+
+
+def _last(test: dict[str, Any]) -> float:
+    """Return the last moment of a test, in seconds."""
+    return max(time_of(each) for each in [*test.get("promql_expr_test", []), *test.get("alert_rule_test", [])])
 
 
 def _names_in(test: dict[str, Any]) -> set[str]:

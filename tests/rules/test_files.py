@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.rules.cases import fires, firing, metrics_of, read_documents, read_tests
+from tests.rules.cases import fires, firing, metrics_of, read_documents, read_tests, time_of
 from tests.rules.mutations import Bundle
 from tests.rules.promtool import document
 from tests.rules.rule_files import ALERTS, NAMES, ROOT, of_alerts, of_names
@@ -32,8 +32,11 @@ def bundle() -> Bundle:
     return Bundle(ROOT / "rules")
 
 
-# They take up to two minutes each; the rest of the files takes as long together.
+# They take up to two minutes each; the rest of the files takes half a minute together.
 SLOW = {
+    "healthy",
+    "gpus",
+    "runs_remembered",
     "runs",
     "pace",
     "goodput",
@@ -63,7 +66,25 @@ def test_its_alerts_fire_as_each_test_says(tools: Tools, bundle: Bundle, tmp_pat
 def test_the_alerts_that_restart_runs_fire_as_their_scenarios_say(
     tools: Tools, bundle: Bundle, tmp_path: Path, subject: str
 ) -> None:
-    check(tools, bundle.write_file("runs", tmp_path, subject))
+    """The scenarios of five minutes at most; the longer ones are played with all of their file."""
+    check(tools, bundle.write_file("runs", tmp_path, subject, longest=300))
+
+
+@pytest.mark.tools
+def test_nothing_fires_in_the_first_hour_of_a_healthy_cluster(tools: Tools, tmp_path: Path) -> None:
+    """The other five hours are played with all of its file."""
+    document = with_all_rules("healthy")
+    for test in document["tests"]:
+        test["promql_expr_test"] = [each for each in test["promql_expr_test"] if time_of(each) <= 3600]
+        assert test["promql_expr_test"]
+    (tmp_path / "test.yml").write_text(json.dumps(document), encoding="utf-8")
+    check(tools, tmp_path / "test.yml")
+
+
+def with_all_rules(stem: str) -> dict[str, Any]:
+    document = read_documents(FOLDER)[stem]
+    document["rule_files"] = [str(ROOT / "rules" / each / "*.yml") for each in ("alerts", "recording")]
+    return document
 
 
 def check(tools: Tools, path: Path) -> None:
@@ -76,9 +97,7 @@ def check(tools: Tools, path: Path) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_with_all_rules_nothing_else_fires(tools: Tools, tmp_path: Path, path: Path) -> None:
-    document = read_documents(FOLDER)[path.stem]
-    document["rule_files"] = [str(ROOT / "rules" / each / "*.yml") for each in ("alerts", "recording")]
-    (tmp_path / "test.yml").write_text(json.dumps(document), encoding="utf-8")
+    (tmp_path / "test.yml").write_text(json.dumps(with_all_rules(path.stem)), encoding="utf-8")
     check(tools, tmp_path / "test.yml")
 
 

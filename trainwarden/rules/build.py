@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import yaml
 
 from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
-from trainwarden.rules.files import RuleFile, read_rule_files
+from trainwarden.rules.files import RuleFile, groups_of, read_rule_files
 from trainwarden.rules.settings import RuleSettings, applied, read_settings
 from trainwarden.rules.values import check_markers, home, read_values, substitute
 from trainwarden.stack.bundle import bundle
@@ -40,18 +41,19 @@ class Rules:
             RuleSettings() if settings_file is None else read_settings(settings_file, self.values, self.defaults)
         )
 
+    @cached_property
     def files(self) -> list[RuleFile]:
-        """Return the files with the settings applied; without those that hold no rule any more."""
+        """The files with the settings applied; without those that hold no rule any more."""
         made = []
         for file in self.defaults:
             text = substitute(file.text, self.settings.values)
-            groups = applied(self.settings, yaml.safe_load(text)["groups"])
+            groups = applied(self.settings, groups_of(text))
             made.append(replace(file, text=text, groups=groups))
         return [file for file in made if file.groups]
 
     def written(self, kind: str) -> Iterator[tuple[str, str]]:
         """Yield path and text of each file, in one of `FORMATS`."""
-        for file in self.files():
+        for file in self.files:
             name = file.name.removesuffix(".yml").replace("/", "-")
             if kind == "prometheusrule":
                 yield f"trainwarden-{name}.yaml", _dump(self._object(f"trainwarden-{name}", file))
@@ -71,7 +73,7 @@ class Rules:
         homes = home(self.defaults, value)
         waits = [
             parse_duration(rule["for"])
-            for file in self.files()
+            for file in self.files
             for rule in file.alerts
             if rule.get("for", "0s") != "0s" and (rule["alert"] in homes or any(each in rule["expr"] for each in homes))
         ]

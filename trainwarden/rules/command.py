@@ -65,7 +65,7 @@ def _build(arguments: argparse.Namespace) -> int:
             print(f"{name}: {line}")
     for label, text in rules.settings.labels.items():
         print(f"all alerts: label {label}={text}")
-    group = max((group for file in rules.files() for group in file.groups), key=lambda each: len(each["rules"]))
+    group = max((group for file in rules.files for group in file.groups), key=lambda each: len(each["rules"]))
     print(
         f"{len(written)} files in {arguments.out}; the largest group, {group['name']}, has {len(group['rules'])} rules"
     )

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 # As Prometheus loads them: what is recorded first.
 FOLDERS = ("recording", "alerts")
 SEVERITIES = ("critical", "warning", "info", "none")
+# Ten times as fast as the other, which a PyYAML without libyaml has alone.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,14 @@ def read_rule_files(rules: Path) -> list[RuleFile]:
     return list(_read(rules))
 
 
+def groups_of(text: str) -> list[dict[str, Any]]:
+    """Return the groups of a rule file."""
+    groups: list[dict[str, Any]] = yaml.load(text, _LOADER)["groups"]  # noqa: S506  # both loaders are safe ones
+    return groups
+
+
 def _read(rules: Path) -> Iterator[RuleFile]:
     for folder in FOLDERS:
         for path in sorted((rules / folder).glob("*.yml")):
             text = path.read_text(encoding="utf-8")
-            yield RuleFile(f"{folder}/{path.name}", text, yaml.safe_load(text)["groups"])
+            yield RuleFile(f"{folder}/{path.name}", text, groups_of(text))
