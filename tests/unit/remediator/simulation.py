@@ -979,12 +979,14 @@ class Simulation:
             self.remembered[run_id] = max(self.remembered.get(run_id, 0), count)
         return self.remembered
 
-    def tick(self, count: int = 1) -> None:
-        """Seconds pass; a remediator that died comes back one second later."""
-        for _ in range(count):
+    def tick(self, count: int = 1, *, every: int = 1) -> None:
+        """Seconds pass, with a round in each or `every` few; a remediator that died comes back in the next one."""
+        for second in range(1, count + 1):
             self.clock.elapsed += 1
             for cluster in self.clusters:
                 cluster.tick()
+            if second % every:
+                continue
             try:
                 self._rounds()
             except Crash:

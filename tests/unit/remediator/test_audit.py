@@ -18,7 +18,7 @@ from trainwarden_remediator.database.database import open_database
 def state(tmp_path: Path) -> Path:
     """A database with a restart that recovered."""
     simulation = Simulation(tmp_path / "state", two_phase=True)
-    simulation.tick(60)
+    simulation.tick(60, every=5)
     simulation.close()
     return tmp_path / "state"
 
@@ -88,7 +88,7 @@ def test_a_chain_that_was_computed_anew_differs_from_what_was_noted_elsewhere(
 ) -> None:
     noted = newest(engine)
     other = Simulation(tmp_path / "other", two_phase=False)
-    other.tick(200)
+    other.tick(200, every=5)
     other.close()
     forged = open_database(tmp_path / "other")
     assert broken(forged) is None
@@ -105,7 +105,7 @@ def test_rows_of_an_older_remediator_come_before_the_chain(engine: sa.Engine, st
     simulation = Simulation(state, two_phase=True)
     simulation.cluster.attempt = 5
     simulation.cluster.crash()
-    simulation.tick(70)
+    simulation.tick(70, every=5)
     simulation.close()
     with engine.begin() as connection:
         verdict = verify(connection)

@@ -186,7 +186,7 @@ def test_a_run_of_another_user_by_its_name_has_none_of_its_exemptions(
 ) -> None:
     simulation = broken(make, canary_users=frozenset(users))
     simulation.clusters[0].user = 7
-    simulation.tick(120)
+    simulation.tick(120, every=5)
     assert simulation.driver.calls == calls
     if not calls:
         assert "reserved" in simulation.store.of_run(RUN_ID)[-1].reason
@@ -211,19 +211,19 @@ def broken(make: Make, **options: Any) -> Simulation:
 
 def test_a_storm_of_others_does_not_stop_it_and_it_makes_none(make: Make) -> None:
     simulation = broken(make, runs=3, storm_runs=2)
-    simulation.tick(120)
+    simulation.tick(120, every=5)
     assert {run: simulation.store.of_run(run)[0].state for run in (RUN_ID, "run-2", "run-3")} == dict.fromkeys(
         (RUN_ID, "run-2", "run-3"), State.DONE
     )
     stormy = broken(make, runs=4, storm_runs=2)
-    stormy.tick(120)
+    stormy.tick(120, every=5)
     assert stormy.store.of_run(RUN_ID)[0].state is State.DONE
     assert {stormy.store.of_run(f"run-{number}")[0].state for number in (2, 3, 4)} == {State.PROPOSED}
 
 
 def test_it_counts_in_no_budget_of_the_fleet_and_in_no_recovery_of_users(make: Make) -> None:
     simulation = broken(make)
-    simulation.tick(120)
+    simulation.tick(120, every=5)
     assert simulation.store.of_run(RUN_ID)[0].state is State.DONE
     assert len(simulation.store.restarts_since(0.0)) == 1
     assert simulation.store.restarts_since(0.0, leave_out=RUN_ID) == ()
@@ -237,7 +237,7 @@ def test_people_hear_of_it_only_when_it_needs_one(make: Make, faults: list[str],
     simulation.driver.faults = faults
     engine = simulation.store._engine  # the same database
     simulation.store.note_message = Outbox(engine, simulation.clock, ["slack"]).note
-    simulation.tick(120)
+    simulation.tick(120, every=5)
     with engine.begin() as connection:
         assert {row.kind for row in connection.execute(sa.select(outbox.c.kind))} == kinds
 
@@ -270,7 +270,7 @@ def test_the_metrics_tell_since_when_it_is_expected_and_when_it_was_healed(tmp_p
     engine.dispose()
 
     simulation = broken(make, runs=2)
-    simulation.tick(120)
+    simulation.tick(120, every=5)
     engine = simulation.store._engine  # the same database
     healed = simulation.store.of_run(RUN_ID)[0].updated
     found = values([*CanaryHealings(engine, simulation.clock, expected=True).families()])

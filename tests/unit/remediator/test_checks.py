@@ -109,7 +109,7 @@ def _until_ended(simulation: Simulation) -> None:
 def test_it_is_not_recovered_before_enough_steps_were_timed(simulation: Simulation) -> None:
     _until_ended(simulation)
     simulation.figures = {"training_step_duration_seconds": 0.5, "training_step_durations_observed": 5.0}
-    simulation.tick(60)
+    simulation.tick(60, every=5)
     assert [each.state for each in simulation.store.of_run("run-1")] == [State.VERIFYING]
     simulation.figures["training_step_durations_observed"] = 25.0
     simulation.tick()
@@ -138,6 +138,6 @@ def test_a_run_that_is_slower_is_told_and_not_restarted_again(simulation: Simula
 def test_what_stays_unknown_ends_the_verification_after_ten_minutes(simulation: Simulation) -> None:
     _until_ended(simulation)
     simulation.figures = {}
-    simulation.tick(610)
+    simulation.tick(610, every=5)
     [incident] = simulation.store.of_run("run-1")
     assert (incident.state, incident.degraded) == (State.DONE, False)

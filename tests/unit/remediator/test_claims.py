@@ -71,7 +71,7 @@ def test_a_database_that_lacks_restarts_restarts_nothing_until_it_is_adopted(
 ) -> None:
     """Put back from a backup, it allowed five starts of a budget of three."""
     simulation.remembered["run-1"] = 2  # what Prometheus has seen on the page of the remediator
-    simulation.tick(200)
+    simulation.tick(200, every=5)
     assert simulation.driver.calls == []
     [incident] = simulation.store.escalations()
     assert "has seen 2 restarts of the run on record, and the database has 0" in incident.reason

@@ -39,10 +39,10 @@ def test_the_nodes_are_excluded_before_the_release_and_readmitted_when_that_is_o
     assert simulation.driver.calls == ["prepare: none", "commit: none"]
     assert simulation.cluster.excluded == {"users", "bad1"}
     simulation.clock.elapsed += HOUR
-    simulation.tick(70)
+    simulation.tick(70, every=5)
     assert simulation.cluster.excluded == {"users", "bad1"}, "SLURM changes no job that runs"
     simulation.cluster.state = JobState.WAITING
-    simulation.tick(70)
+    simulation.tick(70, every=5)
     assert simulation.cluster.excluded == {"users"}
     assert simulation.store.exclusions("sim") == {}
     assert simulation.cluster.violations == []
@@ -63,5 +63,5 @@ def test_what_a_process_that_died_has_excluded_is_its_own_still(simulation: Simu
     assert simulation.store.of_run(RUN)[0].state is State.DONE
     simulation.clock.elapsed += HOUR
     simulation.cluster.state = JobState.WAITING
-    simulation.tick(70)
+    simulation.tick(70, every=5)
     assert simulation.cluster.excluded == {"users"}

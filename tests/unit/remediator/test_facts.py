@@ -73,15 +73,15 @@ def test_a_run_whose_gpus_or_network_work_is_not_ended_and_pages_with_both_facts
 ) -> None:
     watched.vitals = vitals
     watched.cluster.run_state = "failed" if mode == "crash" else "running"
-    watched.tick(100)
+    watched.tick(100, every=5)
     assert watched.store.of_run(RUN) == [], "it may be about to end"
-    watched.tick(100)
+    watched.tick(100, every=5)
     assert watched.driver.calls == []
     [incident] = watched.store.escalations()
     assert named in incident.reason
     assert ("recorded as failed" if mode == "crash" else "no step is reported at step 40") in incident.reason
     watched.vitals = dict.fromkeys(vitals, 0.0)
-    watched.tick(90)
+    watched.tick(90, every=5)
     assert watched.driver.calls != [], "the other source agrees now"
 
 
@@ -91,7 +91,7 @@ def test_what_begins_to_work_during_the_delay_calls_the_restart_off(watched: Wat
     watched.tick(2)
     assert [each.state for each in watched.store.open_incidents()] == [State.CAPTURING]
     watched.vitals = {TENSOR: 0.45}
-    watched.tick(200)
+    watched.tick(200, every=5)
     assert watched.driver.calls == []
     assert "tensor cores 45% active" in watched.store.escalations()[0].reason
 
@@ -99,7 +99,7 @@ def test_what_begins_to_work_during_the_delay_calls_the_restart_off(watched: Wat
 def test_a_job_that_the_scheduler_has_ended_is_restarted_whatever_the_gpus_do(watched: Watched) -> None:
     watched.vitals = {TENSOR: 0.9}
     watched.cluster.crash()
-    watched.tick(60)
+    watched.tick(60, every=5)
     assert watched.our_starts == [0]
 
 
@@ -171,7 +171,7 @@ def test_a_step_below_the_highest_before_the_end_calls_the_restart_off(tmp_path:
 
 def contradicted(watched: Watched) -> Incident:
     watched.vitals = {TENSOR: 0.45}
-    watched.tick(130)
+    watched.tick(130, every=5)
     [incident] = watched.store.escalations()
     return incident
 
@@ -200,7 +200,7 @@ def test_a_person_lets_a_run_that_hangs_be_restarted_against_another_source(
 def test_to_take_a_page_over_lets_nothing_be_restarted(watched: Watched, tmp_path: Path) -> None:
     incident = contradicted(watched)
     assert main(["ack", f"--state-dir={tmp_path / 'state'}", incident.id]) == 0
-    watched.tick(600)
+    watched.tick(600, every=5)
     assert watched.driver.calls == []
 
 
@@ -210,7 +210,7 @@ def test_an_approval_holds_for_its_attempt_alone(watched: Watched, tmp_path: Pat
     watched.cluster.progress_after_start = False
     watched.tick(5)
     main(["approve", f"--state-dir={tmp_path / 'state'}", incident.id])
-    watched.tick(100)
+    watched.tick(100, every=5)
     assert watched.driver.calls == []
 
 
@@ -268,5 +268,5 @@ def test_what_rules_make_of_a_run_is_read_beside_its_record() -> None:
 
 def test_a_job_that_runs_says_nothing_about_its_ranks(watched: Watched) -> None:
     assert watched.cluster.state is JobState.RUNNING
-    watched.tick(60)
+    watched.tick(60, every=5)
     assert watched.our_starts == [0]

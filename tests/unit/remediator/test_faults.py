@@ -105,7 +105,7 @@ def test_nothing_stays_in_doubt_once_the_scheduler_answers_again(make: Make, two
     """L3: the call took effect, the scheduler went down before it could say so."""
     simulation = make(two_phase=two_phase)
     simulation.driver.faults = ["lost reply, then down"]
-    simulation.tick(300)
+    simulation.tick(300, every=5)
     [incident] = simulation.store.open_incidents()
     assert incident.state is (State.IN_DOUBT if two_phase else State.COMMITTED)
     simulation.driver.down = False
@@ -167,7 +167,7 @@ def test_nothing_follows_from_unknown_about_an_old_intent(make: Make, two_phase:
     simulation = make(two_phase=two_phase)
     dies_after(simulation, "CAPTURING to PREPARING: after commit")
     setattr(simulation, source, True)
-    simulation.tick(60)
+    simulation.tick(60, every=5)
     assert simulation.driver.calls == []
     assert len(simulation.store.open_incidents()) == 1
     setattr(simulation, source, False)
@@ -210,7 +210,7 @@ def test_what_has_no_end_is_paged_and_left_alone(
 ) -> None:
     simulation = make(two_phase=two_phase)
     trouble(simulation)
-    simulation.tick(100)
+    simulation.tick(100, every=5)
     simulation.clock.elapsed += 1600
     simulation.tick(2)
     assert len(simulation.store.open_incidents()) == 1
@@ -238,7 +238,7 @@ def test_a_job_that_runs_on_after_a_crash_is_given_a_minute(make: Make, two_phas
     if how == "recovers":
         simulation.cluster.run_state = "running"
         recovers(simulation)
-        simulation.tick(100)
+        simulation.tick(100, every=5)
         assert simulation.driver.calls == []
         return
     if how == "ends":
@@ -333,7 +333,7 @@ def test_a_restart_by_somebody_else_is_adopted(make: Make, two_phase: bool) -> N
 def test_nothing_is_called_while_the_facts_are_unknown(make: Make, source: str) -> None:
     simulation = make(two_phase=True)
     setattr(simulation, source, True)
-    simulation.tick(120)
+    simulation.tick(120, every=5)
     assert simulation.driver.calls == []
     setattr(simulation, source, False)
     simulation.settle()

@@ -68,7 +68,7 @@ def test_a_failure_that_its_policy_never_restarts_is_not_restarted_for_an_alert_
     simulation.cluster.crash()
     simulation.captures.seconds = 10
     simulation.instead = (FAR, MEMORY)
-    simulation.tick(60)
+    simulation.tick(60, every=5)
     assert simulation.driver.calls == []
     assert [each.error_type for each in simulation.store.of_run(RUN)] == ["oom"]
 
@@ -82,7 +82,7 @@ def test_so_also_where_the_cause_is_found_after_a_restart_was_decided(build: Bui
     simulation.tick(62)
     assert [each.state for each in simulation.store.open_incidents()] == [State.CAPTURING]
     simulation.instead = (FAR, MEMORY)
-    simulation.tick(300)
+    simulation.tick(300, every=5)
     assert simulation.driver.calls == []
 
 

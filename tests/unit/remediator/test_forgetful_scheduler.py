@@ -115,7 +115,7 @@ def test_a_start_that_is_forgotten_after_its_incident_is_over_is_not_given_again
     [incident] = simulation.settle()
     assert incident.state is State.DONE
     killed(simulation, (JobState.HELD, 1, 0, None))
-    simulation.tick(200)
+    simulation.tick(200, every=5)
     assert simulation.driver.calls == ["prepare: none", "commit: none"]
     last = simulation.store.of_run("run-1")[-1]
     assert last.state is State.ESCALATED
@@ -127,7 +127,7 @@ def test_the_page_about_it_lasts_for_as_long_as_the_job_is_held(simulation: Simu
     """The record still shows the attempt that was lost: it has not taken over."""
     simulation.settle()
     killed(simulation, (JobState.HELD, 1, 0, None))
-    simulation.tick(200)
+    simulation.tick(200, every=5)
     [page] = simulation.store.escalations()
     assert "may have forgotten a start" in page.reason
     simulation.driver.down = True
@@ -144,6 +144,6 @@ def test_the_page_is_of_its_own_cluster_whatever_alerts_of_another_name_the_run(
     simulation.foreign = {"run-1"}
     simulation.settle()
     killed(simulation, (JobState.HELD, 1, 0, None))
-    simulation.tick(200)
+    simulation.tick(200, every=5)
     [page] = simulation.store.escalations()
     assert (page.cluster, page.failure_mode) == ("ours", "stall")

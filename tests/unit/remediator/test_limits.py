@@ -302,7 +302,7 @@ def test_a_freeze_between_decision_and_call_holds_the_call_back(tmp_path: Path) 
     sim.tick(5)
     assert [each.state for each in sim.store.of_run(RUN)] == [State.PROPOSED]
     freeze(sim)
-    sim.tick(200)
+    sim.tick(200, every=5)
     [incident] = sim.store.of_run(RUN)
     assert (incident.state, sim.our_starts) == (State.SUPPRESSED, [])
     assert "frozen by ann" in incident.reason

@@ -184,7 +184,7 @@ def test_a_failure_that_the_policy_does_not_restart_is_shown_with_the_reason(tmp
     sim = Simulation(tmp_path, two_phase=True, policy=policy)
     sim.cluster.crash()
     deliver(sim, *[alert.labels for alert in sim.alerts_now()])
-    sim.tick(70)
+    sim.tick(70, every=5)
     (incident,) = sim.store.of_run(RUN)
     assert (incident.state, incident.action) == (State.SUPPRESSED, Action.NONE)
     assert "does not restart by default" in incident.reason
@@ -221,7 +221,7 @@ def test_the_cluster_label_decides_whose_alert_it_is() -> None:
 
 
 def test_how_long_a_recovery_took_and_what_is_left_outlast_the_process(sim: Simulation) -> None:
-    sim.tick(60)
+    sim.tick(60, every=5)
     sim.restart()
     [incident] = sim.store.of_run(RUN)
     assert value(sim, "recovery_seconds_count") == 1

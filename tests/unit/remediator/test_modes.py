@@ -181,11 +181,11 @@ def test_a_restart_that_was_decided_is_not_made_once_a_mode_or_a_maintenance_for
     assert [each.state for each in sim.store.open_incidents()] == [State.PROPOSED]
     if change == "observe":
         sim.policies.take(replace(sim.policies, mode="observe"))
-    sim.tick(60)
+    sim.tick(60, every=5)
     assert sim.driver.calls == []
     [first, *_] = sim.store.of_run(RUN)
     assert first.state is State.SUPPRESSED
     assert change in first.reason
-    sim.tick(90)
+    sim.tick(90, every=5)
     assert sim.our_starts == ([0] if change == "maintenance" else []), "a maintenance ends"
     sim.close()

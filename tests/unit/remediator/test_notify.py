@@ -105,7 +105,7 @@ def test_a_restart_and_its_outcome_are_told_with_reason_loss_budget_and_how_to_s
     assert said["Attempt"] == "0, job 17, sim"
     assert "10 steps" in said["Reason"]
     assert mark == f"{said['Incident']}-proposed"
-    people.simulation.tick(60)
+    people.simulation.tick(60, every=5)
     people.notifier.deliver()
     assert people.channel.titles == [f"Restarting run {RUN}", f"Run {RUN} has recovered"]
     ended, _ = people.channel.told[1]
@@ -175,7 +175,7 @@ def test_a_message_that_is_refused_keeps_no_other_from_being_sent(people: Told2P
     people.channel.fault = None
     people.simulation.tick(3)
     people.simulation.driver.faults = ["refused"]
-    people.simulation.tick(60)
+    people.simulation.tick(60, every=5)
     people.notifier.deliver()
     assert len(people.channel.told) == 2
 

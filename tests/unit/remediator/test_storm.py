@@ -52,7 +52,7 @@ def pages(simulation: Simulation) -> list[Incident]:
 @pytest.mark.parametrize("two_phase", [True, False])
 def test_many_runs_at_once_are_not_restarted_but_paged_once(make: Make, two_phase: bool) -> None:
     simulation = make(runs=6, two_phase=two_phase)
-    simulation.tick(60)
+    simulation.tick(60, every=5)
     assert simulation.driver.calls == []
     assert {each.state for each in simulation.store.open_incidents()} == {State.PROPOSED}
     [page] = pages(simulation)
@@ -164,7 +164,7 @@ def test_the_sixth_run_in_ten_minutes_waits_until_they_are_over(make: Make) -> N
     simulation.tick(30)
     assert len(simulation.clusters[5].starts) == 0
     assert len(pages(simulation)) == 1
-    simulation.tick(600)
+    simulation.tick(600, every=5)
     assert len(simulation.clusters[5].starts) == 1
     assert pages(simulation) == []
 

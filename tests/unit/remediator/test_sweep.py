@@ -34,9 +34,9 @@ def _dies_between_hold_and_release(simulation: Simulation) -> None:
 
 def test_a_job_that_was_held_for_an_incident_whose_database_is_lost_is_released(simulation: Simulation) -> None:
     _dies_between_hold_and_release(simulation)
-    simulation.tick(60)
+    simulation.tick(60, every=5)
     assert simulation.our_starts == [], "another remediator may be about to release it"
-    simulation.tick(120)
+    simulation.tick(120, every=5)
     assert simulation.our_starts == [0]
     assert simulation.cluster.state is JobState.RUNNING
     simulation.settle()
@@ -71,7 +71,7 @@ def test_a_held_job_is_counted_while_its_incident_is_worked_on_and_after_it_was_
     simulation.sweeper.sweep()
     assert held_jobs(simulation) == {"open": 1, "none": 0}
     simulation.driver.faults = ["refused"]
-    simulation.tick(90)
+    simulation.tick(90, every=5)
     assert [each.paging for each in simulation.store.escalations()] == [True]
     assert held_jobs(simulation) == {"open": 0, "none": 1}
 
@@ -84,7 +84,7 @@ def test_a_held_job_is_counted_by_its_comment_where_the_database_is_lost_until_i
     simulation.restart()
     simulation.sweeper.sweep()
     assert held_jobs(simulation) == {"open": 0, "none": 1}
-    simulation.tick(300)
+    simulation.tick(300, every=5)
     assert simulation.cluster.state is JobState.RUNNING
     assert held_jobs(simulation) == {"open": 0, "none": 0}
 
@@ -95,7 +95,7 @@ def test_a_hold_of_a_person_and_a_queue_that_is_unknown_are_not_counted(simulati
     simulation.sweeper.sweep()
     assert held_jobs(simulation) == {"open": 0, "none": 0}
     simulation.driver.down = True
-    simulation.tick(90)
+    simulation.tick(90, every=5)
     assert held_jobs(simulation) == {}
 
 
@@ -103,7 +103,7 @@ def test_a_job_without_a_trace_of_the_remediator_stays_held(simulation: Simulati
     """As a person's own requeuehold, from which it cannot be told apart."""
     simulation.driver.notes_holds = False
     _dies_between_hold_and_release(simulation)
-    simulation.tick(300)
+    simulation.tick(300, every=5)
     assert simulation.our_starts == []
     assert simulation.cluster.state is JobState.HELD
 
@@ -134,7 +134,7 @@ def test_what_a_person_does_with_such_a_job_stands(simulation: Simulation, perso
         simulation.cluster.cancel()
     else:
         simulation.cluster.user_hold()
-    simulation.tick(300)
+    simulation.tick(300, every=5)
     assert simulation.our_starts == []
     assert simulation.cluster.violations == []
 
@@ -177,7 +177,7 @@ def test_a_job_about_which_a_person_was_paged_is_left_to_that_person(simulation:
     simulation.tick(10)
     assert simulation.cluster.state is JobState.HELD
     assert [each.paging for each in simulation.store.escalations()] == [True]
-    simulation.tick(300)
+    simulation.tick(300, every=5)
     assert simulation.our_starts == []
     assert len(simulation.store.escalations()) == 1
 

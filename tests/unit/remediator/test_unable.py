@@ -118,8 +118,8 @@ def test_what_is_not_asked_for_any_more_keeps_no_outage_in_the_log(caplog: pytes
 
 def test_a_source_that_nobody_needs_any_more_keeps_nothing_unready(simulation: Simulation) -> None:
     simulation.prometheus_down = True
-    simulation.tick(70)
+    simulation.tick(70, every=5)
     assert readiness(simulation).status == 503
     simulation.silenced = True  # the alert is answered: nothing is left to be judged
-    simulation.tick(130)
+    simulation.tick(130, every=5)
     assert readiness(simulation).status == 200

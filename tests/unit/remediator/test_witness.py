@@ -123,7 +123,7 @@ def test_a_step_during_the_delay_of_the_policy_calls_the_restart_off(tmp_path: P
     rule = Implementation(class_name="AlwaysRestartPolicy", restart_delay_seconds=Backoff(initial=100))
     simulation = Simulation(tmp_path / "delayed", two_phase=True, policy=Policy("patient", {"crash": rule}))
     simulation.cluster.run_state = "failed"
-    simulation.tick(70)
+    simulation.tick(70, every=5)
     assert [each.state for each in simulation.store.open_incidents()] == [State.PROPOSED]
     goes_on(simulation, 300)
     assert simulation.driver.calls == []
