@@ -169,7 +169,7 @@ class Remediator:
             self._move(incident, State.ESCALATED, str(found), **changes, reason=reason, paging=True)
             return True
         if point.step is not None:
-            changes["checkpoint_step"] = float(point.step)
+            changes |= {"checkpoint_step": float(point.step), "resume_checkpoint": point.path}
         self._move(incident, State.PREPARING, str(found), **changes)
         return True
 
@@ -539,13 +539,17 @@ class Remediator:
 
     def _target(self, incident: Incident) -> RestartTarget:
         trust = self._checkpoint_trust(incident.policy)
+        environment = {"TRAINWARDEN_CHECKPOINT_TRUST": trust} if trust else {}
+        # Ray's users have scripts that do not use the library: they read it themselves.
+        if incident.resume_checkpoint and self._shape(incident) is Shape.SUBMIT:
+            environment["TRAINWARDEN_RESUME_CHECKPOINT"] = incident.resume_checkpoint
         return RestartTarget(
             incident=incident.id,
             run_id=incident.run_id,
             job_id=incident.job_id or "",
             generation=incident.generation,
             reason=incident.reason,
-            environment={"TRAINWARDEN_CHECKPOINT_TRUST": trust} if trust else {},
+            environment=environment,
             exclude_nodes=tuple(sorted(incident.excluded)),
             shape=self._shape(incident),
             attempt=incident.attempt,

@@ -25,11 +25,13 @@ class ResumePoint:
     """The newest complete checkpoint of a run, or why there is none.
 
     `verdict` is complete, stop (there are checkpoints, and none of them is proven: a person has to decide) or unknown.
+    `step` and `path` are of the checkpoint where it is complete.
     """
 
     verdict: str
     text: str
     step: int | None = None
+    path: str | None = None
 
 
 NOT_LOOKED_FOR = ResumePoint(UNKNOWN, "")
@@ -66,7 +68,8 @@ def resume_point(record: Path, attempt_key: str, trust: str | None, seconds: flo
         verdict = verify(checkpoint.path, checkpoint.size_bytes, seconds=left, trust=wanted)
         if verdict.answer == "complete":
             older = f"; left out: {clean('; '.join(rejected), _MAX_TEXT)}" if rejected else ""
-            return ResumePoint(COMPLETE, f"the newest complete checkpoint is of {name}{older}", checkpoint.step)
+            text = f"the newest complete checkpoint is of {name}{older}"
+            return ResumePoint(COMPLETE, text, checkpoint.step, checkpoint.path)
         if verdict.answer == "unverifiable" and any("gave up" in line for line in verdict.evidence):
             return ResumePoint(UNKNOWN, f"its checkpoints could not be verified in {seconds:g} s")
         rejected.append(f"{name}: {verdict}")

@@ -89,6 +89,7 @@ incidents = sa.Table(
     sa.Column("capture", sa.Text),
     sa.Column("shape", sa.Text, nullable=False, server_default=""),
     sa.Column("successor", sa.Text),
+    sa.Column("resume_checkpoint", sa.Text),
 )
 # At most one restart per attempt, enforced by the database too.
 sa.Index(

@@ -174,6 +174,7 @@ class Incident:
     cluster: str = ""  # of the run; empty where alerts name none, and then the run id counts alone
     shape: str = ""  # `Shape` of the restart, from when it begins; empty is that of the driver
     successor: str | None = None  # the new job that the attempt comes back as, where it does; its token is `id`
+    resume_checkpoint: str | None = None  # the newest that is proven complete, verified before the attempt was ended
 
     @property
     def excluded(self) -> Mapping[str, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,9 +17,11 @@ from typing import Any, Protocol
 import pytest
 
 from tests.unit.remediator import test_canary_job
+from tests.unit.remediator.fake_ray import END, FakeRay
 from tests.unit.remediator.simulation import JOB, RUN, Cluster, Crash, FakeClock, Simulation
 from tests.unit.remediator.test_limits import Nodes
-from trainwarden.clients.http import CONNECTION, HttpError, HttpResponse
+from trainwarden.clients.http import CONNECTION, HttpError, HttpResponse, PathAnswer
+from trainwarden.clients.ray_jobs import RayJobs
 from trainwarden.clients.slurm.client import ControlResult
 from trainwarden.clients.slurm.jobs import SlurmJob
 from trainwarden.clients.slurm.nodes import SlurmNode
@@ -27,8 +29,10 @@ from trainwarden_remediator.act.drains import Drains
 from trainwarden_remediator.canary_job import keeper as canary_job_keeper
 from trainwarden_remediator.canary_job.canary_job import RUN_ID
 from trainwarden_remediator.database.database import open_database
-from trainwarden_remediator.drivers.driver import CallOutcome, JobState
+from trainwarden_remediator.drivers.driver import CallOutcome, JobState, Shape
 from trainwarden_remediator.drivers.local import LocalDriver
+from trainwarden_remediator.drivers.ray import RayDriver
+from trainwarden_remediator.drivers.ray_templates import RayTemplates
 from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.observe.nodes import SuspectNodes
 from trainwarden_remediator.policies.limits import Limits
@@ -156,6 +160,47 @@ class LocalRestart(Restarting):
 
     def act(self) -> None:
         for _ in range(150):
+            self.tick()
+            if self.store.of_run(RUN) and not self.store.open_incidents():
+                break
+
+
+class RayOf(FakeRay):
+    """Ray, around the truth of one job: what is stopped runs on for some seconds, and two answers are lost."""
+
+    def __init__(self, path: RayRestart, cluster: Cluster) -> None:
+        super().__init__()
+        self._path = path
+        self._cluster = cluster
+        self.lost_answers = 2
+        self.add(JOB, RUN)
+        self.on_stop, self.on_start = cluster.stop, self._started
+
+    def _started(self, job_id: str) -> None:
+        metadata = self.jobs[job_id]["metadata"]
+        assert self._path.durable(metadata["trainwarden_incident"]) is not None, "S5"
+        self._cluster.submit(metadata["trainwarden_incident"], metadata["trainwarden_replaces"], job_id)
+
+    def get(self, paths: Sequence[str]) -> list[PathAnswer]:
+        names = {JobState.CANCELLED: "STOPPED", JobState.FAILED: "FAILED"}
+        for job_id in self.jobs:
+            status = names.get(self._cluster.shown(job_id).state, "RUNNING")
+            self.jobs[job_id] |= {"status": status, "end_time": None if status == "RUNNING" else END}
+        return super().get(paths)
+
+
+class RayRestart(Restarting):
+    """The driver `ray`: stop, await the end, submit."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, shape=Shape.SUBMIT)
+        driver: Any = RayDriver(RayJobs(RayOf(self, self.cluster)), RayTemplates(None), None, lambda: END / 1000)
+        driver.name = "sim"
+        self.driver = driver
+        self.restart()
+
+    def act(self) -> None:
+        for _ in range(400):
             self.tick()
             if self.store.of_run(RUN) and not self.store.open_incidents():
                 break
@@ -318,6 +363,7 @@ PATHS: dict[str, Callable[[Path], Acting]] = {
     "canary kept": CanaryKept,
     "drain": Draining,
     "local driver": LocalRestart,
+    "ray driver": RayRestart,
 }
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.remediator.simulation import Simulation
+from tests.unit.remediator.simulation import RUN, Simulation
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import write_json
 from trainwarden.record.progress import Checkpoint
 from trainwarden.record.superseded import Superseded, write_superseded
 from trainwarden_remediator.act.capture import Captured
 from trainwarden_remediator.act.resume_point import ResumePoint, resume_point
+from trainwarden_remediator.drivers.driver import Shape
 from trainwarden_remediator.incidents.incident import State
 
 KEY = "sim:17:0"
@@ -36,7 +37,7 @@ def _record(folder: Path, contents: dict[int, bytes], name: str = "safetensors",
 def test_the_newest_complete_one_is_named_and_what_is_damaged_is_left_out(tmp_path: Path) -> None:
     _record(tmp_path, {30: WHOLE, 40: WHOLE, 50: WHOLE[:-1]})
     found = resume_point(tmp_path, KEY, None, 30)
-    assert (found.verdict, found.step) == ("complete", 40)
+    assert (found.verdict, found.step, found.path) == ("complete", 40, f"{tmp_path}/step_40.safetensors")
     assert "the newest complete checkpoint is of step 40" in found.text
     assert "left out: step 50" in found.text
 
@@ -117,3 +118,18 @@ def test_a_save_that_has_begun_is_waited_for_and_one_that_hangs_is_not(simulatio
         saves()
         simulation.tick()
     assert simulation.driver.calls != []
+
+
+@pytest.mark.parametrize("shape", [Shape.SUBMIT, Shape.REQUEUE])
+def test_a_job_that_is_submitted_anew_gets_the_verified_checkpoint_in_its_environment(
+    tmp_path: Path, shape: Shape
+) -> None:
+    """One that is only requeued keeps its environment."""
+    simulation = Simulation(tmp_path, shape=shape)
+    simulation.captures.found = Captured("", checkpoint=ResumePoint("complete", "step 40", 40, "/ckpt/40"))
+    simulation.settle()
+    [incident] = simulation.store.of_run(RUN)
+    assert (incident.state, incident.resume_checkpoint) == (State.DONE, "/ckpt/40")
+    passed = {"TRAINWARDEN_RESUME_CHECKPOINT": "/ckpt/40"} if shape is Shape.SUBMIT else {}
+    assert simulation.driver.environment == passed
+    simulation.close()
