@@ -147,6 +147,8 @@ def read_configuration(file: Path) -> Configuration:
         if kind == SIGNAL and (pack is None or name not in {signal.name for signal in pack.signals})
     ]
     runs = Path(_absolute(keys["runs_dir"])) if "runs_dir" in keys else runs_dir()
+    if not runs.is_dir():
+        warnings.append(f"{runs}: there is no such folder, expected that of the run records")
     templates = tuple(_template(each) for each in keys["log_paths"].scalars()) if "log_paths" in keys else ()
     return Configuration(runs, pack, templates, actions, (*warnings, *unknown))
 

@@ -121,7 +121,7 @@ def _actions(value: Mapping[str, Any], name: str, place: str, warn: Warn) -> tup
         if kind not in _ACTIONS:
             warn(f"{place}: signal {name}: actions: {kind!r} is not known and has no effect")
             continue
-        if kind == "ExecutionAction":
+        if kind == "ExecutionAction" and "command" in each:
             warn(
                 f"{place}: signal {name}: actions: ExecutionAction: `trainwarden actions` alone runs it, "
                 "and only if its own configuration has the command"

@@ -30,7 +30,8 @@ FIELDS = {"step": "500", "loss": "2.5", "split": "test", "run_id": "llama"}
 
 def read(folder: Path, text: str) -> Configuration:
     file = folder / "actions.yml"
-    file.write_text(text.replace("ROOT", str(folder)))
+    head = "" if text.lstrip().startswith("runs_dir") else f"runs_dir: {folder}  # so that line 2 is the next\n"
+    file.write_text(head + text.replace("ROOT", str(folder)))
     file.chmod(0o600)
     return read_configuration(file)
 
@@ -112,7 +113,7 @@ def test_a_wrong_action_is_refused_with_file_line_and_what_was_expected(
     tmp_path: Path, entry: str, expected: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        read(tmp_path, f"actions:\n  mine: {entry}\n")
+        read(tmp_path, f"actions: {{mine: {entry}}}\n")
     assert expected in str(caught.value)
     assert "actions.yml" in str(caught.value)
     assert "line 2" in str(caught.value)
@@ -154,6 +155,18 @@ def test_a_command_of_a_signal_file_runs_only_if_the_configuration_has_it(tmp_pa
     assert started == {"saved", "named", "line"}
     (warning,) = configuration.warnings
     assert "mine.yaml:9: signal other: ExecutionAction: its command is in no action" in warning
+
+
+def test_the_preset_for_evaluations_starts_the_action_of_that_name(tmp_path: Path) -> None:
+    text = "signals: megatron_checkpoint_eval\nactions: {evaluate: {command: [/eval, '{run_id}']}}"
+    configuration = read(tmp_path, text)
+    assert (configuration.actions["evaluate"].triggers, configuration.warnings) == ({(SIGNAL, "checkpoint_saved")}, ())
+    (warning,) = read(tmp_path, "signals: megatron_checkpoint_eval").warnings
+    assert "checkpoint_saved: ExecutionAction" in warning
+
+
+def test_a_folder_of_records_that_is_not_there_is_said(tmp_path: Path) -> None:
+    assert "no such folder" in read(tmp_path, "runs_dir: /no/such/folder").warnings[0]
 
 
 def test_a_signal_that_there_is_not_is_said(tmp_path: Path) -> None:
