@@ -39,6 +39,14 @@ def commands(first: str) -> list[str]:
     return [re.sub(r"\s+#\s.*$", "", line) for line in dict.fromkeys(lines) if line.startswith(f"{first} ")]
 
 
+def calls(program: str) -> list[str]:
+    """Every call of a program in the runbooks, also beside others in a line, without what its output is piped into."""
+    lines = [line for path in RUNBOOKS for block in blocks(path) for line in block.replace("\\\n", " ").splitlines()]
+    parts = [part.strip() for line in lines for part in re.split(r"[;|]", re.sub(r"(?:^|\s+)#\s.*$", "", line))]
+    parts = [re.sub(r"^(?:time|timeout \d+) ", "", part) for part in parts]
+    return [part for part in dict.fromkeys(parts) if re.match(rf"{re.escape(program)}(?: |$)", part)]
+
+
 @pytest.fixture
 def answering() -> Iterator[Scripted]:
     """A Prometheus and an Alertmanager in which nothing is wrong."""
@@ -113,3 +121,23 @@ def test_our_own_commands_take_their_arguments(
         status = int(stop.code or 0)
     answer = capsys.readouterr().err
     assert status != MISUSE or "no decision log here" in answer, answer
+
+
+# What `nvidia-smi -q -d` and `--query-compute-apps` take.
+SECTIONS = {
+    *("ACCOUNTING", "CLOCK", "COMPUTE", "ECC", "ENCODER_STATS", "FBC_STATS", "GSP_FIRMWARE_VERSION", "MEMORY"),
+    *("PAGE_RETIREMENT", "PERFORMANCE", "PIDS", "POWER", "RESET_STATUS", "ROW_REMAPPER", "SUPPORTED_CLOCKS"),
+    *("TEMPERATURE", "UTILIZATION", "VOLTAGE"),
+}
+PROCESS_FIELDS = {"timestamp", "gpu_name", "gpu_bus_id", "gpu_serial", "gpu_uuid", "pid", "process_name", "used_memory"}
+
+
+def test_nvidia_smi_knows_what_it_is_asked_for() -> None:
+    shown = [word for call in calls("nvidia-smi") for word in re.findall(r" -d ([A-Z_,]+)", call)]
+    fields = [word for call in calls("nvidia-smi") for word in re.findall(r"--query-compute-apps=([\w,]+)", call)]
+    assert shown
+    assert fields
+    assert {each for word in shown for each in word.split(",")} <= SECTIONS
+    assert {each for word in fields for each in word.split(",")} <= PROCESS_FIELDS
+    known = r"nvidia-smi( -L| -q( -d [A-Z_,]+)?| nvlink -[es]| topo -m| --query-compute-apps=[\w,]+ --format=csv)?"
+    assert [call for call in calls("nvidia-smi") if not re.fullmatch(known, call)] == []
