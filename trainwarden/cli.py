@@ -38,6 +38,7 @@ _OWN = {
     "compare": ("trainwarden.runs.compare", "compare runs and their attempts: duration, loss, speed, failures, cost"),
     "health": ("trainwarden.runs.health", "report the health of a run: GPUs, network, checkpoints, cluster"),
     "doctor": ("trainwarden.doctor", "find what is wrong with this installation, and how to mend it"),
+    "top": ("trainwarden.top", "show all runs and nodes in a table that is kept up to date"),
     "tunnel": ("trainwarden.tunnel", "forward a port of metrics by ssh, and check it"),
     "monitor": ("trainwarden.monitor.command", "alert about runs from their records, without a Prometheus"),
 }
@@ -48,7 +49,14 @@ _ADDED = {
 }
 _BRIEF = ("heartbeat", "phase", "fail", "complete")
 # Which extra brings what is imported under these names; the stack has everything else.
-_EXTRAS = {"ahocorasick_rs": "exporter", "yaml": "exporter", "regex": "exporter", "boto3": "s3", "botocore": "s3"}
+_EXTRAS = {
+    "ahocorasick_rs": "exporter",
+    "yaml": "exporter",
+    "regex": "exporter",
+    "boto3": "s3",
+    "botocore": "s3",
+    "rich": "top",
+}
 _ENTRY_POINTS = "trainwarden.commands"
 
 

@@ -9,8 +9,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
-
 from trainwarden.checkpoint.verdict import TRUSTS
 from trainwarden.command_line import CommandLine
 from trainwarden.record.folder import replace_file
@@ -67,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.metrics_file:
             labels = JobLabels(arguments.job_name, arguments.model_id, arguments.method)
             replace_file(arguments.metrics_file, metrics_of(results, labels, time.time()))
+    except ImportError as error:
+        parser.error(f"--metrics-file: {error.name} is not installed; pip install 'trainwarden[exporter]' brings it")
     except OSError as error:
         parser.error(f"{error.filename2 or error.filename}: {error.strerror}")
     text = document if arguments.json else report
@@ -83,6 +83,9 @@ def metrics_of(results: Sequence[ValidationResult], labels: JobLabels, now: floa
         labels: of the job.
         now: Unix seconds.
     """
+    # Only this needs it: where a training runs it may be missing.
+    from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415
+
     registry = CollectorRegistry()
     names = ("job_name", "model_id", "method")
     own = (labels.job_name, labels.model_id, labels.method)

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.tools
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = f"""\
 trainwarden_build_info{{version="1"}} 1
+trainwarden_node_info{{host="n1",slurm_node="",instance_id="",instance_type=""}} 1
 training_gpu_info{{run_id="{RUN}",gpu="0",uuid="a"}} 1
 training_gpu_info{{run_id="{RUN}",gpu="1",uuid="b"}} 1
 gpu_up{{gpu="0",uuid="a"}} 1
@@ -95,3 +96,11 @@ def test_doctor_counts_targets_and_names_the_rules_that_are_not_loaded(prometheu
     assert rules.ok is False
     assert rules.message.startswith("Prometheus has 1 of ")
     assert "trainwarden rules build" in rules.fix
+
+
+def test_top_has_the_nodes_of_prometheus(
+    prometheus: PrometheusClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreign_run(tmp_path)
+    cli.main(["top", "--all", "--once", "--runs-dir", str(tmp_path), "--prometheus", prometheus.url])
+    assert "n1    3     2     46 %  50 %    -" in capsys.readouterr().out.splitlines()
