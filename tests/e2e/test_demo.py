@@ -13,10 +13,14 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.e2e, pytest.mark.tools, pytest.mark.timeout(600)]
 
 
-def _demo(scenario: str, state_dir: Path) -> subprocess.CompletedProcess[str]:
+def _demo(scenario: str, state_dir: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "examples/demo/demo.py"), "--scenario", scenario, "--stall-seconds", "10"]
     return subprocess.run(
-        [*command, "--state-dir", str(state_dir)], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        [*command, "--state-dir", str(state_dir), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
 
 
@@ -38,14 +42,33 @@ def _processes_that_name(folder: Path) -> list[str]:
     ["hang", "crash", "oom", "none", *(pytest.param(each, marks=pytest.mark.long) for each in ("kill9", "nan"))],
 )
 def test_the_outcome_is_the_promised_one_and_nothing_is_left_behind(scenario: str, tmp_path: Path) -> None:
-    done = _demo(scenario, tmp_path)
+    _check_promise(_demo(scenario, tmp_path), scenario, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.ray
+@pytest.mark.usefixtures("tools")
+@pytest.mark.parametrize("scenario", ["hang", "crash", "oom"])
+def test_a_job_of_a_real_ray_keeps_the_same_promise(scenario: str, tmp_path: Path) -> None:
+    done = _demo(scenario, tmp_path, "--driver", "ray")
+    _check_promise(done, scenario, tmp_path)
+    assert re.search(r" ray:demo-\S+:0 started", done.stdout)
+
+
+def _check_promise(done: subprocess.CompletedProcess[str], scenario: str, folder: Path) -> None:
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     assert "as promised" in done.stdout
-    assert _processes_that_name(tmp_path) == []
+    assert _processes_that_name(folder) == []
     if scenario in ("hang", "crash", "kill9"):
         moments = dict(re.findall(r"^  (\w+) +(-?[\d.]+) s ", done.stdout, re.MULTILINE))
         assert {"fault", "detected", "alerted", "decided", "restarted", "recovered"} <= moments.keys()
         assert "steps, trained again" in done.stdout
+
+
+def test_an_unknown_driver_is_refused_with_the_known_ones(tmp_path: Path, tools: Tools) -> None:
+    done = _demo("hang", tmp_path, "--driver", "flux")
+    assert done.returncode == 2
+    assert "DRIVER=flux: one of local, ray" in done.stderr
 
 
 def test_an_unknown_scenario_is_refused_with_the_known_ones(tmp_path: Path, tools: Tools) -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,18 @@ class Head:
     It asks for one always: some of Ray's ports listen on every interface, whatever it is told.
     """
 
-    def __init__(self, python: Path, folder: Path, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        python: Path,
+        folder: Path,
+        environment: dict[str, str] | None = None,
+        ports: Sequence[int] | None = None,
+    ) -> None:
         self.folder = folder
         self.token = secrets.token_hex(32)
         self.python = python
         self._mark = secrets.token_hex(16)
-        ports = free_ports(5)
+        ports = self.ports = ports or free_ports(5)
         self.url = f"http://{ADDRESS}:{ports[1]}"
         options = {
             "port": ports[0], "dashboard-port": ports[1], "dashboard-agent-listen-port": ports[2],
@@ -132,11 +138,13 @@ def _is_zombie(folder: Path) -> bool:
 
 
 @contextmanager
-def running_head(python: Path, environment: dict[str, str] | None = None) -> Iterator[Head]:
-    """A head that answers, and is gone afterwards with all that it wrote."""
+def running_head(
+    python: Path, environment: dict[str, str] | None = None, ports: Sequence[int] | None = None
+) -> Iterator[Head]:
+    """A head that answers, and is gone afterwards with all that it wrote; on `ports` if one is started again."""
     # Not pytest's folder: the path of a UNIX socket, of which Ray's session takes 70 bytes, has at most 107.
     folder = Path(tempfile.mkdtemp(prefix="ray-"))
-    head = Head(python, folder, environment)
+    head = Head(python, folder, environment, ports)
     try:
         head.start()
         yield head

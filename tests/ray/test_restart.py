@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.ray.acting_remediator import ActingRemediator, Training
-from tests.ray.head import Head
+from tests.ray.head import Head, running_head
 from tests.waiting import wait_until
 from trainwarden.clients.ray_jobs import RayReserved
+from trainwarden_remediator.cli import main
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
-from trainwarden_remediator.drivers.ray_templates import RayTemplates
+from trainwarden_remediator.drivers.ray_templates import RayTemplates, pack
+from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import State
 
 pytestmark = pytest.mark.ray
@@ -144,7 +146,9 @@ def test_a_job_that_would_come_back_without_its_gpus_is_left_until_it_is_registe
 POINTS = ["prepare: before call", "prepare: after call", "commit: before call", "commit: after call"]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point", [pytest.param(each, marks=pytest.mark.long) if "before" in each else each for each in POINTS]
+)
 def test_a_remediator_that_is_killed_around_a_call_leads_to_one_start(make: Make, point: str) -> None:
     """After the submission its answer is lost as well: the second finds that the id is there already."""
     acting = make()
@@ -175,6 +179,7 @@ def test_a_job_that_its_user_has_stopped_stays_stopped(make: Make, head: Head) -
     assert "STOPPED" in incident.reason
 
 
+@pytest.mark.long
 def test_a_job_that_does_not_stop_is_stopped_again_and_then_paged(make: Make, head: Head) -> None:
     acting = make()
     training = acting.submit("stays", ignores_term=True, runtime_env={"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "3600"}})
@@ -187,6 +192,7 @@ def test_a_job_that_does_not_stop_is_stopped_again_and_then_paged(make: Make, he
     training.end(0)
 
 
+@pytest.mark.long
 def test_a_runtime_environment_that_fails_is_paged_after_one_start(make: Make, head: Head) -> None:
     acting = make()
     content = io.BytesIO()
@@ -207,3 +213,55 @@ def test_a_runtime_environment_that_fails_is_paged_after_one_start(make: Make, h
     assert (job.state, "runtime_env_setup_failure" in job.scheduler_state) == (JobState.FAILED, True)
     assert training.starts == [training.job_id]
     assert len([each for each in head.call("/api/jobs/") if "raysubmit_broken" in each["submission_id"]]) == 2
+
+
+@pytest.mark.long
+def test_a_head_that_is_killed_after_the_stop_is_paged_once_another_answers(ray_python: Path, tmp_path: Path) -> None:
+    """While none answers nothing is known, and nothing is done."""
+    with running_head(ray_python) as first:
+        acting = ActingRemediator(first, tmp_path / "state")
+        training = acting.submit("headless")
+        acting.at["prepare: after call"] = first.stop
+        acting.until(lambda: any(each.calls for each in acting.incidents(training)))
+        acting.until(lambda: isinstance(acting.driver.snapshot().job(training.job_id), Unknown))
+        session = acting.driver.boot()
+        assert isinstance(session, Unknown)
+        for _ in range(5):
+            acting.worker.tick()
+        assert not acting.over(training), acting.report()
+    with running_head(ray_python, ports=first.ports) as second:
+        (acting.folder / "token").write_text(second.token)
+        acting.until(lambda: acting.over(training))
+        [incident] = acting.incidents(training)
+        assert (incident.state, incident.paging) == (State.ESCALATED, True), acting.report()
+        assert "a head forgets its jobs when it is started again" in incident.reason
+        assert training.starts == [training.job_id]
+        assert second.call("/api/jobs/") == []
+        acting.close()
+
+
+def test_a_job_is_registered_with_what_it_reserves_and_a_copy_of_its_folder(
+    make: Make, head: Head, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    acting = make()
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("print(1)")
+    content = pack(tmp_path / "code")
+    acting.jobs.upload_package("code.zip", content)
+    training = acting.submit("noted", entrypoint_num_gpus=1, runtime_env={"working_dir": "gcs://code.zip"})
+    flags = ["--driver=ray", f"--ray-address={head.url}", f"--ray-token-file={acting.folder}/token"]
+    flags += [f"--ray-template-dir={tmp_path}/templates", f"--state-dir={tmp_path}/other"]
+
+    assert main([*flags, "ray", "register", "no-such-job"]) == 2
+    assert main([*flags, "ray", "register", training.job_id, "--num-gpus", "2"]) == 2
+    refused = capsys.readouterr().err
+    assert "Ray has no such job" in refused
+    assert "--num-gpus 2: Ray shows 1" in refused
+    assert main([*flags, "ray", "register", training.job_id, f"--working-dir={tmp_path}/code"]) == 0
+    assert "reserves 1 GPU" in capsys.readouterr().out
+    job = acting.driver.snapshot().job(training.job_id)
+    assert isinstance(job, ScheduledJob)
+    assert acting.driver.obstacles(job) == []
+    template = acting.templates.of("noted")
+    assert template is not None
+    assert acting.templates.package(template.packages["code.zip"]) == content

@@ -484,8 +484,12 @@ class Remediator:
         return True
 
     def _leave(self, incident: Incident, seen: RestartProgress) -> None:
+        driver = self._world.drivers.get(incident.scheduler or "")
+        reading = driver.job(incident.job_id or "") if driver is not None else None
         if seen is RestartProgress.STUCK:
             self._escalate(incident, f"{seen.value}: it does not start until a person releases it")
+        elif seen is RestartProgress.GONE and isinstance(reading, Absent) and reading.lost:
+            self._escalate(incident, reading.lost)
         else:
             self._move(incident, State.ADOPTED, f"{seen.value}, and not by us")
 

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.remediator.fake_ray import END, FakeRay
 from trainwarden.clients.kubernetes import KubernetesError, RayJobResource, list_ray_jobs
 from trainwarden.clients.ray_jobs import RayJobs, RayReserved
+from trainwarden_remediator.decide.decide import Lost, scheduler_objection
 from trainwarden_remediator.drivers.driver import (
     Absent,
     CallOutcome,
@@ -102,6 +103,7 @@ def test_a_job_of_a_head_that_was_started_again_is_lost_and_not_submitted(ray: F
     reading = found.job("job")
     assert isinstance(reading, Absent)
     assert "session_2" in reading.lost
+    assert isinstance(scheduler_objection("run-1", 0, reading), Lost), "a person is paged"
     answer = found.commit(target(ended=True))
     assert (answer.outcome, "session_2" in answer.detail) == (CallOutcome.REFUSED, True)
     assert found.boot() == "session_2"
