@@ -23,7 +23,7 @@ from trainwarden.record.schema import (
     parts,
     required,
 )
-from trainwarden.record.thresholds import Thresholds, known_phase
+from trainwarden.record.thresholds import PHASES, Thresholds, known_phase
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ def _read_status(source: JsonObject, key: str) -> str | None:
 
 
 def _read_phase(source: JsonObject, key: str) -> str | None:
+    phase = source.values.get(key)
+    if type(phase) is str and phase in PHASES:
+        return phase
     phase = source.text(key)
     return known_phase(phase) if phase else None
 

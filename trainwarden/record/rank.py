@@ -232,11 +232,14 @@ def read_rank(
 
 def newest_beats(found: Iterable[RankBeat | Unreadable]) -> tuple[RankBeat, ...]:
     """Return the newest beat of each rank, by rank."""
+    beats = [beat for beat in found if isinstance(beat, RankBeat)]
+    ranks = [beat.rank for beat in beats]
+    if ranks == sorted(set(ranks)):
+        return tuple(beats)
     newest: dict[int, RankBeat] = {}
-    for beat in found:
-        if isinstance(beat, RankBeat):
-            before = newest.get(beat.rank)
-            newest[beat.rank] = beat if before is None else max(before, beat, key=_order)
+    for beat in beats:
+        before = newest.get(beat.rank)
+        newest[beat.rank] = beat if before is None else max(before, beat, key=_order)
     return tuple(newest[rank] for rank in sorted(newest))
 
 

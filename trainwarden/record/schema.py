@@ -74,7 +74,8 @@ def _read_raw_text(source: JsonObject, key: str) -> str | None:
 
 
 _read_text, _read_integer, _read_time = JsonObject.text, JsonObject.integer, JsonObject.time
-_READ_FLOAT = (JsonObject.number, _read_time)
+# The types of which a value may be plain: what its reader would return, and no other.
+_PLAIN_TYPES = {_read_text: str, _read_integer: int, JsonObject.number: float}
 # Below the last time that can be written, in Unix seconds.
 _PLAIN_NUMBERS = 2**37
 
@@ -121,13 +122,15 @@ class RecordDocument:
     KEYS: ClassVar[dict[str, Key]] = {}
     # How each key of the file is read; with the key itself, for each file brings another object of the same text, which
     # takes longer to look up and is kept.
-    _READERS: ClassVar[Mapping[str, tuple[str, Callable[[JsonObject, str], Any]]]] = {}
+    _READERS: ClassVar[Mapping[str, tuple[str, Callable[[JsonObject, str], Any], type | None]]] = {}
     _REQUIRED: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         own = {name: kind for name, kind in vars(cls).items() if isinstance(kind, Key)}
         cls.KEYS = {**cls.KEYS, **own}
-        cls._READERS = {name: (name, kind.read) for name, kind in cls.KEYS.items() if kind.read}
+        cls._READERS = {
+            name: (name, kind.read, _PLAIN_TYPES.get(kind.read)) for name, kind in cls.KEYS.items() if kind.read
+        }
         cls._REQUIRED = tuple(name for name, kind in cls.KEYS.items() if kind.is_required)
         for name, kind in own.items():
             setattr(cls, name, kind.default)
@@ -149,21 +152,20 @@ class RecordDocument:
             reader = readers.get(key)
             if reader is None:
                 continue
-            name, read = reader
+            name, read, plain_type = reader
             # What most values are, read without their readers: the exporter reads many documents.
-            kind = type(value)
-            if kind is str:
-                if read is _read_time and 0 <= (seconds := from_own_form(value) or -1.0) < _PLAIN_NUMBERS:
-                    given[name] = seconds
+            if type(value) is plain_type:
+                if value.isascii() if plain_type is str else 0 <= value < _PLAIN_NUMBERS:
+                    given[name] = value
                     continue
-                is_plain = read is _read_text and value.isascii()
-            elif kind is int:
-                is_plain = read is _read_integer and 0 <= value < _PLAIN_NUMBERS
-            else:
-                is_plain = kind is float and read in _READ_FLOAT and 0 <= value < _PLAIN_NUMBERS
-            if is_plain:
-                given[name] = value
-            elif (found := read(source, name)) is not None:
+            elif (
+                read is _read_time
+                and type(value) is str
+                and 0 <= (seconds := from_own_form(value) or -1.0) < _PLAIN_NUMBERS
+            ):
+                given[name] = seconds
+                continue
+            if (found := read(source, name)) is not None:
                 given[name] = found
         if source.owner is not None and "owner" in cls.KEYS:
             given["owner"] = source.owner
@@ -174,7 +176,10 @@ class RecordDocument:
     @property
     def is_whole(self) -> bool:
         """Whether it has all keys that are required."""
-        return all(getattr(self, name) is not None for name in self._REQUIRED)
+        for name in self._REQUIRED:  # noqa: SIM110  # a generator would take three times as long
+            if getattr(self, name) is None:
+                return False
+        return True
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that were given, as the file holds them; one that is None is None."""
@@ -191,8 +196,13 @@ class RecordDocument:
         return type(self)(**{**self.__dict__, **changes})
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (
-            type(self) is type(other) and all(getattr(self, name) == getattr(other, name) for name in type(self).KEYS)
+        if self is other:
+            return True
+        if type(self) is not type(other):
+            return False
+        # What was given decides nearly always, and is compared at once.
+        return self.__dict__ == other.__dict__ or all(
+            getattr(self, name) == getattr(other, name) for name in type(self).KEYS
         )
 
     def __hash__(self) -> int:

@@ -145,11 +145,19 @@ class Families:
 
     def add_in_order(self, metric: Metric, value: float | None, labels: tuple[str, ...]) -> None:
         """Add one sample as `add`; `labels` are the values of its labels in their order, for what many devices have."""
-        if len(labels) != len(metric.label_names):
-            raise KeyError(f"{metric.name} has the labels {metric.label_names}, not {len(labels)} of them")
         if value is not None and math.isfinite(value):
-            family = self._families.get(metric) or self._family(metric)
+            family = self._families.get(metric)
+            if family is None:
+                _check_order(metric, labels)
+                family = self._family(metric)
             family.rows.append(_row(("", labels, value)))
+
+    def add_each(self, metric: Metric, samples: Iterable[tuple[tuple[str, ...], float | None]]) -> None:
+        """Add many samples of one metric, each as `add_in_order`: (labels, value)."""
+        rows = [_row(("", labels, value)) for labels, value in samples if value is not None and math.isfinite(value)]
+        if rows:
+            _check_order(metric, rows[0].labels)
+            self._family(metric).rows.extend(rows)
 
     def add_histogram(
         self, metric: Metric, buckets: Sequence[tuple[float, int]], total: float, /, **labels: str
@@ -183,6 +191,11 @@ class CachedSamples:
 
     made_from: object
     rows: list[tuple[Metric, list[Row]]]
+
+
+def _check_order(metric: Metric, labels: tuple[str, ...]) -> None:
+    if len(labels) != len(metric.label_names):
+        raise KeyError(f"{metric.name} has the labels {metric.label_names}, not {len(labels)} of them")
 
 
 def _ordered(metric: Metric, labels: dict[str, str]) -> tuple[str, ...]:

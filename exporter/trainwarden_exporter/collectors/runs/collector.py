@@ -44,8 +44,8 @@ from trainwarden_exporter.collectors.runs.series import (
     add_missing_ranks,
     add_place,
     add_progress,
-    add_rank,
     add_rank_place,
+    add_ranks,
     add_rivals,
     add_settings,
     add_silent_ranks,
@@ -324,8 +324,7 @@ class RunsCollector:
 
 
 def _add_ranks(families: Families, record: RunRecord, ranks: Sequence[RankBeat], now: float) -> None:
-    for beat in ranks:
-        add_rank(families, record.run_id, beat, now)
+    add_ranks(families, record.run_id, ranks, now)
     add_hosts(families, record.run_id, ranks, now)
 
 

@@ -72,9 +72,9 @@ def read_superseded(attempt: int, limit: int, files: OwnedFolder) -> Superseded 
 
 def _bounded(document: D, **changes: object) -> D:
     """Return the document with other values for some fields, its texts cut, and the first of its problems."""
-    for name, value in vars(document).items():
-        if isinstance(value, str) and len(value) > _MAX_TEXT:
-            changes.setdefault(name, value[:_MAX_TEXT])
+    too_long = [name for name, value in vars(document).items() if type(value) is str and len(value) > _MAX_TEXT]
+    for name in too_long:
+        changes.setdefault(name, getattr(document, name)[:_MAX_TEXT])
     problems = getattr(document, "problems", ())
     if len(problems) > _MAX_PROBLEMS:
         changes["problems"] = (*problems[:_MAX_PROBLEMS], f"and {len(problems) - _MAX_PROBLEMS} more")

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
-from trainwarden_exporter.collectors.runs.record import plausible_timestamp
+from trainwarden_exporter.collectors.runs.record import MAX_AHEAD_SECONDS, plausible_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,7 +49,7 @@ def last_life(record: RunRecord, ranks: Iterable[RankBeat], now: float) -> float
     """
     progress = record.current_progress
     beats = [record.metadata.last_update if record.metadata else None, progress.last_updated if progress else None]
-    known = _plausible(now, *beats, *(beat.time for beat in ranks))
+    known = _plausible(now, *beats, *[beat.time for beat in ranks])
     return max([*known, *_plausible(now, record.attempt_start)]) if known else None
 
 
@@ -83,8 +84,7 @@ def motion(record: RunRecord, steps: StepTimes, logged: float | None, now: float
     return Motion(phase, basis, max(since + moved), max([*since, *advanced, *_plausible(now, logged)]))
 
 
-@dataclass(frozen=True)
-class HostRanks:
+class HostRanks(NamedTuple):
     """Ranks of one host.
 
     Attributes:
@@ -104,7 +104,8 @@ def ranks_by_host(beats: Iterable[RankBeat], now: float) -> list[HostRanks]:
 
 def silent_ranks(beats: Iterable[RankBeat], stale_seconds: float, now: float) -> list[HostRanks]:
     """Return the ranks of each host that have not ended and whose last heartbeat is too old, with the oldest."""
-    return _by_host((beat for beat in beats if _is_silent(beat, stale_seconds, now)), min, now)
+    silent = [beat for beat in beats if beat.time is not None and now - beat.time > stale_seconds]
+    return _by_host([beat for beat in silent if beat.status in (None, "running")], min, now) if silent else []
 
 
 def missing_ranks(record: RunRecord) -> list[int]:
@@ -135,12 +136,12 @@ def _by_host(beats: Iterable[RankBeat], of: Callable[[Iterable[float]], float], 
     for beat in beats:
         if (time := plausible_timestamp(beat.time, now)) is not None:
             hosts[beat.host or ""][beat.rank] = time
-    return [HostRanks(host, rank_ranges(times), of(times.values())) for host, times in sorted(hosts.items())]
+    return [HostRanks(host, _known_ranges(tuple(times)), of(times.values())) for host, times in sorted(hosts.items())]
 
 
-def _is_silent(beat: RankBeat, stale_seconds: float, now: float) -> bool:
-    return beat.status in (None, "running") and beat.time is not None and now - beat.time > stale_seconds
+# The hosts of most runs have the same ranks, sample after sample.
+_known_ranges = lru_cache(256)(rank_ranges)
 
 
 def _plausible(now: float, *times: float | None) -> list[float]:
-    return [time for time in times if time is not None and plausible_timestamp(time, now) is not None]
+    return [time for time in times if time is not None and 0 < time <= now + MAX_AHEAD_SECONDS]
