@@ -32,15 +32,18 @@ _STEP_SECONDS = 0.25
 
 
 def measure() -> list[Table]:
-    """A healthy node and a sick one side by side; then the sick one alone, with faults that come and go."""
+    """A healthy node beside sick ones, without and with S3; then the latter alone, with faults that come and go."""
     with ExitStack() as stack:
         well = _SickNode(Path(stack.enter_context(tempfile.TemporaryDirectory())), {})
         hole = stack.enter_context(black_hole())
         flags = ["--collector.s3", f"--collector.s3.url={hole['TRAINWARDEN_S3_URL']}"]
         sick = _SickNode(Path(stack.enter_context(tempfile.TemporaryDirectory())), hole, flags)
-        servers = {"well": stack.enter_context(well.serving()), "sick": stack.enter_context(sick.serving())}
-        sick.nvml.hang(3, "nvmlDeviceGetUtilizationRates")
-        servers["sick"].wait_for(b"trainwarden_collector_stuck{")
+        hung = _SickNode(Path(stack.enter_context(tempfile.TemporaryDirectory())), {})
+        nodes = {"well": well, "hung": hung, "sick": sick}
+        servers = {name: stack.enter_context(node.serving()) for name, node in nodes.items()}
+        for name in ("hung", "sick"):
+            nodes[name].nvml.hang(3, "nvmlDeviceGetUtilizationRates")
+            servers[name].wait_for(b"trainwarden_collector_stuck{")
         compared = _compared(servers)
         memory = {name: pss_mib(server.pid) for name, server in servers.items()}
         endured = _endured(sick, servers["sick"])
@@ -121,9 +124,13 @@ def _compared(servers: Mapping[str, _Server]) -> dict[str, tuple[list[float], li
 
 
 def _compared_table(compared: Mapping[str, tuple[list[float], list[float]]], memory: Mapping[str, float]) -> Table:
-    ratio = median_ratio(compared["sick"][0], compared["well"][0])
-    titles = {"well": "all is well", "sick": "a GPU's driver hangs, S3 is a black hole"}
-    met = {"well": memory["well"] < _PSS_MIB, "sick": memory["sick"] < _PSS_MIB and ratio <= _TAIL_RATIO}
+    titles = {
+        "well": "all is well",
+        "hung": "a GPU's driver hangs",
+        "sick": "a GPU's driver hangs, S3 is a black hole",
+    }
+    ratios = {name: median_ratio(compared[name][0], compared["well"][0]) for name in titles}
+    met = {name: memory[name] < _PSS_MIB and ratios[name] <= _TAIL_RATIO for name in titles}
     rows = [
         [
             titles[name],
@@ -136,9 +143,9 @@ def _compared_table(compared: Mapping[str, tuple[list[float], list[float]]], mem
         for name, (_, seconds) in compared.items()
     ]
     note = (
-        f"All collectors of a node with 8 GPUs, 32 EFA devices and {_RUNS} runs; the sick one has boto3 in one more "
-        f"process. Targets: memory of the whole tree under {_PSS_MIB:.0f} MiB; p99 as it was: within {_TAIL_RATIO} "
-        f"times (median of the ratios of {_ROUNDS} rounds: {ratio:.2f})."
+        f"All collectors of a node with 8 GPUs, 32 EFA devices and {_RUNS} runs; with S3 there is one more process, "
+        f"with boto3. Targets: memory of the whole tree under {_PSS_MIB:.0f} MiB; p99 as it was: within {_TAIL_RATIO} "
+        f"times (median of the ratios of {_ROUNDS} rounds: {ratios['hung']:.2f} and {ratios['sick']:.2f})."
     )
     return Table(["", "scrapes", "p50 ms", "p99 ms", "memory, MiB", "target"], rows, note)
 

@@ -24,6 +24,8 @@ _ROUNDS = 3
 _MEMORY_MIB = 64
 _COLUMNS = ("", "MB/s", "start, s", "÷ mtail", "÷ ripgrep", "÷ loop", "memory, MiB", "target")
 _ENGINES = ("hyperscan", "ahocorasick_rs", "bytes.find")
+# ripgrep ends with 1 where it finds nothing, `trainwarden scan` with 1 for a failure and 3 where it cannot tell.
+_SEARCHED, _SCANNED = (0, 1), (0, 1, 3)
 # Least ratios: of the failure signals alone, and of everything.
 _TARGETS = {
     ("hyperscan", "failures"): {"ripgrep": 1.0},
@@ -41,6 +43,7 @@ class Case:
     Attributes:
         is_slow: it is given a slice of the log, once.
         reads: what it looks for, for the table.
+        statuses: with which it exits when it has read the log.
     """
 
     tool: str
@@ -48,6 +51,7 @@ class Case:
     command: Sequence[str]
     is_slow: bool = False
     is_ours: bool = False
+    statuses: tuple[int, ...] = (0,)
 
     @property
     def key(self) -> str:
@@ -105,8 +109,8 @@ class _Turn:
 def _cases(signals: Sequence[Signal], folder: Path) -> list[Case]:
     ours = [sys.executable, "-m", "benchmarks.scanning"]
     cases = [
-        Case(engine, what, [*ours, engine, what], engine == "bytes.find", is_ours=True)
-        for what in ("failures", "all")
+        Case(engine, what, [*ours, engine, what], engine == "bytes.find", is_ours=True, statuses=statuses)
+        for what, statuses in (("failures", (0,)), ("all", _SCANNED))
         for engine in _ENGINES
     ]
     cases += [Case("loop", what, [*ours, "loop", what], is_slow=True) for what in ("failures", "all")]
@@ -115,8 +119,8 @@ def _cases(signals: Sequence[Signal], folder: Path) -> list[Case]:
         (folder / "patterns").write_text("\n".join(of_bytes(patterns)) + "\n")
         (folder / "texts").write_text("\n".join(required(signals)) + "\n")
         base = [str(ripgrep), "-j1", "-a", "-c", "--regex-size-limit", "2G"]
-        cases.append(Case("ripgrep", "failures", [*base, "-f", str(folder / "patterns")], is_slow=True))
-        cases.append(Case("ripgrep -F", "texts alone", [*base, "-F", "-f", str(folder / "texts")]))
+        cases.append(Case("ripgrep", "failures", [*base, "-f", str(folder / "patterns")], True, statuses=_SEARCHED))
+        cases.append(Case("ripgrep -F", "texts alone", [*base, "-F", "-f", str(folder / "texts")], statuses=_SEARCHED))
     if mtail := program("mtail", "mtail"):
         for what, progress in (("failures", ()), ("all", PROGRESS)):
             programs = folder / f"mtail-{what}"
@@ -135,13 +139,19 @@ def _slice(whole: Path, size: int) -> bytes:
 
 
 def _run(case: Case, log: Path) -> Ran:
+    """Run a case; raise `RuntimeError` if it fails: a tool that refuses its patterns would look fast."""
     environment = {**os.environ, "GOMAXPROCS": "1"}
-    process = subprocess.Popen(
-        [*case.command, str(log)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
-    )
-    output = process.stdout.read() if process.stdout else ""
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [*case.command, str(log)], stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+        )
+        output = process.stdout.read() if process.stdout else ""
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode not in case.statuses:
+            errors.seek(0)
+            said = errors.read()[-1000:].decode(errors="replace").strip()
+            raise RuntimeError(f"{case.key} ended with status {process.returncode}: {said}")
     return Ran(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, output)
 
 

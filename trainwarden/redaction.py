@@ -139,6 +139,16 @@ _BY_FORM = _patterns(
     (r"\bmc\s+(?:alias\s+set|config\s+host\s+add)\s+\S+\s+\S+\s+", r"\S+\s+\S+"),
     (r"(?i:\bauth\s+(?:login|plain)\s+)", r"[A-Za-z0-9+/]{8,}={0,2}"),
     (r"(?i:\bwandb(?:\.exe)?\s+login\s+(?:--\S+\s+)*)", r"[^\s-]\S{15,}"),
+    # Some words after a login or a service whose keys are hexadecimal; not what a word before it calls a hash.
+    (
+        (
+            r"(?i:\b(?:keys?|log(?:ged |in |-)?in|credentials?|wandb|w&b|weights & biases|kaggle|datadog"
+            r"|comet(?:[_-]?ml)?)\b"
+            r"(?:(?!commit|sha|hash|rev|digest|checksum|md5|etag|trace|span|branch|version|uuid|blob|image|\bids?\b)[^,;|/@])"
+            r"{0,60}?)"
+        ),
+        r"(?<![\w./@+-])(?=[a-f]*\d)(?=\d*[a-f])(?:[0-9a-f]{32}|[0-9a-f]{40})(?![\w./@-])",
+    ),
 )
 _BY_NAME = _patterns(
     (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from trainwarden.record.document import JsonObject, parse_json, read_json
-from trainwarden.record.folder import METADATA
+from trainwarden.record.folder import METADATA, PHASES
 from trainwarden.record.schema import (
     INTEGER,
     PROBLEMS,
@@ -23,7 +23,7 @@ from trainwarden.record.schema import (
     parts,
     required,
 )
-from trainwarden.record.thresholds import PHASES, Thresholds, known_phase
+from trainwarden.record.thresholds import Thresholds, known_phase
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
