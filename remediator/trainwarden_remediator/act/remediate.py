@@ -49,7 +49,7 @@ _FORGETS_SECONDS = 60.0
 # What comes next depends on how far the scheduler has come.
 _AWAITS = (State.PREPARING, State.IN_DOUBT, State.PREPARED, State.COMMITTED)
 # Kinds of timers of an incident.
-_WAITS, _HELD, _ENDS = "waits", "held", "ends"
+_WAITS, _HELD, _ENDS, _MISSING = "waits", "held", "ends", "missing"
 
 
 class Remediator:
@@ -89,6 +89,7 @@ class Remediator:
         self._patience = _START_PATIENCE_SECONDS + _MAX_CALLS * doubt_window
         self._doubt = Doubt(timers, doubt_window)
         self._repeat_after = repeat_after
+        self._patience_for_missing = doubt_window
         self._actor = actor
         self._calls = calls
         self._checkpoint_trust = checkpoint_trust
@@ -369,6 +370,15 @@ class Remediator:
         elif self._lost_submission(incident, driver, target, seen):
             detail = f"the scheduler has forgotten job {target.successor}, which was held"
             self._move(incident, State.COMMITTED, detail, successor=None)
+        elif seen is RestartProgress.GONE and target.successor and new is None:
+            # A reading may be older than the job; a person's cancel is seen as long as SLURM remembers it.
+            if self._timers.wait(incident.id, _MISSING) < self._patience_for_missing:
+                return self._wait(incident, f"job {target.successor} is not listed")
+            self._escalate(
+                incident,
+                f"job {target.job_id} was ended, and job {target.successor}, which was to be its next start, is not "
+                "there any more: it is unknown why. Nothing is started again by the remediator",
+            )
         elif seen in (RestartProgress.UNKNOWN, RestartProgress.BUSY, RestartProgress.UNTOUCHED):
             return self._wait(incident, seen.value)
         else:

@@ -204,6 +204,28 @@ def test_a_held_job_that_the_controller_has_forgotten_is_submitted_again(make: M
     assert simulation.driver.calls.count("submit: none") == 2
 
 
+def test_a_held_job_that_is_gone_without_a_trace_is_paged_and_not_replaced(make: Make) -> None:
+    simulation = make(shape=Shape.RESUBMIT)
+    simulation.crash_at_name = "COMMITTED to COMMITTED: after commit"
+    while not simulation.crashes:
+        simulation.tick()
+    simulation.cluster.submissions.clear()
+    [incident] = simulation.settle()
+    assert incident.state is State.ESCALATED
+    assert "is not there any more" in incident.reason
+    assert simulation.driver.calls.count("submit: none") == 1
+
+
+def test_a_reading_that_is_older_than_the_new_job_does_not_give_it_up(make: Make) -> None:
+    simulation = make(shape=Shape.RESUBMIT)
+    while "prepare: none" not in simulation.driver.calls or simulation.cluster.state is not JobState.CANCELLED:
+        simulation.tick()
+    simulation.driver.answer_with_what_was(30)
+    simulation.settle()
+    sweep(simulation)
+    check_one_start(simulation)
+
+
 def test_a_start_is_not_given_again_by_a_scheduler_that_was_started_again(make: Make) -> None:
     """Of a scheduler without holds: its head may have lost the job that it had started."""
     simulation = make(shape=Shape.SUBMIT)
