@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import shutil
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from trainwarden.clients.http import HttpError, TlsFiles, read_token
 from trainwarden.clients.kubernetes import PodExec, list_ray_jobs
@@ -16,6 +18,8 @@ from trainwarden_remediator.drivers.ray import RayDriver
 from trainwarden_remediator.drivers.ray_templates import RayTemplates
 from trainwarden_remediator.errors import ConfigError
 
+log = logging.getLogger(__name__)
+
 
 def ray_jobs(settings: RemediatorSettings, environ: Mapping[str, str] = os.environ) -> RayJobs:
     """Return a client of the cluster; raises ConfigError where a file or program cannot be used."""
@@ -25,6 +29,10 @@ def ray_jobs(settings: RemediatorSettings, environ: Mapping[str, str] = os.envir
 def ray_driver(settings: RemediatorSettings) -> RayDriver:
     """Return the driver of the cluster; raises ConfigError."""
     jobs, templates = ray_jobs(settings), RayTemplates(settings.ray_template_dir)
+    if settings.ray_head_pod is None and settings.ray_token_file is None and "RAY_AUTH_TOKEN" not in os.environ:
+        host = urlsplit(settings.ray_address).hostname or ""
+        if host != "localhost" and not host.startswith("127.") and host != "::1":
+            log.warning("--ray-address: %s is used without a token: whoever reaches it may run anything there", host)
     resources = None
     if settings.ray_head_pod is not None:
         resources = functools.partial(list_ray_jobs, _kubectl(settings), settings.ray_timeout, settings.ray_namespace)
