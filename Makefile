@@ -6,8 +6,9 @@ SCENARIO ?= hang
 STALL_SECONDS ?= 15
 KEEP ?=
 PYTEST_ARGS ?= -n 2 --dist loadfile
-# Half of all tests' time is spent waiting for services: more workers than cores, and those tests first.
-TEST_ARGS ?= -n 4 --dist loadfile --no-loadscope-reorder
+# Half of all tests' time is spent waiting for services: more workers than cores, and those tests first. With four on
+# two cores, these are half idle for the first minutes.
+TEST_ARGS ?= -n 6 --dist loadfile --no-loadscope-reorder
 COMPAT_SUITE ?= sid
 FAST_TESTS ?= tests/unit tests/docs
 # The other scenarios differ in what the library records, whatever the version of Prometheus.

@@ -45,12 +45,17 @@ def allowed_skips(readme: str) -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests that wait for services first, beside those that compute; at the end they would wait alone.
+    """Run the tests that wait for services first, and then those that take seconds; at the end they would run alone.
 
     In CI one of 20,000 tests that fails where a machine stood still must not hide what the others show: a test of
     processes or services runs once more, and the summary lists it as RERUN. Anywhere else it fails at once.
     """
-    items.sort(key=lambda item: not any(item.get_closest_marker(mark) for mark in WAITING))
+    items.sort(
+        key=lambda item: (
+            not any(item.get_closest_marker(mark) for mark in WAITING),
+            item.get_closest_marker("slow") is None,
+        )
+    )
     for item in items:
         if IN_CI and any(item.get_closest_marker(mark) for mark in RUN_AGAIN):
             item.add_marker(pytest.mark.flaky(reruns=1))
