@@ -139,7 +139,10 @@ class ModalMonitor:
         left = sys.exc_info()[1]
         if left is None and status != "completed":
             left = TrainingError(f"the training ended as {status[:100]}")
-        ended.__exit__(left and type(left), left, left and left.__traceback__)
+        if left is None:
+            ended.finish()
+        else:
+            ended.__exit__(type(left), left, left.__traceback__)
 
 
 @contextlib.contextmanager
