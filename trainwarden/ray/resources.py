@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, TypedDict
 
 from trainwarden.clients.kubernetes import PodExecError
@@ -11,7 +10,7 @@ from trainwarden.clients.ray_usage import STATUS_PATH, read_usage
 from trainwarden.ray import jobs
 from trainwarden.ray.head import open_head
 from trainwarden.ray.log import log
-from trainwarden.signals.nccl_lines import EFA, OFI, SOCKET, ProcessNetworks, parse_lines
+from trainwarden.signals.nccl_lines import EFA, OFI, SOCKET, networks_of, slowest
 
 if TYPE_CHECKING:
     from trainwarden.ray.head import RayHead
@@ -178,21 +177,17 @@ def nccl_lines(head: RayHead) -> tuple[str, str]:
 
 def efa_of(text: str) -> EfaUtilization:
     """Return the network that lines of NCCL show."""
-    processes: dict[tuple[str, int], ProcessNetworks] = defaultdict(ProcessNetworks)
-    for line in parse_lines(text.encode()):
-        processes[line.host, line.pid].add(line)
-    used = [process.networks for process in processes.values() if process.networks]
-    if not used:
+    networks = networks_of(text.encode())
+    slow = slowest(networks)
+    if slow is None:
         details = "no line of NCCL names its network: it has not begun, or NCCL_DEBUG is not INFO"
         return {"efa_active": False, "transport": "unknown", "details": details}
-    kinds = {transport for networks in used for transport, _ in networks}
-    # The slowest counts: one process on TCP holds all others up.
-    transport = next((each for each in (SOCKET, EFA, OFI) if each in kinds), sorted(kinds)[0])
+    transport = slow[0]
     shown = [line.strip() for line in text.splitlines() if line.strip()]
     if transport == SOCKET:
         shown.sort(key=lambda line: "socket" not in line.lower())
     return {
-        "efa_active": kinds == {EFA},
+        "efa_active": transport == EFA,
         "transport": OFI if transport == EFA else transport,
         "details": "\n".join(shown[:_MAX_LINES]),
     }

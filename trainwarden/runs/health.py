@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Mapping
@@ -28,14 +27,13 @@ from trainwarden.runs.places import (
     open_place,
 )
 from trainwarden.runs.table import age_text, shown, write
+from trainwarden.signals.nccl_lines import EFA, SOCKET, networks_of, slowest
 
 # Below this mean utilisation the GPUs of a run that trains do nothing.
 _IDLE_PERCENT = 5.0
 _MIB = 2**20
 _LOG_BYTES = 4 * 2**20
 _CHECK_SECONDS = 30.0
-_PROVIDER = re.compile(rb"NET/OFI Selected [Pp]rovider is ([A-Za-z0-9_;.-]{1,64})")
-_NETWORK = re.compile(rb"NCCL INFO (?:NET/(IB|Socket)\w* ?: Using |Using network (\w{1,40}))")
 
 
 def main(argv: list[str]) -> int:
@@ -232,24 +230,21 @@ def _transport(client: PrometheusClient, run_id: str) -> dict[str, Any] | None:
 
 
 def _transport_of_log(folder: Path, run: Assessment) -> dict[str, Any]:
-    """Return which network NCCL names in the beginning of the run's log."""
+    """Return the network that NCCL uses by the beginning of the run's log: the slowest of all processes."""
     try:
         with open(open_inside(str(folder), str(folder / LOG)), "rb") as file:  # noqa: PTH123  # a descriptor
             data = file.read(_LOG_BYTES)
     except OSError:
         data = b""
-    if provider := _PROVIDER.search(data):
-        name = provider[1].decode().lower()
-        return {"efa_active": "efa" in name.split(";"), "transport": label_text(name, 64), "ok": None}
-    if network := _NETWORK.search(data):
-        name = (network[1] or network[2]).decode().lower()
-        environment = run.metadata.environment if run.metadata else {}
-        # Sockets are wrong where the environment requests another network.
-        wants = environment.get("nccl_net", "").lower() not in ("", "socket") or "efa" in environment.get(
-            "fi_provider", ""
-        )
-        return {"efa_active": False, "transport": name, "ok": False if wants and name == "socket" else None}
-    return {"efa_active": None, "transport": None, "ok": None}
+    slow = slowest(networks_of(data))
+    if slow is None:
+        return {"efa_active": None, "transport": None, "ok": None}
+    transport, provider = slow
+    environment = run.metadata.environment if run.metadata else {}
+    # Sockets are wrong where the environment requests another network.
+    wants = environment.get("nccl_net", "").lower() not in ("", "socket") or "efa" in environment.get("fi_provider", "")
+    ok = False if wants and transport == SOCKET else None
+    return {"efa_active": transport == EFA, "transport": label_text(provider or transport, 64), "ok": ok}
 
 
 def _checkpoints(run: Assessment, checkpoint_dir: str | None) -> dict[str, Any]:

@@ -85,6 +85,20 @@ def parse_lines(data: bytes) -> Iterator[NcclLine]:
             yield NcclLine(host.partition(".")[0], pid, **found)
 
 
+def networks_of(data: bytes) -> set[tuple[str, str]]:
+    """Return (transport, provider) of each network that some process uses, by whole lines of all of them."""
+    processes: dict[tuple[str, int], ProcessNetworks] = {}
+    for line in parse_lines(data):
+        processes.setdefault((line.host, line.pid), ProcessNetworks()).add(line)
+    return {network for process in processes.values() for network in process.networks}
+
+
+def slowest(networks: set[tuple[str, str]]) -> tuple[str, str] | None:
+    """Return the network that counts: one process that has fallen back to TCP holds all others up. None of none."""
+    order = (SOCKET, OFI, OTHER, IB, EFA)
+    return min(networks, key=lambda network: (order.index(network[0]), network[1]), default=None)
+
+
 def transport_of(name: str) -> str:
     """Return the transport of a network, by the name that NCCL prints."""
     name = name.lower()

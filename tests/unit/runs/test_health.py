@@ -45,6 +45,13 @@ def test_a_stale_run_is_not_healthy(tmp_path: Path, capsys: pytest.CaptureFixtur
     [
         ("n1:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa (found 4 nics)", "efa", True, True),
         ("n1:1:2 [0] NCCL INFO NET/OFI Selected provider is tcp", "tcp", False, True),
+        # One process of two has fallen back.
+        (
+            "n1:1:2 [0] NCCL INFO NET/OFI Selected Provider is efa\nn2:7:8 [0] NCCL INFO Using network Socket",
+            "socket",
+            False,
+            False,
+        ),
         ("n1:1:2 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>", "socket", False, False),
         ("nothing about it", None, None, True),
     ],
