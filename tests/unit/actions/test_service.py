@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 import stat
 import sys
 import threading
@@ -112,6 +114,16 @@ def test_an_event_starts_its_command_once_over_restarts_of_the_service(house: Ho
     house.saved(600)
     house.once()
     assert house.started == [[f"{house.folder}/step_{step}", str(step)] for step in (500, 600)]
+
+
+def test_an_event_that_is_read_again_starts_nothing_again(house: House) -> None:
+    house.once()
+    house.saved(500)
+    house.once()
+    with contextlib.closing(sqlite3.connect(house.folder / "state/actions.db")) as database, database:
+        assert database.execute("DELETE FROM positions").rowcount == 1
+    assert len(house.once()) == 1
+    assert len(house.started) == 1
 
 
 def test_what_was_there_before_the_first_start_starts_nothing(house: House) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.ray.kubectl import write_kubectl
+from trainwarden.clients.ray import RayError, RayJob
 from trainwarden.ray import (
     auto_restart,
     check_efa_utilization,
@@ -21,6 +23,7 @@ from trainwarden.ray import (
     monitor,
     print_training_health,
 )
+from trainwarden.ray.head import open_head
 from trainwarden.ray.jobs import step_in
 
 POD = "head-pod"
@@ -123,6 +126,29 @@ def test_what_cannot_be_read_is_an_issue_and_never_a_stall(
     assert detect_stall(POD, "raysubmit_x", stagnation_threshold=0.001) is False
     with pytest.raises(RuntimeError, match="its jobs cannot be read"):
         auto_restart(POD, "x", "/nowhere")
+
+
+def test_an_outage_in_the_middle_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, answers = [1000.0], [True]
+    running = RayJob("x", "", "", "running", "", 0.0, None, None)
+
+    def find(*_: object) -> RayJob:
+        if not answers[0]:
+            raise RayError("connection", "connection: refused")
+        return running
+
+    monkeypatch.setattr(monitor, "find_job", find)
+    monkeypatch.setattr(monitor, "read_log", lambda *_: "step: 7 loss: 0.5\n" if answers[0] else None)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    progress = monitor.JobProgress(open_head("http://127.0.0.1:9"), "x")
+    progress.update()
+    answers[0] = False
+    now[0] += 1000
+    progress.update()
+    assert not progress.is_stalled(300)
+    answers[0] = True
+    progress.update()
+    assert progress.is_stalled(300)
 
 
 @pytest.mark.process
