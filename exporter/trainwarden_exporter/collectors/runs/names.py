@@ -81,16 +81,18 @@ class RunNames:
         """Learn the owners of these folders and links, as far as they answer, and when they were changed."""
         unknown = {each.name: each for each in folders if each.owner is None}
         with contextlib.suppress(TooManyBlocked):  # the owners of the others stay unknown
-            for name, status in self._pool.map(unknown, self._look).items():
-                if status is not None:
-                    unknown[name].owner, unknown[name].modified = status.st_uid, status.st_mtime
+            for name, seen in self._pool.map(unknown, self._look).items():
+                if seen is not None:
+                    unknown[name].owner, unknown[name].modified = seen
 
-    def _look(self, name: str) -> os.stat_result | None:
+    def _look(self, name: str) -> tuple[int, float] | None:
+        """Return owner and time of change: the whole status of each of 100,000 folders would take 40 MiB more."""
         enter("stat")
         try:
-            return os.lstat(self._path / name)
+            status = os.lstat(f"{self._path}/{name}")  # a Path takes longer to make than the call
         except OSError:
             return None  # removed in between
+        return status.st_uid, status.st_mtime
 
     def listed(self, now: float) -> dict[str, NamedFolder]:
         """Return them as they are now, Unix seconds.

@@ -143,7 +143,7 @@ def test_folders_that_do_not_even_show_whose_they_are_hide_no_run_that_was_read(
             opened.wait()
         return real_read(folder, now)
 
-    def look(names: RunNames, name: str) -> os.stat_result | None:
+    def look(names: RunNames, name: str) -> tuple[int, float] | None:
         if name.startswith("hangs"):
             opened.wait()
         return real_look(names, name)
