@@ -69,7 +69,7 @@ class JobProgress:
         if self.status != "RUNNING" or self.reached is None:
             return False
         allowed = threshold if self.step is not None else max(threshold, STARTUP_SECONDS)
-        return time.monotonic() - self.reached > allowed
+        return self.read - self.reached > allowed
 
 
 # Of jobs that were asked about before: a second call need not wait as long again.
