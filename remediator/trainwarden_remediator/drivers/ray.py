@@ -198,7 +198,11 @@ class RayDriver:
             packages, answer = self._upload(found.submission, template)
             if answer is not None:
                 return answer
-            return _as_result(self._api.submit(_next(found, target, packages), template.reserved))
+            made = _as_result(self._api.submit(_next(found, target, packages), template.reserved))
+            if not target.exclude_nodes:
+                return made
+            nodes = ", ".join(target.exclude_nodes)
+            return replace(made, detail=clean(f"{made.detail}; Ray excludes no nodes: it may start on {nodes}", 800))
         except RayError as error:
             return CallResult(CallOutcome.UNCLEAR, f"nothing was called: {_no_answer(error)}")
         except ConfigError as error:

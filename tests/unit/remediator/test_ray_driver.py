@@ -148,6 +148,13 @@ def test_a_checkpoint_of_the_attempt_before_is_not_passed_on_and_that_of_the_use
     assert ray.jobs[NEXT]["runtime_env"]["env_vars"] == {}
 
 
+def test_that_nodes_cannot_be_avoided_is_said_where_it_matters(ray: FakeRay) -> None:
+    ray.add("job", "run-1", "FAILED")
+    answer = driver(ray).commit(target(exclude_nodes=("bad1", "bad2")))
+    assert answer.outcome is CallOutcome.ACCEPTED
+    assert answer.detail.endswith("Ray excludes no nodes: it may start on bad1, bad2")
+
+
 def test_ids_keep_their_root_over_restarts_and_stay_short() -> None:
     first = submission_id(target())
     assert first == NEXT
