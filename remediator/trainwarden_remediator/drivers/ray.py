@@ -9,12 +9,10 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from trainwarden.clients.kubernetes import KubernetesError, RayJobResource
 from trainwarden.clients.ray import RayError, RayJob
@@ -29,15 +27,13 @@ from trainwarden_remediator.drivers.driver import (
     ScheduledJob,
     Shape,
 )
-from trainwarden_remediator.drivers.ray_templates import RayTemplate, RayTemplates, digest
+from trainwarden_remediator.drivers.ray_submission import INCIDENT, RUN_ID, next_submission, submission_id
+from trainwarden_remediator.drivers.ray_templates import RayTemplate, RayTemplates, digest, equal, shown
 from trainwarden_remediator.errors import ConfigError, Unknown
 from trainwarden_remediator.incidents.incident import clean
 
 log = logging.getLogger(__name__)
 
-RUN_ID, INCIDENT, ATTEMPT = "trainwarden_run_id", "trainwarden_incident", "trainwarden_attempt"
-REPLACES, RESUMES = "trainwarden_replaces", "trainwarden_resume_checkpoint"
-RESUME_VARIABLE = "TRAINWARDEN_RESUME_CHECKPOINT"
 _STATES = {
     "pending": JobState.WAITING,
     "running": JobState.RUNNING,
@@ -46,9 +42,6 @@ _STATES = {
     "stopped": JobState.CANCELLED,
 }
 _ENDED = frozenset(("failed", "stopped"))
-# What an incident has appended to the id of the first submission.
-_SUFFIX = re.compile(r"-a\d{1,9}-[0-9a-f]{8}$")
-_MAX_ROOT = 100
 # What Ray's dashboard shows a browser instead of a value.
 _MASKED = "<redacted>"
 # Ray forgets that a package was looked for ten minutes later.
@@ -198,7 +191,7 @@ class RayDriver:
             packages, answer = self._upload(found.submission, template)
             if answer is not None:
                 return answer
-            made = _as_result(self._api.submit(_next(found, target, packages), template.reserved))
+            made = _as_result(self._api.submit(next_submission(found, target, packages), template.reserved))
             if not target.exclude_nodes:
                 return made
             nodes = ", ".join(target.exclude_nodes)
@@ -313,12 +306,14 @@ class RayDriver:
         if template is None and reserved is None:
             return f"whether the entrypoint of job {job.submission_id} reserves GPUs is not known, {without}: {again}"
         if template is None:
-            shown = _shown(reserved)
-            return f"the entrypoint of job {job.submission_id} reserves {shown}, {without}: {again}" if shown else None
-        if reserved is not None and not _equal(template.reserved, reserved):
+            amounts = shown(reserved)
             return (
-                f"the entrypoint of job {job.submission_id} reserves {_shown(reserved) or 'nothing'}, and by "
-                f"{self._templates.path(job.run_id)} {_shown(template.reserved) or 'nothing'}: {again}"
+                f"the entrypoint of job {job.submission_id} reserves {amounts}, {without}: {again}" if amounts else None
+            )
+        if reserved is not None and not equal(template.reserved, reserved):
+            return (
+                f"the entrypoint of job {job.submission_id} reserves {shown(reserved) or 'nothing'}, and by "
+                f"{self._templates.path(job.run_id)} {shown(template.reserved) or 'nothing'}: {again}"
             )
         return None
 
@@ -378,42 +373,6 @@ class RayDriver:
                 self._memory.kept[name] = now
 
 
-def submission_id(target: RestartTarget) -> str:
-    """Return the id of the next start."""
-    root = _SUFFIX.sub("", target.job_id)[:_MAX_ROOT]
-    return f"{root}-a{(target.attempt or 0) + 1}-{target.incident[:8]}"
-
-
-def _next(found: SubmittedJob, target: RestartTarget, packages: Mapping[str, str]) -> RaySubmission:
-    """Return the next submission: as the old one, but for what the attempt changes."""
-    old = found.submission
-    metadata = {
-        **{name: value for name, value in old.metadata.items() if name != RESUMES},
-        RUN_ID: target.run_id,
-        INCIDENT: target.incident,
-        ATTEMPT: str((target.attempt or 0) + 1),
-        REPLACES: target.job_id,
-    }
-    runtime_env: dict[str, Any] = dict(old.runtime_env)
-    variables = dict(runtime_env.get("env_vars") or {})
-    if variables.get(RESUME_VARIABLE) == old.metadata.get(RESUMES):
-        variables.pop(RESUME_VARIABLE, None)  # of the attempt before
-    variables |= target.environment
-    if RESUME_VARIABLE in target.environment:
-        metadata[RESUMES] = target.environment[RESUME_VARIABLE]
-    if variables or runtime_env.get("env_vars"):
-        runtime_env["env_vars"] = variables
-
-    def renamed(uri: object) -> object:
-        return f"gcs://{packages[uri[6:]]}" if isinstance(uri, str) and uri[6:] in packages else uri
-
-    if "working_dir" in runtime_env:
-        runtime_env["working_dir"] = renamed(runtime_env["working_dir"])
-    if isinstance(runtime_env.get("py_modules"), list):
-        runtime_env["py_modules"] = [renamed(each) for each in runtime_env["py_modules"]]
-    return RaySubmission(submission_id(target), old.entrypoint, metadata, runtime_env)
-
-
 def _as_result(answer: RayAnswer) -> CallResult:
     outcomes = {CallAnswer.ACCEPTED: CallOutcome.ACCEPTED, CallAnswer.REFUSED: CallOutcome.REFUSED}
     return CallResult(outcomes.get(answer.answer, CallOutcome.UNCLEAR), clean(answer.detail, 800))
@@ -421,20 +380,3 @@ def _as_result(answer: RayAnswer) -> CallResult:
 
 def _no_answer(error: RayError) -> str:
     return f"Ray's dashboard gives no answer: {clean(str(error), 300)}"
-
-
-def _shown(reserved: RayReserved | None) -> str:
-    amounts = reserved.amounts() if reserved else {}
-    parts = [f"{amount:g} {clean(name, 40)}" for name, amount in sorted(amounts.items())]
-    labels = reserved.label_selector if reserved else {}
-    return ", ".join([*parts, *(f"nodes with {clean(name, 60)}={clean(value, 60)}" for name, value in labels.items())])
-
-
-def _equal(one: RayReserved, other: RayReserved) -> bool:
-    """Return whether both reserve the same; Ray keeps memory in units of its own."""
-    first, second = one.amounts(), other.amounts()
-    return (
-        first.keys() == second.keys()
-        and all(math.isclose(first[name], second[name], rel_tol=1e-3) for name in first)
-        and dict(one.label_selector) == dict(other.label_selector)
-    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import zipfile
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from trainwarden.errors import UsageError
 from trainwarden.regular_file import read_regular_file
 from trainwarden.yaml_file import read_yaml
 from trainwarden_remediator.errors import ConfigError
+from trainwarden_remediator.incidents.incident import clean
 from trainwarden_remediator.validation import problems_of
 
 # Ray's own limit for what it keeps.
@@ -123,6 +125,24 @@ class RayTemplates:
         # JSON is YAML, and needs no writer of it.
         _replace(path, (json.dumps(document, indent=2) + "\n").encode())
         return path
+
+
+def shown(reserved: RayReserved | None) -> str:
+    """Return what is reserved as words; empty where nothing is."""
+    amounts = reserved.amounts() if reserved else {}
+    parts = [f"{amount:g} {clean(name, 40)}" for name, amount in sorted(amounts.items())]
+    labels = reserved.label_selector if reserved else {}
+    return ", ".join([*parts, *(f"nodes with {clean(name, 60)}={clean(value, 60)}" for name, value in labels.items())])
+
+
+def equal(one: RayReserved, other: RayReserved) -> bool:
+    """Return whether both reserve the same; Ray keeps memory in units of its own."""
+    first, second = one.amounts(), other.amounts()
+    return (
+        first.keys() == second.keys()
+        and all(math.isclose(first[name], second[name], rel_tol=1e-3) for name in first)
+        and dict(one.label_selector) == dict(other.label_selector)
+    )
 
 
 def digest(content: bytes) -> str:

@@ -22,7 +22,8 @@ from trainwarden_remediator.drivers.driver import (
     Shape,
     restart_progress,
 )
-from trainwarden_remediator.drivers.ray import RayDriver, submission_id
+from trainwarden_remediator.drivers.ray import RayDriver
+from trainwarden_remediator.drivers.ray_submission import submission_id
 from trainwarden_remediator.drivers.ray_templates import RayTemplates, pack
 from trainwarden_remediator.errors import ConfigError, Unknown
 
