@@ -44,7 +44,7 @@ def next_submission(found: SubmittedJob, target: RestartTarget, packages: Mappin
         runtime_env["env_vars"] = variables
 
     def renamed(uri: object) -> object:
-        name = uri.removeprefix("gcs://") if isinstance(uri, str) and uri.startswith("gcs://") else None
+        name = uri.removeprefix("gcs://") if isinstance(uri, str) and uri.startswith("gcs://") else ""
         return f"gcs://{packages[name]}" if name in packages else uri
 
     if "working_dir" in runtime_env:
