@@ -23,7 +23,6 @@ from trainwarden.runs.assessment import ENDED, FAILED, SUCCEEDED, UNKNOWN, Asses
 from trainwarden.runs.places import (
     CannotRead,
     RecordPlace,
-    RunNotFound,
     add_place_arguments,
     fetch_run,
     open_place,
@@ -199,7 +198,7 @@ def _run_id(arguments: argparse.Namespace) -> str | None:
 def _not_found(place: RecordPlace, run_id: str) -> str:
     try:
         fetch_run(place, run_id)
-    except (RunNotFound, CannotRead) as error:
+    except (UsageError, CannotRead) as error:
         return f"{error}; waiting for it"
     return f"{run_id} has just begun"
 

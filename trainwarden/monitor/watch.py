@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainwarden.identity import InvalidRunId
 from trainwarden.monitor.alerts import Alert, AlertManager, Channel, alert_about
+from trainwarden.monitor.history import HistoryUnreadable
 from trainwarden.runs.assessment import TIMED_OUT, Assessment, assess
 from trainwarden.runs.places import CannotRead, RecordPlace, RecordPrefix
 
@@ -61,7 +62,7 @@ class Monitor:
         self._waiting: dict[str, float] = {}
 
     def look(self, now: float) -> Round:
-        """Read, assess and alert; `now` in Unix seconds. Raises HistoryUnreadable."""
+        """Read, assess and alert; `now` in Unix seconds."""
         found = Round()
         try:
             names = list(self._run_ids) or self._place.names()
@@ -75,7 +76,11 @@ class Monitor:
             self._place.fetch_all(names)
         for name in names:
             self._look_at(name, now, found)
-        self._history.save()
+        try:
+            self._history.save()
+        except HistoryUnreadable as error:
+            # Kept in memory, and written with the next round.
+            found.problems.append(str(error))
         return found
 
     def _look_at(self, run_id: str, now: float, found: Round) -> None:

@@ -118,6 +118,29 @@ def test_a_run_that_never_appears_times_out(tmp_path: Path) -> None:
     assert "never started" in kept.alerts[0].text()
 
 
+def test_a_history_that_cannot_be_written_ends_no_watch_and_repeats_no_alert(tmp_path: Path) -> None:
+    runs, kept = tmp_path / "runs", Kept()
+    foreign_run(runs, age=700, progress_age=700)
+    watching = monitor(runs, [kept])
+    (tmp_path / "history.json").mkdir()
+    assert "history.json" in watching.look(NOW).problems[0]
+    (tmp_path / "history.json").rmdir()
+    assert watching.look(NOW + 60).problems == []
+    monitor(runs, [kept]).look(NOW + 120)
+    assert len(kept.alerts) == 1
+
+
+def test_a_watch_waits_for_a_run_whose_folder_is_not_there_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def appears(_seconds: float) -> None:
+        (foreign_run(tmp_path / "runs") / "_complete").touch()
+
+    monkeypatch.setattr("time.sleep", appears)
+    assert command.main(["--runs-dir", str(tmp_path / "runs"), RUN]) == 0
+    assert "no such folder" in capsys.readouterr().err
+
+
 def test_a_history_that_cannot_be_read_sends_nothing_again(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "history.json").write_text("{")

@@ -53,6 +53,18 @@ def test_status_shows_what_a_person_needs_on_the_first_lines(
     assert "\x1b" not in text
 
 
+def test_in_a_terminal_it_is_shown_again_until_the_run_ends(
+    tmp_path: Path, command: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = foreign_run(tmp_path)
+    monkeypatch.setattr("time.time", lambda: NOW)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("time.sleep", lambda _seconds: (folder / "_complete").touch())
+    status, text = command("status", RUN)
+    assert status == 0
+    assert [word for word in text.split() if word in ("RUNNING", "SUCCEEDED")] == ["RUNNING", "SUCCEEDED"]
+
+
 def test_a_run_that_stands_still_is_stalled(
     tmp_path: Path, command: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
