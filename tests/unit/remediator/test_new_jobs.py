@@ -8,6 +8,7 @@ from tests.unit.remediator.simulation import DOUBT_SECONDS, ENDING_TICKS, RUN, M
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob, Shape
 from trainwarden_remediator.incidents.incident import Action, State
 from trainwarden_remediator.store.store import Exclusion
+from trainwarden_remediator.store.switches import freeze
 
 both_shapes = pytest.mark.parametrize("shape", [Shape.SUBMIT, Shape.RESUBMIT], ids=["submit", "resubmit"])
 FAULTS = ["lost reply", "late", "twice", "dropped", "said yes, did nothing"]
@@ -47,9 +48,11 @@ def test_a_run_comes_back_once_as_a_new_job(make: Make, shape: Shape, crashed: b
 @both_shapes
 @pytest.mark.parametrize("crashed", [False, pytest.param(True, marks=pytest.mark.long)], ids=["hung", "crashed"])
 @pytest.mark.parametrize("fault", ["none", pytest.param("lost reply", marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_kill_9_at_every_point_still_leads_to_exactly_one_start(
-    make: Make, shape: Shape, crashed: bool, fault: str
+    make: Make, shape: Shape, crashed: bool, fault: str, every: int
 ) -> None:
     """S1, S2, S5: before and after every commit and every call."""
     clean = make(shape=shape, remember=True)
@@ -57,7 +60,7 @@ def test_kill_9_at_every_point_still_leads_to_exactly_one_start(
         clean.cluster.crash()
     clean.settle(hurry=True)
     assert len(clean.points) > 20
-    for point in range(len(clean.points)):
+    for point in range(0, len(clean.points), every):
         simulation = make(shape=shape, remember=True)
         simulation.crash_at = point
         simulation.driver.faults = [fault, fault, fault]
@@ -71,7 +74,9 @@ def test_kill_9_at_every_point_still_leads_to_exactly_one_start(
 
 @both_shapes
 @pytest.mark.parametrize("first", FAULTS)
-@pytest.mark.parametrize("second", FAULTS)
+@pytest.mark.parametrize(
+    "second", ["late", *(pytest.param(each, marks=pytest.mark.long) for each in FAULTS if each != "late")]
+)
 @pytest.mark.slow
 def test_no_answer_of_the_scheduler_leads_to_two_starts_or_none(
     make: Make, shape: Shape, first: str, second: str
@@ -119,6 +124,36 @@ def test_a_user_who_cancels_has_the_last_word(make: Make, shape: Shape, when: in
     assert simulation.cluster.violations == []
     if simulation.cluster.over:
         assert simulation.cluster.state in (JobState.CANCELLED, JobState.ENDING)
+
+
+@both_shapes
+def test_a_cancel_long_after_a_stop_that_had_no_effect_is_its_users(make: Make, shape: Shape) -> None:
+    simulation = make(shape=shape)
+    simulation.driver.faults = ["dropped"]
+    while not simulation.driver.calls:
+        simulation.tick()
+    simulation.prometheus_down = True  # the call must not be repeated
+    simulation.tick(int(DOUBT_SECONDS) + 2 * ENDING_TICKS)
+    simulation.cluster.cancel()
+    assert simulation.cluster.over
+    simulation.prometheus_down = False
+    [incident] = simulation.settle()
+    assert incident.state is State.ADOPTED
+    assert simulation.our_starts == []
+
+
+@both_shapes
+def test_a_run_that_failed_by_itself_is_not_submitted_while_it_is_frozen(make: Make, shape: Shape) -> None:
+    """S7: no call came before the submission, so all that spoke for it is read again."""
+    simulation = make(shape=shape)
+    simulation.cluster.crash()
+    simulation.crash_at_name = "PREPARED to COMMITTED: after commit"
+    while not simulation.crashes:
+        simulation.tick()
+    simulation.switch(lambda connection, now: freeze(connection, "", "alice", "maintenance", now, None))
+    simulation.tick(30)
+    assert simulation.driver.calls == []
+    assert simulation.our_starts == []
 
 
 def test_a_submitted_job_that_a_person_cancels_is_not_replaced(make: Make) -> None:
@@ -218,9 +253,10 @@ def test_a_held_job_that_is_gone_without_a_trace_is_paged_and_not_replaced(make:
 
 def test_a_reading_that_is_older_than_the_new_job_does_not_give_it_up(make: Make) -> None:
     simulation = make(shape=Shape.RESUBMIT)
-    while "prepare: none" not in simulation.driver.calls or simulation.cluster.state is not JobState.CANCELLED:
+    simulation.crash_at_name = "submit: before call"
+    while not simulation.crashes:
         simulation.tick()
-    simulation.driver.answer_with_what_was(30)
+    simulation.driver.answer_with_what_was(1.5 * DOUBT_SECONDS)
     simulation.settle()
     sweep(simulation)
     check_one_start(simulation)
