@@ -49,6 +49,7 @@ def smi(programs: Path, body: str) -> None:
     (programs / "nvidia-smi").chmod(0o755)
 
 
+@pytest.mark.process
 def test_nothing_of_ray_is_imported_and_the_library_does_not_import_it() -> None:
     program = (
         "import sys, trainwarden\nassert 'trainwarden.ray' not in sys.modules\nimport trainwarden.ray\n"
