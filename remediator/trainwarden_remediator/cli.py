@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import trainwarden
 from trainwarden.clients.process import keep_child_status
@@ -23,7 +24,7 @@ from trainwarden_remediator.commands import database_commands as commands
 from trainwarden_remediator.commands.check_config import check_config
 from trainwarden_remediator.commands.doctor import examine
 from trainwarden_remediator.commands.ray_register import register
-from trainwarden_remediator.config import DEFAULT_ALERTMANAGER, default_state_dir, settings_from
+from trainwarden_remediator.config import DEFAULT_ALERTMANAGER, default_state_dir, settings_from, usable_settings
 from trainwarden_remediator.drivers.slurm import slurm_client
 from trainwarden_remediator.errors import ConfigError, RemediatorError
 from trainwarden_remediator.incidents.incident import clean
@@ -33,7 +34,17 @@ from trainwarden_remediator.policies.policy import DEFAULT_POLICY, load_policy, 
 from trainwarden_remediator.policies.policy_file import FAILURE_MODES
 
 PROGRAM = "trainwarden-remediator"
+_UNPROTECTED = "--webhook-token-file: missing; there is no mode without a token"
 _MISUSE = 2
+
+
+# Of a command; where it is given before the command, or not at all, that of the service counts.
+_STATE_DIR: dict[str, Any] = {
+    "type": Path,
+    "default": argparse.SUPPRESS,
+    "metavar": "DIR",
+    "help": "the remediator's state folder, default that of the service",
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -55,8 +66,8 @@ def parser() -> argparse.ArgumentParser:
         "check-config", help="check all files that the flags before it name; status 0 if they are right, 2 if not"
     )
     again = known.add_parser("replay", help="show what a policy would have done with failures on record, or with a log")
-    source = again.add_mutually_exclusive_group(required=True)
-    source.add_argument("--state-dir", type=Path, metavar="DIR", help="the remediator's state folder")
+    source = again.add_mutually_exclusive_group()
+    source.add_argument("--state-dir", **_STATE_DIR)
     source.add_argument("--log", metavar="FILE", help="the log of a failed run, as trainwarden scan reads it")
     again.add_argument("--policy", dest="of_policy", required=True, metavar="NAME|FILE", help="the policy")
     again.add_argument("--run-id", metavar="RUN", help="of a database: only this run")
@@ -75,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
     _on_database(ack)
     which = ack.add_mutually_exclusive_group(required=True)
     which.add_argument("--run-id", metavar="RUN", help="all incidents of a run")
-    which.add_argument("incident", nargs="?", metavar="INCIDENT", help="this one")
+    which.add_argument("incident", nargs="?", metavar="INCIDENT", help="this one; the first 4 letters may do")
     stopped = known.add_parser("freeze", help="let nothing be restarted, of a run or at all, from now on")
     _on_database(stopped)
     _which(stopped)
@@ -94,7 +105,7 @@ def parser() -> argparse.ArgumentParser:
     for name, text in (("approve", "let a restart begin that waits for it"), ("veto", "let a restart not be made")):
         answered = known.add_parser(name, help=f"{text}; status 1 if it comes too late")
         _on_database(answered)
-        answered.add_argument("incident", metavar="INCIDENT", help="the id of the incident")
+        answered.add_argument("incident", metavar="INCIDENT", help="its id, of which the first 4 letters may do")
     ended = known.add_parser("resume", help="end a storm: restart the runs that wait; status 1 if there is none")
     _on_database(ended)
     audited = known.add_parser("audit", help="verify that the log of decisions is as it was written")
@@ -138,7 +149,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _on_database(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--state-dir", type=Path, required=True, metavar="DIR", help="the remediator's state folder")
+    command.add_argument("--state-dir", **_STATE_DIR)
     command.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -414,15 +425,17 @@ def _check_policy(name: str) -> int:
 
 
 def _check_config(arguments: argparse.Namespace) -> int:
+    settings, problems = usable_settings(arguments, parser().parse_args([]))
+    checked = check_config(settings)
     if arguments.webhook_token_file is None:
-        raise ConfigError(["--webhook-token-file: missing; there is no mode without a token"])
-    checked = check_config(settings_from(arguments))
-    for problem in checked.problems:
+        problems.insert(0, _UNPROTECTED)
+    problems += checked.problems
+    for problem in problems:
         print(f"{PROGRAM}: {clean(problem, 4000)}", file=sys.stderr)
     for warning in checked.warnings:
         print(f"{PROGRAM}: warning: {clean(warning, 4000)}", file=sys.stderr)
     print(checked.as_text(), end="")
-    return _MISUSE if checked.problems else 0
+    return _MISUSE if problems else 0
 
 
 def _on_record(arguments: argparse.Namespace) -> int:
@@ -489,7 +502,7 @@ def _undrain(arguments: argparse.Namespace) -> int:
 
 def _serve(arguments: argparse.Namespace) -> int:
     if arguments.webhook_token_file is None:
-        raise ConfigError(["--webhook-token-file: missing; there is no mode without a token"])
+        raise ConfigError([_UNPROTECTED])
     log_to_stderr(arguments.log_level.upper(), "%(asctime)s %(levelname)s %(message)s", arguments.log_format)
     settings = settings_from(arguments)
     stop = threading.Event()

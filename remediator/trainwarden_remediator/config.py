@@ -120,6 +120,23 @@ def settings_from(arguments: argparse.Namespace) -> RemediatorSettings:
     return settings
 
 
+def usable_settings(
+    arguments: argparse.Namespace, defaults: argparse.Namespace
+) -> tuple[RemediatorSettings, list[str]]:
+    """Return what `settings_from` does, with the default for each flag that is wrong, and what is wrong with those."""
+    taken, found = argparse.Namespace(**vars(arguments)), list[str]()
+    taken.webhook_token_file = taken.webhook_token_file or Path(os.devnull)
+    while True:
+        try:
+            return settings_from(taken), found
+        except ConfigError as error:  # noqa: PERF203  # a flag less each time
+            found += error.problems
+            for problem in error.problems:
+                name = problem.removeprefix("--web.").removeprefix("--")
+                name = re.split("[^a-z-]", name)[0].replace("-", "_")
+                setattr(taken, name, getattr(defaults, name))
+
+
 def read_token(flag: str, path: Path) -> str:
     """Return the token in a file, stripped; raises ConfigError if it is missing, empty or no printable ASCII."""
     try:

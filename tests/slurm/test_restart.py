@@ -218,7 +218,7 @@ def test_a_training_that_always_dies_is_restarted_as_often_as_allowed_and_then_a
         lambda: any("TrainRunRestartExhausted" in str(m.payload) for m in watched.sink.messages), "a message about it"
     )
     last = watched.wait_for_incident("dying", state="ESCALATED")
-    assert last["budget"] == {"used": CRASH_RESTARTS, "limit": CRASH_RESTARTS}
+    assert last["budget"] == {"used": CRASH_RESTARTS, "limit": CRASH_RESTARTS, "left": 0}
     assert dying.starts == 1 + CRASH_RESTARTS
     job = watched.cluster.job(dying.job_id)
     assert job is not None

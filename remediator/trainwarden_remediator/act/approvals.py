@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from trainwarden_remediator.database.database import reading
 from trainwarden_remediator.database.schema import incidents
 from trainwarden_remediator.incidents.incident import Incident, State
 from trainwarden_remediator.incidents.price import APPROVED, Approval
@@ -46,7 +47,7 @@ class GpuHours:
     """The metrics of what restarts have lost and saved, by what is on record."""
 
     def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
+        self._reading = reading(engine)
 
     def families(self) -> Iterator[Metric]:
         """Return the metrics."""
@@ -56,7 +57,7 @@ class GpuHours:
         saved = sa.select(sa.func.coalesce(sa.func.sum(incidents.c.held_gpus * earlier / 3600.0), 0.0)).where(
             incidents.c.committed.is_not(None), incidents.c.state == State.DONE.value, earlier > 0
         )
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             values = {"lost": connection.execute(lost).scalar_one(), "saved": connection.execute(saved).scalar_one()}
         texts = {
             "lost": "GPU hours of work that restarts have ended and that was done again.",

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from trainwarden_remediator.database.database import reading
 from trainwarden_remediator.database.schema import about, incidents
 from trainwarden_remediator.incidents.incident import State
 from trainwarden_remediator.observe.world import Clock
@@ -32,7 +33,7 @@ class CanaryHealings:
     """
 
     def __init__(self, engine: sa.Engine, clock: Clock, *, expected: bool) -> None:
-        self._engine = engine
+        self._reading = reading(engine)
         self._expected = expected
         key = about.c.key == _EXPECTED
         with engine.begin() as connection:
@@ -47,7 +48,7 @@ class CanaryHealings:
         if not self._expected:
             return
         done = sa.and_(incidents.c.run_id == RUN_ID, incidents.c.state == State.DONE.value)
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             since = connection.execute(sa.select(about.c.value).where(about.c.key == _EXPECTED)).scalar_one()
             healed = connection.execute(sa.select(sa.func.max(incidents.c.updated)).where(done)).scalar_one()
         yield GaugeMetricFamily(

@@ -19,13 +19,14 @@ from trainwarden_remediator.database.adoption import adopt
 from trainwarden_remediator.database.database import open_database, open_read_only
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.incidents.incident import as_json, as_text, clean
-from trainwarden_remediator.incidents.incident_rows import acknowledge, answer_approval, read_log
+from trainwarden_remediator.incidents.incident_rows import acknowledge, answer_approval, named, read_log
 from trainwarden_remediator.policies.policy import Policy
 from trainwarden_remediator.store.explain import account_as_json, account_as_text, account_of, decided_by
 from trainwarden_remediator.store.score import read_scores, score_as_json, score_as_text
 from trainwarden_remediator.store.switches import freeze, resume, unfreeze
 
 PROGRAM = "trainwarden-remediator"
+_MAX_LISTED = 10
 
 
 def show_decisions(state_dir: Path, run_id: str | None, *, as_data: bool) -> int:
@@ -71,6 +72,7 @@ def show_score(state_dir: Path, policy: str | None, since: float | None, *, as_d
 def answer_restart(state_dir: Path, incident: str, answer: str, *, as_data: bool) -> int:
     """Approve or veto a restart that waits for a person; return 1 where no approval is pending."""
     with _writing(state_dir) as connection:
+        incident = _whole_id(connection, incident)
         problem = answer_approval(connection, incident, answer, getpass.getuser(), time.time())
     if as_data:
         _print({"incident": incident, "answer": answer, "problem": problem})
@@ -113,6 +115,7 @@ def replay_log_file(file: str, policy: Policy, mode: str, *, as_data: bool) -> i
 def take_over(state_dir: Path, run_id: str | None, incident: str | None, *, as_data: bool) -> int:
     """End the pages of a run, or of one incident; 1 where nothing pages."""
     with _writing(state_dir) as connection:
+        incident = None if incident is None else _whole_id(connection, incident)
         found = acknowledge(connection, run_id, getpass.getuser(), time.time(), incident)
     if as_data:
         _print([{"incident": each.id, "run_id": each.run_id, "attempt": each.attempt} for each in found])
@@ -197,6 +200,15 @@ def verify_audit(state_dir: Path, expected: str | None, *, as_data: bool) -> int
     else:
         _complain(f"{state_dir}: row {verdict.broken[0]}: {verdict.broken[1]}; {verdict.rows} rows before it fit")
     return 0 if verdict.broken is None else 1
+
+
+def _whole_id(connection: sa.Connection, text: str) -> str:
+    """Return the id that begins so, or `text` where none does; raise ConfigError where several do."""
+    found = named(connection, text)
+    if len(found) > 1:
+        shown = "; ".join(f"{each.id} of run {each.run_id}, {each.state.value}" for each in found[-_MAX_LISTED:])
+        raise ConfigError([f"{clean(text, 64)}: {len(found)} incidents begin so, expected one: {shown}"])
+    return found[0].id if found else text
 
 
 @contextmanager

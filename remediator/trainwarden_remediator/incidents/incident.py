@@ -194,14 +194,21 @@ class Incident:
         return self.state is State.DONE and any(each["verdict"] == "worse" for each in self.verified)
 
     @property
+    def counts(self) -> bool:
+        """Whether it counts as a restart in the budgets of its run: one that was made, or is to be."""
+        made = self.committed is not None and self.state is not State.ADOPTED
+        return self.action is Action.RESTART and (made or self.state in OPEN_STATES)
+
+    @property
+    def restarts_left(self) -> int | None:
+        """How many restarts of its failure mode it leaves; None where no limit applies."""
+        used = (self.budget_used or 0) + self.counts
+        return None if self.budget_limit is None else max(0, self.budget_limit - used)
+
+    @property
     def generation(self) -> int:
         """The start of the job that it is about; raises InvalidAttemptKey where that is unknown."""
         return AttemptKey.parse(self.attempt_key or "").generation
-
-
-def restarts_left(action: Action, used: int | None, limit: int | None) -> int | None:
-    """Return how many restarts of its failure mode a decision leaves; None where no limit applies."""
-    return None if limit is None else max(0, limit - (used or 0) - (action is Action.RESTART))
 
 
 @dataclass(frozen=True)
@@ -231,7 +238,7 @@ def as_json(incident: Incident, events: list[Event]) -> dict[str, object]:
         "action": incident.action.value,
         "reason": incident.reason,
         "policy": incident.policy,
-        "budget": {"used": incident.budget_used, "limit": incident.budget_limit},
+        "budget": {"used": incident.budget_used, "limit": incident.budget_limit, "left": incident.restarts_left},
         "step_before": incident.step_before,
         "checkpoint_step": incident.checkpoint_step,
         "exclude_nodes": sorted(incident.excluded),

@@ -17,6 +17,7 @@ from trainwarden_remediator.incidents.price import APPROVED, CONTRADICTED
 log = logging.getLogger(__name__)
 
 _COLUMNS = [incidents.c[field.name] for field in fields(Incident)]
+_MIN_PREFIX = 4
 # Made once: to make it anew takes longer than to carry it out.
 _SELECT = sa.select(*_COLUMNS).order_by(incidents.c.number)
 OPEN = [state.value for state in OPEN_STATES]
@@ -89,6 +90,14 @@ def answer_approval(connection: sa.Connection, incident_id: str, answer: str, by
     if contradicted:
         connection.execute(incidents.update().where(incidents.c.id == incident_id).values(paging=False, updated=now))
     return None
+
+
+def named(connection: sa.Connection, text: str) -> list[Incident]:
+    """Return the incidents whose id is this text, or begins with it, oldest first; none for less than 4 letters."""
+    if len(text) < _MIN_PREFIX:
+        return []
+    found = select_incidents(connection, incidents.c.id.startswith(text, autoescape=True))
+    return [each for each in found if each.id == text] or found
 
 
 def acknowledge(

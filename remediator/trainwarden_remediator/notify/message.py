@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainwarden.clients.slack import escape
-from trainwarden_remediator.incidents.incident import Action, State, clean, restarts_left
+from trainwarden_remediator.incidents.incident import State, clean
 from trainwarden_remediator.incidents.price import CONTRADICTED, Approval
 from trainwarden_remediator.notify.outbox import DECISION, HAND_OVER, NOT_RESTARTED, REFUSAL, Message
 
@@ -145,10 +145,12 @@ def lost_work(incident: Mapping[str, Any]) -> str:
 
 def budget_left(incident: Mapping[str, Any]) -> str:
     """Return how many restarts are left."""
-    used, limit = incident["budget"]["used"], incident["budget"]["limit"]
-    restarts = Action(incident["action"]) is Action.RESTART
-    left = restarts_left(Action(incident["action"]), used, limit)
-    return "" if left is None else f"{left} of {limit} restarts left{' after this one' if restarts else ''}"
+    budget = incident["budget"]
+    left, limit = budget.get("left"), budget["limit"]  # a message that was noted by an older version lacks it
+    if left is None or limit is None:
+        return ""
+    counts = left < limit - (budget["used"] or 0)
+    return f"{left} of {limit} restarts left{' after this one' if counts else ''}"
 
 
 def slack_text(text: str, limit: int = _MAX_LINE) -> str:

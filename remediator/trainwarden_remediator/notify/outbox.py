@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from trainwarden_remediator.canary_job.canary_job import RUN_ID as CANARY_JOB
 from trainwarden_remediator.database import audit
+from trainwarden_remediator.database.database import reading
 from trainwarden_remediator.database.schema import alerts, incident_alerts, incidents, outbox
 from trainwarden_remediator.decide.facts import fact_as_text, facts_as_json
 from trainwarden_remediator.incidents.incident import Action, Incident, State, as_json
@@ -90,6 +91,7 @@ class Outbox:
         kinds: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self._engine = engine
+        self._reading = reading(engine)
         self._clock = clock
         self._kinds = dict(kinds or {})
         self.channels = tuple(channels)
@@ -129,7 +131,7 @@ class Outbox:
             .order_by(outbox.c.number)
             .limit(limit)
         )
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             return [self._message(connection, row) for row in connection.execute(query).all()]
 
     def sent(self, message: Message) -> None:
@@ -155,7 +157,7 @@ class Outbox:
             .group_by(outbox.c.channel)
         )
         found = dict.fromkeys(self.channels, Waiting(0, 0.0))
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             for channel, count, since in connection.execute(query):
                 if channel in found:
                     found[channel] = Waiting(count, since)
@@ -175,7 +177,7 @@ class Outbox:
         if message.kind != HAND_OVER:
             return False
         query = sa.select(incidents.c.paging).where(incidents.c.id == message.incident["id"])
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             return bool(connection.execute(query).scalar_one_or_none())
 
     def _change(self, message: Message, **values: Any) -> None:

@@ -15,7 +15,7 @@ from trainwarden.record.clock import to_iso
 from trainwarden_remediator.database.schema import alerts, incidents
 from trainwarden_remediator.decide.facts import facts_as_json
 from trainwarden_remediator.incidents.incident import OPEN_STATES, Event, Incident, State, as_json, as_text, clean
-from trainwarden_remediator.incidents.incident_rows import read_log, select_incidents
+from trainwarden_remediator.incidents.incident_rows import named, read_log, select_incidents
 from trainwarden_remediator.incidents.price import CONTRADICTED, Approval
 from trainwarden_remediator.incidents.roots import alert_as_text, alerts_as_json
 from trainwarden_remediator.notify.message import budget_left, lost_work
@@ -23,7 +23,6 @@ from trainwarden_remediator.notify.outbox import evidence_of, suspects_of
 from trainwarden_remediator.store.switches import FREEZE, STORM, find
 
 _MAX_INCIDENTS = 5
-_MIN_PREFIX = 6
 
 _NEXT = {
     State.PROPOSED: "The restart begins once its delay is over, if all sources, read again, still agree.",
@@ -100,10 +99,10 @@ class Account:
 
 
 def account_of(connection: sa.Connection, about: str, state_dir: Path, now: float) -> Account:
-    """Return what is on record about the run, the alert or the incident of this name; an id may be cut to 6 letters."""
+    """Return what is on record about the run, the alert or the incident of this name; an id may be cut to 4 letters."""
     found = read_log(connection, about, _MAX_INCIDENTS)
     if not found:
-        found = [(each, _events(connection, each)) for each in _named(connection, about)]
+        found = [(each, _events(connection, each)) for each in named(connection, about)[-_MAX_INCIDENTS:]]
     waiting = _alerts(connection, about, [incident.id for incident, _ in found])
     if not found:
         ids = [each.incident_id for each in waiting if each.incident_id][-_MAX_INCIDENTS:]
@@ -121,13 +120,6 @@ def account_of(connection: sa.Connection, about: str, state_dir: Path, now: floa
         {incident.id: alerts_as_json(connection, incident.id) for incident, _ in found},
         _switches(connection, runs, {incident.cluster for incident, _ in found}, now),
     )
-
-
-def _named(connection: sa.Connection, about: str) -> list[Incident]:
-    if len(about) < _MIN_PREFIX:
-        return []
-    named = incidents.c.id.startswith(about, autoescape=True)
-    return select_incidents(connection, named)[-_MAX_INCIDENTS:]
 
 
 def _events(connection: sa.Connection, incident: Incident) -> list[Event]:

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from trainwarden_remediator.database.database import reading
 from trainwarden_remediator.database.schema import incidents, scores
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Incident
@@ -32,6 +33,7 @@ class Scores:
 
     def __init__(self, engine: sa.Engine, clock: Clock, runs: RunSource) -> None:
         self._engine = engine
+        self._reading = reading(engine)
         self._clock = clock
         self._runs = runs
         self._looked: float | None = None  # monotonic
@@ -63,7 +65,7 @@ class Scores:
         if self._looked is not None and now - self._looked < _LOOK_AGAIN_SECONDS:
             return
         self._looked = now
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             waiting = connection.execute(sa.select(scores).where(scores.c.outcome.is_(None))).all()
         runs = self._runs.runs({row.run_id for row in waiting}) if waiting else {}
         for row in waiting:
@@ -92,7 +94,7 @@ class Scores:
             incidents.c.attempt_key == row.attempt_key,
             incidents.c.committed.is_not(None),
         )
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             return connection.execute(ours).first() is not None
 
     def _write(self, incident_id: str, outcome: str) -> None:
@@ -104,7 +106,7 @@ class Scores:
         """Return the metric."""
         text = "Attempts by what their policy would have done and what became of them without the remediator."
         family = GaugeMetricFamily("trainwarden_remediator_scores", text, labels=["policy", "would", "outcome"])
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             for score in read_scores(connection).values():
                 for (would, outcome), count in sorted(score.counts.items()):
                     family.add_metric([score.policy, would, outcome], count)

@@ -35,7 +35,7 @@ from trainwarden_remediator.incidents.alert_rows import (
     select_pending,
 )
 from trainwarden_remediator.incidents.history import PastRestart
-from trainwarden_remediator.incidents.incident import Action, Alert, Event, Incident, State, clean, restarts_left
+from trainwarden_remediator.incidents.incident import Action, Alert, Event, Incident, State, clean
 from trainwarden_remediator.incidents.incident_rows import (
     OPEN,
     RESTARTS,
@@ -372,11 +372,7 @@ class Store:
         """Return the restarts left by the decisions of the last day, by run and failure mode."""
         since = self._clock.now() - _REFUSAL_SECONDS
         recent = self._incidents(incidents.c.updated >= since, incidents.c.budget_limit.is_not(None))
-        return {
-            (each.run_id, each.failure_mode): left
-            for each in recent
-            if (left := restarts_left(each.action, each.budget_used, each.budget_limit)) is not None
-        }
+        return {(each.run_id, each.failure_mode): left for each in recent if (left := each.restarts_left) is not None}
 
     def refusals(self) -> list[Incident]:
         """Return the failures of the last day that a policy has a budget for and does not restart, newest of each run.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from trainwarden.record.clock import to_iso
+from trainwarden_remediator.database.database import reading
 from trainwarden_remediator.database.schema import switches
 from trainwarden_remediator.incidents.incident import clean
 from trainwarden_remediator.observe.world import Clock
@@ -46,11 +47,12 @@ class Switches:
 
     def __init__(self, engine: sa.Engine, clock: Clock) -> None:
         self._engine = engine
+        self._reading = reading(engine)
         self._clock = clock
 
     def frozen(self, run_id: str) -> str | None:
         """Return why nothing may be restarted, by a person's `freeze` of everything or of this run; None if it may."""
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             for switch in find(connection, FREEZE, self._clock.now()):
                 if switch.scope in ("", run_id):
                     return switch.text
@@ -58,13 +60,13 @@ class Switches:
 
     def storm(self, cluster: str) -> Switch | None:
         """Return the storm of a cluster; None if there is none."""
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             found = (each for each in find(connection, STORM) if each.scope == cluster and each.is_on)
             return next(found, None)
 
     def resumed(self, cluster: str) -> float:
         """Return when a person has last ended a storm of a cluster; 0 if nobody has."""
-        with self._engine.begin() as connection:
+        with self._reading.begin() as connection:
             times = (each.at for each in find(connection, STORM) if each.scope == cluster and each.value == _RESUMED)
             return max(times, default=0.0)
 

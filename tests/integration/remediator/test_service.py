@@ -28,7 +28,7 @@ def test_a_webhook_leads_to_one_restart_and_the_recovery_is_verified(remediator:
     assert incident["action"] == "restart"
     assert incident["attempt_key"] == "local:77-1234:0"
     assert incident["step_before"] == 41
-    assert incident["budget"] == {"used": 0, "limit": 2}
+    assert incident["budget"] == {"used": 0, "limit": 2, "left": 1}
     states = [event["state"] for event in incident["events"]]
     assert states.count("DONE") == 1
     walked = [state for index, state in enumerate(states) if index == 0 or states[index - 1] != state]
@@ -51,7 +51,7 @@ def test_the_policy_that_a_record_asks_for_decides_and_the_operators_setting_bea
     remediator.start()
     world.alert()
     incident = remediator.incident("DONE")
-    assert (incident["policy"], incident["budget"]) == ("mine", {"used": 0, "limit": 9})
+    assert (incident["policy"], incident["budget"]) == ("mine", {"used": 0, "limit": 9, "left": 8})
     remediator.stop()
     remediator.flags["--run-policy"] = f"{world.run_id}=observe"
     remediator.start()

@@ -12,7 +12,7 @@ import math
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -82,11 +82,17 @@ class FakeClock:
 
 @dataclass
 class Start:
-    """One start that really happened: the generation that it replaced, when that had begun, and whose call it was."""
+    """One start that really happened: the generation that it replaced, when that had begun, and whose call it was.
+
+    `replaced` is how that generation had ended: "crash", "stall" where it was ended while it ran, or "late" where that
+    was by a call that took effect late. `step` is the highest that the run had reached.
+    """
 
     generation: int
     ours: bool
     began: float | None = None
+    replaced: str = ""
+    step: float = 0.0
 
 
 @dataclass
@@ -125,6 +131,14 @@ class Cluster:
     starts: list[Start] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     late: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+    # The incidents whose calls to end an attempt have not taken effect yet.
+    to_come: list[str] = field(default_factory=list)
+    ended_by: str = ""
+    # Whether it has run since its last start was given.
+    ran: bool = True
+    # It makes no step although it runs, or makes one each second, whatever its record says.
+    hangs: bool = True
+    steps: bool = False
     progress_after_start: bool = True
     fails_after_start: bool = False
     queues_after_start: bool = False
@@ -159,6 +173,7 @@ class Cluster:
         if self.given_away:
             self._touch_another("ended", late=late)
         elif job_id == self.job_id and self.state is JobState.RUNNING:
+            self.ended_by = "late" if late else "stall"
             self.state, self.ending, self.after_ending = JobState.ENDING, ENDING_TICKS, JobState.CANCELLED
 
     def submit(self, token: str, replaced: str, job_id: str = "") -> str:
@@ -191,7 +206,9 @@ class Cluster:
             self.violations.append("S4: a job that was over was started")
         if self.state in (JobState.RUNNING, JobState.ENDING):
             self.violations.append("S2: a job was started beside one that lives")
-        self.starts.append(Start(job.replaces, True, job.began))
+        failure = "crash" if self.state is JobState.FAILED else self.ended_by
+        self.starts.append(Start(job.replaces, True, job.began, failure, self.high_water))
+        self.ran = False
         del self.submissions[job.job_id]
         self.before[self.job_id] = self.shown(self.job_id)
         self.order.append(job.job_id)
@@ -252,6 +269,8 @@ class Cluster:
                 self.state = self.after_ending
                 if self.after_ending is JobState.RUNNING:
                     self._runs()
+        if self.steps and self.state is JobState.RUNNING:
+            self.step = self.high_water = self.high_water + 1
         if self.to_be_held is self.state:
             self.user_hold()
             self.to_be_held = None
@@ -270,7 +289,8 @@ class Cluster:
             self.held_by_requeue = True
             if self.generation != generation and not late:
                 self.violations.append(f"S3: generation {self.generation} was ended because of {generation}")
-            self._end(JobState.HELD)
+            failure = "stall" if self.state is JobState.RUNNING else "crash"
+            self._end(JobState.HELD, "late" if late else failure)
         elif ended and self.over:
             self.violations.append("S4: a job that was over was requeued")
 
@@ -317,8 +337,9 @@ class Cluster:
         if self.over or self.generation != expected or self.state is JobState.ENDING:
             return CallOutcome.UNCLEAR
         self.tokens[token] = self.generation + 1
-        self.starts.append(Start(self.generation, True, self.started))
-        self._end(JobState.RUNNING)
+        failure = "stall" if self.state is JobState.RUNNING else "crash"
+        self.starts.append(Start(self.generation, True, self.started, failure, self.high_water))
+        self._end(JobState.RUNNING, failure)
         return CallOutcome.ACCEPTED
 
     def requeue_by_slurm(self) -> None:
@@ -362,7 +383,22 @@ class Cluster:
     def _gives_new_job(self) -> bool:
         return self.shape is not None and self.shape.gives_new_job
 
-    def _end(self, then: JobState) -> None:
+    def write_error(self) -> None:
+        """The training writes that it has failed, and goes on."""
+        if self.state is JobState.RUNNING:
+            self.run_state, self.steps = "failed", True
+
+    @property
+    def stalls(self) -> bool:
+        """Whether it has made no step since its start, or none any more."""
+        return self.hangs and not self.steps and self.step <= self.high_water
+
+    def hang(self) -> None:
+        """The training runs, and makes no step any more."""
+        self.hangs, self.steps = True, False
+
+    def _end(self, then: JobState, by: str = "") -> None:
+        self.ended_by = by
         self.generation += 1
         self.state = JobState.ENDING
         self.ending = ENDING_TICKS
@@ -371,7 +407,10 @@ class Cluster:
     def _begin(self, *, ours: bool) -> None:
         if self.over:
             self.violations.append("S4: a job that was over was started")
-        self.starts.append(Start(self.generation - 1, ours, self.started))
+        start = Start(self.generation - 1, ours, self.started, self.ended_by, self.high_water)
+        if self.ran or start not in self.starts:  # else it waited in the queue, and was held and released there
+            self.starts.append(start)
+        self.ran = False
         if self.queues_after_start:
             self.state = JobState.WAITING
         elif self.dies_unheard:
@@ -381,10 +420,12 @@ class Cluster:
             self._runs()
 
     def _runs(self) -> None:
+        self.ran = True
         self.started = self.clock.elapsed
         self.attempt += 1
         self.attempt_key = f"sim:{self.job_id}:{self.generation}"
         self.run_state = "running"
+        self.hangs, self.steps = not self.progress_after_start, False
         self.step = self.high_water + 1 if self.progress_after_start else self.high_water - 5
         self.high_water = max(self.high_water, self.step)
         if self.fails_after_start:
@@ -411,8 +452,10 @@ class FakeDriver:
         self.environment: dict[str, str] = {}
         self.excluded: tuple[str, ...] = ()
         self.made: list[tuple[str, str]] = []
-        # Why an attempt of this run must not be ended now; None if it may be.
-        self.forbidden: Callable[[str], str | None] = lambda _run_id: None
+        # Why the attempt of this target must not be ended now; None if it may be.
+        self.forbidden: Callable[[RestartTarget], str | None] = lambda _target: None
+        # When a call to end a start was last made that the scheduler has not refused, by job and generation.
+        self.asked_to_end: dict[tuple[str, int], float] = {}
         self._durable = durable
         self._old: dict[str, Reading] = {}
         self._old_until = 0.0
@@ -458,7 +501,10 @@ class FakeDriver:
         cluster = self.clusters[target.job_id]
         ended = cluster.state is JobState.FAILED
         self._check_intent("prepare", target, (State.PREPARING,))
-        self._check_allowed(cluster)
+        self._check_allowed(cluster, target)
+        asked = self.asked_to_end.get((target.job_id, target.generation))
+        if asked is not None and self.clock.elapsed - asked < DOUBT_SECONDS:
+            cluster.violations.append("L3: called again while the earlier call may still take effect")
         behind = self.is_behind
 
         if self.notes_holds:
@@ -474,7 +520,10 @@ class FakeDriver:
             cluster.requeue_hold(target.generation, ended=ended, late=late or behind)
             return CallOutcome.ACCEPTED
 
-        return self._call("prepare", cluster, apply)
+        result = self._call("prepare", cluster, apply, target)
+        if result.outcome is not CallOutcome.REFUSED:
+            self.asked_to_end[target.job_id, target.generation] = self.clock.elapsed
+        return result
 
     def boot(self) -> str | Unknown:
         return Unknown("the scheduler is down") if self.down else str(self.boots)
@@ -501,7 +550,7 @@ class FakeDriver:
         self.environment, self.excluded = dict(target.environment), target.exclude_nodes
         behind = self.is_behind
         if not self.two_phase or (target.shape.gives_new_job and cluster.state is JobState.FAILED and submits):
-            self._check_allowed(cluster)
+            self._check_allowed(cluster, target)
         made: list[str] = []
 
         def apply(*, late: bool = False) -> CallOutcome:
@@ -522,7 +571,7 @@ class FakeDriver:
                 return CallOutcome.ACCEPTED
             return cluster.launcher_restart(target.incident, target.generation)
 
-        result = self._call("submit" if submits else "commit", cluster, apply)
+        result = self._call("submit" if submits else "commit", cluster, apply, target)
         return replace(result, job_id=made[0]) if result.outcome is CallOutcome.ACCEPTED and made else result
 
     def discard(self, target: RestartTarget) -> CallResult:
@@ -533,7 +582,7 @@ class FakeDriver:
             cluster.discard_job(target.successor)
             return CallOutcome.ACCEPTED
 
-        return self._call("discard", cluster, apply)
+        return self._call("discard", cluster, apply, target)
 
     def _check_intent(self, name: str, target: RestartTarget, states: tuple[State, ...]) -> None:
         submits = name == "commit" and target.shape is Shape.RESUBMIT and not target.successor
@@ -543,19 +592,32 @@ class FakeDriver:
             violations = self.clusters[target.job_id].violations
             violations.append(f"S5: {name} without a durable intent: {incident and incident.state}")
 
-    def _check_allowed(self, cluster: Cluster) -> None:
-        if why := self.forbidden(cluster.run_id):
+    def _check_allowed(self, cluster: Cluster, target: RestartTarget) -> None:
+        if why := self.forbidden(target):
             cluster.violations.append(f"S7: an attempt was ended: {why}")
 
-    def _call(self, name: str, cluster: Cluster, apply: Callable[..., CallOutcome]) -> CallResult:
+    def _call(
+        self, name: str, cluster: Cluster, apply: Callable[..., CallOutcome], target: RestartTarget
+    ) -> CallResult:
         fault = self.faults.pop(0) if self.faults else "none"
         self.calls.append(f"{name}: {fault}")
         if self.down or fault == "dropped":
             return CallResult(CallOutcome.UNCLEAR, "no answer")
         if fault == "refused":
             return CallResult(CallOutcome.REFUSED, "permission denied")
-        if fault == "late":
-            cluster.late.append((self.clock.elapsed + self.late_seconds, lambda: (apply(late=True), None)[1]))
+        if fault in ("late", "very late"):
+            # One that ends a job by an id that no other start has does no harm later.
+            in_time = name == "prepare" and fault == "late" and not target.shape.gives_new_job
+
+            def take_effect() -> None:
+                if in_time:
+                    cluster.to_come.remove(target.incident)
+                apply(late=True)
+
+            if in_time:
+                cluster.to_come.append(target.incident)
+            seconds = self.late_seconds if fault == "late" else 1.5 * DOUBT_SECONDS
+            cluster.late.append((self.clock.elapsed + seconds, take_effect))
             return CallResult(CallOutcome.UNCLEAR, "no answer")
         outcome = apply()
         if fault == "twice":
@@ -660,6 +722,8 @@ class Memory:
         self._known: dict[object, Any] = {}
         for name in self.READS:
             setattr(store, name, self._remembered(name, getattr(store, name)))
+        self._observe_anew = store.observe
+        store.observe = self._observe  # type: ignore[method-assign]
         self._proposals_since = store.proposals_since
         store.proposals_since = self._proposals  # type: ignore[method-assign]
         store.switches.storm = self._remembered("storm", store.switches.storm)  # type: ignore[method-assign]
@@ -681,6 +745,14 @@ class Memory:
             return copy.copy(self._known[name, args])
 
         return remembered
+
+    def _observe(self, firing: Sequence[Alert]) -> None:
+        """Store nothing anew that was stored when nobody has written since."""
+        self._forget_what_is_old()
+        if self._known.get("observed") != firing:
+            self._observe_anew(firing)
+            self._forget_what_is_old()
+            self._known["observed"] = list(firing)
 
     def _frozen(self, run_id: str) -> str | None:
         """Read anew where time alone may end a freeze."""
@@ -739,7 +811,8 @@ class Simulation:
         runs: how many there are, each with a job and a node of its own; `cluster` is the first.
         canary_users: uids whose job may be the canary.
         calls: makes the calls to the scheduler, given what wakes the loop; by default each at once.
-        remember: read what nobody has changed from memory: for many simulations, and calls at once alone.
+        remember: read what nobody has changed from memory, and open the database once: for many simulations, and calls
+            at once alone.
     """
 
     def __init__(
@@ -783,6 +856,13 @@ class Simulation:
         self.alertmanager_down = False
         self.silenced = False
         self.silenced_runs: set[str] = set()
+        # Who owns the records of runs, by run, where that is seen.
+        self.owners: dict[str, int] = {}
+        self._old_alerts: list[Alert] = []
+        self._old_runs: dict[str, Evidence] = {}
+        self._old_until = 0.0
+        # What became of each incident, and when, by the clock that does not jump.
+        self.states: list[tuple[float, str, State]] = []
         self.cluster_name = ""
         # Runs that fail in another cluster, under the same names; their alerts reach this remediator, too.
         self.foreign: set[str] = set()
@@ -802,10 +882,14 @@ class Simulation:
 
     def restart(self) -> None:
         """A new process on the old database."""
-        self.close()
+        if self._memory is not None:
+            self._memory.close()
+        if self._engine is None or not self._remember:
+            self.close()
+            self._engine = _opened(self._folder)
         self.captures.restart()
-        self._engine = _opened(self._folder)
         self.store = Store(self._engine, self.clock, self._point)
+        self.store.note_message = self._note_state
         self._memory = Memory(self.store, self._folder / FILE) if self._remember else None
         timers = Timers(self.store, self.clock)
         self.metrics = metrics = Metrics(["prometheus", "sim"], self.clock.monotonic)
@@ -815,7 +899,7 @@ class Simulation:
             self,
             CountedRuns(self, metrics.read),
             drivers,
-            Records(self.runs_dir),
+            _Records(self.runs_dir, self.owners),
             self.nodes,
             self.prices,
             self._canary_users,
@@ -917,10 +1001,40 @@ class Simulation:
             if each.run_id in self.foreign
         ]
 
+    def see_what_was(self, seconds: float, *, runs: bool = True) -> None:
+        """Let Prometheus show for a while what is now: it scrapes and evaluates its rules only every now and then.
+
+        Without `runs` alerts alone are old, as rules are evaluated after a scrape.
+        """
+        if not self._alerts_are_old:
+            self._old_alerts = self.alerts_now()
+            if runs:
+                self._old_runs = {each.run_id: self.run(each.run_id) for each in self.clusters}
+            self._old_until = self.clock.elapsed + seconds
+
+    @property
+    def _alerts_are_old(self) -> bool:
+        if self.clock.elapsed >= self._old_until:
+            self._old_runs.clear()
+        return self.clock.elapsed < self._old_until
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether Prometheus shows runs as they were."""
+        return self._alerts_are_old and bool(self._old_runs)
+
+    def catch_up(self) -> None:
+        """Let Prometheus show what is."""
+        self._old_until = 0.0
+
+    def _note_state(self, connection: sa.Connection, incident: Incident, detail: str, kind: str | None = None) -> None:
+        del connection, detail, kind
+        self.states.append((self.clock.elapsed, incident.id, incident.state))
+
     def _alerts_of(self, cluster: Cluster) -> list[Alert]:
         if cluster.run_state == "failed":
             name, mode = "TrainRunFailed", "crash"
-        elif cluster.run_state == "running" and cluster.step <= cluster.high_water and not _recovered(cluster):
+        elif cluster.run_state == "running" and cluster.stalls:
             name, mode = "TrainRunStalled", "stall"
         else:
             return []
@@ -942,13 +1056,16 @@ class Simulation:
             return Unknown("Alertmanager is down")
         if self.silenced:
             return []
-        found = [each for each in self.alerts_now() if each.run_id not in self.silenced_runs]
+        shown = self._old_alerts if self._alerts_are_old else self.alerts_now()
+        found = [each for each in shown if each.run_id not in self.silenced_runs]
         return [*found, *self.alerts_of_others()]
 
     def run(self, run_id: str) -> Evidence:
         """One run as Prometheus shows it."""
         if self.prometheus_down:
             return Unknown("Prometheus is down")
+        if self.is_behind:
+            return self._old_runs[run_id]
         [cluster] = [each for each in self.clusters if each.run_id == run_id]
         now = (cluster.attempt_key, cluster.run_state, cluster.step, cluster.high_water)
         found = ReportedRun(
@@ -1021,8 +1138,15 @@ class Simulation:
         return [start.generation for start in self.cluster.starts if start.ours]
 
 
-def _recovered(cluster: Cluster) -> bool:
-    return cluster.attempt > 0 and cluster.progress_after_start
+class _Records(Records):
+    """Records that only show who owns them."""
+
+    def __init__(self, runs_dir: Path | None, owners: Mapping[str, int]) -> None:
+        super().__init__(runs_dir)
+        self._owners = owners
+
+    def owner(self, run_id: str) -> int | None:
+        return self._owners.get(run_id) if self._owners else super().owner(run_id)
 
 
 Make = Callable[..., Simulation]

@@ -1,11 +1,10 @@
-"""The histories of test_any_order.py for jobs that come back under a new id."""
+"""The machines of histories.py for jobs that come back under a new id."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, settings
 
-from tests.unit.remediator.test_any_order import AnyOrder
+from tests.unit.remediator.histories import AnyOrder, run
 from trainwarden_remediator.drivers.driver import Shape
 
 
@@ -31,12 +30,4 @@ class AnyOrderOfSubmits(AnyOrderOfResubmits):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_no_order_of_events_starts_anything_twice(machine: type[AnyOrder], histories: int) -> None:
-    case = machine.TestCase
-    case.settings = settings(
-        stateful_step_count=20,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        derandomize=True,
-        max_examples=histories,
-    )
-    case("runTest").runTest()
+    run(machine, histories)

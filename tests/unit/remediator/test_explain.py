@@ -37,6 +37,7 @@ def test_a_run_that_pages_is_explained_with_what_a_person_may_do(
     assert explain(simulation, tmp_path, RUN) == 0
     shown = capsys.readouterr().out
     assert "the scheduler refused: permission denied" in shown
+    assert "budget: 3 of 3 restarts left\n" in shown, "no restart was made"
     assert "state: ESCALATED, pages\n" in shown
     assert "next: Nothing before a person has acted. The run pages until it is acknowledged." in shown
     command = f"trainwarden-remediator ack --state-dir={tmp_path / 'state'} {incident.id}"

@@ -69,7 +69,7 @@ def test_a_restart_that_a_remediator_of_version_1_has_left_in_doubt_is_finished_
     assert used(simulation.store, RUN, "c1") == {"stall": 1, "crash": 1}
     cluster = simulation.cluster
     cluster.generation, cluster.attempt, cluster.attempt_key, cluster.state = 2, 2, "sim:17:2", JobState.RUNNING
-    cluster.step = cluster.high_water = 42.0
+    cluster.step, cluster.high_water, cluster.hangs = 42.0, 42.0, False
     simulation.settle()
     assert [each.state for each in simulation.store.of_run(RUN)] == [State.DONE, State.DONE]
     assert simulation.driver.calls == []
@@ -82,7 +82,7 @@ def test_the_next_failure_of_a_run_of_version_1_is_within_the_same_budget(tmp_pa
     simulation = Simulation(tmp_path)
     cluster = simulation.cluster
     cluster.generation, cluster.attempt, cluster.attempt_key = 2, 2, "sim:17:2"
-    cluster.step = cluster.high_water = 42.0
+    cluster.step, cluster.high_water, cluster.hangs = 42.0, 42.0, False
     simulation.tick(5)
     cluster.fails_after_start = True
     cluster.crash()

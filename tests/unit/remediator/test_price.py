@@ -125,6 +125,23 @@ def test_without_an_approval_nothing_is_ended_and_a_person_is_paged(
     assert "it waits for nobody: it is DONE" in capsys.readouterr().err
 
 
+def test_an_incident_is_named_by_the_beginning_of_its_id_unless_others_begin_so(
+    priced: Callable[..., Simulation], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sim = priced()
+    incident, folder = only(sim), f"--state-dir={sim._folder}"
+    assert main(["approve", folder, incident.id[:3]]) == 1, "three letters are too few"
+    assert "there is no such incident" in capsys.readouterr().err
+    twin = incident.id[:4] + "0" * 28
+    sim.store.add(replace(incident, id=twin, run_id="run-2", attempt_key=None, state=State.SUPPRESSED))
+    assert main([folder, "veto", incident.id[:4]]) == 2
+    said = capsys.readouterr().err
+    assert f"{incident.id} of run {RUN}, PROPOSED" in said
+    assert f"{twin} of run run-2, SUPPRESSED" in said
+    assert main([folder, "veto", incident.id[:5]]) == 0, "the folder may stand before the command"
+    assert f"vetoed: incident {incident.id}" in capsys.readouterr().out
+
+
 def test_a_veto_leaves_the_attempt_as_it_is(priced: Callable[..., Simulation]) -> None:
     sim = priced(veto_seconds=300)
     assert say(sim, "veto") == 0

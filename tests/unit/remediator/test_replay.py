@@ -108,6 +108,9 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_file(
     (tmp_path / "http.yaml").write_text("basic_auht: {}\n")
     (tmp_path / "web.yaml").write_text("tls_server_config: {cert_file: gone.pem}\n")
     flags = {
+        "poll-interval": "-1",
+        "web.listen-address": "nowhere",
+        "runs-dir": str(tmp_path / "no-runs"),
         "policy-dir": str(tmp_path / "policies"),
         "policy": "gone",
         "prometheus-http-config-file": str(tmp_path / "http.yaml"),
@@ -132,6 +135,9 @@ def test_everything_that_is_wrong_is_named_at_once_with_its_file(
         "basic_auht",
         "nowhere.yaml",
         "web.yaml",
+        "--poll-interval: ",
+        "--web.listen-address: ",
+        "no-runs: expected a folder",
         "--slurm-allow-user: 'no-such-user'",
         f"squeue and scontrol not found in {tmp_path}",
         "no-address: No such file",
