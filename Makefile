@@ -76,6 +76,8 @@ lint: $(VENV)/ready ## Check style, imports and types
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
+	@# What builds the dashboards is made for Python 3.11 on.
+	$(BIN)/mypy --python-version 3.11 grafana/source
 
 format: $(VENV)/ready ## Format the code
 	$(BIN)/ruff format .
@@ -90,6 +92,7 @@ docs: $(VENV)/ready ## Make the generated pages and the generated module of patt
 	$(BIN)/python -m trainwarden.rules.document docs/alerts.md docs/rules.md
 	$(BIN)/python -m tests.rules.scenarios > rules/tests/runs.yml
 	$(BIN)/python -m tests.incidents.document > docs/detection.md
+	$(BIN)/python -m grafana.source
 
 golden: $(VENV)/ready ## Write the pages anew that the exporter is to print of whole nodes; look at what changed
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/exporter/test_golden_page.py tests/integration/exporter/nodes

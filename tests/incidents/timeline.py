@@ -44,7 +44,7 @@ def timeline(promtool: Path, folder: Path, page: Callable[[int], Page], seconds:
             {"expr": _FIRING, "eval_time": f"{second}s", "exp_samples": []} for second in range(0, seconds + 1, STEP)
         ],
     }
-    (folder / "rules.yml").write_text(_rules(), encoding="utf-8")
+    (folder / "rules.yml").write_text(rules_alone(), encoding="utf-8")
     path = folder / "incident.yml"  # JSON is YAML, and is written a hundred times as fast
     path.write_text(json.dumps({"rule_files": ["rules.yml"], "evaluation_interval": f"{STEP}s", "tests": [test]}))
     done = subprocess.run([promtool, "test", "rules", path], capture_output=True, text=True, check=False)
@@ -55,7 +55,7 @@ def timeline(promtool: Path, folder: Path, page: Callable[[int], Page], seconds:
 
 
 @functools.cache
-def _rules() -> str:
+def rules_alone() -> str:
     """Return all rules without annotations, which take longer to make than the rules to evaluate."""
     groups = [group for path in RULES for group in groups_of(path.read_text(encoding="utf-8"))]
     for group in groups:

@@ -62,7 +62,7 @@ def test_away_from_the_checkout_it_finds_its_own_configuration(installed: Path) 
     script = (
         "from trainwarden.stack.bundle import bundle\n"
         "for part, file in (('rules', 'alerts/runs.yml'), ('alertmanager', 'alertmanager.yml'),\n"
-        "                   ('prometheus', 'prometheus.yml'), ('grafana', 'dashboards/train-run.json')):\n"
+        "                   ('prometheus', 'prometheus.yml'), ('grafana', 'dashboards/train-fleet.json')):\n"
         "    path = bundle(part) / file\n"
         "    assert path.is_file(), path\n"
         "    print(path)\n"
