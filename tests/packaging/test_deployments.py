@@ -31,6 +31,10 @@ def test_the_systemd_unit_starts_the_exporter_with_flags_that_there_are() -> Non
     assert program.endswith("/trainwarden-exporter")
     build_parser().parse_args(arguments)
     assert unit["Service"]["SendSIGKILL"] == "no"
+    # No right to read any user's files by default, and memory is reclaimed before a process of it is ended.
+    assert unit["Service"]["CapabilityBoundingSet"] == unit["Service"]["AmbientCapabilities"] == "CAP_SYSLOG"
+    reclaimed, ended = (int(unit["Service"][key].removesuffix("M")) for key in ("MemoryHigh", "MemoryMax"))
+    assert reclaimed < ended
 
 
 def test_the_systemd_unit_of_the_remediator_starts_it_with_flags_that_there_are() -> None:
