@@ -180,11 +180,6 @@ class RayJobs:
         path = f"{_path(submission_id)}/stop"
         return _answered(f"POST {path}", self._dashboard.send("POST", path, b"{}"))
 
-    def delete(self, submission_id: str) -> RayAnswer:
-        """Let Ray forget a job that has ended."""
-        path = _path(submission_id)
-        return _answered(f"DELETE {path}", self._dashboard.send("DELETE", path))
-
     def keep_package(self, name: str) -> bool:
         """Return whether Ray has a package; if so it is kept for ten minutes, whatever job ends meanwhile.
 
