@@ -29,7 +29,7 @@ BIN := $(VENV)/bin
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  make demo SCENARIO=hang|crash|kill9|oom|nan|none DRIVER=local|ray STALL_SECONDS=15 KEEP=1"
+	@echo "  make demo SCENARIO=hang|crash|kill9|oom|nan|none DRIVER=local|slurm|ray STALL_SECONDS=15 KEEP=1"
 
 demo: $(VENV)/ready ## Break a real training and watch it being noticed, reported and brought back
 	@SCENARIO='$(SCENARIO)' DRIVER='$(DRIVER)' STALL_SECONDS='$(STALL_SECONDS)' KEEP='$(KEEP)' $(BIN)/python examples/demo/demo.py

@@ -31,7 +31,7 @@ _STEP_SECONDS = 0.1
 _CHECKPOINT_EVERY = 40
 _BREAK_AT_STEP = 130
 _MISUSE = 2
-DRIVERS = ("local", "ray")
+DRIVERS = ("local", "slurm", "ray")
 
 
 @dataclass(frozen=True)
@@ -127,13 +127,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return _MISUSE
     try:
-        if options.driver == "ray":
-            with _ray_head() as flags:
-                return _run(options, flags)
-        return _run(options)
+        with _CLUSTERS.get(options.driver, contextlib.nullcontext)() as flags:
+            return _run(options, flags or ())
     except (UsageError, ToolsMissing, PortBusy, ServiceFailed) as error:
         print(f"make demo: {error}", file=sys.stderr)
         return _MISUSE
+
+
+@contextlib.contextmanager
+def _slurm_cluster() -> Iterator[list[str]]:
+    """Run SLURM's daemons in a folder, as the tests have them; yield the flags that name their cluster."""
+    sys.path.insert(0, str(_HERE.parents[1]))
+    from tests.slurm.cluster import NODES, running_cluster  # noqa: PLC0415  # for this driver alone
+    from tests.slurm.programs import find_programs  # noqa: PLC0415  # as above
+    from trainwarden.stack.debian import PackagesUnavailable  # noqa: PLC0415  # as above
+
+    terminal = Terminal()
+    try:
+        terminal.event("slurm", "looks for its programs; the first time they are unpacked from Debian's packages")
+        with running_cluster(find_programs()) as cluster:
+            version = cluster.run("scontrol", "--version").strip()
+            terminal.event("slurm", f"{version} answers, {len(NODES)} nodes are idle")
+            yield ["--driver", "slurm", "--slurm-bin-dir", str(cluster.bin)]
+    except PackagesUnavailable as error:
+        raise ServiceFailed(f"SLURM cannot be had: {error}") from None
 
 
 @contextlib.contextmanager
@@ -156,7 +173,10 @@ def _ray_head() -> Iterator[list[str]]:
         raise ServiceFailed(f"Ray cannot be had: {error}") from None
 
 
-def _run(options: argparse.Namespace, flags: Sequence[str] = ()) -> int:
+_CLUSTERS = {"slurm": _slurm_cluster, "ray": _ray_head}
+
+
+def _run(options: argparse.Namespace, flags: Sequence[str]) -> int:
     scenario = SCENARIOS[options.scenario]
     terminal = Terminal()
     terminal.event("scenario", f"{options.scenario}: {scenario.fault}; promised: {scenario.promise}")

@@ -55,6 +55,17 @@ def test_a_job_of_a_real_ray_keeps_the_same_promise(scenario: str, tmp_path: Pat
     assert re.search(r" ray:demo-\S+:0 started", done.stdout)
 
 
+@pytest.mark.long
+@pytest.mark.slurm
+@pytest.mark.usefixtures("tools")
+@pytest.mark.parametrize("scenario", ["hang", "crash", "oom"])
+def test_a_job_of_a_real_slurm_keeps_the_same_promise(scenario: str, tmp_path: Path) -> None:
+    done = _demo(scenario, tmp_path, "--driver", "slurm")
+    _check_promise(done, scenario, tmp_path)
+    assert re.search(r" slurm:\d+:0 started", done.stdout)
+    assert ("slurm:1:1 started again" in done.stdout) == (scenario != "oom"), "the same job"
+
+
 def _check_promise(done: subprocess.CompletedProcess[str], scenario: str, folder: Path) -> None:
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     assert "as promised" in done.stdout
@@ -68,7 +79,7 @@ def _check_promise(done: subprocess.CompletedProcess[str], scenario: str, folder
 def test_an_unknown_driver_is_refused_with_the_known_ones(tmp_path: Path, tools: Tools) -> None:
     done = _demo("hang", tmp_path, "--driver", "flux")
     assert done.returncode == 2
-    assert "DRIVER=flux: one of local, ray" in done.stderr
+    assert "DRIVER=flux: one of local, slurm, ray" in done.stderr
 
 
 def test_an_unknown_scenario_is_refused_with_the_known_ones(tmp_path: Path, tools: Tools) -> None:

@@ -17,8 +17,6 @@ from typing import Any
 
 from trainwarden.clients.http import HttpAuth, HttpClient
 from trainwarden.clients.prometheus import PrometheusClient
-from trainwarden.clients.ray import RayDashboardOverHttp
-from trainwarden.clients.ray_jobs import RayJobs
 from trainwarden.record import thresholds
 from trainwarden.record.document import JsonObject, read_json
 from trainwarden.record.folder import LOG, METADATA
@@ -27,8 +25,8 @@ from trainwarden.stack.binaries import Tools
 from trainwarden.stack.launcher import Job, JobLauncher, Launcher
 from trainwarden.stack.launcher_server import LauncherServer
 from trainwarden.stack.local_stack import LocalStack, StackSettings, write_secret
-from trainwarden.stack.ray_launcher import RayLauncher
 from trainwarden.stack.run_recorder import RunRecorder
+from trainwarden.stack.scheduled_launcher import ScheduledCommand, ScheduledLauncher, SchedulerCluster
 from trainwarden.stack.service import ServiceFailed
 from trainwarden.stack.slack_sink import Message, SlackSink
 from trainwarden.stack.terminal import CommandOutput, Terminal
@@ -37,7 +35,6 @@ from trainwarden.stack.watch import Watcher
 
 _TICK_SECONDS = 0.3
 _ANSWER_SECONDS = 5
-_RAY_SECONDS = 20.0
 # How long to wait after the command's end for an alert, a decision or a message that is under way.
 _DECISION_SECONDS = 90.0
 # How long the alert of an end takes: sample, scrape, evaluation and the wait for its group.
@@ -51,27 +48,10 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
-class RayCluster:
-    """The Ray cluster of this machine: the address of its dashboard, and a file with the token that it requires."""
-
-    address: str
-    token_file: Path | None = None
-
-    def jobs(self) -> RayJobs:
-        """Return a client of it."""
-        return RayJobs(RayDashboardOverHttp(self.address, _RAY_SECONDS, token_file=self.token_file))
-
-    def flags(self) -> list[str]:
-        """Return the remediator's flags."""
-        token = [f"--ray-token-file={self.token_file.absolute()}"] if self.token_file is not None else []
-        return ["--driver=ray", f"--ray-address={self.address}", *token]
-
-
-@dataclass(frozen=True)
 class UpRequest:
     """The command to run and watch. `environment` is the command's; without `slack_url` messages are printed.
 
-    Logs and packs that the run names are read in `log_roots` alone. With `ray` the command is a job of that cluster.
+    Logs and packs that the run names are read in `log_roots` alone. With `cluster` the command is a job there.
     """
 
     command: Sequence[str]
@@ -86,7 +66,7 @@ class UpRequest:
     ports: Mapping[str, int] = field(default_factory=dict)
     show_output: bool = True
     keep: bool = False
-    ray: RayCluster | None = None
+    cluster: SchedulerCluster | None = None
 
 
 @dataclass(frozen=True)
@@ -149,9 +129,10 @@ class Session:
             stack.enter_context(self._catching_signals())
             sink = SlackSink(self._terminal.box)
             stack.callback(sink.close)
-            job_launcher: Launcher | RayLauncher
-            if self._request.ray is not None:
-                job_launcher, driver = self._ray_launcher(self._request.ray), self._request.ray.flags()
+            job_launcher: Launcher | ScheduledLauncher
+            if self._request.cluster is not None:
+                job_launcher = self._request.cluster.launcher(self._scheduled())
+                driver = self._request.cluster.flags()
             else:
                 job_launcher = self._launcher()
                 driver = self._serve(job_launcher, stack)
@@ -160,7 +141,7 @@ class Session:
             services.start()
             if self._interrupted:
                 raise KeyboardInterrupt
-            if isinstance(job_launcher, RayLauncher):
+            if isinstance(job_launcher, ScheduledLauncher):
                 job_launcher.submit()
             self._print_urls(services)
             self._terminal.event("watching", watched(self._request.environment))
@@ -170,13 +151,12 @@ class Session:
         """Stop early, as Ctrl-C does."""
         self._interrupted = True
 
-    def _follow(self, services: LocalStack, job_launcher: JobLauncher, sink: SlackSink) -> Outcome:
+    def _follow(self, services: LocalStack, job_launcher: Launcher | ScheduledLauncher, sink: SlackSink) -> Outcome:
         prometheus = PrometheusClient(services.prometheus_url)
         auth = HttpAuth(token=services.remediator_token)
         remediator = HttpClient(services.remediator_url, _ANSWER_SECONDS, auth=auth)
-        watcher = Watcher(
-            self._folder, self._keys(job_launcher.job), prometheus, remediator, self._terminal, self._print_jobs
-        )
+        keys = f"local:{job_launcher.job.job_id}:" if isinstance(job_launcher, Launcher) else job_launcher.keys
+        watcher = Watcher(self._folder, keys, prometheus, remediator, self._terminal, self._print_jobs)
         output = CommandOutput(self._folder / LOG, self._terminal if self._request.show_output else None)
         thread = threading.Thread(target=job_launcher.run, name="launcher", daemon=True)
         thread.start()
@@ -241,10 +221,6 @@ class Session:
             return alert in watcher.fired
         return alert in watcher.fired and any(alert in message.title for message in sink.messages)
 
-    def _keys(self, job: Job) -> str:
-        """Return what the attempt keys of a job, and of the jobs that it comes back as, begin with."""
-        return f"local:{job.job_id}:" if self._request.ray is None else f"ray:{job.job_id}"
-
     def _serve(self, job_launcher: Launcher, stack: contextlib.ExitStack) -> list[str]:
         """Let the remediator reach the launcher; return its flags."""
         token_file = self._request.state_dir / "launcher" / "token"
@@ -270,11 +246,10 @@ class Session:
         limits = thresholds.choose(None, environment)
         return RunRecorder(self._folder, limits, given=thresholds.given_stall(environment))
 
-    def _ray_launcher(self, cluster: RayCluster) -> RayLauncher:
-        return RayLauncher(
+    def _scheduled(self) -> ScheduledCommand:
+        return ScheduledCommand(
             self._request.command,
             self._request.run_id,
-            jobs=cluster.jobs(),
             folder=Path.cwd(),
             environment=self._environment(),
             log=self._folder / LOG,

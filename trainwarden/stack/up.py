@@ -34,8 +34,11 @@ from trainwarden.stack.bundle import BundleMissing
 from trainwarden.stack.local_stack import SERVICES
 from trainwarden.stack.log_roots import log_roots
 from trainwarden.stack.ports import PortBusy
+from trainwarden.stack.ray_launcher import RayCluster
+from trainwarden.stack.scheduled_launcher import SchedulerCluster
 from trainwarden.stack.service import ServiceFailed
-from trainwarden.stack.session import Outcome, RayCluster, Session, UpRequest
+from trainwarden.stack.session import Outcome, Session, UpRequest
+from trainwarden.stack.slurm_launcher import SlurmCluster
 from trainwarden.stack.terminal import Terminal
 from trainwarden.yaml_file import read_yaml
 
@@ -96,9 +99,16 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--driver",
-        choices=("local", "ray"),
+        choices=("local", "slurm", "ray"),
         default="local",
-        help="run COMMAND as a process, or as a job of a Ray cluster on this machine (default: %(default)s)",
+        help="run COMMAND as a process, as a batch job of SLURM, or as a job of a Ray cluster on this machine "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--slurm-bin-dir", type=Path, metavar="DIR", help="where sbatch, squeue, scontrol and scancel are, default PATH"
+    )
+    parser.add_argument(
+        "--sbatch-option", action="append", default=[], metavar="OPTION", help="of the job, as in --gpus=8; repeatable"
     )
     parser.add_argument(
         "--ray-address", metavar="URL", default="http://127.0.0.1:8265", help="Ray's dashboard (default: %(default)s)"
@@ -167,7 +177,7 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> UpReq
     limits = _thresholds(options, environ)
     policy = _policy(options.policy)
     folders = log_roots(environ, Path.cwd())
-    ray = _ray(options)
+    cluster = _cluster(options)
     # A refused request leaves no folder behind.
     state_dir = _writable(options.state_dir or _default_state_dir(environ) / run_id, "--state-dir")
     runs = _writable(options.runs_dir or _given_runs_dir(environ) or state_dir / "runs", "--runs-dir")
@@ -187,12 +197,16 @@ def to_request(options: argparse.Namespace, environ: Mapping[str, str]) -> UpReq
         ports=ports,
         show_output=not options.quiet,
         keep=options.keep,
-        ray=ray,
+        cluster=cluster,
     )
 
 
-def _ray(options: argparse.Namespace) -> RayCluster | None:
-    """Return the Ray cluster to use, once it has answered; None where the command is a process of this machine."""
+def _cluster(options: argparse.Namespace) -> SchedulerCluster | None:
+    """Return the cluster to use, once it has answered; None where the command is a process of this machine."""
+    if options.driver == "slurm":
+        slurm = SlurmCluster(options.slurm_bin_dir, options.sbatch_option)
+        slurm.check()
+        return slurm
     if options.driver != "ray":
         return None
     if not re.fullmatch(r"https?://[A-Za-z0-9._:/\[\]-]+", options.ray_address):

@@ -18,6 +18,7 @@ from trainwarden.stack import launcher
 from trainwarden.stack.launcher import Job
 from trainwarden.stack.ray_launcher import RayLauncher
 from trainwarden.stack.run_recorder import RunRecorder
+from trainwarden.stack.scheduled_launcher import ScheduledCommand
 from trainwarden.stack.service import ServiceFailed
 
 
@@ -25,16 +26,16 @@ from trainwarden.stack.service import ServiceFailed
 def launched(ray: FakeRay, folder: Path) -> Iterator[tuple[RayLauncher, list[Job]]]:
     """A launcher that follows its job, and the changes that it reported."""
     record, seen = folder / "run-1", list[Job]()
-    made = RayLauncher(
+    what = ScheduledCommand(
         ["sh", "-c", "echo 'two words'"],
         "run-1",
-        jobs=RayJobs(ray),
         folder=folder,
         environment={"TRAINWARDEN_RUN_ID": "run-1", "PASSWORD": "s3cr3t"},
         log=record / "logs" / "training_log_latest.txt",
         recorder=RunRecorder(record, choose(None, {})),
         notify=seen.append,
     )
+    made = RayLauncher(what, RayJobs(ray))
     made.submit()
     thread = threading.Thread(target=made.run)
     thread.start()
