@@ -6,7 +6,7 @@ import hashlib
 import time
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from trainwarden.clients.ray import RayError
+from trainwarden.clients.ray import UNDER_WAY, RayError
 from trainwarden.ray.checkpoints import latest
 from trainwarden.ray.head import open_head
 from trainwarden.ray.jobs import STOPPED, UNKNOWN, find_by_name, find_job, submit
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from trainwarden.ray.head import RayHead
 
 MAX_DELAY_SECONDS = 3600.0
+# In the metadata of a job: how many restarts it had before it.
+RETRIES_KEY = "trainwarden_retries"
 # Until a job that was ended, and all of its actors, are gone.
 STOP_SECONDS = 300.0
 
@@ -50,7 +52,8 @@ def auto_restart(
 
     A job that stalls is ended first, and nothing of it lives before the next one starts. One that somebody has stopped
     is not restarted; neither is one of which nothing is known. The id of each new job follows from the one before it:
-    a lost answer, or two of these loops, start one job.
+    a lost answer, or two of these loops, start one job. A call that takes up after one whose process has died goes on
+    with its newest job, and the restarts before count.
 
     Args:
         head_pod: name of the head pod, or `http://…` of the dashboard.
@@ -61,8 +64,8 @@ def auto_restart(
         stagnation_threshold: seconds without a step after which it counts as stalled.
         check_interval: seconds between two readings.
         job_config: as of `submit_job_with_resume`; without it the job is submitted as it was.
-        initial_job_id: the job to follow, instead of looking for `job_name`. Where neither is there, `job_config` is
-            submitted.
+        initial_job_id: the job to follow, instead of looking for `job_name`. Where there is neither, or with a
+            `job_config` none that is under way, that is submitted.
         backoff: factor of the delay from one restart to the next; the delay is an hour at most.
         namespace: of the pod; kubectl's own if None.
 
@@ -71,8 +74,9 @@ def auto_restart(
         RuntimeError: the first job cannot be found or submitted.
     """
     head = open_head(head_pod, namespace)
-    job_id = _first(head, job_name, checkpoint_dir, job_config, initial_job_id)
-    retries = 0
+    if job_config is not None:
+        job_config = {**job_config, "metadata": {"job_name": job_name, **(job_config.get("metadata") or {})}}
+    job_id, retries = _newest(head, _first(head, job_name, checkpoint_dir, job_config, initial_job_id))
     step: int | None = None
 
     def ended(reason: str, *, success: bool = False) -> RestartResult:
@@ -108,8 +112,9 @@ def auto_restart(
         checkpoint = latest(head, checkpoint_dir)
         if checkpoint is None:
             return ended("no_checkpoint_found")
+        metadata = {**(config.get("metadata") or {}), RETRIES_KEY: str(retries + 1)}
         try:
-            job_id = submit(head, checkpoint, {**config, "submission_id": _next_id(job_id)})
+            job_id = submit(head, checkpoint, {**config, "metadata": metadata, "submission_id": _next_id(job_id)})
         except (RuntimeError, ValueError) as error:
             return ended(f"restart_failed: {error}")
         retries += 1
@@ -122,10 +127,10 @@ def _first(
     if job_id is not None:
         return job_id
     try:
-        found = None if config else find_by_name(head, job_name)
+        found = find_by_name(head, job_name)
     except RayError as error:
         raise RuntimeError(f"{head.name}: its jobs cannot be read: {error}") from None
-    if found is not None:
+    if found is not None and (not config or found.state in UNDER_WAY):
         log.info("%s is job %s", job_name, found.submission_id)
         return found.submission_id
     if not config:
@@ -133,6 +138,21 @@ def _first(
             f"{job_name!r}: no job has this id, run or name in its metadata; expected one, initial_job_id or job_config"
         )
     return submit(head, latest(head, checkpoint_dir), config)
+
+
+def _newest(head: RayHead, job_id: str) -> tuple[str, int]:
+    """Return the last job that this one was restarted as, and how many restarts that had; raises RuntimeError."""
+    try:
+        _, jobs = head.jobs.all()
+    except RayError as error:
+        raise RuntimeError(f"{head.name}: its jobs cannot be read: {error}") from None
+    first = job_id
+    while (following := _next_id(job_id)) in jobs:
+        job_id = following
+    count = jobs[job_id].submission.metadata.get(RETRIES_KEY, "") if job_id in jobs else ""
+    if job_id != first:
+        log.info("job %s was restarted before, the last time as %s", first, job_id)
+    return job_id, int(count) if count.isdecimal() else 0
 
 
 def _as_it_was(head: RayHead, job_id: str) -> dict[str, Any] | None:
