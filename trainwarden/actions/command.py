@@ -13,8 +13,9 @@ import threading
 import time
 from pathlib import Path
 
-from trainwarden.actions.configuration import read_configuration
+from trainwarden.actions.configuration import Configuration, read_configuration
 from trainwarden.actions.ledger import Claim, Ledger
+from trainwarden.actions.metrics import MetricsFile
 from trainwarden.actions.service import ActionService
 from trainwarden.clients.process import keep_child_status
 from trainwarden.command_line import CommandLine
@@ -53,22 +54,61 @@ def main(argv: list[str]) -> int:
         signal.signal(number, lambda *_: stop.set())
     try:
         service = ActionService(configuration, ledger, max_running=arguments.max_running)
+        operation = _Operation(arguments, service, configuration, ledger)
         try:
             if arguments.once:
                 service.run_once(stop)
             else:
+                signal.signal(signal.SIGHUP, lambda *_: operation.hangup.set())
                 log.info(
                     "%s: %d actions, state in %s", configuration.runs_dir, len(configuration.actions), ledger.folder
                 )
-                service.run(stop, arguments.interval)
+                service.run(stop, arguments.interval, before=operation.reload, after=operation.report)
         finally:
             service.close(arguments.grace)
+            operation.report()
     except (sqlite3.Error, OSError) as error:
         log.error("%s: %s", ledger.folder, error)  # noqa: TRY400  # a full disk: its reason says all
         return 1
     finally:
         ledger.close()
     return 0
+
+
+class _Operation:
+    """What an operator does to a service that runs, and sees of it: SIGHUP and the file of metrics."""
+
+    def __init__(
+        self, arguments: argparse.Namespace, service: ActionService, configuration: Configuration, ledger: Ledger
+    ) -> None:
+        self.hangup = threading.Event()
+        self._file: Path = arguments.config
+        self._metrics = MetricsFile(arguments.metrics_file) if arguments.metrics_file else None
+        self._service, self._configuration, self._ledger = service, configuration, ledger
+        self._reloaded = True
+
+    def reload(self) -> None:
+        """Read the configuration again after a SIGHUP. A wrong one changes nothing."""
+        if not self.hangup.is_set():
+            return
+        self.hangup.clear()
+        try:
+            found = read_configuration(self._file)
+        except UsageError as error:
+            self._reloaded = False
+            log.error("the configuration stays as it was: %s", error)  # noqa: TRY400  # its text says all
+            return
+        for warning in found.warnings:
+            log.warning("%s", warning)
+        self._service.reconfigure(found)
+        self._configuration, self._reloaded = found, True
+        log.info("%s was read again: %d actions", self._file, len(found.actions))
+
+    def report(self) -> None:
+        """Replace the file of metrics, where there is one."""
+        if self._metrics is not None:
+            actions = self._configuration.actions
+            self._metrics.write(self._ledger, actions, reloaded=self._reloaded, now=time.time())
 
 
 def default_state_dir() -> Path:
@@ -94,6 +134,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--interval", type=_seconds, default=5.0, help="between two looks (5s)")
     parser.add_argument("--max-running", type=_count, default=4, metavar="N", help="commands at the same time (4)")
     parser.add_argument("--grace", type=_seconds, default=30.0, help="for commands to end when this is stopped (30s)")
+    parser.add_argument(
+        "--metrics-file", type=Path, metavar="FILE.prom", help="replaced after each look, for node_exporter's textfile"
+    )
     parser.add_argument(
         "--allow-root", action="store_true", help="serve the runs of root, where there is no other user"
     )

@@ -213,6 +213,11 @@ class Ledger:
         for row in self._database.execute(query, (*values, limit)).fetchall():
             yield Claim(row[0], row[1], row[2], row[3], json.loads(row[4]), json.loads(row[5]), *row[6:])
 
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return how many commands there are by action and state. None is ever removed."""
+        query = "SELECT action, state, count(*) FROM claims WHERE state != ? GROUP BY action, state"
+        return {(action, state): count for action, state, count in self._database.execute(query, (NOTE,))}
+
     def history(self, claim: Claim) -> list[dict[str, Any]]:
         """Return the states of a claim, each with its time, Unix seconds."""
         query = "SELECT time, state, detail FROM audit WHERE id = ? ORDER BY number"

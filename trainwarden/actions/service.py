@@ -23,7 +23,7 @@ from trainwarden.record.lines import encode_line
 from trainwarden.redaction import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from trainwarden.actions.configuration import Action, Configuration
@@ -62,16 +62,25 @@ class ActionService:
                 claim.action, claim.run_id, claim.id,
             )  # fmt: skip
 
-    def run(self, stop: threading.Event, interval: float) -> None:
-        """Serve until `stop` is set; look for events each `interval` seconds."""
+    def run(
+        self, stop: threading.Event, interval: float, *, before: Callable[[], None], after: Callable[[], None]
+    ) -> None:
+        """Serve until `stop` is set; look for events each `interval` seconds, with a call before and one after."""
         due = 0.0
         while not stop.is_set():
             now = time.monotonic()
             if now >= due:
+                before()
                 self.look()
+                after()
                 due = now + interval
             self.advance()
             stop.wait(_PAUSE if self._running else max(0.0, min(interval, due - time.monotonic())))
+
+    def reconfigure(self, configuration: Configuration) -> None:
+        """Go on with another configuration, from where each file was read; what runs is left to run."""
+        self._sources.close()
+        self._configuration, self._sources = configuration, Sources(configuration, self._ledger)
 
     def run_once(self, stop: threading.Event) -> None:
         """Look once, and wait until everything that follows from it has ended."""

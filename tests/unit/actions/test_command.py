@@ -18,11 +18,11 @@ from trainwarden.cli import main
 from trainwarden.errors import UsageError
 
 
-def start(house: House) -> subprocess.Popen[bytes]:
+def start(house: House, *options: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "trainwarden", "actions", "--allow-root", "--interval=100ms", "--grace=100ms"]
     files = [f"--config={house.folder}/actions.yml", f"--state-dir={house.folder}/state"]
     with (house.folder / "service.log").open("ab") as log:
-        return subprocess.Popen([*command, *files], stderr=log)
+        return subprocess.Popen([*command, *files, *options], stderr=log)
 
 
 def shown(house: House, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
@@ -59,6 +59,42 @@ def test_a_killed_service_runs_nothing_twice_and_a_stopped_one_ends_well(
     first, second = shown(house, capsys)
     assert (first["state"], second["state"]) == ("in_doubt", "interrupted")
     assert [each["state"] for each in second["history"]] == ["waiting", "starting", "running", "interrupted"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.process
+def test_an_operator_changes_the_configuration_and_sees_what_was_done(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.configure(EVALUATE.format(trigger="event: checkpoint_saved"))
+    metrics = tmp_path / "actions.prom"
+
+    def value(series: str) -> float | None:
+        lines = (line.rsplit(" ", 1) for line in metrics.read_text().splitlines()) if metrics.exists() else ()
+        return {name: float(number) for name, number in lines if not name.startswith("#")}.get(series)
+
+    process = start(house, f"--metrics-file={metrics}")
+    ended = 'trainwarden_actions_commands_total{action="evaluate",state="succeeded"}'
+    wait_until(lambda: value(ended) == 0, "a series before its first event")
+    house.saved(500)
+    wait_until(lambda: value(ended) == 1, metrics.read_text)
+    assert (value("trainwarden_actions_last_look_timestamp_seconds") or 0) > metrics.stat().st_mtime - 60
+
+    good = (house.folder / "actions.yml").read_text()
+    house.configure("actions: {evaluate: 5}\n")
+    process.send_signal(signal.SIGHUP)
+    wait_until(lambda: value("trainwarden_actions_config_last_reload_successful") == 0, "it is refused")
+    assert "stays as it was" in (house.folder / "service.log").read_text()
+    house.saved(600)
+    wait_until(lambda: value(ended) == 2, "as it was before")
+
+    (house.folder / "actions.yml").write_text(good.replace("evaluate:", "judge:"))
+    process.send_signal(signal.SIGHUP)
+    wait_until(lambda: value("trainwarden_actions_config_last_reload_successful") == 1, "it is taken")
+    house.saved(700)
+    judged = 'trainwarden_actions_commands_total{action="judge",state="succeeded"}'
+    wait_until(lambda: value(judged) == 1, metrics.read_text)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    assert (value(ended), [line[-1] for line in house.started]) == (2, ["500", "600", "700"])
 
 
 def test_a_wrong_configuration_is_status_2_with_the_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -315,7 +315,7 @@ def test_the_service_ends_its_commands_and_keeps_what_waits(house: House, monkey
 
     watcher = threading.Thread(target=stop_it)
     watcher.start()
-    acting.run(stop, 0.1)
+    acting.run(stop, 0.1, before=lambda: None, after=lambda: None)
     watcher.join()
     acting.close(0)
     assert [claim.state for claim in ledger.claims()] == ["interrupted", "waiting"]
