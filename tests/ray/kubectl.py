@@ -1,31 +1,39 @@
 """A kubectl that runs the command on this machine, and refuses arguments that the real one would refuse.
 
-Its grammar is that of `kubectl exec (POD | TYPE/NAME) [-c CONTAINER] [flags] -- COMMAND [args...]`: flags of its own
-anywhere before the two dashes, with their value after `=` or as the next argument.
+Its grammar is that of `kubectl exec (POD | TYPE/NAME) [-c CONTAINER] [flags] -- COMMAND [args...]` and of
+`kubectl get TYPE [flags]`: flags of its own anywhere before the two dashes, with their value after `=` or as the next
+argument.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 _PROGRAM = """#!{python} -IS
-import os, sys
-environment = {environment!r}
+import json, os, sys
+environment, rayjobs = {environment!r}, {rayjobs!r}
 VALUED = {{"--namespace", "-n", "--container", "-c", "--context", "--kubeconfig", "--pod-running-timeout"}}
 SWITCHES = {{"--stdin", "-i", "--tty", "-t", "--quiet", "-q", "-it"}}
 def refuse(message):
     print("error: " + message, file=sys.stderr)
     sys.exit(1)
 arguments = sys.argv[1:]
-if arguments[:1] != ["exec"]:
+verb, own, command = arguments[:1], arguments[1:], []
+if verb == ["exec"]:
+    if "--" not in arguments:
+        refuse("exec [POD] [COMMAND] is not supported anymore. Use exec [POD] -- [COMMAND] instead")
+    middle = arguments.index("--")
+    own, command = arguments[1:middle], arguments[middle + 1:]
+    if not command:
+        refuse("you must specify at least one command for the container")
+elif verb == ["get"]:
+    VALUED = {{"--namespace", "-n", "--context", "--kubeconfig", "--output", "-o", "--selector", "-l"}}
+    SWITCHES = {{"--all-namespaces", "-A", "--no-headers", "--ignore-not-found"}}
+else:
     refuse("unknown command")
-if "--" not in arguments:
-    refuse("exec [POD] [COMMAND] is not supported anymore. Use exec [POD] -- [COMMAND] instead")
-middle = arguments.index("--")
-own, command = arguments[1:middle], arguments[middle + 1:]
-if not command:
-    refuse("you must specify at least one command for the container")
+output = ""
 names = []
 while own:
     first = own.pop(0)
@@ -34,6 +42,7 @@ while own:
         if not equals and not own:
             refuse("flag needs an argument: " + first)
         value = value if equals else own.pop(0)
+        output = value if flag in ("--output", "-o") else output
         if flag in ("--namespace", "-n") and value not in ("default", "training"):
             refuse('namespaces "' + value + '" not found')
     elif first in SWITCHES:
@@ -43,6 +52,15 @@ while own:
         refuse("unknown flag: " + first)
     else:
         names.append(first)
+if verb == ["get"]:
+    if len(names) != 1:
+        refuse("Required resource not specified.")
+    if names[0] not in ("rayjobs.ray.io", "rayjobs") or rayjobs is None:
+        refuse("the server doesn't have a resource type \\"" + names[0].split(".")[0] + "\\"")
+    if output != "json":
+        refuse("unable to match a printer suitable for the output format " + repr(output))
+    print(json.dumps({{"apiVersion": "v1", "kind": "List", "items": rayjobs}}))
+    sys.exit(0)
 if len(names) != 1:
     refuse("expected one pod, not " + repr(names))
 if names[0] not in {pods!r}:
@@ -57,8 +75,17 @@ sys.exit(status)
 """
 
 
-def write_kubectl(path: Path, environment: dict[str, str], pods: tuple[str, ...] = ("head-pod",)) -> Path:
-    """Write the program: each of `pods` is this machine, with these variables, and its own name in POD."""
-    path.write_text(_PROGRAM.format(python=sys.executable, environment=environment, pods=pods))
+def write_kubectl(
+    path: Path,
+    environment: dict[str, str],
+    pods: tuple[str, ...] = ("head-pod",),
+    rayjobs: list[dict[str, Any]] | None = None,
+) -> Path:
+    """Write the program: each of `pods` is this machine, with these variables, and its own name in POD.
+
+    `rayjobs` are the documents of the RayJobs; None where KubeRay is not installed.
+    """
+    text = _PROGRAM.format(python=sys.executable, environment=environment, pods=pods, rayjobs=rayjobs)
+    path.write_text(text)
     path.chmod(0o755)
     return path

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests.ray.head import Head
+from tests.ray.kubectl import write_kubectl
 from tests.waiting import wait_until
 from trainwarden.clients.kubernetes import PodExec
 from trainwarden.clients.ray import RayDashboardInPod, RayDashboardOverHttp, RayError
 from trainwarden.clients.ray_jobs import CallAnswer, RayJobs, RayReserved, RaySubmission
 
 pytestmark = pytest.mark.ray
-
-KUBECTL = """#!/bin/sh
-while [ "$1" != "--" ]; do shift; done
-shift
-exec "$@"
-"""
 
 
 @pytest.fixture(params=["http", "pod"])
@@ -30,10 +26,9 @@ def jobs(request: pytest.FixtureRequest, head: Head, tmp_path: Path) -> RayJobs:
     token.write_text(head.token)
     if request.param == "http":
         return RayJobs(RayDashboardOverHttp(head.url, 30, token_file=token))
-    kubectl = tmp_path / "kubectl"
-    kubectl.write_text(KUBECTL)
-    kubectl.chmod(0o755)
-    return RayJobs(RayDashboardInPod(PodExec(str(kubectl), "head"), head.url, 30, token_file=token))
+    kubectl = write_kubectl(tmp_path / "kubectl", {"PATH": os.environ["PATH"]}, ("svc/head",))
+    pod = PodExec(str(kubectl), "svc/head", namespace="training", container="ray-head")
+    return RayJobs(RayDashboardInPod(pod, head.url, 30, token_file=token))
 
 
 def test_a_job_comes_back_as_it_was_submitted_and_a_second_submission_is_the_first(head: Head, jobs: RayJobs) -> None:

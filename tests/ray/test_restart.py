@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sqlite3
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +15,11 @@ import pytest
 
 from tests.ray.acting_remediator import ActingRemediator, Training
 from tests.ray.head import Head, running_head
+from tests.ray.kubectl import write_kubectl
 from tests.waiting import wait_until
 from trainwarden.clients.ray_jobs import RayReserved
 from trainwarden_remediator.cli import main
+from trainwarden_remediator.drivers import ray
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.drivers.ray_templates import RayTemplates, pack
 from trainwarden_remediator.errors import Unknown
@@ -265,3 +268,50 @@ def test_a_job_is_registered_with_what_it_reserves_and_a_copy_of_its_folder(
     template = acting.templates.of("noted")
     assert template is not None
     assert acting.templates.package(template.packages["code.zip"]) == content
+
+
+def test_through_kubectl_a_job_of_a_rayjob_is_left_and_others_are_not(
+    make: Make, head: Head, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    acting = make()
+    mine, nightly = acting.submit("mine"), acting.submit("nightly")
+    rayjob = {"metadata": {"name": "train-nightly"}, "spec": {"backoffLimit": 3}, "status": {"jobId": nightly.job_id}}
+    of_pod = {"PATH": os.environ["PATH"], "RAY_AUTH_TOKEN": head.token}
+    kubectl = write_kubectl(tmp_path / "kubectl", of_pod, ("svc/head",), [rayjob])
+    flags = ["--driver=ray", f"--ray-address={head.url}", f"--ray-kubectl={kubectl}", "--ray-head-pod=svc/head"]
+    assert main([*flags, "--ray-namespace=training", f"--state-dir={tmp_path}/other", "doctor"]) == 1
+    printed = capsys.readouterr().out
+    assert f"ray job {mine.job_id} of run mine: could be brought back" in printed
+    assert f"ray job {nightly.job_id} of run nightly: could NOT be brought back" in printed
+    assert "is of RayJob train-nightly, which restarts it itself (backoffLimit 3)" in printed
+
+
+@pytest.mark.long
+def test_a_restart_long_after_the_end_finds_the_package_that_ray_would_have_deleted(
+    ray_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As 15 minutes after the end of a job: Ray's ten minutes are six seconds, and what depends on them is as short."""
+    grace = 6.0
+    monkeypatch.setattr(ray, "_KEEP_SECONDS", 0.4 * grace)
+    variables = {"RAY_RUNTIME_ENV_TEMPORARY_REFERENCE_EXPIRATION_S": f"{grace:.0f}"}
+    with running_head(ray_python, variables) as head:
+        acting = ActingRemediator(head, tmp_path / "state")
+        for name in ("watched.zip", "unwatched.zip"):
+            content = io.BytesIO()
+            with zipfile.ZipFile(content, "w") as file:
+                file.writestr("here.txt", name)
+            acting.jobs.upload_package(name, content.getvalue())
+        training = acting.submit("watched", runtime_env={"working_dir": "gcs://watched.zip"})
+        other = head.submit("exit 3", runtime_env={"working_dir": "gcs://unwatched.zip"})
+        training.end(3)
+        wait_until(lambda: {head.state(training.job_id), head.state(other)} == {"FAILED"}, "both have failed")
+        later = time.monotonic() + 1.5 * grace
+        # As the sweeper does each minute.
+        wait_until(lambda: acting.driver.snapshot().jobs() and time.monotonic() > later, "the time has passed")
+        assert not acting.jobs.keep_package("unwatched.zip"), "Ray deletes what nobody looks for"
+        training.file.with_suffix(".end").unlink()
+        training.crashes = True
+        acting.until(lambda: acting.over(training))
+        second = check_restarted(acting, training)
+        assert head.call(f"/api/jobs/{second}")["runtime_env"]["working_dir"] == "gcs://watched.zip"
+        acting.close()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.ray.kubectl import write_kubectl
 from tests.unit.remediator.fake_ray import END, FakeRay
 from trainwarden.clients.kubernetes import KubernetesError, RayJobResource, list_ray_jobs
 from trainwarden.clients.ray_jobs import RayJobs, RayReserved
@@ -256,35 +257,33 @@ def test_a_job_of_a_rayjob_is_left_to_it(ray: FakeRay) -> None:
     assert "is unknown: forbidden" in refusal(driver(ray, resources=KubernetesError("forbidden")))
 
 
-KUBECTL = """#!/bin/sh
-case "$*" in "get rayjobs.ray.io --output=json --namespace=ml") ;; *) exit 9 ;; esac
-{does}
-"""
+NIGHTLY = {"metadata": {"name": "nightly"}, "spec": {"backoffLimit": 2}, "status": {"jobId": "job"}}
+
+
+@pytest.mark.process
+def test_rayjobs_are_listed_through_kubectl(tmp_path: Path) -> None:
+    found: list[dict[str, Any]] = [NIGHTLY, {"metadata": {"name": "new"}}]
+    kubectl = str(write_kubectl(tmp_path / "kubectl", {}, rayjobs=found))
+    assert list_ray_jobs(kubectl, 30, "training") == {"job": RayJobResource("nightly", 2)}
+    with pytest.raises(KubernetesError, match='status 1: error: namespaces "other" not found'):
+        list_ray_jobs(kubectl, 30, "other")
+    assert list_ray_jobs(str(write_kubectl(tmp_path / "without", {})), 30) == {}, "KubeRay is not installed"
 
 
 @pytest.mark.parametrize(
     ("does", "expected"),
     [
-        ("cat {file}", {"job": RayJobResource("nightly", 2)}),
-        ('echo "error: the server doesn\'t have a resource type \\"rayjobs\\"" >&2; exit 1', {}),
-        ("echo 'Error from server (Forbidden)' >&2; exit 1", "status 1: Error from server (Forbidden)"),
-        ("echo '{{}}'", "expected a list of RayJobs"),
+        ("echo 'Error from server (Forbidden)' >&2; exit 1", r"status 1: Error from server \(Forbidden\)"),
+        ("echo '{}'", "expected a list of RayJobs"),
     ],
 )
 @pytest.mark.process
-def test_rayjobs_are_listed_through_kubectl(
-    does: str, expected: dict[str, RayJobResource] | str, tmp_path: Path
-) -> None:
-    item = {"metadata": {"name": "nightly"}, "spec": {"backoffLimit": 2}, "status": {"jobId": "job"}}
-    (tmp_path / "answer").write_text(json.dumps({"items": [item, {"metadata": {"name": "new"}}]}))
+def test_without_a_list_it_is_unknown_what_rayjobs_restart(does: str, expected: str, tmp_path: Path) -> None:
     kubectl = tmp_path / "kubectl"
-    kubectl.write_text(KUBECTL.format(does=does.format(file=tmp_path / "answer")))
+    kubectl.write_text(f"#!/bin/sh\n{does}\n")
     kubectl.chmod(0o755)
-    if isinstance(expected, dict):
-        assert list_ray_jobs(str(kubectl), 30, "ml") == expected
-    else:
-        with pytest.raises(KubernetesError, match=expected.replace("(", r"\(").replace(")", r"\)")):
-            list_ray_jobs(str(kubectl), 30, "ml")
+    with pytest.raises(KubernetesError, match=expected):
+        list_ray_jobs(str(kubectl), 30, "ml")
 
 
 def test_a_folder_is_packed_the_same_way_each_time_without_what_is_excluded(tmp_path: Path) -> None:
