@@ -36,6 +36,7 @@ _OWN = {
     "runs": ("trainwarden.runs.listing", "list the runs whose records are in a folder or in S3"),
     "status": ("trainwarden.runs.status", "show how a run is, once or live"),
     "compare": ("trainwarden.runs.compare", "compare runs and their attempts: duration, loss, speed, failures, cost"),
+    "report": ("trainwarden.report.command", "write one HTML page about a run: what happened, why, what it cost"),
     "health": ("trainwarden.runs.health", "report the health of a run: GPUs, network, checkpoints, cluster"),
     "doctor": ("trainwarden.doctor", "find what is wrong with this installation, and how to mend it"),
     "top": ("trainwarden.top", "show all runs and nodes in a table that is kept up to date"),

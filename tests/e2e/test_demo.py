@@ -70,10 +70,16 @@ def _check_promise(done: subprocess.CompletedProcess[str], scenario: str, folder
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     assert "as promised" in done.stdout
     assert _processes_that_name(folder) == []
+    (page,) = folder.rglob("report.html")
+    assert page.as_uri() in done.stdout
+    text = page.read_text(encoding="utf-8")
+    assert all(f">{plot}</h3>" in text for plot in ("Step", "Loss", "Heartbeats"))
     if scenario in ("hang", "crash", "kill9"):
         moments = dict(re.findall(r"^  (\w+) +(-?[\d.]+) s ", done.stdout, re.MULTILINE))
         assert {"fault", "detected", "alerted", "decided", "restarted", "recovered"} <= moments.keys()
         assert "steps, trained again" in done.stdout
+        assert "after 1 restart." in text
+        assert "steps trained again" in text
 
 
 def test_an_unknown_driver_is_refused_with_the_known_ones(tmp_path: Path, tools: Tools) -> None:

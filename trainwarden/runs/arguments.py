@@ -11,6 +11,7 @@ from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 
 _MAX_MINUTES = 60 * 24 * 366
+GPU_HOUR_DOLLARS = 4.0  # as price.gpu_hour_dollars of rules/values.yml
 
 
 def parse_minutes(text: str) -> float:
@@ -76,3 +77,22 @@ def service_url(text: str) -> str:
     if not is_one or url.username is not None:
         raise argparse.ArgumentTypeError("expected http://HOST:PORT, without a password")
     return text
+
+
+def gpu_count(text: str) -> int:
+    """Return a number of GPUs; raise what argparse shows where it is none."""
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 1 or more")
+    return number
+
+
+def gpu_price(text: str) -> float:
+    """Return the price of a GPU hour in dollars; raise what argparse shows where it is none."""
+    try:
+        price = float(text)
+    except ValueError:
+        price = -1.0
+    if not 0 <= price < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected dollars, 0 or more")
+    return price

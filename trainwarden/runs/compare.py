@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Any
 from trainwarden.command_line import CommandLine
 from trainwarden.errors import UsageError
 from trainwarden.redaction import plain
+from trainwarden.runs.arguments import GPU_HOUR_DOLLARS, gpu_count, gpu_price
 from trainwarden.runs.assessment import Assessment, assess
 from trainwarden.runs.attempts import AttemptHistory, attempts_of
 from trainwarden.runs.places import (
@@ -27,7 +27,6 @@ from trainwarden.runs.places import (
 from trainwarden.runs.table import UNKNOWN, duration_text, number_text, print_table, write
 
 # As `price.gpu_hour_dollars` of rules/values.yml.
-GPU_HOUR_DOLLARS = 4.0
 _COLUMNS = ("RUN", "ATTEMPT", "STATUS", "DURATION", "STEPS", "STEPS/S", "TOKENS/S", "LOSS", "COST", "FAILURE")
 
 
@@ -104,9 +103,9 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="ids of runs; the others are compared with the first")
     add_place_arguments(parser)
-    parser.add_argument("--gpus", type=_count, help="GPUs of each run, where its record does not show how many")
+    parser.add_argument("--gpus", type=gpu_count, help="GPUs of each run, where its record does not show how many")
     parser.add_argument(
-        "--gpu-hour-dollars", type=_price, default=GPU_HOUR_DOLLARS, metavar="PRICE",
+        "--gpu-hour-dollars", type=gpu_price, default=GPU_HOUR_DOLLARS, metavar="PRICE",
         help=f"of one GPU for one hour (default: {GPU_HOUR_DOLLARS:g}, as in rules/values.yml)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true")
@@ -215,20 +214,3 @@ def _change(first: float | None, other: float | None) -> float | None:
 def _sum(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
-
-
-def _count(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 1 or more")
-    return number
-
-
-def _price(text: str) -> float:
-    try:
-        price = float(text)
-    except ValueError:
-        price = -1.0
-    if not 0 <= price < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected dollars, 0 or more")
-    return price

@@ -20,6 +20,8 @@ from trainwarden.clients.prometheus import PrometheusClient
 from trainwarden.record import thresholds
 from trainwarden.record.document import JsonObject, read_json
 from trainwarden.record.folder import LOG, METADATA
+from trainwarden.report.command import report, write_page
+from trainwarden.report.timeline import Timeline, timeline
 from trainwarden.stack import launcher
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.launcher import Job, JobLauncher, Launcher
@@ -30,9 +32,10 @@ from trainwarden.stack.scheduled_launcher import ScheduledCommand, ScheduledLaun
 from trainwarden.stack.service import ServiceFailed
 from trainwarden.stack.slack_sink import Message, SlackSink
 from trainwarden.stack.terminal import CommandOutput, Terminal
-from trainwarden.stack.timeline import Timeline, timeline
 from trainwarden.stack.watch import Watcher
 
+# The page about the run, in the state folder.
+REPORT = "report.html"
 _TICK_SECONDS = 0.3
 _ANSWER_SECONDS = 5
 # How long to wait after the command's end for an alert, a decision or a message that is under way.
@@ -180,6 +183,7 @@ class Session:
         timelines = [timeline(each, self._record(), prometheus) for each in watcher.incidents]
         outcome = Outcome(job, self._interrupted, frozenset(watcher.fired), watcher.incidents, sink.messages, timelines)
         self._print_end(outcome)
+        self._write_report(prometheus, watcher.incidents)
         self._on_end(outcome)
         if self._request.keep and not self._interrupted:
             self._terminal.event("kept", "the stack stays up; Ctrl-C ends it")
@@ -187,6 +191,16 @@ class Session:
             while not self._interrupted:
                 time.sleep(_TICK_SECONDS)
         return outcome
+
+    def _write_report(self, prometheus: PrometheusClient, incidents: Sequence[Mapping[str, Any]]) -> None:
+        """Write the page about the run while its Prometheus is there to be asked, and print where it is."""
+        path = self._request.state_dir / REPORT
+        try:
+            write_page(path, report(self._folder, prometheus=prometheus, incidents=incidents))
+        except OSError as error:
+            self._terminal.event("look at", f"the report could not be written to {path}: {error.strerror}")
+            return
+        self._terminal.event("look at", f"report        {path.absolute().as_uri()}")
 
     def _keep_up(self, services: LocalStack) -> None:
         """Restart services that ended by themselves, but not in a tight loop."""

@@ -14,7 +14,7 @@ import trainwarden
 from tests.unit.runs.records import NOW, RUN, foreign_run, write
 from trainwarden import cli
 from trainwarden.record.clock import to_iso
-from trainwarden.runs.compare import GPU_HOUR_DOLLARS
+from trainwarden.runs.arguments import GPU_HOUR_DOLLARS
 
 ROOT = Path(__file__).resolve().parents[3]
 

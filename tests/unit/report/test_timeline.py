@@ -3,7 +3,7 @@
 from typing import Any
 
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusError, PrometheusSample, PrometheusSeries
-from trainwarden.stack.timeline import Timeline, timeline
+from trainwarden.report.timeline import Timeline, timeline
 
 _INCIDENT = {
     "run_id": "r1",

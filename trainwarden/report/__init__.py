@@ -1,0 +1,1 @@
+"""One page about one run: `trainwarden report`, and the end of `trainwarden up`."""
