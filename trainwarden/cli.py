@@ -33,6 +33,7 @@ _OWN = {
     "scan": ("trainwarden.scan.command", "name the cause of a failure from the logs that it left behind"),
     "rules": ("trainwarden.rules.command", "make the rule files that a Prometheus loads, with your own values"),
     "actions": ("trainwarden.actions.command", "run declared commands on events of runs, such as an evaluation"),
+    "slurm": ("trainwarden.jobs.command", "make runs of SLURM jobs that use no library, by rules or one by one"),
     "runs": ("trainwarden.runs.listing", "list the runs whose records are in a folder or in S3"),
     "status": ("trainwarden.runs.status", "show how a run is, once or live"),
     "compare": ("trainwarden.runs.compare", "compare runs and their attempts: duration, loss, speed, failures, cost"),

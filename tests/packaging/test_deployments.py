@@ -12,6 +12,7 @@ import yaml
 
 from tests.rules.promtool import ROOT
 from trainwarden.actions.command import build_parser as build_parser_of_actions
+from trainwarden.jobs.command import build_parser as build_parser_of_slurm
 from trainwarden.stack.binaries import Tools
 from trainwarden_exporter.cli import EVERYWHERE
 from trainwarden_exporter.collectors.gpu_pods.spec import SOCKET
@@ -59,6 +60,18 @@ def test_the_systemd_unit_of_actions_starts_them_with_flags_that_there_are() -> 
     assert (Path(program).name, command) == ("trainwarden", "actions")
     build_parser_of_actions().parse_args(arguments)
     assert unit["Service"]["User"] == "%i"
+
+
+def test_the_systemd_unit_of_plain_jobs_watches_them_as_the_user_of_the_other_services() -> None:
+    unit = configparser.ConfigParser(interpolation=None, strict=True)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]  # as above
+    unit.read_string((UNIT.parent / "trainwarden-slurm.service").read_text(encoding="utf-8"))
+    program, command, *arguments = unit["Service"]["ExecStart"].split()
+    assert (Path(program).name, command) == ("trainwarden", "slurm")
+    assert build_parser_of_slurm().parse_args(arguments).command == "watch"
+    others = ("trainwarden-exporter.service", "trainwarden-remediator.service")
+    texts = [(UNIT.parent / name).read_text(encoding="utf-8") for name in others]
+    assert all(f"\nUser={unit['Service']['User']}\n" in text for text in texts)
 
 
 def test_the_systemd_socket_is_the_exporter_s_port_and_names_its_flag() -> None:

@@ -56,6 +56,20 @@ class PrintedProgress:
         self._begun = self._now()
         self._counter = StepCounter.of_run(before)
 
+    def go_on(self, progress: Progress | None, budget: float, first_step: int | None) -> None:
+        """Continue an attempt that another process has followed so far.
+
+        Args:
+            progress: of the attempt, as that recorded it; None before its first step.
+            budget: of steps, as that recorded it, in seconds.
+            first_step: of the attempt.
+        """
+        if progress is not None and progress.step is not None:
+            self._counter = StepCounter.of_attempt(progress)
+            self._counter.attempt_high = max(self._counter.attempt_high, progress.step)
+            self._counter.first_step = progress.step if first_step is None else first_step
+        self._longest = budget / _INTERVALS
+
     def add(self, data: bytes) -> None:
         """Add some output."""
         with self._lock:
@@ -102,6 +116,11 @@ class PrintedProgress:
     def first_step(self) -> int | None:
         """The first step that was printed; None before one."""
         return self._counter.first_step
+
+    @property
+    def last_output(self) -> float | None:
+        """When something was last printed, Unix seconds; None before that."""
+        return self._added
 
     @property
     def is_at_end(self) -> bool:
@@ -157,9 +176,18 @@ class InferredPhase:
         printed: what it prints; None where that is not seen.
         thresholds: of the run.
         given: the stall budgets that were given, by phase.
+        silence: where no step was seen, the budget of steps is that of silence: whatever is printed counts as a move.
     """
 
-    def __init__(self, printed: PrintedProgress | None, thresholds: Thresholds, given: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        printed: PrintedProgress | None,
+        thresholds: Thresholds,
+        given: Mapping[str, float],
+        *,
+        silence: bool = False,
+    ) -> None:
+        self._silence = silence
         self._printed = printed
         self._thresholds = thresholds
         self._given = given
@@ -171,9 +199,16 @@ class InferredPhase:
             return "idle"
         if printed.first_step is not None:
             return "eval" if printed.is_at_end else "train"
+        if self._silence:
+            return "train"
         if self._given.keys().isdisjoint((*_BEFORE_STEPS, "train")):
             return "idle"
         return "init" if printed.first_output is None else "load"
+
+    def moved(self) -> float | None:
+        """Return when something was last printed, where no step was seen and that counts as a move, Unix seconds."""
+        printed = self._printed
+        return printed.last_output if self._silence and printed is not None and printed.first_step is None else None
 
     def may_restart(self, phase: str) -> bool:
         """Return whether the budget of a phase was given: then it counts as if the training had reported the phase."""

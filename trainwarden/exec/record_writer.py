@@ -53,6 +53,8 @@ class ExternalRecordWriter:
         pid: of the process that stands for the command in the record; this one if None, 0 for none.
         printed: what the command prints: its steps and its phase are taken from there until it reports them itself.
         given: the stall budgets that were given, by phase.
+        settings: fields of the metadata that hold for the attempt; None: those of this process's environment.
+        silence: as of `InferredPhase`.
     """
 
     def __init__(
@@ -64,26 +66,32 @@ class ExternalRecordWriter:
         pid: int | None = None,
         printed: PrintedProgress | None = None,
         given: Mapping[str, float] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        silence: bool = False,
     ) -> None:
         self._pid = os.getpid() if pid is None else pid
+        self._settings = settings
         self._store = store
         self._key = key
         self._thresholds = thresholds
         self._printed = printed
-        self._inferred = InferredPhase(printed, thresholds, given or {})
+        self._inferred = InferredPhase(printed, thresholds, given or {}, silence=silence)
         self._reports_itself = False
         self._start = time.time()
         self._written: dict[str, Any] = {}
         self._written_progress: dict[str, Any] = {}
         self.restarted: RestartNotice | None = None
 
-    def announce(self) -> int:
+    def announce(self, began: float | None = None) -> int:
         """Begin the attempt, pending; returns its number.
+
+        Args:
+            began: when it began, Unix seconds; now if None.
 
         Raises:
             OSError: the folder cannot be written.
         """
-        now = self._start = time.time()
+        now = self._start = time.time() if began is None else began
         self._store.make_folder()
         values = self._store.values(METADATA)
         start = begin_attempt(Path(self._store.folder), self._key, now)
@@ -110,23 +118,40 @@ class ExternalRecordWriter:
             phase_time=now,
             job_id=self._key.job_id,
             scheduler=self._key.scheduler,
-            world_size=world_size(),
+            world_size=world_size() if self._settings is None else None,
             thresholds=self._thresholds,
             host=host_name(),
             instance_id=instance_id() or host_name(),
             pid=self._pid or None,
-        ).replace(**read_run_settings())
+        ).replace(**(read_run_settings() if self._settings is None else self._settings))
         if "start_time" not in kept:
             changes = changes.replace(start_time=now)
         this = Attempt(number, key, now)
         self._write({**kept, "attempts": [*attempts, this.to_json()]}, changes)
         return number
 
+    def go_on(self) -> bool:
+        """Go on with the attempt where another process of this writer's kind has left it; False if it cannot."""
+        metadata = self._metadata()
+        if metadata is None or not metadata.is_live or (metadata.pid or 0) != self._pid:
+            return False
+        self._start = metadata.attempt_start_time or self._start
+        self._written = self._store.values(METADATA)
+        self._written_progress = self._store.values(PROGRESS)
+        if self._printed:
+            before = read_progress(self._store.folder)
+            ours = isinstance(before, Progress) and before.attempt_key == str(self._key)
+            self._printed.begin(before if isinstance(before, Progress) else None)
+            first = metadata.attempts[-1].resume_step if metadata.attempts else None
+            budget = metadata.thresholds.stall_seconds["train"]
+            self._printed.go_on(before if ours and isinstance(before, Progress) else None, budget, first)
+        return True
+
     @property
     def alone(self) -> bool:
         """Whether no other process has written about this attempt."""
         metadata = self._metadata()
-        return metadata is not None and metadata.pid == self._pid
+        return metadata is not None and (metadata.pid or 0) == self._pid
 
     @property
     def open(self) -> bool:
@@ -169,7 +194,7 @@ class ExternalRecordWriter:
             metadata = self._metadata()
             if metadata is None or not metadata.is_live:
                 return False
-            if metadata.pid != self._pid:
+            if (metadata.pid or 0) != self._pid:
                 self._stop_reading()
                 return False
             values = self._store.values(PROGRESS)
@@ -194,6 +219,8 @@ class ExternalRecordWriter:
         changes: dict[str, Any] = {} if thresholds == metadata.thresholds else {"thresholds": thresholds}
         if phase != metadata.phase:
             changes |= {"phase": phase, "phase_time": now}
+        elif (moved := self._inferred.moved()) is not None and moved > (metadata.phase_time or 0.0):
+            changes["phase_time"] = moved
         if phase == "idle" or self._inferred.may_restart(phase):
             values.pop("phase_source", None)
         else:

@@ -72,7 +72,10 @@ class Attempt(RecordDocument):
 
 
 class Metadata(RecordDocument):
-    """`metadata.json`. `last_update` is the liveness of the process, and no sign that it trains."""
+    """`metadata.json`. `last_update` is the liveness of the process, and no sign that it trains.
+
+    `user_id` is the uid that the job runs as, where another user writes the record for it.
+    """
 
     run_id: str | None = TEXT
     status: str | None = STATUS
@@ -97,6 +100,7 @@ class Metadata(RecordDocument):
     world_size: int | None = INTEGER
     host: str | None = TEXT
     pid: int | None = INTEGER
+    user_id: int | None = INTEGER
     environment: Mapping[str, str] = TEXTS
     write_errors: int | None = INTEGER
     signals: str | None = TEXT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -70,12 +71,19 @@ class Records:
         return isinstance(current_completion(self._runs_dir / run.run_id, run.attempt_key, run.started), Sentinel)
 
     def owner(self, run_id: str) -> int | None:
-        """Return the uid that writes the record; None where that is not seen."""
+        """Return the uid that writes the record; None where that is not seen.
+
+        Of a record that root or this process's own user writes for a job that writes none, the uid that it names:
+        nobody else may write on behalf of another user.
+        """
         if self._runs_dir is None:
             return None
         for path in (self._runs_dir / run_id / METADATA, self._runs_dir / run_id):
             with suppress(OSError):
-                return path.stat(follow_symlinks=False).st_uid
+                writer = path.stat(follow_symlinks=False).st_uid
+                metadata = read_metadata(self._runs_dir / run_id) if writer in (0, os.geteuid()) else None
+                stated = metadata.user_id if isinstance(metadata, Metadata) else None
+                return writer if stated is None else stated
         return None
 
     def rival(self, run_id: str, now: float) -> str | None:

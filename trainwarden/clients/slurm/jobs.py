@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import Any
 
 from trainwarden.clients.slurm.fields import (
     flag,
@@ -17,9 +19,6 @@ from trainwarden.clients.slurm.fields import (
     timestamp,
 )
 from trainwarden.identity import InvalidRunId, check_run_id
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 RUN_MARK = "trainwarden:"
 # In this order: a state that stands earlier outweighs those that it decorates.
@@ -56,6 +55,10 @@ _STATE_OF_FLAG = {
 # slurmctld's description of a job after `scontrol requeuehold`; a job that its user holds has none.
 _REQUEUED_HELD = "job requeued in held state"
 _BETWEEN_MARKS = re.compile(r"[\s,;]+")
+# In a mark, as sbatch has them in file names: what a job_submit plugin cannot name yet, or what differs between tasks.
+_TOKEN = re.compile(r"%([A-Za-z%])")
+_NO_RUN_ID = re.compile(r"[^A-Za-z0-9_-]+")
+_NO_NAMES: Mapping[str, str | None] = MappingProxyType({})
 
 
 class InvalidRunMark(ValueError):
@@ -91,6 +94,9 @@ class SlurmJob:
         needs_minutes: how long a start must be able to run, its `--time-min` or its limit; None where it has none.
         ended: when it ended, also while its processes are still being ended; None before.
         exit_code, exit_signal: of its batch script; None before its end.
+        array_job_id, array_task_id: of an array's task; empty of another job, and the latter where it is of several.
+        batch_host: the node that its batch script runs on; empty while it has none.
+        work_dir, stdout, stderr: as `output_paths` reads them; empty where the record has none.
     """
 
     job_id: str
@@ -125,6 +131,17 @@ class SlurmJob:
     ended: float | None
     exit_code: int | None
     exit_signal: int | None
+    array_job_id: str = ""
+    array_task_id: str = ""
+    batch_host: str = ""
+    work_dir: str = ""
+    stdout: str = ""
+    stderr: str = ""
+
+    @property
+    def attempt_key(self) -> str:
+        """The key of its present start."""
+        return f"slurm:{self.job_id}:{self.restarts or 0}"
 
     @property
     def end(self) -> str:
@@ -142,8 +159,11 @@ def read_job(entry: Mapping[str, Any]) -> SlurmJob:
     state = min((_STATE_OF_FLAG[flag] for flag in flags & _STATE_OF_FLAG.keys()), key=JOB_STATES.index, default="other")
     reason, user_id = text(entry.get("state_reason")), number(entry.get("user_id"))
     held = number(entry.get("priority")) == 0 or flag(entry.get("hold")) is True
+    array, task = number(entry.get("array_job_id")), number(entry.get("array_task_id"))
+    user, name = text(entry.get("user_name")) or ("" if user_id is None else str(user_id)), text(entry.get("name"))
+    names = job_names(str(job_id), str(array or ""), None if task is None else str(task), name, user)
     try:
-        run_id, problem = marked_run(entry.get("comment")), ""
+        run_id, problem = marked_run(entry.get("comment"), names), ""
     except InvalidRunMark as error:
         run_id, problem = None, str(error)
     # Of a job that waits, start_time is when the scheduler means to start it.
@@ -162,8 +182,8 @@ def read_job(entry: Mapping[str, Any]) -> SlurmJob:
         held_by_admin=held and reason == "JobHeldAdmin",
         held_by_requeue=held and reason == "JobHeldUser" and _requeued(state, text(entry.get("state_description"))),
         user_id=user_id,
-        user=text(entry.get("user_name")) or ("" if user_id is None else str(user_id)),
-        name=text(entry.get("name")),
+        user=user,
+        name=name,
         partition=text(entry.get("partition")),
         account=text(entry.get("account")),
         requeue=flag(entry.get("requeue")),
@@ -183,14 +203,35 @@ def read_job(entry: Mapping[str, Any]) -> SlurmJob:
         ended=end if state in ENDED_STATES or state == "completing" else None,
         exit_code=exit_code,
         exit_signal=exit_signal,
+        array_job_id=str(array) if array else "",
+        array_task_id=str(task) if array and task is not None else "",
+        batch_host=text(entry.get("batch_host")),
+        work_dir=text(entry.get("current_working_directory")),
+        # Newer versions have both: the name as it was given, and as it is used.
+        stdout=text(entry.get("stdout_expanded")) or text(entry.get("standard_output")),
+        stderr=text(entry.get("stderr_expanded")) or text(entry.get("standard_error")),
     )
 
 
-def marked_run(comment: object) -> str | None:
+def job_names(job_id: str, array: str, task: str | None, name: str, user: str) -> dict[str, str | None]:
+    """Return what the tokens of a mark stand for; None of what is not known yet.
+
+    Args:
+        job_id: of the job, or of the array's task.
+        array: of the array; empty for a job that is none's task.
+        task: its number; None where a record stands for several tasks.
+        name: of the job.
+        user: its name.
+    """
+    return {"j": job_id, "A": array or job_id, "a": task if array else "", "x": name, "u": user}
+
+
+def marked_run(comment: object, names: Mapping[str, str | None] = _NO_NAMES) -> str | None:
     """Return the run id of the mark `trainwarden:<run_id>` in a comment that may hold other text; None without a mark.
 
     Args:
         comment: a text, or {job, administrator, system} as some versions print it; their user's comment is the first.
+        names: what `%j`, `%A`, `%a`, `%x` and `%u` in the mark stand for; None where one is not known yet.
 
     Raises:
         InvalidRunMark: it names several runs, or one that cannot be a run id.
@@ -198,10 +239,35 @@ def marked_run(comment: object) -> str | None:
     marks = {word.removeprefix(RUN_MARK) for word in comment_words(_comment(comment)) if word.startswith(RUN_MARK)}
     if len(marks) > 1:
         raise InvalidRunMark("the comment names several runs")
+    if not marks:
+        return None
     try:
-        return check_run_id(marks.pop()) if marks else None
+        return expanded_run_id(marks.pop(), names)
     except InvalidRunId as error:
         raise InvalidRunMark(str(error)) from error
+
+
+def expanded_run_id(template: str, names: Mapping[str, str | None]) -> str | None:
+    """Return a run id with the tokens of `names` in place; None where one of them is not known yet.
+
+    What no run id may have becomes a dash, as in a job's name.
+
+    Raises:
+        InvalidRunId: the rest of the text cannot name a run, or it has another token.
+    """
+    used = _TOKEN.findall(template)
+    if not used:
+        return check_run_id(template)
+    if unknown := [name for name in used if name not in names]:
+        raise InvalidRunId(
+            f"%{unknown[0]} in {template[:80]!r}, expected one of {', '.join(f'%{name}' for name in names)}"
+        )
+    values = {name: value for name, value in names.items() if value is not None}
+    if not values.keys() >= set(used):
+        return None
+    found = _TOKEN.sub(lambda match: _NO_RUN_ID.sub("-", values[match[1]]), template)
+    # `%x_%a` of a job that is no array's task; a name of dashes alone.
+    return check_run_id(found.strip("._-")[:128])
 
 
 def comment_words(comment: str) -> list[str]:

@@ -203,3 +203,22 @@ def test_gpus_without_a_value_are_none() -> None:
 def test_a_job_has_the_id_that_squeue_shows_beside_its_own(changes: dict[str, Any], queue_id: str) -> None:
     job = read_job(job_22_05(4714, **changes))
     assert (job.job_id, job.queue_id) == ("4714", queue_id)
+
+
+@pytest.mark.parametrize(
+    ("mark", "fields", "run_id"),
+    [
+        ("%x-%j", {}, "train-1"),
+        ("%u.%x", {"name": "llama 3/70b"}, "alice.llama-3-70b"),
+        ("sweep_%a", {"array_job_id": 7, "array_task_id": 3}, "sweep_3"),
+        ("%x-%A_%a", {}, "train-1"),
+        ("sweep_%a", {"array_job_id": 7, "array_task_string": "3-9"}, None),
+    ],
+)
+def test_a_mark_may_name_its_run_by_the_job(mark: str, fields: dict[str, Any], run_id: str | None) -> None:
+    job = read_job(job_22_05(comment=f"trainwarden:{mark}", **fields))
+    assert (job.run_id, job.mark_problem) == (run_id, "")
+
+
+def test_a_mark_with_an_unknown_token_is_a_problem() -> None:
+    assert "expected one of %j" in read_job(job_22_05(comment="trainwarden:%q")).mark_problem

@@ -1,0 +1,307 @@
+"""Records of jobs that write none, from lists of squeue and files of logs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.clients.slurm.commands import FakeSlurm, job_22_05
+from trainwarden.jobs.configuration import JobRule, JobsConfiguration
+from trainwarden.jobs.slurm_watch import SlurmWatch
+from trainwarden.record.metadata import Metadata, read_metadata
+from trainwarden.record.progress import Progress, read_progress
+from trainwarden.record.sentinels import Sentinel, read_sentinel
+
+START = 1795271886.0
+_RULE = JobRule({"partition": ("gpu*",)})
+_ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
+
+
+class Queue:
+    """A cluster whose jobs a test changes, and the watch over it."""
+
+    def __init__(self, folder: Path, **configuration: Any) -> None:
+        (folder / "bin").mkdir()
+        self.slurm = FakeSlurm(folder / "bin")
+        self.runs = folder / "runs"
+        self.logs = folder / "logs"
+        self.logs.mkdir()
+        self.now = START
+        self.jobs: dict[int, dict[str, Any]] = {}
+        self._configuration = JobsConfiguration(self.runs, **{"rules": (_RULE,), "grace": 0.0, **configuration})
+        self.watch = self._watch()
+
+    def put(self, job_id: int, **changes: Any) -> Path:
+        """Add or change a job; return its log."""
+        known = self.jobs.get(job_id) or job_22_05(
+            job_id,
+            comment="",
+            partition="gpu",
+            restart_cnt=0,
+            user_id=os.getuid(),
+            start_time=int(START),
+            current_working_directory=str(self.logs),
+            standard_output=f"{job_id}.out",
+        )
+        self.jobs[job_id] = {**known, **changes}
+        return self.logs / str(self.jobs[job_id]["standard_output"])
+
+    def end(self, job_id: int, state: str, code: int = 0, signal: int = 0) -> None:
+        """End a job."""
+        self.put(job_id, job_state=state, exit_code=code << 8 | signal, end_time=int(self.now))
+
+    def look(self, seconds: float = 20.0) -> None:
+        """Let time pass, and look."""
+        self.slurm.jobs(list(self.jobs.values()))
+        self.now += seconds
+        self.watch.look()
+
+    def start_again(self) -> None:
+        """Let another process watch."""
+        self.watch.close()
+        self.watch = self._watch()
+
+    def _watch(self) -> SlurmWatch:
+        return SlurmWatch(self.slurm.client(), self._configuration, clock=lambda: self.now)
+
+    def metadata(self, run_id: str) -> Metadata:
+        """The metadata of a run."""
+        found = read_metadata(self.runs / run_id)
+        assert isinstance(found, Metadata), sorted(path.name for path in self.runs.iterdir())
+        return found
+
+    def error(self, run_id: str) -> Sentinel:
+        """The failure of a run."""
+        found = read_sentinel(self.runs / run_id / "_error")
+        assert isinstance(found, Sentinel)
+        return found
+
+    def step(self, run_id: str) -> int | None:
+        """The last step of a run."""
+        found = read_progress(self.runs / run_id)
+        return found.step if isinstance(found, Progress) else None
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[Queue]:
+    """A cluster without jobs."""
+    found = Queue(tmp_path)
+    yield found
+    found.watch.close()
+
+
+def test_a_job_of_a_rule_is_a_run_with_its_steps(queue: Queue) -> None:
+    log = queue.put(1)
+    queue.put(2, partition="cpu")
+    log.write_text("loading\nstep 10/100 loss 2.5\n")
+    queue.look()
+    assert [path.name for path in queue.runs.iterdir()] == ["train-1"]
+    metadata = queue.metadata("train-1")
+    assert (metadata.status, metadata.attempt, metadata.attempt_key) == ("running", 0, "slurm:1:0")
+    assert (metadata.job_id, metadata.scheduler, metadata.user_id) == ("1", "slurm", os.getuid())
+    assert metadata.attempt_start_time == START
+    assert queue.step("train-1") == 10
+    with log.open("a") as file:
+        file.write("step 20/100 loss 2.1\nstep 3")
+    queue.look()
+    assert queue.step("train-1") == 20
+    copy = queue.runs / "train-1/logs/training_log_latest.txt"
+    assert copy.read_text() == "loading\nstep 10/100 loss 2.5\nstep 20/100 loss 2.1\n"
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "signal", "line", "status", "failure"),
+    [
+        ("COMPLETED", 0, 0, "done", "succeeded", None),
+        ("FAILED", 1, 0, _ILLEGAL, "failed", "cuda_illegal_access"),
+        ("FAILED", 1, 0, "OSError: [Errno 28] No space left on device", "failed", "storage_quota"),
+        ("FAILED", 1, 0, "bye", "failed", "nonzero_exit"),
+        ("FAILED", 143, 0, "bye", "failed", "terminated"),
+        ("FAILED", 0, 11, "bye", "failed", "crash_signal"),
+        ("OUT_OF_MEMORY", 0, 125, "step 3", "failed", "host_oom"),
+        ("NODE_FAIL", 0, 0, _ILLEGAL, "failed", "node_fail"),
+        ("CANCELLED", 0, 15, _ILLEGAL, "cancelled", None),
+        ("PREEMPTED", 0, 15, "bye", "cancelled", None),
+        ("TIMEOUT", 0, 15, "bye", "cancelled", None),
+    ],
+)
+def test_the_scheduler_names_the_end_and_the_log_the_cause(
+    queue: Queue, state: str, code: int, signal: int, line: str, status: str, failure: str | None
+) -> None:
+    log = queue.put(1)
+    queue.look()
+    log.write_text(f"step 1/9 loss 2.0\n{line}")
+    queue.end(1, state, code, signal)
+    queue.look()
+    queue.look()
+    assert queue.metadata("train-1").status == status
+    assert (queue.runs / "train-1/_error").exists() == (failure is not None)
+    if failure:
+        assert queue.error("train-1").failure == failure
+        assert queue.error("train-1").attempt_key == "slurm:1:0"
+
+
+def test_a_requeue_is_the_next_attempt_of_the_run(queue: Queue) -> None:
+    log = queue.put(1)
+    log.write_text("step 50/100 loss 2.0\n")
+    queue.look()
+    queue.put(1, job_state="PENDING", restart_cnt=1)
+    queue.look()
+    before = queue.metadata("train-1")
+    assert (before.status, before.reason) == ("cancelled", "requeued")
+    queue.put(1, job_state="RUNNING", start_time=int(START) + 60)
+    log.write_text("step 41/100 loss 2.1\n")
+    queue.look()
+    now = queue.metadata("train-1")
+    assert (now.status, now.attempt, now.attempt_key) == ("running", 1, "slurm:1:1")
+    progress = read_progress(queue.runs / "train-1")
+    assert isinstance(progress, Progress)
+    assert (progress.step, progress.high_water, progress.attempt) == (41, 50, 1)
+
+
+def test_a_job_that_is_submitted_again_with_the_same_mark_is_the_next_attempt(queue: Queue) -> None:
+    queue.put(1, comment="trainwarden:llama")
+    queue.look()
+    queue.end(1, "FAILED", 1)
+    queue.look()
+    queue.look()
+    queue.put(2, comment="trainwarden:llama")
+    queue.look()
+    metadata = queue.metadata("llama")
+    assert (metadata.status, metadata.attempt, metadata.attempt_key) == ("running", 1, "slurm:2:0")
+    assert not (queue.runs / "llama/_error").exists()
+
+
+def test_two_jobs_of_one_name_at_the_same_time_are_two_runs(queue: Queue) -> None:
+    for job_id in (1, 2):
+        queue.put(job_id, comment="trainwarden:llama")
+    queue.look()
+    assert queue.metadata("llama").attempt_key == "slurm:1:0"
+    assert queue.metadata("llama-2").attempt_key == "slurm:2:0"
+    queue.start_again()
+    queue.end(1, "COMPLETED")
+    queue.look()
+    queue.look()
+    assert queue.metadata("llama").status == "succeeded"
+    assert queue.metadata("llama-2").status == "running"
+    assert len(list(queue.runs.iterdir())) == 2
+
+
+def test_the_tasks_of_an_array_are_runs_of_their_own(queue: Queue) -> None:
+    for task in (1, 2):
+        queue.put(10 + task, array_job_id=10, array_task_id=task, comment="trainwarden:sweep")
+    queue.put(20, array_job_id=10, array_task_id=None, array_task_string="3-9", job_state="PENDING")
+    queue.look()
+    assert sorted(path.name for path in queue.runs.iterdir()) == ["sweep_1", "sweep_2"]
+
+
+def test_another_process_goes_on_without_reading_anything_twice(queue: Queue) -> None:
+    log = queue.put(1)
+    log.write_text("step 10/100 loss 2.5\n")
+    queue.look()
+    queue.start_again()
+    with log.open("a") as file:
+        file.write("step 11/100 loss 2.4\n")
+    queue.look()
+    metadata = queue.metadata("train-1")
+    assert (metadata.attempt, metadata.phase, metadata.attempt_start_time) == (0, "train", START)
+    assert (queue.runs / "train-1/logs/training_log_latest.txt").read_text().count("step 10/") == 1
+    assert queue.step("train-1") == 11
+
+
+def test_a_restarted_watch_keeps_a_hang_in_the_phase_that_it_hangs_in(queue: Queue) -> None:
+    queue.put(1).write_text("step 10/100 loss 2.5\n")
+    queue.look()
+    before = queue.metadata("train-1")
+    queue.start_again()
+    queue.look()
+    after = queue.metadata("train-1")
+    assert (before.phase, before.phase_time) == (after.phase, after.phase_time) == ("train", before.phase_time)
+
+
+def test_a_scheduler_that_does_not_answer_ends_nothing(queue: Queue) -> None:
+    queue.put(1)
+    queue.look()
+    queue.slurm.script("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    queue.now += 100
+    assert not queue.watch.look()
+    assert queue.metadata("train-1").status == "running"
+
+
+def test_a_job_that_slurm_forgot_is_not_taken_for_failed(queue: Queue) -> None:
+    queue.put(1)
+    queue.look()
+    del queue.jobs[1]
+    for _ in range(5):
+        queue.look()
+    assert queue.metadata("train-1").status == "running"
+    assert not queue.watch.runs
+
+
+def test_a_record_that_a_training_writes_itself_is_left_alone(queue: Queue) -> None:
+    folder = queue.runs / "llama"
+    folder.mkdir(parents=True)
+    written = json.dumps({"run_id": "llama", "status": "running", "attempt_key": "slurm:1:0", "pid": 7})
+    (folder / "metadata.json").write_text(written)
+    queue.put(1, comment="trainwarden:llama")
+    queue.look()
+    assert (folder / "metadata.json").read_text() == written
+
+
+def test_a_run_of_one_user_gets_no_attempt_by_another(queue: Queue) -> None:
+    queue.put(1, comment="trainwarden:llama")
+    queue.look()
+    queue.end(1, "COMPLETED")
+    queue.look()
+    queue.look()
+    queue.put(2, comment="trainwarden:llama", user_id=os.getuid() + 1)
+    queue.look()
+    assert queue.metadata("llama").attempt_key == "slurm:1:0"
+
+
+def test_only_logs_of_the_jobs_user_are_read(queue: Queue) -> None:
+    log = queue.put(1, user_id=os.getuid() + 1)
+    log.write_text("step 10/100 loss 2.5\n")
+    log.chmod(0o600)
+    queue.look()
+    assert queue.metadata("train-1").status == "running"
+    assert queue.step("train-1") is None
+
+
+def test_a_job_that_its_user_has_marked_has_time_to_write_a_record(tmp_path: Path) -> None:
+    queue = Queue(tmp_path, rules=(), grace=60.0)
+    queue.put(1, comment="trainwarden:llama")
+    queue.look()
+    assert not queue.runs.exists()
+    queue.look(60.0)
+    assert queue.metadata("llama").status == "running"
+    queue.watch.close()
+
+
+def test_a_run_is_written_into_the_comment_of_its_job(tmp_path: Path) -> None:
+    queue = Queue(tmp_path, mark=True)
+    queue.slurm.script("scontrol", "exit 0")
+    queue.put(1, comment="urgent")
+    queue.put(2, comment="trainwarden:llama")
+    queue.look()
+    queue.look()
+    (call,) = queue.slurm.called("scontrol")
+    assert call == "scontrol update JobId=1 Comment=urgent trainwarden:train-1"
+    queue.watch.close()
+
+
+def test_silence_is_a_stall_only_where_a_budget_is_given(tmp_path: Path) -> None:
+    quiet = JobRule({"partition": ("gpu",)}, inactivity=1200.0)
+    queue = Queue(tmp_path, rules=(quiet, JobRule({"partition": ("other",)})))
+    for job_id, partition in ((1, "gpu"), (2, "other")):
+        queue.put(job_id, partition=partition).write_text("no steps here\n")
+    queue.look()
+    silent, unjudged = queue.metadata("train-1"), queue.metadata("train-2")
+    assert (silent.phase, silent.phase_source, silent.thresholds.stall_seconds["train"]) == ("train", "output", 1200.0)
+    assert unjudged.phase == "idle"
+    queue.watch.close()

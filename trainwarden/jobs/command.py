@@ -1,0 +1,213 @@
+"""`trainwarden slurm`: watch jobs that use no library, adopt one that runs, list what would be watched."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainwarden.clients.process import keep_child_status
+from trainwarden.clients.slurm.client import (
+    JOB_ID,
+    CommandsMissing,
+    SlurmClient,
+    SlurmError,
+    UnreadableRecord,
+    find_commands,
+)
+from trainwarden.command_line import CommandLine
+from trainwarden.duration import parse_duration
+from trainwarden.errors import UsageError
+from trainwarden.identity import InvalidRunId, check_run_id
+from trainwarden.jobs.configuration import JobRule, JobsConfiguration, read_configuration, run_id_of
+from trainwarden.jobs.slurm_watch import SlurmWatch, watched_job
+from trainwarden.record.folder import runs_dir
+from trainwarden.service_log import FORMATS, escape_controls, log_to_stderr
+
+if TYPE_CHECKING:
+    from trainwarden.clients.slurm.jobs import SlurmJob
+
+log = logging.getLogger(__name__)
+
+_INTERVAL_SECONDS = 15.0
+_SLURM_SECONDS = 30.0
+# Records are for the group, as the exporter's; logs that are copied into them are not for everybody.
+_UMASK = 0o027
+_COMMANDS = ("watch", "adopt", "jobs")
+
+
+def main(argv: list[str]) -> int:
+    """Watch, adopt or list; return 0, 1 if the job failed, 2 for misuse, 3 if SLURM gives no answer."""
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    try:
+        configuration = read_configuration(arguments.config) if arguments.config else JobsConfiguration(runs_dir())
+        client = _client(arguments.slurm_bin_dir)
+        if arguments.command == "jobs":
+            return _jobs(client, configuration)
+        log_to_stderr(arguments.log_level.upper(), log_format=arguments.log_format)
+        keep_child_status()
+        os.umask(_UMASK)
+        if arguments.command == "adopt":
+            return _adopt(client, configuration, arguments)
+        return _watch(SlurmWatch(client, configuration), arguments)
+    except UsageError as error:
+        print(f"trainwarden slurm: {error}", file=sys.stderr)
+        return 2
+    except SlurmError as error:
+        print(f"trainwarden slurm: {error.reason}: {error.message}", file=sys.stderr)
+        return 3
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = CommandLine(
+        prog="trainwarden slurm",
+        description="Make runs of SLURM jobs that use no library: their records, from the scheduler and their logs.",
+        epilog="exit status: 0 it was stopped, or the job succeeded; 1 the job failed or was cancelled; 2 misuse or a "
+        "wrong configuration; 3 SLURM gives no answer",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="|".join(_COMMANDS))
+    watch = commands.add_parser("watch", help="watch all jobs that the configuration makes runs, until stopped")
+    adopt = commands.add_parser("adopt", help="watch one job that runs or waits, until it ends")
+    jobs = commands.add_parser("jobs", help="list the jobs that would be watched now, each with its run and its logs")
+    for each in (watch, adopt, jobs):
+        each.add_argument(
+            "--config",
+            type=Path,
+            metavar="FILE",
+            required=each is watch,
+            help="which jobs are runs; docs/plain-jobs.md",
+        )
+        each.add_argument(
+            "--slurm-bin-dir", type=Path, metavar="DIR", help="of squeue and scontrol (default: those on PATH)"
+        )
+    for each in (watch, adopt):
+        each.add_argument("--interval", type=_seconds, default=_INTERVAL_SECONDS, help="between two looks (15s)")
+        levels = ("debug", "info", "warning", "error")
+        each.add_argument("--log.level", dest="log_level", choices=levels, default="info", help="(info)")
+        each.add_argument("--log.format", dest="log_format", choices=FORMATS, default=FORMATS[0], help="(text)")
+    watch.add_argument("--once", action="store_true", help="look once, and end")
+    adopt.add_argument("job", metavar="JOB", help="a job's id, such as 4711 or 4711_3")
+    adopt.add_argument("--run-id", metavar="RUN", help="(default: that of its mark, else NAME-JOB)")
+    adopt.add_argument("--runs-dir", type=Path, metavar="DIR", help="the folder of the run records")
+    adopt.add_argument(
+        "--inactivity", type=_seconds, metavar="DURATION", help="that its log, or its steps, may stand still"
+    )
+    adopt.add_argument("--policy", metavar="NAME", help="the restart policy that its record requests")
+    adopt.add_argument("--signals", metavar="PACK", help="the signals that its log is searched for")
+    adopt.add_argument("--mark", action="store_true", help="write the run into the job's comment: it may be restarted")
+    return parser
+
+
+def _watch(watch: SlurmWatch, arguments: argparse.Namespace) -> int:
+    stop = _stop_event()
+    try:
+        while not stop.is_set():
+            began = time.monotonic()
+            answered = watch.look(max(arguments.interval, 1.0))
+            if arguments.once:
+                return 0 if answered else 3
+            stop.wait(max(0.0, arguments.interval - (time.monotonic() - began)))
+    finally:
+        watch.close()
+    return 0
+
+
+def _adopt(client: SlurmClient, configuration: JobsConfiguration, arguments: argparse.Namespace) -> int:
+    job = _find(client, arguments.job)
+    rule = configuration.rule_of(job) or JobRule()
+    try:
+        run_id = check_run_id(arguments.run_id) if arguments.run_id else run_id_of(job, rule)
+    except InvalidRunId as error:
+        raise UsageError(str(error)) from None
+    rule = JobRule(
+        run_id=run_id or rule.run_id,
+        logs=rule.logs,
+        inactivity=arguments.inactivity or rule.inactivity,
+        restart_stalls=rule.restart_stalls,
+        signals=arguments.signals or rule.signals,
+        policy=arguments.policy or rule.policy,
+    )
+    if arguments.run_id and job.run_id not in (None, arguments.run_id):
+        raise UsageError(f"job {job.job_id} is marked with run {job.run_id}, expected that as --run-id")
+    configuration = JobsConfiguration(
+        runs_dir=arguments.runs_dir or configuration.runs_dir,
+        log_roots=configuration.log_roots,
+        mark=arguments.mark or configuration.mark,
+        marked=False,
+    )
+    watch = SlurmWatch(client, configuration, [job.job_id], rule)
+    stop = _stop_event()
+    try:
+        while not stop.is_set():
+            began = time.monotonic()
+            watch.look(max(arguments.interval, 1.0))
+            if (outcome := watch.outcomes.get(job.job_id)) is not None:
+                print(f"run {outcome[0]}: {outcome[1]}")
+                return 0 if outcome[1] == "succeeded" else 1
+            stop.wait(max(0.0, arguments.interval - (time.monotonic() - began)))
+    finally:
+        watch.close()
+    return 0
+
+
+def _jobs(client: SlurmClient, configuration: JobsConfiguration) -> int:
+    for job in client.jobs():
+        if isinstance(job, UnreadableRecord):
+            print(f"unreadable: {escape_controls(job.problem)}", file=sys.stderr)
+            continue
+        rule = configuration.rule_of(job)
+        if rule is None or job.target is None:
+            continue
+        try:
+            run_id = run_id_of(job, rule)
+        except InvalidRunId as error:
+            print(escape_controls(f"{job.queue_id}: {error}"), file=sys.stderr)
+            continue
+        logs = watched_job(job, run_id or "-", rule).logs
+        print(escape_controls("  ".join((job.queue_id, job.state, run_id or "-", " ".join(logs) or "-"))))
+    return 0
+
+
+def _find(client: SlurmClient, wanted: str) -> SlurmJob:
+    if not JOB_ID.fullmatch(wanted.partition("_")[0]):
+        raise UsageError(f"{wanted[:40]!r} is no job id, expected one such as 4711 or 4711_3")
+    found = [job for job in client.jobs() if not isinstance(job, UnreadableRecord)]
+    job = next((job for job in found if wanted in (job.job_id, job.queue_id)), None)
+    if job is None:
+        raise UsageError(f"squeue lists no job {wanted}")
+    if job.target is None:
+        raise UsageError(f"job {wanted} stands for several tasks of an array, expected one such as {wanted}_1")
+    return job
+
+
+def _client(folder: Path | None) -> SlurmClient:
+    try:
+        commands = find_commands(folder, ("squeue", "scontrol"))
+    except CommandsMissing as error:
+        raise UsageError(f"{error}; see --slurm-bin-dir") from None
+    with contextlib.suppress(CommandsMissing):  # where there is no accounting
+        commands |= find_commands(folder, ("sacct",))
+    return SlurmClient(commands, _SLURM_SECONDS)
+
+
+def _stop_event() -> threading.Event:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

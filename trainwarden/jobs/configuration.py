@@ -1,0 +1,222 @@
+"""The file of `trainwarden slurm watch`: which jobs are runs, by what name, and how they are judged."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainwarden.clients.slurm.jobs import RUN_MARK, comment_words, expanded_run_id, job_names
+from trainwarden.duration import parse_duration
+from trainwarden.errors import UsageError
+from trainwarden.identity import InvalidRunId
+from trainwarden.record.folder import runs_dir
+from trainwarden.signals.pack import load_pack, shipped_packs
+from trainwarden.yaml_file import YamlValue, read_yaml
+
+if TYPE_CHECKING:
+    from trainwarden.clients.slurm.jobs import SlurmJob
+
+_KEYS = ("runs_dir", "log_roots", "mark", "marked", "grace", "max_jobs", "jobs")
+_JOB_KEYS = (
+    "match", "ignore", "run_id", "logs", "inactivity", "restart_stalls", "signals", "policy",
+    "framework", "model",
+)  # fmt: skip
+_MATCHES = ("partition", "account", "user", "name", "comment")
+DEFAULT_RUN_ID = "%x-%A_%a"
+_GRACE_SECONDS = 600.0
+MAX_JOBS = 2000
+_SAMPLE = job_names("4711", "4711", "1", "train", "alice")
+_POLICY_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_-")
+
+
+@dataclass(frozen=True)
+class JobRule:
+    """What holds for the jobs that it matches.
+
+    Attributes:
+        match: patterns by field of a job; one of each field must match.
+        ignore: these jobs are no runs.
+        run_id: of a job without a mark, with the tokens of `job_names`.
+        logs: paths in place of those that the job was submitted with, with the tokens of sbatch.
+        inactivity: seconds that the log, or its steps where it has some, may stand still; None for the default.
+        restart_stalls: a stall may be restarted where the policy restarts stalls; else it only alerts.
+        signals: a signal pack, by its name or absolute path; None for the exporter's.
+        policy: the restart policy that the record requests; None for none.
+        framework, model: as the record states them.
+    """
+
+    match: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ignore: bool = False
+    run_id: str = DEFAULT_RUN_ID
+    logs: tuple[str, ...] = ()
+    inactivity: float | None = None
+    restart_stalls: bool = False
+    signals: str | None = None
+    policy: str | None = None
+    framework: str | None = None
+    model: str | None = None
+
+    def fits(self, job: SlurmJob) -> bool:
+        """Return whether the job is one of those."""
+        return all(
+            any(fnmatchcase(value, pattern) for pattern in patterns for value in _values(job, name))
+            for name, patterns in self.match.items()
+        )
+
+
+@dataclass(frozen=True)
+class JobsConfiguration:
+    """What `trainwarden slurm watch` does; times in seconds.
+
+    Attributes:
+        runs_dir: the folder of the run records.
+        log_roots: folders outside of which no log is read.
+        mark: write the mark of a run into the comment of a job that has none.
+        marked: jobs with a mark are runs where no rule is for them.
+        grace: how long a job that its user has marked may take to write a record itself.
+        max_jobs: that are watched at the same time.
+        rules: the first that fits counts.
+    """
+
+    runs_dir: Path
+    log_roots: tuple[str, ...] = ("/",)
+    mark: bool = False
+    marked: bool = True
+    grace: float = _GRACE_SECONDS
+    max_jobs: int = MAX_JOBS
+    rules: Sequence[JobRule] = ()
+
+    def rule_of(self, job: SlurmJob) -> JobRule | None:
+        """Return the rule of a job that is a run; None for any other."""
+        found = next((rule for rule in self.rules if rule.fits(job)), None)
+        if found is None and self.marked and job.run_id is not None:
+            return JobRule()
+        return None if found is None or found.ignore else found
+
+
+def run_id_of(job: SlurmJob, rule: JobRule) -> str | None:
+    """Return the run that a job is an attempt of: by its mark, else by the rule; None where it is not known yet.
+
+    The tasks of an array whose mark does not tell them apart are runs of their own.
+
+    Raises:
+        InvalidRunId: the rule gives none for this job.
+    """
+    names = job_names(job.job_id, job.array_job_id, job.array_task_id or None, job.name, job.user)
+    if job.run_id is None:
+        return expanded_run_id(rule.run_id, names)
+    has_task = job.run_id.endswith(f"_{job.array_task_id}")
+    if job.array_task_id and not has_task and f"{RUN_MARK}{job.run_id}" in comment_words(job.comment):
+        return expanded_run_id(f"{job.run_id[:100]}_%a", names)
+    return job.run_id
+
+
+def read_configuration(file: Path) -> JobsConfiguration:
+    """Read the file.
+
+    Raises:
+        UsageError: it cannot be used, or users other than its owner may write it.
+    """
+    try:
+        status = file.stat()
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}, expected a file that this user can read") from error
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UsageError(
+            f"{file}: uid {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}; "
+            "expected a file of this user or root that nobody else may write"
+        )
+    keys = read_yaml(file).mapping(_KEYS)
+    listed = keys["jobs"].items if "jobs" in keys and keys["jobs"].kind == "list" else ()
+    if "jobs" in keys and keys["jobs"].kind not in ("list", "nothing"):
+        raise keys["jobs"].wrong("a list of rules")
+    return JobsConfiguration(
+        runs_dir=Path(_absolute(keys["runs_dir"])) if "runs_dir" in keys else runs_dir(),
+        log_roots=tuple(map(_absolute, keys["log_roots"].scalars())) if "log_roots" in keys else ("/",),
+        mark=keys["mark"].boolean() if "mark" in keys else False,
+        marked=keys["marked"].boolean() if "marked" in keys else True,
+        grace=_seconds(keys["grace"]) if "grace" in keys else _GRACE_SECONDS,
+        max_jobs=_count(keys["max_jobs"]) if "max_jobs" in keys else MAX_JOBS,
+        rules=tuple(_rule(entry) for entry in listed),
+    )
+
+
+def _rule(entry: YamlValue) -> JobRule:
+    keys = entry.mapping(_JOB_KEYS)
+    if "match" not in keys:
+        raise entry.wrong(f"a rule with match: patterns of {', '.join(_MATCHES)}")
+    match = {name: _patterns(value) for name, value in keys["match"].mapping(_MATCHES).items()}
+    if not match:
+        raise keys["match"].wrong(f"patterns of {', '.join(_MATCHES)}")
+    signals, inactivity = None, None
+    if "signals" in keys:
+        signals = keys["signals"].scalar()
+        if signals not in shipped_packs():
+            signals = _absolute(keys["signals"])
+        inactivity = load_pack(signals).inactivity_threshold_seconds
+    if "inactivity" in keys:
+        inactivity = _seconds(keys["inactivity"])
+    restart = keys["restart_stalls"].boolean() if "restart_stalls" in keys else False
+    if restart and inactivity is None:
+        raise keys["restart_stalls"].wrong("inactivity beside it: how long a log may stand still")
+    return JobRule(
+        match=match,
+        ignore=keys["ignore"].boolean() if "ignore" in keys else False,
+        run_id=_run_id(keys["run_id"]) if "run_id" in keys else DEFAULT_RUN_ID,
+        logs=tuple(map(_absolute, keys["logs"].scalars("a list of paths"))) if "logs" in keys else (),
+        inactivity=inactivity,
+        restart_stalls=restart,
+        signals=signals,
+        policy=_policy(keys["policy"]) if "policy" in keys else None,
+        framework=keys["framework"].scalar() if "framework" in keys else None,
+        model=keys["model"].scalar() if "model" in keys else None,
+    )
+
+
+def _values(job: SlurmJob, name: str) -> Sequence[str]:
+    # A job that waits may name several partitions.
+    return job.partition.split(",") if name == "partition" else (str(getattr(job, name)),)
+
+
+def _patterns(entry: YamlValue) -> tuple[str, ...]:
+    return tuple(item.text for item in entry.scalars()) if entry.kind == "list" else (entry.scalar(),)
+
+
+def _run_id(entry: YamlValue) -> str:
+    try:
+        expanded_run_id(entry.scalar(), _SAMPLE)
+    except InvalidRunId as error:
+        raise entry.wrong(f"a run id with tokens such as %x-%j: {error}") from None
+    return entry.text
+
+
+def _policy(entry: YamlValue) -> str:
+    if not entry.scalar() or len(entry.text) > 64 or not _POLICY_LETTERS.issuperset(entry.text):
+        raise entry.wrong("a name of 1 to 64 of a-z, 0-9, _ and -")
+    return entry.text
+
+
+def _absolute(entry: YamlValue) -> str:
+    if not entry.scalar().startswith("/"):
+        raise entry.wrong("an absolute path")
+    return entry.text
+
+
+def _seconds(entry: YamlValue) -> float:
+    if entry.scalar() == "0":
+        return 0.0
+    try:
+        return parse_duration(entry.text)
+    except ValueError as error:
+        raise entry.wrong(str(error).partition("expected ")[2]) from None
+
+
+def _count(entry: YamlValue) -> int:
+    if not entry.scalar().isdecimal() or not 1 <= int(entry.text) <= 100_000:
+        raise entry.wrong("a number from 1 to 100000")
+    return int(entry.text)

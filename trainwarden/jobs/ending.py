@@ -1,0 +1,84 @@
+"""How a job ended, by its scheduler first, and by the end of its log where the scheduler names no cause."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from trainwarden.exec.outcome import command_outcome
+from trainwarden.failures.judge import STEPS_THAT_PROVE_LIFE
+from trainwarden.failures.records import cause_in
+from trainwarden.record.store import UNKNOWN_END
+from trainwarden.signals.progress.rises import last_rises
+from trainwarden.taxonomy import FAILURES
+from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome
+
+if TYPE_CHECKING:
+    from trainwarden.clients.slurm.jobs import SlurmJob
+    from trainwarden.exec.tail import Tail
+
+# States of a job that are no failure of its training: the reason, and the slug of the taxonomy.
+_NO_FAILURES = {
+    "cancelled": ("cancelled through the scheduler", "cancelled"),
+    "timeout": ("time limit", "time_limit"),
+    "deadline": ("time limit", "time_limit"),
+    "preempted": ("preempted", "preempted"),
+}
+_FAILURES = {"node_fail": "node_fail", "boot_fail": "node_fail", "out_of_memory": "host_oom"}
+_REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def slurm_outcome(job: SlurmJob, tail: Tail) -> AttemptOutcome:
+    """Return how a job ended that has one of the states of `ENDED_STATES`."""
+    if job.end == "completed":
+        return SUCCEEDED
+    if job.end in _NO_FAILURES:
+        reason, slug = _NO_FAILURES[job.end]
+        return AttemptOutcome("cancelled", reason, FAILURES[slug])
+    if job.end in _FAILURES:
+        reason = f"SLURM ended job {job.job_id} as {job.end.upper()}"
+        return AttemptOutcome("failed", reason, FAILURES[_FAILURES[job.end]])
+    return status_outcome(job.exit_code or 0, job.exit_signal or 0, tail)
+
+
+def status_outcome(code: int, number: int, tail: Tail) -> AttemptOutcome:
+    """Return how a batch script ended that failed, by its exit code, or the signal that ended it, and its log.
+
+    A script that was asked to end by none of the scheduler's states was ended by a launcher, most often because a rank
+    elsewhere had failed: that is a failure, of unknown cause if the log names none.
+    """
+    if (code or 128 + number) - 128 in _REQUESTS:
+        name = signal.Signals((code or 128 + number) - 128).name
+        return log_outcome(tail) or AttemptOutcome(
+            "failed", f"its script was ended by {name}, and its log names no cause", FAILURES[UNKNOWN_END]
+        )
+    return command_outcome(-number if number else code or 1, tail)
+
+
+def log_outcome(tail: Tail) -> AttemptOutcome | None:
+    """Return the failure that the log shows at its end; None where it shows none."""
+    text = tail.text()
+    if cause_in(text, last_rises(f"{text}\n".encode(), STEPS_THAT_PROVE_LIFE)) is None:
+        return None
+    return command_outcome(1, tail)
+
+
+def lost_outcome(state: str, tail: Tail) -> AttemptOutcome | None:
+    """Return how a job ended that the scheduler no longer lists.
+
+    Args:
+        state: of it by the scheduler's accounting, such as `OUT_OF_MEMORY`; empty where there is none.
+        tail: the end of its log.
+
+    Returns:
+        None where neither shows how: that it is gone is no failure.
+    """
+    state = state.lower()
+    if state == "completed":
+        return SUCCEEDED
+    if state in _NO_FAILURES:
+        reason, slug = _NO_FAILURES[state]
+        return AttemptOutcome("cancelled", reason, FAILURES[slug])
+    if state in _FAILURES:
+        return AttemptOutcome("failed", f"SLURM ended the job as {state.upper()}", FAILURES[_FAILURES[state]])
+    return command_outcome(1, tail) if state == "failed" else log_outcome(tail)

@@ -1,0 +1,212 @@
+"""The run record of one job that writes none: begun, kept up to date and ended from what is seen of the job."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from trainwarden.exec.log_file import put_aside
+from trainwarden.exec.printed_progress import PrintedProgress
+from trainwarden.exec.record_writer import ExternalRecordWriter
+from trainwarden.identity import AttemptKey, InvalidAttemptKey
+from trainwarden.jobs.job_log import JobLog
+from trainwarden.record.folder import EVENTS, LOG, replace_file
+from trainwarden.record.metadata import Metadata, read_metadata
+from trainwarden.record.store import RecordStore
+from trainwarden.record.thresholds import DEFAULT_STALL_SECONDS, Thresholds
+from trainwarden.training.outcome import AttemptOutcome
+
+# How often it is written that a job lives. That of a thousand jobs takes a tenth of a core.
+ALIVE_SECONDS = 20.0
+# How far each log was read, for the next process that follows them.
+POSITIONS = ".positions"
+_NO_PROCESS = 0
+
+
+class NotOurs(Exception):
+    """The record of the run is another's, who writes it; the message says whose."""
+
+
+@dataclass(frozen=True)
+class WatchedJob:
+    """One start of a job, as its record describes it.
+
+    Attributes:
+        run_id: the run that it is an attempt of.
+        key: of the attempt.
+        user_id: uid of the job's user, whose logs alone are read.
+        logs: paths of its output.
+        started: Unix seconds; None where that is not known.
+        settings: more fields of the metadata.
+        inactivity: seconds that its log, or its steps, may stand still; None for the default of steps alone.
+        restart_stalls: that may be restarted; else it is inferred, and only alerts.
+        log_roots: folders outside of which no log is read.
+    """
+
+    run_id: str
+    key: AttemptKey
+    user_id: int
+    logs: Sequence[str] = ()
+    started: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    inactivity: float | None = None
+    restart_stalls: bool = False
+    log_roots: Sequence[str] = ("/",)
+
+
+class JobRecord:
+    """Writes one attempt of a run for its job. No method but `open` raises.
+
+    Args:
+        runs: the folder of the run records.
+        job: whose record it is.
+    """
+
+    def __init__(self, runs: Path, job: WatchedJob) -> None:
+        self.job = job
+        self.folder = runs / job.run_id
+        self._store = RecordStore(self.folder)
+        self._printed = PrintedProgress()
+        self.log = JobLog(job.logs, job.user_id, self.folder / LOG, self._printed.add, job.log_roots)
+        budget = {} if job.inactivity is None else dict.fromkeys(("init", "load", "train"), job.inactivity)
+        self._writer = ExternalRecordWriter(
+            self._store,
+            job.key,
+            Thresholds(stall_seconds=MappingProxyType({**DEFAULT_STALL_SECONDS, **budget})),
+            pid=_NO_PROCESS,
+            printed=self._printed,
+            given=budget if job.restart_stalls else {},
+            settings={**job.settings, "user_id": job.user_id},
+            silence=job.inactivity is not None,
+        )
+        self._alive = 0.0
+        self._ended = False
+
+    def open(self) -> bool:
+        """Begin the attempt, or go on with it where another process has left it; False where it has ended.
+
+        Raises:
+            NotOurs: another process or user writes the record.
+            OSError: it cannot be written.
+        """
+        metadata = read_metadata(self.folder)
+        with contextlib.suppress(FileNotFoundError):
+            owner = self.folder.stat(follow_symlinks=False).st_uid
+            if owner != os.geteuid():
+                raise NotOurs(f"run {self.job.run_id}: its record is that of uid {owner}, who writes it")
+        if isinstance(metadata, Metadata):
+            self._check(metadata)
+            if metadata.attempt_key == str(self.job.key) and not metadata.is_live:
+                return False
+            if _is_older(self.job.key, metadata):
+                return False
+        if self._writer.go_on():
+            self.log.go_on(self._positions())
+            return True
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / LOG).parent.mkdir(exist_ok=True)
+        put_aside(self.folder / LOG, self.job.key.generation)
+        if self._positions().get("job") == self.job.key.job_id:
+            # Its output goes on in the same files.
+            self.log.go_on(self._positions())
+        self._writer.announce(self.job.started)
+        self._writer.alive()
+        self._alive = time.monotonic()
+        with contextlib.suppress(OSError):
+            # Of this user, so that others may append to it.
+            (self.folder / EVENTS).touch()
+        return True
+
+    def look(self, *, lives: bool = True) -> None:
+        """Read the log, and write what follows from it.
+
+        Args:
+            lives: the job is known to live; else only its steps are written.
+        """
+        found = self.log.read()
+        changed = self._writer.read_output()
+        now = time.monotonic()
+        if lives and (changed or now - self._alive >= ALIVE_SECONDS):
+            self._alive = now
+            self._writer.alive()
+        if found:
+            self._keep_positions()
+
+    def end(self, outcome: AttemptOutcome) -> None:
+        """Write how the attempt ended, once its log was read to its end."""
+        if self._ended:
+            return
+        self._ended = True
+        self._writer.read_output()
+        self._writer.end(outcome)
+        self._keep_positions()
+        self.close()
+
+    def read_to_end(self) -> None:
+        """Read what is left of the log of a job that has ended."""
+        while self.log.read(over=True):
+            self._writer.read_output()
+
+    def close(self) -> None:
+        """Close all files; another process may go on."""
+        self._keep_positions()
+        self.log.close()
+
+    def _check(self, metadata: Metadata) -> None:
+        if metadata.user_id is None:
+            where = f"{metadata.host or '?'}, pid {metadata.pid or '?'}"
+            raise NotOurs(f"run {self.job.run_id}: a training writes its record itself ({where})")
+        if metadata.user_id != self.job.user_id:
+            raise NotOurs(
+                f"run {self.job.run_id}: it is a run of uid {metadata.user_id}, and the job belongs to uid "
+                f"{self.job.user_id}"
+            )
+
+    def _positions(self) -> Mapping[str, Any]:
+        try:
+            found = json.loads((self.folder / POSITIONS).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _keep_positions(self) -> None:
+        kept = {**self.log.positions(), "job": self.job.key.job_id}
+        with contextlib.suppress(OSError):
+            replace_file(self.folder / POSITIONS, json.dumps(kept).encode())
+
+
+def is_ours(runs: Path, job: WatchedJob) -> bool:
+    """Return whether the run has a record that is written on behalf of its jobs."""
+    metadata = read_metadata(runs / job.run_id)
+    return isinstance(metadata, Metadata) and metadata.user_id is not None
+
+
+def is_another_live_job(runs: Path, job: WatchedJob) -> bool:
+    """Return whether the record of the run is about a live attempt of another job."""
+    metadata = read_metadata(runs / job.run_id)
+    is_live = isinstance(metadata, Metadata) and metadata.is_live and metadata.attempt_key is not None
+    return is_live and not is_of_job(runs, job)
+
+
+def is_of_job(runs: Path, job: WatchedJob) -> bool:
+    """Return whether the record of the run is about a start of the same job."""
+    metadata = read_metadata(runs / job.run_id)
+    with contextlib.suppress(InvalidAttemptKey):
+        stated = metadata.attempt_key if isinstance(metadata, Metadata) else None
+        return AttemptKey.parse(stated or "").same_job(job.key)
+    return False
+
+
+def _is_older(key: AttemptKey, metadata: Metadata) -> bool:
+    """Return whether the record is about a later start of the same job already."""
+    with contextlib.suppress(InvalidAttemptKey):
+        stated = AttemptKey.parse(metadata.attempt_key or "")
+        return stated.same_job(key) and stated.generation > key.generation
+    return False

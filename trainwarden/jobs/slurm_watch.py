@@ -1,0 +1,360 @@
+"""Watches the jobs of a SLURM cluster that are runs and write no record: one look is one list of all jobs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from trainwarden.clients.slurm.client import SlurmError, UnreadableRecord
+from trainwarden.clients.slurm.jobs import ALLOCATED_STATES, ENDED_STATES, RUN_MARK, SlurmJob
+from trainwarden.clients.slurm.output_paths import output_path, output_paths
+from trainwarden.identity import AttemptKey, InvalidAttemptKey, InvalidRunId
+from trainwarden.jobs.configuration import JobRule, JobsConfiguration, run_id_of
+from trainwarden.jobs.ending import log_outcome, lost_outcome, slurm_outcome
+from trainwarden.jobs.job_record import (
+    JobRecord,
+    NotOurs,
+    WatchedJob,
+    is_another_live_job,
+    is_of_job,
+    is_ours,
+)
+from trainwarden.redaction import plain
+from trainwarden.training.outcome import AttemptOutcome
+
+if TYPE_CHECKING:
+    from trainwarden.clients.slurm.client import SlurmClient
+
+log = logging.getLogger(__name__)
+
+# What a job writes last may become visible late on a shared file system.
+_LAST_OUTPUT_SECONDS = 10.0
+# A job that is being ended for longer has a process that does not end.
+_COMPLETING_SECONDS = 120.0
+# A job that SLURM forgets before its end was read must be missing from so many lists.
+_LISTS = 3
+# A running job is known to run for so long while SLURM does not answer.
+_UNANSWERED_SECONDS = 3600.0
+_THREADS = 16
+_MARKS_A_LOOK = 20
+_MAX_COMMENT_BYTES = 1024  # of SLURM
+_HOLD_MARK = "trainwarden-hold:"
+# Problems that are logged once each.
+_MAX_LOGGED = 1000
+
+
+@dataclass
+class _Watched:
+    """A job under watch: as it was listed last, its record, and what it waits for."""
+
+    job: SlurmJob
+    record: JobRecord
+    ended: float | None = None
+    missing: int = 0
+    reading: Future[None] | None = None
+
+
+class SlurmWatch:
+    """Keeps the records of all jobs that are runs.
+
+    Args:
+        client: of the cluster.
+        configuration: which jobs are runs.
+        only: ids of the only jobs to watch, with the rule for those that no other fits; all if empty.
+        rule: for `only`.
+        clock: Unix seconds.
+
+    Attributes:
+        outcomes: the run and the status of each job of `only` that is over.
+        left_out: how many jobs are not watched because there are too many.
+    """
+
+    def __init__(
+        self,
+        client: SlurmClient,
+        configuration: JobsConfiguration,
+        only: Collection[str] = (),
+        rule: JobRule | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._client = client
+        self._configuration = configuration
+        self._only = frozenset(only)
+        self._rule = rule or JobRule()
+        self._clock = clock
+        self._since = clock()
+        self._answered = clock()
+        self._watched: dict[str, _Watched] = {}
+        self._done: set[str] = set()
+        self._marked: set[str] = set()
+        self._logged: set[str] = set()
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(_THREADS, "log")
+        self.outcomes: dict[str, tuple[str, str]] = {}
+        self.left_out = 0
+
+    @property
+    def runs(self) -> Mapping[str, str]:
+        """The run of each job under watch."""
+        return {each.job.job_id: each.record.job.run_id for each in self._watched.values()}
+
+    def look(self, seconds: float = 60.0) -> bool:
+        """List the jobs, follow their logs for so many seconds at most, write their records; False if SLURM failed."""
+        listed = self._listed()
+        now = self._clock()
+        if listed is not None:
+            self._answered = now
+            self._begin(listed)
+        lives = now - self._answered < _UNANSWERED_SECONDS
+        for each in self._watched.values():
+            if each.reading is None or each.reading.done():
+                runs = lives and each.job.state in ALLOCATED_STATES and not each.job.end
+                each.reading = self._threads.submit(self._read, each, runs)
+        # A file system that does not answer costs its own jobs alone, as long as threads are left.
+        wait([each.reading for each in self._watched.values() if each.reading is not None], seconds)
+        if listed is not None:
+            self._end(listed)
+        return listed is not None
+
+    def close(self) -> None:
+        """Close all logs; the records stay open for the next process."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for each in self._watched.values():
+            if each.reading is None or each.reading.done():
+                each.record.close()
+
+    def _listed(self) -> dict[str, SlurmJob] | None:
+        """Return the jobs by id; None if there is no complete answer."""
+        found: dict[str, SlurmJob] = {}
+        try:
+            for job in self._client.jobs():
+                if isinstance(job, UnreadableRecord):
+                    self._complain(job.problem)
+                else:
+                    found[job.job_id] = job
+        except SlurmError as error:
+            self._complain(f"{error.reason}: {error.message}")
+            return None
+        return found
+
+    def _begin(self, listed: Mapping[str, SlurmJob]) -> None:
+        marks = 0
+        self._done.intersection_update(job.attempt_key for job in listed.values())
+        for job in self._in_turn(listed.values()):
+            key = job.attempt_key
+            known = self._watched.get(job.job_id)
+            if known is not None and known.job.attempt_key == key:
+                known.job = (
+                    job if job.node_list or not known.job.node_list else replace(job, node_list=known.job.node_list)
+                )
+                known.missing = 0
+                continue
+            if known is not None:
+                self._finish(known, self._replaced(known, job))
+            new = self._new(job)
+            run_id = self._open(job, new) if new is not None else None
+            if run_id is not None and self._configuration.mark and marks < _MARKS_A_LOOK:
+                marks += self._mark(job, run_id)
+
+    def _in_turn(self, jobs: Iterable[SlurmJob]) -> list[SlurmJob]:
+        """Return the jobs so that the first of each user comes before the second of any, the oldest first."""
+        of_user: dict[int | None, int] = defaultdict(int)
+        order: list[tuple[int, int, SlurmJob]] = []
+        for job in sorted(jobs, key=lambda each: int(each.job_id)):
+            order.append((of_user[job.user_id], int(job.job_id), job))
+            of_user[job.user_id] += 1
+        return [job for _, _, job in sorted(order, key=lambda each: each[:2])]
+
+    def _new(self, job: SlurmJob) -> WatchedJob | None:
+        """Return the run of a job that is to be watched from now on; None for any other."""
+        if job.attempt_key in self._done or job.user_id is None or job.target is None:
+            return None
+        over = job.state in ENDED_STATES or bool(job.end)
+        if not over and job.state not in ALLOCATED_STATES:
+            return None
+        if self._only and job.job_id not in self._only and job.queue_id not in self._only:
+            return None
+        if over and not self._only and (job.ended or 0.0) < self._since:
+            return None
+        rule = self._configuration.rule_of(job) or (self._rule if self._only else None)
+        if rule is None:
+            return None
+        if job.mark_problem:
+            self._complain(f"job {job.job_id}: {job.mark_problem}")
+            return None
+        try:
+            run_id = run_id_of(job, rule)
+            if run_id is None:
+                return None
+            watched = watched_job(job, run_id, rule, self._configuration.log_roots)
+        except (InvalidRunId, InvalidAttemptKey) as error:
+            self._complain(f"job {job.job_id}: {error}")
+            return None
+        # One that its user has marked may be about to write a record itself.
+        may_write = (
+            job.run_id is not None
+            and not over
+            and not self._only
+            and not is_ours(self._configuration.runs_dir, watched)
+        )
+        if may_write and self._clock() - (job.started or 0.0) < self._configuration.grace:
+            return None
+        return watched
+
+    def _open(self, job: SlurmJob, watched: WatchedJob) -> str | None:
+        """Begin the record of a job; return its run, None if it has none."""
+        if len(self._watched) >= self._configuration.max_jobs:
+            self.left_out += 1
+            self._complain(f"more than {self._configuration.max_jobs} jobs are runs: the others are not watched")
+            return None
+        runs = self._configuration.runs_dir
+        own = replace(watched, run_id=f"{watched.run_id[:110]}-{job.job_id}")
+        is_taken = any(each.record.job.run_id == watched.run_id for each in self._watched.values())
+        if is_taken or is_another_live_job(runs, watched) or is_of_job(runs, own):
+            # Two jobs of one name, or with one mark: each is a run.
+            watched = own
+        record = JobRecord(runs, watched)
+        try:
+            is_open = record.open()
+        except NotOurs as error:
+            self._complain(f"job {job.job_id}: {error}; it is left alone")
+            self._done.add(job.attempt_key)
+            return None
+        except OSError as error:
+            self._complain(f"run {watched.run_id}: its record cannot be written: {error}")
+            return None
+        if not is_open:
+            self._done.add(job.attempt_key)
+            return None
+        log.info("job %s is run %s, attempt %s; its log: %s", job.job_id, watched.run_id, watched.key, " and ".join(
+            map(plain, watched.logs)) or "none")  # fmt: skip
+        self._watched[job.job_id] = _Watched(job, record)
+        return watched.run_id
+
+    def _read(self, watched: _Watched, runs: bool) -> None:
+        watched.record.look(lives=runs)
+        for problem in watched.record.log.problems.values():
+            self._complain(f"run {watched.record.job.run_id}: {problem}")
+
+    def _end(self, listed: Mapping[str, SlurmJob]) -> None:
+        now = self._clock()
+        for each in list(self._watched.values()):
+            if each.reading is not None and not each.reading.done():
+                continue
+            if each.job.job_id not in listed:
+                each.missing += 1
+                if each.missing >= _LISTS:
+                    self._lost(each)
+            elif each.job.end:
+                each.ended = each.ended or now
+                gone = each.job.state in ENDED_STATES
+                settled = now - min(each.job.ended or now, each.ended) >= _LAST_OUTPUT_SECONDS
+                if (gone and settled) or now - each.ended >= _COMPLETING_SECONDS:
+                    each.record.read_to_end()
+                    self._finish(each, slurm_outcome(each.job, each.record.log.tail))
+
+    def _replaced(self, watched: _Watched, job: SlurmJob) -> AttemptOutcome:
+        """Return how a start ended that its job was requeued after."""
+        watched.record.read_to_end()
+        tail = watched.record.log.tail
+        by_us = any(
+            word.startswith(_HOLD_MARK) and word.endswith(f":{watched.job.restarts or 0}")
+            for word in job.comment.split()
+        )
+        if by_us:
+            return AttemptOutcome("cancelled", "restart")
+        if watched.job.end:
+            return slurm_outcome(watched.job, tail)
+        return log_outcome(tail) or AttemptOutcome("cancelled", "requeued")
+
+    def _lost(self, watched: _Watched) -> None:
+        """End a job that SLURM has forgotten, where its accounting or its log shows how; else it is left as it is."""
+        try:
+            state = self._client.accounted_state(watched.job.job_id)
+        except SlurmError as error:
+            self._complain(f"{error.reason}: {error.message}")
+            return
+        watched.record.read_to_end()
+        outcome = lost_outcome(state, watched.record.log.tail)
+        if outcome is None:
+            self._complain(f"job {watched.job.job_id} is not listed any more, and nothing shows how it ended")
+            watched.record.close()
+            self._forget(watched)
+        else:
+            self._finish(watched, outcome)
+
+    def _finish(self, watched: _Watched, outcome: AttemptOutcome) -> None:
+        watched.record.end(outcome)
+        if self._only:
+            self.outcomes[watched.job.job_id] = watched.record.job.run_id, outcome.status
+        log.info("run %s, attempt %s: %s%s", watched.record.job.run_id, watched.record.job.key, outcome.status,
+                 f", {plain(outcome.reason)}" if outcome.reason else "")  # fmt: skip
+        self._forget(watched)
+
+    def _forget(self, watched: _Watched) -> None:
+        self._done.add(watched.job.attempt_key)
+        self._watched.pop(watched.job.job_id, None)
+
+    def _mark(self, job: SlurmJob, run_id: str) -> int:
+        """Write the run into the job's comment, from which all else takes it; return how many calls that took."""
+        words = [word for word in job.comment.split() if not word.startswith(RUN_MARK)]
+        comment = " ".join([*words, f"{RUN_MARK}{run_id}"])
+        if job.run_id == run_id or job.job_id in self._marked or job.target is None or job.end:
+            return 0
+        self._marked.add(job.job_id)
+        if not job.comment.isprintable() or len(comment.encode()) > _MAX_COMMENT_BYTES:
+            self._complain(f"job {job.job_id}: its comment has no room for a mark")
+            return 0
+        answer = self._client.update(job.target, Comment=comment)
+        if not answer.accepted:
+            self._complain(f"job {job.job_id} cannot be marked: {answer.detail}")
+        return 1
+
+    def _complain(self, problem: str) -> None:
+        """Log each problem once."""
+        with self._lock:
+            if problem in self._logged or len(self._logged) >= _MAX_LOGGED:
+                return
+            self._logged.add(problem)
+        log.warning("%s", plain(problem)[:600])
+
+
+def watched_job(job: SlurmJob, run_id: str, rule: JobRule, log_roots: Collection[str] = ("/",)) -> WatchedJob:
+    """Return a job of SLURM as its record describes it.
+
+    Raises:
+        InvalidAttemptKey: its id can be in none.
+    """
+    named = [found for name in rule.logs if (found := output_path(name, job))] if rule.logs else output_paths(job)
+    environment = {
+        "slurm_job_name": job.name,
+        "slurm_job_user": job.user,
+        "slurm_job_partition": job.partition,
+        "slurm_job_account": job.account,
+        "slurm_array_job_id": job.array_job_id,
+        "slurm_array_task_id": job.array_task_id,
+    }
+    settings: dict[str, Any] = {
+        "environment": {name: value[:200] for name, value in environment.items() if value},
+        "signals": rule.signals,
+        "policy": rule.policy,
+        "framework": rule.framework,
+        "model": rule.model,
+    }
+    return WatchedJob(
+        run_id=run_id,
+        key=AttemptKey.parse(job.attempt_key),
+        user_id=-1 if job.user_id is None else job.user_id,
+        logs=tuple(named),
+        started=job.started,
+        settings={name: value for name, value in settings.items() if value},
+        inactivity=rule.inactivity,
+        restart_stalls=rule.restart_stalls,
+        log_roots=tuple(log_roots),
+    )
