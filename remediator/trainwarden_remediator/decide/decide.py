@@ -294,6 +294,10 @@ def decide(
     delay = rule.restart_delay_seconds.delay(used, around.seed) if rule.restart_delay_seconds else 0.0
     restart = _priced(Restart(reason, used, rule.max_retries, now + delay, around.loss), policy.limits)
     decision = _avoiding(restart, history, policy, now, around)
+    elsewhere = covers_error_type(rule.restart_elsewhere_on_error_types, failure.error_type)
+    if elsewhere and isinstance(decision, Restart) and not isinstance(decision, RestartElsewhere):
+        what = f"{failure.error_type} is a defect of a node, and there is no evidence of which"
+        decision = StopAndPage(f"{what}: a restart may find the same one again", used, rule.max_retries)
     if around.observed is None or not isinstance(decision, Restart):
         return decision
     return Nothing(f"{around.observed}: it would be restarted, for {decision.reason}", used, None, decision)
@@ -402,8 +406,12 @@ def _wanted(policy: str, rule: Implementation, failure: AlertedFailure) -> tuple
         return True, f"policy {policy} restarts after every {failure.mode}"
     if covers_error_type(rule.exclude_error_types, kind):
         return False, f"the error type {kind} is excluded by policy {policy}: a restart would not help"
+    if covers_signal(rule.exclude_signals, failure.signal, kind):
+        return False, f"the failure {failure.signal} is excluded by policy {policy}: a restart would not help"
     if covers_error_type(rule.restart_on_error_types, kind):
         return True, f"policy {policy} restarts after errors of the type {kind}"
+    if covers_error_type(rule.restart_elsewhere_on_error_types, kind):
+        return True, f"policy {policy} restarts after errors of the type {kind} on other nodes"
     if covers_subsystem(rule.restart_on_subsystems, failure.subsystem):
         return True, f"policy {policy} restarts after failures of the subsystem {failure.subsystem}"
     if covers_signal(rule.restart_on_signals, failure.signal, kind):

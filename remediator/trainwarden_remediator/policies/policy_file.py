@@ -63,6 +63,8 @@ class Implementation(BaseModel):
     restart_on_subsystems: list[Name] = []
     restart_on_signals: list[Name] = []
     exclude_error_types: list[Name] = []
+    exclude_signals: list[Name] = []
+    restart_elsewhere_on_error_types: list[Name] = []
     restart_delay_seconds: Backoff | None = None
     reason: Words | None = None
     restart_reason: Words | None = None

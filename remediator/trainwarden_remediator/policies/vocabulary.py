@@ -67,6 +67,8 @@ VOCABULARIES: Mapping[str, Vocabulary] = {
     "exclude_error_types": Vocabulary("one of the error types", ERROR_TYPES | _ERROR_TYPES.keys()),
     "restart_on_subsystems": Vocabulary("one of the subsystems", SUBSYSTEMS | _SUBSYSTEMS.keys()),
     "restart_on_signals": Vocabulary("a slug of docs/failures.md", frozenset(FAILURES) | _SIGNALS.keys()),
+    "exclude_signals": Vocabulary("a slug of docs/failures.md", frozenset(FAILURES) | _SIGNALS.keys()),
+    "restart_elsewhere_on_error_types": Vocabulary("one of the error types", ERROR_TYPES | _ERROR_TYPES.keys()),
 }
 
 

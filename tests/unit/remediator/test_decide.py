@@ -172,7 +172,8 @@ def test_error_type_subsystem_signal_and_default_decide_in_this_order(
         ("megatron_transient", AlertedFailure("crash", "communication"), Action.RESTART),
         ("megatron_transient", AlertedFailure("crash", "nccl_timeout"), Action.RESTART),
         ("megatron_transient", AlertedFailure("crash", "node_failure"), Action.RESTART),
-        ("megatron_transient", AlertedFailure("crash", "unknown"), Action.RESTART),
+        ("megatron_transient", AlertedFailure("crash", "unknown"), Action.NONE),
+        ("megatron_transient", AlertedFailure("crash"), Action.NONE),
         ("megatron_transient", AlertedFailure("crash", "oom"), Action.NONE),
         ("megatron_transient", AlertedFailure("crash", "host_oom"), Action.NONE),
         ("megatron_transient", AlertedFailure("crash", "exception"), Action.NONE),
@@ -206,15 +207,15 @@ def test_the_shipped_policies_do_what_their_names_promise(policy: str, failure: 
         ),
         (
             AlertedFailure("crash", "unknown"),
-            "nothing is known about the error (unknown): policy megatron_transient restarts by default",
+            "nothing is known about the error (unknown): policy megatron_transient does not restart by default",
         ),
         (
             AlertedFailure("crash"),
-            "nothing is known about the error (no error type): policy megatron_transient restarts by default",
+            "nothing is known about the error (no error type): policy megatron_transient does not restart by default",
         ),
         (
             AlertedFailure("crash", "odd"),
-            "policy megatron_transient does not list the error type odd: it restarts by default",
+            "policy megatron_transient does not list the error type odd: it does not restart by default",
         ),
         (AlertedFailure("crash", "nccl"), "policy megatron_transient restarts after errors of the type nccl"),
         (AlertedFailure("stall", "hang"), "policy megatron_transient restarts after every stall"),
