@@ -95,8 +95,8 @@ def jobs(cluster: Cluster, tools: Tools, tmp_path_factory: pytest.TempPathFactor
     configuration = folder / "jobs.yml"
     configuration.write_text(
         f"runs_dir: {watched.runs}\nmark: true\njobs:\n"
-        "  - {match: {name: silent}, run_id: '%x', inactivity: 8s}\n"
-        "  - {match: {partition: main}, run_id: '%x', inactivity: 8s, restart_stalls: true,\n"
+        "  - {match: {name: silent}, run_id: '%x', inactivity: 20s}\n"
+        "  - {match: {partition: main}, run_id: '%x', inactivity: 20s, restart_stalls: true,\n"
         "     policy: megatron_transient}\n",
         encoding="utf-8",
     )
