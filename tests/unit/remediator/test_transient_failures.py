@@ -13,6 +13,7 @@ from trainwarden_remediator.decide.decide import (
     Nothing,
     RestartElsewhere,
     StopAndPage,
+    Wait,
     decide,
 )
 from trainwarden_remediator.incidents.history import History
@@ -42,6 +43,7 @@ def _crash(slug: str) -> AlertedFailure:
 def test_only_transient_failures_are_restarted(slug: str) -> None:
     decision = decide(_crash(slug), History({}), POLICY, 0.0)
     wanted = Action.RESTART if slug in TRANSIENT else Action.ESCALATE if slug in HARDWARE else Action.NONE
+    assert not isinstance(decision, Wait)
     assert decision.action is wanted, decision
 
 
