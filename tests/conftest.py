@@ -20,6 +20,12 @@ WAITING = ("e2e", "slurm", "ray")
 RUN_AGAIN = (*WAITING, "process", "slow", "tools")
 
 
+def pytest_configure() -> None:
+    """Heed a terminal's signals, in children too: a shell starts what runs in its background with both ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
 @pytest.fixture(scope="session")
 def tools() -> Tools:
     """Prometheus, promtool, Alertmanager and amtool, the real ones."""

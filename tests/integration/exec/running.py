@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +12,6 @@ from trainwarden.record.snapshot import Snapshot, read_snapshot
 
 DEADLINE_SECONDS = 60.0
 ROOT = Path(__file__).resolve().parents[3]
-
-
-def listen() -> None:
-    """In a child: tests that run in the background of a shell were started deaf to these."""
-    for number in (signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
 
 
 class Exec:
@@ -41,7 +34,6 @@ class Exec:
                 "TRAINWARDEN_RUNS_DIR": str(self.runs),
                 **(environment or {}),
             },
-            preexec_fn=listen,  # noqa: PLW1509  # the tests have no threads
             **streams,
         )
         self._started.append(process)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.exec.running import ROOT, Exec, listen
+from tests.integration.exec.running import ROOT, Exec
 from tests.waiting import wait_until
 
 # Says which signals it gets, and ends with status 7 at SIGUSR2.
@@ -115,7 +115,6 @@ def test_ctrl_c_in_a_terminal_arrives_once_and_reaches_the_script_around_it(
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        preexec_fn=listen,  # noqa: PLW1509  # the tests have no threads
     )
     _read_until(ours, b"ready")
     os.write(ours, b"\x03")
@@ -137,7 +136,6 @@ def test_a_signal_that_a_process_sends_in_a_terminal_is_passed_on(wrapped: Exec,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        preexec_fn=listen,  # noqa: PLW1509  # the tests have no threads
     )
     _read_until(ours, b"ready")
     process.send_signal(signal.SIGINT)

@@ -16,9 +16,6 @@ DEADLINE_SECONDS = 60.0
 # Starts an attempt in the test's own process: see the fixture `attempt`.
 Starter = Callable[..., "trainwarden.Run"]
 
-# Where the tests themselves run in the background of a shell, children would inherit that SIGINT is ignored.
-_LISTEN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); del signal\n"
-
 
 class Script:
     """Python code that runs in a process of its own, with `<runs>` in the test's own folder."""
@@ -31,7 +28,7 @@ class Script:
     def start(self, code: str, *, under: Sequence[str] = (), **environment: str) -> "subprocess.Popen[str]":
         """Start the code; `under`: a command that runs it."""
         process = subprocess.Popen(
-            [*under, sys.executable, "-c", _LISTEN + textwrap.dedent(code)],
+            [*under, sys.executable, "-c", textwrap.dedent(code)],
             env={**os.environ, "TRAINWARDEN_RUNS_DIR": str(self.runs), **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -14,11 +14,6 @@ DEADLINE_SECONDS = 60.0
 KEY = "slurm:7:0"
 
 
-def _listen() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-
-
 class Shell:
     """Runs commands for the run `r` of the attempt `slurm:7:0`, with `<runs>` in the test's own folder."""
 
@@ -55,7 +50,6 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=_listen,  # noqa: PLW1509  # the tests have no threads
             **more,
         )
         self._started.append(process)

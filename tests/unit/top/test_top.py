@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -91,7 +92,7 @@ def test_in_a_terminal_the_table_follows_the_records_until_it_is_interrupted(tmp
         wait_until(lambda: shows(b"CUDA out of memory [red]"), lambda: str(seen))
         assert b"\x1b[5m" not in seen
     finally:
-        process.send_signal(2)
+        process.send_signal(signal.SIGINT)
         # Read on, or the process may wait for its terminal.
         wait_until(lambda: shows(b"\0never") or process.poll() is not None)
         os.close(terminal)

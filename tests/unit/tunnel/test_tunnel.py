@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -93,7 +94,7 @@ def test_without_once_it_stays_open_until_it_is_interrupted(ssh: Path, metrics: 
         lines = [process.stdout.readline() for _ in range(4)]
         assert f"watch -n 5 'curl -s http://127.0.0.1:{local}/metrics | grep ^finetuning_" in lines[2]
         assert cli.main(["tunnel", "--check", "--port", str(local)]) == 0
-        process.send_signal(2)
+        process.send_signal(signal.SIGINT)
         assert process.wait() == 130
     wait_until(lambda: cli.main(["tunnel", "--check", "--port", str(local)]) == 1, "ssh has ended")
 
