@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trainwarden.clients.process import keep_child_status
 from trainwarden.errors import UsageError
 from trainwarden.server.address import inherited_listeners, port_file
-from trainwarden.server.server import Limits
+from trainwarden.server.limits import Limits
 from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden.service_log import log_to_stderr
 from trainwarden_exporter.collector_set import CollectorSet

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trainwarden.errors import UsageError
-from trainwarden_exporter.collectors.gpu.roster import roster_of
+from trainwarden_exporter.collectors.gpu.spec import roster_of
 from trainwarden_exporter.core.shared_state import SharedState
 from trainwarden_exporter.core.spec import Context
 from trainwarden_exporter.registry import SPECS

@@ -16,14 +16,14 @@ import re
 import socket
 import time
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import h11
 
 from trainwarden.server.messages import BadRequest, Request, Response, plain
 
 if TYPE_CHECKING:
-    from trainwarden.server.server import HttpServer
+    from trainwarden.server.limits import Limits
     from trainwarden.server.tls import Tls
     from trainwarden.server.web_config import WebConfig
 
@@ -44,6 +44,24 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
+class ConnectedServer(Protocol):
+    """What a connection needs of its server; as `HttpServer` has it."""
+
+    name: str
+    limits: Limits
+    web_config: WebConfig
+    is_stopping: bool
+
+    def respond(self, request: Request, connection: Connection) -> Response:
+        """Return the response to a request."""
+
+    def begin_sending(self, connection: Connection, size: int) -> None:
+        """Note a response that is about to be sent."""
+
+    def release_slot(self, connection: Connection) -> None:
+        """Give back the slot of a connection that has been answered."""
+
+
 class Connection:
     """One connection; at any time either in the loop that receives heads, or in the thread that answers a request.
 
@@ -62,7 +80,7 @@ class Connection:
         sending_since: since when it sends a response; None while it does not.
     """
 
-    def __init__(self, server: HttpServer, accepted: socket.socket, client: str, peer: str = "") -> None:
+    def __init__(self, server: ConnectedServer, accepted: socket.socket, client: str, peer: str = "") -> None:
         self._server = server
         self._limits = server.limits
         self.socket = accepted

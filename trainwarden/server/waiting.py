@@ -15,12 +15,10 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from trainwarden.server.address import shown_address
-from trainwarden.server.connection import Connection
+from trainwarden.server.connection import ConnectedServer, Connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from trainwarden.server.server import HttpServer
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +49,7 @@ class WaitingConnections:
 
     def __init__(
         self,
-        server: HttpServer,
+        server: ConnectedServer,
         listeners: Sequence[socket.socket],
         limit: int,
         answer: Callable[[Connection], None],

@@ -9,8 +9,9 @@ import zlib
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from trainwarden.server.limits import Limits
 from trainwarden.server.messages import Request, Response, plain
-from trainwarden.server.server import HttpServer, Limits
+from trainwarden.server.server import HttpServer
 from trainwarden.server.web_config import ReloadingWebConfig
 from trainwarden_exporter.core.exposition import CONTENT_TYPE, OPENMETRICS_CONTENT_TYPE
 from trainwarden_exporter.registry import SPECS

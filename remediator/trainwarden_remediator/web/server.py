@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from sqlalchemy.exc import SQLAlchemyError
 
+from trainwarden.server.limits import Limits
 from trainwarden.server.messages import BadRequest, Request, Response, json_response, plain
-from trainwarden.server.server import HttpServer, Limits
+from trainwarden.server.server import HttpServer
 from trainwarden_remediator.incidents.incident import as_json
 from trainwarden_remediator.incidents.webhook import MAX_BODY_BYTES, read_delivery
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from trainwarden.server.server import Limits
+from trainwarden.server.limits import Limits
 from trainwarden_exporter.sampling.collection import Collection
 from trainwarden_exporter.sampling.sampler import Sampler
 from trainwarden_exporter.sampling.task import single_task

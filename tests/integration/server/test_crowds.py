@@ -18,8 +18,8 @@ from tests.certificates import Authority
 from tests.integration.server.conftest import Served, read_all
 from tests.integration.server.test_users import basic, hashed
 from tests.waiting import wait_until
+from trainwarden.server.limits import Limits
 from trainwarden.server.messages import Request, Response, plain
-from trainwarden.server.server import Limits
 from trainwarden.server.web_config import ReloadingWebConfig
 
 GOOD = basic("prometheus", "right")

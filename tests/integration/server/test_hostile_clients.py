@@ -13,8 +13,8 @@ import pytest
 
 from tests.integration.server.conftest import MAX_BODY_BYTES, Served, echo, read_all
 from tests.waiting import wait_until
+from trainwarden.server.limits import Limits
 from trainwarden.server.messages import Request, Response
-from trainwarden.server.server import Limits
 
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\n"
 

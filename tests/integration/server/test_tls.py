@@ -11,7 +11,7 @@ import pytest
 
 from tests.certificates import Authority
 from tests.integration.server.conftest import Served, read_all
-from trainwarden.server.server import Limits
+from trainwarden.server.limits import Limits
 from trainwarden.server.web_config import ReloadingWebConfig
 
 SERVER = "tls_server_config:\n  cert_file: server.pem\n  key_file: server.key\n"

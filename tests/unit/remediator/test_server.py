@@ -17,7 +17,8 @@ from prometheus_client import CollectorRegistry
 
 from tests.certificates import Authority
 from tests.unit.remediator.simulation import FakeClock
-from trainwarden.server.server import HttpServer, Limits
+from trainwarden.server.limits import Limits
+from trainwarden.server.server import HttpServer
 from trainwarden.server.web_config import ReloadingWebConfig, WebConfig
 from trainwarden_remediator.database.database import open_database
 from trainwarden_remediator.metrics import Metrics

@@ -8,12 +8,11 @@ import threading
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from trainwarden_exporter.core.state_file import StateFile, node_state
+from trainwarden_exporter.core.state_file import StateFile
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from trainwarden_exporter.core.spec import Context
 
 log = logging.getLogger(__name__)
 
@@ -189,14 +188,6 @@ class NodeRoster(Roster):
 
     def _store(self) -> None:
         self._file.write({"gpus": self.to_json()})
-
-
-def roster_of(context: Context, vendor: str) -> NodeRoster:
-    """Return the one roster of a vendor's GPUs on the node, read from its file the first time."""
-    rosters, node = context.shared.gpus, context.node
-    if (vendor, node) not in rosters:
-        rosters[vendor, node] = NodeRoster(node_state(context.flags, node, f"gpus-{vendor}", durable=True))
-    return rosters[vendor, node]
 
 
 def roster_gpus(value: Any) -> list[RosterGpu]:

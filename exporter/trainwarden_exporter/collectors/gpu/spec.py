@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trainwarden_exporter.collectors.gpu.bus import AMD, NVIDIA, gpus_on_bus
-from trainwarden_exporter.collectors.gpu.roster import roster_of
+from trainwarden_exporter.collectors.gpu.roster import NodeRoster
 from trainwarden_exporter.core.instance import inventory
 from trainwarden_exporter.core.spec import CollectorSpec
 from trainwarden_exporter.core.state_file import node_state
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 # Imported by the child process alone, which calls its `build`.
 MODULE = "trainwarden_exporter.collectors.gpu.collector"
+
+
+def roster_of(context: Context, vendor: str) -> NodeRoster:
+    """Return the one roster of a vendor's GPUs on the node, read from its file the first time."""
+    rosters, node = context.shared.gpus, context.node
+    if (vendor, node) not in rosters:
+        rosters[vendor, node] = NodeRoster(node_state(context.flags, node, f"gpus-{vendor}", durable=True))
+    return rosters[vendor, node]
 
 
 def _add_flags(name: str, library: str, slow: str, parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainwarden_exporter.collectors.gpu.roster import roster_of
+from trainwarden_exporter.collectors.gpu.spec import roster_of
 from trainwarden_exporter.collectors.gpu_jobs import metrics
 from trainwarden_exporter.collectors.gpu_jobs.claims import (
     GpuClaim,

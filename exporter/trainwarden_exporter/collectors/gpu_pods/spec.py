@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden.errors import UsageError
-from trainwarden_exporter.collectors.gpu.roster import roster_of
+from trainwarden_exporter.collectors.gpu.spec import roster_of
 from trainwarden_exporter.collectors.gpu_jobs.collector import enabled as has_gpus
 from trainwarden_exporter.collectors.gpu_jobs.gpus import GpuSearch
 from trainwarden_exporter.core.spec import CollectorSpec
