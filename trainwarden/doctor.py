@@ -24,7 +24,8 @@ from trainwarden.clients.alertmanager import AlertmanagerClient, AlertmanagerErr
 from trainwarden.clients.http import HttpClient, HttpError
 from trainwarden.clients.process import ProcessError, run
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusError
-from trainwarden.clients.s3 import DENIED, MISSING, MissingBoto3, S3Bucket, S3Error, load_boto3
+from trainwarden.clients.s3 import DENIED, MISSING, S3Bucket, S3Error
+from trainwarden.clients.s3_boto3 import MissingBoto3, load_boto3
 from trainwarden.clients.s3_location import InvalidLocation, S3Location, records_location
 from trainwarden.clients.slurm.client import CommandsMissing, SlurmClient, SlurmError, find_commands
 from trainwarden.command_line import CommandLine

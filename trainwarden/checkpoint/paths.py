@@ -38,7 +38,7 @@ def open_tree(path: str | os.PathLike[str], deadline: Deadline) -> Tree:
         return FolderTree(text.rstrip("/") or text)
     # boto3 is an extra, and loaded for S3 alone.
     from trainwarden.checkpoint.s3_tree import S3Tree  # noqa: PLC0415
-    from trainwarden.clients.s3 import MissingBoto3, load_boto3  # noqa: PLC0415
+    from trainwarden.clients.s3_boto3 import MissingBoto3, load_boto3  # noqa: PLC0415
     from trainwarden.clients.s3_location import InvalidLocation, parse_s3_url  # noqa: PLC0415
 
     try:

@@ -6,7 +6,6 @@ an extra, and takes 60 MiB.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import threading
@@ -14,6 +13,7 @@ import time
 import weakref
 from dataclasses import dataclass, replace
 
+from trainwarden.clients.s3_boto3 import forget_connections, new_client
 from trainwarden.clients.s3_location import S3Location
 from trainwarden.descriptor import HeldDescriptor
 
@@ -46,16 +46,8 @@ _RETRIABLE_STATUS = (408, 409, 425, 429)
 _RETRIABLE = frozenset(("RequestTimeout", "RequestTimeTooSkewed")) | _THROTTLING | _EXPIRED
 _CONDITION_FAILED = frozenset(("PreconditionFailed", "ConditionalRequestConflict", "412", "409"))
 _CONDITION_UNKNOWN = frozenset(("NotImplemented", "501", "InvalidRequest", "InvalidArgument", "ParamValidationError"))
-_SERVICES = frozenset(("s3", "sts", "sso", "portal.sso", "oidc", "signin"))
 # The header Date counts whole seconds, and an answer takes its time.
 _CLOCK_TOLERANCE_SECONDS = 2.0
-
-
-_abandoned: list[Any] = []
-
-
-class MissingBoto3(Exception):
-    """boto3 is needed and not installed."""
 
 
 class S3Error(Exception):
@@ -130,19 +122,6 @@ class S3Page:
     entries: list[S3Entry]
     folders: list[str]
     token: str | None
-
-
-def load_boto3() -> None:
-    """Import boto3 now, and not when memory may be short. Raises MissingBoto3."""
-    try:
-        import boto3  # noqa: F401, PLC0415  # an extra
-        import botocore.config  # noqa: PLC0415
-        import botocore.exceptions  # noqa: F401, PLC0415
-    except ImportError as error:
-        raise MissingBoto3(
-            "S3 needs boto3, which is not installed: pip install 'trainwarden[s3]', or unset TRAINWARDEN_S3_URL and "
-            "MONITORING_BUCKET"
-        ) from error
 
 
 class S3Bucket:
@@ -341,29 +320,13 @@ class S3Bucket:
     def _client(self) -> Any:
         with self._lock:
             if self._guard is not None and not self._guard.is_open():
-                _forget_connections(self._connected)
+                forget_connections(self._connected)
                 self._connected = self._guard = None
             if self._guard is None:
                 self._guard = _new_guard(self)
             if self._connected is None:
-                self._connected = self._new_client()
+                self._connected = new_client(self.location.region, *self._timeouts, self._connections)
             return self._connected
-
-    def _new_client(self) -> Any:
-        import boto3  # noqa: PLC0415  # see load_boto3
-        from botocore.config import Config  # noqa: PLC0415
-
-        connect_seconds, read_seconds = self._timeouts
-        config = Config(
-            connect_timeout=connect_seconds,
-            read_timeout=read_seconds,
-            retries={"total_max_attempts": 1},
-            max_pool_connections=self._connections,
-        )
-        # A session of its own: the default one is the training's, and shared between threads.
-        session = boto3.session.Session()
-        _forget_other_services(session)
-        return session.client("s3", region_name=self.location.region, config=config)
 
     def _error(self, error: Exception, name: str, *, conditional: bool) -> S3Error:
         response = getattr(error, "response", None)
@@ -395,18 +358,6 @@ class S3Bucket:
         return offset if abs(offset) > _CLOCK_TOLERANCE_SECONDS else 0.0
 
 
-def _forget_other_services(session: Any) -> None:
-    """Drop what botocore has read of the endpoints of 400 services: 5 MiB in each process that has a client.
-
-    Those of S3 stay, and those that hand out credentials.
-    """
-    with contextlib.suppress(Exception):  # another version of botocore: it only takes more memory
-        endpoints, _ = session._session.get_component("data_loader").load_data_with_path("endpoints")  # noqa: SLF001  # boto3 hides it
-        for partition in endpoints["partitions"]:
-            services = partition["services"]
-            partition["services"] = {name: services[name] for name in _SERVICES & services.keys()}
-
-
 def _new_guard(bucket: S3Bucket) -> HeldDescriptor:
     """Return the descriptor of a pipe, which a program that closes all files closes with the connections."""
     reader, writer = os.pipe()
@@ -414,20 +365,6 @@ def _new_guard(bucket: S3Bucket) -> HeldDescriptor:
     guard = HeldDescriptor(reader)
     weakref.finalize(bucket, guard.close)
     return guard
-
-
-def _forget_connections(client: Any) -> None:
-    """Keep a client from using its open connections, and from closing them: their numbers may mean other files now."""
-    try:
-        pools = client._endpoint.http_session._manager.pools  # noqa: SLF001  # botocore has no other way to them
-        connections = [each for key in pools.keys() for each in pools[key].pool.queue if each is not None]  # noqa: SIM118  # no dict
-        for connection in connections:
-            if connection.sock is not None:
-                connection.sock.detach()
-                connection.sock = None
-    except Exception:  # noqa: BLE001  # another version of botocore or urllib3
-        # Never freed, and so never closed.
-        _abandoned.append(client)
 
 
 def _reason(code: str, status: int) -> str:

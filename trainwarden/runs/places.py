@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 from trainwarden.beneath import open_inside
-from trainwarden.clients.s3 import DENIED, INVALID, MISSING, MissingBoto3, S3Bucket, S3Error, load_boto3
+from trainwarden.clients.s3 import DENIED, INVALID, MISSING, S3Bucket, S3Error
+from trainwarden.clients.s3_boto3 import MissingBoto3, load_boto3
 from trainwarden.clients.s3_location import InvalidLocation, S3Location, records_location
 from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id

@@ -7,7 +7,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from trainwarden.clients.s3 import MissingBoto3, S3Bucket, S3Error, load_boto3
+from trainwarden.clients.s3 import S3Bucket, S3Error
+from trainwarden.clients.s3_boto3 import MissingBoto3, load_boto3
 from trainwarden.clients.s3_location import S3Location
 from trainwarden.identity import AttemptKey
 from trainwarden.record.folder import LOG, METADATA

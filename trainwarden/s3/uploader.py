@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from trainwarden.clients.s3 import S3Bucket, S3ConditionsUnsupported, S3Conflict, S3Error, S3Object, load_boto3
+from trainwarden.clients.s3 import S3Bucket, S3ConditionsUnsupported, S3Conflict, S3Error, S3Object
+from trainwarden.clients.s3_boto3 import load_boto3
 from trainwarden.clients.s3_location import S3Location
 from trainwarden.deadline import DeadlineExceeded, call_with_deadline
 from trainwarden.identity import AttemptKey

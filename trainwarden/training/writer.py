@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 
-from trainwarden.identity import host_name
 from trainwarden.record.clock import to_iso
 from trainwarden.record.folder import (
     CHECKPOINTED,
@@ -22,17 +20,16 @@ from trainwarden.record.folder import (
     RANKS,
     SUMMARY,
 )
-from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.ownership import Owner
 from trainwarden.record.progress import Checkpoint
 from trainwarden.record.rank import remove_old_hosts
-from trainwarden.record.sentinels import Sentinel, attempt_number, current_error
+from trainwarden.record.sentinels import Sentinel, current_error
 from trainwarden.record.store import UNKNOWN_END, RecordStore
-from trainwarden.record.superseded import Superseded, write_superseded
 from trainwarden.training.checkpoints import SavedCheckpoints
 from trainwarden.training.context import AttemptState, RunContext
 from trainwarden.training.event_log import EventLog
 from trainwarden.training.events import RunEvent
+from trainwarden.training.fence import Fence
 from trainwarden.training.gpu_memory import GpuMemory
 from trainwarden.training.loop import LoopState, Throughput, finite
 from trainwarden.training.node_folder import NodeFolder
@@ -50,7 +47,6 @@ _MARGIN_SECONDS = 1.0
 # How long the end waits for the error of a rank on another node, from the copy or in the folder.
 _ERROR_SECONDS = 2.0
 _NEVER = float("-inf")
-_KEPT_LATE = 20
 
 logger = logging.getLogger("trainwarden")
 
@@ -87,8 +83,9 @@ class RecordWriter:
         self._gpu_memory = gpu_memory
         self._phase = phase
         self._lost_to = lost_to
+        self._fence = Fence(context, loop)
         node = NodeFolder(context.folder, str(context.key))
-        self._rank = RankPublisher(store, str(context.key), node, self._is_superseded)
+        self._rank = RankPublisher(store, str(context.key), node, self._fence.is_closed)
         self._ended: AttemptOutcome | None = None
         self._end_time: float | None = None
         # Durations are measured by the monotonic clock: the system clock may be set.
@@ -107,10 +104,8 @@ class RecordWriter:
         self._progress_time = self._metadata_time = self._gpu_time = _NEVER
         self._reported_phase = phase()
         self._checkpoint_is_new = False
-        # Another process owns the record: of a newer attempt, or of this one, for which nothing more may be written.
-        self._superseded = self._is_lost = False
-        self._superseded_time = _NEVER
-        self._late_checkpoints: tuple[Checkpoint, ...] = ()
+        # Another process owns the record of this attempt, too: nothing more may be written for it.
+        self._is_lost = False
         # The files that could not be written at the end, and the last reason.
         self._lost: list[str] = []
         self._problem: Exception | None = None
@@ -151,21 +146,16 @@ class RecordWriter:
         if now - self._progress_time >= PROGRESS_SECONDS:
             self.guarded(self._write_progress)
         self.guarded(self._write_journals)
-        if self._superseded and now - self._superseded_time >= LIVENESS_SECONDS:
-            self.guarded(partial(self._write_superseded, "running"))
+        if self._fence.is_due(now):
+            self.guarded(partial(self._fence.write, "running"))
 
     def add_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Add a saved checkpoint; it is synced to the disk with the next progress.
 
         One that is saved after a newer attempt began is none of the run: it is named, so that none resumes from it.
         """
-        if self._is_superseded():
-            logger.error(
-                "checkpoint %s is not recorded: the run in %s has a newer attempt", checkpoint.path, self.context.folder
-            )
-            others = tuple(one for one in self._late_checkpoints if one.path != checkpoint.path)
-            self._late_checkpoints = (checkpoint, *others)[:_KEPT_LATE]
-            self._superseded_time = _NEVER
+        if self._fence.is_closed():
+            self._fence.keep_out(checkpoint)
             return
         self._checkpoints.add(checkpoint)
         self._checkpoint_is_new, self._progress_time = True, _NEVER
@@ -205,7 +195,7 @@ class RecordWriter:
         if outcome.failure is not None and outcome.failure.slug == UNKNOWN_END:
             # Written first: some launchers kill a second after SIGTERM.
             outcome = self._with_late_cause(outcome)
-        if outcome.status == "succeeded" and context.beginning is not None and not self._superseded:
+        if outcome.status == "succeeded" and context.beginning is not None and not self._fence.closed:
             self._write_with_retries(COMPLETE, self._write_completion)
         result = self._summarize(outcome, end_time)
         self._add_events()
@@ -213,10 +203,10 @@ class RecordWriter:
             self._event_log.add_failure(outcome, end_time)
         self._event_log.add(RunEvent(end_time, "training_completed", result.completion()), required=True)
         self._write_with_retries("the journals", self._write_journals)
-        if context.beginning is not None and not self._superseded:
+        if context.beginning is not None and not self._fence.closed:
             self._write_with_retries(SUMMARY, lambda: self._write_summary(result))
-        if self._superseded:
-            self.guarded(partial(self._write_superseded, "ended"))
+        if self._fence.closed:
+            self.guarded(partial(self._fence.write, "ended"))
         self._finish_copy(deadline)
         self._log_losses(outcome)
 
@@ -293,11 +283,11 @@ class RecordWriter:
             self._event_log.add_now("gpu_stats", sample.as_json())
 
     def _write_metadata(self) -> None:
-        if not self._superseded and (owner := self._lost_to()):
+        if not self._fence.closed and (owner := self._lost_to()):
             self._is_lost = owner.attempt_key == str(self.context.key)
-            self._leave_to(str(owner))
+            self._fence.close(str(owner))
         context, state = self.context, self._state()
-        if context.beginning is not None and not self._is_superseded():
+        if context.beginning is not None and not self._fence.is_closed():
             metadata = context.metadata(
                 context.beginning,
                 state,
@@ -310,14 +300,14 @@ class RecordWriter:
         self._written_state, self._metadata_time = state, time.monotonic()
 
     def _write_rank(self) -> None:
-        if self._superseded:
+        if self._fence.closed:
             return
         if self._rank.is_due or self._state() != self._rank_state:
             self._write_beat()
         self._rank.publish_what_is_due()
 
     def _publish_rank(self) -> None:
-        if not self._superseded:
+        if not self._fence.closed:
             self._write_beat()
             self._rank.publish()
 
@@ -333,7 +323,7 @@ class RecordWriter:
     def _write_progress(self) -> None:
         beginning, view = self.context.beginning, self._loop.snapshot()
         moved = view.reports != self._written_reports or self._checkpoint_is_new
-        if beginning is None or not moved or self._is_superseded():
+        if beginning is None or not moved or self._fence.is_closed():
             return
         # The time of the report, by the monotonic clock.
         now = time.monotonic()
@@ -354,46 +344,8 @@ class RecordWriter:
     def _write_journals(self) -> None:
         if self._is_lost:
             return
-        for name in self._event_log.flush(only_errors=self._superseded):
+        for name in self._event_log.flush(only_errors=self._fence.closed):
             self._store.put_file(name)
-
-    def _is_superseded(self) -> bool:
-        """Whether a newer attempt, or another process, owns the record: then this one writes no more."""
-        metadata = None if self._superseded else read_metadata(self.context.folder)
-        if isinstance(metadata, Metadata) and metadata.attempt_key != str(self.context.key):
-            ours = attempt_number(metadata, str(self.context.key))
-            if ours is not None and metadata.attempt is not None and metadata.attempt > ours:
-                owner = Owner(metadata.host, metadata.pid, metadata.attempt_key, f"attempt {metadata.attempt}")
-                self._leave_to(str(owner))
-        return self._superseded
-
-    def _leave_to(self, owner: str) -> None:
-        if not self._superseded:
-            self._superseded = True
-            logger.error(
-                "the run record in %s belongs to %s: this process goes on training and writes it no more",
-                self.context.folder,
-                owner,
-            )
-
-    def _write_superseded(self, status: str) -> None:
-        """Write that this attempt lives beside a newer one."""
-        self._superseded_time = time.monotonic()
-        beginning, metadata = self.context.beginning, read_metadata(self.context.folder)
-        number = metadata.attempt if isinstance(metadata, Metadata) else None
-        if beginning is None or number is None or number <= beginning.this.attempt:
-            return  # whoever owns the record is no newer attempt of the run
-        document = Superseded(
-            attempt=beginning.this.attempt,
-            attempt_key=str(self.context.key),
-            host=host_name(),
-            pid=os.getpid(),
-            time=time.time(),
-            step=self._loop.step,
-            status=status,
-            checkpoints=self._late_checkpoints,
-        )
-        write_superseded(self.context.folder, document)
 
     def _write_error(self, outcome: AttemptOutcome) -> None:
         if outcome.failure is None:
@@ -445,7 +397,7 @@ class RecordWriter:
         if not store.has_copy:
             return
         error = current_error(context.folder, str(context.key), context.start)
-        if isinstance(error, Sentinel) and not self._superseded:
+        if isinstance(error, Sentinel) and not self._fence.closed:
             # It may be that of another rank, which failed first.
             store.put_file(ERROR)
         if not store.close(max(0.0, deadline - time.monotonic() - _MARGIN_SECONDS)):

@@ -87,7 +87,7 @@ def test_an_old_attempt_that_still_lives_stops_writing_when_it_sees_a_new_one(
         with trainwarden.run("r") as run:
             run.step(1)
             print("runs", flush=True)
-            while not run._recorder._writer._superseded:
+            while not run._recorder._writer._fence.closed:
                 run.step(2)
         """,
         TRAINWARDEN_ATTEMPT_KEY="local:5:0",
