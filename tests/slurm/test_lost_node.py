@@ -15,9 +15,11 @@ import pytest
 from tests.slurm.acting_remediator import ActingRemediator, Training
 from tests.slurm.cluster import NODES, Cluster, Job, running_cluster
 from tests.slurm.programs import Programs
-from tests.slurm.training_job import submit
+from tests.slurm.training_job import TrainingJob, submit
 from tests.waiting import wait_until
 from trainwarden.clients.slurm.nodes import SlurmNode
+from trainwarden.record.progress import Progress, read_progress
+from trainwarden.record.superseded import read_superseded
 from trainwarden_remediator.act.drains import read_nodes
 from trainwarden_remediator.drivers.slurm import slurm_client
 from trainwarden_remediator.errors import Unknown
@@ -142,22 +144,33 @@ def test_a_job_that_slurm_requeues_for_its_lost_node_is_left_to_slurm(acting: Ac
     wait_until(lambda: present(training).restarts == 1, acting.report)
     training.alerts = True
     acting.until(lambda: acting.over(training) and len(training.starts) > 1, 200)
-    assert acting.store.calls_of_job("slurm", str(training.job_id)) == []
+    assert acting.store.jobs.calls_of_job("slurm", str(training.job_id)) == []
     [incident] = acting.incidents(training)
     assert (incident.state, incident.paging) == (State.SUPPRESSED, False), acting.report()
     assert "has been started again already, and not by the remediator" in incident.reason
     started_once_elsewhere(acting, training, lost)
 
 
+def recorded(job: TrainingJob) -> set[Path]:
+    """The checkpoints that a new start may resume from."""
+    progress = read_progress(job.folder)
+    assert isinstance(progress, Progress)
+    return {Path(each.path) for each in progress.known_checkpoints()}
+
+
 def test_two_attempts_that_live_at_once_are_seen_until_the_old_node_is_there_again(
     acting: ActingRemediator, tmp_path: Path
 ) -> None:
-    """The daemon of the node is gone and the training on it is not: SLURM starts the run a second time beside it."""
+    """The daemon of the node is gone and the training on it is not: SLURM starts the run a second time beside it.
+
+    What the older attempt saves from then on is no checkpoint of the run.
+    """
     if subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode:
         pytest.skip("host names of their own are not allowed here")
     cluster, runs, script = acting.cluster, tmp_path / "runs", tmp_path / "training.sbatch"
     runs.mkdir()
-    script.write_text(TRAINING, encoding="utf-8")
+    saving = f"export CHECKPOINTS={shlex.quote(str(tmp_path))}\nexec unshare"
+    script.write_text(TRAINING.replace("exec unshare", saving), encoding="utf-8")
     job = submit(cluster, runs, "run-1", script, stall_seconds=600, stale_seconds=600)
     job.has_passed(5)
     shown = cluster.job(job.job_id)
@@ -167,6 +180,13 @@ def test_two_attempts_that_live_at_once_are_seen_until_the_old_node_is_there_aga
     records = Records(runs)
     rival = wait_until(lambda: records.rival("run-1", time.time()), cluster.logs)
     assert "attempt 0 still runs on host0" in rival
+    [(kept_out, _)] = wait_until(
+        lambda: [each for each in read_superseded(job.folder) if each[0].checkpoints], cluster.logs
+    )
+    fenced_off = {Path(each.path) for each in kept_out.checkpoints}
+    wait_until(lambda: any(each.name.startswith("1-") for each in recorded(job)), cluster.logs)
+    assert all(each.name.startswith("0-") and each.exists() for each in fenced_off), fenced_off
+    assert not fenced_off & recorded(job)
     cluster.start_node(shown.nodes)
     wait_until(lambda: records.rival("run-1", time.time()) is None, cluster.logs)
     assert job.starts == 2
