@@ -125,6 +125,7 @@ class AnyOrder(RuleBasedStateMachine):
         simulation.policies.take(replace(simulation.policies, default=POLICIES[needs]))
         simulation.captures.seconds = capture
         for cluster in simulation.clusters:
+            cluster.user = 1000  # from the start, as a job's user never changes: an old answer has it too
             _goes_on(cluster, then)
 
     def _why_forbidden(self, target: RestartTarget) -> str | None:
@@ -380,7 +381,7 @@ class AnyOrder(RuleBasedStateMachine):
         self._change_owner(self._numbered(number))
 
     def _change_owner(self, cluster: Cluster) -> None:
-        cluster.user, owners = 1000, self.simulation.owners
+        owners = self.simulation.owners
         owners[cluster.run_id] = 1001 if owners.get(cluster.run_id, 1000) == 1000 else 1000
 
     @rule(number=st.integers(0, 9))
