@@ -127,7 +127,7 @@ class Worker:
     def tick(self) -> bool:
         """Poll, examine and advance once; return whether a restart is under way."""
         self._before_tick()
-        self._store.check_file()
+        self._store.check_writable()
         firing = self._snapshot.poll()
         self._metrics.polled(self._world.clock.now(), firing.reason if isinstance(firing, Unknown) else None)
         if not isinstance(firing, Unknown):

@@ -141,6 +141,12 @@ class Store:
             self._crashpoint(f"{name}: before commit")
         self._crashpoint(f"{name}: after commit")
 
+    def check_writable(self) -> None:
+        """Raise an error where nothing could be stored now; a loop that only reads would find out too late."""
+        self.check_file()
+        with self._turn, self._engine.begin():
+            pass
+
     def receive(self, delivery: Delivery) -> None:
         """Store the alerts of a webhook; durable when it returns. For any thread: what comes together is one commit."""
         self._intake.take(delivery)
