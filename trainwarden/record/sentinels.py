@@ -50,6 +50,14 @@ class Sentinel(RecordDocument):
     traceback: str | None = TEXT
     exit_code: int | None = INTEGER
 
+    @property
+    def told(self) -> str:
+        """The message as Python prints it, after its type: that of a KeyError alone is only a name in quotes."""
+        kind = self.exception_type
+        if kind in (None, "", "SystemExit") or self.message.startswith(str(kind)):
+            return self.message
+        return f"{kind}: {self.message}"
+
     @classmethod
     def from_json(cls, values: Mapping[str, Any] | JsonObject) -> Self:
         """Return the sentinel that a JSON object spells; its time is that of the file where it states none."""

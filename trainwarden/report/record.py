@@ -321,8 +321,7 @@ def _evidence(folder: Path, run: Assessment) -> list[Evidence]:
             for name, value in (("rank", error.rank), ("host", error.host), ("step", error.step))
             if value is not None
         )
-        kind = f"{error.exception_type}: " if error.exception_type else ""
-        found.append(Evidence("What the run left in _error", redact(f"{where}\n{kind}{error.message}".strip())))
+        found.append(Evidence("What the run left in _error", redact(f"{where}\n{error.told}".strip())))
         if error.traceback:
             found.append(Evidence("Trace", redact(error.traceback)))
     for number, values in enumerate(_last_errors(folder)):

@@ -16,7 +16,12 @@ _STEP_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Timeline:
-    """One incident. Times are Unix seconds, None where unknown; `steps_lost` counts steps trained again."""
+    """One incident. Times are Unix seconds, None where unknown.
+
+    Attributes:
+        steps_lost: steps that were trained again.
+        resumed: whether the new attempt began at a checkpoint.
+    """
 
     alert: str
     attempt: int
@@ -27,6 +32,7 @@ class Timeline:
     restarted: float | None = None
     recovered: float | None = None
     steps_lost: int | None = None
+    resumed: bool = False
 
     def lines(self) -> list[str]:
         """Return a small table: each event in seconds after the fault and after the event before."""
@@ -45,7 +51,8 @@ class Timeline:
             lines.append(f"  {name:<10} {moment - origin:7.1f} s   (+{moment - before:5.1f} s)  {_MEANING[name]}")
             before = moment
         if self.steps_lost is not None:
-            lines.append(f"  work lost  {self.steps_lost} steps, trained again from the checkpoint")
+            origin = "the checkpoint" if self.resumed else "the beginning"
+            lines.append(f"  work lost  {self.steps_lost} steps, trained again from {origin}")
         return lines
 
 
@@ -82,6 +89,7 @@ def timeline(incident: Mapping[str, Any], record: Mapping[str, Any], prometheus:
         restarted=restarted,
         recovered=recovered,
         steps_lost=lost,
+        resumed=bool(following and (following["resume_step"] or 0) > 1),
     )
 
 

@@ -244,7 +244,7 @@ def _status(
     """Return status, reason and action."""
     metadata = snapshot.metadata
     if snapshot.state == "failed":
-        message = snapshot.error.message if snapshot.error else (metadata and metadata.reason) or "no reason recorded"
+        message = snapshot.error.told if snapshot.error else (metadata and metadata.reason) or "no reason recorded"
         action = _ACTIONS.get(failure.slug, failure.hint) if failure else "Check the error's details in _error"
         return FAILED, f"Error: {message}", action
     if snapshot.state == "succeeded":

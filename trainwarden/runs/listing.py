@@ -62,7 +62,7 @@ def _row(snapshot: Snapshot, now: float, *, is_copy: bool) -> tuple[str, ...]:
     step = "-" if progress is None or progress.step is None else str(progress.step)
     if progress and progress.total_steps is not None:
         step += f"/{progress.total_steps}"
-    message = snapshot.error.message if snapshot.error else (metadata and metadata.reason) or ""
+    message = snapshot.error.told if snapshot.error else (metadata and metadata.reason) or ""
     if not message and snapshot.unreadable:
         message = str(snapshot.unreadable[0])
     if snapshot.state == "running" and metadata and not is_copy and _is_gone(metadata):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -20,6 +21,7 @@ from trainwarden.stack.service import Service, ServiceFailed
 
 SERVICES = ("prometheus", "alertmanager", "exporter", "remediator")
 _TRIES = 3
+_DASHBOARD = re.compile(r"^ +dashboard: .*\n", re.MULTILINE)
 # The remediator's address in the shipped alertmanager.yml.
 _REMEDIATOR_ADDRESS = "http://remediator:9746"
 
@@ -121,6 +123,10 @@ class LocalStack:
         shutil.rmtree(prometheus / "rules", ignore_errors=True)
         for kind in ("recording", "alerts"):
             _copy(bundle("rules") / kind, prometheus / "rules" / kind)
+        # No Grafana runs here: a link to a dashboard would lead nowhere.
+        for path in (prometheus / "rules/alerts").glob("*.yml"):
+            text = _DASHBOARD.sub("", path.read_text(encoding="utf-8"))
+            path.write_text(text, encoding="utf-8")
         _copy(bundle("alertmanager"), alertmanager)
         targets = prometheus / "targets"
         targets.mkdir(exist_ok=True)

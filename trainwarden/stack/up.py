@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 from trainwarden.clients.process import ProcessError, keep_child_status, run
@@ -57,9 +58,7 @@ def parser() -> argparse.ArgumentParser:
         description="Runs COMMAND, watches it, and restarts it from its last verified checkpoint when that helps. "
         "Exporter, Prometheus, Alertmanager and remediator run beside it on loopback and end with it.",
     )
-    parser.add_argument(
-        "--run-id", help="name of the run (default: $TRAINWARDEN_RUN_ID, else made from command and time)"
-    )
+    parser.add_argument("--run-id", help="name of the run (default: $TRAINWARDEN_RUN_ID, else made of script and time)")
     parser.add_argument(
         "--policy",
         default="megatron_transient",
@@ -245,12 +244,21 @@ def _port(name: str, value: int) -> int:
 
 
 def _run_id(given: str | None, command: Sequence[str]) -> str:
-    made = f"{Path(command[0]).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    made = f"{_subject(command)}-{time.strftime('%Y%m%d-%H%M%S')}"
     try:
         return check_run_id(re.sub(r"[^A-Za-z0-9_-]", "-", made).lstrip("_-") if given is None else given)
     except InvalidRunId as error:
         message = f"--run-id: {error}"
         raise UsageError(message) from None
+
+
+def _subject(command: Sequence[str]) -> str:
+    """Return what a command is about: its script, else its module, else the program."""
+    script = next((word for word in command if word.endswith((".py", ".sh"))), None)
+    if script is not None:
+        return Path(script).stem
+    module = next((after for word, after in pairwise(command) if word == "-m"), None)
+    return module.rpartition(".")[2] if module else Path(command[0]).stem
 
 
 def _default_state_dir(environ: Mapping[str, str]) -> Path:

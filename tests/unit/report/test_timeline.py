@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from trainwarden.clients.prometheus import PrometheusClient, PrometheusError, PrometheusSample, PrometheusSeries
 from trainwarden.report.timeline import Timeline, timeline
 
@@ -64,7 +66,16 @@ def test_every_moment_of_a_recovery_is_found() -> None:
         restarted=130.0,
         recovered=134.0,
         steps_lost=10,
+        resumed=True,
     )
+
+
+@pytest.mark.parametrize(("resume_step", "origin"), [(41, "the checkpoint"), (1, "the beginning")])
+def test_a_checkpoint_is_named_only_where_the_attempt_began_at_one(resume_step: int, origin: str) -> None:
+    first, second = _RECORD["attempts"]
+    record = {"attempts": [first, {**second, "resume_step": resume_step}]}
+    lines = timeline(_INCIDENT, record, FakePrometheus("http://x")).lines()
+    assert lines[-1].endswith(f"steps, trained again from {origin}")
 
 
 def test_an_incident_without_a_restart_has_no_recovery() -> None:

@@ -133,3 +133,17 @@ def test_a_log_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     (folder / "logs/training_log_latest.txt").unlink()
     (folder / "logs/training_log_latest.txt").symlink_to(tmp_path / "private")
     assert assess(folder, NOW).last_log is None
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ({"message": "'vocab'", "exception_type": "KeyError"}, "Error: KeyError: 'vocab'"),
+        ({"message": "KeyError: 'vocab'", "exception_type": "KeyError"}, "Error: KeyError: 'vocab'"),
+        ({"message": "exit status 3", "exception_type": "SystemExit"}, "Error: exit status 3"),
+    ],
+)
+def test_a_failure_is_told_with_the_type_of_its_exception(tmp_path: Path, error: dict[str, str], told: str) -> None:
+    folder = foreign_run(tmp_path)
+    write(folder / "_error", time=to_iso(NOW), **error)
+    assert assess(folder, NOW).reason == told

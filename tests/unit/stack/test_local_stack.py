@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from trainwarden.stack.binaries import Tools
 from trainwarden.stack.local_stack import LocalStack, StackSettings
@@ -65,3 +66,13 @@ def test_the_secrets_are_for_their_owner_alone_and_the_shipped_address_is_replac
     text = (tmp_path / "alertmanager" / "alertmanager.yml").read_text()
     assert stack.remediator_url in text
     assert "//remediator" not in text
+
+
+def test_messages_lead_to_no_grafana_where_none_runs(stack: Stack, tmp_path: Path) -> None:
+    stack.fails = []
+    stack.start()
+    rules = [yaml.safe_load(path.read_text()) for path in (tmp_path / "prometheus/rules/alerts").glob("*.yml")]
+    alerts = [rule for file in rules for group in file["groups"] for rule in group["rules"] if "alert" in rule]
+    assert len(alerts) > 50
+    assert all("runbook_url" in each["annotations"] for each in alerts)
+    assert not any("dashboard" in each["annotations"] for each in alerts)

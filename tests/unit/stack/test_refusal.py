@@ -1,5 +1,6 @@
 """What `trainwarden up` refuses leaves a plain line and nothing else."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -39,3 +40,18 @@ def test_a_remediator_that_cannot_start_is_not_the_policys_fault(
 @pytest.mark.process
 def test_a_policy_that_is_not_there_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--policy" in refused(tmp_path, capsys, "--policy", "no-such-policy")
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["python", "train_llama.py", "--lr", "1"], "train_llama"),
+        (["torchrun", "--nproc-per-node=8", "/srv/sft.py"], "sft"),
+        (["python", "-m", "torch.distributed.run", "jobs/dpo.py"], "dpo"),
+        (["python3", "-m", "recipes.pretrain"], "pretrain"),
+        (["/opt/bin/megatron"], "megatron"),
+        (["bash", "./run.v2.sh"], "run-v2"),
+    ],
+)
+def test_a_run_is_named_after_its_script(command: list[str], name: str) -> None:
+    assert re.fullmatch(rf"{name}-\d{{8}}-\d{{6}}", up._run_id(None, command))

@@ -159,18 +159,10 @@ def failure_verdict(record: RunRecord) -> FailureVerdict:
         failure=error.failure or (known.slug if known else ""),
         subsystem=error.subsystem or (known.subsystem if known else ""),
         severity=error.severity or (known.severity if known else ""),
-        message=_with_type(error),
+        message=error.told,
         hint=error.hint or (known.hint if known else ""),
         time=record.error.time if record.error else record.end,
     )
-
-
-def _with_type(error: Sentinel) -> str:
-    """Return the message as Python prints it: that of a KeyError alone is only a name in quotes."""
-    kind = error.exception_type
-    if kind in (None, "", "SystemExit") or error.message.startswith(str(kind)):
-        return error.message
-    return f"{kind}: {error.message}"
 
 
 def last_activity(record: RunRecord, now: float) -> float:
