@@ -34,6 +34,7 @@ _OWN = {
     "rules": ("trainwarden.rules.command", "make the rule files that a Prometheus loads, with your own values"),
     "actions": ("trainwarden.actions.command", "run declared commands on events of runs, such as an evaluation"),
     "slurm": ("trainwarden.jobs.command", "make runs of SLURM jobs that use no library, by rules or one by one"),
+    "watch": ("trainwarden.jobs.log_command", "watch one log, and alert when its training fails or stands still"),
     "runs": ("trainwarden.runs.listing", "list the runs whose records are in a folder or in S3"),
     "status": ("trainwarden.runs.status", "show how a run is, once or live"),
     "compare": ("trainwarden.runs.compare", "compare runs and their attempts: duration, loss, speed, failures, cost"),

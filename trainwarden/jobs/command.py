@@ -101,6 +101,12 @@ def build_parser() -> argparse.ArgumentParser:
     adopt.add_argument(
         "--inactivity", type=_seconds, metavar="DURATION", help="that its log, or its steps, may stand still"
     )
+    adopt.add_argument(
+        "--log",
+        action="append",
+        metavar="PATH",
+        help="of its output, with the tokens of sbatch (default: as SLURM has it)",
+    )
     adopt.add_argument("--policy", metavar="NAME", help="the restart policy that its record requests")
     adopt.add_argument("--signals", metavar="PACK", help="the signals that its log is searched for")
     adopt.add_argument("--mark", action="store_true", help="write the run into the job's comment: it may be restarted")
@@ -130,7 +136,7 @@ def _adopt(client: SlurmClient, configuration: JobsConfiguration, arguments: arg
         raise UsageError(str(error)) from None
     rule = JobRule(
         run_id=run_id or rule.run_id,
-        logs=rule.logs,
+        logs=tuple(str(Path(path).absolute()) for path in arguments.log) if arguments.log else rule.logs,
         inactivity=arguments.inactivity or rule.inactivity,
         restart_stalls=rule.restart_stalls,
         signals=arguments.signals or rule.signals,

@@ -89,6 +89,17 @@ class JobRecord:
         self._alive = 0.0
         self._ended = False
 
+    @property
+    def silent_for(self) -> float:
+        """For how many seconds nothing was printed; 0 before the first output."""
+        last = self._printed.last_output
+        return 0.0 if last is None else max(0.0, time.time() - last)
+
+    @property
+    def is_at_last_step(self) -> bool:
+        """Whether the last step of the training was printed."""
+        return self._printed.first_step is not None and self._printed.is_at_end
+
     def open(self) -> bool:
         """Begin the attempt, or go on with it where another process has left it; False where it has ended.
 

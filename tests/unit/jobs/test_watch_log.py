@@ -1,0 +1,64 @@
+"""`trainwarden watch` beside a process that writes a log."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import wait_until
+from trainwarden.exec.tail import Tail
+from trainwarden.jobs.log_command import ended_process, main
+from trainwarden.record.metadata import Metadata, read_metadata
+from trainwarden.record.progress import Progress, read_progress
+
+
+@pytest.mark.process
+def test_a_process_that_ends_with_a_failure_in_its_log_alerts(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("step 10/100 loss 2.5\n")
+    training = subprocess.Popen(["sh", "-c", "read line"], stdin=subprocess.PIPE)
+    command = [sys.executable, "-m", "trainwarden", "watch", str(log), f"--pid={training.pid}", "--interval=0.1"]
+    watch = subprocess.Popen(
+        [*command, f"--runs-dir={tmp_path}/runs"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={"HOME": str(tmp_path)},
+    )
+    try:
+
+        def step() -> bool:
+            found = read_progress(tmp_path / "runs/train")
+            return isinstance(found, Progress) and found.step == 10
+
+        wait_until(step, "the step of the log")
+        with log.open("a") as file:
+            file.write("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+        training.communicate(b"\n", timeout=60)
+        out, errors = watch.communicate(timeout=60)
+    finally:
+        training.kill()
+        watch.kill()
+    assert watch.returncode == 1, errors
+    assert "train  failed  step 10" in out.lower()
+    assert "out of memory" in errors
+    metadata = read_metadata(tmp_path / "runs/train")
+    assert isinstance(metadata, Metadata)
+    assert (metadata.status, metadata.scheduler) == ("failed", "local")
+
+
+def test_how_a_process_has_ended_is_unknown_without_a_word_in_its_log() -> None:
+    tail = Tail()
+    tail.add(b"step 10/100\n")
+    found = ended_process(tail, is_done=False)
+    assert (found.status, found.unknown) == ("cancelled", True)
+    assert ended_process(tail, is_done=True).status == "succeeded"
+
+
+def test_a_process_that_is_not_there_is_misuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "train.log"), "--pid=2147483646"]) == 2
+    assert "there is no process 2147483646" in capsys.readouterr().err
