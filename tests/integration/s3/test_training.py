@@ -79,9 +79,9 @@ def test_a_training_without_s3_runs_to_its_end_and_its_record_gives_the_reason(
     store: Store, s3: FaultyServer, script: Script, fault: str, code: str
 ) -> None:
     s3.fault = fault
-    hurried = "import trainwarden.clients.s3, trainwarden.s3.startup, trainwarden.training.run\n"
+    hurried = "import trainwarden.clients.s3, trainwarden.training.run\n"
     if fault == "black hole":
-        hurried += "trainwarden.clients.s3.READ_SECONDS = trainwarden.s3.startup.START_SECONDS = 0.5\n"
+        hurried += "trainwarden.clients.s3.READ_SECONDS = 0.5\n"
     hurried += "trainwarden.training.run._END_TIMEOUT_SECONDS = 2\n"
     done = script.run(hurried + TRAIN.format(url=store.url))
     assert (done.returncode, done.stdout) == (0, "trained to the end\n")
