@@ -77,6 +77,23 @@ def open_inside(folder: str, path: str, flags: int = READ) -> int:
         os.close(descriptor)
 
 
+def open_checked(place: int, check: Callable[[os.stat_result], None]) -> int:
+    """Open the file of an `O_PATH` descriptor for reading, once `check` has seen its status; return its descriptor.
+
+    Opening alone moves some devices and starts the watchdog, so a path that a user names is first opened with
+    `O_PATH`, which does nothing to the file. `place` is closed.
+
+    Raises:
+        OSError: it cannot be opened.
+        Exception: whatever `check` raises where the status does not allow it.
+    """
+    try:
+        check(os.fstat(place))
+        return os.open(f"/proc/self/fd/{place}", READ)
+    finally:
+        os.close(place)
+
+
 def read_link(path: str | os.PathLike[str], folder: int | None = None) -> tuple[os.stat_result, str]:
     """Return the status and the target of one and the same link, whatever replaces it meanwhile.
 

@@ -54,7 +54,7 @@ class JobLog:
         self._add = add
         self._copy_path = copy
         self._copy: LogFile | None = None
-        allowed = OwnedRoots(roots, owner)
+        allowed = OwnedRoots(roots, owner, alone=True)
         self._files = [_File(Follower(path, allowed, first_read=FIRST_READ)) for path in paths]
 
     @property

@@ -7,7 +7,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, TypeVar
 
-from trainwarden.beneath import READ, open_beneath, read_link
+from trainwarden.beneath import open_beneath, open_checked, read_link
 from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import LOG
 
@@ -107,12 +107,10 @@ def _open_log(files: OwnedFolder) -> int:
         place = os.open(target, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     finally:
         os.close(parent)
-    try:
-        # Looked at before it is opened: opening alone moves some devices, and starts the watchdog. What root lets
-        # everybody read may be in a folder that it lets nobody enter.
-        status = os.fstat(place)
+
+    def check(status: os.stat_result) -> None:
+        # What root lets everybody read may be in a folder that it lets nobody enter.
         if not stat.S_ISREG(status.st_mode) or status.st_uid != files.owner:
             raise PermissionError(errno.EACCES, "is a link to another user's file", f"{files.path}/{LOG}")
-        return os.open(f"/proc/self/fd/{place}", READ)
-    finally:
-        os.close(place)
+
+    return open_checked(place, check)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from trainwarden import beneath
 from trainwarden.record.clock import to_iso
 from trainwarden.record.thresholds import Thresholds
 from trainwarden_exporter.collectors.runs.collector import RunsCollector
@@ -36,6 +37,8 @@ def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return real_open(path, flags, *rest, **named)
 
     monkeypatch.setattr(os, "open", open_and_note)
+    # So that every file is opened by `os.open`.
+    monkeypatch.setattr(beneath, "_openat2", lambda: None)
     return opened
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.exporter.logs_tree import LATEST, OOM, LogsTree
+from tests.unit.exporter.runs_tree import opened_files
 from tests.users import ANOTHER, needs_root
 from trainwarden.signals.tailing.opening import OwnedRoots, Refused, open_log
 from trainwarden.signals.tailing.template import Template
@@ -168,3 +169,28 @@ def test_a_log_below_a_root_that_is_a_link_is_read(tmp_path: Path) -> None:
     descriptor = open_log(str(tmp_path / "root/deep/log"), OwnedRoots([str(tmp_path / "root")], os.geteuid()))
     assert os.read(descriptor, 10) == b"own"
     os.close(descriptor)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_what_is_no_log_of_the_user_is_refused_before_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    (tmp_path / "logs").mkdir()
+    os.mkfifo(tmp_path / "logs/pipe")
+    (tmp_path / "logs/link").symlink_to("pipe")
+    (tmp_path / "logs/private").write_text("another user's")
+    (tmp_path / "logs/private").chmod(0o600)
+    opened = opened_files(monkeypatch)
+    roots = OwnedRoots([str(tmp_path)], ANOTHER, alone=alone)
+    for name, reason in (("pipe", "no_plain_file"), ("link", "no_plain_file"), ("private", "owner")):
+        with pytest.raises(Refused) as refused:
+            open_log(str(tmp_path / "logs" / name), roots)
+        assert refused.value.reason == reason
+    assert opened == []
+
+
+def test_what_root_lets_everybody_read_is_a_users_log_unless_only_its_own_are(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("root's")
+    os.close(open_log(str(tmp_path / "log"), OwnedRoots([str(tmp_path)], ANOTHER)))
+    with pytest.raises(Refused, match="belongs to another user"):
+        open_log(str(tmp_path / "log"), OwnedRoots([str(tmp_path)], ANOTHER, alone=True))

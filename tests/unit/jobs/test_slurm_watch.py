@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.unit.clients.slurm.commands import FakeSlurm, job_22_05
+from tests.unit.exporter.runs_tree import opened_files
 from trainwarden.jobs.configuration import JobRule, JobsConfiguration
 from trainwarden.jobs.slurm_watch import SlurmWatch
 from trainwarden.record.metadata import Metadata, read_metadata
@@ -264,13 +265,36 @@ def test_a_run_of_one_user_gets_no_attempt_by_another(queue: Queue) -> None:
     assert queue.metadata("llama").attempt_key == "slurm:1:0"
 
 
-def test_only_logs_of_the_jobs_user_are_read(queue: Queue) -> None:
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_only_logs_of_the_jobs_user_are_read(
+    queue: Queue, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
     log = queue.put(1, user_id=os.getuid() + 1)
-    log.write_text("step 10/100 loss 2.5\n")
-    log.chmod(0o600)
+    log.write_text("step 10/100 loss 2.5\nthe launch is on monday\n")
+    log.chmod(mode)
+    opened = opened_files(monkeypatch)
     queue.look()
     assert queue.metadata("train-1").status == "running"
     assert queue.step("train-1") is None
+    copies = [path for path in queue.runs.rglob("*") if path.is_file() and b"monday" in path.read_bytes()]
+    assert not copies
+    assert log.name not in opened
+    assert "belongs to another user" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["pipe", "link"])
+def test_a_path_that_leads_to_no_plain_file_is_not_opened(
+    queue: Queue, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Opening a watchdog starts it, which a job's user can name as its output."""
+    os.mkfifo(queue.logs / "pipe")
+    (queue.logs / "link").symlink_to("pipe")
+    queue.put(1, standard_output=name)
+    opened = opened_files(monkeypatch)
+    queue.look()
+    assert queue.metadata("train-1").status == "running"
+    assert not {"pipe", "link"} & set(opened)
+    assert "is no plain file" in caplog.text
 
 
 def test_a_job_that_its_user_has_marked_has_time_to_write_a_record(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.exporter.runs_tree import opened_files
 from trainwarden.signals.tailing.follower import Follower
 from trainwarden.signals.tailing.opening import Refused, open_log
 
@@ -235,7 +236,10 @@ def _fails(number: int) -> object:
     return fail
 
 
-def test_a_pipe_a_device_and_a_folder_are_refused_without_waiting(tmp_path: Path) -> None:
+def test_a_pipe_a_device_and_a_folder_are_refused_and_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = opened_files(monkeypatch)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "device").symlink_to("/dev/zero")
     (tmp_path / "folder").mkdir()
@@ -243,6 +247,7 @@ def test_a_pipe_a_device_and_a_folder_are_refused_without_waiting(tmp_path: Path
         with pytest.raises(Refused) as refusal:
             Tail(tmp_path, name).read()
         assert refusal.value.reason == "no_plain_file"
+    assert opened == []
 
 
 def test_a_link_out_of_the_folders_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainwarden.beneath import READ, is_of, open_inside
+from trainwarden.beneath import is_of, open_checked, open_inside
 
 
 class Refused(Exception):
@@ -18,19 +18,28 @@ class Refused(Exception):
 
 
 class OwnedRoots(tuple[str, ...]):
-    """Folders in which only the logs of one user are read; `owner` is the uid."""
+    """Folders in which only the logs of one user are read.
+
+    Attributes:
+        owner: uid of the user.
+        alone: of nobody else; else also what root and this process let everybody read, see `is_of`.
+    """
 
     owner: int
+    alone: bool
 
-    def __new__(cls, folders: Sequence[str], owner: int) -> "OwnedRoots":
+    def __new__(cls, folders: Sequence[str], owner: int, *, alone: bool = False) -> "OwnedRoots":
         """Return these folders with the user."""
         roots = super().__new__(cls, folders)
         roots.owner = owner
+        roots.alone = alone
         return roots
 
 
 def open_log(path: str, roots: Sequence[str]) -> int:
     """Open a log for reading and return its descriptor. Links are followed as far as they stay inside `roots`.
+
+    What is refused is not opened but with `O_PATH`.
 
     Raises:
         Refused: it is no plain file, lies outside, or belongs to another user than that of `OwnedRoots`.
@@ -38,41 +47,45 @@ def open_log(path: str, roots: Sequence[str]) -> int:
     """
     if isinstance(roots, OwnedRoots):
         return _open_of_owner(path, roots)
-    # Checked before: opening alone moves some devices.
-    if not stat.S_ISREG(Path(path).stat().st_mode):
-        raise Refused("no_plain_file", f"{path}: is no plain file")
-    descriptor = os.open(path, READ)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Refused("no_plain_file", f"{path}: is no plain file")
-        place = _place(descriptor, path)
-        if not is_inside(place, roots):
-            raise Refused("outside", f"{path}: leads to {place}, outside {', '.join(roots)}")
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+
+    def check(status: os.stat_result) -> None:
+        _check_plain(status, path)
+        real = _place(place, path)
+        if not is_inside(real, roots):
+            raise Refused("outside", f"{path}: leads to {real}, outside {', '.join(roots)}")
+
+    return open_checked(place, check)
 
 
 def _open_of_owner(path: str, roots: OwnedRoots) -> int:
     # Whatever is outside is refused alike, whether it is there or not: its existence is not for everybody to learn.
-    place = os.path.realpath(path)
-    root = _root_of(place, roots)
+    real = os.path.realpath(path)
+    root = _root_of(real, roots)
     if root is None:
         raise Refused("outside", f"{path}: leads outside {', '.join(roots)}")
+
+    def check(status: os.stat_result) -> None:
+        if stat.S_ISLNK(status.st_mode):  # put there since
+            raise Refused("outside", f"{path}: leads outside {', '.join(roots)}")
+        _check_plain(status, path)
+        if status.st_uid != roots.owner and (roots.alone or not is_of(status, roots.owner)):
+            raise Refused(
+                "owner", f"{path}: belongs to another user (uid {status.st_uid}) than the run (uid {roots.owner})"
+            )
+
     try:
-        descriptor = open_inside(root, place)
+        place = open_inside(root, real, os.O_PATH)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EXDEV):  # replaced by a link since
             raise Refused("outside", f"{path}: leads outside {', '.join(roots)}") from error
         raise
-    status = os.fstat(descriptor)
-    if stat.S_ISREG(status.st_mode) and is_of(status, roots.owner):
-        return descriptor
-    os.close(descriptor)
+    return open_checked(place, check)
+
+
+def _check_plain(status: os.stat_result, path: str) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise Refused("no_plain_file", f"{path}: is no plain file")
-    raise Refused("owner", f"{path}: belongs to another user (uid {status.st_uid}) than the run (uid {roots.owner})")
 
 
 def is_inside(place: str, roots: Sequence[str]) -> bool:
