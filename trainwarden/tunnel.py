@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import json
 import re
 import shlex
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from trainwarden.clients.http import HttpClient, HttpError
+from trainwarden.clients.process import ProcessError, run
 from trainwarden.command_line import CommandLine
 from trainwarden.errors import UsageError
 from trainwarden.redaction import plain
@@ -27,6 +29,9 @@ _CONNECT_SECONDS = 30.0
 _LOOK_SECONDS = 0.1
 _ANSWER_SECONDS = 5.0
 _END_SECONDS = 5.0
+_CONFIGURATION_SECONDS = 10.0
+# In the order of the lines.
+_SETTINGS = ("HostName", "User", "Port", "IdentityFile", "IdentitiesOnly", "ProxyJump", "ProxyCommand", "HostKeyAlias")
 # No part of it can be an option, or mean anything to a shell: ssh gives host and user to ProxyCommand and LocalCommand.
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}"
 _HOST = re.compile(rf"(?:{_NAME}@)?(?:{_NAME}|[0-9A-Fa-f]{{0,4}}(?::[0-9A-Fa-f]{{0,4}}){{2,7}})")
@@ -120,11 +125,54 @@ def ssh_command(host: str, local: int, remote: int) -> list[str]:
 
 
 def config_snippet(host: str, local: int, remote: int) -> str:
-    """Return the lines of ~/.ssh/config by which `ssh NAME` alone opens the tunnel."""
+    """Return the lines of ~/.ssh/config by which `ssh NAME` alone opens the tunnel.
+
+    What the user's configuration of ssh states about the host goes into them, for the new name is another host to ssh.
+    """
     user, _, name = host.rpartition("@")
-    lines = [f"Host {name.partition('.')[0]}-metrics", f"    HostName {name}"]
-    lines += [f"    User {user}"] if user else []
-    return "\n".join([*lines, f"    LocalForward {local} localhost:{remote}", "    ExitOnForwardFailure yes"]) + "\n"
+    settings = _ssh_settings(name)
+    if user:
+        settings["User"] = [user]
+    settings.setdefault("HostName", [name])
+    short = name if _is_address(name) else name.partition(".")[0]
+    lines = [f"Host {short}-metrics"]
+    lines += [f"    {key} {value}" for key in _SETTINGS for value in settings.get(key, ())]
+    lines += [
+        f"    LocalForward {local} localhost:{remote}",
+        "    ExitOnForwardFailure yes",
+        "    ServerAliveInterval 15",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _ssh_settings(name: str) -> dict[str, list[str]]:
+    """Return of `_SETTINGS` what the configuration of ssh states about a host, beyond ssh's defaults."""
+    program = shutil.which("ssh")
+    if program is None:
+        return {}
+    try:
+        stated = run([program, "-G", "--", name], _CONFIGURATION_SECONDS)
+        default = run([program, "-F", "none", "-G", "--", name], _CONFIGURATION_SECONDS)
+    except ProcessError:
+        return {}
+    if stated.status or default.status:
+        return {}
+    defaults = set(default.output.decode("utf-8", "replace").splitlines())
+    settings: dict[str, list[str]] = {}
+    for line in stated.output.decode("utf-8", "replace").splitlines():
+        word, _, value = line.partition(" ")
+        key = next((each for each in _SETTINGS if each.lower() == word), None)
+        if key and line not in defaults:
+            settings.setdefault(key, []).append(plain(value))
+    return settings
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def check_metrics(port: int) -> Check:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +14,7 @@ from trainwarden.clients.prometheus import PrometheusClient, PrometheusError
 from trainwarden.command_line import CommandLine
 from trainwarden.errors import UsageError
 from trainwarden.record.document import JsonObject, read_json
-from trainwarden.record.folder import METADATA
+from trainwarden.record.folder import METADATA, replace_file
 from trainwarden.redaction import label_text, plain
 from trainwarden.report.measured import add_metrics, story_of_metrics, window
 from trainwarden.report.page import html_page
@@ -137,14 +135,7 @@ def report(
 
 def write_page(path: Path, page: str) -> None:
     """Write the page, as a whole or not at all. Raises OSError."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
-            file.write(page)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    replace_file(path, page.encode("utf-8", "replace"))
 
 
 def read_decisions(file: str, run_id: str) -> list[Mapping[str, Any]]:

@@ -248,7 +248,7 @@ def _status(
         action = _ACTIONS.get(failure.slug, failure.hint) if failure else "Check the error's details in _error"
         return FAILED, f"Error: {message}", action
     if snapshot.state == "succeeded":
-        return SUCCEEDED, "Training complete", ""
+        return SUCCEEDED, _own_reason(metadata) or "Training complete", ""
     if snapshot.state == "cancelled":
         return CANCELLED, (metadata and metadata.reason) or "cancelled", ""
     stale = [age > limit for age, limit in zip(ages, limits, strict=True) if age is not None]
@@ -275,6 +275,11 @@ def _status(
             "Check whatever writes metadata.json, and its permissions",
         )
     return (PENDING if snapshot.state == "pending" else RUNNING), "", ""
+
+
+def _own_reason(metadata: Metadata | None) -> str | None:
+    """Return the reason of the end that the record states: a completed run may have stopped before its last step."""
+    return metadata.reason if metadata and metadata.status == "succeeded" else None
 
 
 def _own_progress(snapshot: Snapshot) -> Progress | None:

@@ -26,7 +26,6 @@ from trainwarden.runs.places import (
 )
 from trainwarden.runs.table import UNKNOWN, duration_text, number_text, print_table, write
 
-# As `price.gpu_hour_dollars` of rules/values.yml.
 _COLUMNS = ("RUN", "ATTEMPT", "STATUS", "DURATION", "STEPS", "STEPS/S", "TOKENS/S", "LOSS", "COST", "FAILURE")
 
 

@@ -368,10 +368,6 @@ def _slack_url(file: Path | None, environ: Mapping[str, str]) -> str | None:
     return url or None
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def _require_installed() -> None:
     """Check that what the services import is installed.
 
@@ -384,3 +380,7 @@ def _require_installed() -> None:
         raise ServiceFailed(
             f"{', '.join(missing)} {verb} not installed; pip install 'trainwarden[stack]' brings what is needed"
         )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

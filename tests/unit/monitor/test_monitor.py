@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +20,8 @@ from trainwarden.monitor.history import AlertHistory, HistoryUnreadable
 from trainwarden.monitor.watch import Monitor
 from trainwarden.runs.places import RecordFolder
 from trainwarden.stack.slack_sink import SlackSink
+
+ROOT = Path(__file__).parents[3]
 
 
 class Kept:
@@ -194,6 +199,28 @@ def test_the_env_file_of_the_folder_is_read_and_a_variable_comes_first(
     assert json.loads(capsys.readouterr().out)["runs"][0]["reason"] == "Both heartbeats stale (>5m)"
     monkeypatch.setenv("STALE_MINUTES", "10")
     assert command.main(argv) == 0
+
+
+@pytest.mark.process
+def test_the_line_for_cron_works_in_the_environment_of_cron(tmp_path: Path, sink: SlackSink) -> None:
+    page = (ROOT / "docs/monitor.md").read_text(encoding="utf-8")
+    [line] = [line.strip() for line in page.splitlines() if line.strip().startswith("* * * * * ")]
+    program = Path(sys.executable).with_name("trainwarden")
+    silent = NOW - (time.time() - 3000)
+    foreign_run(tmp_path / "runs", age=silent, progress_age=silent)
+    (tmp_path / "monitor.env").write_text(f"SLACK_WEBHOOK_URL={sink.url}\nSTALE_MINUTES=20\n")
+    for there, here in (
+        ("* * * * * ", ""),
+        ("/path/.venv/bin/trainwarden", str(program)),
+        ("--s3 s3://my-bucket/training-runs", f"--runs-dir {tmp_path}/runs"),
+    ):
+        assert there in line
+        line = line.replace(there, here)
+    cron = ["env", "-i", f"HOME={tmp_path}", "PATH=/usr/bin:/bin", "sh", "-c", line]
+    done = subprocess.run(cron, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert [message.payload["text"] for message in sink.messages] == ["🔥 Mistral Training TIMED_OUT"]
+    assert "Both heartbeats stale (&gt;20m)" in sink.messages[0].text
 
 
 def test_a_watch_of_one_run_ends_with_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

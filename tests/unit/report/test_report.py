@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -167,7 +168,12 @@ def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
 
 def test_the_command_writes_the_page_and_names_it(hostile: Path, command: Callable[..., tuple[int, str]]) -> None:
     output = hostile.parent / "page.html"
-    assert command(RUN, "-o", str(output)) == (0, f"{output}\n")
+    before = os.umask(0o027)
+    try:
+        assert command(RUN, "-o", str(output)) == (0, f"{output}\n")
+    finally:
+        os.umask(before)
+    assert oct(output.stat().st_mode & 0o777) == "0o640", "who may read it is for the umask to say"
     assert "No Prometheus was given" in Page(output.read_text(encoding="utf-8")).text
 
 

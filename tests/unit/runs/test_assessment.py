@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
+import trainwarden
 from tests.unit.runs.records import NOW, RUN, foreign_run, write
 from trainwarden.identity import host_name
 from trainwarden.record.clock import to_iso
@@ -76,6 +78,14 @@ def test_a_completed_run_stays_completed_however_old_it_is(tmp_path: Path) -> No
     (folder / "_complete").write_text("")
     found = assess(folder, NOW)
     assert (found.status, found.is_bad) == ("SUCCEEDED", False)
+    assert found.reason == "Training complete"
+
+
+def test_a_run_that_stopped_before_its_last_step_is_not_called_complete(tmp_path: Path) -> None:
+    with trainwarden.run("early", dir=tmp_path, total_steps=50) as run:
+        run.step(20)
+    found = assess(tmp_path / "early", time.time())
+    assert (found.status, found.reason) == ("SUCCEEDED", "ended at step 20 of 50")
 
 
 def test_without_heartbeats_a_run_is_awaited_and_then_never_started(tmp_path: Path) -> None:

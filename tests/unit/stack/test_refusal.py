@@ -1,6 +1,7 @@
 """What `trainwarden up` refuses leaves a plain line and nothing else."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -27,6 +28,14 @@ def test_a_package_that_is_missing_is_named_with_the_extra(
     monkeypatch.setattr(up, "NEEDED", ("prometheus_client_that_is_not_there", "json"))
     said = refused(tmp_path, capsys)
     assert "prometheus_client_that_is_not_there is not installed; pip install 'trainwarden[stack]'" in said
+
+
+@pytest.mark.process
+def test_it_is_a_program_as_a_module_too(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "trainwarden.stack.up", f"--state-dir={tmp_path}/state", "--", "no-such-program"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "no-such-program" in done.stderr
 
 
 def test_a_remediator_that_cannot_start_is_not_the_policys_fault(

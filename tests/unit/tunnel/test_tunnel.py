@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -168,11 +169,41 @@ def test_a_page_without_a_training_is_no_success(capsys: pytest.CaptureFixture[s
     assert "no metrics of a training" in capsys.readouterr().err
 
 
-def test_the_lines_for_ssh_config() -> None:
-    assert config_snippet("me@gpu-1.example.org", 9000, 8000) == (
-        "Host gpu-1-metrics\n    HostName gpu-1.example.org\n    User me\n    LocalForward 9000 localhost:8000\n"
-        "    ExitOnForwardFailure yes\n"
+@pytest.mark.process
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is not installed")
+@pytest.mark.parametrize(
+    ("host", "lines"),
+    [
+        ("me@gpu-1.example.org", ["Host gpu-1-metrics", "HostName gpu-1.example.org", "User me"]),
+        ("10.0.0.1", ["Host 10.0.0.1-metrics", "HostName 10.0.0.1"]),
+        ("fe80::1", ["Host fe80::1-metrics", "HostName fe80::1"]),
+        (
+            "gpu1",
+            [
+                "Host gpu1-metrics",
+                "HostName 10.1.2.3",
+                "User trainer",
+                "Port 2222",
+                "IdentityFile ~/.ssh/cluster",
+                "ProxyJump bastion",
+            ],
+        ),
+        ("other", ["Host other-metrics", "HostName other"]),
+    ],
+)
+def test_the_lines_for_ssh_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, lines: list[str]) -> None:
+    (tmp_path / "config").write_text(
+        "Host gpu1\n HostName 10.1.2.3\n User trainer\n Port 2222\n IdentityFile ~/.ssh/cluster\n ProxyJump bastion\n"
     )
+    # The real ssh finds the configuration by the account, not by $HOME.
+    real = shutil.which("ssh")
+    (tmp_path / "ssh").write_text(
+        f'#!/bin/sh\n[ "$1" = -F ] && exec {real} "$@"\nexec {real} -F {tmp_path}/config "$@"\n'
+    )
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    always = ["LocalForward 9000 localhost:8000", "ExitOnForwardFailure yes", "ServerAliveInterval 15"]
+    assert [line.strip() for line in config_snippet(host, 9000, 8000).splitlines()] == lines + always
 
 
 @pytest.mark.process
