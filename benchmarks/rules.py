@@ -38,6 +38,7 @@ _SCRAPE_SECONDS = 30.0
 _STALLED = 500
 _CALM_SHARE, _STORM_SHARE = 0.10, 0.30
 _DEAREST = 20
+_CORES = 2
 _PATIENCE_SECONDS = 240.0  # until all series of a size, or all alerts of its storm, are there
 _RULES = re.compile(r'^prometheus_rule_group_rules\{rule_group="[^"]*;([^"]+)"\} (\S+)$', re.MULTILINE)
 _EVALUATIONS = re.compile(r'^prometheus_rule_evaluations_total\{rule_group="[^"]*;([^"]+)"\} (\S+)$', re.MULTILINE)
@@ -73,6 +74,10 @@ class Costs:
         """Return the share of its interval that an evaluation of the dearest group takes."""
         groups = {str(rule["group"]): float(rule["interval"]) for rule in self.rules}
         return max(self.seconds(group) / interval for group, interval in groups.items())
+
+    def is_within(self, share: float) -> bool:
+        """Return whether all groups together take no more than a share of the cores, and each of its own interval."""
+        return self.share() <= _CORES * share and self.dearest() <= share
 
     def share(self) -> float:
         """Return the processor seconds that all groups take in a second."""
@@ -208,14 +213,14 @@ def _shares(found: list[Measured]) -> Table:
     columns = [
         "nodes and runs",
         "series",
-        "calm",
+        f"calm, all groups, of {_CORES} cores",
         "of each node",
         "dearest group",
         "target",
-        f"{_STALLED} stalled",
+        f"{_STALLED} stalled, all groups, of {_CORES} cores",
         "dearest group",
         "target",
-        "scrapes",
+        "scrapes, of a core",
         "memory",
     ]
     rows = []
@@ -224,19 +229,19 @@ def _shares(found: list[Measured]) -> Table:
         if each.calm is None:
             rows.append([*row, "not finished", *[""] * (len(columns) - 3)])
             continue
-        row += [f"{each.calm.share():.1%}", f"{1e6 * each.calm.share() / each.runs:.0f} µs/s"]
-        row += [f"{each.calm.dearest():.1%}", verdict(each.calm.dearest() <= _CALM_SHARE)]
+        row += [f"{each.calm.share() / _CORES:.1%}", f"{1e6 * each.calm.share() / each.runs:.0f} µs/s"]
+        row += [f"{each.calm.dearest():.1%}", verdict(each.calm.is_within(_CALM_SHARE))]
         if each.storm is None:
             row += ["not finished", "", ""]
         else:
-            row += [f"{each.storm.share():.1%}", f"{each.storm.dearest():.1%}"]
-            row.append(verdict(each.storm.dearest() <= _STORM_SHARE))
+            row += [f"{each.storm.share() / _CORES:.1%}", f"{each.storm.dearest():.1%}"]
+            row.append(verdict(each.storm.is_within(_STORM_SHARE)))
         rows.append([*row, f"{each.idle:.1%}", f"{each.memory / 2**20:,.0f} MiB"])
     note = (
-        "Calm and stalled: processor time of all groups as a share of one core, the sum of the groups' shares of their "
-        f"intervals. Targets: no group takes more than {_CALM_SHARE:.0%} of its interval in calm, {_STORM_SHARE:.0%} "
-        f"while {_STALLED} runs (or all) stall. Scrapes: what Prometheus takes without rules for the series that the "
-        "rules read."
+        f"All groups: their processor time, the sum of their shares of their intervals, as a share of {_CORES} cores. "
+        f"Targets: all groups together, and each of its own interval, at most {_CALM_SHARE:.0%} in calm and "
+        f"{_STORM_SHARE:.0%} while {_STALLED} runs (or all) stall. Scrapes: what Prometheus takes without rules for "
+        "the series that the rules read."
     )
     return Table(columns, rows, note)
 

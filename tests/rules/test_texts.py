@@ -88,6 +88,7 @@ SCHEDULERS = {
     "TrainSlurmNodeFailed": ["scontrol show node", "drained until its GPUs are checked"],
     "TrainSlurmJobPreempted": ["scontrol requeue"],
     "TrainSlurmTimeLimitNear": ["TimeLimit=", "checkpoint"],
+    "TrainSlurmTimeLimitReached": ["--dependency=afterany", "trainwarden checkpoints"],
     "TrainSlurmJobHeld": ["scontrol release"],
     "TrainSlurmPrologLoop": ["sacct -j", "drain that node"],
     "TrainSlurmNodeDraining": ["scontrol show node", "checkpoint"],
