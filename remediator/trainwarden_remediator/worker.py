@@ -89,10 +89,10 @@ class Worker:
             self._thread.join()
 
     def alive(self) -> bool:
-        """Return whether the loop has ticked lately without an error."""
+        """Return whether the loop has ticked lately without an error, and the database takes what is stored."""
         last = self._last_tick
         recent = last is not None and self._world.clock.monotonic() - last < 120
-        return self._thread.is_alive() and recent and self._ticked
+        return self._thread.is_alive() and recent and self._ticked and self._store.is_writable
 
     def _run(self) -> None:
         while not self._stopping:

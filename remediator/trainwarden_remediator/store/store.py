@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Protocol
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from trainwarden_remediator.database.adoption import count_restarts, note_unrecorded, set_about
 from trainwarden_remediator.database.database import DatabaseFile, reading
@@ -59,6 +59,10 @@ from trainwarden_remediator.store.switches import Switches
 
 _REFUSAL_SECONDS = 24 * 3600.0
 _RETENTION_SECONDS = 30 * 24 * 3600.0
+# A row that is written to see that the database can be, and how often where nothing else is written.
+_ALIVE, _ALIVE_SECONDS = "alive", 10.0
+# What is written after a failure is as large as a large webhook: a few bytes may fit where that does not.
+_BALLAST_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,7 @@ class Store:
 
     Attributes:
         note_message: called with each new state of an incident and its reason, in the transaction that stores it.
+        is_writable: whether the last attempt to store something succeeded; `check_writable` tries again.
     """
 
     def __init__(self, engine: sa.Engine, clock: Clock, crashpoint: Callable[[str], None] = lambda _name: None) -> None:
@@ -126,6 +131,8 @@ class Store:
             # A copy that is put back keeps it.
             self.database = connection.execute(query).scalar_one_or_none() or uuid.uuid4().hex
             set_about(connection, "database", self.database)
+        self.is_writable = True
+        self._written = clock.monotonic()
         self._file = DatabaseFile(engine)
         # Raises SQLAlchemyError where the file is another one now.
         self.check_file = self._file.check
@@ -136,16 +143,40 @@ class Store:
         self.check_file()
         self._crashpoint(f"{name}: before")
         # SQLite would try again every now and then, and in no order; threads of this process wait in turn.
-        with self._turn, self._engine.begin() as connection:
+        with self._turn, self._written_down() as connection:
             yield connection
             self._crashpoint(f"{name}: before commit")
         self._crashpoint(f"{name}: after commit")
 
+    @contextmanager
+    def _written_down(self) -> Iterator[sa.Connection]:
+        """Commit what the caller does, who has `_turn`, and note whether that succeeds."""
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except IntegrityError:  # an answer of a database that works
+            raise
+        except SQLAlchemyError:
+            self.is_writable = False
+            raise
+        self._written = self._clock.monotonic()
+
     def check_writable(self) -> None:
-        """Raise an error where nothing could be stored now; a loop that only reads would find out too late."""
+        """Raise an error where nothing can be stored; a loop that only reads would find out too late.
+
+        A row is really written, as a transaction without a change succeeds on a full disk: at once after a failure,
+        else where nothing has been written for some seconds.
+        """
         self.check_file()
-        with self._turn, self._engine.begin():
-            pass
+        with self._turn:
+            if not self.is_writable:
+                with self._written_down() as connection:
+                    set_about(connection, _ALIVE, "0" * _BALLAST_BYTES)
+            elif self._clock.monotonic() - self._written < _ALIVE_SECONDS:
+                return
+            with self._written_down() as connection:
+                set_about(connection, _ALIVE, str(self._clock.now()))
+            self.is_writable = True
 
     def receive(self, delivery: Delivery) -> None:
         """Store the alerts of a webhook; durable when it returns. For any thread: what comes together is one commit."""

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.remediator.conftest import TOKEN, Process
-from tests.integration.remediator.fake_services import World, as_webhook
+from tests.integration.remediator.fake_services import FakeServices, World, as_webhook
+from tests.small_disk import small_disk
 from tests.waiting import wait_until
 from trainwarden.stack.slack_sink import SlackSink
 
@@ -89,6 +90,40 @@ def test_an_acknowledged_alert_survives_kill_9_and_is_acted_on_once(remediator: 
     wait_until(lambda: len(remediator.incidents()) == 2, "the answer to the late alert")
     assert remediator.incidents()[-1]["reason"].startswith("stale: about attempt 0")
     assert world.starts == [incident["id"]]
+
+
+def test_on_a_full_disk_it_acknowledges_nothing_and_is_not_ready_until_there_is_room(
+    tmp_path: Path, services: FakeServices, world: World
+) -> None:
+    """Nothing else is to be written meanwhile, which would show it, too."""
+    with small_disk(tmp_path / "disk", kib=8 * 1024) as disk:
+        if not disk.is_mounted:
+            pytest.skip("no file system may be mounted here")
+        remediator = Process(tmp_path, services)
+        remediator.flags["--state-dir"] = str(disk.path / "state")
+        try:
+            remediator.start()
+            first = world.alert()
+            first["status"] = {"state": "suppressed", "silencedBy": ["an-id"], "inhibitedBy": []}
+            assert remediator.send(as_webhook(first)).status == 200
+            known = remediator.incident("SUPPRESSED")["id"]
+            disk.fill()
+            second = world.alert("TrainRankSilent", rank="7" * 100_000)
+            second["status"] = first["status"]
+            assert remediator.send(as_webhook(second)).status == 503
+            assert not remediator.is_ready()
+            wait_until(lambda: remediator.metric("loop_success") == 0, "a round that finds it out")
+            assert not remediator.is_ready()
+            disk.free()
+            wait_until(remediator.is_ready, "it to be ready again")
+            assert remediator.send(as_webhook(second)).status == 200
+            assert remediator.metric("loop_success") == 1
+            remediator.kill()
+            remediator.start()
+            wait_until(lambda: len(remediator.incidents()) == 2, "the answer to the second alert")
+            assert remediator.incidents()[0]["id"] == known
+        finally:
+            remediator.close()
 
 
 @pytest.mark.parametrize("service", ["prometheus", "alertmanager", "launcher"])

@@ -13,9 +13,9 @@ from types import MappingProxyType
 
 import pytest
 
+from tests.small_disk import small_disk
 from tests.unit.library.looking import read_rank, read_snapshot
 from tests.unit.library.processes import DEADLINE_SECONDS, Script, line
-from tests.unit.library.small_disk import small_disk
 from tests.waiting import wait_until
 from trainwarden.identity import host_name
 from trainwarden.record.folder import LIVENESS_SECONDS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.library.small_disk import SmallDisk, small_disk
+from tests.small_disk import SmallDisk, small_disk
 from trainwarden.training import journal as journals
 from trainwarden.training.journal import JournalFile
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import trainwarden
+from tests.small_disk import SmallDisk, small_disk
 from tests.unit.library.looking import read_metadata, read_progress, read_snapshot
 from tests.unit.library.processes import DEADLINE_SECONDS, Script
-from tests.unit.library.small_disk import SmallDisk, small_disk
 from tests.waiting import wait_until
 from trainwarden.record import store
 from trainwarden.record.clock import from_iso

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.small_disk import small_disk
 from tests.unit.library.looking import read_metadata
 from tests.unit.library.processes import DEADLINE_SECONDS
-from tests.unit.library.small_disk import small_disk
 from tests.waiting import wait_until
 from trainwarden.identity import AttemptKey
 from trainwarden.record.attempt import begin_attempt

@@ -5,16 +5,17 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from tests.unit.remediator.simulation import Crash, FakeClock
 from trainwarden_remediator.database.database import FILE, Lock, open_database, open_read_only
-from trainwarden_remediator.database.schema import alerts, deliveries, incidents, switches
+from trainwarden_remediator.database.schema import about, alerts, deliveries, incidents, switches
 from trainwarden_remediator.errors import StoreError
 from trainwarden_remediator.incidents.alert_rows import Pending
 from trainwarden_remediator.incidents.incident import Action, Alert, Incident, State
@@ -194,6 +195,72 @@ def test_the_budget_counts_the_restarts_that_we_made_or_are_about_to_make(
     store.propose(Pending(ALERT, "poll", 1.0, None), incident(**changes))
     assert used(store, "r").get("crash", 0) == counted
     assert used(store, "another") == {}
+
+
+@contextmanager
+def full_disk(engine: sa.Engine) -> Iterator[None]:
+    """Let the database have no more pages than it has."""
+
+    def limit(pages: int) -> None:
+        with engine.connect() as connection:
+            connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE filler (x)")
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+    limit(pages)
+    yield
+    limit(1_000_000)
+
+
+def test_a_full_disk_is_noticed_by_what_cannot_be_stored_until_something_can(tmp_path: Path) -> None:
+    """A transaction without a change succeeds on a full disk; and a few bytes fit where a webhook does not."""
+    engine = open_database(tmp_path)
+    store = Store(engine, FakeClock())
+    large = Alert({**ALERT.labels, "text": "x" * 100_000}, 100.0)
+    with full_disk(engine):
+        store.check_writable()
+        with pytest.raises(OperationalError, match="full"):
+            store.receive(Delivery("x", (large,), 0))
+        for _ in range(3):
+            assert not store.is_writable
+            with pytest.raises(OperationalError, match="full"):
+                store.check_writable()
+    store.check_writable()
+    assert store.is_writable
+    store.receive(Delivery("x", (large,), 0))
+    assert pending(store) == [large]
+    engine.dispose()
+
+
+def test_where_nothing_is_stored_a_row_is_written_every_few_seconds(tmp_path: Path) -> None:
+    clock = FakeClock()
+    engine = open_database(tmp_path)
+    store, beside = Store(engine, clock), open_read_only(tmp_path)
+
+    def written() -> str | None:
+        with beside.connect() as connection:
+            query = sa.select(about.c.value).where(about.c.key == "alive")
+            return connection.execute(query).scalar_one_or_none()
+
+    store.check_writable()
+    assert written() is None
+    clock.elapsed += 10
+    store.check_writable()
+    first = written()
+    assert first is not None
+    clock.elapsed += 9
+    store.check_writable()
+    assert written() == first
+    store.observe([ALERT])
+    clock.elapsed += 9
+    store.check_writable()
+    assert written() == first, "something else was written"
+    clock.elapsed += 1
+    store.check_writable()
+    assert written() != first
+    for each in (engine, beside):
+        each.dispose()
 
 
 def test_only_one_process_may_hold_a_state_folder(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ import pytest
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from tests.unit.remediator.simulation import Simulation
+from tests.unit.remediator.test_store import full_disk
 from trainwarden_remediator.database.database import FILE
+from trainwarden_remediator.incidents.incident import Alert
 from trainwarden_remediator.incidents.webhook import Delivery
 from trainwarden_remediator.metrics import RemediatorCollector
 
@@ -47,6 +49,23 @@ def test_a_loop_that_cannot_do_its_work_logs_it_once(
     simulation.worker.run_once()
     assert loop_success(simulation) == 1
     assert caplog.records[-1].getMessage() == "the loop works again"
+
+
+def test_a_webhook_that_cannot_be_stored_shows_until_one_could_be(simulation: Simulation) -> None:
+    """Nothing else is to be written meanwhile."""
+    simulation.silenced = True
+    simulation.worker.run_once()
+    with full_disk(simulation.store._engine):
+        simulation.worker.run_once()
+        assert loop_success(simulation) == 1
+        labels = {**simulation.alerts_now()[0].labels, "text": "x" * 100_000}
+        with pytest.raises(SQLAlchemyError, match="full"):
+            simulation.store.receive(Delivery("x", (Alert(labels, 1.0),), 0))
+        for _ in range(2):
+            simulation.worker.run_once()
+            assert loop_success(simulation) == 0
+    simulation.worker.run_once()
+    assert loop_success(simulation) == 1
 
 
 def test_a_sweep_that_fails_keeps_no_run_waiting(simulation: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
