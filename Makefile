@@ -24,7 +24,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 
-.PHONY: help setup demo test test-fast test-long test-pythons test-compat coverage test-integrations bench lint format docs golden lock lock-integrations clean
+.PHONY: help setup demo test test-fast test-long test-pythons test-compat coverage test-integrations bench lint format docs site golden lock lock-integrations clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ docs: $(VENV)/ready ## Make the generated pages and the generated module of patt
 	$(BIN)/python -m tests.rules.scenarios > rules/tests/runs.yml
 	$(BIN)/python -m tests.incidents.document > docs/detection.md
 	$(BIN)/python -m grafana.source
+
+site: $(VENV)/ready ## Build the documentation site in build/site; fail on a link or an anchor that leads nowhere
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 golden: $(VENV)/ready ## Write the pages anew that the exporter is to print of whole nodes; look at what changed
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/unit/exporter/test_golden_page.py tests/integration/exporter/nodes
