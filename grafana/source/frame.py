@@ -147,6 +147,10 @@ def board(
     document["schemaVersion"] = SCHEMA
     document["version"] = 1
     document["annotations"] = {"list": list(annotations)}
+    # The models of Grafana 10.1 have both, those of later ones neither.
+    del document["style"]
+    for each in document["templating"]["list"]:
+        del each["id"]
     for number, panel in enumerate(document["panels"], start=1):
         panel["id"] = number
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

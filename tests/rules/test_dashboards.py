@@ -136,16 +136,8 @@ def test_ended_runs_can_be_chosen_for_as_long_as_the_time_that_is_shown(path: Pa
 
 
 @of_dashboards
-def test_a_dashboard_loads_in_grafana_10_to_13(path: Path) -> None:
-    found = dashboard(path)
-    assert found["schemaVersion"] <= 38, "38 is Grafana 10's; a later Grafana migrates what is older than its own"
-    assert {panel["type"] for panel in panels(found)} <= {"stat", "timeseries", "table", "state-timeline"}
-    if sys.version_info >= (3, 11):
-        from grafana_foundation_sdk.models.dashboard import Dashboard, Panel
-
-        Dashboard.from_json(found)
-        for panel in panels(found):
-            assert Panel.from_json(panel).title == panel["title"]
+def test_a_dashboard_has_a_schema_that_a_later_grafana_migrates(path: Path) -> None:
+    assert dashboard(path)["schemaVersion"] == 38, "that of Grafana 10.0"
 
 
 @of_dashboards
