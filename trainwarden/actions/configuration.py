@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainwarden.actions.ledger import SBATCH
 from trainwarden.actions.parameters import IDENTIFIER, Parameter, WrongValue, read_parameter
 from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
@@ -71,7 +72,7 @@ class Action:
         return fnmatchcase(run_id, self.runs)
 
     def arguments(self, fields: Mapping[str, str]) -> list[str]:
-        """Return the command line for the fields of an event.
+        """Return the command line for the fields of an event; one of a submission begins with `sbatch`.
 
         Raises:
             WrongValue: a field is missing or not of its type.
@@ -82,7 +83,7 @@ class Action:
             if name not in fields:
                 raise WrongValue(f"{name}: the event has no such field, expected one of {', '.join(sorted(fields))}")
             values[name] = known[name].checked(fields[name])
-        argv = []
+        argv = [SBATCH] if self.submits else []
         for part in self.argv:
             argument = _PLACEHOLDER.sub(lambda match: values[match[1]], part)
             if argument.startswith("-") and not part.startswith("-"):
@@ -119,7 +120,7 @@ class Configuration:
         """Yield a line for each action: what starts which command."""
         for action in self.actions.values():
             what = ", ".join(f"{kind} {name}" for kind, name in sorted(action.triggers)) or "nothing"
-            how = "sbatch " if action.submits else ""
+            how = f"{SBATCH} " if action.submits else ""
             yield f"{action.name}: {what} starts: {how}{shlex.join(action.argv)}"
 
 
@@ -266,7 +267,7 @@ def _named(actions: Mapping[str, Action], entry: Mapping[str, Any]) -> str | Non
     except (ValueError, TypeError):
         return None
     for action in actions.values():
-        if argv == [*(("sbatch",) if action.submits else ()), *action.argv]:
+        if argv == [*((SBATCH,) if action.submits else ()), *action.argv]:
             return action.name
     return None
 

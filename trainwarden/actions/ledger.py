@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 # waiting: claimed, and certainly not started; starting: about to be started, or started.
 WAITING, STARTING, RUNNING = "waiting", "starting", "running"
-# Ends. in_doubt: the service died while it was started or ran; refused: a value was not of its type.
+# Ends. in_doubt: the service died while it was started or ran; refused: a value was not of its
+# type, or the configuration no longer has this command.
 SUCCEEDED, FAILED, TIMED_OUT, INTERRUPTED = "succeeded", "failed", "timed_out", "interrupted"
 SUBMITTED, IN_DOUBT, REFUSED, NOTE = "submitted", "in_doubt", "refused", "noted"
+# The first word of a command line that is run by sbatch; every other begins with an absolute path.
+SBATCH = "sbatch"
 # Of one action; what comes beyond is refused, and said.
 MAX_WAITING = 1000
 # Notes of one signal in one attempt: a storm of the same error is no news.
@@ -66,6 +69,11 @@ class Claim:
     state: str = WAITING
     detail: str = ""
     output: str = ""
+
+    @property
+    def submits(self) -> bool:
+        """Whether the command submits a job."""
+        return list(self.argv[:1]) == [SBATCH]
 
     def document(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -15,6 +15,8 @@ from trainwarden.actions.execution import Execution
 from trainwarden.actions.ledger import Claim, claim_id
 from trainwarden.actions.parameters import WrongValue
 from trainwarden.actions.sources import Sources
+from trainwarden.clients.process import one_line
+from trainwarden.clients.slurm.client import is_not_submitted
 from trainwarden.identity import InvalidRunId
 from trainwarden.record.append import append_line
 from trainwarden.record.clock import to_iso
@@ -112,7 +114,7 @@ class ActionService:
         for claim in self._ledger.claims(states=(states.WAITING,)):
             action = self._configuration.actions.get(claim.action)
             if action is None:
-                self._ledger.change(claim, states.REFUSED, "the configuration no longer has this action")
+                self._refuse(claim, "the configuration no longer has this action")
                 continue
             running = sum(other.action == claim.action for other, _ in self._running.values())
             if running < action.max_running and len(self._running) < self._max_running:
@@ -177,12 +179,19 @@ class ActionService:
         except (OSError, InvalidRunId) as error:
             log.warning("run %s: the note of signal %s cannot be written: %s", claim.run_id, cause["name"], error)
 
+    def _refuse(self, claim: Claim, why: str) -> None:
+        log.warning("%s of run %s is refused: %s", claim.action, claim.run_id, why)
+        self._ledger.change(claim, states.REFUSED, why)
+
     def _start(self, claim: Claim, action: Action) -> None:
+        if why := _no_longer_allowed(claim, action):
+            self._refuse(claim, why)
+            return
         output = self._outputs / f"{claim.action}-{claim.id}.log"
         directory = action.directory
         argv = list(claim.argv)
-        if action.submits:
-            argv = ["sbatch", "--parsable", f"--comment=trainwarden-action:{claim.id}", *argv]
+        if claim.submits:
+            argv[1:1] = ["--parsable", f"--comment=trainwarden-action:{claim.id}"]
         # From here on it may have been started, whatever happens to this process.
         self._ledger.change(claim, states.STARTING, "", str(output))
         try:
@@ -202,14 +211,8 @@ class ActionService:
         self._prune()
 
     def _finish(self, claim: Claim, execution: Execution, state: str, detail: str) -> None:
-        action = self._configuration.actions[claim.action]
-        if action.submits:
-            job = _JOB_ID.search(execution.first)
-            if state == states.SUCCEEDED:
-                state, detail = (states.SUBMITTED, f"job {job[1].decode()}") if job else (states.IN_DOUBT, "no job id")
-            elif state in {states.TIMED_OUT, states.INTERRUPTED}:
-                # slurmctld may have taken the job all the same.
-                state, detail = states.IN_DOUBT, f"sbatch: {detail}; it is not submitted again"
+        if claim.submits:
+            state, detail = _submission(state, detail, execution.first)
         level = logging.INFO if state in {states.SUCCEEDED, states.SUBMITTED} else logging.WARNING
         log.log(level, "%s of run %s: %s%s", claim.action, claim.run_id, state, f": {detail}" if detail else "")
         self._ledger.change(claim, state, detail)
@@ -221,6 +224,28 @@ class ActionService:
         for path in kept[:-MAX_OUTPUTS]:
             with contextlib.suppress(OSError):
                 path.unlink()
+
+
+def _no_longer_allowed(claim: Claim, action: Action) -> str:
+    """Return why a command that waits is not started; it may have been claimed by another configuration."""
+    try:
+        argv = action.arguments(claim.cause["fields"])
+    except WrongValue as error:
+        return f"no longer allowed: {error}"
+    return "" if argv == list(claim.argv) else "the configuration has changed: the command of this action is another"
+
+
+def _submission(state: str, detail: str, printed: bytes) -> tuple[str, str]:
+    """Return state and detail of a submission, for those of its sbatch and the beginning of what that printed."""
+    job = _JOB_ID.search(printed)
+    if state == states.SUCCEEDED:
+        return (states.SUBMITTED, f"job {job[1].decode()}") if job else (states.IN_DOUBT, "no job id")
+    message = redact(one_line(printed))
+    why = f"sbatch: {detail}" + (f": {message}" if message else "")
+    if state == states.FAILED and is_not_submitted(message):
+        return state, why
+    # slurmctld may have taken the job all the same.
+    return states.IN_DOUBT, f"{why}; it is not submitted again"
 
 
 def _changed(path: Path) -> float:

@@ -60,6 +60,17 @@ class House:
         file.write_text(f"runs_dir: {self.folder}/runs\n{text}")
         file.chmod(0o600)
 
+    def has_sbatch(self, program: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """Put an sbatch on PATH, a shell script, and let the action submit, for a second at most; return its file."""
+        sbatch = self.folder / "bin/sbatch"
+        sbatch.parent.mkdir()
+        sbatch.write_text(f"#!/bin/sh\n{program}\n")
+        sbatch.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{sbatch.parent}:{os.environ['PATH']}")
+        trigger = "event: checkpoint_saved\n    timeout: 1s"
+        self.configure(EVALUATE.format(trigger=trigger).replace("command: [PYTHON, ", "sbatch: ["))
+        return sbatch
+
     def saved(self, step: int) -> None:
         data = {"path": f"{self.folder}/step_{step}", "step": step}
         self.event("checkpoint_saved", data)
@@ -259,14 +270,7 @@ def test_at_most_as_many_run_at_once_as_the_action_allows(house: House) -> None:
 def test_a_submission_keeps_the_job_and_one_without_an_answer_is_in_doubt(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sbatch = house.folder / "bin/sbatch"
-    sbatch.parent.mkdir()
-    sbatch.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >> {house.folder}/sbatch.argv\necho '4711;cluster'\n")
-    sbatch.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{sbatch.parent}:{os.environ['PATH']}")
-    house.configure(
-        EVALUATE.format(trigger="event: checkpoint_saved\n    timeout: 1s").replace("command: [PYTHON, ", "sbatch: [")
-    )
+    sbatch = house.has_sbatch(f"printf '%s\\n' \"$@\" >> {house.folder}/sbatch.argv\necho '4711;cluster'", monkeypatch)
     house.once()
     house.saved(500)
     (claim,) = house.once()
@@ -280,6 +284,72 @@ def test_a_submission_keeps_the_job_and_one_without_an_answer_is_in_doubt(
     last = house.once()[-1]
     assert last.state == "in_doubt"
     assert "not submitted again" in last.detail
+
+
+@pytest.mark.parametrize(
+    ("message", "state"),
+    [
+        ("Batch job submission failed: Invalid partition name specified", "failed"),
+        ("Unable to open file eval.sh", "failed"),
+        ("Batch job submission failed: Socket timed out on send/recv operation", "in_doubt"),
+        ("something new", "in_doubt"),
+    ],
+)
+def test_a_failed_submission_without_a_clear_refusal_is_in_doubt(
+    house: House, monkeypatch: pytest.MonkeyPatch, message: str, state: str
+) -> None:
+    house.has_sbatch(f"echo 'sbatch: error: {message}' >&2; exit 1", monkeypatch)
+    house.once()
+    house.saved(500)
+    (claim,) = house.once()
+    assert claim.state == state
+    assert message in claim.detail
+
+
+def test_an_action_that_is_removed_while_its_command_runs_is_brought_to_its_end(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.has_sbatch("sleep 0.3; echo 4711", monkeypatch)
+    house.once()
+    house.saved(500)
+    acting, ledger = house.open()
+    acting.look()
+    acting.advance()
+    house.configure("actions: {}")
+    acting.reconfigure(read_configuration(house.folder / "actions.yml"))
+    acting.run_once(threading.Event())
+    (claim,) = ledger.claims()
+    assert (claim.state, claim.detail) == ("submitted", "job 4711")
+    acting.close(0)
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ("command: [PYTHON, SCRIPT, ", "command: [PYTHON, -B, SCRIPT, ", "the configuration has changed"),
+        ("command: [PYTHON, SCRIPT, ", "sbatch: [PYTHON, SCRIPT, ", "the configuration has changed"),
+        ("under: [ROOT]", "under: [/elsewhere]", "expected a path under /elsewhere"),
+    ],
+)
+def test_a_command_that_waits_is_not_started_once_the_configuration_has_it_no_longer(
+    house: House, before: str, after: str, why: str
+) -> None:
+    house.once()
+    house.saved(500)
+    acting, ledger = house.open()
+    acting.look()
+    text = EVALUATE.format(trigger="event: checkpoint_saved")
+    assert before in text
+    house.configure(text.replace(before, after))
+    acting.reconfigure(read_configuration(house.folder / "actions.yml"))
+    acting.run_once(threading.Event())
+    (claim,) = ledger.claims()
+    assert claim.state == "refused"
+    assert why in claim.detail
+    assert house.started == []
+    acting.close(0)
+    ledger.close()
 
 
 def test_notes_reach_the_journal_a_few_of_each_and_restarts_are_left_to_the_policy(house: House) -> None:

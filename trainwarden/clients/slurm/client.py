@@ -57,13 +57,21 @@ _AUTHENTICATION = re.compile(
 # Only these mean that the controller understood the request and will not do it.
 _REFUSED = re.compile(r"disabled|permission denied|invalid job id|not supported|invalid user|invalid node name", re.I)
 
-# sbatch's own words for a job that the controller did not take. No answer reads otherwise.
+# sbatch's own words for a job that was not sent, or that the controller did not take. No answer reads otherwise.
 _NOT_SUBMITTED = re.compile(
-    r"invalid|not available|not permitted|permission denied|violates|access denied|unrecognized|no partition|"
-    r"can ?not be satisfied|dependency problem",
+    r"unable to open file|does not look like a batch script|invalid|not available|not permitted|permission denied|"
+    r"violates|access denied|unrecognized|no partition|can ?not be satisfied|dependency problem",
     re.I,
 )
 _NOT_ACCOUNTED = re.compile("accounting storage is disabled", re.I)
+
+
+def is_not_submitted(message: str) -> bool:
+    """Return whether this, printed by an sbatch that failed, means that there is no job; after any other there may be.
+
+    A controller that answers too late has taken the job all the same.
+    """
+    return bool(_NOT_SUBMITTED.search(message))
 
 
 class SlurmError(Exception):
@@ -314,7 +322,7 @@ class SlurmClient:
         if done.status == 0 and JOB_ID.fullmatch(job_id):
             return Submission(job_id, f"{called}: job {job_id}")
         message = _message(done)
-        refused = done.status not in (0, -9) and bool(_NOT_SUBMITTED.search(message))
+        refused = done.status not in (0, -9) and is_not_submitted(message)
         return Submission(None, f"{called}: status {done.status}, {message}", refused)
 
     def cancel(self, target: str) -> ControlResult:
