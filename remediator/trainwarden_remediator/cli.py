@@ -23,7 +23,7 @@ from trainwarden_remediator.canary_job.command import add_flags, keep_canary
 from trainwarden_remediator.commands import database_commands as commands
 from trainwarden_remediator.commands.check_config import check_config
 from trainwarden_remediator.commands.doctor import examine
-from trainwarden_remediator.commands.ray_register import register
+from trainwarden_remediator.commands.ray_register import add_register_flags, register
 from trainwarden_remediator.config import DEFAULT_ALERTMANAGER, default_state_dir, settings_from, usable_settings
 from trainwarden_remediator.drivers.slurm import slurm_client
 from trainwarden_remediator.errors import ConfigError, RemediatorError
@@ -125,19 +125,7 @@ def parser() -> argparse.ArgumentParser:
     noted = ray_steps.add_parser(
         "register", help="note what Ray does not return of a job, and its next start needs, in --ray-template-dir"
     )
-    noted.add_argument("submission", metavar="SUBMISSION_ID", help="the job, which names its run in its metadata")
-    noted.add_argument(
-        "--num-gpus", type=float, metavar="N", help="that its entrypoint reserves, default as Ray shows it"
-    )
-    noted.add_argument(
-        "--num-cpus", type=float, metavar="N", help="that its entrypoint reserves, default as Ray shows it"
-    )
-    noted.add_argument(
-        "--working-dir", type=Path, metavar="DIR", help="folder or zip file that it was submitted with: keep a copy"
-    )
-    noted.add_argument(
-        "--exclude", action="append", default=[], metavar="PATTERN", help="leave out these paths of it, repeatable"
-    )
+    add_register_flags(noted)
     doctor = known.add_parser(
         "doctor",
         help="show what SLURM lets this user do, and whether each job could be brought back; give the flags of the "
@@ -481,14 +469,7 @@ def _register(arguments: argparse.Namespace) -> int:
     arguments.webhook_token_file = arguments.webhook_token_file or Path(os.devnull)  # it receives nothing
     if arguments.ray_template_dir is not None:
         arguments.ray_template_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return register(
-        settings_from(arguments),
-        arguments.submission,
-        gpus=arguments.num_gpus,
-        cpus=arguments.num_cpus,
-        working_dir=arguments.working_dir,
-        excluded=tuple(arguments.exclude),
-    )
+    return register(settings_from(arguments), arguments)
 
 
 def _undrain(arguments: argparse.Namespace) -> int:

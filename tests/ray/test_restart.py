@@ -17,9 +17,9 @@ from tests.ray.acting_remediator import ActingRemediator, Training
 from tests.ray.head import Head, running_head
 from tests.ray.kubectl import write_kubectl
 from tests.waiting import wait_until
+from trainwarden.clients import ray_jobs
 from trainwarden.clients.ray_jobs import RayReserved
 from trainwarden_remediator.cli import main
-from trainwarden_remediator.drivers import ray
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.drivers.ray_templates import RayTemplates, pack
 from trainwarden_remediator.errors import Unknown
@@ -292,7 +292,7 @@ def test_a_restart_long_after_the_end_finds_the_package_that_ray_would_have_dele
 ) -> None:
     """As 15 minutes after the end of a job: Ray's ten minutes are six seconds, and what depends on them is as short."""
     grace = 6.0
-    monkeypatch.setattr(ray, "_KEEP_SECONDS", 0.4 * grace)
+    monkeypatch.setattr(ray_jobs, "KEEP_SECONDS", 0.4 * grace)
     variables = {"RAY_RUNTIME_ENV_TEMPORARY_REFERENCE_EXPIRATION_S": f"{grace:.0f}"}
     with running_head(ray_python, variables) as head:
         acting = ActingRemediator(head, tmp_path / "state")

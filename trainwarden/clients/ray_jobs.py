@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 import re
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -39,6 +41,10 @@ _ACTORS = "/api/v0/actors?detail=1&limit=10000&filter_predicates=%3D&filter_keys
 _PACKAGE = re.compile(r"gcs://([A-Za-z0-9][A-Za-z0-9._-]{0,254})")
 _SUBMISSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 _NODE_LABEL = "ray.io/node-id"
+# Ray forgets that a package was looked for ten minutes later.
+KEEP_SECONDS = 240.0
+# Classes of Ray Train's own actors: of its second version, of its first, of both.
+_TRAIN_ACTORS = frozenset(("TrainController", "TrainTrainable", "RayTrainWorker"))
 _EXISTS = b"already exists"
 _EXCEPTION = re.compile(rb"^(?:[A-Za-z_.]+\.)?([A-Za-z_]+(?:Error|Exception)):", re.MULTILINE)
 
@@ -98,6 +104,13 @@ class RayReserved:
 
 
 @dataclass(frozen=True)
+class RayTrain:
+    """That Ray Train runs a job, and how often it restarts the workers itself: -1 without end, None if unknown."""
+
+    max_failures: int | None
+
+
+@dataclass(frozen=True)
 class RaySubmission:
     """A job as it was submitted, without what Ray does not return. What users wrote is not shown by `repr`."""
 
@@ -108,10 +121,7 @@ class RaySubmission:
 
     def packages(self) -> list[str]:
         """Return the names of the packages of its runtime environment that Ray itself keeps."""
-        modules = self.runtime_env.get("py_modules")
-        texts = [self.runtime_env.get("working_dir"), *(modules if isinstance(modules, list) else [])]
-        found = (_PACKAGE.fullmatch(text) for text in texts if isinstance(text, str))
-        return list(dict.fromkeys(match[1] for match in found if match))
+        return packages_of(self.runtime_env)
 
 
 @dataclass(frozen=True)
@@ -221,12 +231,18 @@ class RayJobs:
             found += [each for each in self._actors("job_id", job.job_id) if not each.get("is_detached")]
         return sum(each.get("state") != "DEAD" for each in found)
 
-    def train_retries(self, job: RayJob) -> int | None:
-        """Return how often Ray Train itself restarts the workers of a job, -1 for ever; None where it runs none."""
+    def train(self, job: RayJob) -> RayTrain | None:
+        """Return how Ray Train runs a job; None where it does not."""
+        if not job.job_id:
+            return None  # no driver of it has ever connected
         [answer] = self._dashboard.get((TRAIN_RUNS_PATH,))
-        if answer.status in (404, 500):  # this Ray has no Ray Train, or nothing uses it
-            return None
-        return read_train_retries(read_document(answer), job.job_id)
+        # Ray lists only what drivers with RAY_TRAIN_ENABLE_STATE_TRACKING report; without one, and without Ray Train
+        # on the head, the answer is an error.
+        found = None if answer.status in (404, 500) else read_train(read_document(answer), job.job_id)
+        if found is None:
+            names = (str(each.get("class_name")).rpartition(".")[2] for each in self._actors("job_id", job.job_id))
+            found = RayTrain(None) if _TRAIN_ACTORS & set(names) else None
+        return found
 
     def _actors(self, key: str, value: str) -> list[dict[str, Any]]:
         document = self._document(f"{_ACTORS}{key}&filter_values={quote(value, safe='')}")
@@ -241,18 +257,50 @@ class RayJobs:
         return read_document(answer)
 
 
-def read_train_retries(document: object, job_id: str) -> int | None:
-    """Read TRAIN_RUNS_PATH: the `max_failures` of the runs of a job, -1 if that of any is endless; None without one."""
+class PackageKeeper:
+    """Lets Ray keep packages, which it deletes when the last job that names them ends, for their next start."""
+
+    def __init__(self, jobs: RayJobs) -> None:
+        self._jobs = jobs
+        self._looked: dict[str, float] = {}
+
+    def keep(self, names: Sequence[str]) -> None:
+        """Look for each that was not looked for within KEEP_SECONDS; raises RayError."""
+        for name in names:
+            now = time.monotonic()
+            if now - self._looked.get(name, -math.inf) >= KEEP_SECONDS:
+                self._jobs.keep_package(name)
+                self._looked[name] = now
+
+
+def packages_of(runtime_env: Mapping[str, Any]) -> list[str]:
+    """Return the names of the packages of a runtime environment that Ray itself keeps: `x.zip` of `gcs://x.zip`."""
+    modules = runtime_env.get("py_modules")
+    texts = [runtime_env.get("working_dir"), *(modules if isinstance(modules, list) else [])]
+    found = (_PACKAGE.fullmatch(text) for text in texts if isinstance(text, str))
+    return list(dict.fromkeys(match[1] for match in found if match))
+
+
+def read_train(document: object, job_id: str) -> RayTrain | None:
+    """Read TRAIN_RUNS_PATH: the most that any run of a job is restarted; None without a run of it.
+
+    A Ray that does not list the settings of runs (2.52) leaves that unknown.
+    """
     runs = document.get("train_runs") if isinstance(document, dict) else None
-    found: list[int] = []
+    found: list[int | None] = []
     for run in runs if isinstance(runs, list) else ():
-        if not isinstance(run, dict) or not job_id or run.get("job_id") != job_id:
+        if not isinstance(run, dict) or run.get("job_id") != job_id:
             continue
         count: Any = run
         for key in ("run_settings", "run_config", "failure_config", "max_failures"):
             count = count.get(key) if isinstance(count, dict) else None
-        found.append(count if isinstance(count, int) else 0)
-    return None if not found else -1 if min(found) < 0 else max(found)
+        found.append(count if isinstance(count, int) else None)
+    known = [each for each in found if each is not None]
+    if not found:
+        return None
+    if len(known) < len(found):
+        return RayTrain(None)
+    return RayTrain(-1 if min(known) < 0 else max(known))
 
 
 def _submitted_job(document: object) -> SubmittedJob:

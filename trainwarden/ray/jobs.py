@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trainwarden.clients.ray import RayJob
+    from trainwarden.clients.ray_jobs import SubmittedJob
     from trainwarden.ray.head import RayHead
 
 RUNNING, FAILED, SUCCEEDED, PENDING, UNKNOWN = "RUNNING", "FAILED", "SUCCEEDED", "PENDING", "UNKNOWN"
@@ -63,7 +64,7 @@ def check_job_status(head_pod: str, job_id: str, namespace: str | None = None) -
     if job is None:
         log.error("job %s: Ray has no such job", job_id)
         return UNKNOWN
-    state = job.state.upper()
+    state = job.job.state.upper()
     return state if state in STATUSES else UNKNOWN
 
 
@@ -150,10 +151,10 @@ def _resumed(config: Mapping[str, Any], checkpoint: str | None) -> tuple[str, di
     return entrypoint, {RESUME_VARIABLE: checkpoint}, {**metadata, RESUME_KEY: checkpoint}
 
 
-def find_job(head: RayHead, job_id: str) -> RayJob | None:
+def find_job(head: RayHead, job_id: str) -> SubmittedJob | None:
     """Return a job by either of its ids; None where Ray answers that it has none. Raises RayError."""
     _, jobs = head.jobs.all()
-    return next((each.job for each in jobs.values() if job_id in (each.job.submission_id, each.job.job_id)), None)
+    return next((each for each in jobs.values() if job_id in (each.job.submission_id, each.job.job_id)), None)
 
 
 def find_by_name(head: RayHead, job_name: str) -> RayJob | None:

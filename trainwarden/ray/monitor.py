@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from trainwarden.clients.ray import UNDER_WAY, RayError
+from trainwarden.clients.ray_jobs import KEEP_SECONDS, PackageKeeper
 from trainwarden.ray.head import open_head
 from trainwarden.ray.jobs import STALLED, STOPPED, TIMEOUT, UNKNOWN, MonitorResult, find_job, read_log, step_in
 from trainwarden.ray.log import log
@@ -25,7 +26,8 @@ _ABSENT = 3
 class JobProgress:
     """What a job's status and step were last, and since when the step has not advanced.
 
-    A reading that fails changes nothing: that the cluster does not answer is no sign that the job stalls.
+    A reading that fails changes nothing: that the cluster does not answer is no sign that the job stalls. Each reading
+    lets Ray keep the packages of the job, which may have to start again.
 
     Attributes:
         status: as Ray names it, in capitals; UNKNOWN if it was never read.
@@ -43,14 +45,18 @@ class JobProgress:
         self.reached: float | None = None
         self.read = 0.0
         self.absent = 0
+        self._packages = PackageKeeper(head.jobs)
 
     def update(self) -> None:
         """Read status and step."""
         try:
-            job = find_job(self.head, self.job_id)
+            found = find_job(self.head, self.job_id)
+            if found is not None and found.job.state != "succeeded":
+                self._packages.keep(found.submission.packages())
         except RayError as error:
             log.warning("job %s: Ray gives no answer: %s", self.job_id, error)
             return
+        job = None if found is None else found.job
         self.absent = self.absent + 1 if job is None else 0
         self.status = (job.state.upper() or UNKNOWN) if job is not None else UNKNOWN
         if job is None or job.state == "pending":
@@ -132,7 +138,7 @@ def monitor_job(
     Args:
         head_pod: name of the head pod, or `http://…` of the dashboard.
         job_id: submission id, or Ray's own id.
-        check_interval: seconds between two readings.
+        check_interval: seconds between two readings; 240 at most, within which Ray still has the job's packages.
         timeout: seconds; None for no limit.
         stagnation_threshold: seconds without a step after which it returns STALLED; None for never.
         on_status_change: called with the new status and the one before, None at first.
@@ -170,7 +176,7 @@ def monitor_job(
         if left <= 0:
             log.warning("job %s: not ended within %g s", job_id, timeout)
             return result(TIMEOUT)
-        time.sleep(min(check_interval, left))
+        time.sleep(min(check_interval, left, KEEP_SECONDS))
 
 
 def start_background_monitor(
@@ -198,7 +204,8 @@ def stop_job(head: RayHead, job_id: str, seconds: float) -> bool:
     asked = False
     while True:
         try:
-            job = find_job(head, job_id)
+            found = find_job(head, job_id)
+            job = None if found is None else found.job
             if job is not None and job.state in UNDER_WAY:
                 if not asked:
                     log.info("job %s: %s", job_id, head.jobs.stop(job_id).detail)

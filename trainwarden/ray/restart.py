@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from trainwarden.clients.ray import UNDER_WAY, RayError
+from trainwarden.clients.ray_jobs import KEEP_SECONDS, packages_of
 from trainwarden.ray.checkpoints import latest
 from trainwarden.ray.head import open_head
 from trainwarden.ray.jobs import STOPPED, UNKNOWN, find_by_name, find_job, submit
@@ -14,7 +15,7 @@ from trainwarden.ray.log import log
 from trainwarden.ray.monitor import monitor_job, stop_job
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from trainwarden.ray.head import RayHead
 
@@ -108,16 +109,40 @@ def auto_restart(
         delay = min(retry_delay * backoff**retries, MAX_DELAY_SECONDS)
         log.warning("%s: job %s %s at step %s; restart %d of %d in %g s", job_name, job_id, status, step, retries + 1,
                     max_retries, delay)  # fmt: skip
-        time.sleep(delay)
+        packages = packages_of(config.get("runtime_env") or {})
+        _wait(head, delay, packages)
         checkpoint = latest(head, checkpoint_dir)
         if checkpoint is None:
             return ended("no_checkpoint_found")
+        if gone := _missing(head, packages):
+            return ended(f"restart_failed: Ray has deleted package gcs://{gone}; give job_config, with another")
         metadata = {**(config.get("metadata") or {}), RETRIES_KEY: str(retries + 1)}
         try:
             job_id = submit(head, checkpoint, {**config, "metadata": metadata, "submission_id": _next_id(job_id)})
         except (RuntimeError, ValueError) as error:
             return ended(f"restart_failed: {error}")
         retries += 1
+
+
+def _wait(head: RayHead, seconds: float, packages: Sequence[str]) -> None:
+    """Wait, and let Ray keep the packages of the job that has ended meanwhile."""
+    while True:
+        _missing(head, packages)
+        piece = min(seconds, KEEP_SECONDS)
+        time.sleep(piece)
+        seconds -= piece
+        if seconds <= 0:
+            return
+
+
+def _missing(head: RayHead, packages: Sequence[str]) -> str | None:
+    """Return a package that Ray does not have any more; let it keep the others. Without an answer none is missing."""
+    try:
+        gone = [name for name in packages if not head.jobs.keep_package(name)]
+    except RayError as error:
+        log.warning("%s: its packages cannot be looked for: %s", head.name, error)
+        return None
+    return gone[0] if gone else None
 
 
 def _first(
@@ -158,9 +183,8 @@ def _newest(head: RayHead, job_id: str) -> tuple[str, int]:
 def _as_it_was(head: RayHead, job_id: str) -> dict[str, Any] | None:
     """Return the configuration of a job that runs or ran; None if Ray does not have all of it."""
     try:
-        job = find_job(head, job_id)
-        found = None if job is None else head.jobs.submission(job.submission_id)
-        reserved = None if job is None else head.jobs.reserved(job.submission_id)
+        found = find_job(head, job_id)
+        reserved = None if found is None else head.jobs.reserved(found.job.submission_id)
     except RayError as error:
         log.warning("job %s: Ray gives no answer: %s", job_id, error)
         return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,7 +15,15 @@ from dataclasses import dataclass, field, replace
 
 from trainwarden.clients.kubernetes import KubernetesError, RayJobResource
 from trainwarden.clients.ray import RayError, RayJob
-from trainwarden.clients.ray_jobs import CallAnswer, RayAnswer, RayJobs, RayReserved, RaySubmission, SubmittedJob
+from trainwarden.clients.ray_jobs import (
+    CallAnswer,
+    PackageKeeper,
+    RayAnswer,
+    RayJobs,
+    RayReserved,
+    RaySubmission,
+    SubmittedJob,
+)
 from trainwarden_remediator.drivers.driver import (
     Absent,
     CallOutcome,
@@ -44,8 +51,6 @@ _STATES = {
 _ENDED = frozenset(("failed", "stopped"))
 # What Ray's dashboard shows a browser instead of a value.
 _MASKED = "<redacted>"
-# Ray forgets that a package was looked for ten minutes later.
-_KEEP_SECONDS = 240.0
 _KEPT_AFTER_END_SECONDS = 3600.0
 # Actors of a job end some seconds after its entrypoint.
 _ENDING_SECONDS = 600.0
@@ -56,8 +61,8 @@ _RESOURCES_SECONDS = 60.0
 class _Memory:
     """What all snapshots share: it never changes, or may be some minutes old."""
 
+    packages: PackageKeeper
     reserved: dict[str, RayReserved] = field(default_factory=dict)
-    kept: dict[str, float] = field(default_factory=dict)
     resources: tuple[float, Mapping[str, RayJobResource] | Unknown] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -86,7 +91,7 @@ class RayDriver:
         self._templates = templates
         self._list_resources = resources
         self._clock = clock
-        self._memory = _Memory()
+        self._memory = _Memory(PackageKeeper(jobs))
         self._named: tuple[str, ...] = ()
         self._found: dict[str, SubmittedJob | None] = {}
         self._all: dict[str, SubmittedJob] | None = None
@@ -278,8 +283,23 @@ class RayDriver:
         """Return why a job that has failed is left: Ray Train has restarted its workers as often as it was to."""
         if job.state != "failed":
             return None
-        retries = self._api.train_retries(job)
-        if not retries:
+        train = self._api.train(job)
+        if train is None:
+            return None
+        try:
+            template = self._template(job)
+        except ConfigError as error:
+            return clean(str(error), 400)
+        retries = train.max_failures
+        if retries is None and template is not None:
+            retries = template.ray_train_max_failures
+        if retries is None:
+            return (
+                f"Ray Train runs job {job.submission_id}, how often it restarts its workers is unknown: set "
+                "RAY_TRAIN_ENABLE_STATE_TRACKING=1 in its environment, or note it (trainwarden-remediator ray register "
+                f"{job.submission_id} --train-max-failures N)"
+            )
+        if retries == 0:
             return None
         often = "without end" if retries < 0 else f"{retries} times"
         return (
@@ -357,20 +377,17 @@ class RayDriver:
 
     def _keep_packages(self, found: Sequence[SubmittedJob]) -> None:
         """Let Ray keep the packages of jobs that may be restarted: it deletes them with the end of the job."""
-        now, wall = time.monotonic(), self._clock()
+        now = self._clock()
         for each in found:
-            is_over = each.job.state not in ("pending", "running", "failed")
-            if is_over or (each.job.end and wall - each.job.end > _KEPT_AFTER_END_SECONDS):
+            # One that was stopped may have been so by a restart that is under way.
+            is_over = each.job.state == "succeeded" or (each.job.end and now - each.job.end > _KEPT_AFTER_END_SECONDS)
+            if is_over:
                 continue
-            for name in each.submission.packages():
-                if now - self._memory.kept.get(name, -math.inf) < _KEEP_SECONDS:
-                    continue
-                try:
-                    self._api.keep_package(name)
-                except RayError as error:
-                    log.warning("package %s could not be kept: %s", name, error)
-                    return
-                self._memory.kept[name] = now
+            try:
+                self._memory.packages.keep(each.submission.packages())
+            except RayError as error:
+                log.warning("packages of job %s could not be kept: %s", each.job.submission_id, error)
+                return
 
 
 def _as_result(answer: RayAnswer) -> CallResult:

@@ -31,6 +31,9 @@ MAX_PACKAGE_BYTES = 500 * 2**20
 _SKIPPED = (".git", "__pycache__")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
+# Ray keeps memory in units of its own.
+AMOUNT_TOLERANCE = 1e-3
+
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -38,6 +41,7 @@ class RayTemplate(BaseModel):
     """One file.
 
     Attributes:
+        ray_train_max_failures: how often Ray Train restarts the workers itself, -1 without end.
         packages: by the name of a package, `x.zip` of `gcs://x.zip`, the copy of it: a file in the same folder.
     """
 
@@ -48,6 +52,7 @@ class RayTemplate(BaseModel):
     entrypoint_memory: Annotated[int, Field(ge=0)] = 0
     entrypoint_resources: dict[str, Amount] = {}
     entrypoint_label_selector: dict[str, str] = {}
+    ray_train_max_failures: Annotated[int, Field(ge=-1)] | None = None
     packages: dict[str, str] = {}
 
     @field_validator("entrypoint_num_gpus")
@@ -112,7 +117,13 @@ class RayTemplates:
             raise ConfigError([f"{self.folder / name}: more than {MAX_PACKAGE_BYTES} bytes, the most that Ray keeps"])
         return content
 
-    def write(self, run_id: str, reserved: RayReserved, packages: Mapping[str, bytes]) -> Path:
+    def write(
+        self,
+        run_id: str,
+        reserved: RayReserved,
+        packages: Mapping[str, bytes],
+        train_max_failures: int | None = None,
+    ) -> Path:
         """Write the template of a run, with copies of its packages; return its file. Raises ConfigError, OSError."""
         path = self.path(run_id)
         if self.folder is None or path is None:
@@ -121,7 +132,11 @@ class RayTemplates:
         files = {name: f"{run_id}-{digest(content)}.zip" for name, content in packages.items()}
         for name, file in files.items():
             _replace(self.folder / file, packages[name])
-        document = {**reserved.as_request(), **({"packages": files} if files else {})}
+        document = reserved.as_request()
+        if train_max_failures is not None:
+            document["ray_train_max_failures"] = train_max_failures
+        if files:
+            document["packages"] = files
         # JSON is YAML, and needs no writer of it.
         _replace(path, (json.dumps(document, indent=2) + "\n").encode())
         return path
@@ -136,11 +151,11 @@ def shown(reserved: RayReserved | None) -> str:
 
 
 def equal(one: RayReserved, other: RayReserved) -> bool:
-    """Return whether both reserve the same; Ray keeps memory in units of its own."""
+    """Return whether both reserve the same."""
     first, second = one.amounts(), other.amounts()
     return (
         first.keys() == second.keys()
-        and all(math.isclose(first[name], second[name], rel_tol=1e-3) for name in first)
+        and all(math.isclose(first[name], second[name], rel_tol=AMOUNT_TOLERANCE) for name in first)
         and dict(one.label_selector) == dict(other.label_selector)
     )
 

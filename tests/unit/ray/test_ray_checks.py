@@ -11,6 +11,7 @@ import pytest
 
 from tests.ray.kubectl import write_kubectl
 from trainwarden.clients.ray import RayError, RayJob
+from trainwarden.clients.ray_jobs import RaySubmission, SubmittedJob
 from trainwarden.ray import (
     auto_restart,
     check_efa_utilization,
@@ -131,9 +132,11 @@ def test_what_cannot_be_read_is_an_issue_and_never_a_stall(
 
 def test_an_outage_in_the_middle_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
     now, answers = [1000.0], [True]
-    running = RayJob("x", "", "", "running", "", 0.0, None, None)
+    running = SubmittedJob(
+        RayJob("x", "", "", "running", "", 0.0, None, None), RaySubmission("x", "python train.py", {}, {})
+    )
 
-    def find(*_: object) -> RayJob:
+    def find(*_: object) -> SubmittedJob:
         if not answers[0]:
             raise RayError("connection", "connection: refused")
         return running

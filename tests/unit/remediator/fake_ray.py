@@ -16,7 +16,8 @@ END = 1_800_000_000_000
 class FakeRay:
     """Answers as Ray 2.60 does.
 
-    `jobs` are the documents of the job API, by submission; `reserved` what their entrypoints reserve. The next request
+    `jobs` are the documents of the job API, by submission; `reserved` what their entrypoints reserve; `actors` the
+    classes of other actors, by Ray's id of their job; `train_runs` None where nothing reports any. The next request
     that changes something is lost with its effect while `lost_requests`, or loses its answer while `lost_answers`.
     """
 
@@ -25,13 +26,15 @@ class FakeRay:
         self.reserved: dict[str, dict[str, float]] = {}
         self.packages: dict[str, bytes] = {}
         self.living: set[str] = set()
-        self.train_runs: list[dict[str, Any]] = []
+        self.train_runs: list[dict[str, Any]] | None = []
+        self.actors: dict[str, list[str]] = {}
         self.session = "session_1"
         self.is_down = False
         self.lost_requests = self.lost_answers = 0
         self.made: list[tuple[str, str]] = []
         self.on_stop: Callable[[str], None] = self.end
         self.on_start: Callable[[str], None] = lambda _job: None
+        self.on_package: Callable[[str], None] = lambda _name: None
 
     def add(self, submission_id: str, run_id: str, state: str = "RUNNING", **fields: Any) -> dict[str, Any]:
         """Put a job there; return its document."""
@@ -106,8 +109,11 @@ class FakeRay:
         if plain.startswith("/api/jobs/"):
             return _json(self.jobs[name]) if name in self.jobs else PathAnswer(404, b"", "")
         if plain.startswith("/api/packages/"):
+            self.on_package(name)
             return PathAnswer(200 if name in self.packages else 404, b"", "")
         if plain.startswith("/api/train/"):
+            if self.train_runs is None:
+                return PathAnswer(500, b"Train state data is not available.", "")
             return _json({"train_runs": self.train_runs})
         if plain == "/api/v0/actors":
             job = unquote(query).rpartition("_ray_internal_job_actor_")[2]
@@ -117,6 +123,8 @@ class FakeRay:
                 for each, amounts in self.reserved.items()
                 if each == job
             ]
+            job_id = unquote(query).partition("filter_keys=job_id&filter_values=")[2]
+            actors += [{"class_name": each, "state": "DEAD"} for each in self.actors.get(job_id, ())]
             return _json({"result": True, "data": {"result": {"result": actors}}})
         raise AssertionError(path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,26 @@ def test_packages_of_jobs_that_may_be_restarted_are_kept_and_a_lost_one_is_refus
     assert new["py_modules"][1] == "s3://b/x.zip"
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "FAILED", "STOPPED"])
+def test_packages_of_what_may_start_again_are_looked_for_now_and_then(
+    ray: FakeRay, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """A job that was stopped, too: its restart may be under way, and wait."""
+    looked, now = list[str](), [1000.0]
+    ray.on_package = looked.append
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    ray.add("job", "run-1", runtime_env={"working_dir": "gcs://code.zip"})
+    ray.add("over", "run-2", "SUCCEEDED", runtime_env={"working_dir": "gcs://of-the-other.zip"})
+    ray.add("long-ago", "run-3", "FAILED", runtime_env={"working_dir": "gcs://old.zip"}, end_time=END - 3_700_000)
+    if state != "RUNNING":
+        ray.end("job", state)
+    found = driver(ray)
+    for expected in (1, 1, 2):
+        found.snapshot().jobs()
+        assert looked == ["code.zip"] * expected
+        now[0] += 150
+
+
 def test_a_masked_environment_is_not_submitted(ray: FakeRay) -> None:
     ray.add("job", "run-1", runtime_env={"env_vars": {"KEY": "<redacted>"}})
     assert "masks its environment" in refusal(driver(ray))
@@ -246,6 +267,33 @@ def test_restarts_of_ray_train_are_not_multiplied(ray: FakeRay) -> None:
     assert "itself, 3 times (max_failures)" in refusal(driver(ray))
     settings["run_config"]["failure_config"]["max_failures"] = 0
     assert refusal(driver(ray)) == ""
+
+
+@pytest.mark.parametrize(
+    ("runs", "actor", "template", "expected"),
+    [
+        (None, "TrainController", None, "how often it restarts its workers is unknown"),
+        ([], "TrainController", None, "how often it restarts its workers is unknown"),  # that of another job is listed
+        (None, "BaseTrainer._generate.<locals>.TrainTrainable", None, "how often it restarts its workers is unknown"),
+        ([{"job_id": "02000000"}], "TrainController", None, "how often it restarts its workers is unknown"),
+        (None, "TrainController", 0, ""),
+        ([{"job_id": "02000000"}], "TrainController", 0, ""),
+        (None, "TrainController", 3, "itself, 3 times (max_failures)"),
+        (None, "TrainController", -1, "itself, without end (max_failures)"),
+        (None, "MyTrainer", None, ""),
+        (None, "MyTrainer", 3, ""),
+    ],
+)
+def test_restarts_of_ray_train_that_it_does_not_report_are_unknown_and_not_none(
+    ray: FakeRay, tmp_path: Path, runs: list[dict[str, Any]] | None, actor: str, template: int | None, expected: str
+) -> None:
+    ray.add("job", "run-1", "FAILED", job_id="02000000")
+    ray.train_runs, ray.actors["02000000"] = runs, [actor]
+    if template is not None:
+        RayTemplates(tmp_path).write("run-1", RayReserved(), {}, template)
+    found = refusal(driver(ray, tmp_path))
+    assert expected in found if expected else found == ""
+    assert ("ray register job --train-max-failures N" in found) == ("unknown" in expected)
 
 
 def test_a_job_of_a_rayjob_is_left_to_it(ray: FakeRay) -> None:
