@@ -8,6 +8,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
+from trainwarden.capabilities import lower_read_search
 from trainwarden.clients.process import keep_child_status
 from trainwarden.errors import UsageError
 from trainwarden.server.address import inherited_listeners, port_file
@@ -18,7 +19,6 @@ from trainwarden_exporter.collector_set import CollectorSet
 from trainwarden_exporter.configuration.check import COMMAND, check
 from trainwarden_exporter.configuration.reload import Reload
 from trainwarden_exporter.configuration.settings import read_flags
-from trainwarden_exporter.core.capabilities import lower_read_search
 from trainwarden_exporter.core.memory import keep_one_arena, look_for_cycles_seldom, offer_to_oom_killer
 from trainwarden_exporter.core.node import node_from_flags
 from trainwarden_exporter.release import Release

@@ -69,6 +69,8 @@ def test_the_systemd_unit_of_plain_jobs_watches_them_as_the_user_of_the_other_se
     program, command, *arguments = unit["Service"]["ExecStart"].split()
     assert (Path(program).name, command) == ("trainwarden", "slurm")
     assert build_parser_of_slurm().parse_args(arguments).command == "watch"
+    # No right to read any user's files, which what it starts would have as well.
+    assert unit["Service"]["CapabilityBoundingSet"] == unit["Service"]["AmbientCapabilities"] == ""
     others = ("trainwarden-exporter.service", "trainwarden-remediator.service")
     texts = [(UNIT.parent / name).read_text(encoding="utf-8") for name in others]
     assert all(f"\nUser={unit['Service']['User']}\n" in text for text in texts)

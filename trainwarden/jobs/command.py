@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainwarden.capabilities import lower_read_search
 from trainwarden.clients.process import keep_child_status
 from trainwarden.clients.slurm.client import (
     JOB_ID,
@@ -47,6 +48,7 @@ def main(argv: list[str]) -> int:
     """Watch, adopt or list; return 0, 1 if the job failed, 2 for misuse, 3 if SLURM gives no answer."""
     parser = build_parser()
     arguments = parser.parse_args(argv)
+    lower_read_search()
     try:
         configuration = read_configuration(arguments.config) if arguments.config else JobsConfiguration(runs_dir())
         client = _client(arguments.slurm_bin_dir)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainwarden.capabilities import reading_any
 from trainwarden.exec.log_file import LogFile
 from trainwarden.exec.tail import Tail
 from trainwarden.signals.tailing.follower import Follower
@@ -83,18 +84,20 @@ class JobLog:
         room, found = LOOK_BYTES, False
         for each in self._files:
             try:
-                each.follower.poll()
+                with reading_any():
+                    each.follower.poll()
                 identity = each.follower.identity
                 if identity is not None and identity in known:
                     continue
                 if identity is not None:
                     known.add(identity)
-                while room > 0 and (data := each.take(over=over)) is not None:
+                while room > 0 and (data := self._take(each, over=over)) is not None:
                     room -= max(1, len(data))
                     found = True
-                    self._take(data)
+                    self._keep(data)
                 # A thousand jobs have more files than a process may have open.
-                each.follower.close_idle()
+                with reading_any():
+                    each.follower.close_idle()
             except Refused as error:
                 self.problems[each.follower.path] = str(error)
             except OSError as error:
@@ -111,7 +114,11 @@ class JobLog:
             self._copy.close()
             self._copy = None
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, file: _File, *, over: bool) -> bytes | None:
+        with reading_any():  # a file that has been rotated is opened in it
+            return file.take(over=over)
+
+    def _keep(self, data: bytes) -> None:
         self._add(data)
         self.tail.add(data)
         if self._copy is None:

@@ -10,9 +10,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from trainwarden.beneath import READ, is_of, open_beneath, read_link
+from trainwarden.capabilities import reading_any
 from trainwarden.record.document import FileContent, Unreadable, read_open
 from trainwarden.record.folder import METADATA, PROGRESS
-from trainwarden_exporter.core.capabilities import reading_any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

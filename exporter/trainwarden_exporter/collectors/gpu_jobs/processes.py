@@ -14,9 +14,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainwarden.capabilities import reading_any
 from trainwarden.identity import InvalidRunId, check_run_id
 from trainwarden_exporter.collectors.gpu_jobs.claims import short_label
-from trainwarden_exporter.core.capabilities import reading_any
 from trainwarden_exporter.core.process_files import read_environment, read_file
 from trainwarden_exporter.core.slurm_cgroup import job_and_step
 

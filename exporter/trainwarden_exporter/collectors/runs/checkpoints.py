@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainwarden.beneath import open_inside
-from trainwarden_exporter.core.capabilities import may_become_others
+from trainwarden.capabilities import may_become_others
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

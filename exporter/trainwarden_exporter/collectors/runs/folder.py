@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from trainwarden.capabilities import reading_any
 from trainwarden.record.crash import crash_error
 from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import COMPLETE, ERROR, LOG, METADATA, PROGRESS, RANKS
@@ -36,7 +37,6 @@ from trainwarden_exporter.collectors.runs.record import (
     observe_step,
     plausible_timestamp,
 )
-from trainwarden_exporter.core.capabilities import reading_any
 from trainwarden_exporter.core.files import FRESH_SECONDS, CachedFile, last_line
 from trainwarden_exporter.core.owned_folder import OwnedFolder, ReadBudget
 from trainwarden_exporter.sampling.calls import enter

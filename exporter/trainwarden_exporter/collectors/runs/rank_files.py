@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trainwarden.capabilities import reading_any
 from trainwarden.record.crash import is_trace
 from trainwarden.record.document import Unreadable
 from trainwarden.record.folder import RANKS
 from trainwarden.record.rank import holds_ranks, read_ranks
-from trainwarden_exporter.core.capabilities import reading_any
 
 if TYPE_CHECKING:
     from trainwarden.record.rank import RankBeat

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from trainwarden.capabilities import reading_any
 from trainwarden.signals.nccl_lines import EFA, OFI, OTHER, SOCKET, transport_of
-from trainwarden_exporter.core.capabilities import reading_any
 from trainwarden_exporter.core.process_files import read_environment
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""The right to read any file (CAP_DAC_READ_SEARCH), in use only while something is read that no user can choose.
+"""The right to read any file (CAP_DAC_READ_SEARCH), in use only while something is read whose owner is checked.
 
-Held all the time it would make every path in a record a path that the exporter reads for its writer. Capabilities are
-those of a thread: while one has raised this one, the others have not.
+Held all the time it would make every path in a record a path that a service reads for its writer, and programs that it
+starts would have it too. Capabilities are those of a thread: while one has raised this one, the others have not.
 """
 
 from __future__ import annotations
