@@ -83,7 +83,7 @@ def test_a_query_is_promql_about_what_exists(page: str, query: str) -> None:
 def of_actions(name: str) -> bool:
     """Say whether it is a metric of `trainwarden actions`."""
     short = name.removeprefix("trainwarden_actions_").removesuffix("_total")
-    return name.startswith("trainwarden_actions_") and f'"{short}' in _ACTIONS
+    return name.startswith("trainwarden_actions_") and bool(re.search(rf'"(?:\{{_P\}}_)?{short}"', _ACTIONS))
 
 
 def test_queries_are_found_on_the_pages_that_have_some() -> None:
