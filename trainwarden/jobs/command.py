@@ -27,8 +27,9 @@ from trainwarden.command_line import CommandLine
 from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id
-from trainwarden.jobs.configuration import JobRule, JobsConfiguration, read_configuration, run_id_of
-from trainwarden.jobs.slurm_watch import SlurmWatch, watched_job
+from trainwarden.jobs.configuration import JobRule, JobsConfiguration, read_configuration
+from trainwarden.jobs.slurm_run import job_logs, run_id_of
+from trainwarden.jobs.slurm_watch import SlurmWatch
 from trainwarden.record.folder import runs_dir
 from trainwarden.service_log import FORMATS, escape_controls, log_to_stderr
 
@@ -180,8 +181,8 @@ def _jobs(client: SlurmClient, configuration: JobsConfiguration) -> int:
         except InvalidRunId as error:
             print(escape_controls(f"{job.queue_id}: {error}"), file=sys.stderr)
             continue
-        logs = watched_job(job, run_id or "-", rule).logs
-        print(escape_controls("  ".join((job.queue_id, job.state, run_id or "-", " ".join(logs) or "-"))))
+        logs = " ".join(job_logs(job, rule))
+        print(escape_controls("  ".join((job.queue_id, job.state, run_id or "-", logs or "-"))))
     return 0
 
 

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainwarden.clients.slurm.jobs import RUN_MARK, comment_words, expanded_run_id, job_names
+from trainwarden.clients.slurm.jobs import expanded_run_id, job_names
 from trainwarden.duration import parse_duration
 from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId
@@ -97,23 +97,6 @@ class JobsConfiguration:
         if found is None and self.marked and job.run_id is not None:
             return JobRule()
         return None if found is None or found.ignore else found
-
-
-def run_id_of(job: SlurmJob, rule: JobRule) -> str | None:
-    """Return the run that a job is an attempt of: by its mark, else by the rule; None where it is not known yet.
-
-    The tasks of an array whose mark does not tell them apart are runs of their own.
-
-    Raises:
-        InvalidRunId: the rule gives none for this job.
-    """
-    names = job_names(job.job_id, job.array_job_id, job.array_task_id or None, job.name, job.user)
-    if job.run_id is None:
-        return expanded_run_id(rule.run_id, names)
-    has_task = job.run_id.endswith(f"_{job.array_task_id}")
-    if job.array_task_id and not has_task and f"{RUN_MARK}{job.run_id}" in comment_words(job.comment):
-        return expanded_run_id(f"{job.run_id[:100]}_%a", names)
-    return job.run_id
 
 
 def read_configuration(file: Path) -> JobsConfiguration:

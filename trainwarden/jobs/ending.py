@@ -16,6 +16,7 @@ from trainwarden.training.outcome import SUCCEEDED, AttemptOutcome
 if TYPE_CHECKING:
     from trainwarden.clients.slurm.jobs import SlurmJob
     from trainwarden.exec.tail import Tail
+    from trainwarden.failures.judge import Evidence
 
 # States of a job that are no failure of its training: the reason, and the slug of the taxonomy.
 _NO_FAILURES = {
@@ -24,7 +25,14 @@ _NO_FAILURES = {
     "deadline": ("time limit", "time_limit"),
     "preempted": ("preempted", "preempted"),
 }
+# What slurmstepd writes into the log of a job that is ended for these reasons.
+_REASONS = {slug: reason for reason, slug in _NO_FAILURES.values()}
+_REQUEUE_SIGNAL = "slurm_requeue"
+REQUEUED = "requeued"
 _FAILURES = {"node_fail": "node_fail", "boot_fail": "node_fail", "out_of_memory": "host_oom"}
+# By the scheduler's accounting: it may be wrong where the scheduler does not list the job, and nothing follows.
+_LIVE = frozenset(("pending", "running", "suspended", "requeued", "resizing"))
+_MESSAGE = 500
 _REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -47,20 +55,37 @@ def status_outcome(code: int, number: int, tail: Tail) -> AttemptOutcome:
     A script that was asked to end by none of the scheduler's states was ended by a launcher, most often because a rank
     elsewhere had failed: that is a failure, of unknown cause if the log names none.
     """
-    if (code or 128 + number) - 128 in _REQUESTS:
-        name = signal.Signals((code or 128 + number) - 128).name
+    ended_by = (code or 128 + number) - 128
+    if ended_by in _REQUESTS:
+        name = signal.Signals(ended_by).name
         return log_outcome(tail) or AttemptOutcome(
             "failed", f"its script was ended by {name}, and its log names no cause", FAILURES[UNKNOWN_END]
         )
+    cause = _cause(tail)
+    if ended_by == signal.SIGKILL and cause is not None and (cause.failure, cause.role) == ("host_oom", "root"):
+        # Of what the OOM killer did SLURM may show the SIGKILL alone.
+        reason = f"its script was ended by SIGKILL; {cause.source.text.strip()[:_MESSAGE]}"
+        return AttemptOutcome("failed", reason, FAILURES["host_oom"], exit_code=128 + signal.SIGKILL)
     return command_outcome(-number if number else code or 1, tail)
 
 
 def log_outcome(tail: Tail) -> AttemptOutcome | None:
-    """Return the failure that the log shows at its end; None where it shows none."""
-    text = tail.text()
-    if cause_in(text, last_rises(f"{text}\n".encode(), STEPS_THAT_PROVE_LIFE)) is None:
+    """Return how the log shows at its end that the training ended; None where it shows nothing.
+
+    A log that ends with slurmstepd's report of a cancellation, a requeue, a preemption or a time limit is no failure's.
+    """
+    cause = _cause(tail)
+    if cause is None:
         return None
+    if cause.failure in _REASONS:
+        reason = REQUEUED if cause.source.signal == _REQUEUE_SIGNAL else _REASONS[cause.failure]
+        return AttemptOutcome("cancelled", reason, FAILURES[cause.failure])
     return command_outcome(1, tail)
+
+
+def _cause(tail: Tail) -> Evidence | None:
+    text = tail.text()
+    return cause_in(text, last_rises(f"{text}\n".encode(), STEPS_THAT_PROVE_LIFE))
 
 
 def lost_outcome(state: str, tail: Tail) -> AttemptOutcome | None:
@@ -74,6 +99,8 @@ def lost_outcome(state: str, tail: Tail) -> AttemptOutcome | None:
         None where neither shows how: that it is gone is no failure.
     """
     state = state.lower()
+    if state in _LIVE:
+        return None
     if state == "completed":
         return SUCCEEDED
     if state in _NO_FAILURES:
@@ -81,4 +108,5 @@ def lost_outcome(state: str, tail: Tail) -> AttemptOutcome | None:
         return AttemptOutcome("cancelled", reason, FAILURES[slug])
     if state in _FAILURES:
         return AttemptOutcome("failed", f"SLURM ended the job as {state.upper()}", FAILURES[_FAILURES[state]])
-    return command_outcome(1, tail) if state == "failed" else log_outcome(tail)
+    found = log_outcome(tail)
+    return command_outcome(1, tail) if found is None and state == "failed" else found

@@ -18,6 +18,8 @@ from trainwarden.signals.tailing.remainder import Position
 FIRST_READ = 8 * 2**20
 # Of all files of a job in one look; the rest is read in the next.
 LOOK_BYTES = 16 * 2**20
+# A log that is ahead of its reader by more is read from so many bytes before its end, as at first.
+MAX_LAG = 64 * 2**20
 # Of the copy in the record, and once as much in the file that it was renamed to.
 COPY_BYTES = 16 * 2**20
 _PIECE = 256 * 1024
@@ -55,13 +57,19 @@ class JobLog:
         self._add = add
         self._copy_path = copy
         self._copy: LogFile | None = None
-        allowed = OwnedRoots(roots, owner, alone=True)
-        self._files = [_File(Follower(path, allowed, first_read=FIRST_READ)) for path in paths]
+        self._allowed = OwnedRoots(roots, owner, alone=True)
+        self._files: list[_File] = []
+        self.follow(paths)
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The paths that are followed."""
         return tuple(each.follower.path for each in self._files)
+
+    def follow(self, paths: Sequence[str]) -> None:
+        """Follow these files, too."""
+        new = [path for path in paths if path not in self.paths]
+        self._files += [_File(Follower(path, self._allowed, first_read=FIRST_READ)) for path in new]
 
     def positions(self) -> dict[str, Any]:
         """Return how far each file was read, for JSON."""
@@ -74,15 +82,17 @@ class JobLog:
             with contextlib.suppress(KeyError, ValueError, TypeError, AttributeError):
                 each.follower.resume(Position.of_json(positions[each.follower.path]))
 
-    def read(self, *, over: bool = False) -> bool:
-        """Read what is new; return whether there was any, or more is left.
+    def read(self, *, over: bool = False) -> int:
+        """Read what is new, at most `LOOK_BYTES` of it; return how many bytes that were.
 
         Args:
             over: nothing follows: lines without an end count.
         """
         known: set[tuple[int, int]] = set()
-        room, found = LOOK_BYTES, False
-        for each in self._files:
+        found = 0
+        for index, each in enumerate(self._files):
+            # The first file must not take the share of those after it, and may have what those before it left.
+            room = (LOOK_BYTES - found) // (len(self._files) - index)
             try:
                 with reading_any():
                     each.follower.poll()
@@ -91,9 +101,11 @@ class JobLog:
                     continue
                 if identity is not None:
                     known.add(identity)
+                if each.follower.lag > MAX_LAG:
+                    each.follower.skip_to_end(FIRST_READ)
                 while room > 0 and (data := self._take(each, over=over)) is not None:
                     room -= max(1, len(data))
-                    found = True
+                    found += len(data)
                     self._keep(data)
                 # A thousand jobs have more files than a process may have open.
                 with reading_any():

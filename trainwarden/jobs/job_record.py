@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from trainwarden.exec.log_file import put_aside
 from trainwarden.exec.printed_progress import PrintedProgress
 from trainwarden.exec.record_writer import ExternalRecordWriter
 from trainwarden.identity import AttemptKey, InvalidAttemptKey
-from trainwarden.jobs.job_log import JobLog
+from trainwarden.jobs.job_log import MAX_LAG, JobLog
 from trainwarden.record.folder import EVENTS, LOG, replace_file
 from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.store import RecordStore
@@ -25,9 +25,11 @@ from trainwarden.training.outcome import AttemptOutcome
 
 # How often it is written that a job lives. That of a thousand jobs takes a tenth of a core.
 ALIVE_SECONDS = 20.0
-# How far each log was read, for the next process that follows them.
+# The logs, and how far each was read, for the next process that follows them.
 POSITIONS = ".positions"
 _NO_PROCESS = 0
+_LAST_READ_SECONDS = 60.0
+_LAST_READ_BYTES = 2 * MAX_LAG
 
 
 class NotOurs(Exception):
@@ -119,20 +121,21 @@ class JobRecord:
             if _is_older(self.job.key, metadata):
                 return False
         if self._writer.go_on():
-            self.log.go_on(self._positions())
+            self.log.go_on(_positions(self.folder))
             return True
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / LOG).parent.mkdir(exist_ok=True)
         put_aside(self.folder / LOG, self.job.key.generation)
-        if self._positions().get("job") == self.job.key.job_id:
+        if _positions(self.folder).get("job") == self.job.key.job_id:
             # Its output goes on in the same files.
-            self.log.go_on(self._positions())
+            self.log.go_on(_positions(self.folder))
         self._writer.announce(self.job.started)
         self._writer.alive()
         self._alive = time.monotonic()
         with contextlib.suppress(OSError):
             # Of this user, so that others may append to it.
             (self.folder / EVENTS).touch()
+        self._keep_positions()
         return True
 
     def look(self, *, lives: bool = True) -> None:
@@ -161,8 +164,10 @@ class JobRecord:
         self.close()
 
     def read_to_end(self) -> None:
-        """Read what is left of the log of a job that has ended."""
-        while self.log.read(over=True):
+        """Read what is left of the log of a job that has ended; not without end where a process still writes to it."""
+        deadline, left = time.monotonic() + _LAST_READ_SECONDS, _LAST_READ_BYTES
+        while left > 0 and time.monotonic() < deadline and (count := self.log.read(over=True)):
+            left -= count
             self._writer.read_output()
 
     def close(self) -> None:
@@ -180,15 +185,8 @@ class JobRecord:
                 f"{self.job.user_id}"
             )
 
-    def _positions(self) -> Mapping[str, Any]:
-        try:
-            found = json.loads((self.folder / POSITIONS).read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
-
     def _keep_positions(self) -> None:
-        kept = {**self.log.positions(), "job": self.job.key.job_id}
+        kept = {**self.log.positions(), "job": self.job.key.job_id, "paths": self.log.paths}
         with contextlib.suppress(OSError):
             replace_file(self.folder / POSITIONS, json.dumps(kept).encode())
 
@@ -197,6 +195,34 @@ def is_ours(runs: Path, job: WatchedJob) -> bool:
     """Return whether the run has a record that is written on behalf of its jobs."""
     metadata = read_metadata(runs / job.run_id)
     return isinstance(metadata, Metadata) and metadata.user_id is not None
+
+
+def is_open(runs: Path, job: WatchedJob) -> bool:
+    """Return whether the record of the run is about this start of the job, written on its behalf, and has no end."""
+    metadata = read_metadata(runs / job.run_id)
+    if not isinstance(metadata, Metadata) or metadata.attempt_key != str(job.key):
+        return False
+    return metadata.is_live and metadata.user_id is not None
+
+
+def recorded_end(runs: Path, job: WatchedJob) -> str | None:
+    """Return the status that this start of the job has ended with by the record of the run; None without one."""
+    metadata = read_metadata(runs / job.run_id)
+    if not isinstance(metadata, Metadata) or metadata.attempt_key != str(job.key):
+        return None
+    return None if metadata.is_live else metadata.status
+
+
+def open_jobs(runs: Path, scheduler: str) -> Iterator[WatchedJob]:
+    """Yield the jobs of a scheduler whose records this user writes on their behalf, and that have no end."""
+    for folder in sorted(runs.iterdir()) if runs.is_dir() else ():
+        metadata = read_metadata(folder)
+        if not isinstance(metadata, Metadata) or not metadata.is_live or metadata.user_id is None:
+            continue
+        with contextlib.suppress(InvalidAttemptKey, OSError):
+            key = AttemptKey.parse(metadata.attempt_key or "")
+            if key.scheduler == scheduler and folder.stat(follow_symlinks=False).st_uid == os.geteuid():
+                yield WatchedJob(folder.name, key, metadata.user_id, _followed(folder))
 
 
 def is_another_live_job(runs: Path, job: WatchedJob) -> bool:
@@ -213,6 +239,20 @@ def is_of_job(runs: Path, job: WatchedJob) -> bool:
         stated = metadata.attempt_key if isinstance(metadata, Metadata) else None
         return AttemptKey.parse(stated or "").same_job(job.key)
     return False
+
+
+def _positions(folder: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads((folder / POSITIONS).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _followed(folder: Path) -> tuple[str, ...]:
+    """Return the paths of a job's output, as the process before has followed them."""
+    paths = _positions(folder).get("paths")
+    return tuple(str(path) for path in paths) if isinstance(paths, list) else ()
 
 
 def _is_older(key: AttemptKey, metadata: Metadata) -> bool:

@@ -9,22 +9,26 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from trainwarden.clients.slurm.client import SlurmError, UnreadableRecord
 from trainwarden.clients.slurm.jobs import ALLOCATED_STATES, ENDED_STATES, RUN_MARK, SlurmJob
-from trainwarden.clients.slurm.output_paths import output_path, output_paths
-from trainwarden.identity import AttemptKey, InvalidAttemptKey, InvalidRunId
-from trainwarden.jobs.configuration import JobRule, JobsConfiguration, run_id_of
-from trainwarden.jobs.ending import log_outcome, lost_outcome, slurm_outcome
+from trainwarden.identity import InvalidAttemptKey, InvalidRunId
+from trainwarden.jobs.configuration import JobRule, JobsConfiguration
+from trainwarden.jobs.ending import REQUEUED, log_outcome, lost_outcome, slurm_outcome
 from trainwarden.jobs.job_record import (
     JobRecord,
     NotOurs,
     WatchedJob,
     is_another_live_job,
     is_of_job,
+    is_open,
     is_ours,
+    open_jobs,
+    recorded_end,
 )
+from trainwarden.jobs.slurm_run import alone, job_logs, run_id_of, watched_job
 from trainwarden.redaction import plain
 from trainwarden.training.outcome import AttemptOutcome
 
@@ -45,6 +49,8 @@ _THREADS = 16
 _MARKS_A_LOOK = 20
 _MAX_COMMENT_BYTES = 1024  # of SLURM
 _HOLD_MARK = "trainwarden-hold:"
+# Statuses of a job that was to be watched, beside those of records.
+UNKNOWN, REFUSED = "unknown", "refused"
 # Problems that are logged once each.
 _MAX_LOGGED = 1000
 
@@ -59,6 +65,21 @@ class _Watched:
     missing: int = 0
     reading: Future[None] | None = None
 
+    @property
+    def is_read(self) -> bool:
+        """Whether no thread reads its log."""
+        return self.reading is None or self.reading.done()
+
+
+@dataclass
+class _Ending:
+    """An attempt that is over, and how it ended, once its log was read; `is_last`: its job does not start again."""
+
+    record: JobRecord
+    judge: Callable[[], AttemptOutcome | None]
+    outcome: Future[AttemptOutcome | None]
+    is_last: bool
+
 
 class SlurmWatch:
     """Keeps the records of all jobs that are runs.
@@ -71,7 +92,8 @@ class SlurmWatch:
         clock: Unix seconds.
 
     Attributes:
-        outcomes: the run and the status of each job of `only` that is over.
+        outcomes: the run and the status of each job of `only` that is over; the status is `unknown` where nothing shows
+            it, and `refused` where the job cannot be watched.
         left_out: how many jobs are not watched because there are too many.
     """
 
@@ -90,43 +112,52 @@ class SlurmWatch:
         self._clock = clock
         self._since = clock()
         self._answered = clock()
+        self._lists = 0
         self._watched: dict[str, _Watched] = {}
+        self._ending: dict[str, _Ending] = {}
         self._done: set[str] = set()
         self._marked: set[str] = set()
         self._logged: set[str] = set()
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_THREADS, "log")
+        self._last_threads = ThreadPoolExecutor(_THREADS, "last log")
         self.outcomes: dict[str, tuple[str, str]] = {}
         self.left_out = 0
 
     @property
     def runs(self) -> Mapping[str, str]:
         """The run of each job under watch."""
-        return {each.job.job_id: each.record.job.run_id for each in self._watched.values()}
+        records = [each.record for each in self._watched.values()] + [each.record for each in self._ending.values()]
+        return {record.job.key.job_id: record.job.run_id for record in records}
 
     def look(self, seconds: float = 60.0) -> bool:
         """List the jobs, follow their logs for so many seconds at most, write their records; False if SLURM failed."""
+        deadline = time.monotonic() + seconds
         listed = self._listed()
         now = self._clock()
         if listed is not None:
             self._answered = now
+            self._lists += 1
             self._begin(listed)
         lives = now - self._answered < _UNANSWERED_SECONDS
         for each in self._watched.values():
-            if each.reading is None or each.reading.done():
+            if each.is_read:
                 runs = lives and each.job.state in ALLOCATED_STATES and not each.job.end
                 each.reading = self._threads.submit(self._read, each, runs)
         # A file system that does not answer costs its own jobs alone, as long as threads are left.
         wait([each.reading for each in self._watched.values() if each.reading is not None], seconds)
         if listed is not None:
             self._end(listed)
+        wait([each.outcome for each in self._ending.values()], max(1.0, deadline - time.monotonic()))
+        self._finish()
         return listed is not None
 
     def close(self) -> None:
         """Close all logs; the records stay open for the next process."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._last_threads):
+            threads.shutdown(wait=False, cancel_futures=True)
         for each in self._watched.values():
-            if each.reading is None or each.reading.done():
+            if each.is_read:
                 each.record.close()
 
     def _listed(self) -> dict[str, SlurmJob] | None:
@@ -154,9 +185,15 @@ class SlurmWatch:
                     job if job.node_list or not known.job.node_list else replace(job, node_list=known.job.node_list)
                 )
                 known.missing = 0
+                if known.is_read and (rule := self._rule_of(job)) is not None:
+                    # A name with %N leads to no file before the job has its nodes.
+                    known.record.log.follow(job_logs(known.job, rule))
                 continue
-            if known is not None:
-                self._finish(known, self._replaced(known, job))
+            if known is not None and known.is_read:
+                self._read_last(known.record, self._replaced(known, job), is_last=False)
+            if known is not None or job.job_id in self._ending:
+                # The next attempt begins when this one is written down.
+                continue
             new = self._new(job)
             run_id = self._open(job, new) if new is not None else None
             if run_id is not None and self._configuration.mark and marks < _MARKS_A_LOOK:
@@ -180,13 +217,11 @@ class SlurmWatch:
             return None
         if self._only and job.job_id not in self._only and job.queue_id not in self._only:
             return None
-        if over and not self._only and (job.ended or 0.0) < self._since:
-            return None
-        rule = self._configuration.rule_of(job) or (self._rule if self._only else None)
+        rule = self._rule_of(job)
         if rule is None:
             return None
         if job.mark_problem:
-            self._complain(f"job {job.job_id}: {job.mark_problem}")
+            self._refuse(job, job.mark_problem)
             return None
         try:
             run_id = run_id_of(job, rule)
@@ -194,15 +229,16 @@ class SlurmWatch:
                 return None
             watched = watched_job(job, run_id, rule, self._configuration.log_roots)
         except (InvalidRunId, InvalidAttemptKey) as error:
-            self._complain(f"job {job.job_id}: {error}")
+            self._refuse(job, str(error))
+            return None
+        runs = self._configuration.runs_dir
+        # It has ended before this process began: of interest only where the one before has not seen its end.
+        is_early = over and not self._only and (job.ended or 0.0) < self._since
+        if is_early and not any(is_open(runs, each) for each in (watched, alone(watched))):
+            self._done.add(job.attempt_key)
             return None
         # One that its user has marked may be about to write a record itself.
-        may_write = (
-            job.run_id is not None
-            and not over
-            and not self._only
-            and not is_ours(self._configuration.runs_dir, watched)
-        )
+        may_write = job.run_id is not None and not over and not self._only and not is_ours(runs, watched)
         if may_write and self._clock() - (job.started or 0.0) < self._configuration.grace:
             return None
         return watched
@@ -214,23 +250,23 @@ class SlurmWatch:
             self._complain(f"more than {self._configuration.max_jobs} jobs are runs: the others are not watched")
             return None
         runs = self._configuration.runs_dir
-        own = replace(watched, run_id=f"{watched.run_id[:110]}-{job.job_id}")
-        is_taken = any(each.record.job.run_id == watched.run_id for each in self._watched.values())
-        if is_taken or is_another_live_job(runs, watched) or is_of_job(runs, own):
+        own = alone(watched)
+        if watched.run_id in self.runs.values() or is_another_live_job(runs, watched) or is_of_job(runs, own):
             # Two jobs of one name, or with one mark: each is a run.
             watched = own
         record = JobRecord(runs, watched)
         try:
-            is_open = record.open()
+            has_begun = record.open()
         except NotOurs as error:
-            self._complain(f"job {job.job_id}: {error}; it is left alone")
             self._done.add(job.attempt_key)
+            self._refuse(job, f"{error}; it is left alone")
             return None
         except OSError as error:
             self._complain(f"run {watched.run_id}: its record cannot be written: {error}")
             return None
-        if not is_open:
+        if not has_begun:
             self._done.add(job.attempt_key)
+            self._decide(job.job_id, watched.run_id, recorded_end(runs, watched) or REFUSED)
             return None
         log.info("job %s is run %s, attempt %s; its log: %s", job.job_id, watched.run_id, watched.key, " and ".join(
             map(plain, watched.logs)) or "none")  # fmt: skip
@@ -245,61 +281,108 @@ class SlurmWatch:
     def _end(self, listed: Mapping[str, SlurmJob]) -> None:
         now = self._clock()
         for each in list(self._watched.values()):
-            if each.reading is not None and not each.reading.done():
+            if not each.is_read:
                 continue
             if each.job.job_id not in listed:
                 each.missing += 1
                 if each.missing >= _LISTS:
-                    self._lost(each)
+                    self._read_last(each.record, self._lost(each.record))
             elif each.job.end:
                 each.ended = each.ended or now
                 gone = each.job.state in ENDED_STATES
                 settled = now - min(each.job.ended or now, each.ended) >= _LAST_OUTPUT_SECONDS
                 if (gone and settled) or now - each.ended >= _COMPLETING_SECONDS:
-                    each.record.read_to_end()
-                    self._finish(each, slurm_outcome(each.job, each.record.log.tail))
+                    self._read_last(each.record, partial(slurm_outcome, each.job, each.record.log.tail))
+        if self._lists == _LISTS:
+            self._end_left(listed)
+        for job_id in self._only if self._lists >= _LISTS else ():
+            if job_id not in listed and job_id not in self.runs:
+                # It has waited for its next start, and SLURM has forgotten it.
+                self.outcomes.setdefault(job_id, ("-", UNKNOWN))
 
-    def _replaced(self, watched: _Watched, job: SlurmJob) -> AttemptOutcome:
-        """Return how a start ended that its job was requeued after."""
-        watched.record.read_to_end()
+    def _end_left(self, listed: Mapping[str, SlurmJob]) -> None:
+        """End the jobs that a process before this one has watched, and that SLURM has forgotten since."""
+        runs = self._configuration.runs_dir
+        for job in open_jobs(runs, "slurm") if not self._only else ():
+            if job.key.job_id in listed or job.key.job_id in self.runs:
+                continue
+            record = JobRecord(runs, replace(job, log_roots=self._configuration.log_roots))
+            try:
+                has_begun = record.open()
+            except (NotOurs, OSError) as error:
+                self._complain(f"run {job.run_id}: {error}")
+                continue
+            if has_begun:
+                self._read_last(record, self._lost(record))
+
+    def _replaced(self, watched: _Watched, job: SlurmJob) -> Callable[[], AttemptOutcome]:
+        """Return what judges a start that its job was requeued after."""
         tail = watched.record.log.tail
         by_us = any(
             word.startswith(_HOLD_MARK) and word.endswith(f":{watched.job.restarts or 0}")
             for word in job.comment.split()
         )
-        if by_us:
-            return AttemptOutcome("cancelled", "restart")
-        if watched.job.end:
-            return slurm_outcome(watched.job, tail)
-        return log_outcome(tail) or AttemptOutcome("cancelled", "requeued")
 
-    def _lost(self, watched: _Watched) -> None:
-        """End a job that SLURM has forgotten, where its accounting or its log shows how; else it is left as it is."""
-        try:
-            state = self._client.accounted_state(watched.job.job_id)
-        except SlurmError as error:
-            self._complain(f"{error.reason}: {error.message}")
-            return
-        watched.record.read_to_end()
-        outcome = lost_outcome(state, watched.record.log.tail)
-        if outcome is None:
-            self._complain(f"job {watched.job.job_id} is not listed any more, and nothing shows how it ended")
-            watched.record.close()
-            self._forget(watched)
-        else:
-            self._finish(watched, outcome)
+        def judge() -> AttemptOutcome:
+            if by_us:
+                return AttemptOutcome("cancelled", "restart")
+            if watched.job.end:
+                return slurm_outcome(watched.job, tail)
+            return log_outcome(tail) or AttemptOutcome("cancelled", REQUEUED)
 
-    def _finish(self, watched: _Watched, outcome: AttemptOutcome) -> None:
-        watched.record.end(outcome)
+        return judge
+
+    def _lost(self, record: JobRecord) -> Callable[[], AttemptOutcome | None]:
+        """Return what judges a job that SLURM has forgotten, by its accounting or its log; None leaves it as it is."""
+        return lambda: lost_outcome(self._client.accounted_state(record.job.key.job_id), record.log.tail)
+
+    def _read_last(
+        self, record: JobRecord, judge: Callable[[], AttemptOutcome | None], *, is_last: bool = True
+    ) -> None:
+        """Read the log of an attempt that is over to its end, and judge it, in a thread: the others go on meanwhile."""
+
+        def outcome() -> AttemptOutcome | None:
+            record.read_to_end()
+            return judge()
+
+        job_id = record.job.key.job_id
+        self._watched.pop(job_id, None)
+        self._ending[job_id] = _Ending(record, outcome, self._last_threads.submit(outcome), is_last)
+
+    def _finish(self) -> None:
+        """Write how the attempts have ended whose logs were read to their end."""
+        for job_id, each in list(self._ending.items()):
+            if not each.outcome.done():
+                continue
+            try:
+                outcome = each.outcome.result()
+            except SlurmError as error:
+                self._complain(f"{error.reason}: {error.message}")
+                each.outcome = self._last_threads.submit(each.judge)
+                continue
+            del self._ending[job_id]
+            job = each.record.job
+            self._done.add(str(job.key))
+            if outcome is None:
+                self._complain(f"job {job_id} is not listed any more, and nothing shows how it ended")
+                each.record.close()
+            else:
+                each.record.end(outcome)
+                log.info("run %s, attempt %s: %s%s", job.run_id, job.key, outcome.status,
+                         f", {plain(outcome.reason)}" if outcome.reason else "")  # fmt: skip
+            if each.is_last:
+                self._decide(job_id, job.run_id, outcome.status if outcome else UNKNOWN)
+
+    def _refuse(self, job: SlurmJob, problem: str) -> None:
+        self._complain(f"job {job.job_id}: {problem}")
+        self._decide(job.job_id, job.run_id or "-", REFUSED)
+
+    def _decide(self, job_id: str, run_id: str, status: str) -> None:
         if self._only:
-            self.outcomes[watched.job.job_id] = watched.record.job.run_id, outcome.status
-        log.info("run %s, attempt %s: %s%s", watched.record.job.run_id, watched.record.job.key, outcome.status,
-                 f", {plain(outcome.reason)}" if outcome.reason else "")  # fmt: skip
-        self._forget(watched)
+            self.outcomes[job_id] = run_id, status
 
-    def _forget(self, watched: _Watched) -> None:
-        self._done.add(watched.job.attempt_key)
-        self._watched.pop(watched.job.job_id, None)
+    def _rule_of(self, job: SlurmJob) -> JobRule | None:
+        return self._configuration.rule_of(job) or (self._rule if self._only else None)
 
     def _mark(self, job: SlurmJob, run_id: str) -> int:
         """Write the run into the job's comment, from which all else takes it; return how many calls that took."""
@@ -323,38 +406,3 @@ class SlurmWatch:
                 return
             self._logged.add(problem)
         log.warning("%s", plain(problem)[:600])
-
-
-def watched_job(job: SlurmJob, run_id: str, rule: JobRule, log_roots: Collection[str] = ("/",)) -> WatchedJob:
-    """Return a job of SLURM as its record describes it.
-
-    Raises:
-        InvalidAttemptKey: its id can be in none.
-    """
-    named = [found for name in rule.logs if (found := output_path(name, job))] if rule.logs else output_paths(job)
-    environment = {
-        "slurm_job_name": job.name,
-        "slurm_job_user": job.user,
-        "slurm_job_partition": job.partition,
-        "slurm_job_account": job.account,
-        "slurm_array_job_id": job.array_job_id,
-        "slurm_array_task_id": job.array_task_id,
-    }
-    settings: dict[str, Any] = {
-        "environment": {name: value[:200] for name, value in environment.items() if value},
-        "signals": rule.signals,
-        "policy": rule.policy,
-        "framework": rule.framework,
-        "model": rule.model,
-    }
-    return WatchedJob(
-        run_id=run_id,
-        key=AttemptKey.parse(job.attempt_key),
-        user_id=-1 if job.user_id is None else job.user_id,
-        logs=tuple(named),
-        started=job.started,
-        settings={name: value for name, value in settings.items() if value},
-        inactivity=rule.inactivity,
-        restart_stalls=rule.restart_stalls,
-        log_roots=tuple(log_roots),
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from tests.unit.clients.slurm.commands import FakeSlurm, job_22_05
 from tests.unit.exporter.runs_tree import opened_files
 from trainwarden.jobs.configuration import JobRule, JobsConfiguration
+from trainwarden.jobs.job_record import JobRecord
 from trainwarden.jobs.slurm_watch import SlurmWatch
 from trainwarden.record.metadata import Metadata, read_metadata
 from trainwarden.record.progress import Progress, read_progress
@@ -20,6 +22,8 @@ from trainwarden.record.sentinels import Sentinel, read_sentinel
 
 START = 1795271886.0
 _RULE = JobRule({"partition": ("gpu*",)})
+_BY_SLURM = "slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT 2026-11-26T10:00:00{} ***"
+_OOM_KILL = "slurmstepd: error: Detected 1 oom_kill event in StepId=6.0. Some of the step tasks have been OOM Killed."
 _ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
 
 
@@ -60,15 +64,20 @@ class Queue:
         """Let time pass, and look."""
         self.slurm.jobs(list(self.jobs.values()))
         self.now += seconds
-        self.watch.look()
+        self.watch.look(1.0)
 
     def start_again(self) -> None:
         """Let another process watch."""
         self.watch.close()
         self.watch = self._watch()
 
-    def _watch(self) -> SlurmWatch:
-        return SlurmWatch(self.slurm.client(), self._configuration, clock=lambda: self.now)
+    def _watch(self, *only: str) -> SlurmWatch:
+        return SlurmWatch(self.slurm.client(), self._configuration, only, clock=lambda: self.now)
+
+    def adopt(self, job_id: int) -> None:
+        """Let another process watch this job alone."""
+        self.watch.close()
+        self.watch = self._watch(str(job_id))
 
     def metadata(self, run_id: str) -> Metadata:
         """The metadata of a run."""
@@ -124,6 +133,12 @@ def test_a_job_of_a_rule_is_a_run_with_its_steps(queue: Queue) -> None:
         ("FAILED", 1, 0, "bye", "failed", "nonzero_exit"),
         ("FAILED", 143, 0, "bye", "failed", "terminated"),
         ("FAILED", 0, 11, "bye", "failed", "crash_signal"),
+        ("FAILED", 143, 0, _BY_SLURM.format(""), "cancelled", None),
+        ("FAILED", 143, 0, _BY_SLURM.format(" DUE TO TIME LIMIT"), "cancelled", None),
+        ("FAILED", 143, 0, _BY_SLURM.format(" DUE TO PREEMPTION"), "cancelled", None),
+        ("FAILED", 137, 0, _OOM_KILL, "failed", "host_oom"),
+        ("FAILED", 0, 9, _OOM_KILL, "failed", "host_oom"),
+        ("FAILED", 137, 0, "bye", "failed", "killed"),
         ("OUT_OF_MEMORY", 0, 125, "step 3", "failed", "host_oom"),
         ("NODE_FAIL", 0, 0, _ILLEGAL, "failed", "node_fail"),
         ("CANCELLED", 0, 15, _ILLEGAL, "cancelled", None),
@@ -163,6 +178,31 @@ def test_a_requeue_is_the_next_attempt_of_the_run(queue: Queue) -> None:
     progress = read_progress(queue.runs / "train-1")
     assert isinstance(progress, Progress)
     assert (progress.step, progress.high_water, progress.attempt) == (41, 50, 1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "reason"),
+    [
+        (_BY_SLURM.format(" DUE TO JOB REQUEUE"), "cancelled", "requeued"),
+        (_BY_SLURM.format(" DUE TO PREEMPTION"), "cancelled", "preempted"),
+        (_BY_SLURM.format(" DUE TO TIME LIMIT"), "cancelled", "time limit"),
+        (_BY_SLURM.format(""), "cancelled", "cancelled through the scheduler"),
+        (f"{_ILLEGAL}\n{_BY_SLURM.format(' DUE TO JOB REQUEUE')}", "failed", None),
+        (_BY_SLURM.format(" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"), "failed", None),
+    ],
+)
+def test_a_requeue_is_a_failure_only_where_the_log_names_another_cause_than_slurm(
+    queue: Queue, lines: str, status: str, reason: str | None
+) -> None:
+    log = queue.put(1)
+    queue.look()
+    log.write_text(f"step 1/9 loss 2.0\n{lines}\n")
+    queue.put(1, job_state="PENDING", restart_cnt=1)
+    queue.look()
+    metadata = queue.metadata("train-1")
+    assert metadata.status == status
+    assert reason is None or metadata.reason == reason
+    assert (queue.runs / "train-1/_error").exists() == (status == "failed")
 
 
 def test_a_job_that_is_submitted_again_with_the_same_mark_is_the_next_attempt(queue: Queue) -> None:
@@ -223,6 +263,135 @@ def test_a_restarted_watch_keeps_a_hang_in_the_phase_that_it_hangs_in(queue: Que
     queue.look()
     after = queue.metadata("train-1")
     assert (before.phase, before.phase_time) == (after.phase, after.phase_time) == ("train", before.phase_time)
+
+
+def test_a_job_that_ends_while_nobody_watches_is_ended_by_the_next_process(queue: Queue) -> None:
+    for job_id in (1, 2):
+        queue.put(job_id, comment="trainwarden:llama")
+    queue.look()
+    queue.watch.close()
+    for job_id in (1, 2):
+        (queue.logs / f"{job_id}.out").write_text(f"{_ILLEGAL}\n")
+        queue.end(job_id, "FAILED", 1)
+    queue.now += 600
+    queue.start_again()
+    queue.look()
+    for run_id in ("llama", "llama-2"):
+        assert queue.metadata(run_id).status == "failed"
+        assert queue.error(run_id).failure == "cuda_illegal_access"
+
+
+def test_a_job_that_had_ended_before_anything_watched_is_no_run(queue: Queue) -> None:
+    queue.put(1)
+    queue.end(1, "FAILED", 1)
+    queue.now += 60
+    queue.start_again()
+    queue.look()
+    assert not queue.runs.exists()
+
+
+def test_a_job_that_ends_and_is_forgotten_while_nobody_watches_is_ended_by_its_log(queue: Queue) -> None:
+    for job_id in (1, 2):
+        queue.put(job_id)
+    queue.look()
+    queue.watch.close()
+    (queue.logs / "1.out").write_text(f"{_ILLEGAL}\n")
+    queue.jobs.clear()
+    queue.start_again()
+    for _ in range(3):
+        queue.look()
+    assert queue.error("train-1").failure == "cuda_illegal_access"
+    assert (queue.metadata("train-1").status, queue.metadata("train-2").status) == ("failed", "running")
+
+
+def test_a_job_is_adopted_across_its_requeues_until_it_ends(queue: Queue) -> None:
+    queue.adopt(1)
+    queue.put(1)
+    queue.look()
+    queue.put(1, job_state="PENDING", restart_cnt=1)
+    for _ in range(4):
+        queue.look()
+    assert not queue.watch.outcomes
+    queue.put(1, job_state="RUNNING")
+    queue.look()
+    assert queue.metadata("train-1").attempt_key == "slurm:1:1"
+    queue.end(1, "COMPLETED")
+    queue.look()
+    assert queue.watch.outcomes == {"1": ("train-1", "succeeded")}
+
+
+def test_an_adopted_job_that_slurm_forgets_has_an_unknown_end(queue: Queue) -> None:
+    queue.adopt(1)
+    queue.put(1)
+    queue.look()
+    del queue.jobs[1]
+    for _ in range(3):
+        queue.look()
+    assert queue.watch.outcomes == {"1": ("train-1", "unknown")}
+
+
+def test_an_adopted_job_that_is_forgotten_between_two_starts_has_an_unknown_end(queue: Queue) -> None:
+    queue.adopt(1)
+    queue.put(1)
+    queue.look()
+    queue.put(1, job_state="PENDING", restart_cnt=1)
+    queue.look()
+    del queue.jobs[1]
+    queue.look()
+    assert queue.watch.outcomes == {"1": ("-", "unknown")}
+
+
+def test_a_job_whose_record_is_anothers_is_not_adopted(queue: Queue) -> None:
+    (queue.runs / "llama").mkdir(parents=True)
+    written = {"run_id": "llama", "status": "running", "attempt_key": "slurm:1:0", "pid": 7}
+    (queue.runs / "llama/metadata.json").write_text(json.dumps(written))
+    queue.adopt(1)
+    queue.put(1, comment="trainwarden:llama")
+    queue.look()
+    assert queue.watch.outcomes == {"1": ("llama", "refused")}
+
+
+def test_a_job_whose_record_has_ended_is_adopted_no_second_time(queue: Queue) -> None:
+    queue.put(1)
+    queue.look()
+    queue.end(1, "FAILED", 1)
+    queue.look()
+    queue.adopt(1)
+    queue.look()
+    assert queue.watch.outcomes == {"1": ("train-1", "failed")}
+
+
+def test_the_logs_of_a_job_are_found_once_it_has_its_nodes(queue: Queue) -> None:
+    queue.put(1, standard_output="%N.out", nodes="", job_state="CONFIGURING")
+    queue.look()
+    (queue.logs / "n7.out").write_text("step 10/100 loss 2.5\n")
+    queue.put(1, nodes="n7", batch_host="n7", job_state="RUNNING")
+    queue.look()
+    queue.look()
+    assert queue.step("train-1") == 10
+
+
+def test_a_log_that_cannot_be_read_stops_neither_the_others_nor_their_ends(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for job_id in (1, 2):
+        queue.put(job_id)
+    queue.look()
+    answers = threading.Event()
+    read = JobRecord.read_to_end
+    monkeypatch.setattr(
+        JobRecord, "read_to_end", lambda self: (self.job.run_id != "train-1" or answers.wait(60)) and read(self)
+    )
+    for job_id in (1, 2):
+        queue.end(job_id, "COMPLETED")
+    queue.put(3)
+    queue.look()
+    assert queue.metadata("train-2").status == "succeeded"
+    assert queue.metadata("train-3").status == "running"
+    assert queue.metadata("train-1").status == "running"
+    answers.set()
+    queue.look()
+    assert queue.metadata("train-1").status == "succeeded"
 
 
 def test_a_scheduler_that_does_not_answer_ends_nothing(queue: Queue) -> None:

@@ -133,6 +133,13 @@ class Follower:
             self._piece = b""
             self._anew = False
 
+    def skip_to_end(self, keep: int) -> None:
+        """Leave out what is not read yet but for its last `keep` bytes, from the next whole line on."""
+        if self._descriptor is not None and self.lag > keep:
+            self.skipped += self.lag - keep
+            self._move(self.size - keep)
+            self._anew, self._mid_line = True, True
+
     def resume(self, position: Position | None) -> None:
         """Begin at a position, before the first poll."""
         self._position, self._anew = position, position is None
