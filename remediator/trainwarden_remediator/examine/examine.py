@@ -320,9 +320,12 @@ class Examiner:
         approval: str = "",
         kind: str | None = None,
     ) -> Incident | None:
-        """Record the decision; return None if it is on record already."""
+        """Record the decision; return None if it is on record already, or the alert joins the page of another one."""
         alert = pending.alert
         run_id = alert.run_id or alert.label("run_id") or ""
+        if state is State.ESCALATED and (page := self._page_of(alert, run, decision.reason, approval)) is not None:
+            self._store.join(pending, page, answered=answered)
+            return None
         key = parse_key(run.attempt_key) if run else None
         incident = Incident(
             id=uuid.uuid4().hex,
@@ -357,6 +360,16 @@ class Examiner:
             self._metrics.decided(written)
         return written
 
+    def _page_of(self, alert: Alert, run: ReportedRun | None, reason: str, approval: str) -> Incident | None:
+        """Return the open page of the same attempt for the same kind of reason, whichever alert it was decided by."""
+        key = run.attempt_key if run and parse_key(run.attempt_key) else None
+        for each in self._store.escalations():
+            same_attempt = (each.run_id, each.attempt, each.attempt_key) == (alert.run_id, alert.attempt, key)
+            same_kind = approval == each.approval and (bool(approval) or _kind_of(reason) == _kind_of(each.reason))
+            if same_attempt and same_kind and each.state is State.ESCALATED and each.cluster in ("", alert.cluster):
+                return each
+        return None
+
     def _facts(self, incident: Incident, run: ReportedRun | None) -> tuple[Fact, ...]:
         """Return what is known about the attempt of a decision."""
         if run is None or incident.attempt_key is None:
@@ -371,6 +384,11 @@ class Examiner:
 def _without_figures(reason: str) -> str:
     """Return a reason in which a step or another reading, which changes from round to round, makes no difference."""
     return _FIGURE.sub("#", reason)
+
+
+def _kind_of(reason: str) -> str:
+    """Return what a page is for; what follows is how that shows by one alert, at one time."""
+    return _without_figures(clean(reason).partition(": ")[0])
 
 
 def _about(alert: Alert, run: ReportedRun | None) -> ReportedRun | None:

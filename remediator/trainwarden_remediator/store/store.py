@@ -265,14 +265,15 @@ class Store:
             log_change(moved, detail)
         return moved
 
-    def join(self, pending: Pending, incident: Incident) -> None:
-        """Let an alert belong to an open incident of its attempt, which answers it."""
+    def join(self, pending: Pending, incident: Incident, *, answered: bool = True) -> None:
+        """Let an alert belong to an incident of its attempt, which answers it; one not `answered` stays pending."""
         name = pending.alert.label("alertname")
         with self._transaction("join") as connection:
             if join(connection, incident.id, pending.alert, self._clock.now(), root=False):
                 detail = f"{name} by {pending.source} joins: {pending.alert.mode}"
                 append_event(connection, incident.id, Event(self._clock.now(), incident.state.value, detail))
-            answer_alert(connection, pending.alert, incident.id, dropped=False)
+            if answered:
+                answer_alert(connection, pending.alert, incident.id, dropped=False)
 
     def withdraw(self, incident: Incident, reason: str, *, dropped: bool) -> Incident:
         """Turn a decision to restart into one to do nothing, which allows another decision. See `propose`, `move`."""

@@ -15,7 +15,7 @@ from trainwarden_remediator.cli import main
 from trainwarden_remediator.decide.facts import Supports, contradiction, facts_of
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
 from trainwarden_remediator.errors import Unknown
-from trainwarden_remediator.incidents.incident import Alert, Incident, State
+from trainwarden_remediator.incidents.incident import Action, Alert, Incident, State
 from trainwarden_remediator.notify.message import as_notice
 from trainwarden_remediator.notify.outbox import Outbox
 from trainwarden_remediator.observe.evidence import Evidence, ReportedRun, read_run
@@ -195,6 +195,40 @@ def test_a_person_lets_a_run_that_hangs_be_restarted_against_another_source(
     assert watched.our_starts == [0]
     made = next(each for each in watched.store.of_run(RUN) if each.committed)
     assert "has approved it against other facts" in made.reason
+
+
+@pytest.mark.parametrize("answer", ["approve", "ack"])
+def test_three_alerts_of_a_run_whose_gpus_work_are_one_page_and_one_answer(
+    tmp_path: Path, answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(tmp_path / "state", two_phase=True)
+    assert watched._engine is not None
+    outbox = Outbox(watched._engine, watched.clock, ["slack"])
+    watched.store.note_message = outbox.note
+    own = watched.alerts_now
+
+    def three() -> list[Alert]:
+        more = ({"alertname": "TrainRankSilent"}, {"alertname": "TrainHeartbeatsEnded", "failure_mode": "timeout"})
+        return own() + [replace(each, labels={**each.labels, **labels}) for labels in more for each in own()]
+
+    monkeypatch.setattr(watched, "alerts_now", three)
+    incident = contradicted(watched)
+    assert watched.store.of_run(RUN) == [incident]
+    known = watched.store.known_of([incident.id])[incident.id]["alerts"]
+    assert [(each["alert"], each["root"]) for each in known] == [
+        ("TrainHeartbeatsEnded", True),
+        ("TrainRunStalled", False),
+        ("TrainRankSilent", False),
+    ]
+    [message] = outbox.due("slack")
+    assert len(message.alerts) == 3
+    assert main([answer, f"--state-dir={tmp_path / 'state'}", incident.id]) == 0
+    watched.tick(600, every=5)
+    assert watched.store.escalations() == []
+    assert watched.our_starts == ([0] if answer == "approve" else [])
+    made = [each for each in watched.store.of_run(RUN) if each.action is Action.RESTART]
+    assert [each.state for each in made] == ([State.DONE] if answer == "approve" else [])
+    watched.close()
 
 
 def test_to_take_a_page_over_lets_nothing_be_restarted(watched: Watched, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +14,13 @@ from tests.unit.remediator.simulation import RUN, FakeClock, Simulation
 from trainwarden.taxonomy import ERROR_TYPES
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.database.database import FILE, open_database
+from trainwarden_remediator.drivers.driver import Absent, JobState
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import Alert, State
 from trainwarden_remediator.incidents.roots import CASCADES, order
 from trainwarden_remediator.notify.outbox import Outbox
 from trainwarden_remediator.observe.nodes import NoNodes, SuspectNodes
+from trainwarden_remediator.observe.world import Records
 from trainwarden_remediator.policies.limits import Limits
 from trainwarden_remediator.policies.policy import Policy
 from trainwarden_remediator.policies.policy_file import Backoff, Implementation
@@ -47,6 +49,7 @@ class Suspects(NoNodes):
 
 
 LOST = {"alertname": "TrainNodeHardwareError", "failure_mode": "crash", "error_type": "gpu_hardware", "node": "n1"}
+ENDED = {"alertname": "TrainHeartbeatsEnded", "failure_mode": "timeout"}
 LATE = {"alertname": "TrainRankSilent", "failure_mode": "stall"}
 
 
@@ -172,6 +175,66 @@ def test_an_alert_about_an_earlier_attempt_stays_out(several: Several) -> None:
     several.tick(4)
     [incident] = several.store.open_incidents()
     assert joined(several, incident.id) == [("TrainRunFailed", True)]
+
+
+def _is_lost(several: Several, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(several.driver, "job", lambda _job_id: Absent(lost="job 17 is gone: its node has died"))
+
+
+def _has_a_rival(_several: Several, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Records, "rival", lambda *_: "attempt 0 on n9")
+
+
+def _is_suspended(several: Several, _monkeypatch: pytest.MonkeyPatch) -> None:
+    several.cluster.state = JobState.OTHER
+
+
+def _is_unseen(several: Several, _monkeypatch: pytest.MonkeyPatch) -> None:
+    several.prometheus_down = True
+
+
+@pytest.mark.parametrize("why", [_is_lost, _has_a_rival, _is_suspended, _is_unseen])
+def test_several_alerts_of_one_attempt_page_once(
+    several: Several, why: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert several._engine is not None
+    outbox = Outbox(several._engine, several.clock, ["slack"])
+    several.store.note_message = outbox.note
+    several.more = (LATE, ENDED)
+    why(several, monkeypatch)
+    several.tick(1900, every=50)
+    [incident] = several.store.of_run(RUN)
+    assert several.store.escalations() == [incident]
+    names = {("TrainHeartbeatsEnded", True), ("TrainRankSilent", False), ("TrainRunStalled", False)}
+    assert set(joined(several, incident.id)) == names, "the nearest to the cause is the root"
+    [message] = outbox.due("slack")
+    assert len(message.alerts) == 3
+    several.tick(3700, every=100)
+    assert several.store.escalations() == several.store.of_run(RUN) == [incident]
+
+
+def test_a_page_outlasts_the_alert_that_it_was_decided_by(several: Several) -> None:
+    several.more = (LATE,)
+    several.cluster.state = JobState.OTHER
+    several.tick(1900, every=50)
+    [page] = several.store.escalations()
+    assert page.alert == "TrainRunStalled"
+    stalled, late = several.alerts_now()
+    several.alerts_now = lambda: [late]  # type: ignore[method-assign]
+    several.tick(60, every=5)
+    assert several.store.escalations() == [page]
+    several.alerts_now = lambda: [stalled, late]  # type: ignore[method-assign]
+    several.tick(1900, every=50)
+    assert several.store.escalations() == [page], "that it fires again is no other page"
+
+
+def test_another_reason_pages_by_itself(several: Several, monkeypatch: pytest.MonkeyPatch) -> None:
+    several.cluster.state = JobState.OTHER
+    several.tick(1900, every=50)
+    several.cluster.state = JobState.RUNNING
+    _is_lost(several, monkeypatch)
+    several.tick(5)
+    assert len(several.store.escalations()) == 2
 
 
 def test_causes_come_before_cascades_and_the_earliest_first() -> None:
