@@ -18,6 +18,7 @@ from tests.unit.remediator.simulation import RUN, FakeClock, Simulation
 from trainwarden.clients.slack import NotSent
 from trainwarden.stack.slack_sink import SlackSink
 from trainwarden_remediator.database.database import open_database
+from trainwarden_remediator.drivers.driver import Shape
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.incidents.incident import Action, Incident, State, as_json
 from trainwarden_remediator.metrics import RemediatorCollector
@@ -53,8 +54,8 @@ class FakeChannel:
 class Told2People:
     """A simulated remediator whose messages go to one channel."""
 
-    def __init__(self, folder: Path, policy: str = "default") -> None:
-        self.simulation = Simulation(folder / "simulated", two_phase=True, policy=policy)
+    def __init__(self, folder: Path, policy: str = "default", shape: Shape | None = None) -> None:
+        self.simulation = Simulation(folder / "simulated", two_phase=True, policy=policy, shape=shape)
         self.channel = FakeChannel()
         self.engine = open_database(folder / "simulated")
         self.connect()
@@ -111,6 +112,18 @@ def test_a_restart_and_its_outcome_are_told_with_reason_loss_budget_and_how_to_s
     ended, _ = people.channel.told[1]
     assert ended.color == "good"
     assert "step" in lines(ended)["Outcome"]
+
+
+@pytest.mark.parametrize("shape", [Shape.SUBMIT, Shape.RESUBMIT], ids=["submit", "resubmit"])
+def test_the_outcome_names_the_job_that_came_back_under_a_new_id(tmp_path: Path, shape: Shape) -> None:
+    people = Told2People(tmp_path, shape=shape)
+    people.simulation.settle()
+    people.notifier.deliver()
+    first, last = (lines(told) for told, _ in people.channel.told)
+    new = people.simulation.cluster.job_id
+    assert first["Attempt"] == "0, job 17, sim"
+    assert last["Attempt"] == f"0, job 17, come back as job {new}, sim"
+    people.close()
 
 
 def test_a_refusal_is_told_and_an_alert_that_needs_nothing_is_not(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from trainwarden.clients.slack import NotSent
 from trainwarden.record.lines import MAX_LINE
 from trainwarden.training.journal import ROTATE_BYTES
 from trainwarden_remediator.database.database import open_database
-from trainwarden_remediator.drivers.driver import ScheduledJob
+from trainwarden_remediator.drivers.driver import ScheduledJob, Shape
 from trainwarden_remediator.notify.message import Notice
 from trainwarden_remediator.notify.notify import Notifier
 from trainwarden_remediator.notify.outbox import DECISION, HAND_OVER, Outbox
@@ -67,6 +67,28 @@ def test_a_refusal_and_a_hand_over_are_in_the_journal_of_the_run_once(
     assert reason in line["data"]["reason"]
     assert line["data"]["attempt_key"] == "sim:17:0"
     assert line["data"]["incident"] in {each.id for each in simulation.store.of_run(RUN)}
+    engine.dispose()
+    simulation.close()
+
+
+@pytest.mark.parametrize("shape", [Shape.SUBMIT, Shape.RESUBMIT], ids=["submit", "resubmit"])
+@pytest.mark.parametrize("faults", [[], ["none", "lost reply", "lost reply", "lost reply"]], ids=["told", "repeated"])
+def test_a_job_that_comes_back_under_a_new_id_is_in_the_journal_once_with_both_ids(
+    tmp_path: Path, journal: Path, shape: Shape, faults: list[str]
+) -> None:
+    simulation = Simulation(tmp_path / "simulated", shape=shape)
+    engine = open_database(tmp_path / "simulated")
+    outbox = Outbox(engine, simulation.clock, ["journal"], {"journal": JOURNALED})
+    simulation.store.note_message = outbox.note
+    simulation.driver.faults = faults
+    notifier = Notifier(outbox, [channel(journal)], monotonic=simulation.clock.monotonic)
+    [incident] = simulation.settle()
+    notifier.deliver()
+    _, line = [json.loads(each) for each in journal.read_text().splitlines()]
+    assert line["event_type"] == "attempt_resubmitted"
+    assert incident.successor == simulation.cluster.job_id
+    assert f"job 17 comes back as job {incident.successor}" in line["data"]["jobs"]
+    assert (line["data"]["attempt_key"], line["data"]["incident"]) == ("sim:17:0", incident.id)
     engine.dispose()
     simulation.close()
 
