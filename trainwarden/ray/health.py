@@ -22,6 +22,7 @@ IDLE_PERCENT = 5.0
 # A step may pause, for a checkpoint or between the phases of reinforcement learning: so often GPUs are read, this far
 # apart, until all of them are busy.
 SAMPLES, PAUSE_SECONDS = 3, 1.0
+NO_LOGS = "unknown: name a pod, to read its logs"
 _TRANSPORTS = {"ofi": "ofi", "socket": "socket (TCP fallback)", "unknown": "no NCCL logs yet"}
 
 
@@ -156,13 +157,17 @@ def _gpus(pods: list[str], namespace: str | None, issues: list[str]) -> GpuHealt
 
 
 def _network(pods: list[str], namespace: str | None, issues: list[str]) -> EfaHealth:
-    """Return the network of the pod that has the slowest one."""
-    texts = [nccl_lines(open_head(pod, namespace)) for pod in pods]
+    """Return the network of the pod that has the slowest one. What is named by an address shows no logs."""
+    heads = [head for head in (open_head(pod, namespace) for pod in pods) if head.pod is not None]
+    if not heads:
+        return {"active": False, "transport": NO_LOGS, "channels": ""}
+    texts = [nccl_lines(head) for head in heads]
     known = [efa for lines, _ in texts if (efa := efa_of(lines))["transport"] != "unknown"]
     worst = next((each for each in known if not each["efa_active"]), known[0] if known else efa_of(""))
     if worst["transport"] == "socket":
         issues.append("EFA is not active: NCCL uses TCP sockets; set NCCL_NET=ofi")
-    issues += [f"the network of {pod} cannot be read: {why}" for pod, (_, why) in zip(pods, texts, strict=True) if why]
+    unread = ((head.name, why) for head, (_, why) in zip(heads, texts, strict=True) if why)
+    issues += [f"the network of {name} cannot be read: {why}" for name, why in unread]
     channels = sum(lines.count(" via NET/") for lines, _ in texts)
     transport = "ofi (EFA)" if worst["efa_active"] else _TRANSPORTS.get(worst["transport"], worst["transport"])
     return {

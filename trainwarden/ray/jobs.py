@@ -95,8 +95,8 @@ def submit_job_with_resume(
         head_pod: name of the head pod, or `http://…` of the dashboard.
         checkpoint_path: None for a start from the beginning.
         config: `entrypoint`, and where wanted `runtime_env`, `metadata`, `submission_id`, `entrypoint_num_gpus`,
-            `entrypoint_num_cpus`, `entrypoint_memory`, `entrypoint_resources`; `resume_flag` is the name of another
-            flag than the above, or None for none.
+            `entrypoint_num_cpus`, `entrypoint_memory`, `entrypoint_resources`, `entrypoint_label_selector`;
+            `resume_flag` is the name of another flag than the above, or None for none.
         namespace: of the pod; kubectl's own if None.
 
     Raises:

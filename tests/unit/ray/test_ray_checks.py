@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.ray.kubectl import write_kubectl
+from tests.unit.exporter.ray.dashboard import dashboard, good, gpu_node, job, status
 from trainwarden.clients.ray import RayError, RayJob
 from trainwarden.clients.ray_jobs import RaySubmission, SubmittedJob
 from trainwarden.ray import (
@@ -112,6 +113,35 @@ def test_a_gpu_that_is_idle_once_is_looked_at_again(pod: Path, tmp_path: Path) -
     assert not any("busy" in issue for issue in report["issues"])
     smi(pod, "case $1 in *gpu=*) echo 2, 1, 2;; esac")
     assert any("less than 5 %" in issue for issue in get_training_health(POD, str(tmp_path))["issues"])
+
+
+def test_an_address_in_the_place_of_a_pod_gives_all_that_the_dashboard_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "PAUSE_SECONDS", 0.0)
+    (tmp_path / "step_40").mkdir()
+    answers = good([job("raysubmit_x", "RUNNING")])
+    answers["/nodes"] = {"result": True, "data": {"summary": [gpu_node("a", 90, 80), gpu_node("b", 70)]}}
+    answers["/api/cluster_status"] = status(" 3.0/4.0 GPU\n")
+    with dashboard(answers) as served:
+        found = check_gpu_utilization(served.url)
+        assert (found["healthy"], found["gpu_utilizations"], found["avg_utilization"]) == (True, [90, 80, 70], 80)
+        assert (found["gpu_count"], found["memory_total"], found["processes"]) == (3, [], [])
+        report = get_training_health(served.url, str(tmp_path))
+        assert (report["healthy"], report["issues"]) == (True, [])
+        assert report["efa"] == {"active": False, "transport": health.NO_LOGS, "channels": ""}
+        assert report["checkpoints"]["latest_step"] == 40
+        assert report["ray"] == {"gpus_used": 3, "gpus_available": 4, "cpus_used": 1.5, "cpus_available": 8}
+        assert [each["util"] for each in report["gpu"]["per_node"]] == [90, 80, 70]
+        answers["/nodes"] = {"result": True, "data": {"summary": [gpu_node("a", 2, 1)]}}
+        answers["/api/cluster_status"] = status(" 0.0/4.0 GPU\n")
+        idle = get_training_health(served.url, str(tmp_path))["issues"]
+        assert [part for part in ("less than 5 %", "no GPU is allocated") if any(part in each for each in idle)] == [
+            "less than 5 %", "no GPU is allocated",
+        ]  # fmt: skip
+    gone = get_training_health(served.url, str(tmp_path))
+    assert any("resources of Ray cannot be read: connection" in each for each in gone["issues"])
+    assert any("GPUs of http" in each and "cannot be read" in each for each in gone["issues"])
 
 
 @pytest.mark.process
