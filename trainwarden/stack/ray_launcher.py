@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import shlex
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwarden.clients.ray import RUN_ID_KEY, RayDashboardOverHttp, RayError
@@ -18,16 +19,25 @@ from trainwarden.stack.service import ServiceFailed
 
 logger = logging.getLogger("trainwarden")
 
+# Of the state folder.
+TEMPLATES = "ray-templates"
 _ANSWER_SECONDS = 20.0
 _PASSED_ON = re.compile(r"TRAINWARDEN_.*|STALE_MINUTES|MALLOC_MMAP_THRESHOLD_")
 
 
 @dataclass(frozen=True)
 class RayCluster:
-    """The Ray cluster of this machine: the address of its dashboard, and a file with the token that it requires."""
+    """The Ray cluster of this machine.
+
+    Attributes:
+        address: of its dashboard.
+        token_file: the token that it requires.
+        reserved: what the command reserves there for itself.
+    """
 
     address: str
     token_file: Path | None = None
+    reserved: RayReserved = field(default_factory=RayReserved)
 
     def jobs(self) -> RayJobs:
         """Return a client of it."""
@@ -35,12 +45,20 @@ class RayCluster:
 
     def launcher(self, what: ScheduledCommand) -> ScheduledLauncher:
         """Return what submits and follows the command there."""
-        return RayLauncher(what, self.jobs())
+        return RayLauncher(what, self.jobs(), self.reserved)
 
-    def flags(self) -> list[str]:
-        """Return the remediator's flags."""
-        token = [f"--ray-token-file={self.token_file.absolute()}"] if self.token_file is not None else []
-        return ["--driver=ray", f"--ray-address={self.address}", *token]
+    def flags(self, run_id: str, state_dir: Path) -> list[str]:
+        """Return the remediator's flags for the run; write its template, which holds what Ray does not return of it."""
+        flags = ["--driver=ray", f"--ray-address={self.address}"]
+        if self.token_file is not None:
+            flags.append(f"--ray-token-file={self.token_file.absolute()}")
+        if request := self.reserved.as_request():
+            folder = state_dir.absolute() / TEMPLATES
+            folder.mkdir(mode=0o700, exist_ok=True)
+            # JSON is YAML, and needs no writer of it.
+            (folder / f"{run_id}.yaml").write_text(json.dumps(request, indent=2) + "\n", encoding="utf-8")
+            flags.append(f"--ray-template-dir={folder}")
+        return flags
 
 
 @dataclass(frozen=True)
@@ -56,8 +74,8 @@ class RayAttempt(Job):
 class RayLauncher(ScheduledLauncher):
     """A job of Ray. Of the environment what concerns Trainwarden is passed on, the rest is as Ray has it."""
 
-    def __init__(self, what: ScheduledCommand, jobs: RayJobs) -> None:
-        self._jobs = jobs
+    def __init__(self, what: ScheduledCommand, jobs: RayJobs, reserved: RayReserved) -> None:
+        self._jobs, self._reserved = jobs, reserved
         self.root = f"{what.run_id[:80]}-{time.time_ns() // 1_000_000:x}"
         super().__init__(what, RayAttempt(self.root, what.run_id))
         words = shlex.join([shutil.which(what.command[0]) or what.command[0], *what.command[1:]])
@@ -84,7 +102,7 @@ class RayLauncher(ScheduledLauncher):
         self.what.log.parent.mkdir(parents=True, exist_ok=True)
         self.what.recorder.started(self.job)
         try:
-            answer = self._jobs.submit(self._submission, RayReserved())
+            answer = self._jobs.submit(self._submission, self._reserved)
         except RayError as error:
             raise ServiceFailed(f"Ray: {error}") from None
         if answer.answer is not CallAnswer.ACCEPTED:

@@ -46,8 +46,8 @@ class SchedulerCluster(Protocol):
     def launcher(self, what: ScheduledCommand) -> ScheduledLauncher:
         """Return what submits and follows the command there."""
 
-    def flags(self) -> list[str]:
-        """Return the remediator's flags."""
+    def flags(self, run_id: str, state_dir: Path) -> list[str]:
+        """Return the remediator's flags for the run; write the files that they name into the state folder."""
 
 
 class ScheduledLauncher(ABC):

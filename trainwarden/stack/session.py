@@ -135,7 +135,7 @@ class Session:
             job_launcher: Launcher | ScheduledLauncher
             if self._request.cluster is not None:
                 job_launcher = self._request.cluster.launcher(self._scheduled())
-                driver = self._request.cluster.flags()
+                driver = self._request.cluster.flags(self._request.run_id, self._request.state_dir)
             else:
                 job_launcher = self._launcher()
                 driver = self._serve(job_launcher, stack)

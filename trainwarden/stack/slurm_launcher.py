@@ -64,7 +64,7 @@ class SlurmCluster:
         """Return what submits and follows the command there."""
         return SlurmLauncher(what, self.client(), self.options)
 
-    def flags(self) -> list[str]:
+    def flags(self, run_id: str, state_dir: Path) -> list[str]:  # noqa: ARG002  # of every cluster
         """Return the remediator's flags."""
         folder = [f"--slurm-bin-dir={self.bin_dir.absolute()}"] if self.bin_dir is not None else []
         return ["--driver=slurm", *folder]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from trainwarden.clients.process import ProcessError, keep_child_status, run
 from trainwarden.clients.ray import RayError
+from trainwarden.clients.ray_jobs import RayReserved
 from trainwarden.command_line import CommandLine
 from trainwarden.errors import UsageError
 from trainwarden.identity import InvalidRunId, check_run_id
@@ -113,6 +114,12 @@ def parser() -> argparse.ArgumentParser:
         "--ray-address", metavar="URL", default="http://127.0.0.1:8265", help="Ray's dashboard (default: %(default)s)"
     )
     parser.add_argument("--ray-token-file", type=Path, metavar="FILE", help="the token that the dashboard requires")
+    parser.add_argument(
+        "--ray-num-gpus", type=_amount, metavar="N", default=0.0, help="of Ray, reserved for COMMAND (default: 0)"
+    )
+    parser.add_argument(
+        "--ray-num-cpus", type=_amount, metavar="N", default=0.0, help="of Ray, reserved for COMMAND (default: 0)"
+    )
     for name in SERVICES:
         parser.add_argument(
             f"--{name}-port", type=int, default=0, help="loopback port, 0 for any free one (default: 0)"
@@ -210,7 +217,8 @@ def _cluster(options: argparse.Namespace) -> SchedulerCluster | None:
         return None
     if not re.fullmatch(r"https?://[A-Za-z0-9._:/\[\]-]+", options.ray_address):
         raise UsageError("--ray-address: expected http://HOST:PORT")
-    cluster = RayCluster(options.ray_address.rstrip("/"), options.ray_token_file)
+    reserved = RayReserved(num_cpus=options.ray_num_cpus, num_gpus=options.ray_num_gpus)
+    cluster = RayCluster(options.ray_address.rstrip("/"), options.ray_token_file, reserved)
     try:
         cluster.jobs().version()
     except RayError as error:
@@ -232,6 +240,18 @@ def _seconds(text: str) -> float:
         value = 0.0
     if not 0 < value < 1e9:
         message = f"{text!r} is not a positive number of seconds"
+        raise argparse.ArgumentTypeError(message)
+    return value
+
+
+def _amount(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    # Ray takes a fraction of one, or a whole number of them.
+    if not 0 <= value < 1e6 or (value > 1 and value != int(value)):
+        message = f"{text!r} is neither a whole number nor a fraction of one"
         raise argparse.ArgumentTypeError(message)
     return value
 

@@ -11,15 +11,16 @@ import pytest
 
 from tests.unit.remediator.fake_ray import END, FakeRay
 from tests.waiting import wait_until
-from trainwarden.clients.ray_jobs import RayJobs
+from trainwarden.clients.ray_jobs import RayJobs, RayReserved
 from trainwarden.record.store import RecordStore
 from trainwarden.record.thresholds import choose
 from trainwarden.stack import launcher
 from trainwarden.stack.launcher import Job
-from trainwarden.stack.ray_launcher import RayLauncher
+from trainwarden.stack.ray_launcher import RayCluster, RayLauncher
 from trainwarden.stack.run_recorder import RunRecorder
 from trainwarden.stack.scheduled_launcher import ScheduledCommand
 from trainwarden.stack.service import ServiceFailed
+from trainwarden_remediator.drivers.ray_templates import RayTemplates
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def launched(ray: FakeRay, folder: Path) -> Iterator[tuple[RayLauncher, list[Job
         recorder=RunRecorder(record, choose(None, {})),
         notify=seen.append,
     )
-    made = RayLauncher(what, RayJobs(ray))
+    made = RayLauncher(what, RayJobs(ray), RayReserved(num_gpus=2))
     made.submit()
     thread = threading.Thread(target=made.run)
     thread.start()
@@ -55,6 +56,7 @@ def test_the_command_is_submitted_as_it_is_with_nothing_but_what_concerns_trainw
         assert f"cd {tmp_path} && exec " in job["entrypoint"]
         assert """sh -c 'echo '"'"'two words'"'"'' >> """ in job["entrypoint"]
         assert seen[0].attempt_key == f"ray:{made.root}:0"
+        assert ray.reserved[made.root] == {"GPU": 2}
         ray.end(made.root, "SUCCEEDED")
         wait_until(lambda: made.job.over)
     assert (made.job.state, made.job.exit_code, made.job.ended) == (launcher.COMPLETED, 0, END / 1000)
@@ -86,6 +88,17 @@ def test_a_job_that_its_user_stops_is_cancelled(tmp_path: Path) -> None:
         ray.end(made.root)
         wait_until(lambda: made.job.over)
     assert made.job.state == launcher.CANCELLED
+
+
+def test_what_is_reserved_is_noted_for_the_remediator(tmp_path: Path) -> None:
+    nothing = RayCluster("http://127.0.0.1:8265")
+    assert nothing.flags("run-1", tmp_path) == ["--driver=ray", "--ray-address=http://127.0.0.1:8265"]
+    reserved = RayReserved(num_cpus=4, num_gpus=0.5)
+    flags = RayCluster("http://127.0.0.1:8265", None, reserved).flags("run-1", tmp_path)
+    assert flags[-1] == f"--ray-template-dir={tmp_path}/ray-templates"
+    template = RayTemplates(tmp_path / "ray-templates").of("run-1")
+    assert template is not None
+    assert template.reserved == reserved
 
 
 def test_a_cluster_that_does_not_take_the_job_is_named(tmp_path: Path) -> None:
