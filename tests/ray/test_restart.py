@@ -19,9 +19,10 @@ from tests.ray.kubectl import write_kubectl
 from tests.waiting import wait_until
 from trainwarden.clients import ray_jobs
 from trainwarden.clients.ray_jobs import RayReserved
+from trainwarden.clients.ray_package import pack
 from trainwarden_remediator.cli import main
 from trainwarden_remediator.drivers.driver import JobState, ScheduledJob
-from trainwarden_remediator.drivers.ray_templates import RayTemplates, pack
+from trainwarden_remediator.drivers.ray_templates import RayTemplates
 from trainwarden_remediator.errors import Unknown
 from trainwarden_remediator.incidents.incident import State
 

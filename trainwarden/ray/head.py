@@ -46,9 +46,15 @@ class RayHead:
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", seconds: float = SECONDS) -> str:
         """Return what a program in the pod prints; raises PodExecError."""
+        return self.read(argv, stdin=stdin, seconds=seconds).decode("utf-8", "replace")
+
+    def read(
+        self, argv: Sequence[str], *, stdin: bytes = b"", seconds: float = SECONDS, limit: int = _MAX_OUTPUT
+    ) -> bytes:
+        """Return what a program in the pod writes, `limit` bytes of it at most; raises PodExecError."""
         if self.pod is None:
             raise ValueError(f"{self.name}: expected the name of a pod")
-        return self.pod.run(argv, seconds, stdin=stdin, limit=_MAX_OUTPUT).decode("utf-8", "replace")
+        return self.pod.run(argv, seconds, stdin=stdin, limit=limit)
 
 
 def open_head(head_pod: str, namespace: str | None = None) -> RayHead:

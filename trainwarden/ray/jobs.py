@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import secrets
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from trainwarden.clients import ray_package
 from trainwarden.clients.kubernetes import PodExecError
 from trainwarden.clients.ray import RUN_ID_KEY, RayError
 from trainwarden.clients.ray_jobs import CallAnswer, RayReserved, RaySubmission, usable_id
+from trainwarden.clients.ray_package import MAX_PACKAGE_BYTES, CannotPack, pack, package_name
 from trainwarden.ray.head import open_head
 from trainwarden.ray.log import log
 from trainwarden.signals.progress import ProgressReader
@@ -30,6 +33,7 @@ RESUME_FLAGS = ("--resume_from_checkpoint", "--checkpoint_dir", "--resume")
 # Where a head keeps the logs of jobs and workers.
 SESSION_LOGS = "/tmp/ray/session_latest/logs"  # noqa: S108  # Ray's own place
 _TAIL_BYTES = 2**20
+UPLOAD_SECONDS = 300.0
 _ENTRYPOINT = "Running entrypoint for job "
 _CONFIG = ("entrypoint", "runtime_env", "metadata", "submission_id", "resume_flag")
 _RESERVED = ("num_cpus", "num_gpus", "memory", "resources", "label_selector")
@@ -96,7 +100,8 @@ def submit_job_with_resume(
         checkpoint_path: None for a start from the beginning.
         config: `entrypoint`, and where wanted `runtime_env`, `metadata`, `submission_id`, `entrypoint_num_gpus`,
             `entrypoint_num_cpus`, `entrypoint_memory`, `entrypoint_resources`, `entrypoint_label_selector`;
-            `resume_flag` is the name of another flag than the above, or None for none.
+            `resume_flag` is the name of another flag than the above, or None for none. A `working_dir` that is a plain
+            path, in the pod where one is named, is packed and uploaded.
         namespace: of the pod; kubectl's own if None.
 
     Raises:
@@ -109,7 +114,7 @@ def submit_job_with_resume(
 def submit(head: RayHead, checkpoint_path: str | None, config: Mapping[str, Any]) -> str:
     """Do what `submit_job_with_resume` does. The same `submission_id` leads to one job, however often it is used."""
     entrypoint, variables, metadata = _resumed(config, checkpoint_path)
-    runtime_env = {**(config.get("runtime_env") or {})}
+    runtime_env = _uploaded(head, config.get("runtime_env") or {})
     if variables:
         runtime_env["env_vars"] = {**(runtime_env.get("env_vars") or {}), **variables}
     name = config.get("submission_id") or f"raysubmit_{secrets.token_hex(8)}"
@@ -127,6 +132,38 @@ def submit(head: RayHead, checkpoint_path: str | None, config: Mapping[str, Any]
         raise RuntimeError(f"job {name} was not submitted: {answer.detail}")
     log.info("job %s submitted%s", name, f", to resume from {checkpoint_path}" if checkpoint_path else "")
     return name
+
+
+def _uploaded(head: RayHead, runtime_env: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a runtime environment whose working directory Ray has: a plain path is packed and uploaded.
+
+    Raises:
+        ValueError: it cannot be packed.
+        RuntimeError: it was not uploaded.
+    """
+    folder = runtime_env.get("working_dir")
+    if not isinstance(folder, str) or "://" in folder:
+        return dict(runtime_env)
+    excluded = [str(each) for each in runtime_env.get("excludes") or ()]
+    try:
+        if head.pod is None:
+            content = pack(Path(folder), tuple(excluded))
+        else:
+            argv = ["python3", "-c", Path(ray_package.__file__).read_text(encoding="utf-8"), folder, *excluded]
+            content = head.read(argv, seconds=UPLOAD_SECONDS, limit=MAX_PACKAGE_BYTES)
+    except (CannotPack, PodExecError) as error:
+        reason = getattr(error, "stderr", "") or str(error)
+        raise ValueError(f"config: runtime_env: working_dir: {reason}") from None
+    name = package_name(content)
+    try:
+        if not head.jobs.keep_package(name):
+            answer = head.jobs.upload_package(name, content)
+            if answer.answer is not CallAnswer.ACCEPTED and not head.jobs.keep_package(name):
+                raise RuntimeError(f"working_dir {folder} was not uploaded: {answer.detail}")
+    except RayError as error:
+        raise RuntimeError(f"working_dir {folder} was not uploaded: {error}") from None
+    log.info("working_dir %s of %s is package %s, %d bytes", folder, head.name, name, len(content))
+    return {**runtime_env, "working_dir": f"gcs://{name}"}
 
 
 def _resumed(config: Mapping[str, Any], checkpoint: str | None) -> tuple[str, dict[str, str], dict[str, str]]:

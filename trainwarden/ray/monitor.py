@@ -32,6 +32,7 @@ class JobProgress:
     Attributes:
         status: as Ray names it, in capitals; UNKNOWN if it was never read.
         step: the highest so far; None before the first.
+        steps_per_second: from the step before it to this one, as they were seen; None before the second.
         reached: when `step` was first seen, or the job was first seen running; monotonic seconds. None before.
         read: when the log was last read, monotonic seconds.
         absent: how many answers in a row had no such job.
@@ -42,6 +43,7 @@ class JobProgress:
         self.job_id = job_id
         self.status = UNKNOWN
         self.step: int | None = None
+        self.steps_per_second: float | None = None
         self.reached: float | None = None
         self.read = 0.0
         self.absent = 0
@@ -67,6 +69,8 @@ class JobProgress:
         step = step_in(text)
         now = self.read = time.monotonic()
         if self.reached is None or (step is not None and (self.step is None or step > self.step)):
+            if self.reached is not None and self.step is not None and step is not None:
+                self.steps_per_second = (step - self.step) / max(now - self.reached, 1e-9)
             self.reached = now
             self.step = step if step is not None else self.step
 
@@ -154,14 +158,17 @@ def monitor_job(
         }  # fmt: skip
 
     while True:
+        step = progress.step
         progress.update()
         status = progress.status
+        if progress.step != step:
+            speed = progress.steps_per_second
+            log.info("job %s: step %s%s", job_id, progress.step, "" if speed is None else f", {speed:.3g} steps/s")
         if status != before:
             log.info("job %s: %s -> %s", job_id, before, status)
             if on_status_change is not None:
                 on_status_change(status, before)
             before = status
-        log.debug("job %s: step %s", job_id, progress.step)
         if status in {"SUCCEEDED", "FAILED", STOPPED}:
             return result(status)
         if progress.absent >= _ABSENT:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from trainwarden.clients.ray import RayError
 from trainwarden.clients.ray_jobs import RayReserved
+from trainwarden.clients.ray_package import CannotPack, pack
 from trainwarden_remediator.config import RemediatorSettings
 from trainwarden_remediator.drivers.ray_access import ray_jobs
-from trainwarden_remediator.drivers.ray_templates import AMOUNT_TOLERANCE, RayTemplates, pack, shown
+from trainwarden_remediator.drivers.ray_templates import AMOUNT_TOLERANCE, RayTemplates, shown
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.incidents.incident import clean
 
@@ -126,9 +127,10 @@ def register(settings: RemediatorSettings, arguments: argparse.Namespace) -> int
         name = next((each for each in names if uri == f"gcs://{each}"), None)
         if name is None:
             raise ConfigError([f"--working-dir: job {submission_id} has no working directory that Ray keeps"])
-        packages[name] = (
-            working_dir.read_bytes() if working_dir.is_file() else pack(working_dir, tuple(arguments.exclude))
-        )
+        try:
+            packages[name] = pack(working_dir, tuple(arguments.exclude))
+        except CannotPack as error:
+            raise ConfigError([f"--working-dir: {error}"]) from None
     path = templates.write(found.job.run_id, reserved, packages, arguments.train_max_failures)
     print(f"{path}: the entrypoint of run {found.job.run_id} reserves {shown(reserved) or 'nothing'}")
     if seen is None and (missing := given.missing()):

@@ -24,6 +24,7 @@ from trainwarden.clients.ray_jobs import (
     RaySubmission,
     SubmittedJob,
 )
+from trainwarden.clients.ray_package import package_name
 from trainwarden_remediator.drivers.driver import (
     Absent,
     CallOutcome,
@@ -35,7 +36,7 @@ from trainwarden_remediator.drivers.driver import (
     Shape,
 )
 from trainwarden_remediator.drivers.ray_submission import INCIDENT, RUN_ID, next_submission, submission_id
-from trainwarden_remediator.drivers.ray_templates import RayTemplate, RayTemplates, digest, equal, shown
+from trainwarden_remediator.drivers.ray_templates import RayTemplate, RayTemplates, equal, shown
 from trainwarden_remediator.errors import ConfigError, Unknown
 from trainwarden_remediator.incidents.incident import clean
 
@@ -366,7 +367,7 @@ class RayDriver:
             if name not in template.packages:
                 continue
             content = self._templates.package(template.packages[name])
-            names[name] = f"trainwarden-{digest(content)}.zip"
+            names[name] = package_name(content)
             self._api.keep_package(names[name])
             answer = self._api.upload_package(names[name], content)
             if answer.answer is not CallAnswer.ACCEPTED:

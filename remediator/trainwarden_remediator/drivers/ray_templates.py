@@ -5,31 +5,23 @@ One file for each run, `<run id>.yaml` in `--ray-template-dir`; `trainwarden-rem
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import math
 import os
-import zipfile
 from collections.abc import Mapping
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from trainwarden.clients.ray_jobs import RayReserved
+from trainwarden.clients.ray_package import MAX_PACKAGE_BYTES, digest
 from trainwarden.errors import UsageError
 from trainwarden.regular_file import read_regular_file
 from trainwarden.yaml_file import read_yaml
 from trainwarden_remediator.errors import ConfigError
 from trainwarden_remediator.incidents.incident import clean
 from trainwarden_remediator.validation import problems_of
-
-# Ray's own limit for what it keeps.
-MAX_PACKAGE_BYTES = 500 * 2**20
-_SKIPPED = (".git", "__pycache__")
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 # Ray keeps memory in units of its own.
 AMOUNT_TOLERANCE = 1e-3
@@ -158,50 +150,6 @@ def equal(one: RayReserved, other: RayReserved) -> bool:
         and all(math.isclose(first[name], second[name], rel_tol=AMOUNT_TOLERANCE) for name in first)
         and dict(one.label_selector) == dict(other.label_selector)
     )
-
-
-def digest(content: bytes) -> str:
-    """Return what tells one package from another, for its name."""
-    return hashlib.sha256(content).hexdigest()[:32]
-
-
-def pack(folder: Path, excluded: tuple[str, ...] = ()) -> bytes:
-    """Return a folder as a package, the same bytes for the same files. Links and what is excluded are left out.
-
-    Args:
-        folder: whose content is to be the working directory.
-        excluded: patterns of shells for paths within it, such as `data/*`.
-
-    Raises:
-        ConfigError: it cannot be read, is empty or too large.
-    """
-    found = io.BytesIO()
-    count = total = 0
-    with zipfile.ZipFile(found, "w", zipfile.ZIP_DEFLATED) as file:
-        for root, folders, names in os.walk(folder):
-            at = Path(root).relative_to(folder)
-            folders[:] = sorted(
-                each for each in folders if each not in _SKIPPED and not _matches((at / each).as_posix(), excluded)
-            )
-            for name in sorted(names):
-                path, inner = Path(root) / name, (at / name).as_posix()
-                if path.is_symlink() or not path.is_file() or _matches(inner, excluded):
-                    continue
-                total += path.stat().st_size
-                if total > MAX_PACKAGE_BYTES:
-                    raise ConfigError([f"{folder}: more than {MAX_PACKAGE_BYTES} bytes, the most that Ray keeps"])
-                entry = zipfile.ZipInfo(inner, _EPOCH)
-                entry.external_attr = (path.stat().st_mode & 0o777) << 16
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                file.writestr(entry, path.read_bytes())
-                count += 1
-    if not count:
-        raise ConfigError([f"{folder}: expected a folder with files"])
-    return found.getvalue()
-
-
-def _matches(path: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch(path, pattern) for pattern in patterns)
 
 
 def _replace(path: Path, content: bytes) -> None:

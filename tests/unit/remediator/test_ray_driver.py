@@ -26,8 +26,8 @@ from trainwarden_remediator.drivers.driver import (
 )
 from trainwarden_remediator.drivers.ray import RayDriver
 from trainwarden_remediator.drivers.ray_submission import submission_id
-from trainwarden_remediator.drivers.ray_templates import RayTemplates, pack
-from trainwarden_remediator.errors import ConfigError, Unknown
+from trainwarden_remediator.drivers.ray_templates import RayTemplates
+from trainwarden_remediator.errors import Unknown
 
 INCIDENT = "0123456789abcdef0123456789abcdef"
 NEXT = "job-a1-01234567"
@@ -332,17 +332,3 @@ def test_without_a_list_it_is_unknown_what_rayjobs_restart(does: str, expected: 
     kubectl.chmod(0o755)
     with pytest.raises(KubernetesError, match=expected):
         list_ray_jobs(str(kubectl), 30, "ml")
-
-
-def test_a_folder_is_packed_the_same_way_each_time_without_what_is_excluded(tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir()
-    (tmp_path / ".git" / "config").write_text("secret")
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "big").write_text("big")
-    with pytest.raises(ConfigError, match="expected a folder with files"):
-        pack(tmp_path, ("data/*",))
-    (tmp_path / "train.py").write_text("print(1)")
-    first = pack(tmp_path, ("data/*",))
-    assert first == pack(tmp_path, ("data",))
-    assert b"big" not in first
-    assert b"config" not in first
